@@ -1,0 +1,175 @@
+"""What a network, its priors and its data model are, as plain records that need only the standard library."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rayfbnn.errors import ConfigError
+
+ACTIVATIONS = ("tanh", "softplus", "softplus0", "identity", "sigmoid", "relu")
+MODEL_KINDS = ("real", "binary", "class")
+INFINITY = math.inf
+
+
+@dataclass(frozen=True)
+class PriorSpec:
+    """A prior of three levels: common precision of a group, of a source unit, of a parameter.
+
+    The common precision is Gamma with shape alphas[0]/2 and mean 1/width**2 (after scaling), each unit's
+    is Gamma with shape alphas[1]/2 and the common one as mean, each parameter's is Gamma with shape
+    alphas[2]/2 and the unit's as mean; an infinite alpha ties a level to the one above.
+    Neal (2022) eqs. 13, 14, 17. `text` of FBM: [x]width[:group[:unit[:parameter]]].
+    """
+
+    width: float
+    alphas: tuple[float, float, float] = (INFINITY, INFINITY, INFINITY)
+    scaled: bool = False
+
+    @staticmethod
+    def parse(text: str, *, key: str, two_levels: bool = False) -> PriorSpec:
+        """Read FBM's notation. Biases and offsets have two levels, width:group:parameter.
+
+        An empty alpha is infinite ("0.7:4::4"); "+" as width is 1e10. Raises ConfigError naming `key`.
+        """
+
+        def wrong(reason: str) -> ConfigError:
+            form = "width[:group[:parameter]]" if two_levels else "[x]width[:group[:unit[:parameter]]]"
+            return ConfigError(f'{key}: {reason}, got "{text}"; the form is {form}, such as "0.5:0.2"')
+
+        scaled = text.startswith("x")
+        parts = text[1:].split(":") if scaled else text.split(":")
+        if scaled and two_levels:
+            raise wrong("x (scaling by the number of source units) is for weights, not biases or offsets")
+        if len(parts) > (3 if two_levels else 4):
+            raise wrong(f"at most {2 if two_levels else 3} alphas are allowed")
+        try:
+            width = 1e10 if parts[0] == "+" else float(parts[0])
+        except ValueError:
+            raise wrong("width must be a positive number") from None
+        if not (width > 0 and math.isfinite(width)):
+            raise wrong("width must be a positive number")
+        alphas = []
+        for part in parts[1:]:
+            try:
+                alpha = INFINITY if part == "" else float(part)
+            except ValueError:
+                raise wrong("alpha must be a positive number") from None
+            if not alpha > 0:
+                raise wrong("alpha must be positive")
+            alphas.append(alpha)
+        alphas += [INFINITY] * ((2 if two_levels else 3) - len(alphas))
+        if two_levels:
+            alphas = [alphas[0], INFINITY, alphas[1]]
+        return PriorSpec(width, (alphas[0], alphas[1], alphas[2]), scaled)
+
+    def mean_precision(self, n_sources: int) -> float:
+        """omega, the mean of the common precision, scaled by the number of source units if `scaled`.
+
+        Neal (2022) eq. 26; alpha there is the parameter's if finite, else the unit's.
+        """
+        omega = self.width**-2
+        if not self.scaled:
+            return omega
+        alpha = self.alphas[2] if math.isfinite(self.alphas[2]) else self.alphas[1]
+        n = n_sources
+        if math.isinf(alpha):
+            return omega * n
+        if alpha > 2:
+            return omega * n * alpha / (alpha - 2)
+        if alpha == 2:
+            return omega * n * (math.log(n) if n >= 3 else 1.0)
+        return omega * float(n) ** (2 / alpha)
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """One hidden layer."""
+
+    units: int
+    activation: Literal["tanh", "softplus", "softplus0", "identity", "sigmoid", "relu"] = "tanh"
+
+
+@dataclass(frozen=True)
+class GroupSpec:
+    """One group of parameters that share a prior: a weight matrix, or a vector of biases or offsets.
+
+    shape is (source units, destination units) for weights, (units,) for biases and offsets.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    prior: PriorSpec
+
+    @property
+    def is_weights(self) -> bool:
+        return len(self.shape) == 2
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def mean_precision(self) -> float:
+        """omega after scaling."""
+        return self.prior.mean_precision(self.shape[0])
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """A fully connected network: which layers there are, and a prior for each group that is present.
+
+    Group names are FBM's: ti (input offsets), ih<l> (inputs to hidden layer l), h<l-1>h<l>, bh<l> (biases),
+    th<l> (offsets of hidden units), ho<l> (hidden layer l to outputs), io (inputs to outputs), bo.
+    """
+
+    inputs: int
+    outputs: int
+    hidden: tuple[LayerSpec, ...] = ()
+    priors: dict[str, PriorSpec] = field(default_factory=dict)
+
+    def possible_groups(self) -> dict[str, tuple[int, ...]]:
+        """Every group this network could have, with its shape, in the order of the flat vector."""
+        shapes: dict[str, tuple[int, ...]] = {"ti": (self.inputs,)}
+        units = [layer.units for layer in self.hidden]
+        for layer, n_units in enumerate(units):
+            shapes[f"ih{layer}"] = (self.inputs, n_units)
+            if layer > 0:
+                shapes[f"h{layer - 1}h{layer}"] = (units[layer - 1], n_units)
+            shapes[f"bh{layer}"] = (n_units,)
+            shapes[f"th{layer}"] = (n_units,)
+        for layer, n_units in enumerate(units):
+            shapes[f"ho{layer}"] = (n_units, self.outputs)
+        shapes["io"] = (self.inputs, self.outputs)
+        shapes["bo"] = (self.outputs,)
+        return shapes
+
+    def groups(self) -> tuple[GroupSpec, ...]:
+        """The groups that are present, in the order of the flat parameter vector."""
+        return tuple(
+            GroupSpec(name, shape, self.priors[name])
+            for name, shape in self.possible_groups().items()
+            if name in self.priors
+        )
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(group.size for group in self.groups())
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """How targets depend on the network's outputs.
+
+    kind     real (Gaussian noise, or t when noise.alphas[2] is finite), binary, or class
+    noise    for real targets: the prior of the noise precision, levels common, per target, per case
+    classes  for class targets: how many; labels 0 .. classes - 1
+    """
+
+    kind: Literal["real", "binary", "class"]
+    noise: PriorSpec | None = None
+    classes: int | None = None
+
+    def n_outputs(self, n_targets: int) -> int:
+        return self.classes if self.kind == "class" and self.classes else n_targets

@@ -1,0 +1,129 @@
+"""The operations an iteration is made of, as plain records."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+_FORBID: dict[str, Any] = {"extra": "forbid"}  # read by pydantic, which this file does not import
+
+
+@dataclass(frozen=True)
+class SampleSigmas:
+    """Gibbs updates of the noise precisions, then of every other precision."""
+
+    op: Literal["sample-sigmas"] = "sample-sigmas"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+
+@dataclass(frozen=True)
+class SampleNoise:
+    """Gibbs updates of the noise precisions alone."""
+
+    op: Literal["sample-noise"] = "sample-noise"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+
+@dataclass(frozen=True)
+class Heatbath:
+    """p becomes decay * p + sqrt(1 - decay**2) * n, n standard normal. decay 0 forgets the old momentum."""
+
+    decay: float = 0.0
+    op: Literal["heatbath"] = "heatbath"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"decay: must be at least 0 and below 1, got {self.decay}")
+
+
+@dataclass(frozen=True)
+class Negate:
+    """Momentum reversed; after `hybrid` it makes the momentum persist on acceptance."""
+
+    op: Literal["negate"] = "negate"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+
+def _check_stepsize(stepsize: float, jitter: float | None) -> None:
+    if not (stepsize > 0 and math.isfinite(stepsize)):
+        raise ValueError(f"stepsize: must be a positive number, got {stepsize}")
+    if jitter is not None and (jitter == 0 or not math.isfinite(jitter)):
+        raise ValueError(
+            f"stepsize_jitter: must be positive (alpha of a Gamma) or negative (decades), got {jitter}"
+        )
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """A hybrid Monte Carlo update: a trajectory of `steps` leapfrog steps, accepted or not.
+
+    window      states in the windows at both ends (1 is plain hybrid Monte Carlo)
+    partitions  blocks of cases whose partial gradients make up one step (1 is the full gradient)
+    stepsize    factor on the heuristic stepsizes
+    stepsize_jitter  alpha > 0: stepsize / sqrt(Gamma(alpha/2, mean 1)) for each trajectory;
+                     -a: log-uniform over a decades centred on stepsize; absent: fixed
+    """
+
+    steps: int
+    stepsize: float
+    window: int = 1
+    partitions: int = 1
+    stepsize_jitter: float | None = None
+    op: Literal["hybrid"] = "hybrid"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"steps: must be at least 1, got {self.steps}")
+        if not 1 <= self.window <= self.steps + 1:
+            raise ValueError(
+                f"window: must be from 1 to steps + 1 = {self.steps + 1}, got {self.window}"
+            )
+        if self.partitions < 1:
+            raise ValueError(f"partitions: must be at least 1, got {self.partitions}")
+        _check_stepsize(self.stepsize, self.stepsize_jitter)
+
+
+@dataclass(frozen=True)
+class Metropolis:
+    """A random-walk Metropolis update of all parameters at once, Gaussian proposals."""
+
+    stepsize: float
+    stepsize_jitter: float | None = None
+    op: Literal["metropolis"] = "metropolis"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        _check_stepsize(self.stepsize, self.stepsize_jitter)
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A group of operations done `times` times."""
+
+    times: int
+    operations: tuple[Operation, ...]
+    op: Literal["repeat"] = "repeat"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        if self.times < 1:
+            raise ValueError(f"times: must be at least 1, got {self.times}")
+        if not self.operations:
+            raise ValueError("operations: must name at least one operation, got none")
+
+
+Operation = SampleSigmas | SampleNoise | Heatbath | Negate | Hybrid | Metropolis | Repeat
+
+
+def unrolled(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The operations of one iteration in order, every `repeat` written out."""
+    flat: list[Operation] = []
+    for operation in operations:
+        if isinstance(operation, Repeat):
+            flat.extend(unrolled(operation.operations) * operation.times)
+        else:
+            flat.append(operation)
+    return tuple(flat)

@@ -1,0 +1,171 @@
+"""Random numbers as a function of (seed, chain, iteration, operation, purpose), and of nothing else.
+
+Counter-based: Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011), "Parallel random numbers: as easy as
+1, 2, 3". The key is (seed, chain); the counter is (block, purpose with index and attempt, operation,
+iteration). Every chain of a batch is drawn at once, in NumPy or CuPy, and a chain's numbers do not depend
+on which other chains are in the batch, on the worker, or on how often the run was stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from rayfbnn.arrays import Array, array_namespace
+
+MAX_SEED = 2**32 - 1
+_MAX_ATTEMPTS = 64  # six bits of the counter; a rejection loop that accepts one in two ends 10**19 times earlier
+_MASK = 0xFFFFFFFF
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+
+
+class Purpose(IntEnum):
+    """What a random number is for. Never renumber: the draws of every stored run depend on it."""
+
+    INITIAL_PRECISION = 1
+    INITIAL_PARAMETER = 2
+    MOMENTUM = 3
+    ACCEPT = 4
+    WINDOW_OFFSET = 5
+    WINDOW_STATE = 6
+    PARTITION_ORDER = 7
+    STEPSIZE = 8
+    PROPOSAL = 9
+    NOISE_CASE = 10
+    NOISE_TARGET = 11
+    NOISE_COMMON = 12
+    PRECISION_PARAMETER = 13
+    PRECISION_UNIT = 14
+    PRECISION_COMMON = 15
+    TARGET_VALUE = 16
+    REJECTION_ACCEPT = 17
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The random numbers of a batch of chains at one operation of one iteration.
+
+    seed      0 .. 2**32 - 1
+    chains    (n_chains,) uint64: the global numbers of the chains in the batch
+    iteration counted from 1 through all phases; 0 is for the initial state
+    operation number of the operation within the iteration, `repeat` written out
+    """
+
+    seed: int
+    chains: Array
+    iteration: int = 0
+    operation: int = 0
+
+    @property
+    def n_chains(self) -> int:
+        return int(self.chains.shape[0])
+
+    def at(self, *, iteration: int, operation: int = 0) -> Streams:
+        """The streams of another iteration and operation."""
+        return replace(self, iteration=iteration, operation=operation)
+
+    def uniform(
+        self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0, attempt: int = 0
+    ) -> Array:
+        """Uniform on the open interval (0, 1), float64, (n_chains, *shape).
+
+        `index` (below 2**18) tells apart several uses for one purpose, `attempt` (below 64) the rounds of a
+        rejection loop.
+        """
+        xp = array_namespace(self.chains)
+        n = math.prod(shape)
+        words = philox(self._counter(purpose, index, attempt, n_blocks=(n + 1) // 2), self._key())
+        # 53 bits from two words; the half keeps both ends out, so logs are finite.
+        high = xp.stack([words[0], words[2]], axis=-1) >> xp.uint64(5)
+        low = xp.stack([words[1], words[3]], axis=-1) >> xp.uint64(6)
+        values = (high * 67108864.0 + low + 0.5) / 9007199254740992.0
+        return values.reshape(self.n_chains, -1)[:, :n].reshape(self.n_chains, *shape)
+
+    def normal(
+        self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0, attempt: int = 0
+    ) -> Array:
+        """Standard normal by Box and Muller, float64, (n_chains, *shape)."""
+        xp = array_namespace(self.chains)
+        n = math.prod(shape)
+        pairs = self.uniform(purpose, ((n + 1) // 2, 2), index=index, attempt=attempt)
+        radius = xp.sqrt(-2 * xp.log(pairs[..., 0]))
+        angle = (2 * math.pi) * pairs[..., 1]
+        values = xp.stack([radius * xp.cos(angle), radius * xp.sin(angle)], axis=-1)
+        return values.reshape(self.n_chains, -1)[:, :n].reshape(self.n_chains, *shape)
+
+    def log_gamma(
+        self, gamma_shape: Array | float, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0
+    ) -> Array:
+        """Logarithm of a Gamma(gamma_shape, rate 1) variable, float64, (n_chains, *shape).
+
+        Marsaglia and Tsang (2000); for shapes below one Gamma(a) = Gamma(a + 1) U**(1/a), whose logarithm
+        stays finite where the variable itself would underflow (shape 0.0005 is in Neal's examples).
+        gamma_shape broadcasts to (n_chains, *shape).
+        """
+        xp = array_namespace(self.chains)
+        a = xp.broadcast_to(xp.asarray(gamma_shape, dtype=xp.float64), (self.n_chains, *shape))
+        d = xp.where(a < 1, a + 1, a) - 1 / 3
+        c = 1 / xp.sqrt(9 * d)
+        result = xp.zeros((self.n_chains, *shape))
+        pending = xp.ones((self.n_chains, *shape), dtype=bool)
+        for attempt in range(_MAX_ATTEMPTS):
+            u = self.uniform(purpose, (*shape, 4), index=index, attempt=attempt)
+            if attempt == 0:
+                boost = xp.where(a < 1, xp.log(u[..., 3]) / a, 0.0)
+            z = xp.sqrt(-2 * xp.log(u[..., 0])) * xp.cos((2 * math.pi) * u[..., 1])
+            log_v = 3 * xp.log1p(xp.where(c * z > -1, c * z, 0.0))
+            v = xp.exp(log_v)
+            accepted = (c * z > -1) & (xp.log(u[..., 2]) < z * z / 2 + d * (1 - v + log_v))
+            result = xp.where(pending & accepted, xp.log(d) + log_v, result)
+            pending &= ~accepted
+            if not bool(pending.any()):
+                return result + boost
+        raise AssertionError("64 proposals of Marsaglia and Tsang rejected in a row: probability below 1e-80")
+
+    def integers(self, high: int, purpose: Purpose, shape: tuple[int, ...] = ()) -> Array:
+        """Uniform on 0 .. high - 1, int64, (n_chains, *shape)."""
+        xp = array_namespace(self.chains)
+        return xp.floor(self.uniform(purpose, shape) * high).astype(xp.int64)
+
+    def permutation(self, n: int, purpose: Purpose) -> Array:
+        """A random permutation of 0 .. n - 1 for each chain, int64, (n_chains, n)."""
+        return array_namespace(self.chains).argsort(self.uniform(purpose, (n,)), axis=1)
+
+    def _key(self) -> tuple[Array, Array]:
+        xp = array_namespace(self.chains)
+        return xp.uint64(self.seed), self.chains[:, None].astype(xp.uint64)
+
+    def _counter(
+        self, purpose: Purpose, index: int, attempt: int, *, n_blocks: int
+    ) -> tuple[Array, Array, Array, Array]:
+        xp = array_namespace(self.chains)
+        use = int(purpose) | attempt << 8 | index << 14
+        if not (use <= _MASK and attempt < _MAX_ATTEMPTS and self.iteration <= _MASK):
+            raise ValueError(f"stream counter out of range: {index=}, {attempt=}, {self.iteration=}")
+        blocks = xp.broadcast_to(xp.arange(n_blocks, dtype=xp.uint64), (self.n_chains, n_blocks))
+        return blocks, xp.uint64(use), xp.uint64(self.operation), xp.uint64(self.iteration)
+
+
+def philox(
+    counter: tuple[Array, Array, Array, Array], key: tuple[Array, Array]
+) -> tuple[Array, Array, Array, Array]:
+    """Ten rounds of Philox4x32: four words (as uint64 below 2**32) of counter[0]'s shape."""
+    xp = array_namespace(counter[0])
+    mask, half = xp.uint64(_MASK), xp.uint64(32)
+    multiplier_0, multiplier_1 = xp.uint64(_MULTIPLIERS[0]), xp.uint64(_MULTIPLIERS[1])
+    weyl_0, weyl_1 = xp.uint64(_WEYL[0]), xp.uint64(_WEYL[1])
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for round_number in range(10):
+        if round_number > 0:
+            k0, k1 = (k0 + weyl_0) & mask, (k1 + weyl_1) & mask
+        product_0, product_1 = multiplier_0 * c0, multiplier_1 * c2
+        c0, c1, c2, c3 = (
+            (product_1 >> half) ^ c1 ^ k0,
+            product_1 & mask,
+            (product_0 >> half) ^ c3 ^ k1,
+            product_0 & mask,
+        )
+    return c0, c1, c2, c3
