@@ -1,0 +1,1 @@
+"""How a target is sampled; knows nothing of networks, files or workers."""

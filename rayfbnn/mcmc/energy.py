@@ -1,0 +1,43 @@
+"""Energies as the accept decisions see them: float64, and +inf where a trajectory has blown up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace, to_host
+from rayfbnn.errors import SamplingError
+from rayfbnn.streams import Streams
+
+
+def finite_or_infinite(energy: Array) -> Array:
+    """The energy, +inf where it is not finite, so that it is never accepted; (n_chains,).
+
+    The one place where NaN, an overflow and a potential of -inf become a rejection.
+    """
+    xp = array_namespace(energy)
+    return xp.where(xp.isfinite(energy), energy, xp.inf)
+
+
+def total_energy(potential: Array, momentum: Array) -> Array:
+    """H = potential + |momentum|**2 / 2, (n_chains,) float64, +inf where it is not finite.
+
+    Unit mass in coordinates scaled by the stepsizes, Neal (1996) sec. 3.5.1. Summed in float64: at 1e5 a float32
+    is good to 0.01, and decisions turn on differences of order 1.
+    """
+    xp = array_namespace(momentum)
+    with np.errstate(all="ignore"):
+        kinetic = xp.square(momentum.astype(xp.float64)).sum(axis=1) / 2
+        return finite_or_infinite(potential + kinetic)
+
+
+def require_finite(energy: Array, streams: Streams) -> None:
+    """Raise SamplingError naming the chains whose starting energy is not finite."""
+    xp = array_namespace(energy)
+    if bool(xp.isfinite(energy).all()):
+        return
+    chains = to_host(streams.chains)[~np.isfinite(to_host(energy))]
+    raise SamplingError(
+        f"iteration {streams.iteration}, operation {streams.operation}: the starting energy of chain"
+        f" {', '.join(str(chain) for chain in chains[:8])}{', ...' if len(chains) > 8 else ''} is not finite;"
+        " start from other sigmas (initial.sigmas), use dtype float64, or look for extreme values in the data"
+    )

@@ -1,0 +1,68 @@
+"""The plain leapfrog integrator for any target, with the full gradient or with partial gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.mcmc.energy import finite_or_infinite
+from rayfbnn.state import Target
+
+
+def advance(
+    target: Target,
+    position: Array,
+    momentum: Array,
+    precisions: Array,
+    stepsizes: Array,
+    *,
+    n_steps: int,
+    order: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """n_steps >= 1 leapfrog steps of every chain: the new position, momentum, and full potential.
+
+    p -= s/2 dE/dq ;  q += s p ;  p -= s/2 dE/dq,    with unit mass in coordinates scaled by the stepsizes s
+
+    Neal (1996) eqs. 3.7-3.9; the two half kicks that meet between steps are merged. With `order` = a a step is made
+    of K = n_partitions sub-steps of e = s/K with the gradients of E_k, Neal (1996) eqs. 3.37-3.39:
+
+    p -= e/2 E_a[0]' ; q += e p ; p -= e E_a[1]' ; q += e p ; ... p -= e E_a[K-1]' ; q += e p ; p -= e/2 E_a[0]'
+
+    which is undone by negative stepsizes and the order a[0], a[K-1], ..., a[1]. Nothing stops a chain that blows
+    up: it goes on as NaN, and its potential ends as +inf.
+
+    Parameters
+    ----------
+    position, momentum, stepsizes : (n_chains, n_parameters), one dtype; negative stepsizes run backwards
+    precisions : (n_chains, n_precisions)
+    order : (n_chains, n_partitions) integers, each chain's order of its partial gradients
+
+    Returns
+    -------
+    position, momentum, and the potential (n_chains,) in float64, +inf where it is not finite
+    """
+    xp = array_namespace(position)
+    n_partitions = 1 if order is None else order.shape[1]
+    last = n_steps * n_partitions
+    position, momentum, change = position.copy(), momentum.copy(), xp.empty_like(position)
+    with np.errstate(all="ignore"):
+        full = stepsizes / n_partitions
+        half = full / 2
+        for number in range(last + 1):
+            if number > 0:
+                xp.multiply(full, momentum, out=change)
+                position += change
+            if order is None:
+                potential, gradient = target.potential_and_gradient(position, precisions)
+            else:
+                _, gradient = target.potential_and_gradient(
+                    position,
+                    precisions,
+                    partition=order[:, number % n_partitions],
+                    n_partitions=n_partitions,
+                )
+            xp.multiply(half if number in (0, last) else full, gradient, out=change)
+            momentum -= change
+        if order is not None:
+            potential = target.potential(position, precisions)
+        return position, momentum, finite_or_infinite(potential)

@@ -1,0 +1,137 @@
+"""The operations of a configuration as one iteration, and iterations as a generator of draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import assert_never
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.mcmc import hmc, leapfrog
+from rayfbnn.mcmc.metropolis import metropolis
+from rayfbnn.operations import (
+    Heatbath,
+    Hybrid,
+    Metropolis,
+    Negate,
+    Operation,
+    Repeat,
+    SampleNoise,
+    SampleSigmas,
+    unrolled,
+)
+from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, Target
+from rayfbnn.streams import Streams
+
+
+@dataclass(frozen=True)
+class IterationInfo:
+    """What one iteration did, one value a chain, (n_chains,) each.
+
+    accepted       share of the hybrid and Metropolis updates that were accepted; NaN if there were none
+    energy_change  of the last such update; NaN if there were none
+    diverged       how many of them met an energy that was not finite
+    """
+
+    accepted: Array
+    energy_change: Array
+    diverged: Array
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One iteration: its updates in order, each with random numbers of its own."""
+
+    kernels: tuple[Kernel, ...]
+
+    def __call__(self, state: ChainState, streams: Streams) -> tuple[ChainState, IterationInfo]:
+        """Run every update; `streams` gives seed, chains and the number of the iteration."""
+        xp = array_namespace(state.position)
+        n_updates = 0
+        n_accepted, diverged = xp.zeros(streams.n_chains), xp.zeros(streams.n_chains)
+        energy_change = xp.full(streams.n_chains, xp.nan)
+        for operation, kernel in enumerate(self.kernels):
+            state, info = kernel(state, streams.at(iteration=streams.iteration, operation=operation))
+            if isinstance(info, HMCInfo):
+                n_updates += 1
+                n_accepted += info.accepted
+                diverged += info.diverged
+                energy_change = info.energy_change
+        accepted = n_accepted / n_updates if n_updates else xp.full(streams.n_chains, xp.nan)
+        return state, IterationInfo(accepted, energy_change, diverged)
+
+
+def build_iteration(
+    operations: tuple[Operation, ...],
+    *,
+    target: Target,
+    updates: Mapping[str, Kernel],
+    advance: Advance = leapfrog.advance,
+) -> Iteration:
+    """The iteration that `operations` describe, every `repeat` written out.
+
+    `updates` holds the updates that belong to the model: "sample-sigmas" and "sample-noise".
+    """
+
+    return Iteration(
+        tuple(
+            _kernel(operation, target=target, updates=updates, advance=advance)
+            for operation in unrolled(operations)
+        )
+    )
+
+
+def _kernel(
+    operation: Operation, *, target: Target, updates: Mapping[str, Kernel], advance: Advance
+) -> Kernel:
+    match operation:
+        case SampleSigmas() | SampleNoise():
+            return updates[operation.op]
+        case Heatbath():
+            return partial(hmc.heatbath, decay=operation.decay)
+        case Negate():
+            return hmc.negate
+        case Hybrid():
+            return partial(
+                hmc.hybrid,
+                target=target,
+                steps=operation.steps,
+                stepsize=operation.stepsize,
+                window=operation.window,
+                partitions=operation.partitions,
+                stepsize_jitter=operation.stepsize_jitter,
+                advance=advance,
+            )
+        case Metropolis():
+            return partial(
+                metropolis,
+                target=target,
+                stepsize=operation.stepsize,
+                stepsize_jitter=operation.stepsize_jitter,
+            )
+        case Repeat():
+            raise AssertionError("repeat is written out by `unrolled`")
+        case _:
+            assert_never(operation)
+
+
+def run(
+    state: ChainState, streams: Streams, *, iteration: Iteration, first: int, count: int
+) -> Iterator[tuple[int, ChainState, IterationInfo]]:
+    """Iterations first .. first + count - 1, yielding (number, state, info) after each.
+
+    The number alone decides the random numbers, so a run may stop after any iteration and go on from its state.
+    """
+    for number in range(first, first + count):
+        state, info = iteration(state, streams.at(iteration=number))
+        yield number, state, info
+
+
+def gradient_evaluations(operations: tuple[Operation, ...]) -> int:
+    """Gradients over all training cases in one iteration; K partial gradients count as one.
+
+    One for each leapfrog step. The gradient at the start of a piece of trajectory is left out: it is one for a
+    trajectory, and one more for each state in a window.
+    """
+    return sum(operation.steps for operation in unrolled(operations) if isinstance(operation, Hybrid))
