@@ -1,0 +1,1 @@
+"""Where a sample is drawn and kept: data, the job, workers, the store."""
