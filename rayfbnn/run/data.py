@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -171,7 +171,7 @@ def first_difference(ours: Dataset, other: Dataset) -> str | None:
 
 
 def _read_table(path: Path) -> pd.DataFrame:
-    """The file as a table with unique column names; numbers are parsed to the nearest float64."""
+    """The file as a table; rows of a CSV file may not be longer than the first."""
     if not path.is_file():
         reason = "is a folder" if path.is_dir() else "there is no such file"
         raise DataError(f"{path}: {reason}; a CSV (.csv, .csv.gz) or Parquet (.parquet) file is needed")
@@ -182,29 +182,32 @@ def _read_table(path: Path) -> pd.DataFrame:
     # ValueError covers pandas' parser errors, Unicode errors and Arrow's; EOFError a cut .gz file.
     except (ValueError, OSError, EOFError, Warning) as exc:
         raise DataError(f"{path}: cannot be read: {' '.join(str(exc).split())}") from exc
-    names = [str(name).strip() for name in table.columns]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise DataError(f"{path}: column {repeated[0]}: the header names it {names.count(repeated[0])} times")
-    table.columns = names
+    table.columns = [str(name).strip() for name in table.columns]
     return table
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
+    """Every cell as text: numbers are read by float(), which rounds correctly in every version of pandas."""
     import zlib
 
     import pandas as pd
 
-    read = partial(pd.read_csv, path, encoding="utf-8-sig", skipinitialspace=True, index_col=False)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # pandas only warns when it cuts rows that are too long
-            header = read(header=None, nrows=1, dtype=str)
-            # keep_default_na: "NA" and "" stay text, so that a message can quote them.
-            table = read(float_precision="round_trip", keep_default_na=False, low_memory=False)
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # given for rows that are too long
+            rows: pd.DataFrame = pd.read_csv(
+                path,
+                header=None,
+                dtype=str,
+                encoding="utf-8-sig",
+                keep_default_na=False,  # "NA" and "" stay text, so that a message can quote them
+                skipinitialspace=True,
+                index_col=False,
+            )
     except zlib.error as exc:
         raise DataError(f"{path}: cannot be read: damaged gzip file: {exc}") from exc
-    table.columns = header.iloc[0].fillna("").tolist()  # undo the renaming of repeated names
+    table = rows.iloc[1:]
+    table.columns = pd.Index(rows.iloc[0].fillna("").tolist())
     return table
 
 
@@ -225,6 +228,8 @@ def _column(table: pd.DataFrame, name: str, path: Path) -> Array:
         near = difflib.get_close_matches(name, list(table.columns), n=1)
         hint = f"did you mean {near[0]}?" if near else f"the file has: {', '.join(table.columns[:20])}"
         raise DataError(f"{path}: no column named {name}; {hint}")
+    if list(table.columns).count(name) > 1:
+        raise DataError(f"{path}: column {name}: the header names it {list(table.columns).count(name)} times")
     column = table[name]
     if column.dtype.kind in "iuf" and not column.hasnans:
         values = column.to_numpy(dtype=np.float64)
