@@ -23,6 +23,15 @@ def array_namespace(array: Array) -> ModuleType:
     return np
 
 
+def device_namespace(device: str) -> ModuleType:
+    """NumPy for "cpu", CuPy for "gpu"."""
+    if device == "gpu":
+        import cupy
+
+        return cupy  # type: ignore[no-any-return]
+    return np
+
+
 def special_functions(array: Array) -> ModuleType:
     """`scipy.special`, or CuPy's version of it, for the array's device."""
     if array_namespace(array) is np:

@@ -76,7 +76,7 @@ class Dataset:
 
 def read_dataset(spec: RunSpec) -> Dataset:
     """The training cases a run asks for, checked; DataError names file, row and column."""
-    return read_training_file(spec.data.train, spec)
+    return read_training_file(spec.train_path, spec)
 
 
 def read_training_file(path: str | Path, spec: RunSpec) -> Dataset:
