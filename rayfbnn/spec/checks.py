@@ -1,0 +1,159 @@
+"""Checks of a configuration that need more than one key."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from rayfbnn.architecture import PriorSpec
+from rayfbnn.errors import ConfigError
+from rayfbnn.operations import Operation, Repeat, SampleNoise
+from rayfbnn.spec.messages import MAX_WORD, RIGHT, nearest, short
+
+if TYPE_CHECKING:
+    from rayfbnn.spec.records import RunSpec
+
+_MAX_UPDATES = 100_000  # in one iteration; each holds its place in memory once `repeat` is written out
+_SCALE_RANGE = (1e-12, 1e12)  # of a width; its square times any n must stay inside float32's range
+_ALPHA_RANGE = (1e-6, 1e6)  # below, a precision's logarithm overflows; above, it is infinity in all but name
+
+
+def check(spec: RunSpec) -> None:
+    """Raise ConfigError for the first thing about a configuration that makes no sense as a whole."""
+    _check_data_spec(spec)
+    _check_model(spec)
+    _check_network(spec)
+    _check_phases(spec)
+
+
+def _check_data_spec(spec: RunSpec) -> None:
+    for key in ("inputs", "targets", "standardize"):
+        seen: set[str] = set()
+        for name in getattr(spec.data, key):
+            if name in seen:
+                raise ConfigError(f'data.{key}: has a name twice, got "{name}"; name each once')
+            seen.add(name)
+    for name in spec.data.targets:
+        if name in spec.data.inputs:
+            raise ConfigError(f'data.targets: names an input, got "{name}"; a column is an input or a target')
+    if "targets" in spec.data.standardize and spec.model.kind != "real":
+        raise ConfigError(
+            f'data.standardize: only real targets can be standardised, got "targets" with model.kind = '
+            f'"{spec.model.kind}"; leave "targets" out'
+        )
+
+
+def _check_model(spec: RunSpec) -> None:
+    kind, noise, classes = spec.model.kind, spec.model.noise, spec.model.classes
+    if kind == "real" and noise is None:
+        raise ConfigError(f"model.noise: missing; real targets need {RIGHT['noise']}")
+    if kind != "real" and noise is not None:
+        raise ConfigError(f'model.noise: only real targets have noise, got "{noise}"; leave it out')
+    if kind == "class" and classes is None:
+        raise ConfigError("model.classes: missing; class targets need the number of classes, such as 3")
+    if kind != "class" and classes is not None:
+        raise ConfigError(f"model.classes: only class targets have classes, got {classes}; leave it out")
+    if kind == "class" and len(spec.data.targets) != 1:
+        names = ", ".join(spec.data.targets)
+        raise ConfigError(f"data.targets: class models have exactly one target, got {names}")
+    if noise is not None:
+        prior = PriorSpec.parse(noise, key="model.noise")
+        if prior.scaled:
+            raise ConfigError(f'model.noise: x (scaling) is for weights, got "{noise}"; leave out the x')
+        _check_range("model.noise", noise, prior, n_sources=1)
+
+
+def _check_network(spec: RunSpec) -> None:
+    network = spec.network_spec()
+    possible = network.possible_groups()
+    for name, text in spec.network.priors.items():
+        key = f"network.priors.{name}"
+        if name not in possible:
+            raise ConfigError(
+                f'{key}: no such group in this network, got "{text}"{nearest(name, possible)}; '
+                f"the possible groups are {', '.join(possible)}"
+            )
+        _check_range(key, text, network.priors[name], n_sources=possible[name][0])
+    present = network.priors
+    last = len(network.hidden) - 1
+    for layer in range(last + 1):
+        feeding = [f"ih{layer}"] + ([f"h{layer - 1}h{layer}"] if layer > 0 else [])
+        consuming = [f"ho{layer}"] + ([f"h{layer}h{layer + 1}"] if layer < last else [])
+        _need_one(present, feeding, f"nothing feeds hidden layer {layer}")
+        _need_one(present, consuming, f"nothing uses hidden layer {layer}")
+    outgoing = [f"ho{layer}" for layer in range(last + 1)]
+    _need_one(present, [*outgoing, "io", "bo"], "nothing feeds the outputs")
+    if "ti" in present:
+        from_inputs = [f"ih{layer}" for layer in range(last + 1)] + ["io"]
+        _need_one(present, from_inputs, "ti offsets inputs that nothing uses")
+
+
+def _need_one(present: Mapping[str, PriorSpec], groups: list[str], problem: str) -> None:
+    if not any(group in present for group in groups):
+        raise ConfigError(f"network.priors: {problem}; give a prior for {' or '.join(groups)}")
+
+
+def _check_range(key: str, text: str, prior: PriorSpec, *, n_sources: int) -> None:
+    low, high = _SCALE_RANGE
+    if not low <= prior.width <= high:
+        raise ConfigError(f'{key}: width out of range, got "{text}"; it must be from {low:g} to {high:g}')
+    low, high = _ALPHA_RANGE
+    if not all(low <= alpha <= high or math.isinf(alpha) for alpha in prior.alphas):
+        raise ConfigError(
+            f'{key}: alpha out of range, got "{text}"; it must be from {low:g} to {high:g}, '
+            "or left out for infinity"
+        )
+    try:
+        is_finite = 1e-30 < prior.mean_precision(n_sources) < 1e30
+    except OverflowError:
+        is_finite = False
+    if not is_finite:
+        raise ConfigError(
+            f"{key}: scaled by {n_sources} source units the precision leaves the range 1e-30 to 1e30, "
+            f'got "{text}"; use a larger alpha or no x'
+        )
+
+
+def _check_phases(spec: RunSpec) -> None:
+    if spec.phase[-1].keep is not True:
+        raise ConfigError(
+            f"phase[{len(spec.phase) - 1}].keep: the last phase must be kept, got "
+            f"{short(spec.phase[-1].keep)}; it must be true (or left out)"
+        )
+    if spec.total_iterations > MAX_WORD:
+        raise ConfigError(f"phase: {spec.total_iterations} iterations in all; it must be at most {MAX_WORD}")
+    for index, phase in enumerate(spec.phase):
+        n_updates = _count_updates(phase.operations)
+        if n_updates > _MAX_UPDATES:
+            raise ConfigError(
+                f"phase[{index}].operations: one iteration has {n_updates} updates with repeats written out; "
+                f"it must be at most {_MAX_UPDATES}: use more iterations instead"
+            )
+    for key, operation in all_operations(spec):
+        if isinstance(operation, SampleNoise) and spec.model.kind != "real":
+            raise ConfigError(
+                f'{key}.op: only real targets have noise, got "sample-noise" with model.kind = '
+                f'"{spec.model.kind}"; use "sample-sigmas" or leave it out'
+            )
+
+
+def _count_updates(operations: tuple[Operation, ...]) -> int:
+    return sum(
+        operation.times * _count_updates(operation.operations) if isinstance(operation, Repeat) else 1
+        for operation in operations
+    )
+
+
+def all_operations(spec: RunSpec) -> Iterator[tuple[str, Operation]]:
+    """Every operation of every phase with its key path, those inside a repeat too."""
+
+    def below(key: str, operations: tuple[Operation, ...]) -> Iterator[tuple[str, Operation]]:
+        for index, operation in enumerate(operations):
+            here = f"{key}.operations[{index}]"
+            yield here, operation
+            if isinstance(operation, Repeat):
+                yield from below(here, operation.operations)
+
+    for index, phase in enumerate(spec.phase):
+        yield from below(f"phase[{index}]", phase.operations)

@@ -1,0 +1,128 @@
+"""Messages for wrong configurations: the key, the value, and what would be right."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection, Mapping
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from rayfbnn.architecture import ACTIVATIONS, MODEL_KINDS
+from rayfbnn.spec.operations import OPERATION_NAMES
+
+MAX_WORD = 2**32 - 1  # seeds, chains and iterations are words of the random streams' key and counter
+
+# What would be right, for every key there is; the end of every message.
+RIGHT = {
+    "seed": f"a whole number from 0 to {MAX_WORD}",
+    "chains": "a whole number of at least 1, such as 16",
+    "chains_per_batch": "a whole number of at least 1, such as 8",
+    "draws_per_block": "a whole number of at least 1, such as 50",
+    "dtype": '"float32" or "float64"',
+    "device": '"cpu" or "gpu"',
+    "data": "a table with train, inputs and targets",
+    "train": 'the file of training cases, such as "train.csv"',
+    "inputs": 'a list of at least one column name, such as ["x1", "x2"]',
+    "targets": 'a list of at least one column name, such as ["y1"]',
+    "standardize": 'a list of "inputs", "targets", both or neither',
+    "model": "a table with kind, and noise or classes",
+    "kind": " or ".join(f'"{kind}"' for kind in MODEL_KINDS),
+    "noise": 'the prior of the noise, such as "0.1:0.2"',
+    "classes": "a whole number of at least 2",
+    "network": "a table with hidden and priors",
+    "hidden": 'a list of layers, such as [{ units = 16, activation = "tanh" }], or []',
+    "units": "a whole number from 1 to 1000000",
+    "activation": "one of " + ", ".join(f'"{name}"' for name in ACTIVATIONS),
+    "priors": 'a table of priors, such as ih0 = "1:0.2"',
+    "initial": "a table with sigmas = 0.5 or from_prior = true",
+    "sigmas": "a positive number, such as 0.5",
+    "from_prior": "true or false",
+    "phase": "at least one [[phase]] with iterations and operations",
+    "iterations": f"a whole number from 1 to {MAX_WORD}",
+    "keep": 'true, false or "warmup"',
+    "operations": 'a list of at least one operation, such as [{ op = "heatbath" }]',
+    "op": "one of " + ", ".join(f'"{name}"' for name in OPERATION_NAMES),
+    "decay": "a number of at least 0 and below 1",
+    "steps": "a whole number of at least 1, such as 64",
+    "stepsize": "a positive number, such as 0.3",
+    "window": "a whole number from 1 to steps + 1",
+    "partitions": "a whole number of at least 1",
+    "stepsize_jitter": "a positive number (alpha of a Gamma) or a negative one (decades)",
+    "times": "a whole number of at least 1",
+}
+_RIGHT_PRIOR = 'a prior in FBM\'s notation, such as "0.5:0.2"'
+_RIGHT_ELEMENT = {
+    "inputs": "a column name",
+    "targets": "a column name",
+    "standardize": '"inputs" or "targets"',
+    "hidden": 'a layer, such as { units = 16, activation = "tanh" }',
+    "phase": "a table with iterations and operations",
+    "operations": 'a table, such as { op = "heatbath" }',
+}
+
+
+def messages(error: ValidationError, sections: Mapping[tuple[str, ...], Collection[str]]) -> list[str]:
+    """One line a wrong key, each once (a union reports its members one by one).
+
+    sections  the keys there are in each section, such as ("network", "hidden")
+    """
+    wrong = error.errors(include_url=False)
+    # A list is also called too short when its elements were wrong; only the elements are worth a line.
+    inside = {details["loc"][:n] for details in wrong for n in range(len(details["loc"]))}
+    return list(
+        dict.fromkeys(
+            _message(details, sections)
+            for details in wrong
+            if not (details["type"] == "tooshort" and details["loc"] in inside)
+        )
+    )
+
+
+def _message(details: ErrorDetails, sections: Mapping[tuple[str, ...], Collection[str]]) -> str:
+    loc, kind, value = details["loc"], details["type"], details["input"]
+    if kind in ("extra_forbidden", "unknown_key"):
+        section = tuple(part for part in loc[:-1] if isinstance(part, str))
+        known = details["ctx"]["known"] if kind == "unknown_key" else sections[section]
+        hint = nearest(str(loc[-1]), known)
+        return f"{_path(loc)}: unknown key{hint}; the keys here are {', '.join(known)}"
+    is_prior = loc[:2] == ("network", "priors") and len(loc) > 2
+    if not is_prior:  # pydantic adds the name of a union's member, which is no key
+        loc = tuple(part for part in loc if isinstance(part, int) or part in RIGHT)
+    key = _path(loc)
+    if kind in ("value_error", "operation"):
+        text = details["msg"].removeprefix("Value error, ")
+        return f"{key}.{text}" if kind == "value_error" else f"{key}: {text}, got {short(value)}"
+    name = next((part for part in reversed(loc) if isinstance(part, str)), "")
+    if is_prior:
+        right = _RIGHT_PRIOR
+    elif loc and isinstance(loc[-1], int):
+        right = _RIGHT_ELEMENT[name]
+    else:
+        right = RIGHT.get(name, "a table of keys")
+    if kind == "missing":
+        return f"{key}: missing; it must be {right}"
+    hint = nearest(value, _choices(name)) if isinstance(value, str) else ""
+    return f"{key}: must be {right}, got {short(value)}{hint}"
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    return text.removeprefix(".") or "configuration"
+
+
+def _choices(name: str) -> tuple[str, ...]:
+    return {"activation": ACTIVATIONS, "kind": MODEL_KINDS, "op": OPERATION_NAMES}.get(name, ())
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """A hint at the known name most like `name`, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def short(value: object) -> str:
+    """A value as a message shows it, at most 80 characters."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else f"{text[:77]}..."

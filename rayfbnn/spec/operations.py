@@ -1,0 +1,80 @@
+"""From a table with `op` to the operation it describes, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from rayfbnn.operations import Operation, Repeat
+
+
+class Record(BaseModel):
+    """Frozen, with no keys but its own, and with no "16" for 16."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+class _RepeatConfig(Record):
+    times: int
+    operations: tuple[AnyOperation, ...]
+    op: Literal["repeat"]
+
+
+_OPERATION_TYPES: dict[str, Any] = {kind.op: kind for kind in get_args(Operation)}
+OPERATION_NAMES = tuple(_OPERATION_TYPES)
+_OPERATION_KEYS = {
+    op: [field.name for field in dataclasses.fields(kind) if field.name != "op"]
+    for op, kind in _OPERATION_TYPES.items()
+}
+_OPERATIONS = {op: TypeAdapter(kind) for op, kind in _OPERATION_TYPES.items() if kind is not Repeat}
+
+
+def _operation(value: object) -> Operation:
+    """The operation that a table with `op` describes.
+
+    By hand rather than as a union: pydantic reports a wrong value in a union once for every member.
+    """
+    if isinstance(value, Operation):
+        return value
+    if not isinstance(value, dict):
+        raise PydanticCustomError("operation", 'must be a table such as { op = "heatbath" }')
+    op = value.get("op")
+    if op is None:
+        raise _wrong_field("missing", "op", value)
+    if op not in OPERATION_NAMES:
+        raise _wrong_field(PydanticCustomError("operation_name", "unknown"), "op", op)
+    known = ["op", *_OPERATION_KEYS[op]]
+    for key in value:
+        if key not in known:
+            raise _wrong_field(
+                PydanticCustomError("unknown_key", "unknown", {"known": known}), key, value[key]
+            )
+    text = json.dumps(value)
+    if op == "repeat":
+        repeat = _RepeatConfig.model_validate_json(text)
+        return Repeat(repeat.times, repeat.operations)
+    operation: Operation = _OPERATIONS[op].validate_json(text, strict=True)
+    return operation
+
+
+def _wrong_field(kind: str | PydanticCustomError, key: str, value: object) -> ValidationError:
+    return ValidationError.from_exception_data(
+        "operation", [InitErrorDetails(type=kind, loc=(key,), input=value)]
+    )
+
+
+def _operation_table(operation: Operation) -> dict[str, Any]:
+    """The table that `_operation` reads, `op` first and what is None left out."""
+    if isinstance(operation, Repeat):
+        inner = [_operation_table(each) for each in operation.operations]
+        return {"op": operation.op, "times": operation.times, "operations": inner}
+    fields = {key: getattr(operation, key) for key in _OPERATION_KEYS[operation.op]}
+    return {"op": operation.op, **{key: value for key, value in fields.items() if value is not None}}
+
+
+AnyOperation = Annotated[Operation, PlainValidator(_operation), PlainSerializer(_operation_table)]
+_RepeatConfig.model_rebuild()

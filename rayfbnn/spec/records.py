@@ -1,0 +1,265 @@
+"""The records of a configuration, and reading and writing them.
+
+`RunSpec.from_toml`, `from_dict` and `from_json` raise ConfigError: `key.path: what is wrong, got value;
+what would be right`. Built directly from Python the records raise pydantic's own ValidationError.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
+
+from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.errors import ConfigError
+from rayfbnn.operations import Hybrid
+from rayfbnn.spec.checks import all_operations, check
+from rayfbnn.spec.messages import MAX_WORD, messages, short
+from rayfbnn.spec.operations import AnyOperation, Record
+from rayfbnn.spec.text import override, plain, read_toml, to_toml
+
+
+def _number_as_text(value: object) -> object:
+    """`bo = 1` means `bo = "1"`: a prior that is a width alone may be written as a number."""
+    return repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+PriorText = Annotated[str, BeforeValidator(_number_as_text)]
+Name = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1, le=MAX_WORD)]
+
+
+class DataSpec(Record):
+    """Which file holds the training cases and which of its columns are what.
+
+    train is as written, relative to the configuration file; RunSpec.train_path is where it lies.
+    """
+
+    train: Name
+    inputs: Annotated[tuple[Name, ...], Field(min_length=1)]
+    targets: Annotated[tuple[Name, ...], Field(min_length=1)]
+    standardize: tuple[Literal["inputs", "targets"], ...] = ()
+
+
+class ModelConfig(Record):
+    """How targets depend on outputs: real (noise), binary, or class (classes)."""
+
+    kind: Literal["real", "binary", "class"]
+    noise: PriorText | None = None
+    classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
+
+
+class LayerConfig(Record):
+    """One hidden layer."""
+
+    units: Annotated[int, Field(ge=1, le=1_000_000)]
+    activation: Literal["tanh", "softplus", "softplus0", "identity", "sigmoid", "relu"]
+
+
+class NetworkConfig(Record):
+    """Hidden layers, and for each group of parameters that is present its prior in FBM's notation.
+
+    "-" is the same as leaving a group out. With one hidden layer ih, bh, th, ho mean ih0, bh0, th0, ho0.
+    """
+
+    hidden: tuple[LayerConfig, ...]
+    priors: dict[str, PriorText]
+
+    @model_validator(mode="after")
+    def _canonical(self) -> Self:
+        aliases = {"ih": "ih0", "bh": "bh0", "th": "th0", "ho": "ho0"} if len(self.hidden) == 1 else {}
+        named: dict[str, str] = {}
+        for name, text in self.priors.items():
+            group = aliases.get(name, name)
+            if group in named:
+                raise ConfigError(f"network.priors.{name}: is another name of {group}; give one of the two")
+            named[group] = text
+        present = {group: text for group, text in named.items() if text != "-"}
+        self.priors.clear()
+        self.priors.update(present)
+        return self
+
+
+class InitialSpec(Record):
+    """Where chains start: every free sigma at one value and parameters zero, or a draw from the prior."""
+
+    sigmas: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    from_prior: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_of_two(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        if value.get("from_prior") is True and value.get("sigmas") is not None:
+            raise ConfigError("initial: has both sigmas and from_prior = true; it must have one of the two")
+        return {**value, "sigmas": 0.5} if not value.get("from_prior") and "sigmas" not in value else value
+
+
+class PhaseSpec(Record):
+    """A number of iterations of the same operations, and what becomes of their draws.
+
+    keep: true (one draw an iteration), false, or "warmup" (kept apart from the posterior's draws)
+    """
+
+    iterations: Count
+    operations: Annotated[tuple[AnyOperation, ...], Field(min_length=1)]
+    keep: bool | Literal["warmup"] = True
+
+
+class RunSpec(Record):
+    """Everything that determines a run's draws, bit for bit, besides the data themselves."""
+
+    seed: Annotated[int, Field(ge=0, le=MAX_WORD)] = 1
+    chains: Count = 16
+    chains_per_batch: Count = 8
+    draws_per_block: Count = 50
+    dtype: Literal["float32", "float64"] = "float32"
+    device: Literal["cpu", "gpu"] = "cpu"
+    data: DataSpec
+    model: ModelConfig
+    network: NetworkConfig
+    initial: InitialSpec = InitialSpec(sigmas=0.5)
+    phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1)]
+    _base_dir: Path = PrivateAttr(default_factory=Path)
+
+    @staticmethod
+    def from_toml(path: str | Path, overrides: Sequence[str] = ()) -> RunSpec:
+        """Read a configuration file, with `key.path=value` overrides laid over it."""
+        path = Path(path)
+        return RunSpec.from_dict(read_toml(path), overrides, base_dir=path.parent)
+
+    @staticmethod
+    def from_dict(
+        raw: Mapping[str, Any], overrides: Sequence[str] = (), *, base_dir: str | Path = "."
+    ) -> RunSpec:
+        """Validate a configuration given as nested dictionaries, with overrides laid over it."""
+        keys: dict[str, Any] = plain(raw)
+        for text in overrides:
+            override(keys, text)
+        try:
+            # As JSON: pydantic's strict mode then takes arrays for tuples but still no "16" for 16.
+            spec = RunSpec.model_validate_json(json.dumps(keys))
+        except ValidationError as exc:
+            raise ConfigError("\n".join(messages(exc, _SECTIONS))) from exc
+        spec._base_dir = Path(base_dir)
+        return spec
+
+    @staticmethod
+    def from_json(text: str, *, base_dir: str | Path = ".") -> RunSpec:
+        """Read what `to_json` wrote."""
+        try:
+            raw = json.loads(text)
+        except (ValueError, RecursionError) as exc:
+            raise ConfigError(f"configuration: is not valid JSON: {exc}") from exc
+        if not isinstance(raw, dict):
+            raise ConfigError(f"configuration: must be a JSON object, got {short(raw)}")
+        return RunSpec.from_dict(raw, base_dir=base_dir)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every key with its value, defaults included, as plain dictionaries, lists, strings and numbers."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    def to_toml(self) -> str:
+        return to_toml(self.to_dict())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunSpec) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    @property
+    def train_path(self) -> Path:
+        """Where the training cases lie: data.train, relative to the configuration file's folder."""
+        return self._base_dir / self.data.train
+
+    @property
+    def kept_draws(self) -> int:
+        """Draws of each chain in the posterior."""
+        return sum(phase.iterations for phase in self.phase if phase.keep is True)
+
+    @property
+    def warmup_draws(self) -> int:
+        """Draws of each chain kept apart, as warm-up."""
+        return sum(phase.iterations for phase in self.phase if phase.keep == "warmup")
+
+    @property
+    def total_iterations(self) -> int:
+        return sum(phase.iterations for phase in self.phase)
+
+    def with_iterations(self, iterations: int) -> RunSpec:
+        """The same run with its last phase `iterations` long."""
+        raw = self.to_dict()
+        raw["phase"][-1]["iterations"] = iterations
+        return RunSpec.from_dict(raw, base_dir=self._base_dir)
+
+    def network_spec(self, n_targets: int | None = None) -> NetworkSpec:
+        """The network, its outputs as the data model needs; n_targets is len(data.targets) unless given."""
+        return NetworkSpec(
+            inputs=len(self.data.inputs),
+            outputs=self.model_spec().n_outputs(len(self.data.targets) if n_targets is None else n_targets),
+            hidden=tuple(LayerSpec(layer.units, layer.activation) for layer in self.network.hidden),
+            priors={
+                name: PriorSpec.parse(text, key=f"network.priors.{name}", two_levels=name[0] in "bt")
+                for name, text in self.network.priors.items()
+            },
+        )
+
+    def model_spec(self) -> ModelSpec:
+        noise = None if self.model.noise is None else PriorSpec.parse(self.model.noise, key="model.noise")
+        return ModelSpec(self.model.kind, noise, self.model.classes)
+
+    def check_data(self, n_cases: int) -> None:
+        """Raise ConfigError for what only the number of training cases can show."""
+        for key, operation in all_operations(self):
+            if isinstance(operation, Hybrid) and operation.partitions > n_cases:
+                raise ConfigError(
+                    f"{key}.partitions: more than there are training cases, got {operation.partitions}; "
+                    f"it must be at most {n_cases}"
+                )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        check(self)
+        return self
+
+
+_RECORDS: dict[tuple[str, ...], type[Record]] = {
+    (): RunSpec,
+    ("data",): DataSpec,
+    ("model",): ModelConfig,
+    ("network",): NetworkConfig,
+    ("network", "hidden"): LayerConfig,
+    ("initial",): InitialSpec,
+    ("phase",): PhaseSpec,
+}
+_SECTIONS = {path: tuple(record.model_fields) for path, record in _RECORDS.items()}
+
+
+def differences(stored: RunSpec, asked: RunSpec) -> list[str]:
+    """Every key in which two specs differ, with both values; nothing is ignored."""
+    old, new = _flat(stored.to_dict(), ""), _flat(asked.to_dict(), "")
+    keys = list(dict.fromkeys([*old, *new]))
+    return [
+        f"{key}: was {short(old[key]) if key in old else 'absent'}, "
+        f"now {short(new[key]) if key in new else 'absent'}"
+        for key in keys
+        if key not in old or key not in new or old[key] != new[key]
+    ]
+
+
+def _flat(value: Any, key: str) -> dict[str, Any]:
+    if isinstance(value, dict):
+        items = [(f"{key}.{name}" if key else name, inner) for name, inner in value.items()]
+    elif isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
+        items = [(f"{key}[{index}]", inner) for index, inner in enumerate(value)]
+    else:
+        return {key: value}
+    return {name: leaf for path, inner in items for name, leaf in _flat(inner, path).items()}

@@ -1,0 +1,124 @@
+"""Between configuration text (TOML files, overrides) and plain dictionaries."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from rayfbnn.errors import ConfigError
+from rayfbnn.spec.messages import RIGHT, short
+
+_MAX_DEPTH = 20  # of tables and arrays in one another; Python's own recursion limit gives no key
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The dictionary that a TOML file holds."""
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as exc:
+        raise ConfigError(f"{path}: cannot be read: {exc.strerror}; give a TOML file") from exc
+    except UnicodeDecodeError as exc:
+        raise ConfigError(f"{path}: byte {exc.start} is not UTF-8; TOML files are UTF-8 text") from exc
+    except (tomllib.TOMLDecodeError, RecursionError) as exc:
+        raise ConfigError(f"{path}: is not valid TOML: {exc}") from exc
+
+
+def plain(value: Any, *, key: str = "", depth: int = 0) -> Any:
+    """The same as dictionaries with text keys, lists, text, numbers, booleans and None."""
+    if depth > _MAX_DEPTH:
+        raise ConfigError(f"{key[:80]}: nested more than {_MAX_DEPTH} deep; no configuration needs that")
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", exclude_none=True)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {name: inner for name, inner in dataclasses.asdict(value).items() if inner is not None}
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise ConfigError(f"{key or 'configuration'}: keys must be text, got {short(name)}")
+        return {
+            name: plain(inner, key=f"{key}.{name}" if key else name, depth=depth + 1)
+            for name, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [plain(inner, key=f"{key}[{i}]", depth=depth + 1) for i, inner in enumerate(value)]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    right = RIGHT.get(re.split(r"[.\[]", key)[-1], "text, a number, true or false, a list or a table")
+    raise ConfigError(f"{key or 'configuration'}: must be {right}, got {short(value)}")
+
+
+def override(raw: dict[str, Any], text: str) -> None:
+    """Lay `key.path=value` over a raw configuration; phase.0.keep and phase[0].keep are the same."""
+    path, equals, value = text.partition("=")
+    parts = re.findall(r"[^.\[\]\s]+", path)
+    if not equals or not parts:
+        raise ConfigError(f'override: is not an assignment, got "{text}"; it must be key.path=value')
+    here: Any = raw
+    for position, part in enumerate(parts):
+        key = ".".join(parts[: position + 1])
+        if isinstance(here, list):
+            if not re.fullmatch(r"-?\d+", part) or not -len(here) <= int(part) < len(here):
+                raise ConfigError(
+                    f'{key}: no such element, got "{part}"; there are {len(here)}, counted from 0'
+                )
+            where: int | str = int(part)
+        elif isinstance(here, dict):
+            where = part
+        else:
+            raise ConfigError(
+                f"{key}: {'.'.join(parts[:position])} is {short(here)}, which has no keys in it"
+            )
+        if position == len(parts) - 1:
+            here[where] = _override_value(key, value.strip())
+        else:
+            here = here.setdefault(where, {}) if isinstance(here, dict) else here[where]
+
+
+def _override_value(key: str, text: str) -> Any:
+    """The value as TOML, or the text itself where it is no TOML: 0.5:0.2 and train.csv need no quotes."""
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+    if list(parsed) != ["value"]:
+        raise ConfigError(f"{key}: has more than one line, got {short(text)}; it must be one value")
+    value = parsed["value"]
+    # 10:20:30 is a time of day in TOML and a prior here.
+    return text if isinstance(value, datetime.date | datetime.time) else plain(value, key=key)
+
+
+def to_toml(spec: dict[str, Any]) -> str:
+    """TOML of a RunSpec's dictionary: scalars, then a table for each section, then [[phase]] tables."""
+    tables = {name: value for name, value in spec.items() if isinstance(value, dict)}
+    lines = [
+        f"{name} = {_toml_value(value)}"
+        for name, value in spec.items()
+        if name not in tables and name != "phase"
+    ]
+    for name, table in tables.items():
+        inner = {key: value for key, value in table.items() if isinstance(value, dict)}
+        lines += ["", f"[{name}]"]
+        lines += [f"{key} = {_toml_value(value)}" for key, value in table.items() if key not in inner]
+        for key, subtable in inner.items():
+            lines += ["", f"[{name}.{key}]"]
+            lines += [f"{leaf} = {_toml_value(value)}" for leaf, value in subtable.items()]
+    for phase in spec["phase"]:
+        lines += ["", "[[phase]]", *(f"{key} = {_toml_value(value)}" for key, value in phase.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml_value(inner)}" for key, inner in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml_value(inner) for inner in value) + "]"
+    # A JSON string is a TOML string, but for the one control character that JSON lets through.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
