@@ -28,8 +28,8 @@ STATS = ("accepted", "energy", "energy_change", "log_likelihood", "log_prior", "
 class BlockPlan:
     """Which iterations make up a block, and where their draws go.
 
-    Iterations first .. first + count - 1 of the run, all in one phase. section is None where draws are not kept;
-    else first_draw is the place of the first one in that section.
+    Iterations first .. first + count - 1 of the run, all in one phase. section is None where draws are not
+    kept; else first_draw is the place of the first one in that section.
     """
 
     phase: int
@@ -104,8 +104,8 @@ def build_posterior(spec: RunSpec, dataset: Dataset) -> Posterior:
 class Sampler:
     """An open store, its posterior on the device, and the iteration of each phase: what a worker holds.
 
-    A worker keeps no chains: each block starts from the state that the store has, so a block that is run again,
-    here or elsewhere, gives the same bits.
+    A worker keeps no chains: each block starts from the state that the store has, so a block that is run
+    again, here or elsewhere, gives the same bits.
     """
 
     def __init__(self, store: Store, *, worker: str = "") -> None:
@@ -124,8 +124,8 @@ class Sampler:
     def run_block(self, batch: int, *, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
         """Run and commit the batch's next block, yielding Progress after each iteration and after the commit.
 
-        When should_stop answers true the iterations done so far are committed as a shorter block: where blocks
-        end has no influence on the draws.
+        When should_stop answers true the iterations done so far are committed as a shorter block: where
+        blocks end has no influence on the draws.
         """
         before = self.store.progress(batch)
         plan = next_block(self.store.spec, before.iteration)
@@ -226,7 +226,7 @@ class _Collected:
             self.stats[name].append(np.asarray(to_host(value), dtype=np.float64))
 
     def block(self, plan: BlockPlan, state: ChainState) -> Block:
-        """What the store is to commit. Nothing here depends on the clock or the worker: blocks run twice agree."""
+        """What the store is to commit. Nothing in it depends on the clock or the worker."""
         return Block(
             first_iteration=plan.first,
             n_iterations=self.n_iterations,
@@ -247,7 +247,7 @@ class _Collected:
 
 
 def _densities(posterior: Posterior, state: ChainState) -> dict[str, Array]:
-    """Total energy (potential and kinetic), log likelihood and log prior of each chain, (n_chains,) float64."""
+    """Total energy (potential and kinetic), log likelihood and log prior, (n_chains,) float64 each."""
     kinetic = 0.5 * (state.momentum.astype(np.float64) ** 2).sum(axis=1)
     return {
         "energy": posterior.potential(state.position, state.precisions) + kinetic,

@@ -1,0 +1,323 @@
+"""The executors: blocks of batches are run in this process, or by Ray actors on this machine or a cluster."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from rayfbnn.errors import RayFBNNError, WorkerError
+from rayfbnn.run.sampler import Progress, Sampler
+from rayfbnn.run.store import Store
+
+# One thread a worker: two workers with two BLAS threads each were up to 15 times slower than one thread each.
+ONE_THREAD = {
+    name: "1"
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+}
+_POLL_SECONDS = 0.5
+_OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; Ray would take a third of the memory
+
+
+class Executor(Protocol):
+    """Runs batches to the end of the run, a block at a time. A context manager: leaving it frees the workers."""
+
+    failures: int  # workers that died and were replaced
+
+    def run(self, store_path: Path, batches: Sequence[int]) -> Iterator[Progress]: ...
+
+    def request_stop(self) -> None:
+        """Finish the iterations under way, commit them, and end `run`. May be called from a signal handler."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None: ...
+
+
+class InProcess:
+    """Every batch in this process, in turn."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self._stop = threading.Event()
+
+    def run(self, store_path: Path, batches: Sequence[int]) -> Iterator[Progress]:
+        sampler = Sampler(Store.open(store_path), worker=_worker_name())
+        waiting = deque(batches)
+        while waiting and not self._stop.is_set():
+            batch = waiting.popleft()
+            for progress in sampler.run_block(batch, should_stop=self._stop.is_set):
+                yield progress
+            if not progress.is_complete:
+                waiting.append(batch)
+
+    def request_stop(self) -> None:
+        self._stop.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._stop.set()
+
+
+class Worker:
+    """What a Ray actor does: one method runs blocks, the others answer from a second thread meanwhile.
+
+    A plain class, so that it can be tested without Ray.
+    """
+
+    def __init__(self, store_path: str) -> None:
+        self._store_path = Path(store_path)
+        self._sampler: Sampler | None = None
+        self._latest: Progress | None = None
+        self._stop = threading.Event()
+
+    def ready(self) -> str:
+        """The worker's host and process id, once it is up."""
+        return _worker_name()
+
+    def run_block(self, batch: int) -> Progress:
+        """Run and commit the batch's next block."""
+        if self._sampler is None:  # not in __init__: there Ray hides what went wrong
+            self._sampler = Sampler(Store.open(self._store_path), worker=_worker_name())
+        for progress in self._sampler.run_block(batch, should_stop=self._stop.is_set):
+            self._latest = progress
+        return progress
+
+    def peek(self) -> Progress | None:
+        """The latest progress of the block under way."""
+        return self._latest
+
+    def stop(self) -> None:
+        """Let the block under way end after its current iteration."""
+        self._stop.set()
+
+
+@dataclass
+class _Actor:
+    handle: Any
+    name: str = "a worker that had not started"
+    batch: int | None = None  # what it is running
+    is_ready: bool = False
+    is_peeking: bool = False
+
+
+class RayExecutor:
+    """Batches on Ray actors, one per core or GPU; an actor that dies is replaced, max_failures times in all.
+
+    Without an address Ray is started on this machine, on the loopback interface, without its dashboard, and
+    stopped at the end. The store's path must mean the same folder on every node.
+    """
+
+    def __init__(
+        self,
+        *,
+        workers: int | None = None,
+        address: str | None = None,
+        max_failures: int = 3,
+        gpus_per_worker: float = 0,
+    ) -> None:
+        self.failures = 0
+        self._workers = workers
+        self._max_failures = max_failures
+        self._gpus_per_worker = gpus_per_worker
+        self._stop = threading.Event()
+        self._actors: list[_Actor] = []
+        self._ray, self._is_ours = _connect(workers, address)
+
+    def run(self, store_path: Path, batches: Sequence[int]) -> Iterator[Progress]:
+        waiting = deque(batches)
+        pending: dict[
+            Any, tuple[_Actor, str]
+        ] = {}  # what was asked of whom, by Ray's reference to the answer
+        for _ in range(min(self._workers or self._default_workers(), len(batches))):
+            self._start_actor(store_path, pending)
+        is_stopping = False
+        while waiting or any(actor.batch is not None for actor in self._actors):
+            if self._stop.is_set():
+                if not is_stopping:
+                    is_stopping = True
+                    self._tell_actors_to_stop()
+                waiting.clear()
+                if all(actor.batch is None for actor in self._actors):
+                    return
+            self._give_work(waiting, pending)
+            answered, _ = self._ray.wait(list(pending), num_returns=1, timeout=_POLL_SECONDS)
+            for reference in answered:
+                actor, question = pending.pop(reference)
+                progress = self._receive(reference, actor, question, store_path, waiting, pending)
+                if progress is not None:
+                    yield progress
+            if not answered:
+                self._peek(pending)
+
+    def request_stop(self) -> None:
+        self._stop.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._is_ours:
+            self._ray.shutdown()
+            return
+        for actor in self._actors:
+            self._ray.kill(actor.handle)
+
+    def _default_workers(self) -> int:
+        resources = self._ray.cluster_resources()
+        if self._gpus_per_worker:
+            return max(1, int(resources.get("GPU", 0) / self._gpus_per_worker))
+        return max(1, int(resources.get("CPU", 1)))
+
+    def _start_actor(self, store_path: Path, pending: dict[Any, tuple[_Actor, str]]) -> None:
+        # No restarts and no retries: a retried call runs its side effects twice, and a restarted actor has lost its
+        # state anyway. A new actor reads the last commit and repeats the same numbers.
+        remote_class = self._ray.remote(
+            num_cpus=1, num_gpus=self._gpus_per_worker, max_restarts=0, max_task_retries=0, max_concurrency=2
+        )(Worker)
+        options = {} if self._is_ours else {"runtime_env": {"env_vars": ONE_THREAD}}
+        actor = _Actor(remote_class.options(**options).remote(str(store_path)))
+        self._actors.append(actor)
+        pending[actor.handle.ready.remote()] = (actor, "ready")
+
+    def _give_work(self, waiting: deque[int], pending: dict[Any, tuple[_Actor, str]]) -> None:
+        for actor in self._actors:
+            if waiting and actor.is_ready and actor.batch is None:
+                actor.batch = waiting.popleft()
+                pending[actor.handle.run_block.remote(actor.batch)] = (actor, "block")
+
+    def _peek(self, pending: dict[Any, tuple[_Actor, str]]) -> None:
+        for actor in self._actors:
+            if actor.batch is not None and not actor.is_peeking:
+                actor.is_peeking = True
+                pending[actor.handle.peek.remote()] = (actor, "peek")
+
+    def _receive(
+        self,
+        reference: Any,
+        actor: _Actor,
+        question: str,
+        store_path: Path,
+        waiting: deque[int],
+        pending: dict[Any, tuple[_Actor, str]],
+    ) -> Progress | None:
+        """Take an answer in; a dead actor is replaced and its batch waits again."""
+        from ray.exceptions import RayError, RayTaskError
+
+        try:
+            answer = self._ray.get(reference)
+        except RayTaskError as exc:  # the worker is well; what it ran raised
+            self._let_others_finish(pending)
+            if isinstance(exc.cause, RayFBNNError):
+                raise exc.cause from None
+            raise
+        except RayError as exc:
+            if actor in self._actors:
+                self._bury(actor, exc, waiting, pending)
+                self._start_actor(store_path, pending)
+            return None
+        if question == "ready":
+            actor.name, actor.is_ready = answer, True
+            return None
+        if question == "peek":
+            actor.is_peeking = False
+            is_current = answer is not None and answer.batch == actor.batch and not answer.committed
+            return answer if is_current else None
+        if not answer.is_complete:
+            waiting.append(answer.batch)
+        actor.batch = None
+        return answer  # type: ignore[no-any-return]
+
+    def _bury(
+        self, actor: _Actor, cause: Exception, waiting: deque[int], pending: dict[Any, tuple[_Actor, str]]
+    ) -> None:
+        self.failures += 1
+        self._actors.remove(actor)
+        for reference in [reference for reference, (asked, _) in pending.items() if asked is actor]:
+            del pending[reference]
+        self._ray.kill(actor.handle)  # Ray may have lost an actor that is still alive
+        if actor.batch is not None:
+            waiting.appendleft(actor.batch)
+        if self.failures > self._max_failures:
+            self._let_others_finish(pending)
+            doing = "starting" if actor.batch is None else f"running batch {actor.batch}"
+            raise WorkerError(
+                f"{self.failures} workers died, more than max_failures = {self._max_failures} allows; the last was"
+                f" {actor.name}, {doing}: {_first_line(cause)}. What was committed is kept: resume goes on from there"
+            ) from cause
+
+    def _tell_actors_to_stop(self) -> None:
+        for actor in self._actors:
+            actor.handle.stop.remote()
+
+    def _let_others_finish(self, pending: dict[Any, tuple[_Actor, str]]) -> None:
+        """Before an error ends the run: what the other actors have done so far is committed."""
+        self._tell_actors_to_stop()
+        blocks = [reference for reference, (_, question) in pending.items() if question == "block"]
+        if blocks:
+            self._ray.wait(blocks, num_returns=len(blocks), timeout=60)
+
+
+def _connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
+    """Ray, connected, and whether it was started here and so is ours to stop."""
+    if address is None:
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # read on import: stay on loopback
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as exc:
+        raise WorkerError(
+            "Ray is not installed; install it, or use workers = 0 to run in this process"
+        ) from exc
+    if ray.is_initialized():
+        return ray, False
+    try:
+        if address is not None:
+            ray.init(address=address, log_to_driver=False, logging_level="error")
+            return ray, False
+        inherited = {name: os.environ.get(name) for name in ONE_THREAD}
+        os.environ.update(ONE_THREAD)  # the workers on this machine inherit it
+        try:
+            ray.init(
+                address="local",
+                num_cpus=workers,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="error",
+                object_store_memory=_OBJECT_STORE_BYTES,
+            )
+        finally:
+            for name, value in inherited.items():
+                _restore(name, value)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as exc:
+        where = f"the Ray cluster at {address} cannot be joined" if address else "Ray cannot be started here"
+        raise WorkerError(
+            f"{where}: {_first_line(exc)}; workers = 0 runs in this process, without Ray"
+        ) from exc
+    return ray, True
+
+
+def _restore(name: str, value: str | None) -> None:
+    if value is None:
+        del os.environ[name]
+    else:
+        os.environ[name] = value
+
+
+def _worker_name() -> str:
+    return f"{socket.gethostname()} pid {os.getpid()}"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
