@@ -1,0 +1,258 @@
+"""Gibbs updates: each free precision drawn from its conditional distribution, exactly.
+
+Three kinds of step make up every update (Neal 2022, "Conditional distributions for hyperparameters"):
+a Gamma draw for a precision over Gaussian values, a draw of the logarithm of a generalised inverse Gaussian
+variable for a precision over Gamma precisions, and, for t values, precisions of single values drawn afresh
+and thrown away.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.layout import NOISE, PrecisionGroup, PrecisionLayout
+from rayfbnn.model.prior import MAX_LOG_PRECISION
+from rayfbnn.streams import Purpose, Streams
+
+_MAX_ATTEMPTS = 64  # of a rejection loop that accepts more than one in two
+
+
+@dataclass(frozen=True)
+class _Purposes:
+    """What the random numbers of each level are for."""
+
+    value: Purpose
+    unit: Purpose
+    common: Purpose
+
+
+_OF_PARAMETERS = _Purposes(Purpose.PRECISION_PARAMETER, Purpose.PRECISION_UNIT, Purpose.PRECISION_COMMON)
+_OF_NOISE = _Purposes(Purpose.NOISE_CASE, Purpose.NOISE_TARGET, Purpose.NOISE_COMMON)
+
+
+def update_groups(
+    values: dict[str, Array], precisions: Array, streams: Streams, *, layout: PrecisionLayout
+) -> Array:
+    """New precisions (n_chains, n_precisions) of every group of parameters; those of the noise unchanged.
+
+    values  group name -> parameters (n_chains, *shape of the group)
+    """
+    precisions = precisions.copy()
+    for number, group in enumerate(layout.groups):
+        if group.name != NOISE:
+            rows = values[group.name].reshape(precisions.shape[0], group.n_units, -1)
+            _update(rows, group, precisions, streams, index=number, purposes=_OF_PARAMETERS)
+    return precisions
+
+
+def update_noise(residuals: Array, precisions: Array, streams: Streams, *, layout: PrecisionLayout) -> Array:
+    """New precisions (n_chains, n_precisions), those of the noise updated.
+
+    residuals  (n_chains, n_targets, n_cases)
+    """
+    precisions = precisions.copy()
+    for group in layout.groups:
+        if group.name == NOISE:
+            _update(residuals, group, precisions, streams, index=0, purposes=_OF_NOISE)
+    return precisions
+
+
+def _update(
+    values: Array,
+    group: PrecisionGroup,
+    precisions: Array,
+    streams: Streams,
+    *,
+    index: int,
+    purposes: _Purposes,
+) -> None:
+    """Update one group's columns of `precisions`, the units' first; values (n_chains, n_units, n)."""
+    xp = array_namespace(precisions)
+    n_chains = values.shape[0]
+    alpha_common, alpha_unit, alpha_value = group.prior.alphas
+    common = slice(group.common, group.common + 1)
+    squares = values.astype(xp.float64) ** 2
+    if group.units is not None:
+        precisions[:, group.units] = _draw_over_values(
+            squares,
+            alpha_unit,
+            precisions[:, common],
+            alpha_value,
+            precisions[:, group.units],
+            streams,
+            index=index,
+            purpose=purposes.unit,
+            value_purpose=purposes.value,
+        )
+    if math.isinf(alpha_common):
+        return
+    if group.units is not None:
+        log_common = log_precision_over_precisions(
+            precisions[:, None, group.units],
+            alpha_common,
+            xp.full((n_chains, 1), group.mean),
+            alpha_unit,
+            streams,
+            index=index,
+            purpose=purposes.common,
+        )
+        precisions[:, common] = _clipped_exp(log_common)
+    else:
+        precisions[:, common] = _draw_over_values(
+            squares.reshape(n_chains, 1, -1),
+            alpha_common,
+            xp.full((n_chains, 1), group.mean),
+            alpha_value,
+            precisions[:, common],
+            streams,
+            index=index,
+            purpose=purposes.common,
+            value_purpose=purposes.value,
+        )
+
+
+def _draw_over_values(
+    squares: Array,
+    alpha: float,
+    mean: Array,
+    alpha_value: float,
+    current: Array,
+    streams: Streams,
+    *,
+    index: int,
+    purpose: Purpose,
+    value_purpose: Purpose,
+) -> Array:
+    """Precisions (n_chains, n_units) that rule Gaussian or t values with the given squares.
+
+    squares (n_chains, n_units, n); mean and current broadcast to (n_chains, n_units)
+    """
+    if math.isinf(alpha_value):
+        sums = squares.sum(axis=2)
+        n = squares.shape[2]
+        return _clipped_exp(
+            log_precision_over_values(sums, n, alpha, mean, streams, index=index, purpose=purpose)
+        )
+    below = draw_value_precisions(
+        squares, current[:, :, None], alpha_value, streams, index=index, purpose=value_purpose
+    )
+    return _clipped_exp(
+        log_precision_over_precisions(below, alpha, mean, alpha_value, streams, index=index, purpose=purpose)
+    )
+
+
+def log_precision_over_values(
+    sum_squares: Array, n: int, alpha: float, mean: Array, streams: Streams, *, index: int, purpose: Purpose
+) -> Array:
+    """Draw the log of a precision given the n Gaussian values it rules.
+
+    tau | values  ~  Gamma(shape (alpha + n)/2, rate (alpha/mean + sum of squares)/2)     Neal (2022) eq. 28
+
+    sum_squares, mean and the result (n_chains, n_units)
+    """
+    xp = array_namespace(sum_squares)
+    log_gamma = streams.log_gamma((alpha + n) / 2, purpose, sum_squares.shape[1:], index=index)
+    return log_gamma - xp.log((alpha / mean + sum_squares) / 2)
+
+
+def draw_value_precisions(
+    squares: Array, mean: Array, alpha: float, streams: Streams, *, index: int, purpose: Purpose
+) -> Array:
+    """Precisions of single t values given the values, the shape of `squares`; eq. 28 with n = 1."""
+    xp = array_namespace(squares)
+    log_gamma = streams.log_gamma((alpha + 1) / 2, purpose, squares.shape[1:], index=index)
+    return _clipped_exp(log_gamma - xp.log((alpha / mean + squares) / 2))
+
+
+def log_precision_over_precisions(
+    below: Array,
+    alpha: float,
+    mean: Array,
+    alpha_below: float,
+    streams: Streams,
+    *,
+    index: int,
+    purpose: Purpose,
+) -> Array:
+    """Draw the log of a precision given the n Gamma precisions `below` of which it is the mean.
+
+    p(tau | below)  ~  tau**((alpha - n alpha_below)/2 - 1) exp(-tau alpha/(2 mean) - alpha_below sum/(2 tau))
+
+    Neal (2022) eq. 31: a generalised inverse Gaussian distribution. With x = log tau the density is
+    exp(a x - b exp(x) - c exp(-x)), and with x = log(c/b)/2 + y it is exp(a y - 2 sqrt(b c) cosh y).
+
+    below (n_chains, n_units, n); mean and the result (n_chains, n_units)
+    """
+    xp = array_namespace(below)
+    a = (alpha - below.shape[2] * alpha_below) / 2
+    log_b = math.log(alpha / 2) - xp.log(mean)
+    log_c = math.log(alpha_below / 2) + xp.log(below.sum(axis=2))
+    omega = 2 * xp.exp((log_b + log_c) / 2)
+    y = hyperbolic_variable(abs(a), omega, streams, index=index, purpose=purpose)
+    return (log_c - log_b) / 2 + (y if a >= 0 else -y)
+
+
+def hyperbolic_variable(a: float, omega: Array, streams: Streams, *, index: int, purpose: Purpose) -> Array:
+    """Draw y of density proportional to exp(a y - omega cosh y), a >= 0; the shape of omega (n_chains, k).
+
+    Devroye (2014), "Random variate generation for the generalized inverse Gaussian distribution": about the
+    mode, a flat top between two exponential tails that touch the log-concave density at t and -s. Exact for
+    any t and s; his choice rejects less than half whatever the parameters.
+    """
+    xp = array_namespace(omega)
+    mode = xp.arcsinh(a / omega)
+    d = omega**2 / (xp.sqrt(omega**2 + a**2) + a)  # sqrt(omega**2 + a**2) - a without cancellation
+
+    t, s = _touching_points(a, d)
+    eta, zeta = -_log_density(t, a, d), -_log_density_slope(t, a, d)
+    theta, xi = -_log_density(-s, a, d), _log_density_slope(-s, a, d)
+    right, left = 1 / zeta, 1 / xi
+    top_right, top_left = t - right * eta, s - left * theta
+    top = top_right + top_left
+    result = xp.zeros_like(omega)
+    pending = xp.ones(omega.shape, dtype=bool)
+    for attempt in range(_MAX_ATTEMPTS):
+        u = streams.uniform(purpose, (*omega.shape[1:], 3), index=index, attempt=attempt)
+        place, v = u[..., 0] * (left + top + right), u[..., 1]
+        in_top, in_right = place < top, place < top + right
+        z = xp.where(in_top, -top_left + top * v, top_right - right * xp.log(v))
+        z = xp.where(in_right, z, -top_left + left * xp.log(v))
+        cover = xp.where(z > top_right, -eta - zeta * (z - t), 0.0)
+        cover = xp.where(z < -top_left, -theta + xi * (z + s), cover)
+        accepted = xp.log(u[..., 2]) + cover <= _log_density(z, a, d)
+        result = xp.where(pending & accepted, z, result)
+        pending &= ~accepted
+        if not bool(pending.any()):
+            return mode + result
+    raise AssertionError("64 proposals in a row rejected: a precision or parameter is not finite")
+
+
+def _log_density(z: Array, a: float, d: Array) -> Array:
+    """Log density at mode + z, zero at the mode; d = sqrt(omega**2 + a**2) - a."""
+    xp = array_namespace(z)
+    return -d * (xp.cosh(z) - 1) - a * (xp.expm1(z) - z)
+
+
+def _log_density_slope(z: Array, a: float, d: Array) -> Array:
+    xp = array_namespace(z)
+    return -d * xp.sinh(z) - a * xp.expm1(z)
+
+
+def _touching_points(a: float, d: Array) -> tuple[Array, Array]:
+    """Devroye's t and s, where the tails touch the density."""
+    xp = array_namespace(d)
+    one = xp.ones_like(d)
+    right, left = -_log_density(one, a, d), -_log_density(-one, a, d)
+    t = xp.where(right > 2, xp.sqrt(2 / (d + a)), xp.where(right < 0.5, xp.log(4 / (d + 2 * a)), 1.0))
+    far = xp.log1p((1 + xp.sqrt(1 + 2 * d)) / d)
+    if a > 0:
+        far = xp.minimum(1 / a, far)
+    s = xp.where(left > 2, xp.sqrt(4 / (d * math.cosh(1) + a)), xp.where(left < 0.5, far, 1.0))
+    return t, s
+
+
+def _clipped_exp(log_precision: Array) -> Array:
+    xp = array_namespace(log_precision)
+    return xp.exp(xp.clip(log_precision, -MAX_LOG_PRECISION, MAX_LOG_PRECISION))

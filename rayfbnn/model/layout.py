@@ -1,0 +1,124 @@
+"""Where each group of parameters and each precision lies in a chain's flat vectors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.architecture import GroupSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.arrays import Array
+
+NOISE = "noise"
+
+
+@dataclass(frozen=True)
+class ParameterLayout:
+    """All parameters of a chain as one vector, group after group, each in C order (source major).
+
+    groups        in the order of the vector
+    slices        group name -> its part of the vector
+    """
+
+    groups: tuple[GroupSpec, ...]
+    n_parameters: int
+    slices: dict[str, slice]
+
+    @staticmethod
+    def of(network: NetworkSpec) -> ParameterLayout:
+        slices: dict[str, slice] = {}
+        start = 0
+        for group in network.groups():
+            slices[group.name] = slice(start, start + group.size)
+            start += group.size
+        return ParameterLayout(network.groups(), start, slices)
+
+    def views(self, position: Array) -> dict[str, Array]:
+        """Each group of `position` (..., n_parameters) as a view (..., *group.shape)."""
+        leading = position.shape[:-1]
+        return {
+            group.name: position[..., self.slices[group.name]].reshape(*leading, *group.shape)
+            for group in self.groups
+        }
+
+
+@dataclass(frozen=True)
+class PrecisionGroup:
+    """The explicit precisions of one group, of parameters or of the noise.
+
+    mean    omega: the mean of the common precision, scaled if the prior is
+    common  column of the common precision, kept also where it is fixed at its mean
+    units   columns of the precisions of the source units (of the targets, for noise); None when
+            the unit alpha is infinite, which ties them to the common one
+    n_units source units (targets); 1 for biases and offsets, which have no such level
+    """
+
+    name: str
+    prior: PriorSpec
+    mean: float
+    common: int
+    units: slice | None
+    n_units: int
+
+
+@dataclass(frozen=True, eq=False)
+class PrecisionLayout:
+    """All precisions of a chain as one vector: each group's common one, then its units'; noise last.
+
+    is_free            (n_precisions,) bool: false where the level's alpha is infinite (fixed at its mean)
+    parameter_columns  (n_parameters,) int: the column that governs each parameter
+    noise_columns      (n_targets,) int: the column that governs each target; empty without noise
+    """
+
+    groups: tuple[PrecisionGroup, ...]
+    n_precisions: int
+    common: dict[str, int]
+    units: dict[str, slice]
+    is_free: Array
+    parameter_columns: Array
+    noise_columns: Array
+
+    @staticmethod
+    def of(network: NetworkSpec, model: ModelSpec, n_targets: int) -> PrecisionLayout:
+        groups: list[PrecisionGroup] = []
+        free: list[bool] = []
+        parameter_columns: list[Array] = []
+        for spec in network.groups():
+            n_units = spec.shape[0] if spec.is_weights else 1
+            group = _add(groups, free, spec.name, spec.prior, spec.mean_precision, n_units)
+            parameter_columns.append(np.repeat(_unit_columns(group), spec.size // n_units))
+        noise_columns = np.zeros(0, dtype=np.int64)
+        if model.noise is not None:
+            mean = model.noise.mean_precision(n_targets)
+            noise_columns = _unit_columns(_add(groups, free, NOISE, model.noise, mean, n_targets))
+        return PrecisionLayout(
+            groups=tuple(groups),
+            n_precisions=len(free),
+            common={group.name: group.common for group in groups},
+            units={group.name: group.units for group in groups if group.units is not None},
+            is_free=np.array(free, dtype=bool),
+            parameter_columns=np.concatenate([np.zeros(0, dtype=np.int64), *parameter_columns]),
+            noise_columns=noise_columns,
+        )
+
+
+def _add(
+    groups: list[PrecisionGroup], free: list[bool], name: str, prior: PriorSpec, mean: float, n_units: int
+) -> PrecisionGroup:
+    """Append a group behind the columns taken so far."""
+    common = len(free)
+    free.append(math.isfinite(prior.alphas[0]))
+    units = None
+    if math.isfinite(prior.alphas[1]):
+        units = slice(common + 1, common + 1 + n_units)
+        free.extend([True] * n_units)
+    groups.append(PrecisionGroup(name, prior, mean, common, units, n_units))
+    return groups[-1]
+
+
+def _unit_columns(group: PrecisionGroup) -> Array:
+    """The column that governs each unit of the group, (n_units,)."""
+    if group.units is None:
+        return np.full(group.n_units, group.common)
+    return np.arange(group.units.start, group.units.stop)

@@ -1,0 +1,129 @@
+"""The data models: real with Gaussian or t noise, binary, and class targets.
+
+All in float64, whatever the networks' precision: an energy near 1e5 in float32 is good to 0.01 only, and
+decisions turn on differences of order one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rayfbnn.architecture import ModelSpec
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.layout import PrecisionLayout
+from rayfbnn.streams import Purpose, Streams
+
+
+def target_rows(targets: Array, model: ModelSpec) -> Array:
+    """Targets (..., n_cases, n_targets) in the outputs' layout, (..., n_outputs, n_cases) float64.
+
+    A class label becomes a row of zeros and a one.
+    """
+    xp = array_namespace(targets)
+    rows = targets.swapaxes(-1, -2)
+    if model.kind == "class":
+        assert model.classes is not None
+        rows = rows == xp.arange(model.classes)[:, None]
+    return xp.ascontiguousarray(rows, dtype=xp.float64)
+
+
+def noise_precision(precisions: Array, layout: PrecisionLayout) -> Array:
+    """The precision that governs each target, (n_chains, n_targets); (n_chains, 0) without noise."""
+    xp = array_namespace(precisions)
+    return xp.take(precisions, xp.asarray(layout.noise_columns), axis=1)
+
+
+def terms_and_gradient(outputs: Array, rows: Array, noise: Array, model: ModelSpec) -> tuple[Array, Array]:
+    """Terms of the log likelihood without normalisers, never positive, and d log likelihood / d outputs.
+
+    Real targets, z = tau (y - v)**2, alpha that of single cases:
+        Gaussian  -z/2                               tau (y - v)                  Neal (2022) eqs. 8, 37
+        t         -(alpha+1)/2 log(1 + z/alpha)      (alpha+1) tau (y-v)/(alpha+z)              10, 38
+    (the signs of 37 and 38 as printed are wrong.) Binary and class targets: log P(y), no normaliser,
+    eqs. 11, 12, 39, 40.
+
+    Parameters
+    ----------
+    outputs : (n_chains, n_outputs, n_cases)
+    rows    : (n_outputs, n_cases) or (n_chains, n_outputs, n_cases)   from target_rows
+    noise   : (n_chains, n_targets)                                    from noise_precision
+
+    Returns
+    -------
+    terms    (n_chains, n_targets, n_cases) float64
+    gradient (n_chains, n_outputs, n_cases) float64
+    """
+    xp = array_namespace(outputs)
+    if model.kind == "real":
+        assert model.noise is not None
+        residuals = rows - outputs
+        gradient = noise[:, :, None] * residuals
+        z = gradient * residuals
+        alpha = model.noise.alphas[2]
+        if math.isinf(alpha):
+            z *= -0.5
+            return z, gradient
+        gradient *= (alpha + 1) / (alpha + z)
+        return -(alpha + 1) / 2 * xp.log1p(z / alpha), gradient
+    v = outputs.astype(xp.float64)
+    if model.kind == "binary":
+        log_one = -xp.logaddexp(0.0, -v)  # log P(y = 1)
+        return xp.where(rows > 0.5, log_one, log_one - v), rows - xp.exp(log_one)
+    log_probability = v - v.max(axis=1, keepdims=True)
+    log_probability -= xp.log(xp.exp(log_probability).sum(axis=1, keepdims=True))
+    # where, not a product: 0 * -inf must not make a hopeless class spoil the others
+    terms = xp.where(rows > 0.5, log_probability, 0.0).sum(axis=1, keepdims=True)
+    return terms, rows - xp.exp(log_probability)
+
+
+def log_normaliser(noise: Array, model: ModelSpec) -> Array:
+    """What the terms of one case leave out of its log density, (n_chains,); Neal (2022) eqs. 8, 10."""
+    xp = array_namespace(noise)
+    if model.kind != "real":
+        return xp.zeros(noise.shape[0])
+    assert model.noise is not None
+    return (0.5 * xp.log(noise) + log_scale_free_normaliser(model.noise.alphas[2])).sum(axis=1)
+
+
+def log_scale_free_normaliser(alpha: float) -> float:
+    """Log of the density at zero of a standard normal (alpha infinite) or t variable."""
+    if math.isinf(alpha):
+        return -0.5 * math.log(2 * math.pi)
+    # sqrt(pi * alpha), not sqrt(pi) * alpha as eq. 17 of Neal (2022) has it.
+    return math.lgamma((alpha + 1) / 2) - math.lgamma(alpha / 2) - 0.5 * math.log(math.pi * alpha)
+
+
+def log_density(
+    outputs: Array, targets: Array, precisions: Array, *, model: ModelSpec, layout: PrecisionLayout
+) -> Array:
+    """Log density (log probability) of each case's targets, jointly over targets, (n_chains, n_cases).
+
+    outputs (n_chains, n_cases, n_outputs); targets (n_cases, n_targets), or with a leading chain axis;
+    precisions (n_chains, n_precisions)
+    """
+    noise = noise_precision(precisions, layout)
+    terms, _ = terms_and_gradient(outputs.swapaxes(1, 2), target_rows(targets, model), noise, model)
+    return terms.sum(axis=1) + log_normaliser(noise, model)[:, None]
+
+
+def draw_targets(outputs: Array, noise: Array, model: ModelSpec, streams: Streams) -> Array:
+    """Targets given outputs (n_chains, n_outputs, n_cases), (n_chains, n_targets, n_cases) float64."""
+    xp = array_namespace(outputs)
+    v = outputs.astype(xp.float64)
+    n_cases = outputs.shape[2]
+    if model.kind == "real":
+        assert model.noise is not None
+        shape = v.shape[1:]
+        log_precision = xp.broadcast_to(xp.log(noise)[:, :, None], v.shape)
+        alpha = model.noise.alphas[2]
+        if math.isfinite(alpha):
+            mixing = streams.log_gamma(alpha / 2, Purpose.TARGET_VALUE, shape, index=1)
+            log_precision = log_precision + mixing - math.log(alpha / 2)
+        return v + streams.normal(Purpose.TARGET_VALUE, shape) * xp.exp(-0.5 * log_precision)
+    if model.kind == "binary":
+        uniform = streams.uniform(Purpose.TARGET_VALUE, v.shape[1:])
+        return (uniform < xp.exp(-xp.logaddexp(0.0, -v))).astype(xp.float64)
+    probability = xp.exp(v - v.max(axis=1, keepdims=True))
+    cumulative = probability.cumsum(axis=1)
+    uniform = streams.uniform(Purpose.TARGET_VALUE, (1, n_cases))
+    return (uniform * cumulative[:, -1:] > cumulative).sum(axis=1, keepdims=True).astype(xp.float64)

@@ -1,0 +1,265 @@
+"""The target of sampling: the posterior of a network's parameters given precisions and training cases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+
+from rayfbnn.architecture import ModelSpec, NetworkSpec
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model import gibbs, likelihood, prior, stepsize
+from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
+from rayfbnn.model.network import Wiring, backward, forward, input_rows
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Purpose, Streams
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The training cases cut into blocks, short ones filled up with a case that counts for nothing.
+
+    inputs  (n_partitions, n_inputs + 1, n_block_cases)
+    targets (..., n_partitions, n_outputs, n_block_cases)
+    weights (n_partitions, 1, n_block_cases): 1, or 0 for filling; None when all blocks are equally long
+    sizes   (n_partitions,)
+    """
+
+    inputs: Array
+    targets: Array
+    weights: Array | None
+    sizes: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """The posterior, as a `state.Target`. Its arrays stay on the device they were made for.
+
+    inputs  (n_inputs + 1, n_cases) in dtype, the last row ones
+    targets (n_outputs, n_cases) float64, or with a leading chain axis
+    """
+
+    network: NetworkSpec
+    model: ModelSpec
+    parameter_layout: ParameterLayout
+    precision_layout: PrecisionLayout
+    wiring: Wiring
+    n_cases: int
+    n_targets: int
+    dtype: Literal["float32", "float64"]
+    inputs: Array
+    targets: Array
+    input_mean_squares: Array
+    blocks: dict[int, Blocks] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        network: NetworkSpec,
+        model: ModelSpec,
+        inputs: Array,
+        targets: Array,
+        *,
+        dtype: Literal["float32", "float64"] = "float64",
+        xp: ModuleType = np,
+    ) -> Posterior:
+        """The posterior given inputs (n_cases, n_inputs) and targets (n_cases, n_targets)."""
+        inputs = xp.asarray(inputs, dtype=xp.float64)
+        targets = xp.asarray(targets)
+        layout = PrecisionLayout.of(network, model, targets.shape[-1])
+        return Posterior(
+            network=network,
+            model=model,
+            parameter_layout=ParameterLayout.of(network),
+            # On the device once, rather than at every gradient.
+            precision_layout=replace(
+                layout,
+                parameter_columns=xp.asarray(layout.parameter_columns),
+                noise_columns=xp.asarray(layout.noise_columns),
+            ),
+            wiring=Wiring.of(network),
+            n_cases=inputs.shape[0],
+            n_targets=targets.shape[-1],
+            dtype=dtype,
+            inputs=input_rows(inputs, dtype),
+            targets=likelihood.target_rows(targets, model),
+            input_mean_squares=(inputs**2).mean(axis=0),
+        )
+
+    def with_targets(self, targets: Array) -> Posterior:
+        """The same with targets of its own for every chain, (n_chains, n_cases, n_targets)."""
+        return replace(self, targets=likelihood.target_rows(targets, self.model), blocks={})
+
+    @property
+    def n_parameters(self) -> int:
+        return self.parameter_layout.n_parameters
+
+    @property
+    def n_precisions(self) -> int:
+        return self.precision_layout.n_precisions
+
+    def potential_and_gradient(
+        self,
+        position: Array,
+        precisions: Array,
+        *,
+        partition: Array | None = None,
+        n_partitions: int = 1,
+    ) -> tuple[Array, Array]:
+        """E = -log likelihood - log prior without factors of precisions alone, and its gradient.
+
+        FBM's energy; with `partition`, that of Neal (1996) eq. 3.37: the prior's whole energy and
+        n_partitions times that of block k, the cases floor(N k/K) .. floor(N (k+1)/K) - 1.
+        Values that are not finite are left as they are.
+        """
+        xp = array_namespace(position)
+        inputs, targets, weights, n_cases = self.inputs, self.targets, None, self.n_cases
+        if partition is not None and n_partitions > 1:
+            inputs, targets, weights, n_cases = self._block(partition, n_partitions)
+        with np.errstate(all="ignore"):  # a trajectory that blows up is a rejection, not a warning
+            noise = likelihood.noise_precision(precisions, self.precision_layout)
+            activity = forward(position, inputs, self.wiring)
+            terms, slopes = likelihood.terms_and_gradient(activity.outputs, targets, noise, self.model)
+            if weights is not None:
+                terms *= weights
+                slopes *= weights
+            slopes *= -n_partitions
+            gradient = backward(position, activity, slopes.astype(position.dtype), self.wiring)
+            energy, prior_gradient = prior.energy_and_gradient(
+                position, precisions, self.parameter_layout, self.precision_layout
+            )
+            log_likelihood = terms.sum(axis=(1, 2)) + n_cases * likelihood.log_normaliser(noise, self.model)
+            gradient += xp.asarray(prior_gradient, dtype=position.dtype)
+            return energy - n_partitions * log_likelihood, gradient
+
+    def potential(self, position: Array, precisions: Array) -> Array:
+        """The potential alone, (n_chains,) float64."""
+        with np.errstate(all="ignore"):
+            energy, _ = prior.energy_and_gradient(
+                position, precisions, self.parameter_layout, self.precision_layout
+            )
+            return energy - self.log_likelihood(position, precisions)
+
+    def stepsizes(self, precisions: Array) -> Array:
+        """The heuristic stepsize of each parameter, (n_chains, n_parameters)."""
+        with np.errstate(all="ignore"):
+            return stepsize.stepsizes(
+                precisions,
+                self.input_mean_squares,
+                self.n_cases,
+                parameters=self.parameter_layout,
+                layout=self.precision_layout,
+                wiring=self.wiring,
+                model=self.model,
+            ).astype(self.dtype)
+
+    def outputs(self, position: Array, inputs: Array) -> Array:
+        """Outputs (n_chains, n_cases, n_outputs) at inputs (n_cases, n_inputs)."""
+        xp = array_namespace(position)
+        rows = input_rows(xp.asarray(inputs, dtype=xp.float64), self.dtype)
+        return forward(position, rows, self.wiring).outputs.swapaxes(1, 2)
+
+    def log_likelihood(self, position: Array, precisions: Array) -> Array:
+        """Log likelihood of the training cases, all constants in, (n_chains,) float64."""
+        with np.errstate(all="ignore"):
+            noise = likelihood.noise_precision(precisions, self.precision_layout)
+            normaliser = self.n_cases * likelihood.log_normaliser(noise, self.model)
+            return self._terms(position, noise).sum(axis=(1, 2)) + normaliser
+
+    def log_prior(self, position: Array, precisions: Array) -> Array:
+        """Log density of the parameters and of the free precisions (as densities in tau), (n_chains,)."""
+        with np.errstate(all="ignore"):
+            return prior.log_density_of_parameters(
+                position, precisions, self.parameter_layout, self.precision_layout
+            ) + prior.log_density_of_precisions(precisions, self.precision_layout)
+
+    def initial_state(self, streams: Streams, *, sigmas: float | None) -> ChainState:
+        """Parameters zero and every free sigma at `sigmas`, or, with None, a draw from the prior.
+
+        The first is what FBM's "fix" makes. The momentum is standard normal in both.
+        """
+        streams = streams.at(iteration=0)
+        xp = array_namespace(streams.chains)
+        momentum = streams.normal(Purpose.MOMENTUM, (self.n_parameters,)).astype(self.dtype)
+        if sigmas is None:
+            position, precisions = self._prior_draw(streams)
+            return ChainState(position, momentum, precisions)
+        fixed = xp.empty(self.n_precisions)
+        for group in self.precision_layout.groups:
+            fixed[group.common] = group.mean
+        free = xp.asarray(self.precision_layout.is_free)
+        precisions = xp.tile(xp.where(free, sigmas**-2, fixed), (streams.n_chains, 1))
+        return ChainState(xp.zeros_like(momentum), momentum, precisions)
+
+    def sample_sigmas(self, state: ChainState, streams: Streams) -> tuple[ChainState, None]:
+        """Gibbs updates of all free precisions, the noise first."""
+        state, _ = self.sample_noise(state, streams)
+        values = self.parameter_layout.views(state.position)
+        precisions = gibbs.update_groups(values, state.precisions, streams, layout=self.precision_layout)
+        return replace(state, precisions=precisions), None
+
+    def sample_noise(self, state: ChainState, streams: Streams) -> tuple[ChainState, None]:
+        """Gibbs updates of the noise precisions."""
+        if self.model.noise is None:
+            return state, None
+        residuals = self.targets - forward(state.position, self.inputs, self.wiring).outputs
+        precisions = gibbs.update_noise(residuals, state.precisions, streams, layout=self.precision_layout)
+        return replace(state, precisions=precisions), None
+
+    def rejection_proposal(self, streams: Streams) -> tuple[Array, Array, Array]:
+        """A proposal for rejection sampling: position, precisions, log probability of accepting it.
+
+        A draw from the prior, with noise precisions biased by prod_j tau_j**(n/2); the probability is the
+        likelihood without the factors that this cancels, never above one. Neal (2022), eqs. 69, 70.
+        """
+        position, precisions = self._prior_draw(streams, n_cases_bias=self.n_cases)
+        noise = likelihood.noise_precision(precisions, self.precision_layout)
+        with np.errstate(all="ignore"):
+            return position, precisions, self._terms(position, noise).sum(axis=(1, 2))
+
+    def sample_targets(self, position: Array, precisions: Array, streams: Streams) -> Array:
+        """Targets from the model at the training inputs, (n_chains, n_cases, n_targets) float64."""
+        outputs = forward(position, self.inputs, self.wiring).outputs
+        noise = likelihood.noise_precision(precisions, self.precision_layout)
+        return likelihood.draw_targets(outputs, noise, self.model, streams).swapaxes(1, 2)
+
+    def _prior_draw(self, streams: Streams, *, n_cases_bias: int = 0) -> tuple[Array, Array]:
+        precisions = prior.draw_precisions(streams, self.precision_layout, n_cases_bias=n_cases_bias)
+        position = prior.draw_parameters(streams, precisions, self.parameter_layout, self.precision_layout)
+        with np.errstate(over="ignore"):  # beyond float32's range: an infinite energy
+            return position.astype(self.dtype), precisions
+
+    def _terms(self, position: Array, noise: Array) -> Array:
+        outputs = forward(position, self.inputs, self.wiring).outputs
+        return likelihood.terms_and_gradient(outputs, self.targets, noise, self.model)[0]
+
+    def _block(self, partition: Array, n_partitions: int) -> tuple[Array, Array, Array | None, Array]:
+        """Each chain's own block: inputs, targets, weights (chain axis first), sizes (n_chains,)."""
+        xp = array_namespace(partition)
+        if n_partitions not in self.blocks:
+            self.blocks[n_partitions] = self._cut(n_partitions)
+        blocks = self.blocks[n_partitions]
+        targets = blocks.targets
+        if targets.ndim == 3:
+            targets = targets[partition]
+        else:
+            targets = targets[xp.arange(targets.shape[0]), partition]
+        weights = None if blocks.weights is None else blocks.weights[partition]
+        return blocks.inputs[partition], targets, weights, blocks.sizes[partition]
+
+    def _cut(self, n_partitions: int) -> Blocks:
+        if n_partitions > self.n_cases:
+            raise ValueError(f"n_partitions: at most the {self.n_cases} cases, got {n_partitions}")
+        xp: Any = array_namespace(self.inputs)
+        bounds = self.n_cases * xp.arange(n_partitions + 1) // n_partitions
+        sizes = bounds[1:] - bounds[:-1]
+        places = xp.arange(int(sizes.max()))
+        cases = xp.minimum(bounds[:-1, None] + places, bounds[1:, None] - 1)  # filled up with the last case
+        is_case = (places < sizes[:, None])[:, None, :]
+        return Blocks(
+            inputs=xp.ascontiguousarray(self.inputs[:, cases].swapaxes(0, 1)),
+            targets=xp.ascontiguousarray(self.targets[..., cases].swapaxes(-3, -2)),
+            weights=None if bool(is_case.all()) else is_case.astype(xp.float64),
+            sizes=sizes,
+        )

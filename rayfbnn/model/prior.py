@@ -1,0 +1,140 @@
+"""The hierarchy of Gamma precisions over Gaussian or t parameters: densities, gradients, draws."""
+
+from __future__ import annotations
+
+import math
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
+from rayfbnn.model.likelihood import log_scale_free_normaliser
+from rayfbnn.streams import Purpose, Streams
+
+# Shapes such as 0.0005 put real mass on precisions beyond the range of float64.
+MAX_LOG_PRECISION = 600.0
+
+
+def parameter_precisions(precisions: Array, layout: PrecisionLayout) -> Array:
+    """The explicit precision that governs each parameter, (n_chains, n_parameters)."""
+    xp = array_namespace(precisions)
+    return xp.take(precisions, xp.asarray(layout.parameter_columns), axis=1)
+
+
+def energy_and_gradient(
+    position: Array, precisions: Array, parameters: ParameterLayout, layout: PrecisionLayout
+) -> tuple[Array, Array]:
+    """-log prior of the parameters without factors that depend on precisions alone, and its gradient.
+
+    With z = tau w**2 and alpha that of single parameters, summed over parameters:
+        Gaussian  z/2                             tau w                              Neal (2022) eq. 35
+        t         (alpha+1)/2 log(1 + z/alpha)    (alpha+1) tau w/(alpha + z)                        36
+
+    Returns (n_chains,) and (n_chains, n_parameters), float64.
+    """
+    xp = array_namespace(position)
+    gradient = parameter_precisions(precisions, layout) * position
+    z = gradient * position
+    energy = 0.5 * z
+    for group in parameters.groups:
+        alpha = group.prior.alphas[2]
+        if math.isfinite(alpha):
+            part = parameters.slices[group.name]
+            energy[:, part] = (alpha + 1) / 2 * xp.log1p(z[:, part] / alpha)
+            gradient[:, part] *= (alpha + 1) / (alpha + z[:, part])
+    return energy.sum(axis=1), gradient
+
+
+def log_density_of_parameters(
+    position: Array, precisions: Array, parameters: ParameterLayout, layout: PrecisionLayout
+) -> Array:
+    """Log density of the parameters given the precisions, normalised, (n_chains,); eqs. 16, 17."""
+    xp = array_namespace(position)
+    energy, _ = energy_and_gradient(position, precisions, parameters, layout)
+    constant = sum(
+        group.size * log_scale_free_normaliser(group.prior.alphas[2]) for group in parameters.groups
+    )
+    return constant + 0.5 * xp.log(parameter_precisions(precisions, layout)).sum(axis=1) - energy
+
+
+def log_density_of_precisions(precisions: Array, layout: PrecisionLayout) -> Array:
+    """Log density of the free precisions (as densities in tau), (n_chains,); Neal (2022) eqs. 13, 14."""
+    xp = array_namespace(precisions)
+    total = xp.zeros(precisions.shape[0])
+    for group in layout.groups:
+        common = precisions[:, group.common]
+        alpha_common, alpha_unit, _ = group.prior.alphas
+        if math.isfinite(alpha_common):
+            total += log_gamma_density(common, alpha_common, group.mean)
+        if group.units is not None:
+            units = precisions[:, group.units]
+            total += log_gamma_density(units, alpha_unit, common[:, None]).sum(axis=1)
+    return total
+
+
+def log_gamma_density(precision: Array, alpha: float, mean: Array | float) -> Array:
+    """Log density at `precision` of a Gamma variable of shape alpha/2 and the given mean."""
+    xp = array_namespace(precision)
+    a = alpha / 2
+    ratio = precision / mean
+    return a * math.log(a) - math.lgamma(a) + a * xp.log(ratio) - a * ratio - xp.log(precision)
+
+
+def draw_precisions(streams: Streams, layout: PrecisionLayout, *, n_cases_bias: int = 0) -> Array:
+    """Precisions from the prior, (n_chains, n_precisions) float64, log precisions clipped to +-600.
+
+    With n_cases_bias = n the noise precisions come from the prior times prod_j tau_j**(n/2), whose
+    levels are Gamma again, Neal (2022) eqs. 69, 70:
+
+        tau   ~ Gamma((alpha_0 + n m)/2, rate alpha_0/(2 omega))
+        tau_j ~ Gamma((alpha_1 + n)/2, rate alpha_1/(2 tau))
+
+    with m targets; this makes rejection sampling possible when the noise level is variable.
+    """
+    xp = array_namespace(streams.chains)
+    log_precisions = xp.empty((streams.n_chains, layout.n_precisions))
+    for number, group in enumerate(layout.groups):
+        n = n_cases_bias if group.name == NOISE else 0
+        _draw_group(streams, group, log_precisions, extra=n, index=2 * number)
+    return xp.exp(log_precisions)
+
+
+def _draw_group(
+    streams: Streams, group: PrecisionGroup, log_precisions: Array, *, extra: int, index: int
+) -> None:
+    """Both levels of one group into its columns; `extra` is added to the unit's alpha in the shape."""
+    xp = array_namespace(log_precisions)
+    alpha_common, alpha_unit, _ = group.prior.alphas
+    purpose = Purpose.INITIAL_PRECISION
+    log_common = xp.full(streams.n_chains, math.log(group.mean))
+    if math.isfinite(alpha_common):
+        shape = (alpha_common + extra * group.n_units) / 2
+        log_common += streams.log_gamma(shape, purpose, index=index) - math.log(alpha_common / 2)
+    log_common = xp.clip(log_common, -MAX_LOG_PRECISION, MAX_LOG_PRECISION)
+    log_precisions[:, group.common] = log_common
+    if group.units is not None:
+        log_unit = streams.log_gamma((alpha_unit + extra) / 2, purpose, (group.n_units,), index=index + 1)
+        log_unit += log_common[:, None] - math.log(alpha_unit / 2)
+        log_precisions[:, group.units] = xp.clip(log_unit, -MAX_LOG_PRECISION, MAX_LOG_PRECISION)
+
+
+def draw_parameters(
+    streams: Streams, precisions: Array, parameters: ParameterLayout, layout: PrecisionLayout
+) -> Array:
+    """Parameters from the prior given the precisions, (n_chains, n_parameters) float64."""
+    xp = array_namespace(precisions)
+    log_precisions = xp.log(parameter_precisions(precisions, layout))
+    position = xp.empty((streams.n_chains, parameters.n_parameters))
+    for number, group in enumerate(parameters.groups):
+        part = parameters.slices[group.name]
+        alpha = group.prior.alphas[2]
+        log_precision = log_precisions[:, part]
+        if math.isfinite(alpha):
+            log_precision = log_precision + _log_t_mixing(streams, alpha, (group.size,), index=2 * number + 1)
+        z = streams.normal(Purpose.INITIAL_PARAMETER, (group.size,), index=2 * number)
+        position[:, part] = z * xp.exp(-0.5 * log_precision)
+    return position
+
+
+def _log_t_mixing(streams: Streams, alpha: float, shape: tuple[int, ...], *, index: int) -> Array:
+    """Log of a Gamma variable of shape alpha/2 and mean 1: it turns a normal variable into a t variable."""
+    log_gamma = streams.log_gamma(alpha / 2, Purpose.INITIAL_PARAMETER, shape, index=index)
+    return log_gamma - math.log(alpha / 2)
