@@ -1,0 +1,1 @@
+"""What the draws say: reads stores, never samples."""

@@ -1,0 +1,172 @@
+"""Whether the chains of a run agree: R-hat, effective sample sizes, acceptance, divergences, a verdict."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.reduce.draws import check_has_draws
+from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_tail, mcse_mean, rhat
+from rayfbnn.reduce.quantities import quantities
+from rayfbnn.reduce.reasons import listed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rayfbnn.run.store import Store
+
+MAX_DIVERGED = 0.01  # share of iterations
+_NAMED = 3  # chains written out in a reason
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found, the thresholds it was held against, and a reason for each that it falls short of.
+
+    quantities   one row per quantity: mean, sd, rhat (rank-normalised, split), ess_bulk, ess_tail, mcse of
+                 the mean; NaN where the draws are too few to tell
+    acceptance   mean over draws, chains and updates; None if nothing was accepted or rejected (exact draws)
+    divergences  updates with an energy that was not finite; each was rejected
+    """
+
+    quantities: pd.DataFrame
+    acceptance: float | None
+    divergences: int
+    reasons: tuple[str, ...]
+    thresholds: dict[str, float]
+
+    @property
+    def ok(self) -> bool:
+        return not self.reasons
+
+    def to_json(self) -> str:
+        """One JSON object; what is not known is null."""
+        rows = {
+            name: {key: _known(value) for key, value in row.items()}
+            for name, row in self.quantities.to_dict("index").items()
+        }
+        return json.dumps(
+            {
+                "quantities": rows,
+                "acceptance": self.acceptance,
+                "divergences": self.divergences,
+                "ok": self.ok,
+                "reasons": list(self.reasons),
+                "thresholds": self.thresholds,
+            }
+        )
+
+
+def diagnose(
+    store: Store,
+    *,
+    cases: int = 10,
+    max_rhat: float = 1.01,
+    min_ess: float = 400,
+    inputs: Array | None = None,
+) -> Diagnosis:
+    """Judge a run by its hyperparameters, log densities and functions; never by its weights.
+
+    R-hat and effective sample sizes are those of Vehtari et al. (2021), "Rank-normalization, folding, and
+    localization: an improved R-hat". Sigmas that are fixed by the configuration are left out; any other
+    quantity that never changes is a reason, as chains that never move agree perfectly.
+
+    Parameters
+    ----------
+    cases, inputs : functions are judged at `cases` evenly spaced rows of `inputs` (as on file), or of the
+        training data
+    max_rhat, min_ess : thresholds for every quantity; min_ess is for bulk and tail
+    """
+    check_has_draws(store)
+    found = quantities(store, cases=cases, inputs=inputs)
+    table = summarize(found)
+    acceptance, divergences, diverged_share = _updates(store)
+    reasons = [
+        *_unusable(found, store.n_chains, store.committed_draws),
+        *_short_of(table, max_rhat=max_rhat, min_ess=min_ess),
+    ]
+    if diverged_share > MAX_DIVERGED:
+        reasons.append(
+            f"{divergences} updates diverged, in {diverged_share:.1%} of the iterations"
+            f" (at most {MAX_DIVERGED:.0%}): use a smaller stepsize"
+        )
+    thresholds = {
+        "max_rhat": max_rhat,
+        "min_ess": min_ess,
+        "min_draws": MIN_DRAWS,
+        "max_diverged_share": MAX_DIVERGED,
+    }
+    return Diagnosis(table, acceptance, divergences, tuple(reasons), thresholds)
+
+
+def summarize(found: dict[str, Array]) -> pd.DataFrame:
+    """A row of statistics for each quantity (n_chains, n_draws)."""
+    import pandas as pd
+
+    return pd.DataFrame.from_dict(
+        {name: _statistics(values) for name, values in found.items()}, orient="index"
+    )
+
+
+def _statistics(values: Array) -> dict[str, float]:
+    row = {"mean": float(values.mean()), "sd": float(values.std(ddof=1)) if values.size > 1 else math.nan}
+    functions = {"rhat": rhat, "ess_bulk": ess_bulk, "ess_tail": ess_tail, "mcse": mcse_mean}
+    is_usable = values.shape[1] >= MIN_DRAWS and bool(np.isfinite(values).all()) and np.ptp(values) > 0
+    if not is_usable:
+        return row | dict.fromkeys(functions, math.nan)
+    return row | {name: float(function(values)) for name, function in functions.items()}
+
+
+def _unusable(found: dict[str, Array], n_chains: int, n_draws: int) -> list[str]:
+    """Reasons for which R-hat and ESS mean nothing, whatever they are."""
+    reasons = []
+    if n_draws < MIN_DRAWS:
+        reasons.append(
+            f"{n_draws} draws in each chain, at least {MIN_DRAWS} are needed: resume with more iterations"
+        )
+    if n_chains < 2:
+        reasons.append("one chain, at least 2 are needed for R-hat: sample with more chains")
+    not_finite = [name for name, values in found.items() if not np.isfinite(values).all()]
+    if not_finite:
+        reasons.append(f"values that are not finite: {listed(not_finite)}")
+    if n_draws >= 2:
+        frozen = [name for name, values in found.items() if (np.ptp(values, axis=1) == 0).any()]
+        if frozen:
+            stuck = np.flatnonzero(np.ptp(found[frozen[0]], axis=1) == 0)
+            chains = (
+                f"chains {', '.join(map(str, stuck[:_NAMED]))}{' and more' if len(stuck) > _NAMED else ''}"
+            )
+            reasons.append(f"never changes in {chains}: {listed(frozen)}: use a smaller stepsize")
+    return reasons
+
+
+def _short_of(table: pd.DataFrame, *, max_rhat: float, min_ess: float) -> list[str]:
+    reasons = []
+    high = table["rhat"][table["rhat"] > max_rhat].sort_values(ascending=False)
+    if len(high):
+        named = listed([f"{name} {value:.3f}" for name, value in high.items()])
+        reasons.append(f"R-hat above {max_rhat:g}: {named}: the chains do not agree yet")
+    for column, what in (("ess_bulk", "bulk"), ("ess_tail", "tail")):
+        low = table[column][table[column] < min_ess].sort_values()
+        if len(low):
+            named = listed([f"{name} {value:.0f}" for name, value in low.items()])
+            reasons.append(f"{what} ESS below {min_ess:g}: {named}: resume with more iterations")
+    return reasons
+
+
+def _updates(store: Store) -> tuple[float | None, int, float]:
+    """Mean acceptance, number of diverged updates, share of iterations that had any."""
+    every = slice(0, store.committed_draws)
+    accepted = np.asarray(store.read_stat("accepted", every))
+    diverged = np.nan_to_num(np.asarray(store.read_stat("diverged", every)))
+    known = accepted[np.isfinite(accepted)]
+    return float(known.mean()) if known.size else None, int(diverged.sum()), float((diverged > 0).mean())
+
+
+def _known(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,274 @@
+"""Predictive means, medians, quantiles, probabilities and errors, in bounded memory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.special
+
+from rayfbnn.arrays import Array
+from rayfbnn.errors import DataError
+from rayfbnn.model.likelihood import log_density
+from rayfbnn.reduce.draws import (
+    activation_bytes,
+    check_has_draws,
+    check_independent,
+    check_same_posterior,
+    noise_sigmas,
+    output_blocks,
+)
+from rayfbnn.reduce.effective import mcse_mean
+from rayfbnn.reduce.mixture import mixture_quantiles
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rayfbnn.run.store import Store
+
+QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
+MEASURES = ("squared_error", "absolute_error", "log_probability", "error_rate")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a posterior predicts.
+
+    summary  cases, draws, and with targets the mean over cases of each measure that applies, and its
+             standard error as <measure>_se (absent for a single case)
+    table    one row per case, on the scale of the data file
+    """
+
+    summary: dict[str, float]
+    table: pd.DataFrame
+
+    def to_json(self) -> str:
+        """The summary as one JSON object."""
+        return json.dumps(self.summary)
+
+
+def predict(
+    stores: Sequence[Store], inputs: Array, targets: Array | None = None, *, memory_bytes: float = 256e6
+) -> Prediction:
+    """Predict targets at new inputs, averaged over all draws of one or several runs of the same posterior.
+
+    Real targets: every column describes the predictive distribution, noise included,
+    p(y | x) = (1/n) sum_d p(y | f_d(x), sigma_d), a mixture of Gaussians or t distributions; its mean is
+    that of the networks' outputs f_d(x), also for t noise too heavy-tailed to have one (df <= 1); its
+    standard deviation is infinite for df <= 2. mean_mcse is the Monte Carlo standard error of the mean.
+    log_probability is the log of the mean over draws of the joint density of a case's targets.
+    binary: p is the mean over draws of P(y = 1). class: p_k likewise.
+
+    Cases are taken in chunks, draws in blocks, and memory grows with the number of draws only by what one
+    case needs (8 bytes a draw for an output, 8 for a noise sigma).
+
+    Parameters
+    ----------
+    inputs : (n_cases, n_inputs)      as on file
+    targets : (n_cases, n_targets)    as on file
+    memory_bytes : float              about what may be used at once
+    """
+    import pandas as pd
+
+    for store in stores:
+        check_has_draws(store)
+    check_same_posterior(stores)
+    check_independent(stores)
+    inputs, targets = _checked(stores[0], inputs, targets)
+    n_draws = sum(store.n_chains * store.committed_draws for store in stores)
+    is_real = stores[0].spec.model.kind == "real"
+    sigmas = np.concatenate([_flat_sigmas(store) for store in stores], axis=1) if is_real else None
+    # Half of the memory for the outputs of all draws, a quarter for a block of draws, the rest for copies.
+    per_case = 8 * n_draws * stores[0].data.n_targets if is_real else 8
+    network = stores[0].spec.network_spec(stores[0].data.n_targets)
+    per_case = max(per_case, 4 * activation_bytes(network, stores[0].spec.dtype))
+    cases_at_once = max(1, int(memory_bytes / 2 / per_case))
+    tables = []
+    for first in range(0, len(inputs), cases_at_once):
+        cases = slice(first, first + cases_at_once)
+        chunk = (inputs[cases], None if targets is None else targets[cases])
+        tables.append(_predict_chunk(stores, *chunk, sigmas=sigmas, block_bytes=memory_bytes / 4))
+    table = pd.concat(tables, ignore_index=True)
+    return Prediction(_summary(table, n_draws), table)
+
+
+def _checked(store: Store, inputs: Array, targets: Array | None) -> tuple[Array, Array | None]:
+    """The arrays as float64 (n_cases, columns), or DataError."""
+    data = store.data
+    inputs = np.asarray(inputs, dtype=np.float64)
+    if inputs.ndim != 2 or inputs.shape[1] != data.n_inputs or len(inputs) == 0:
+        raise DataError(f"inputs: the shape must be (cases, {data.n_inputs}), got {inputs.shape}")
+    if targets is not None:
+        targets = np.asarray(targets, dtype=np.float64)
+        if targets.shape != (len(inputs), data.n_targets):
+            raise DataError(
+                f"targets: the shape must be {(len(inputs), data.n_targets)}, got {targets.shape}"
+            )
+    return inputs, targets
+
+
+def _flat_sigmas(store: Store) -> Array:
+    return noise_sigmas(store).reshape(store.data.n_targets, -1)
+
+
+def _predict_chunk(
+    stores: Sequence[Store],
+    inputs: Array,
+    targets: Array | None,
+    *,
+    sigmas: Array | None,
+    block_bytes: float,
+) -> pd.DataFrame:
+    """The rows of the table for some cases; one pass over all draws."""
+    import pandas as pd
+
+    data = stores[0].data
+    reduced = _reduce_draws(stores, inputs, targets, block_bytes)
+    columns: dict[str, Array] = {}
+    kind = stores[0].spec.model.kind
+    if kind == "real":
+        df = stores[0].spec.model_spec().noise.alphas[2]
+        predicted = _real_columns(reduced, sigmas, df)
+        for target, name in enumerate(data.target_names):
+            scale, center = data.target_scale[target], data.target_center[target]
+            for column, values in predicted.items():
+                is_spread = column in ("sd", "mean_mcse")
+                columns[f"{name}_{column}"] = values[:, target] * scale + (0 if is_spread else center)
+    elif kind == "binary":
+        columns = {f"{name}_p": reduced.mean[:, target] for target, name in enumerate(data.target_names)}
+    else:
+        columns = {f"p_{label}": reduced.mean[:, label] for label in range(reduced.mean.shape[1])}
+    if targets is not None:
+        columns |= _errors(kind, columns, targets, data.target_names)
+        columns["log_probability"] = reduced.log_probability - np.log(data.target_scale).sum()
+    return pd.DataFrame(columns)
+
+
+@dataclass(frozen=True)
+class _Reduced:
+    """All draws at some cases, networks' scale.
+
+    mean            (n_cases, n_outputs): of outputs (real) or of probabilities (binary, class)
+    log_probability (n_cases,) or None without targets
+    outputs         (n_cases, n_outputs, n_draws), stores one after the other, each by chain (real only)
+    mean_mcse       (n_cases, n_outputs) (real only)
+    """
+
+    mean: Array
+    log_probability: Array | None
+    outputs: Array = None
+    mean_mcse: Array = None
+
+
+def _reduce_draws(
+    stores: Sequence[Store], inputs: Array, targets: Array | None, block_bytes: float
+) -> _Reduced:
+    data, model = stores[0].data, stores[0].spec.model_spec()
+    n_outputs = model.n_outputs(data.n_targets)
+    counts = [store.n_chains * store.committed_draws for store in stores]
+    standardized = (inputs - data.input_center) / data.input_scale
+    total = np.zeros((len(inputs), n_outputs))
+    log_sum = np.full(len(inputs), -np.inf)
+    kept = None
+    if model.kind == "real":
+        kept = np.empty((len(inputs), n_outputs, sum(counts)), dtype=stores[0].spec.dtype)
+    if targets is not None:
+        targets = (targets - data.target_center) / data.target_scale
+    for store, end in zip(stores, np.cumsum(counts), strict=True):
+        by_chain = None
+        if kept is not None:
+            own = kept[:, :, end - store.n_chains * store.committed_draws : end]
+            by_chain = own.reshape(len(inputs), n_outputs, store.n_chains, store.committed_draws)
+        for chains, draws, outputs, precisions in output_blocks(
+            store, standardized, memory_bytes=block_bytes
+        ):
+            flat = outputs.reshape(-1, len(inputs), n_outputs)
+            if targets is not None:
+                density = log_density(
+                    flat,
+                    targets,
+                    precisions.reshape(len(flat), -1),
+                    model=model,
+                    layout=store.precision_layout,
+                )
+                log_sum = np.logaddexp(log_sum, scipy.special.logsumexp(density, axis=0))
+            if by_chain is not None:
+                by_chain[:, :, chains, draws] = np.moveaxis(outputs, (0, 1), (2, 3))
+            else:
+                total += probabilities(model.kind, flat).sum(axis=0, dtype=np.float64)
+    log_probability = None if targets is None else log_sum - math.log(sum(counts))
+    if kept is None:
+        return _Reduced(total / sum(counts), log_probability)
+    mean = kept.mean(axis=2, dtype=np.float64)
+    return _Reduced(mean, log_probability, kept, _mean_mcse(kept, stores))
+
+
+def probabilities(kind: str, outputs: Array) -> Array:
+    """P(y = 1) of each target (binary) or of each class, from outputs (..., n_outputs), float64."""
+    outputs = outputs.astype(np.float64)
+    return scipy.special.expit(outputs) if kind == "binary" else scipy.special.softmax(outputs, axis=-1)
+
+
+def _real_columns(reduced: _Reduced, sigmas: Array, df: float) -> dict[str, Array]:
+    """Each column of a real target, (n_cases, n_targets), on the network's scale."""
+    outputs = reduced.outputs
+    n_cases, n_targets, n_draws = outputs.shape
+    noise_variance = math.inf if df <= 2 else df / (df - 2) if math.isfinite(df) else 1.0
+    sd = np.sqrt(outputs.var(axis=2, dtype=np.float64) + noise_variance * np.square(sigmas).mean(axis=1))
+    quantiles = np.empty((len(QUANTILES), n_cases, n_targets))
+    for target in range(n_targets):
+        found = mixture_quantiles(outputs[:, target], sigmas[target], list(QUANTILES.values()), df=df)
+        quantiles[:, :, target] = found.T
+    named = dict(zip(QUANTILES, quantiles, strict=True))
+    order = ("mean", "median", "sd", "q01", "q10", "q90", "q99", "mean_mcse")
+    columns = {"mean": reduced.mean, "sd": sd, "mean_mcse": reduced.mean_mcse, **named}
+    return {name: columns[name] for name in order}
+
+
+def _mean_mcse(outputs: Array, stores: Sequence[Store]) -> Array:
+    """Monte Carlo standard error of the mean over draws, (n_cases, n_outputs); NaN below four draws a chain.
+
+    The chains of all stores are looked at together, each cut to the last draws that the shortest store has,
+    so that runs which disagree make the error larger; the draws left out then count as draws like those.
+    """
+    n_common = min(store.committed_draws for store in stores)
+    pieces, first = [], 0
+    for store in stores:
+        n = store.n_chains * store.committed_draws
+        own = outputs[:, :, first : first + n].reshape(
+            *outputs.shape[:2], store.n_chains, store.committed_draws
+        )
+        pieces.append(own[:, :, :, store.committed_draws - n_common :])
+        first += n
+    chains = np.concatenate(pieces, axis=2) if len(pieces) > 1 else pieces[0]
+    share = chains.shape[2] * n_common / outputs.shape[2]
+    return mcse_mean(chains) * math.sqrt(share)
+
+
+def _errors(kind: str, columns: dict[str, Array], targets: Array, names: Sequence[str]) -> dict[str, Array]:
+    """Errors of each case, summed over targets (real) or averaged over them (binary)."""
+    if kind == "real":
+        means = np.stack([columns[f"{name}_mean"] for name in names], axis=1)
+        medians = np.stack([columns[f"{name}_median"] for name in names], axis=1)
+        return {
+            "squared_error": np.square(means - targets).sum(axis=1),
+            "absolute_error": np.abs(medians - targets).sum(axis=1),
+        }
+    p = np.stack(list(columns.values()), axis=1)
+    wrong = (p > 0.5) != (targets > 0.5) if kind == "binary" else p.argmax(axis=1)[:, None] != targets
+    return {"error_rate": wrong.mean(axis=1)}
+
+
+def _summary(table: pd.DataFrame, n_draws: int) -> dict[str, float]:
+    n_cases = len(table)
+    summary: dict[str, float] = {"cases": n_cases, "draws": n_draws}
+    for measure in MEASURES:
+        if measure in table:
+            summary[measure] = float(table[measure].mean())
+            if n_cases > 1:
+                summary[f"{measure}_se"] = float(table[measure].std(ddof=1) / math.sqrt(n_cases))
+    return summary

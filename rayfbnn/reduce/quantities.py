@@ -1,0 +1,80 @@
+"""The scalar quantities by which a run is judged: those that symmetries of the network leave alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.reduce.draws import output_blocks
+from rayfbnn.reduce.predict import probabilities
+
+if TYPE_CHECKING:
+    from rayfbnn.run.store import Store
+
+_DENSITIES = ("log_likelihood", "log_prior")
+_MEMORY_BYTES = 64e6
+
+
+def quantities(store: Store, *, cases: int = 10, inputs: Array | None = None) -> dict[str, Array]:
+    """Each quantity by name, (n_chains, n_draws) float64: sigmas, log densities, and functions at some cases.
+
+    Weights are not among them, nor the sigmas of single hidden units: units can be exchanged without
+    changing the function, so chains need not agree on them. Functions are the networks' outputs on the data
+    file's scale ("y1[17]": target y1 at case 17, counted from 0), or probabilities ("p_y1[17]", "p_2[17]").
+
+    Parameters
+    ----------
+    cases : int                     functions at this many evenly spaced rows of `inputs`
+    inputs : (n_cases, n_inputs)    as on file; the training cases unless given
+    """
+    found = sigmas(store)
+    for name in _DENSITIES:
+        found[name] = np.asarray(store.read_stat(name, slice(0, store.committed_draws)))
+    return found | functions(store, cases=cases, inputs=inputs)
+
+
+def sigmas(store: Store) -> dict[str, Array]:
+    """The free sigmas that have a meaning of their own, named as in the store, (n_chains, n_draws)."""
+    layout = store.precision_layout
+    columns = {}
+    for group, column in layout.common.items():
+        is_split = group == "noise" and group in layout.units
+        columns["sigma_noise_common" if is_split else f"sigma_{group}"] = column
+    for group, units in layout.units.items():
+        names = store.data.target_names if group == "noise" else store.data.input_names
+        if group == "noise" or group == "io" or group.startswith("ih"):
+            base = "sigma_noise" if group == "noise" else f"sigma_{group}_unit"
+            columns |= {f"{base}[{name}]": units.start + n for n, name in enumerate(names)}
+    columns = {name: column for name, column in columns.items() if layout.is_free[column]}
+    values = np.empty((len(columns), store.n_chains, store.committed_draws))
+    for first in range(0, store.committed_draws, store.draws_per_block):
+        draws = slice(first, min(first + store.draws_per_block, store.committed_draws))
+        precisions = store.read_precisions(draws)[:, :, list(columns.values())]
+        values[:, :, draws] = np.moveaxis(precisions, 2, 0) ** -0.5
+    return dict(zip(columns, values, strict=True))
+
+
+def functions(store: Store, *, cases: int, inputs: Array | None = None) -> dict[str, Array]:
+    """Outputs (real) or probabilities (binary, class) at evenly spaced cases, (n_chains, n_draws) each."""
+    data, kind = store.data, store.spec.model.kind
+    inputs = data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)
+    chosen = np.unique(np.linspace(0, len(inputs) - 1, min(cases, len(inputs))).round().astype(int))
+    standardized = (inputs[chosen] - data.input_center) / data.input_scale
+    n_outputs = store.spec.model_spec().n_outputs(data.n_targets)
+    values = np.empty((len(chosen), n_outputs, store.n_chains, store.committed_draws))
+    for chains, draws, outputs, _ in output_blocks(store, standardized, memory_bytes=_MEMORY_BYTES):
+        outputs = (
+            outputs * data.target_scale + data.target_center
+            if kind == "real"
+            else probabilities(kind, outputs)
+        )
+        values[:, :, chains, draws] = np.moveaxis(outputs, (0, 1), (2, 3))
+    labels = data.target_names if kind != "class" else tuple(str(label) for label in range(n_outputs))
+    prefix = "" if kind == "real" else "p_"
+    return {
+        f"{prefix}{label}[{case}]": values[row, output]
+        for output, label in enumerate(labels)
+        for row, case in enumerate(chosen)
+    }
