@@ -12,7 +12,7 @@ from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import gibbs, likelihood, prior, stepsize
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
-from rayfbnn.model.network import Wiring, backward, forward, input_rows
+from rayfbnn.model.network import Activity, Buffers, Wiring, backward, forward, input_rows
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 
@@ -53,6 +53,7 @@ class Posterior:
     targets: Array
     input_mean_squares: Array
     blocks: dict[int, Blocks] = field(default_factory=dict)
+    buffers: Buffers = field(default_factory=Buffers)
 
     @staticmethod
     def of(
@@ -119,13 +120,15 @@ class Posterior:
             inputs, targets, weights, n_cases = self._block(partition, n_partitions)
         with np.errstate(all="ignore"):  # a trajectory that blows up is a rejection, not a warning
             noise = likelihood.noise_precision(precisions, self.precision_layout)
-            activity = forward(position, inputs, self.wiring)
+            activity = forward(position, inputs, self.wiring, buffers=self.buffers)
             terms, slopes = likelihood.terms_and_gradient(activity.outputs, targets, noise, self.model)
             if weights is not None:
                 terms *= weights
                 slopes *= weights
             slopes *= -n_partitions
-            gradient = backward(position, activity, slopes.astype(position.dtype), self.wiring)
+            gradient = backward(
+                position, activity, slopes.astype(position.dtype), self.wiring, buffers=self.buffers
+            )
             energy, prior_gradient = prior.energy_and_gradient(
                 position, precisions, self.parameter_layout, self.precision_layout
             )
@@ -158,7 +161,7 @@ class Posterior:
         """Outputs (n_chains, n_cases, n_outputs) at inputs (n_cases, n_inputs)."""
         xp = array_namespace(position)
         rows = input_rows(xp.asarray(inputs, dtype=xp.float64), self.dtype)
-        return forward(position, rows, self.wiring).outputs.swapaxes(1, 2)
+        return forward(position, rows, self.wiring, buffers=Buffers()).outputs.swapaxes(1, 2)
 
     def log_likelihood(self, position: Array, precisions: Array) -> Array:
         """Log likelihood of the training cases, all constants in, (n_chains,) float64."""
@@ -203,7 +206,7 @@ class Posterior:
         """Gibbs updates of the noise precisions."""
         if self.model.noise is None:
             return state, None
-        residuals = self.targets - forward(state.position, self.inputs, self.wiring).outputs
+        residuals = self.targets - self._forward(state.position).outputs
         precisions = gibbs.update_noise(residuals, state.precisions, streams, layout=self.precision_layout)
         return replace(state, precisions=precisions), None
 
@@ -220,7 +223,7 @@ class Posterior:
 
     def sample_targets(self, position: Array, precisions: Array, streams: Streams) -> Array:
         """Targets from the model at the training inputs, (n_chains, n_cases, n_targets) float64."""
-        outputs = forward(position, self.inputs, self.wiring).outputs
+        outputs = self._forward(position).outputs
         noise = likelihood.noise_precision(precisions, self.precision_layout)
         return likelihood.draw_targets(outputs, noise, self.model, streams).swapaxes(1, 2)
 
@@ -230,8 +233,12 @@ class Posterior:
         with np.errstate(over="ignore"):  # beyond float32's range: an infinite energy
             return position.astype(self.dtype), precisions
 
+    def _forward(self, position: Array) -> Activity:
+        """All units at the training inputs."""
+        return forward(position, self.inputs, self.wiring, buffers=self.buffers)
+
     def _terms(self, position: Array, noise: Array) -> Array:
-        outputs = forward(position, self.inputs, self.wiring).outputs
+        outputs = self._forward(position).outputs
         return likelihood.terms_and_gradient(outputs, self.targets, noise, self.model)[0]
 
     def _block(self, partition: Array, n_partitions: int) -> tuple[Array, Array, Array | None, Array]:

@@ -94,7 +94,11 @@ def draw_precisions(streams: Streams, layout: PrecisionLayout, *, n_cases_bias: 
     for number, group in enumerate(layout.groups):
         n = n_cases_bias if group.name == NOISE else 0
         _draw_group(streams, group, log_precisions, extra=n, index=2 * number)
-    return xp.exp(log_precisions)
+    precisions = xp.exp(log_precisions)
+    for group in layout.groups:
+        if math.isinf(group.prior.alphas[0]):
+            precisions[:, group.common] = group.mean  # to the last bit, as it stays so for good
+    return precisions
 
 
 def _draw_group(
