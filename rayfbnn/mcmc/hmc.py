@@ -44,13 +44,13 @@ def hybrid(
 ) -> tuple[ChainState, HMCInfo]:
     """One hybrid Monte Carlo update of every chain.
 
-    A trajectory of L = steps leapfrog steps passes through the current state at a random offset from its start:
-    its states are 0 .. L, the current one is state `offset`, uniform on 0 .. W - 1. The first W states are the reject
-    window, the last W the accept window (they may overlap), each with the free energy F = -log sum exp(-H).
-    The accept window is chosen with probability min(1, exp(F_reject - F_accept)), and in the chosen window a
-    state with probability proportional to exp(-H). Momentum is reversed on acceptance, and only then. Neal
-    (1994), "An improved acceptance procedure for the hybrid Monte Carlo algorithm"; Neal (1996) sec. 3.5.2.
-    W = 1 is plain hybrid Monte Carlo; W = L + 1 always accepts.
+    A trajectory of L = steps leapfrog steps passes through the current state at a random offset from its
+    start: its states are 0 .. L, the current one is state `offset`, uniform on 0 .. W - 1. The first W
+    states are the reject window, the last W the accept window (they may overlap), each with the free energy
+    F = -log sum exp(-H). The accept window is chosen with probability min(1, exp(F_reject - F_accept)), and
+    in the chosen window a state with probability proportional to exp(-H). Momentum is reversed on
+    acceptance, and only then. Neal (1994), "An improved acceptance procedure for the hybrid Monte Carlo
+    algorithm"; Neal (1996) sec. 3.5.2. W = 1 is plain hybrid Monte Carlo; W = L + 1 always accepts.
 
     Parameters
     ----------
@@ -111,8 +111,8 @@ def pieces(steps: int, window: int) -> list[tuple[int, int]]:
     """(steps done before, number of steps) of each call of `advance`.
 
     Single steps through both windows, where every state counts, and all the steps between them in one.
-    Until window - 1 steps are done chains may differ in direction; after that all are at the state numbered as
-    the steps done.
+    Until window - 1 steps are done chains may differ in direction; after that all are at the state numbered
+    as the steps done.
     """
     last_of_reject, first_of_accept = window - 1, steps - window + 1
     if first_of_accept <= last_of_reject:
@@ -151,8 +151,8 @@ class Window:
     """A window's weight so far, and the state drawn from it so far, for every chain.
 
     log_weight (n_chains,)  log sum exp(-H) of its states, -inf while it has none
-    best_score (n_chains,)  the largest -H + Gumbel noise; the state that attains it is a draw with probability
-                            proportional to exp(-H), so one state is kept however many are seen
+    best_score (n_chains,)  the largest -H + Gumbel noise; the state that attains it is a draw with
+                            probability proportional to exp(-H), so one is kept however many are seen
     """
 
     log_weight: Array
@@ -185,4 +185,4 @@ def log_add_exp(a: Array, b: Array) -> Array:
     xp = array_namespace(a)
     high, low = xp.maximum(a, b), xp.minimum(a, b)
     with np.errstate(invalid="ignore"):
-        return xp.where(xp.isneginf(low), high, high + xp.log1p(xp.exp(low - high)))
+        return xp.where(low == -xp.inf, high, high + xp.log1p(xp.exp(low - high)))

@@ -15,8 +15,8 @@ def jittered_stepsize(stepsize: float, jitter: float | None, streams: Streams) -
     jitter a > 0  stepsize / sqrt(g),  g ~ Gamma(shape a/2, mean 1)
     jitter -a < 0 stepsize * 10**(a (u - 1/2)),  u uniform: log-uniform over a decades
 
-    FBM's `stepsize:alpha`. Drawn once for a whole trajectory and independently of the state, so each value of it
-    leaves the distribution as it is.
+    FBM's `stepsize:alpha`. Drawn once for a whole trajectory and independently of the state, so each value
+    of it leaves the distribution as it is.
     """
     xp = array_namespace(streams.chains)
     if jitter is None:

@@ -23,7 +23,8 @@ def metropolis(
 ) -> tuple[ChainState, HMCInfo]:
     """One Metropolis update of all parameters of every chain at once; the momentum stays as it is.
 
-    q' = q + stepsize * target.stepsizes * n, n standard normal;  accepted with probability min(1, exp(U - U'))
+    q' = q + stepsize * target.stepsizes * n, n standard normal, accepted with probability
+    min(1, exp(U - U'))
 
     Neal (1996) sec. 3.3.4.
     """

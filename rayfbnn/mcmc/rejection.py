@@ -11,7 +11,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.streams import Purpose, Streams
 
-# One more than any iteration of a run has: with the same seed a run and its check share no random number.
+# No iteration has an operation of this number: with the same seed a run and its check share no random number.
 _OPERATION = 2**32 - 1
 _CHAINS = 2**32  # chain numbers that a stream can tell apart
 
@@ -33,9 +33,9 @@ def rejection_draws(
 ) -> Iterator[tuple[Array, Array]]:
     """Accepted (positions, precisions) of each round that has any, `draws` of them in all.
 
-    A proposal is accepted with the probability that `propose` gives, Neal (2022), "Rejection sampling": at most one
-    by construction, which is asserted. A proposal's number alone decides its random numbers, so the draws do
-    not depend on chains_per_round.
+    A proposal is accepted with the probability that `propose` gives, Neal (2022), "Rejection sampling": at
+    most one by construction, which is asserted. A proposal's number alone decides its random numbers, so the
+    draws do not depend on chains_per_round.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def rejection_draws(
         position, precisions, log_acceptance = propose(streams)
         if bool((log_acceptance > 1e-9).any()):
             raise AssertionError(
-                f"rejection: an acceptance probability above one, exp({float(log_acceptance.max())}): the draws"
-                " would not be exact"
+                "rejection: the draws would not be exact, an acceptance probability is above one:"
+                f" exp({float(np.nanmax(log_acceptance))})"
             )
         # Prior draws far out in the tails overflow to NaN; their density of the data is zero to any digit.
         is_accepted = np.log(streams.uniform(Purpose.REJECTION_ACCEPT)) < log_acceptance

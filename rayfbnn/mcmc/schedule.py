@@ -121,7 +121,8 @@ def run(
 ) -> Iterator[tuple[int, ChainState, IterationInfo]]:
     """Iterations first .. first + count - 1, yielding (number, state, info) after each.
 
-    The number alone decides the random numbers, so a run may stop after any iteration and go on from its state.
+    The number alone decides the random numbers, so a run may stop after any iteration and go on from its
+    state.
     """
     for number in range(first, first + count):
         state, info = iteration(state, streams.at(iteration=number))
@@ -131,7 +132,7 @@ def run(
 def gradient_evaluations(operations: tuple[Operation, ...]) -> int:
     """Gradients over all training cases in one iteration; K partial gradients count as one.
 
-    One for each leapfrog step. The gradient at the start of a piece of trajectory is left out: it is one for a
-    trajectory, and one more for each state in a window.
+    One for each leapfrog step. The gradient at the start of a piece of trajectory is left out: it is one for
+    a trajectory, and one more for each state in a window.
     """
     return sum(operation.steps for operation in unrolled(operations) if isinstance(operation, Hybrid))

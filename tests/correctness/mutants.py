@@ -1,0 +1,21 @@
+"""Bugs put in on purpose: a module of the package with one piece of its source replaced."""
+
+from __future__ import annotations
+
+import inspect
+from types import ModuleType
+
+
+def mutant(module: ModuleType, *replacements: tuple[str, str]) -> ModuleType:
+    """A copy of `module` in which each (old, new) has been replaced; each old must be there exactly once.
+
+    The package itself is left alone, and a mutant that no longer fits the source is an error, not a silent
+    pass.
+    """
+    source = inspect.getsource(module)
+    for old, new in replacements:
+        assert source.count(old) == 1, f"{module.__name__} has {source.count(old)} of {old!r}, not one"
+        source = source.replace(old, new)
+    copy = ModuleType(module.__name__)
+    exec(compile(source, f"<mutant of {module.__name__}>", "exec"), copy.__dict__)
+    return copy

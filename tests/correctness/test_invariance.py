@@ -1,0 +1,266 @@
+"""Started at exact draws of a one-dimensional anharmonic target, the sampler stays there."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+
+from rayfbnn.arrays import gpu_is_available, to_host
+from rayfbnn.mcmc import energy, hmc, leapfrog, metropolis, schedule
+from rayfbnn.operations import Heatbath, Hybrid, Metropolis, Negate, Operation
+from rayfbnn.state import Advance, ChainState, Target
+from rayfbnn.streams import Purpose, Streams
+from tests.correctness.exactness import is_exact, ks_p_value, square_p_value
+from tests.correctness.mutants import mutant
+from tests.targets import ANHARMONIC, ANHARMONIC_IN_TWO, anharmonic_cdf, anharmonic_draws
+
+N_ITERATIONS = 3
+QUICK, LONG = 50_000, 400_000
+
+# Stepsizes for an acceptance of 0.3 to 0.7, where a wrong decision shows.
+CONFIGURATIONS: dict[str, tuple[Operation, ...]] = {
+    "plain": (Heatbath(), Hybrid(steps=3, stepsize=0.8)),
+    "persistent": (Heatbath(decay=0.7), Hybrid(steps=2, stepsize=0.8), Negate()),
+    "window": (Heatbath(decay=0.5), Hybrid(steps=6, stepsize=0.8, window=3), Negate()),
+    "touching windows": (Heatbath(decay=0.5), Hybrid(steps=3, stepsize=0.8, window=2), Negate()),
+    "overlapping windows": (Heatbath(decay=0.5), Hybrid(steps=4, stepsize=0.9, window=3), Negate()),
+    "partitions": (Heatbath(decay=0.5), Hybrid(steps=3, stepsize=0.8, partitions=3), Negate()),
+    "gamma jitter": (Heatbath(), Hybrid(steps=3, stepsize=0.8, stepsize_jitter=10.0)),
+    "log-uniform jitter": (Heatbath(), Hybrid(steps=3, stepsize=0.7, stepsize_jitter=-0.5)),
+    "all": (
+        Heatbath(decay=0.8),
+        Hybrid(steps=6, stepsize=1.1, window=4, partitions=3, stepsize_jitter=-0.2),
+        Negate(),
+    ),
+    "metropolis": (Heatbath(decay=0.5), Metropolis(stepsize=1.5)),
+}
+
+
+def after_iterations(
+    operations: tuple[Operation, ...],
+    *,
+    seed: int,
+    n_chains: int,
+    target: Target = ANHARMONIC,
+    schedule: ModuleType = schedule,
+    advance: Advance = leapfrog.advance,
+    xp: Any = np,
+    dtype: str = "float64",
+) -> tuple[ChainState, Any]:
+    """The state N_ITERATIONS after exact draws of position and momentum."""
+    streams = Streams(seed, xp.arange(n_chains, dtype=xp.uint64))
+    state = ChainState(
+        anharmonic_draws(streams).astype(dtype),
+        streams.normal(Purpose.MOMENTUM, (1,)).astype(dtype),
+        xp.ones((n_chains, 1)),
+    )
+    iteration = schedule.build_iteration(operations, target=target, updates={}, advance=advance)
+    *_, (_, state, info) = schedule.run(state, streams, iteration=iteration, first=1, count=N_ITERATIONS)
+    return state, info
+
+
+def stays_exact(
+    name: str, *, n_chains: int, operations: tuple[Operation, ...] | None = None, **options: Any
+) -> bool:
+    """Position, momentum and the two together, each against its exact distribution."""
+    operations = CONFIGURATIONS[name] if operations is None else operations
+
+    def p_values(seed: int, n_chains: int) -> list[float]:
+        state, _ = after_iterations(operations, seed=seed, n_chains=n_chains, **options)
+        u = anharmonic_cdf(to_host(state.position)[:, 0].astype(float))
+        v = scipy.special.ndtr(to_host(state.momentum)[:, 0].astype(float))
+        return [ks_p_value(u), ks_p_value(v), square_p_value(u, v)]
+
+    return is_exact(p_values, name=f"invariance of {name}", n_chains=n_chains)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_exact_draws_stay_exact(name: str) -> None:
+    assert stays_exact(name, n_chains=QUICK)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_exact_draws_stay_exact_at_length(name: str) -> None:
+    assert stays_exact(name, n_chains=LONG)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_decisions_are_not_one_sided(name: str) -> None:
+    """The tests above mean something only where many trajectories are accepted and many rejected."""
+    _, info = after_iterations(CONFIGURATIONS[name], seed=1, n_chains=2_000)
+    assert 0.25 < np.mean(info.accepted) < 0.9
+
+
+# Each mutant: (module, source, replacement, the configuration that must show it).
+HMC_MUTANTS: dict[str, tuple[str, str, str]] = {
+    "no_negate": ("-accept.momentum", "accept.momentum", "persistent"),
+    "offset0": ("offset = streams", "offset = 0 * streams", "window"),
+    "offset_below_last": ("streams.integers(window, ", "streams.integers(window - 1, ", "window"),
+    "win_first_state": ("score = log_weight + gumbel", "score = xp.where(is_member, 0.0, -xp.inf)", "window"),
+    "win_uniform_state": (
+        "score = log_weight + gumbel",
+        "score = xp.where(is_member, gumbel, -xp.inf)",
+        "window",
+    ),
+    "win_best_state": ("score = log_weight + gumbel", "score = log_weight", "window"),
+    "win_first_energy": (
+        "log_add_exp(self.log_weight, log_weight)",
+        "xp.where(self.log_weight == -xp.inf, log_weight, self.log_weight)",
+        "window",
+    ),
+    "win_not_restored": ("current.restored(start, done == offset)", "current", "window"),
+    "win_accept_too_long": ("place >= steps - window + 1", "place >= steps - window", "touching windows"),
+    "win_reject_too_long": ("place <= window - 1", "place <= window", "touching windows"),
+    "fixed_order": (
+        "order = streams.permutation(partitions, Purpose.PARTITION_ORDER)",
+        "order = 0 * streams.permutation(partitions, Purpose.PARTITION_ORDER) + xp.arange(partitions)",
+        "partitions",
+    ),
+    "bwd_same_order": ("[order[:, :1], order[:, :0:-1]]", "[order[:, :1], order[:, 1:]]", "all"),
+    "bwd_flipped_order": ("[order[:, :1], order[:, :0:-1]]", "[order[:, ::-1]]", "all"),
+    "state_dep_step": (
+        "target.stepsizes(precisions)).astype",
+        "target.stepsizes(precisions) * (1 + 0.3 * xp.tanh(state.position))).astype",
+        "plain",
+    ),
+    "accepts_all": (
+        "accepted = xp.log(streams.uniform(Purpose.ACCEPT)) < -energy_change",
+        "accepted = diverged | True",
+        "plain",
+    ),
+    "decay_wrong": ("math.sqrt(1 - decay**2)", "math.sqrt(1 - decay)", "persistent"),
+    "decay_linear": ("math.sqrt(1 - decay**2)", "(1 - decay)", "persistent"),
+}
+
+
+LEAPFROG_MUTANTS: dict[str, tuple[str, str, str]] = {
+    "no_half": ("half if number in (0, last) else full", "full * (number < last)", "plain"),
+    "half_every_time": ("half if number in (0, last) else full", "half if number > 0 else full", "plain"),
+    "partial_kick_off_by_one": ("number % n_partitions", "(number + 1) % n_partitions", "all"),
+    "energy_of_last_partition": (
+        "potential = target.potential(position, precisions)",
+        "potential, _ = target.potential_and_gradient("
+        "position, precisions, partition=order[:, 0], n_partitions=n_partitions)",
+        "partitions",
+    ),
+}
+
+METROPOLIS_MUTANTS: dict[str, tuple[str, str]] = {
+    "sign": ("< -energy_change", "< energy_change"),
+    "one_sided": ("* noise", "* (noise + 0.1)"),
+    "state_dep_step": ("* noise", "* noise * (1 + 0.8 * xp.tanh(state.position))"),
+    "accepts_all": ("< -energy_change", "< xp.inf"),
+    "half_energy": ("< -energy_change", "< -0.9 * energy_change"),
+}
+
+
+def schedule_with(**modules: Any) -> ModuleType:
+    """The schedule with other updates."""
+    changed = mutant(schedule)
+    changed.__dict__.update(modules)
+    return changed
+
+
+@pytest.mark.parametrize("name", HMC_MUTANTS)
+def test_mutant_of_hybrid_is_killed(name: str) -> None:
+    old, new, configuration = HMC_MUTANTS[name]
+    assert not stays_exact(configuration, n_chains=QUICK, schedule=schedule_with(hmc=mutant(hmc, (old, new))))
+
+
+@pytest.mark.parametrize("name", LEAPFROG_MUTANTS)
+def test_mutant_of_leapfrog_is_killed(name: str) -> None:
+    old, new, configuration = LEAPFROG_MUTANTS[name]
+    assert not stays_exact(configuration, n_chains=QUICK, advance=mutant(leapfrog, (old, new)).advance)
+
+
+@pytest.mark.parametrize("name", METROPOLIS_MUTANTS)
+def test_mutant_of_metropolis_is_killed(name: str) -> None:
+    changed = mutant(metropolis, METROPOLIS_MUTANTS[name])
+    assert not stays_exact(
+        "metropolis", n_chains=QUICK, schedule=schedule_with(metropolis=changed.metropolis)
+    )
+
+
+@pytest.mark.parametrize("approximation", ["0.9 * potential", "xp.round(potential)"])
+def test_accepting_on_an_approximate_energy_is_killed(approximation: str) -> None:
+    changed = mutant(energy, ("potential + kinetic)", f"{approximation} + kinetic)"))
+    approximate = mutant(hmc)
+    approximate.__dict__.update(total_energy=changed.total_energy)
+    assert not stays_exact("plain", n_chains=QUICK, schedule=schedule_with(hmc=approximate))
+
+
+# Changes that leave the distribution as it is, so that no test of invariance can see them: (module, source,
+# replacement, configuration), with the reason and the test that does see them.
+EQUIVALENT_MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
+    # The whole update followed by a negation; test_momentum_is_reversed_on_acceptance_only.
+    "negated_as_a_whole": (
+        hmc,
+        "-accept.momentum, reject.momentum",
+        "accept.momentum, -reject.momentum",
+        "persistent",
+    ),
+    # Another stepsize; test_partial_steps_of_equal_terms_are_shorter_full_steps.
+    "sub_step_not_divided": (
+        leapfrog,
+        "full = stepsizes / n_partitions",
+        "full = 0.5 * stepsizes",
+        "partitions",
+    ),
+    # A wrong force used consistently, with the exact energy; the gradient tests of the model.
+    "wrong_gradient": (leapfrog, "else full, gradient", "else full, 0.8 * gradient", "plain"),
+}
+
+
+@pytest.mark.parametrize("name", EQUIVALENT_MUTANTS)
+def test_equivalent_mutant_stays_exact(name: str) -> None:
+    module, old, new, configuration = EQUIVALENT_MUTANTS[name]
+    changed = mutant(module, (old, new))
+    options = {"schedule": schedule_with(hmc=changed)} if module is hmc else {"advance": changed.advance}
+    assert stays_exact(configuration, n_chains=QUICK, **options)
+
+
+@pytest.mark.parametrize("name", ["fixed_order", "bwd_same_order"])
+def test_order_mutants_need_three_partitions(name: str) -> None:
+    """With K = 2 a step uses 0 1 0 or 1 0 1, each its own reverse: such a test sees no wrong order."""
+    old, new, _ = HMC_MUTANTS[name]
+    operations = (Heatbath(decay=0.5), Hybrid(steps=6, stepsize=0.8, window=3, partitions=2), Negate())
+    changed = schedule_with(hmc=mutant(hmc, (old, new)))
+    assert stays_exact(
+        "two partitions", operations=operations, n_chains=QUICK, schedule=changed, target=ANHARMONIC_IN_TWO
+    )
+
+
+def test_dropping_negate_stays_exact() -> None:
+    """Momentum then turns back after every acceptance: right, and slow; it is the user's to say."""
+    assert stays_exact("no negate", operations=CONFIGURATIONS["persistent"][:2], n_chains=QUICK)
+
+
+@pytest.mark.parametrize("name", ["plain", "all"])
+def test_exact_draws_stay_exact_in_float32(name: str) -> None:
+    assert stays_exact(name, n_chains=QUICK, dtype="float32")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpu_is_available(), reason="needs CuPy and a GPU")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_exact_draws_stay_exact_on_the_gpu(name: str, dtype: str) -> None:
+    import cupy
+
+    assert stays_exact(name, n_chains=1_000_000, xp=cupy, dtype=dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpu_is_available(), reason="needs CuPy and a GPU")
+@pytest.mark.parametrize("name", ["no_negate", "offset0", "fixed_order", "bwd_same_order", "state_dep_step"])
+def test_mutant_of_hybrid_is_killed_on_the_gpu(name: str) -> None:
+    import cupy
+
+    old, new, configuration = HMC_MUTANTS[name]
+    changed = schedule_with(hmc=mutant(hmc, (old, new)))
+    assert not stays_exact(configuration, n_chains=1_000_000, xp=cupy, schedule=changed)
