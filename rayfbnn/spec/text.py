@@ -27,7 +27,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read: {exc.strerror}; give a TOML file") from exc
     except UnicodeDecodeError as exc:
         raise ConfigError(f"{path}: byte {exc.start} is not UTF-8; TOML files are UTF-8 text") from exc
-    except (tomllib.TOMLDecodeError, RecursionError) as exc:
+    except (ValueError, RecursionError) as exc:  # ValueError itself: a number of over 4,300 digits
         raise ConfigError(f"{path}: is not valid TOML: {exc}") from exc
 
 
@@ -49,10 +49,23 @@ def plain(value: Any, *, key: str = "", depth: int = 0) -> Any:
         }
     if isinstance(value, list | tuple):
         return [plain(inner, key=f"{key}[{i}]", depth=depth + 1) for i, inner in enumerate(value)]
-    if value is None or isinstance(value, str | int | float):
+    if value is None or isinstance(value, float):
+        return value
+    if isinstance(value, int) and abs(value) < 2**63:  # further digits would be more than TOML has
+        return value
+    if isinstance(value, str) and _is_unicode(value):
         return value
     right = RIGHT.get(re.split(r"[.\[]", key)[-1], "text, a number, true or false, a list or a table")
     raise ConfigError(f"{key or 'configuration'}: must be {right}, got {short(value)}")
+
+
+def _is_unicode(text: str) -> bool:
+    """False for half a surrogate pair, which Python's text can hold and no file can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def override(raw: dict[str, Any], text: str) -> None:
@@ -86,7 +99,7 @@ def _override_value(key: str, text: str) -> Any:
     """The value as TOML, or the text itself where it is no TOML: 0.5:0.2 and train.csv need no quotes."""
     try:
         parsed = tomllib.loads(f"value = {text}")
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return text
     if list(parsed) != ["value"]:
         raise ConfigError(f"{key}: has more than one line, got {short(text)}; it must be one value")

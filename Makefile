@@ -1,0 +1,40 @@
+# make demo: the robot arm, from nothing to a picture.  make test: every test but the long ones.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# One thread for each process: several workers share the cores, and small products are slower on two threads.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: demo test test-long check bench
+
+demo: $(VENV)/.installed-plots
+	$(BIN)/rayfbnn demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+test-long: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m long
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python tests/benchmarks/leapfrog_steps.py
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The stamp is older than pyproject.toml when what is needed has changed. dev holds plots.
+$(VENV)/.installed-plots: pyproject.toml | $(VENV)/bin/python
+	test -e $(VENV)/.installed-dev && test $(VENV)/.installed-dev -nt pyproject.toml || $(PIP) --editable '.[plots]'
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	$(PIP) --editable '.[dev]'
+	touch $@

@@ -1,0 +1,217 @@
+"""What a configuration amounts to, in words: the text of `rayfbnn show`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+import scipy.special
+
+from rayfbnn.architecture import GroupSpec, PriorSpec
+from rayfbnn.mcmc.schedule import gradient_evaluations
+from rayfbnn.operations import (
+    Heatbath,
+    Hybrid,
+    Metropolis,
+    Negate,
+    Operation,
+    Repeat,
+    SampleNoise,
+    SampleSigmas,
+    unrolled,
+)
+from rayfbnn.spec import PhaseSpec, RunSpec
+
+
+def describe(spec: RunSpec) -> str:
+    """The network, every prior spelled out, the schedule and what it costs, and the defaults taken."""
+    parts = [_network(spec), _priors(spec), _data(spec), _schedule(spec), _defaults(spec)]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+
+def _network(spec: RunSpec) -> list[str]:
+    network = spec.network_spec()
+    layers = [f"{network.inputs} inputs"]
+    layers += [f"{layer.units} {layer.activation}" for layer in network.hidden]
+    layers += [f"{network.outputs} output{'s' if network.outputs > 1 else ''}"]
+    groups = [f"  {group.name:<6}{_what(group.name):<44}{_size(group):>16}" for group in network.groups()]
+    return [
+        f"Network: {' - '.join(layers)}, {network.n_parameters} parameters",
+        *groups,
+    ]
+
+
+def _size(group: GroupSpec) -> str:
+    return f"{group.shape[0]} x {group.shape[1]} = {group.size}" if group.is_weights else str(group.size)
+
+
+def _what(name: str) -> str:
+    """A group in words: "weights, inputs to hidden layer 0" for ih0."""
+    layer = {"i": "inputs", "o": "outputs"}
+    ends = [layer.get(end, f"hidden layer {end[1:]}") for end in re.findall(r"h\d+|[io]", name)]
+    match name[0]:
+        case "t":
+            return f"offsets of {ends[0]}"
+        case "b":
+            return f"biases of {ends[0]}"
+        case _:
+            # ho2 is FBM's name for hidden layer 2 to the outputs: the number belongs to the h.
+            source, destination = ends if len(ends) == 2 else (f"hidden layer {name[2:]}", "outputs")
+            return f"weights, {source} to {destination}"
+
+
+def _priors(spec: RunSpec) -> list[str]:
+    lines = ["Priors (sigma = 1/sqrt(precision); a precision of shape alpha/2 and the mean given)"]
+    for group in spec.network_spec().groups():
+        lower = "source unit" if group.is_weights else None
+        text = spec.network.priors[group.name]
+        lines += _prior(group.name, text, group.prior, group.shape[0], unit=lower, parameter="parameter")
+    noise = spec.model_spec().noise
+    if noise is not None:
+        assert spec.model.noise is not None
+        lines += _prior("noise", spec.model.noise, noise, 1, unit="target", parameter="case")
+    return lines
+
+
+def _prior(
+    name: str, text: str, prior: PriorSpec, n_sources: int, *, unit: str | None, parameter: str
+) -> Iterator[str]:
+    omega = prior.mean_precision(n_sources)
+    common, by_unit, by_parameter = prior.alphas
+    scaling = f" (scaled for {n_sources} source units)" if prior.scaled else ""
+    yield f'  {name:<6}"{text}": width {prior.width:g}, mean precision {omega:.6g}{scaling}'
+    if math.isinf(common):
+        yield f"        common sigma fixed at {omega**-0.5:.4g}"
+    else:
+        low, high = sigma_range(common, omega)
+        yield f"        common sigma: alpha {common:g}, 5-95 % from {low} to {high}"
+    if unit is not None and math.isfinite(by_unit):
+        low, high = sigma_range(by_unit, 1.0)
+        yield f"        sigma of each {unit}: alpha {by_unit:g}, 5-95 % from {low} to {high} times the common"
+    if math.isfinite(by_parameter):
+        yield f"        each {parameter}: t distribution with {by_parameter:g} degrees of freedom"
+    else:
+        yield f"        each {parameter}: Gaussian"
+
+
+def sigma_range(alpha: float, mean_precision: float) -> tuple[str, str]:
+    """The 5 % and 95 % points of sigma = precision**(-1/2), precision ~ Gamma(alpha/2, mean mean_precision).
+
+    As text, because for the alphas of Neal's examples (0.001) the upper one exceeds any float.
+    """
+    shape = alpha / 2
+    points = []
+    for probability in (0.95, 0.05):
+        quantile = float(scipy.special.gammaincinv(shape, probability))
+        if quantile > 1e-300:
+            log_quantile = math.log(quantile)
+        else:  # where P(shape, x) = x**shape / Gamma(shape + 1) to all digits
+            log_quantile = (math.log(probability) + math.lgamma(shape + 1)) / shape
+        # rate = shape / mean_precision
+        log_sigma = -(log_quantile - math.log(shape / mean_precision)) / 2
+        points.append(_number_from_log(log_sigma))
+    return points[0], points[1]
+
+
+def _number_from_log(log_value: float) -> str:
+    """exp(log_value) with three digits, whatever its size."""
+    if abs(log_value) < 600:
+        return f"{math.exp(log_value):.3g}"
+    exponent = math.floor(log_value / math.log(10))
+    return f"{math.exp(log_value - exponent * math.log(10)):.2f}e{exponent:+d}"
+
+
+def _data(spec: RunSpec) -> list[str]:
+    model = spec.model
+    kind = f"{model.kind}, {model.classes} classes" if model.kind == "class" else model.kind
+    standardized = " and ".join(spec.data.standardize) or "nothing"
+    return [
+        f"Data: {spec.data.train}",
+        f"  inputs {', '.join(spec.data.inputs)}; targets {', '.join(spec.data.targets)} ({kind}); "
+        f"standardised: {standardized}",
+    ]
+
+
+def _schedule(spec: RunSpec) -> list[str]:
+    start = "a draw from the prior" if spec.initial.from_prior else f"all sigmas at {spec.initial.sigmas:g}"
+    lines = [f"Schedule of each of {spec.chains} chains, from {start}"]
+    total = 0
+    for number, phase in enumerate(spec.phase, start=1):
+        each = gradient_evaluations(phase.operations)
+        total += each * phase.iterations
+        lines.append(
+            f"  phase {number}: {phase.iterations} iterations, {_kept(phase)}; "
+            f"{each * phase.iterations:,} gradient evaluations ({each:,} an iteration)"
+        )
+        lines += [f"    {line}" for line in _operations(phase.operations)]
+        lines += [f"    note: {note}" for note in _notes(spec, phase)]
+    lines.append(f"  a chain: {total:,} gradient evaluations, {spec.kept_draws:,} draws kept")
+    total, n_draws = total * spec.chains, spec.kept_draws * spec.chains
+    lines.append(f"  in all:  {total:,} gradient evaluations, {n_draws:,} draws kept")
+    return lines
+
+
+def _kept(phase: PhaseSpec) -> str:
+    if phase.keep == "warmup":
+        return "kept as warm-up"
+    return "one draw kept each" if phase.keep else "not kept"
+
+
+def _operations(operations: tuple[Operation, ...]) -> list[str]:
+    lines: list[str] = []
+    for operation in operations:
+        match operation:
+            case Repeat():
+                lines.append(f"repeat {operation.times} times")
+                lines += [f"  {line}" for line in _operations(operation.operations)]
+            case Hybrid():
+                parts = [f"hybrid: {operation.steps} leapfrog steps", f"stepsize {operation.stepsize:g}"]
+                parts += _jitter(operation.stepsize_jitter)
+                if operation.window > 1:
+                    parts.append(f"windows of {operation.window} states")
+                if operation.partitions > 1:
+                    parts.append(f"{operation.partitions} partial gradients a step")
+                lines.append(", ".join(parts))
+            case Metropolis():
+                parts = [f"metropolis: stepsize {operation.stepsize:g}", *_jitter(operation.stepsize_jitter)]
+                lines.append(", ".join(parts))
+            case Heatbath():
+                lines.append("heatbath" + (f": decay {operation.decay:g}" if operation.decay else ""))
+            case SampleSigmas() | SampleNoise() | Negate():
+                lines.append(operation.op)
+    return lines
+
+
+def _jitter(jitter: float | None) -> list[str]:
+    if jitter is None:
+        return []
+    return [f"jitter over {-jitter:g} decades" if jitter < 0 else f"jitter by Gamma of alpha {jitter:g}"]
+
+
+def _notes(spec: RunSpec, phase: PhaseSpec) -> Iterator[str]:
+    """What is allowed and yet seldom meant."""
+    done = unrolled(phase.operations)
+    kinds = {type(operation) for operation in done}
+    n_free = sum(math.isfinite(min(group.prior.alphas[:2])) for group in spec.network_spec().groups())
+    if phase.keep is True and n_free and SampleSigmas not in kinds:
+        yield "no sample-sigmas: draws are given the sigmas of the weights as they stand"
+    if Hybrid in kinds and Heatbath not in kinds:
+        yield "no heatbath: the momentum is never drawn anew"
+    persistent = any(isinstance(each, Heatbath) and each.decay > 0 for each in done)
+    if persistent and Negate not in kinds:
+        yield "heatbath with decay but no negate: the momentum reverses whenever a trajectory is accepted"
+
+
+def _defaults(spec: RunSpec) -> list[str]:
+    """Settings that the configuration left out, with their values."""
+    taken = [
+        f"{name} = {getattr(spec, name)}"
+        for name in ("seed", "chains", "chains_per_batch", "draws_per_block", "dtype", "device")
+        if name not in spec.model_fields_set
+    ]
+    if "standardize" not in spec.data.model_fields_set:
+        taken.append("data.standardize = []")
+    if "initial" not in spec.model_fields_set:
+        taken.append(f"initial.sigmas = {spec.initial.sigmas}")
+    return [f"Defaults taken: {', '.join(taken)}"] if taken else []

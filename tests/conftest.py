@@ -1,0 +1,29 @@
+"""What every test needs before NumPy or Ray is imported."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Two threads are slower than one on products this small, and several processes share the cores.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+# Keeps Ray on the loopback interface; read when Ray is imported.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
+# Derandomised: what passes goes on passing until the code changes.
+settings.register_profile(
+    "fixed", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("fixed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the device are skipped, with the reason, where there is none."""
+    from rayfbnn.arrays import gpu_is_available
+
+    if gpu_is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs CuPy and a device"))
