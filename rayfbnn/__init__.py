@@ -1,0 +1,57 @@
+"""Draws from the posterior of Bayesian neural networks: many chains, resumable to the bit.
+
+The public names, each loaded when first used, so that `import rayfbnn` needs nothing but Python.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rayfbnn.api import (
+        RunSummary,
+        check,
+        diagnose,
+        open,
+        plot,
+        predict,
+        reject,
+        resume,
+        sample,
+        show,
+        verify,
+    )
+    from rayfbnn.errors import RayFBNNError
+    from rayfbnn.spec import RunSpec
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "RayFBNNError",
+    "RunSpec",
+    "RunSummary",
+    "__version__",
+    "check",
+    "diagnose",
+    "open",
+    "plot",
+    "predict",
+    "reject",
+    "resume",
+    "sample",
+    "show",
+    "verify",
+]
+
+_ELSEWHERE = {"RayFBNNError": "rayfbnn.errors", "RunSpec": "rayfbnn.spec"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'rayfbnn' has no attribute '{name}'")
+    return getattr(import_module(_ELSEWHERE.get(name, "rayfbnn.api")), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

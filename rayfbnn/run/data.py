@@ -305,6 +305,6 @@ def _check_range(standardized: Array, names: Sequence[str], dtype: str, source: 
     if (np.abs(standardized) > limit).any():
         row, column = (int(index) for index in np.argwhere(np.abs(standardized) > limit)[0])
         raise DataError(
-            f"{source}: row {row + 1}, column {names[column]}: {standardized[row, column]:g} is above {limit:.1g},"
-            f" too large for {dtype} arithmetic; change its unit or standardise"
+            f"{source}: row {row + 1}, column {names[column]}: {standardized[row, column]:g} is above"
+            f" {limit:.1g}, too large for {dtype} arithmetic; change its unit or standardise"
         )

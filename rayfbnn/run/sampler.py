@@ -13,6 +13,7 @@ import numpy as np
 from rayfbnn.arrays import Array, device_namespace, to_host
 from rayfbnn.mcmc import schedule
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.run.catalogue import STATS
 from rayfbnn.run.store import BatchProgress, Block, Store
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
     from rayfbnn.run.data import Dataset
     from rayfbnn.spec import RunSpec
 
-STATS = ("accepted", "energy", "energy_change", "log_likelihood", "log_prior", "diverged")
+SUMMARY = (
+    "accepted_sum",
+    "n_accepted",
+    "diverged",
+)  # what a block counts, summed over its chains and iterations
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Progress:
     iteration   done so far, of total_iterations; draws (kept for the posterior) of total_draws
     acceptance  share of updates accepted in the current block; diverged: trajectories of the whole run
     committed   whether everything up to `iteration` is in the store
-    seconds     since the current block began
+    block_iterations, seconds  done and spent in the current block
     """
 
     batch: int
@@ -57,6 +62,7 @@ class Progress:
     phase: int
     acceptance: float
     diverged: int
+    block_iterations: int
     seconds: float
     committed: bool
     worker: str = ""
@@ -89,15 +95,15 @@ def next_block(spec: RunSpec, iteration: int) -> BlockPlan | None:
     return None
 
 
-def build_posterior(spec: RunSpec, dataset: Dataset) -> Posterior:
-    """The target of a run on its device, for the standardised training cases."""
+def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> Posterior:
+    """The target of a run, for the standardised training cases, with its arrays on "cpu" or "gpu"."""
     return Posterior.of(
         spec.network_spec(dataset.n_targets),
         spec.model_spec(),
         dataset.standardized_inputs,
         dataset.standardized_targets,
         dtype=spec.dtype,
-        xp=device_namespace(spec.device),
+        xp=device_namespace(device),
     )
 
 
@@ -111,7 +117,7 @@ class Sampler:
     def __init__(self, store: Store, *, worker: str = "") -> None:
         self.store = store
         self.worker = worker
-        self.posterior = build_posterior(store.spec, store.data)
+        self.posterior = build_posterior(store.spec, store.data, device=store.spec.device)
         updates = {
             "sample-sigmas": self.posterior.sample_sigmas,
             "sample-noise": self.posterior.sample_noise,
@@ -188,7 +194,8 @@ class Sampler:
             total_draws=spec.kept_draws,
             phase=plan.phase if plan else len(spec.phase) - 1,
             acceptance=collected.acceptance,
-            diverged=before.diverged + collected.diverged,
+            diverged=int(before.totals.get("diverged", 0)) + collected.diverged,
+            block_iterations=collected.n_iterations,
             seconds=time.monotonic() - collected.started,
             committed=committed or plan is None,
             worker=self.worker,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -9,7 +10,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from rayfbnn.errors import RayFBNNError, WorkerError
@@ -17,23 +17,20 @@ from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.run.store import Store
 
 # One thread a worker: two workers with two BLAS threads each were up to 15 times slower than one thread each.
-ONE_THREAD = {
-    name: "1"
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-}
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _POLL_SECONDS = 0.5
 _OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; Ray would take a third of the memory
 
 
 class Executor(Protocol):
-    """Runs batches to the end of the run, a block at a time. A context manager: leaving it frees the workers."""
+    """Runs batches to the end of the run, a block at a time; leaving its context frees the workers."""
 
     failures: int  # workers that died and were replaced
 
     def run(self, store_path: Path, batches: Sequence[int]) -> Iterator[Progress]: ...
 
     def request_stop(self) -> None:
-        """Finish the iterations under way, commit them, and end `run`. May be called from a signal handler."""
+        """Finish the iterations under way, commit them, end `run`. A signal handler may call this."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -165,9 +162,7 @@ class RayExecutor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if self._is_ours:
             self._ray.shutdown()
             return
@@ -181,8 +176,8 @@ class RayExecutor:
         return max(1, int(resources.get("CPU", 1)))
 
     def _start_actor(self, store_path: Path, pending: dict[Any, tuple[_Actor, str]]) -> None:
-        # No restarts and no retries: a retried call runs its side effects twice, and a restarted actor has lost its
-        # state anyway. A new actor reads the last commit and repeats the same numbers.
+        # No restarts and no retries: a retried call runs its side effects twice, and a restarted actor has
+        # lost its state anyway. A new actor reads the last commit and repeats the same numbers.
         remote_class = self._ray.remote(
             num_cpus=1, num_gpus=self._gpus_per_worker, max_restarts=0, max_task_retries=0, max_concurrency=2
         )(Worker)
@@ -225,7 +220,8 @@ class RayExecutor:
         except RayError as exc:
             if actor in self._actors:
                 self._bury(actor, exc, waiting, pending)
-                self._start_actor(store_path, pending)
+                if not self._stop.is_set():
+                    self._start_actor(store_path, pending)
             return None
         if question == "ready":
             actor.name, actor.is_ready = answer, True
@@ -253,8 +249,9 @@ class RayExecutor:
             self._let_others_finish(pending)
             doing = "starting" if actor.batch is None else f"running batch {actor.batch}"
             raise WorkerError(
-                f"{self.failures} workers died, more than max_failures = {self._max_failures} allows; the last was"
-                f" {actor.name}, {doing}: {_first_line(cause)}. What was committed is kept: resume goes on from there"
+                f"{self.failures} workers died, more than max_failures = {self._max_failures} allows; the"
+                f" last was {actor.name}, {doing}: {_first_line(cause)}. What was committed is kept:"
+                " resume goes on from there"
             ) from cause
 
     def _tell_actors_to_stop(self) -> None:
@@ -284,7 +281,7 @@ def _connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
         return ray, False
     try:
         if address is not None:
-            ray.init(address=address, log_to_driver=False, logging_level="error")
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             return ray, False
         inherited = {name: os.environ.get(name) for name in ONE_THREAD}
         os.environ.update(ONE_THREAD)  # the workers on this machine inherit it
@@ -294,7 +291,7 @@ def _connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
                 num_cpus=workers,
                 include_dashboard=False,
                 log_to_driver=False,
-                logging_level="error",
+                logging_level=logging.ERROR,
                 object_store_memory=_OBJECT_STORE_BYTES,
             )
         finally:

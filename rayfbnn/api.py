@@ -1,0 +1,474 @@
+"""The verbs, the same in Python and in the shell: each checks its arguments, then calls run/ or reduce/."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rayfbnn.arrays import gpu_is_available
+from rayfbnn.errors import ConfigError, StoreExistsError, StoreMismatchError
+from rayfbnn.run.data import first_difference, read_cases, read_dataset, read_training_file
+from rayfbnn.spec import RunSpec, differences
+
+if TYPE_CHECKING:
+    import xarray
+
+    from rayfbnn.reduce.check import CheckResult
+    from rayfbnn.reduce.diagnostics import Diagnosis
+    from rayfbnn.reduce.predict import Prediction
+    from rayfbnn.run.store import Store
+    from rayfbnn.run.verify import VerifyReport
+    from rayfbnn.run.workers import Executor
+
+Spec = RunSpec | Mapping[str, Any] | str | Path  # a specification, its tables, or the TOML file they are in
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a finished run amounts to; draws are of each chain, failures counts workers that were replaced."""
+
+    path: str
+    chains: int
+    draws: int
+    acceptance: float | None
+    divergences: int
+    failures: int
+
+
+def sample(
+    spec: Spec,
+    path: str | Path,
+    *,
+    set: Sequence[str] = (),
+    workers: int | None = None,
+    address: str | None = None,
+    max_failures: int = 3,
+    progress: bool = True,
+) -> RunSummary:
+    """Draw from the posterior that `spec` describes, into a new store at `path`.
+
+    set      "key.path=value" replacements laid over the specification
+    workers  actors on this machine (default: one a core); 0 runs everything in this process, without Ray
+    address  of a Ray cluster to join instead, such as "auto"; `path` must then be on storage all nodes share
+
+    Everything is checked before anything is created. Ctrl-C (or SIGTERM) once ends the run after the
+    iterations under way, commits them and raises KeyboardInterrupt; twice ends it at once. `resume` goes on
+    either way.
+    """
+    from rayfbnn.run.store import Store
+
+    path = Path(path)
+    spec = _read_spec(spec, set)
+    _check_new_path(path)
+    _check_workers(spec, workers, address, max_failures)
+    dataset = read_dataset(spec)
+    spec.check_data(dataset.n_cases)
+    store = Store.create(
+        path,
+        spec=_with_absolute_train_path(spec),
+        data=dataset,
+        n_draws=spec.kept_draws,
+        n_warmup_draws=spec.warmup_draws,
+        chains=spec.chains,
+        chains_per_batch=spec.chains_per_batch,
+        draws_per_block=spec.draws_per_block,
+    )
+    with store.lock():
+        return _run(store, workers=workers, address=address, max_failures=max_failures, progress=progress)
+
+
+def resume(
+    path: str | Path,
+    *,
+    iterations: int | None = None,
+    spec: Spec | None = None,
+    data: str | Path | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+    max_failures: int = 3,
+    progress: bool = True,
+) -> RunSummary:
+    """Go on with a run that was stopped or killed, to the same bits; or make a run longer.
+
+    iterations  of the last phase, in all: as many as planned or more
+    spec        compared with the store's: anything that differs is named and refused, but for more iterations
+    data        the training file, if it is no longer where it was; its cases must be those of the store
+
+    The store has its own copy of the training cases, so the file need not be there any more.
+    """
+    from rayfbnn.run.store import Store
+
+    store = Store.open(Path(path))
+    _check_is_run(store)
+    _check_workers(store.spec, workers, address, max_failures)
+    if spec is not None:
+        iterations = _compare_specs(store, _read_spec(spec, ()), iterations)
+    _compare_data(store, data, show=progress)
+    with store.lock():
+        if iterations is not None:
+            _extend(store, iterations)
+        return _run(store, workers=workers, address=address, max_failures=max_failures, progress=progress)
+
+
+def predict(
+    path: str | Path | Sequence[str | Path], *, data: str | Path, out: str | Path | None = None
+) -> Prediction:
+    """Predictions for the cases in `data`, pooled over one store or several of the same posterior.
+
+    out  a new .csv or .parquet file for the table, one row per case
+    """
+    from rayfbnn.reduce.predict import predict as reduce_predict
+    from rayfbnn.run.store import Store
+
+    stores = [Store.open(Path(each)) for each in ([path] if isinstance(path, str | Path) else path)]
+    if not stores:
+        raise ConfigError("path: no store given; give one or several")
+    if out is not None:
+        _check_table_path(Path(out))
+    model = stores[0].spec.model
+    inputs, targets = read_cases(data, stores[0].data, model.kind, classes=model.classes)
+    prediction = reduce_predict(stores, inputs, targets)
+    if out is not None:
+        _write_table(prediction.table, Path(out))
+    return prediction
+
+
+def diagnose(
+    path: str | Path,
+    *,
+    cases: int = 10,
+    max_rhat: float = 1.01,
+    min_ess: float = 400.0,
+) -> Diagnosis:
+    """Whether the chains agree: R-hat, effective sample sizes, acceptance, divergences, and a verdict.
+
+    cases  training cases, evenly spaced, at which the network's outputs are looked at
+    """
+    from rayfbnn.reduce.diagnostics import diagnose as reduce_diagnose
+    from rayfbnn.run.store import Store
+
+    return reduce_diagnose(Store.open(Path(path)), cases=cases, max_rhat=max_rhat, min_ess=min_ess)
+
+
+def reject(
+    spec: Spec,
+    path: str | Path,
+    *,
+    draws: int,
+    set: Sequence[str] = (),
+    proposals_per_round: int = 1000,
+    max_proposals: int = 100_000_000,
+    progress: bool = True,
+) -> RunSummary:
+    """Exact, independent draws by rejection (Neal 2022, "Rejection sampling"), into a new store at `path`.
+
+    For small problems: the share of proposals accepted falls fast with the number of cases. The store is
+    created when all draws are there; its one chain has them in order.
+    """
+    from rayfbnn.mcmc.rejection import rejection_draws
+    from rayfbnn.run.exact import exact_blocks
+    from rayfbnn.run.progress import show_rejection
+    from rayfbnn.run.sampler import build_posterior
+    from rayfbnn.run.store import Store
+
+    path = Path(path)
+    spec = _read_spec(spec, set)
+    _check_new_path(path)
+    for name, value in (
+        ("draws", draws),
+        ("proposals_per_round", proposals_per_round),
+        ("max_proposals", max_proposals),
+    ):
+        if value < 1:
+            raise ConfigError(f"{name}: must be at least 1, got {value}")
+    dataset = read_dataset(spec)
+    posterior = build_posterior(spec, dataset, device="cpu")
+    with show_rejection(draws, show=progress) as on_progress:
+        rounds = rejection_draws(
+            posterior.rejection_proposal,
+            seed=spec.seed,
+            draws=draws,
+            chains_per_round=proposals_per_round,
+            max_proposals=max_proposals,
+            on_progress=on_progress,
+        )
+        positions, precisions = (np.concatenate(parts) for parts in zip(*rounds, strict=True))
+    store = Store.create(
+        path,
+        spec=_with_absolute_train_path(spec),
+        data=dataset,
+        kind="exact",
+        n_draws=draws,
+        chains=1,
+        chains_per_batch=1,
+        draws_per_block=min(draws, spec.draws_per_block),
+    )
+    with store.lock():
+        for block in exact_blocks(posterior, positions, precisions, store.draws_per_block):
+            store.commit(0, block)
+    return RunSummary(str(path), chains=1, draws=draws, acceptance=None, divergences=0, failures=0)
+
+
+def check(
+    path: str | Path, exact: str | Path, *, false_alarm_rate: float = 1e-3, cases: int = 10
+) -> CheckResult:
+    """Whether a run's draws and the exact draws of `reject` can be from one distribution.
+
+    false_alarm_rate  probability of a difference being reported where there is none, over all quantities
+    """
+    from rayfbnn.reduce.check import check as reduce_check
+    from rayfbnn.run.store import Store
+
+    if not 0 < false_alarm_rate < 1:
+        raise ConfigError(f"false_alarm_rate: must be between 0 and 1, got {false_alarm_rate}")
+    stores = Store.open(Path(path)), Store.open(Path(exact))
+    return reduce_check(*stores, false_alarm_rate=false_alarm_rate, cases=cases)
+
+
+def show(what: Spec, *, set: Sequence[str] = ()) -> str:
+    """What a specification or a store means, in words: network, priors, schedule, defaults, how far it is."""
+    from rayfbnn.describe import describe
+    from rayfbnn.run.store import Store
+
+    if isinstance(what, str | Path) and Path(what).is_dir():
+        store = Store.open(Path(what))
+        return describe(store.spec) + "\n" + _describe_progress(store)
+    return describe(_read_spec(what, set))
+
+
+def verify(path: str | Path, *, repair: bool = False) -> VerifyReport:
+    """Every file of a store against its checksum and commit record.
+
+    repair  set blocks aside that are damaged, and those after them, so that `resume` computes them again
+    """
+    from rayfbnn.run.store import Store
+
+    store = Store.open(Path(path))
+    report = store.verify()
+    if repair and report.problems:
+        with store.lock():
+            store.repair()
+    return report
+
+
+def open(path: str | Path) -> xarray.DataTree:
+    """The draws committed so far as an xarray DataTree, as ArviZ takes it; read when looked at."""
+    from rayfbnn.run.store import Store
+
+    return Store.open(Path(path)).datatree()
+
+
+def _run(
+    store: Store, *, workers: int | None, address: str | None, max_failures: int, progress: bool
+) -> RunSummary:
+    """Run every batch that is not complete, and say what the store then holds."""
+    from rayfbnn.run.progress import display
+    from rayfbnn.run.sampler import SUMMARY
+
+    total = store.spec.total_iterations
+    batches = [batch for batch in range(store.n_batches) if store.progress(batch).iteration < total]
+    failures = 0
+    try:
+        if batches:
+            with (
+                _executor(store, len(batches), workers, address, max_failures) as executor,
+                display(store, show=progress) as shown,
+                _stop_on_signal(executor),
+            ):
+                for news in executor.run(store.path, batches):
+                    shown.update(news)
+                failures = executor.failures
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_how_to_go_on(store)) from None
+    progresses = [store.progress(batch) for batch in range(store.n_batches)]
+    if any(each.iteration < total for each in progresses):
+        raise KeyboardInterrupt(_how_to_go_on(store))
+    totals = {name: sum(each.totals.get(name, 0) for each in progresses) for name in SUMMARY}
+    return RunSummary(
+        path=str(store.path),
+        chains=store.n_chains,
+        draws=store.committed_draws,
+        acceptance=totals["accepted_sum"] / totals["n_accepted"] if totals["n_accepted"] else None,
+        divergences=int(totals["diverged"]),
+        failures=failures,
+    )
+
+
+def _executor(
+    store: Store, n_batches: int, workers: int | None, address: str | None, max_failures: int
+) -> Executor:
+    from rayfbnn.run.workers import InProcess, RayExecutor
+
+    if workers == 0:
+        return InProcess()
+    is_gpu = store.spec.device == "gpu"
+    if address is None and not is_gpu:
+        workers = min(len(os.sched_getaffinity(0)) if workers is None else workers, n_batches)
+    return RayExecutor(
+        workers=workers, address=address, max_failures=max_failures, gpus_per_worker=1 if is_gpu else 0
+    )
+
+
+@contextmanager
+def _stop_on_signal(executor: Executor) -> Iterator[None]:
+    """SIGINT or SIGTERM once: a stop is requested; twice: KeyboardInterrupt on the spot."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signals = []
+
+    def handle(number: int, frame: object) -> None:
+        signals.append(number)
+        if len(signals) > 1:
+            raise KeyboardInterrupt
+        executor.request_stop()
+        # Not print: the signal may have come in the midst of one.
+        os.write(
+            2, b"\nstopping: the iterations under way are finished and committed; again to stop at once\n"
+        )
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _how_to_go_on(store: Store) -> str:
+    done = min(store.progress(batch).iteration for batch in range(store.n_batches))
+    return (
+        f"stopped: {done} of {store.spec.total_iterations} iterations of every chain are committed;"
+        f" go on with: rayfbnn resume {store.path}"
+    )
+
+
+def _describe_progress(store: Store) -> str:
+    lines = [
+        f"store: {store.path} ({store.kind}), {store.n_chains} chains, {store.committed_draws} draws each"
+    ]
+    for batch in range(store.n_batches):
+        chains, at = store.batch_chains(batch), store.progress(batch)
+        lines.append(
+            f"  chains {chains[0]}-{chains[-1]}: iteration {at.iteration} of {store.spec.total_iterations},"
+            f" {at.draws} draws, {int(at.totals.get('diverged', 0))} divergences"
+        )
+    return "\n".join(lines if store.kind == "mcmc" else lines[:1])
+
+
+def _read_spec(spec: Spec, overrides: Sequence[str]) -> RunSpec:
+    if isinstance(spec, RunSpec):
+        return RunSpec.from_dict(_with_absolute_train_path(spec).to_dict(), overrides) if overrides else spec
+    if isinstance(spec, Mapping):
+        return RunSpec.from_dict(spec, overrides)
+    return RunSpec.from_toml(spec, overrides)
+
+
+def _with_absolute_train_path(spec: RunSpec) -> RunSpec:
+    """The store remembers where the training file is, wherever it is resumed from."""
+    raw = spec.to_dict()
+    raw["data"]["train"] = str(spec.train_path.resolve())
+    return RunSpec.from_dict(raw)
+
+
+def _check_new_path(path: Path) -> None:
+    if os.path.lexists(path):
+        raise StoreExistsError(f"{path}: is already there; resume it, or give a new path")
+    _check_folder(path)
+
+
+def _check_folder(path: Path) -> None:
+    """Whether a file can be created at `path`."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise ConfigError(f"{path}: there is no folder {folder}; create it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{path}: the folder {folder} cannot be written to; give another path")
+
+
+def _check_workers(spec: RunSpec, workers: int | None, address: str | None, max_failures: int) -> None:
+    if workers is not None and workers < 0:
+        raise ConfigError(f"workers: must be 0 (this process) or more, got {workers}")
+    if workers == 0 and address is not None:
+        raise ConfigError(
+            f"workers: 0 means this process, which no cluster is needed for, got address {address}"
+        )
+    if max_failures < 0:
+        raise ConfigError(f"max_failures: must be 0 or more, got {max_failures}")
+    if spec.device == "gpu" and address is None and not gpu_is_available():
+        raise ConfigError('device: there is no GPU here that CuPy can use, got "gpu"; use "cpu"')
+
+
+def _check_is_run(store: Store) -> None:
+    if store.kind != "mcmc":
+        raise ConfigError(
+            f"{store.path}: holds exact draws of `reject`, which are complete: nothing to resume"
+        )
+
+
+def _compare_specs(store: Store, asked: RunSpec, iterations: int | None) -> int | None:
+    """Refuse a specification that is not the store's; how long the last phase is to be."""
+    last = f"phase[{len(store.spec.phase) - 1}].iterations"
+    planned, wanted = store.spec.phase[-1].iterations, asked.phase[-1].iterations
+    allowed = {"data.train"} | ({last} if wanted >= planned else set())  # the cases themselves are compared
+    found = [line for line in differences(store.spec, asked) if line.split(": ")[0] not in allowed]
+    if found:
+        listed = "".join(f"\n  {line}" for line in found)
+        raise StoreMismatchError(f"{store.path}: was made by another specification:{listed}")
+    return wanted if iterations is None and wanted > planned else iterations
+
+
+def _compare_data(store: Store, data: str | Path | None, *, show: bool) -> None:
+    """Refuse a training file whose cases are not the store's; a file that is gone is no obstacle."""
+    path = store.spec.train_path if data is None else Path(data)
+    if data is None and not path.exists():
+        _note(f"{path} is gone: the store's own copy of the training cases is used", show=show)
+        return
+    found = read_training_file(path, store.spec)
+    if found.hash != store.data.hash:
+        raise StoreMismatchError(
+            f"{store.path}: was made from other data than {path} now holds:"
+            f" {first_difference(store.data, found)};"
+            " put the old file back, or move this one away to go on with the store's own copy"
+        )
+
+
+def _extend(store: Store, iterations: int) -> None:
+    planned = store.spec.phase[-1].iterations
+    if iterations < planned:
+        raise ConfigError(
+            f"iterations: the last phase has {planned}; a run can be made longer, not shorter,"
+            f" got {iterations}"
+        )
+    if iterations > planned:
+        spec = store.spec.with_iterations(iterations)
+        store.extend(spec, spec.kept_draws)
+
+
+def _check_table_path(path: Path) -> None:
+    if path.suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"out: must end in .csv or .parquet, got {path}")
+    if path.is_dir():
+        raise ConfigError(f"out: is a folder, got {path}")
+    _check_folder(path)
+
+
+def _write_table(table: Any, path: Path) -> None:
+    if path.suffix == ".csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_parquet(path, index=False)
+
+
+def _note(text: str, *, show: bool) -> None:
+    if show:
+        print(f"note: {text}", file=sys.stderr)

@@ -1,0 +1,286 @@
+"""The verbs as commands of the shell: names and parameters as in Python, and no logic."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rayfbnn.errors import CheckFailed, RayFBNNError
+
+if TYPE_CHECKING:
+    from rayfbnn.api import RunSummary
+    from rayfbnn.reduce.check import CheckResult
+    from rayfbnn.reduce.diagnostics import Diagnosis
+
+INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
+NOT_CONVERGED = 3
+
+app = typer.Typer(
+    name="rayfbnn",
+    help="Draws from the posterior of Bayesian neural networks: many chains, resumable to the bit.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # what is not a RayFBNNError is a bug, and shows its plain traceback
+)
+
+SpecFile = Annotated[Path, typer.Argument(metavar="RUN.TOML", help="The configuration.")]
+NewStore = Annotated[
+    Path, typer.Argument(metavar="STORE", help="The store to create; nothing may be there yet.")
+]
+StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Replace a key of the configuration; may be given often."
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Worker processes (default: one a core); 0 runs in this process, without Ray."),
+]
+Address = Annotated[str | None, typer.Option(help='A Ray cluster to join, such as "auto" or host:port.')]
+MaxFailures = Annotated[int, typer.Option(help="How many workers may die and be replaced.")]
+ShowProgress = Annotated[bool, typer.Option(help="Show how far the run is, on standard error.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")]
+
+
+def _command(function: Callable[..., None]) -> Callable[..., None]:
+    """Register a command whose RayFBNNErrors become a message and an exit code."""
+
+    @functools.wraps(function)
+    def command(*args: Any, **kwargs: Any) -> None:
+        try:
+            function(*args, **kwargs)
+        except RayFBNNError as exc:
+            print(f"rayfbnn {function.__name__}: {exc}", file=sys.stderr)
+            raise typer.Exit(exc.exit_code) from None
+        except KeyboardInterrupt as exc:
+            print(f"rayfbnn {function.__name__}: {exc if str(exc) else 'stopped'}", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+
+    return app.command()(command)
+
+
+@_command
+def sample(
+    spec: SpecFile,
+    path: NewStore,
+    set: Set = None,
+    workers: Workers = None,
+    address: Address = None,
+    max_failures: MaxFailures = 3,
+    progress: ShowProgress = True,
+    as_json: AsJson = False,
+) -> None:
+    """Draw from the posterior that a configuration describes, into a new store."""
+    from rayfbnn import api
+
+    summary = api.sample(
+        spec,
+        path,
+        set=set or (),
+        workers=workers,
+        address=address,
+        max_failures=max_failures,
+        progress=progress,
+    )
+    _print_run(summary, as_json)
+
+
+@_command
+def resume(
+    path: StorePath,
+    iterations: Annotated[
+        int | None,
+        typer.Option(help="Length of the last phase in all; more than planned makes a run longer."),
+    ] = None,
+    spec: Annotated[
+        Path | None, typer.Option(help="Refuse to go on if this configuration differs from the store's.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="The training file, if it is no longer where it was; its cases are compared."),
+    ] = None,
+    workers: Workers = None,
+    address: Address = None,
+    max_failures: MaxFailures = 3,
+    progress: ShowProgress = True,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a run that was stopped or killed, to the same bits; or make a finished run longer."""
+    from rayfbnn import api
+
+    summary = api.resume(
+        path,
+        iterations=iterations,
+        spec=spec,
+        data=data,
+        workers=workers,
+        address=address,
+        max_failures=max_failures,
+        progress=progress,
+    )
+    _print_run(summary, as_json)
+
+
+@_command
+def predict(
+    path: Annotated[list[Path], typer.Argument(metavar="STORE...", help="One store, or several to pool.")],
+    data: Annotated[Path, typer.Option(help="The cases to predict, CSV or Parquet.")],
+    out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file for a row of each case.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict new cases: means, medians, quantiles, probabilities, and errors where targets are known."""
+    from rayfbnn import api
+
+    prediction = api.predict(path, data=data, out=out)
+    if as_json:
+        print(prediction.to_json())
+        return
+    for name, value in prediction.summary.items():
+        print(f"{name:<22}{value:.6g}")
+    if out is not None:
+        print(f"a row of each case: {out}")
+
+
+@_command
+def diagnose(
+    path: StorePath,
+    cases: Annotated[int, typer.Option(help="Training cases at which the outputs are looked at.")] = 10,
+    max_rhat: Annotated[float, typer.Option(help="R-hat above this is not ok.")] = 1.01,
+    min_ess: Annotated[float, typer.Option(help="An effective sample size below this is not ok.")] = 400.0,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether the chains agree; exit 3 when a check falls short."""
+    from rayfbnn import api
+
+    diagnosis = api.diagnose(path, cases=cases, max_rhat=max_rhat, min_ess=min_ess)
+    print(diagnosis.to_json() if as_json else _diagnosis_text(diagnosis))
+    if not diagnosis.ok:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+@_command
+def reject(
+    spec: SpecFile,
+    path: NewStore,
+    draws: Annotated[int, typer.Option(help="How many exact draws.")],
+    set: Set = None,
+    proposals_per_round: Annotated[int, typer.Option(help="Proposals made at once.")] = 1000,
+    max_proposals: Annotated[int, typer.Option(help="Give up after so many.")] = 100_000_000,
+    progress: ShowProgress = True,
+    as_json: AsJson = False,
+) -> None:
+    """Exact, independent draws by rejection, for small problems, into a new store."""
+    from rayfbnn import api
+
+    summary = api.reject(
+        spec,
+        path,
+        draws=draws,
+        set=set or (),
+        proposals_per_round=proposals_per_round,
+        max_proposals=max_proposals,
+        progress=progress,
+    )
+    _print_run(summary, as_json)
+
+
+@_command
+def check(
+    path: StorePath,
+    exact: Annotated[Path, typer.Argument(metavar="EXACT", help="A store made by `reject`.")],
+    false_alarm_rate: Annotated[float, typer.Option(help="Of a difference where there is none.")] = 1e-3,
+    cases: Annotated[int, typer.Option(help="Training cases at which the outputs are compared.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Compare a run with exact draws of the same posterior; exit 1 if they differ more than by chance."""
+    from rayfbnn import api
+
+    result = api.check(path, exact, false_alarm_rate=false_alarm_rate, cases=cases)
+    print(result.to_json() if as_json else _check_text(result))
+    if not result.ok:
+        raise CheckFailed("; ".join(result.reasons))
+
+
+@_command
+def show(
+    what: Annotated[Path, typer.Argument(metavar="RUN.TOML|STORE", help="A configuration or a store.")],
+    set: Set = None,
+) -> None:
+    """Print what a configuration or a store means: network, priors, schedule, defaults taken."""
+    from rayfbnn import api
+
+    print(api.show(what, set=set or ()))
+
+
+@_command
+def verify(
+    path: StorePath,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Set damaged blocks aside, so that resume computes them again.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check every file of a store against its checksum and commit record; exit 1 when one is damaged."""
+    from rayfbnn import api
+
+    report = api.verify(path, repair=repair)
+    if as_json:
+        print(json.dumps(asdict(report), default=str))
+    else:
+        for problem in report.problems:
+            print(f"{problem.file}: {problem.what}")
+        print(f"{report.files_checked} files checked, {len(report.problems)} problems")
+    if report.problems:
+        raise typer.Exit(1)
+
+
+def _diagnosis_text(diagnosis: Diagnosis) -> str:
+    """The table of quantities, the thresholds, and the verdict with its reasons."""
+    acceptance = "-" if diagnosis.acceptance is None else f"{diagnosis.acceptance:.3f}"
+    limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
+    return "\n".join(
+        [
+            diagnosis.quantities.to_string(float_format="{:.4g}".format),
+            f"acceptance {acceptance}, divergences {diagnosis.divergences}",
+            f"thresholds: {limits}",
+            "ok" if diagnosis.ok else "not ok:",
+            *(f"  {reason}" for reason in diagnosis.reasons),
+        ]
+    )
+
+
+def _check_text(result: CheckResult) -> str:
+    return "\n".join(
+        [
+            result.table.to_string(float_format="{:.4g}".format),
+            f"p-values below {result.threshold:.3g} are differences; chance gives any with probability"
+            f" {result.false_alarm_rate:g} at most",
+            "ok" if result.ok else "not ok",
+        ]
+    )
+
+
+def _print_run(summary: RunSummary, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(asdict(summary)))
+        return
+    acceptance = "" if summary.acceptance is None else f", {summary.acceptance:.0%} accepted"
+    replaced = f", {summary.failures} workers replaced" if summary.failures else ""
+    print(
+        f"{summary.path}: {summary.chains} chains of {summary.draws} draws{acceptance},"
+        f" {summary.divergences} divergences{replaced}"
+    )
+
+
+def main() -> None:
+    """The program `rayfbnn`."""
+    app()

@@ -1,0 +1,33 @@
+"""Exact draws as blocks of a store with one chain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rayfbnn.arrays import Array
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.run.store import Block
+
+
+def exact_blocks(
+    posterior: Posterior, positions: Array, precisions: Array, draws_per_block: int
+) -> Iterator[Block]:
+    """Draws in blocks, their densities with them.
+
+    positions (n_draws, n_parameters), precisions (n_draws, n_precisions)
+    """
+    for first in range(0, len(positions), draws_per_block):
+        rows = slice(first, first + draws_per_block)
+        position, precision = positions[rows], precisions[rows]
+        yield Block(
+            first_iteration=first + 1,
+            n_iterations=len(position),
+            section="posterior",
+            first_draw=first,
+            positions=position[None],
+            precisions=precision[None],
+            stats={
+                "log_likelihood": posterior.log_likelihood(position, precision)[None],
+                "log_prior": posterior.log_prior(position, precision)[None],
+            },
+        )

@@ -1,0 +1,207 @@
+"""What a person sees while a run goes on: a live table, or plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from rayfbnn.mcmc.schedule import gradient_evaluations
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from rayfbnn.run.sampler import Progress
+    from rayfbnn.run.store import Store
+
+_SECONDS_BETWEEN_LINES = 5.0  # for each batch, where there is no terminal
+
+
+class Display(Protocol):
+    """Shows Progress. A context manager: entered when the run begins."""
+
+    def update(self, progress: Progress) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None: ...
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    """What is shown of a batch, as text."""
+
+    batch: str
+    iteration: str
+    draws: str
+    acceptance: str
+    diverged: str
+    rate: str
+    left: str
+
+
+HEADINGS = BatchRow("chains", "iteration", "draws", "accepted", "diverged", "draws/s", "time left")
+
+
+class Estimate:
+    """Rates and the time left, from the Progress seen so far and the schedule's gradient evaluations.
+
+    An iteration counts by its gradient evaluations (and one more, so that none is free): those of the initial
+    phases often are far shorter than later ones.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._started = clock()
+        self._first: dict[int, float] = {}  # work that was done before this run, by batch
+        self._done: dict[int, float] = {}
+
+    def row(self, progress: Progress) -> BatchRow:
+        """The texts for one batch; remembers the progress."""
+        chains = self._store.batch_chains(progress.batch)
+        done = self._work(progress.iteration)
+        before = self._work(progress.iteration - progress.block_iterations)
+        self._first.setdefault(progress.batch, before)
+        self._done[progress.batch] = done
+        rate = (
+            len(chains) * progress.block_iterations / progress.seconds if progress.seconds > 0 else math.nan
+        )
+        is_kept = self._store.spec.phase[progress.phase].keep is True
+        return BatchRow(
+            batch=f"{chains[0]}-{chains[-1]}" if len(chains) > 1 else str(chains[0]),
+            iteration=f"{progress.iteration}/{progress.total_iterations}",
+            draws=f"{progress.draws}/{progress.total_draws}",
+            acceptance="-" if math.isnan(progress.acceptance) else f"{progress.acceptance:.2f}",
+            diverged=str(progress.diverged),
+            rate="-" if math.isnan(rate) or not is_kept else f"{rate:.3g}",
+            left=_duration(self._seconds_left(progress.batch)),
+        )
+
+    def _work(self, iteration: int) -> float:
+        """Gradient evaluations up to an iteration."""
+        work = 0.0
+        for phase in self._store.spec.phase:
+            count = min(iteration, phase.iterations)
+            work += count * (1 + gradient_evaluations(phase.operations))
+            iteration -= count
+        return work
+
+    def _seconds_left(self, batch: int) -> float:
+        done_now = self._done[batch] - self._first[batch]
+        if done_now <= 0:
+            return math.nan
+        remaining = self._work(self._store.spec.total_iterations) - self._done[batch]
+        return remaining * (self._clock() - self._started) / done_now
+
+
+class LiveTable:
+    """A table with one row per batch that is redrawn in place, on standard error."""
+
+    def __init__(self, store: Store) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._estimate = Estimate(store)
+        self._rows: dict[int, BatchRow] = {}
+        self._live = Live(console=Console(stderr=True), refresh_per_second=4, get_renderable=self._table)
+
+    def update(self, progress: Progress) -> None:
+        self._rows[progress.batch] = self._estimate.row(progress)
+
+    def _table(self) -> Table:
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False)
+        for heading in vars(HEADINGS).values():
+            table.add_column(heading, justify="right")
+        for batch in sorted(self._rows):
+            table.add_row(*vars(self._rows[batch]).values())
+        return table
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._live.stop()
+
+
+class PlainLines:
+    """Lines on standard error: one when a batch has committed, for each batch at most one in five seconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        write: Callable[[str], Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._estimate = Estimate(store, clock)
+        self._write = write or (lambda line: print(line, file=sys.stderr, flush=True))
+        self._clock = clock
+        self._written: dict[int, float] = {}
+
+    def update(self, progress: Progress) -> None:
+        row = self._estimate.row(progress)
+        now = self._clock()
+        is_due = now - self._written.get(progress.batch, -math.inf) >= _SECONDS_BETWEEN_LINES
+        if progress.is_complete or (progress.committed and is_due):
+            self._written[progress.batch] = now
+            self._write(
+                f"chains {row.batch}: iteration {row.iteration}, draws {row.draws},"
+                f" accepted {row.acceptance}, diverged {row.diverged}, {row.rate} draws/s,"
+                f" time left {row.left}"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        pass
+
+
+class Silent:
+    """Shows nothing."""
+
+    def update(self, progress: Progress) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        pass
+
+
+def display(store: Store, *, show: bool) -> Display:
+    """The display that fits: a live table on a terminal, lines elsewhere, nothing if not wanted."""
+    if not show:
+        return Silent()
+    return LiveTable(store) if sys.stdout.isatty() and sys.stderr.isatty() else PlainLines(store)
+
+
+@contextmanager
+def show_rejection(draws: int, *, show: bool) -> Iterator[Callable[[int, int], None]]:
+    """For rejection sampling: a function of the draws and proposals so far, which writes lines."""
+    written = time.monotonic()
+
+    def on_progress(accepted: int, proposals: int) -> None:
+        nonlocal written
+        if show and time.monotonic() - written >= _SECONDS_BETWEEN_LINES:
+            written = time.monotonic()
+            print(f"draws {accepted}/{draws}, proposals {proposals:,}", file=sys.stderr, flush=True)
+
+    yield on_progress
+
+
+def _duration(seconds: float) -> str:
+    if math.isnan(seconds):
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
