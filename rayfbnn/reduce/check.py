@@ -13,7 +13,7 @@ import scipy.stats
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreMismatchError
-from rayfbnn.reduce.draws import check_has_draws, check_same_posterior
+from rayfbnn.reduce.draws import check_same_posterior, committed
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mean
 from rayfbnn.reduce.quantities import quantities
 from rayfbnn.reduce.reasons import listed
@@ -88,11 +88,9 @@ def check(
         raise StoreMismatchError(
             f"{exact.path}: holds {exact.kind} draws; exact draws (from `reject`) are needed"
         )
-    for store in (mcmc, exact):
-        check_has_draws(store)
     check_same_posterior([mcmc, exact])
-    ours = quantities(mcmc, cases=cases, inputs=inputs)
-    theirs = quantities(exact, cases=cases, inputs=inputs)
+    ours = quantities(committed(mcmc), cases=cases, inputs=inputs)
+    theirs = quantities(committed(exact), cases=cases, inputs=inputs)
     compared = {name: (_comparable(name, ours[name]), _comparable(name, theirs[name])) for name in ours}
     return compare(compared, false_alarm_rate=false_alarm_rate)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.reduce.draws import check_has_draws
+from rayfbnn.reduce.draws import Draws, committed
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_tail, mcse_mean, rhat
 from rayfbnn.reduce.quantities import quantities
 from rayfbnn.reduce.reasons import listed
@@ -82,12 +82,12 @@ def diagnose(
         training data
     max_rhat, min_ess : thresholds for every quantity; min_ess is for bulk and tail
     """
-    check_has_draws(store)
-    found = quantities(store, cases=cases, inputs=inputs)
+    run = committed(store)
+    found = quantities(run, cases=cases, inputs=inputs)
     table = summarize(found)
-    acceptance, divergences, diverged_share = _updates(store)
+    acceptance, divergences, diverged_share = _updates(run)
     reasons = [
-        *_unusable(found, store.n_chains, store.committed_draws),
+        *_unusable(found, run.n_chains, run.n_draws),
         *_short_of(table, max_rhat=max_rhat, min_ess=min_ess),
     ]
     if diverged_share > MAX_DIVERGED:
@@ -159,11 +159,11 @@ def _short_of(table: pd.DataFrame, *, max_rhat: float, min_ess: float) -> list[s
     return reasons
 
 
-def _updates(store: Store) -> tuple[float | None, int, float]:
+def _updates(run: Draws) -> tuple[float | None, int, float]:
     """Mean acceptance, number of diverged updates, share of iterations that had any."""
-    every = slice(0, store.committed_draws)
-    accepted = np.asarray(store.read_stat("accepted", every))
-    diverged = np.nan_to_num(np.asarray(store.read_stat("diverged", every)))
+    every = slice(0, run.n_draws)
+    accepted = np.asarray(run.store.read_stat("accepted", every))
+    diverged = np.nan_to_num(np.asarray(run.store.read_stat("diverged", every)))
     known = accepted[np.isfinite(accepted)]
     return float(known.mean()) if known.size else None, int(diverged.sum()), float((diverged > 0).mean())
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreError, StoreMismatchError
-from rayfbnn.model.network import Wiring, forward, input_rows
+from rayfbnn.model.posterior import Posterior
 
 if TYPE_CHECKING:
     from rayfbnn.architecture import NetworkSpec
@@ -20,10 +21,39 @@ _COPIES = 8  # of a block's outputs, in float64, that there are at once when the
 _SAME = ("data.standardize", "model", "network")  # what makes the posterior, besides the data
 
 
+@dataclass(frozen=True)
+class Draws:
+    """The draws that a store had when it was first looked at; a run may go on writing meanwhile."""
+
+    store: Store
+    n_chains: int
+    n_draws: int
+
+    @property
+    def total(self) -> int:
+        return self.n_chains * self.n_draws
+
+    def blocks(self, draws_at_once: int) -> Iterator[slice]:
+        """Successive draws; whole chunks of the store where more than one fits."""
+        per_block = self.store.draws_per_block
+        if draws_at_once > per_block:
+            draws_at_once -= draws_at_once % per_block
+        for first in range(0, self.n_draws, draws_at_once):
+            yield slice(first, min(first + draws_at_once, self.n_draws))
+
+
+def committed(store: Store) -> Draws:
+    """What is committed now; StoreError if that is nothing."""
+    draws = Draws(store, store.n_chains, store.committed_draws)
+    if draws.n_draws == 0:
+        raise StoreError(f"{store.path}: no draws are committed yet; run `resume` on it first")
+    return draws
+
+
 def output_blocks(
-    store: Store, inputs: Array, *, memory_bytes: float
+    run: Draws, inputs: Array, *, memory_bytes: float
 ) -> Iterator[tuple[slice, slice, Array, Array]]:
-    """Outputs of every committed draw at `inputs`: (chains, draws, outputs, precisions), a block at a time.
+    """Outputs of every draw at `inputs`: (chains, draws, outputs, precisions), a block at a time.
 
     Parameters
     ----------
@@ -33,19 +63,17 @@ def output_blocks(
     `outputs` is (n_chains, n_draws, n_cases, n_outputs) in the run's dtype and on the network's scale,
     `precisions` (n_chains, n_draws, n_precisions).
     """
-    network = store.spec.network_spec(store.data.n_targets)
-    n_values = 2 * (store.parameter_layout.n_parameters + store.precision_layout.n_precisions)
-    n_values += _COPIES * len(inputs) * network.outputs
-    chains_at_once = min(store.chains_per_batch, store.n_chains)
+    store = run.store
+    posterior = _posterior_of(store)
+    n_values = 2 * (posterior.n_parameters + posterior.n_precisions)
+    n_values += _COPIES * len(inputs) * posterior.network.outputs
+    chains_at_once = min(store.chains_per_batch, run.n_chains)
     draws_at_once = max(1, int(memory_bytes / 2 / (8 * n_values * chains_at_once)))
-    if draws_at_once > store.draws_per_block:  # whole chunks of the store
-        draws_at_once -= draws_at_once % store.draws_per_block
-    for first_chain in range(0, store.n_chains, chains_at_once):
-        chains = slice(first_chain, min(first_chain + chains_at_once, store.n_chains))
-        for first in range(0, store.committed_draws, draws_at_once):
-            draws = slice(first, min(first + draws_at_once, store.committed_draws))
+    for first in range(0, run.n_chains, chains_at_once):
+        chains = slice(first, min(first + chains_at_once, run.n_chains))
+        for draws in run.blocks(draws_at_once):
             positions = store.read_positions(draws, chains)
-            outputs = _outputs(network, positions, inputs, store.spec.dtype, memory_bytes / 2)
+            outputs = _outputs(posterior, positions, inputs, memory_bytes / 2)
             yield chains, draws, outputs, store.read_precisions(draws, chains)
 
 
@@ -55,33 +83,36 @@ def activation_bytes(network: NetworkSpec, dtype: str) -> int:
     return 2 * units * np.dtype(dtype).itemsize
 
 
-def _outputs(network: NetworkSpec, positions: Array, inputs: Array, dtype: str, memory_bytes: float) -> Array:
+def _posterior_of(store: Store) -> Posterior:
+    """The posterior that the store's draws are from, on the host."""
+    spec, data = store.spec, store.data
+    return Posterior.of(
+        spec.network_spec(data.n_targets),
+        spec.model_spec(),
+        data.standardized_inputs,
+        data.standardized_targets,
+        dtype=spec.dtype,
+    )
+
+
+def _outputs(posterior: Posterior, positions: Array, inputs: Array, memory_bytes: float) -> Array:
     """(n_chains, n_draws, n_cases, n_outputs): each draw evaluated as if it were a chain, some at once."""
-    wiring, rows = Wiring.of(network), input_rows(inputs, dtype)
-    flat = np.ascontiguousarray(positions, dtype=dtype).reshape(-1, positions.shape[-1])
-    outputs = np.empty((len(flat), network.outputs, len(inputs)), dtype=dtype)
+    flat = np.ascontiguousarray(positions, dtype=posterior.dtype).reshape(-1, posterior.n_parameters)
+    outputs = np.empty((len(flat), posterior.network.outputs, len(inputs)), dtype=posterior.dtype)
     budget = min(memory_bytes, _CACHE_BYTES)
-    at_once = max(1, int(budget / (activation_bytes(network, dtype) * len(inputs))))
+    at_once = max(1, int(budget / (activation_bytes(posterior.network, posterior.dtype) * len(inputs))))
     for first in range(0, len(flat), at_once):
         some = slice(first, first + at_once)
-        outputs[some] = forward(flat[some], rows, wiring).outputs
+        outputs[some] = posterior.outputs(flat[some], inputs).swapaxes(1, 2)  # units first, as it was made
     return outputs.reshape(*positions.shape[:2], *outputs.shape[1:]).swapaxes(-1, -2)
 
 
-def noise_sigmas(store: Store) -> Array:
-    """Noise standard deviation of every draw, (n_targets, n_chains, n_draws), for standardised targets."""
-    columns = store.precision_layout.noise_columns
-    sigmas = np.empty((len(columns), store.n_chains, store.committed_draws))
-    for first in range(0, store.committed_draws, store.draws_per_block):
-        draws = slice(first, min(first + store.draws_per_block, store.committed_draws))
-        sigmas[:, :, draws] = np.moveaxis(store.read_precisions(draws)[:, :, columns], 2, 0) ** -0.5
+def sigmas_of_columns(run: Draws, columns: Array) -> Array:
+    """Standard deviations, precision**-1/2, of some columns, (n_columns, n_chains, n_draws)."""
+    sigmas = np.empty((len(columns), run.n_chains, run.n_draws))
+    for draws in run.blocks(run.store.draws_per_block):
+        sigmas[:, :, draws] = np.moveaxis(run.store.read_precisions(draws)[:, :, columns], 2, 0) ** -0.5
     return sigmas
-
-
-def check_has_draws(store: Store) -> None:
-    """Raise StoreError if there is nothing to reduce."""
-    if store.committed_draws == 0:
-        raise StoreError(f"{store.path}: no draws are committed yet; run `resume` on it first")
 
 
 def check_same_posterior(stores: Sequence[Store]) -> None:

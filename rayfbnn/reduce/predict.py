@@ -15,12 +15,13 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import DataError
 from rayfbnn.model.likelihood import log_density
 from rayfbnn.reduce.draws import (
+    Draws,
     activation_bytes,
-    check_has_draws,
     check_independent,
     check_same_posterior,
-    noise_sigmas,
+    committed,
     output_blocks,
+    sigmas_of_columns,
 )
 from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.mixture import mixture_quantiles
@@ -28,6 +29,7 @@ from rayfbnn.reduce.mixture import mixture_quantiles
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rayfbnn.architecture import ModelSpec
     from rayfbnn.run.store import Store
 
 QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
@@ -74,14 +76,13 @@ def predict(
     """
     import pandas as pd
 
-    for store in stores:
-        check_has_draws(store)
     check_same_posterior(stores)
     check_independent(stores)
+    runs = [committed(store) for store in stores]
     inputs, targets = _checked(stores[0], inputs, targets)
-    n_draws = sum(store.n_chains * store.committed_draws for store in stores)
+    n_draws = sum(run.total for run in runs)
     is_real = stores[0].spec.model.kind == "real"
-    sigmas = np.concatenate([_flat_sigmas(store) for store in stores], axis=1) if is_real else None
+    sigmas = np.concatenate([_noise_sigmas(run) for run in runs], axis=1) if is_real else None
     # Half of the memory for the outputs of all draws, a quarter for a block of draws, the rest for copies.
     per_case = 8 * n_draws * stores[0].data.n_targets if is_real else 8
     network = stores[0].spec.network_spec(stores[0].data.n_targets)
@@ -91,7 +92,7 @@ def predict(
     for first in range(0, len(inputs), cases_at_once):
         cases = slice(first, first + cases_at_once)
         chunk = (inputs[cases], None if targets is None else targets[cases])
-        tables.append(_predict_chunk(stores, *chunk, sigmas=sigmas, block_bytes=memory_bytes / 4))
+        tables.append(_predict_chunk(runs, *chunk, sigmas=sigmas, block_bytes=memory_bytes / 4))
     table = pd.concat(tables, ignore_index=True)
     return Prediction(_summary(table, n_draws), table)
 
@@ -111,12 +112,20 @@ def _checked(store: Store, inputs: Array, targets: Array | None) -> tuple[Array,
     return inputs, targets
 
 
-def _flat_sigmas(store: Store) -> Array:
-    return noise_sigmas(store).reshape(store.data.n_targets, -1)
+def _noise_sigmas(run: Draws) -> Array:
+    """Noise standard deviation of each standardised target, (n_targets, n_draws of all chains)."""
+    columns = run.store.precision_layout.noise_columns
+    return sigmas_of_columns(run, columns).reshape(len(columns), -1)
+
+
+def _noise_df(model: ModelSpec) -> float:
+    """Degrees of freedom of t noise, infinite for Gaussian noise."""
+    assert model.noise is not None  # real targets have noise
+    return model.noise.alphas[2]
 
 
 def _predict_chunk(
-    stores: Sequence[Store],
+    runs: Sequence[Draws],
     inputs: Array,
     targets: Array | None,
     *,
@@ -126,12 +135,12 @@ def _predict_chunk(
     """The rows of the table for some cases; one pass over all draws."""
     import pandas as pd
 
-    data = stores[0].data
-    reduced = _reduce_draws(stores, inputs, targets, block_bytes)
+    spec, data = runs[0].store.spec, runs[0].store.data
+    reduced = _reduce_draws(runs, inputs, targets, block_bytes)
     columns: dict[str, Array] = {}
-    kind = stores[0].spec.model.kind
+    kind = spec.model.kind
     if kind == "real":
-        df = stores[0].spec.model_spec().noise.alphas[2]
+        df = _noise_df(spec.model_spec())
         predicted = _real_columns(reduced, sigmas, df)
         for target, name in enumerate(data.target_names):
             scale, center = data.target_scale[target], data.target_center[target]
@@ -165,46 +174,49 @@ class _Reduced:
 
 
 def _reduce_draws(
-    stores: Sequence[Store], inputs: Array, targets: Array | None, block_bytes: float
+    runs: Sequence[Draws], inputs: Array, targets: Array | None, block_bytes: float
 ) -> _Reduced:
-    data, model = stores[0].data, stores[0].spec.model_spec()
-    n_outputs = model.n_outputs(data.n_targets)
-    counts = [store.n_chains * store.committed_draws for store in stores]
+    spec, data = runs[0].store.spec, runs[0].store.data
+    model = spec.model_spec()
+    n_cases, n_outputs = len(inputs), model.n_outputs(data.n_targets)
+    n_draws = sum(run.total for run in runs)
     standardized = (inputs - data.input_center) / data.input_scale
-    total = np.zeros((len(inputs), n_outputs))
-    log_sum = np.full(len(inputs), -np.inf)
-    kept = None
-    if model.kind == "real":
-        kept = np.empty((len(inputs), n_outputs, sum(counts)), dtype=stores[0].spec.dtype)
     if targets is not None:
         targets = (targets - data.target_center) / data.target_scale
-    for store, end in zip(stores, np.cumsum(counts), strict=True):
-        by_chain = None
-        if kept is not None:
-            own = kept[:, :, end - store.n_chains * store.committed_draws : end]
-            by_chain = own.reshape(len(inputs), n_outputs, store.n_chains, store.committed_draws)
-        for chains, draws, outputs, precisions in output_blocks(
-            store, standardized, memory_bytes=block_bytes
-        ):
-            flat = outputs.reshape(-1, len(inputs), n_outputs)
+    total, log_sum = np.zeros((n_cases, n_outputs)), np.full(n_cases, -np.inf)
+    kept = np.empty((n_cases, n_outputs, n_draws), dtype=spec.dtype) if model.kind == "real" else None
+    for run, by_chain in zip(runs, _by_chain(kept, runs), strict=True):
+        for chains, draws, outputs, precisions in output_blocks(run, standardized, memory_bytes=block_bytes):
+            flat = outputs.reshape(-1, n_cases, n_outputs)
             if targets is not None:
                 density = log_density(
                     flat,
                     targets,
                     precisions.reshape(len(flat), -1),
                     model=model,
-                    layout=store.precision_layout,
+                    layout=run.store.precision_layout,
                 )
                 log_sum = np.logaddexp(log_sum, scipy.special.logsumexp(density, axis=0))
             if by_chain is not None:
                 by_chain[:, :, chains, draws] = np.moveaxis(outputs, (0, 1), (2, 3))
             else:
-                total += probabilities(model.kind, flat).sum(axis=0, dtype=np.float64)
-    log_probability = None if targets is None else log_sum - math.log(sum(counts))
+                total += probabilities(model.kind, flat).sum(axis=0)
+    log_probability = None if targets is None else log_sum - math.log(n_draws)
     if kept is None:
-        return _Reduced(total / sum(counts), log_probability)
+        return _Reduced(total / n_draws, log_probability)
     mean = kept.mean(axis=2, dtype=np.float64)
-    return _Reduced(mean, log_probability, kept, _mean_mcse(kept, stores))
+    return _Reduced(mean, log_probability, kept, _mean_mcse(kept, runs))
+
+
+def _by_chain(kept: Array | None, runs: Sequence[Draws]) -> list[Array]:
+    """Each run's part of `kept` (n_cases, n_outputs, n_draws) as a view (..., n_chains, n_draws)."""
+    if kept is None:
+        return [None] * len(runs)
+    ends = np.cumsum([run.total for run in runs])
+    return [
+        kept[:, :, end - run.total : end].reshape(*kept.shape[:2], run.n_chains, run.n_draws)
+        for run, end in zip(runs, ends, strict=True)
+    ]
 
 
 def probabilities(kind: str, outputs: Array) -> Array:
@@ -218,7 +230,9 @@ def _real_columns(reduced: _Reduced, sigmas: Array, df: float) -> dict[str, Arra
     outputs = reduced.outputs
     n_cases, n_targets, n_draws = outputs.shape
     noise_variance = math.inf if df <= 2 else df / (df - 2) if math.isfinite(df) else 1.0
-    sd = np.sqrt(outputs.var(axis=2, dtype=np.float64) + noise_variance * np.square(sigmas).mean(axis=1))
+    # Case by case: all at once would need a second array of every draw's outputs.
+    variance = np.stack([case.var(axis=1, dtype=np.float64) for case in outputs])
+    sd = np.sqrt(variance + noise_variance * np.square(sigmas).mean(axis=1))
     quantiles = np.empty((len(QUANTILES), n_cases, n_targets))
     for target in range(n_targets):
         found = mixture_quantiles(outputs[:, target], sigmas[target], list(QUANTILES.values()), df=df)
@@ -229,21 +243,14 @@ def _real_columns(reduced: _Reduced, sigmas: Array, df: float) -> dict[str, Arra
     return {name: columns[name] for name in order}
 
 
-def _mean_mcse(outputs: Array, stores: Sequence[Store]) -> Array:
+def _mean_mcse(outputs: Array, runs: Sequence[Draws]) -> Array:
     """Monte Carlo standard error of the mean over draws, (n_cases, n_outputs); NaN below four draws a chain.
 
-    The chains of all stores are looked at together, each cut to the last draws that the shortest store has,
-    so that runs which disagree make the error larger; the draws left out then count as draws like those.
+    The chains of all runs are looked at together, each cut to the last draws that the shortest run has, so
+    that runs which disagree make the error larger; the draws left out then count as draws like those.
     """
-    n_common = min(store.committed_draws for store in stores)
-    pieces, first = [], 0
-    for store in stores:
-        n = store.n_chains * store.committed_draws
-        own = outputs[:, :, first : first + n].reshape(
-            *outputs.shape[:2], store.n_chains, store.committed_draws
-        )
-        pieces.append(own[:, :, :, store.committed_draws - n_common :])
-        first += n
+    n_common = min(run.n_draws for run in runs)
+    pieces = [part[..., part.shape[-1] - n_common :] for part in _by_chain(outputs, runs)]
     chains = np.concatenate(pieces, axis=2) if len(pieces) > 1 else pieces[0]
     share = chains.shape[2] * n_common / outputs.shape[2]
     return mcse_mean(chains) * math.sqrt(share)

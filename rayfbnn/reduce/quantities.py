@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.reduce.draws import output_blocks
+from rayfbnn.reduce.draws import Draws, output_blocks, sigmas_of_columns
 from rayfbnn.reduce.predict import probabilities
-
-if TYPE_CHECKING:
-    from rayfbnn.run.store import Store
 
 _DENSITIES = ("log_likelihood", "log_prior")
 _MEMORY_BYTES = 64e6
 
 
-def quantities(store: Store, *, cases: int = 10, inputs: Array | None = None) -> dict[str, Array]:
+def quantities(run: Draws, *, cases: int = 10, inputs: Array | None = None) -> dict[str, Array]:
     """Each quantity by name, (n_chains, n_draws) float64: sigmas, log densities, and functions at some cases.
 
     Weights are not among them, nor the sigmas of single hidden units: units can be exchanged without
@@ -29,42 +24,39 @@ def quantities(store: Store, *, cases: int = 10, inputs: Array | None = None) ->
     cases : int                     functions at this many evenly spaced rows of `inputs`
     inputs : (n_cases, n_inputs)    as on file; the training cases unless given
     """
-    found = sigmas(store)
+    found = sigmas(run)
     for name in _DENSITIES:
-        found[name] = np.asarray(store.read_stat(name, slice(0, store.committed_draws)))
-    return found | functions(store, cases=cases, inputs=inputs)
+        found[name] = np.asarray(run.store.read_stat(name, slice(0, run.n_draws)))
+    return found | functions(run, cases=cases, inputs=inputs)
 
 
-def sigmas(store: Store) -> dict[str, Array]:
+def sigmas(run: Draws) -> dict[str, Array]:
     """The free sigmas that have a meaning of their own, named as in the store, (n_chains, n_draws)."""
-    layout = store.precision_layout
+    layout, data = run.store.precision_layout, run.store.data
     columns = {}
     for group, column in layout.common.items():
         is_split = group == "noise" and group in layout.units
         columns["sigma_noise_common" if is_split else f"sigma_{group}"] = column
     for group, units in layout.units.items():
-        names = store.data.target_names if group == "noise" else store.data.input_names
+        names = data.target_names if group == "noise" else data.input_names
         if group == "noise" or group == "io" or group.startswith("ih"):
             base = "sigma_noise" if group == "noise" else f"sigma_{group}_unit"
             columns |= {f"{base}[{name}]": units.start + n for n, name in enumerate(names)}
     columns = {name: column for name, column in columns.items() if layout.is_free[column]}
-    values = np.empty((len(columns), store.n_chains, store.committed_draws))
-    for first in range(0, store.committed_draws, store.draws_per_block):
-        draws = slice(first, min(first + store.draws_per_block, store.committed_draws))
-        precisions = store.read_precisions(draws)[:, :, list(columns.values())]
-        values[:, :, draws] = np.moveaxis(precisions, 2, 0) ** -0.5
+    values = sigmas_of_columns(run, np.array(list(columns.values()), dtype=int))
     return dict(zip(columns, values, strict=True))
 
 
-def functions(store: Store, *, cases: int, inputs: Array | None = None) -> dict[str, Array]:
+def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[str, Array]:
     """Outputs (real) or probabilities (binary, class) at evenly spaced cases, (n_chains, n_draws) each."""
-    data, kind = store.data, store.spec.model.kind
+    spec, data = run.store.spec, run.store.data
+    kind = spec.model.kind
     inputs = data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)
     chosen = np.unique(np.linspace(0, len(inputs) - 1, min(cases, len(inputs))).round().astype(int))
     standardized = (inputs[chosen] - data.input_center) / data.input_scale
-    n_outputs = store.spec.model_spec().n_outputs(data.n_targets)
-    values = np.empty((len(chosen), n_outputs, store.n_chains, store.committed_draws))
-    for chains, draws, outputs, _ in output_blocks(store, standardized, memory_bytes=_MEMORY_BYTES):
+    n_outputs = spec.model_spec().n_outputs(data.n_targets)
+    values = np.empty((len(chosen), n_outputs, run.n_chains, run.n_draws))
+    for chains, draws, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
         outputs = (
             outputs * data.target_scale + data.target_center
             if kind == "real"
