@@ -75,7 +75,7 @@ def messages(error: ValidationError, sections: Mapping[tuple[str, ...], Collecti
         dict.fromkeys(
             _message(details, sections)
             for details in wrong
-            if not (details["type"] == "tooshort" and details["loc"] in inside)
+            if not (details["type"] == "too_short" and details["loc"] in inside)
         )
     )
 
@@ -124,5 +124,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 def short(value: object) -> str:
     """A value as a message shows it, at most 80 characters."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, int) and abs(value) >= 2**63:  # Python refuses to print over 4,300 digits
+        return f"a number of {value.bit_length()} bits"
+    text = json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace").decode()
     return text if len(text) <= 80 else f"{text[:77]}..."

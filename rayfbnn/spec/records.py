@@ -96,7 +96,9 @@ class InitialSpec(Record):
             return value
         if value.get("from_prior") is True and value.get("sigmas") is not None:
             raise ConfigError("initial: has both sigmas and from_prior = true; it must have one of the two")
-        return {**value, "sigmas": 0.5} if not value.get("from_prior") and "sigmas" not in value else value
+        if value.get("from_prior") is not True and value.get("sigmas") is None:
+            return {**value, "sigmas": 0.5}
+        return value
 
 
 class PhaseSpec(Record):

@@ -1,0 +1,79 @@
+"""The text of `show`: what it says of priors and costs is what is sampled and run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import scipy.stats
+
+from rayfbnn.describe import describe, sigma_range
+from rayfbnn.spec import RunSpec
+
+ROBOT_ARM = Path(__file__).parent.parent / "examples" / "robot_arm" / "robot_arm.toml"
+
+
+def robot_arm(*overrides: str) -> str:
+    return describe(RunSpec.from_toml(ROBOT_ARM, overrides))
+
+
+def test_every_group_and_the_number_of_parameters_are_there() -> None:
+    text = robot_arm()
+    assert "82 parameters" in text
+    for words in ("inputs to hidden layer 0", "2 x 16 = 32", "hidden layer 0 to outputs", "16 x 2 = 32"):
+        assert words in text
+
+
+def test_the_mean_precision_is_given_after_scaling() -> None:
+    assert '"x1:0.2": width 1, mean precision 16 (scaled for 16 source units)' in robot_arm()
+
+
+def test_gradient_evaluations_are_those_of_the_schedule() -> None:
+    text = robot_arm("phase[0].iterations=3", "phase[1].iterations=7", "chains=5")
+    per_chain = 3 * 20 * 64 + 7 * 2000
+    assert f"a chain: {per_chain:,} gradient evaluations" in text
+    assert f"in all:  {5 * per_chain:,} gradient evaluations, 35 draws kept" in text
+
+
+@pytest.mark.parametrize(("alpha", "mean"), [(0.2, 16.0), (0.5, 400.0), (3.0, 1.0), (100.0, 0.01)])
+def test_the_range_of_sigma_is_that_of_the_gamma_prior(alpha: float, mean: float) -> None:
+    precision = scipy.stats.gamma(alpha / 2, scale=mean / (alpha / 2))
+    low, high = sigma_range(alpha, mean)
+    assert float(low) == pytest.approx(precision.ppf(0.95) ** -0.5, rel=1e-2)
+    assert float(high) == pytest.approx(precision.ppf(0.05) ** -0.5, rel=1e-2)
+
+
+def test_the_range_of_sigma_goes_on_where_floats_end() -> None:
+    # At shape a = 0.0005 the 5 % point x has log x = (log 0.05 + log Gamma(1 + a)) / a = -5990.9, and
+    # log10 sigma = (log a - log x) / (2 log 10) = 1299.505.
+    low, high = sigma_range(0.001, 1.0)
+    assert high == "3.20e+1299"
+    assert float(low) < 1e30
+
+
+def test_levels_of_a_prior_are_spelled_out() -> None:
+    text = robot_arm("network.priors.ih0=1:0.2:0.5:4", "model.noise=0.1:0.2:3:4")
+    assert "sigma of each source unit: alpha 0.5" in text
+    assert "each parameter: t distribution with 4 degrees of freedom" in text
+    assert "sigma of each target: alpha 3" in text
+    assert "each case: t distribution with 4 degrees of freedom" in text
+    assert "common sigma fixed at 1" in text
+
+
+def test_defaults_taken_are_listed_and_settings_given_are_not() -> None:
+    defaults = robot_arm().split("Defaults taken: ")[1]
+    assert "dtype = float32" in defaults
+    assert "chains" not in defaults
+
+
+@pytest.mark.parametrize(
+    ("override", "note"),
+    [
+        ('phase[1].operations=[{op="heatbath"},{op="hybrid",steps=5,stepsize=0.1}]', "no sample-sigmas"),
+        ('phase[1].operations=[{op="sample-sigmas"},{op="hybrid",steps=5,stepsize=0.1}]', "no heatbath"),
+        ("phase[1].operations[1].decay=0.9", "no negate"),
+    ],
+)
+def test_what_is_seldom_meant_is_noted(override: str, note: str) -> None:
+    assert note in robot_arm(override)
+    assert "note:" not in robot_arm()
