@@ -225,9 +225,11 @@ def _columns(table: pd.DataFrame, names: Sequence[str], path: Path) -> Array:
 
 def _column(table: pd.DataFrame, name: str, path: Path) -> Array:
     if name not in table.columns:
-        near = difflib.get_close_matches(name, list(table.columns), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"the file has: {', '.join(table.columns[:20])}"
-        raise DataError(f"{path}: no column named {name}; {hint}")
+        near = difflib.get_close_matches(name, list(table.columns), n=1, cutoff=0.5)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        more = ", ..." if len(table.columns) > 20 else ""
+        listed = ", ".join(table.columns[:20]) + more
+        raise DataError(f"{path}: no column named {name}{hint}; the file has: {listed}")
     if list(table.columns).count(name) > 1:
         raise DataError(f"{path}: column {name}: the header names it {list(table.columns).count(name)} times")
     column = table[name]
