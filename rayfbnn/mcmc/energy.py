@@ -21,7 +21,7 @@ def finite_or_infinite(energy: Array) -> Array:
 def total_energy(potential: Array, momentum: Array) -> Array:
     """H = potential + |momentum|**2 / 2, (n_chains,) float64, +inf where it is not finite.
 
-    Unit mass in coordinates scaled by the stepsizes, Neal (1996) sec. 3.5.1. Summed in float64: at 1e5 a
+    Unit mass in coordinates scaled by the stepsizes, Neal (1996) sec. 3.2.2. Summed in float64: at 1e5 a
     float32 is good to 0.01, and decisions turn on differences of order 1.
     """
     xp = array_namespace(momentum)

@@ -23,14 +23,15 @@ def advance(
 
     p -= s/2 dE/dq ;  q += s p ;  p -= s/2 dE/dq,    with unit mass in coordinates scaled by the stepsizes s
 
-    Neal (1996) eqs. 3.7-3.9; the two half kicks that meet between steps are merged. With `order` = a, a step
-    is made of K = n_partitions sub-steps of e = s/K with the gradients of E_k, Neal (1996) eqs. 3.37-3.39:
+    Neal (1996) eqs. 3.25-3.27; the two half kicks that meet between steps are merged. With `order` = a, a
+    step is a multi-leap of K = n_partitions sub-steps of e = s/K with the gradients of E_k, eq. 3.37:
 
     p -= e/2 E_a[0]' ; q += e p ; p -= e E_a[1]' ; q += e p ; ... ; p -= e E_a[K-1]' ; q += e p ;
     p -= e/2 E_a[0]'
 
-    which is undone by negative stepsizes and the order a[0], a[K-1], ..., a[1]. Nothing stops a chain that
-    blows up: it goes on as NaN, and its potential ends as +inf.
+    which is undone by negative stepsizes and the order a[0], a[K-1], ..., a[1]. As in FBM; the book's
+    sec. 3.5.1 has K whole leapfrog steps, which take two gradients for each sub-step. Nothing stops a chain
+    that blows up: it goes on as NaN, and its potential ends as +inf.
 
     Parameters
     ----------

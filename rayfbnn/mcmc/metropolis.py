@@ -26,7 +26,7 @@ def metropolis(
     q' = q + stepsize * target.stepsizes * n, n standard normal, accepted with probability
     min(1, exp(U - U'))
 
-    Neal (1996) sec. 3.3.4.
+    Neal (1996) sec. 1.3.3.
     """
     xp = array_namespace(state.position)
     factor = jittered_stepsize(stepsize, stepsize_jitter, streams)
