@@ -1,0 +1,274 @@
+"""The one seam to the disk: every byte that a run keeps passes through here, so that tests can fail any call.
+
+`SystemCalls` holds what the operating system is asked to do, one call a method; tests put another one in its
+place that crashes, fails, or loses what was not synced. `FileSystem` builds from these the few operations that
+the store needs, and turns an OSError into a StoreError that names the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+from rayfbnn.errors import StoreBusyError, StoreError, StoreExistsError, StoreFullError
+
+PARTIAL = ".partial"  # the end of the name of a file that is being written; a crash may leave some behind
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_counter = count()
+
+Result = TypeVar("Result")
+
+
+class SystemCalls:
+    """What is asked of the operating system, one call a method. Every method may raise OSError."""
+
+    def open_new(self, path: Path) -> int:
+        """A file descriptor of a new, empty file; FileExistsError if there is one."""
+        return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        """How many bytes were written, which may be fewer than were given."""
+        return os.write(descriptor, data)
+
+    def fsync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def replace(self, source: Path, destination: Path) -> None:
+        os.replace(source, destination)
+
+    def link(self, source: Path, destination: Path) -> None:
+        """A second name for a file; FileExistsError if the name is taken."""
+        os.link(source, destination)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink()
+
+    def listdir(self, path: Path) -> list[str]:
+        return os.listdir(path)
+
+    def exists(self, path: Path) -> bool:
+        return os.path.lexists(path)
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir() and not path.is_symlink()
+
+    def mkdir(self, path: Path) -> None:
+        path.mkdir()
+
+    def rmdir(self, path: Path) -> None:
+        path.rmdir()
+
+    def fsync_dir(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: Path) -> int:
+        """A descriptor that holds the lock on a file until it is closed or the process ends; never waits.
+
+        BlockingIOError if another holds it. The kernel lets go when the holder dies: no lock is ever stale.
+        """
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class FileSystem:
+    """The operations the store is made of. An OSError becomes a StoreError, save FileNotFoundError in reading."""
+
+    def __init__(self, calls: SystemCalls | None = None) -> None:
+        self._calls = SystemCalls() if calls is None else calls
+
+    def read(self, path: Path) -> bytes:
+        with _translated("read", path):
+            return self._calls.read(path)
+
+    def listdir(self, path: Path) -> list[str]:
+        """The names in a directory, in order."""
+        with _translated("list", path):
+            return sorted(self._calls.listdir(path))
+
+    def exists(self, path: Path) -> bool:
+        with _translated("look at", path):
+            return self._calls.exists(path)
+
+    def is_directory(self, path: Path) -> bool:
+        with _translated("look at", path):
+            return self._calls.is_directory(path)
+
+    def mkdir(self, path: Path) -> None:
+        """Make a directory; nothing if it is there."""
+        with _translated("make", path), suppress(FileExistsError):
+            self._calls.mkdir(path)
+
+    def fsync_dir(self, path: Path) -> None:
+        with _translated("sync", path):
+            self._calls.fsync_dir(path)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file; nothing if it is gone."""
+        with _translated("remove", path), suppress(FileNotFoundError):
+            self._calls.unlink(path)
+
+    def write_atomic(self, path: Path, data: bytes) -> None:
+        """Put `data` at `path`, synced: a reader, or a crash, finds the old content or the new, nothing between.
+
+        The name itself is durable only after `fsync_dir` of the directory: one such call serves many files.
+        """
+        with _translated("write", path):
+            temporary = self._write_temporary(path, data)
+            self._or_remove(temporary, lambda: self._calls.replace(temporary, path))
+
+    def write_exclusive(self, path: Path, data: bytes) -> bool:
+        """Put `data` at `path` unless something is there: True if it was put. Content and name are durable.
+
+        A hard link from a finished temporary: it fails if the name is taken, and shows the content whole.
+        Where the file system has no hard links the caller must hold a lock that keeps other writers away.
+        """
+        with _translated("write", path):
+            temporary = self._write_temporary(path, data)
+            is_new = self._or_remove(temporary, lambda: self._publish(temporary, path))
+            self._calls.fsync_dir(path.parent)
+            return is_new
+
+    def rename_new(self, source: Path, destination: Path) -> None:
+        """Move a file or directory to a name that is not taken (else StoreExistsError), durably."""
+        if self.exists(destination):
+            raise StoreExistsError(f"{destination}: is there already; choose another path or remove it")
+        try:
+            self._calls.replace(source, destination)
+        except OSError as exc:
+            if exc.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
+                raise StoreExistsError(
+                    f"{destination}: is there already; choose another path or remove it"
+                ) from exc
+            raise _store_error("rename", source, exc) from exc
+        for directory in dict.fromkeys((destination.parent, source.parent)):
+            self.fsync_dir(directory)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory and all in it."""
+        for name in self.listdir(path):
+            if self.is_directory(path / name):
+                self.remove_tree(path / name)
+            else:
+                self.unlink(path / name)
+        with _translated("remove", path):
+            self._calls.rmdir(path)
+
+    def sweep(self, directory: Path) -> int:
+        """Remove what crashes left half written in a directory, and say how many files that was."""
+        partial = [name for name in self.listdir(directory) if name.endswith(PARTIAL)]
+        for name in partial:
+            self.unlink(directory / name)
+        return len(partial)
+
+    @contextmanager
+    def lock(self, path: Path, *, attempts: int = 1) -> Iterator[None]:
+        """Hold the lock on the file `path`; StoreBusyError if it is held after `attempts`, 0.05 s apart."""
+        for attempt in range(attempts):
+            try:
+                with _translated("lock", path):
+                    descriptor = self._calls.lock(path)
+                break
+            except StoreBusyError:
+                if attempt == attempts - 1:
+                    raise
+                self._calls.sleep(0.05)
+        try:
+            yield
+        finally:
+            self._calls.close(descriptor)
+
+    def _write_temporary(self, path: Path, data: bytes) -> Path:
+        """A synced file beside `path` with its final content, and a name that no other attempt uses."""
+        temporary = (
+            path.parent / f".{path.name}.{socket.gethostname()}-{os.getpid()}-{next(_counter)}{PARTIAL}"
+        )
+        descriptor = self._calls.open_new(temporary)
+        self._or_remove(temporary, lambda: self._fill(descriptor, data))
+        return temporary
+
+    def _fill(self, descriptor: int, data: bytes) -> None:
+        try:
+            rest = memoryview(data)
+            while len(rest) > 0:  # a write may take less than it was given, and says so only in its result
+                written = self._calls.write(descriptor, rest)
+                if written == 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                rest = rest[written:]
+            # An fsync that fails is not tried again: the kernel may have dropped the pages and call it done.
+            self._calls.fsync(descriptor)
+        finally:
+            self._calls.close(descriptor)
+
+    def _publish(self, temporary: Path, path: Path) -> bool:
+        try:
+            self._calls.link(temporary, path)
+        except FileExistsError:
+            self._calls.unlink(temporary)
+            return False
+        except OSError as exc:
+            if exc.errno not in _NO_LINKS:
+                raise
+            if self._calls.exists(path):
+                self._calls.unlink(temporary)
+                return False
+            self._calls.replace(temporary, path)
+            return True
+        self._calls.unlink(temporary)
+        return True
+
+    def _or_remove(self, temporary: Path, action: Callable[[], Result]) -> Result:
+        """The action's result; if it fails the temporary goes, so that a full disk gets its space back."""
+        try:
+            return action()
+        except OSError:
+            with suppress(OSError):  # the first error is the one to report; `sweep` gets what stays
+                self._calls.unlink(temporary)
+            raise
+
+
+@contextmanager
+def _translated(action: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        if isinstance(exc, FileNotFoundError) and action in ("read", "list"):
+            raise  # what is missing means is for the caller to say
+        raise _store_error(action, path, exc) from exc
+
+
+def _store_error(action: str, path: Path, exc: OSError) -> StoreError:
+    reason = exc.strerror or str(exc)
+    if isinstance(exc, BlockingIOError):
+        return StoreBusyError(f"{path}: another process holds this lock")
+    if exc.errno in _FULL:
+        return StoreFullError(f"{path}: no space to write it ({reason}); what was committed before is kept")
+    return StoreError(f"{path}: cannot {action} it: {reason}")

@@ -1,0 +1,182 @@
+"""Small JSON files that carry their own checksum: commit records, and the metadata of groups and arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rayfbnn.arrays import Array
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.state import ChainState
+
+SEAL = "sha256_of_this_file"
+NO_SEAL = "0" * 64  # the digest is of the file with this in the digest's place
+_SEALED = re.compile(rb'"' + SEAL.encode() + rb'": "([0-9a-f]{64})"')
+
+Section = Literal["posterior", "warmup"]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """What a batch of chains has done since its last commit.
+
+    first_iteration, n_iterations  counted from 1 through all phases
+    section, first_draw  where the draws go, if they are kept, and the index there of the first
+    positions   (n_chains, n_draws, n_parameters)
+    precisions  (n_chains, n_draws, n_precisions)
+    stats       name -> (n_chains, n_draws); those of STATS that are absent are stored as NaN
+    state       after the last iteration; None where there is nothing to go on from (exact draws)
+    summary     small numbers that are summed over blocks for whoever watches: updates, acceptances, seconds
+    """
+
+    first_iteration: int
+    n_iterations: int
+    section: Section | None = None
+    first_draw: int = 0
+    positions: Array | None = None
+    precisions: Array | None = None
+    stats: dict[str, Array] = field(default_factory=dict)
+    state: ChainState | None = None
+    summary: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def n_draws(self) -> int:
+        return 0 if self.section is None or self.positions is None else int(self.positions.shape[1])
+
+
+@dataclass(frozen=True)
+class BatchProgress:
+    """How far a batch of chains is, from its last commit record alone.
+
+    iteration  the last one done, of all phases; draws and warmup_draws are of each chain
+    totals     the blocks' summaries, summed
+    last       the summary of the last block
+    """
+
+    iteration: int = 0
+    draws: int = 0
+    warmup_draws: int = 0
+    blocks: int = 0
+    totals: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with a file of a store; batch, block and draws are None where it belongs to no block."""
+
+    file: str
+    what: str
+    batch: int | None = None
+    block: int | None = None
+    draws: range | None = None
+    is_chunk: bool = False
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What `verify` found: how many files were checked, and what is wrong, in the order it was found."""
+
+    files_checked: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+@dataclass(frozen=True)
+class Record:
+    """A commit record: the block exists because this file does.
+
+    store     the digest of the store's root metadata: a record of another store is not one of this
+    previous  the digest of the batch's record before this one, so that none can be swapped or lost unseen
+    chunks    chunk file -> SHA-256 of the values of this block in it, little-endian, C order
+    state     chunk file -> SHA-256 likewise, for the state after the block
+    progress  after the block
+    digest    of this file
+    """
+
+    store: str
+    batch: int
+    block: int
+    previous: str
+    first_iteration: int
+    n_iterations: int
+    section: Section | None
+    first_draw: int
+    n_draws: int
+    chunks: dict[str, str]
+    state: dict[str, str]
+    progress: BatchProgress
+    digest: str = ""
+
+    def same_block(self, other: Record) -> bool:
+        """Whether both are of the same draws and state; how long it took may differ."""
+        ours, theirs = ({**record.__dict__, "progress": None, "digest": None} for record in (self, other))
+        return ours == theirs
+
+    def to_bytes(self) -> bytes:
+        document = {
+            name: value for name, value in self.__dict__.items() if name not in ("progress", "digest")
+        }
+        progress = {
+            name: {key: number if math.isfinite(number) else None for key, number in value.items()}
+            if isinstance(value, dict)
+            else value
+            for name, value in self.progress.__dict__.items()
+        }
+        return seal({**document, "progress": progress, SEAL: NO_SEAL})
+
+    @staticmethod
+    def from_bytes(raw: bytes, path: Path) -> Record:
+        document = unseal(raw, path)
+        digest = document.pop(SEAL, "")
+        try:
+            progress = document.pop("progress")
+            for name in ("totals", "last"):
+                progress[name] = {
+                    key: math.nan if value is None else float(value) for key, value in progress[name].items()
+                }
+            return Record(**document, progress=BatchProgress(**progress), digest=digest)
+        except (KeyError, TypeError, AttributeError, ValueError) as exc:
+            raise StoreCorruptError(f"{path}: is not a commit record of this format ({exc})") from exc
+
+
+def seal(document: dict[str, Any]) -> bytes:
+    """The document as JSON, with its digest put where NO_SEAL stands."""
+    raw = json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False).encode()
+    placeholder = f'"{SEAL}": "{NO_SEAL}"'.encode()
+    if raw.count(placeholder) != 1:
+        raise ValueError(f"a document needs {placeholder.decode()} exactly once")
+    digest = hashlib.sha256(raw).hexdigest()
+    return raw.replace(placeholder, f'"{SEAL}": "{digest}"'.encode())
+
+
+def seal_of(raw: bytes, path: Path) -> str:
+    """The digest that a sealed file carries; StoreCorruptError unless it is that of the file."""
+    found = _SEALED.findall(raw)
+    if len(found) != 1:
+        raise StoreCorruptError(f"{path}: damaged: it has no checksum ({len(raw)} bytes)")
+    digest: str = found[0].decode()
+    unsealed = raw.replace(b'"' + found[0] + b'"', b'"' + NO_SEAL.encode() + b'"')
+    if hashlib.sha256(unsealed).hexdigest() != digest:
+        raise StoreCorruptError(f"{path}: damaged: its content does not match its checksum")
+    return digest
+
+
+def unseal(raw: bytes, path: Path) -> dict[str, Any]:
+    """The document in a sealed file; StoreCorruptError if a bit of it has changed."""
+    seal_of(raw, path)
+    try:
+        document = json.loads(raw)
+    except ValueError as exc:
+        raise StoreCorruptError(f"{path}: is not JSON ({exc})") from exc
+    if not isinstance(document, dict):
+        raise StoreCorruptError(f"{path}: is not a JSON object")
+    return document
