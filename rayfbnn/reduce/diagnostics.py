@@ -114,7 +114,9 @@ def summarize(found: dict[str, Array]) -> pd.DataFrame:
 
 
 def _statistics(values: Array) -> dict[str, float]:
-    row = {"mean": float(values.mean()), "sd": float(values.std(ddof=1)) if values.size > 1 else math.nan}
+    with np.errstate(invalid="ignore"):  # values may be infinite
+        sd = float(values.std(ddof=1)) if values.size > 1 else math.nan
+        row = {"mean": float(values.mean()), "sd": sd}
     functions = {"rhat": rhat, "ess_bulk": ess_bulk, "ess_tail": ess_tail, "mcse": mcse_mean}
     is_usable = values.shape[1] >= MIN_DRAWS and bool(np.isfinite(values).all()) and np.ptp(values) > 0
     if not is_usable:

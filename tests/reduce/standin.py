@@ -116,8 +116,8 @@ class MemoryStore:
 
 def make_store(
     spec: RunSpec, data: Dataset | None = None, *, n_draws: int = 20, seed: int = 11, **settings: Any
-) -> MemoryStore:
-    """Independent draws: parameters standard normal times 0.7, log precisions normal around 1."""
+) -> Any:
+    """A MemoryStore of independent draws: parameters normal with sd 0.7, log precisions around 1."""
     data = make_data(spec) if data is None else data
     network = spec.network_spec(data.n_targets)
     n_precisions = PrecisionLayout.of(network, spec.model_spec(), data.n_targets).n_precisions

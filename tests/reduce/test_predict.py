@@ -63,7 +63,7 @@ def test_real_table_equals_brute_force(changes: dict[str, str]) -> None:
     center, scale = store.data.target_center, store.data.target_scale
     outputs = outputs_by_hand(store, inputs) * scale + center
     sigma = noise_by_hand(store) * scale * np.ones_like(outputs)
-    df = store.spec.model_spec().noise.alphas[2]  # type: ignore[union-attr]
+    df = store.spec.model_spec().noise.alphas[2]
     noise = scipy.stats.norm if math.isinf(df) else scipy.stats.t(df)
     log_joint = np.zeros(outputs.shape[:3])
     for target, name in enumerate(store.data.target_names):
