@@ -1,0 +1,204 @@
+"""The job of a worker: which iterations make up a block, and that nothing but the run decides the draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rayfbnn.mcmc import schedule
+from rayfbnn.run.data import read_dataset
+from rayfbnn.run.sampler import Sampler, build_posterior, next_block
+from rayfbnn.run.store import Store
+from rayfbnn.spec import RunSpec
+from rayfbnn.streams import Streams
+from tests.run.small import assert_same_draws, contents, small, small_spec
+
+
+def make_store(path: Path, spec: RunSpec) -> Store:
+    return Store.create(
+        path,
+        spec=spec,
+        data=read_dataset(spec),
+        n_draws=spec.kept_draws,
+        n_warmup_draws=spec.warmup_draws,
+        chains=spec.chains,
+        chains_per_batch=spec.chains_per_batch,
+        draws_per_block=spec.draws_per_block,
+    )
+
+
+def run_all(store: Store, *, stop_every: int | None = None) -> Store:
+    """Every batch to the end, asked to stop after every stop_every-th iteration."""
+    sampler = Sampler(store)
+    for batch in range(store.n_batches):
+        is_complete, asked = False, 0
+
+        def should_stop() -> bool:
+            nonlocal asked
+            asked += 1
+            return stop_every is not None and asked % stop_every == 0
+
+        while not is_complete:
+            for progress in sampler.run_block(batch, should_stop=should_stop):
+                is_complete = progress.is_complete
+    return store
+
+
+@given(
+    lengths=st.lists(st.integers(1, 12), min_size=1, max_size=4),
+    keeps=st.lists(st.sampled_from([True, False, "warmup"]), min_size=4, max_size=4),
+    draws_per_block=st.integers(1, 7),
+    stops=st.lists(st.integers(1, 7), min_size=60, max_size=60),
+)
+def test_blocks_cover_every_iteration_once_wherever_a_run_stops(
+    lengths: list[int], keeps: list[Any], draws_per_block: int, stops: list[int]
+) -> None:
+    operations = [{"op": "heatbath"}]
+    phases = [
+        {"iterations": length, "keep": keep, "operations": operations}
+        for length, keep in zip(lengths, [*keeps[: len(lengths) - 1], True], strict=True)
+    ]
+    spec = RunSpec.from_dict(small(phase=phases, draws_per_block=draws_per_block))
+    iteration, drawn = 0, {"posterior": 0, "warmup": 0, None: 0}
+    for stop in stops:
+        plan = next_block(spec, iteration)
+        if plan is None:
+            break
+        assert plan.first == iteration + 1
+        assert 1 <= plan.count <= draws_per_block
+        if plan.section is not None:
+            assert plan.first_draw == drawn[plan.section]
+            first_chunk, last_chunk = plan.first_draw, plan.first_draw + plan.count - 1
+            assert first_chunk // draws_per_block == last_chunk // draws_per_block
+        done = min(stop, plan.count)  # the run may be stopped inside the block
+        iteration, drawn[plan.section] = iteration + done, drawn[plan.section] + done
+    else:
+        raise AssertionError("the run does not end")
+    assert iteration == spec.total_iterations
+    assert (drawn["posterior"], drawn["warmup"]) == (spec.kept_draws, spec.warmup_draws)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    run_all(make_store(folder / "run.zarr", small_spec(folder)))
+    return folder / "run.zarr"
+
+
+@pytest.mark.parametrize("stop_every", [1, 2, 3, 7])
+def test_draws_do_not_depend_on_where_a_run_stopped(
+    tmp_path: Path, undisturbed: Path, stop_every: int
+) -> None:
+    run_all(make_store(tmp_path / "run.zarr", small_spec(tmp_path)), stop_every=stop_every)
+    assert_same_draws(tmp_path / "run.zarr", undisturbed)
+
+
+@pytest.mark.parametrize("draws_per_block", [1, 3, 10])
+def test_draws_do_not_depend_on_the_length_of_blocks(
+    tmp_path: Path, undisturbed: Path, draws_per_block: int
+) -> None:
+    spec = small_spec(tmp_path, draws_per_block=draws_per_block)
+    run_all(make_store(tmp_path / "run.zarr", spec))
+    assert_same_draws(tmp_path / "run.zarr", undisturbed)
+
+
+@pytest.mark.parametrize("chains_per_batch", [1, 3, 5])
+def test_draws_do_not_depend_on_which_chains_share_a_batch(
+    tmp_path: Path, undisturbed: Path, chains_per_batch: int
+) -> None:
+    spec = small_spec(tmp_path, chains_per_batch=chains_per_batch)
+    run_all(make_store(tmp_path / "run.zarr", spec))
+    ours, theirs = contents(tmp_path / "run.zarr"), contents(undisturbed)
+    for name in ("positions", "precisions", "energy", "log_likelihood", "warmup"):
+        assert ours[name].tobytes() == theirs[name].tobytes(), name
+
+
+def test_a_chain_is_the_same_among_fewer_chains(tmp_path: Path, undisturbed: Path) -> None:
+    run_all(make_store(tmp_path / "run.zarr", small_spec(tmp_path, chains=2)))
+    ours, theirs = contents(tmp_path / "run.zarr"), contents(undisturbed)
+    assert ours["positions"].tobytes() == theirs["positions"][:2].tobytes()
+
+
+def test_the_stored_draws_are_those_of_the_schedule(tmp_path: Path, undisturbed: Path) -> None:
+    spec = small_spec(tmp_path)
+    posterior = build_posterior(spec, read_dataset(spec), device="cpu")
+    updates = {"sample-sigmas": posterior.sample_sigmas, "sample-noise": posterior.sample_noise}
+    streams = Streams(spec.seed, np.arange(spec.chains, dtype=np.uint64))
+    state, number, positions = posterior.initial_state(streams, sigmas=0.5), 0, []
+    for phase in spec.phase:
+        iteration = schedule.build_iteration(phase.operations, target=posterior, updates=updates)
+        for _ in range(phase.iterations):
+            number += 1
+            state, _ = iteration(state, streams.at(iteration=number))
+            positions.append(state.position)
+    drawn = np.stack(positions, axis=1)
+    stored = contents(undisturbed)
+    assert stored["warmup"].tobytes() == np.ascontiguousarray(drawn[:, 3:8]).tobytes()
+    assert stored["positions"].tobytes() == np.ascontiguousarray(drawn[:, 8:]).tobytes()
+
+
+def test_statistics_are_those_of_the_stored_draws(tmp_path: Path, undisturbed: Path) -> None:
+    spec = small_spec(tmp_path)
+    posterior = build_posterior(spec, read_dataset(spec), device="cpu")
+    store, stored = Store.open(undisturbed), contents(undisturbed)
+    for batch in range(store.n_batches):
+        loaded = store.load_state(batch)
+        assert loaded is not None
+        state, chains = loaded[0], np.array(store.batch_chains(batch))
+        kinetic = 0.5 * (state.momentum.astype(np.float64) ** 2).sum(axis=1)
+        expected = {
+            "log_likelihood": posterior.log_likelihood(state.position, state.precisions),
+            "log_prior": posterior.log_prior(state.position, state.precisions),
+            "energy": posterior.potential(state.position, state.precisions) + kinetic,
+        }
+        for name, values in expected.items():
+            assert stored[name][chains, -1].tobytes() == values.tobytes(), name
+    assert ((stored["accepted"] >= 0) & (stored["accepted"] <= 1)).all()
+    assert np.isfinite(stored["energy_change"]).all()
+
+
+def test_a_run_may_start_from_the_prior(tmp_path: Path) -> None:
+    spec = small_spec(tmp_path, initial={"from_prior": True})
+    posterior = build_posterior(spec, read_dataset(spec), device="cpu")
+    store = run_all(make_store(tmp_path / "run.zarr", spec))
+    start = posterior.initial_state(Streams(spec.seed, np.arange(5, dtype=np.uint64)), sigmas=None)
+    assert np.abs(start.position).min() > 0
+    assert store.committed_draws == 10
+
+
+def test_progress_counts_what_is_done(tmp_path: Path) -> None:
+    sampler = Sampler(make_store(tmp_path / "run.zarr", small_spec(tmp_path)), worker="me")
+    first = list(sampler.run_block(1))
+    assert [progress.iteration for progress in first] == [1, 2, 3]
+    assert [progress.committed for progress in first] == [False, False, True]
+    assert {(p.batch, p.phase, p.draws, p.total_draws, p.worker) for p in first} == {(1, 0, 0, 10, "me")}
+    for _ in range(2):
+        list(sampler.run_block(1))  # the warm-up
+    third_phase = list(sampler.run_block(1))
+    assert [progress.draws for progress in third_phase] == [1, 2, 3, 4]
+    assert all(0 <= progress.acceptance <= 1 for progress in third_phase)
+
+
+def test_a_complete_batch_has_nothing_to_run(tmp_path: Path) -> None:
+    store = run_all(make_store(tmp_path / "run.zarr", small_spec(tmp_path)))
+    before = contents(store.path)
+    (progress,) = Sampler(store).run_block(0)
+    assert progress.is_complete
+    assert before["positions"].tobytes() == contents(store.path)["positions"].tobytes()
+
+
+def test_two_workers_on_one_block_agree(tmp_path: Path) -> None:
+    """A worker thought dead commits after its replacement: the second commit is recognised as the same."""
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    slow, fast = Sampler(store), Sampler(Store.open(store.path))
+    half_way = slow.run_block(0)
+    next(half_way)
+    list(fast.run_block(0))
+    list(half_way)
+    assert store.progress(0).iteration == 3
+    assert store.progress(0).blocks == 1
