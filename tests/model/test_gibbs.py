@@ -1,0 +1,356 @@
+"""Gibbs updates of precisions against the joint density and against integrated distributions."""
+
+from __future__ import annotations
+
+import math
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+from rayfbnn.architecture import ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.model import gibbs, posterior
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Purpose, Streams
+from tests.correctness.exactness import is_exact, ks_p_value
+from tests.correctness.mutants import mutant
+from tests.model import problems
+from tests.model.problems import MODELS, problem, streams
+
+GRID = 20_001
+N_DRAWS = 20_000
+N_CHAINS = 4_000
+
+
+def integrated_cdf(log_density: Any, values: np.ndarray, *, low: float, high: float) -> np.ndarray:
+    """The distribution function at `values` of a density given by its logarithm, by the trapezoidal rule.
+
+    The grid is refined once about where the density is; its tail beyond is below exp(-40) of the top.
+    """
+    for _ in range(3):
+        x = np.linspace(low, high, GRID)
+        log_p = log_density(x)
+        inside = x[log_p > log_p.max() - 40]
+        low, high = inside[0] - (x[1] - x[0]), inside[-1] + (x[1] - x[0])
+    p = np.exp(log_p - log_p.max())
+    cumulative = np.concatenate([[0.0], np.cumsum((p[1:] + p[:-1]) / 2)])
+    return np.interp(values, x, cumulative / cumulative[-1])
+
+
+# (alpha, mean) of the precision, (alpha of the level below, how many, their sum): from 2 targets to the
+# 10,000 weights of a large layer, from vague to narrow levels.
+UPPER = [
+    (3.0, 2.0, 4.0, [0.7]),
+    (3.0, 2.0, 4.0, [0.7, 3.0, 1.9]),
+    (0.2, 400.0, 0.5, [1e-3, 50.0]),
+    (8.0, 1.0, 2.0, [0.1, 4.0, 2.0, 1.0]),  # n alpha_below = alpha: the middle of the family
+    (50.0, 1.0, 0.5, [1e-4, 2.0]),  # the prior rules
+    (2.0, 1e-6, 3.0, [1e-9] * 5),
+    (2.0, 1.0, 100.0, [1.0] * 100),
+    (1.0, 1.0, 1e-3, [1e-200, 1e-30]),
+]
+
+
+def upper_is_exact(
+    module: ModuleType, alpha: float, mean: float, alpha_below: float, below: list[float]
+) -> bool:
+    def log_density(x: np.ndarray) -> np.ndarray:
+        """Of x = log tau, from eqs. 13 and 14 of Neal (2022); tau dx is the Jacobian."""
+        a, b = alpha / 2, alpha_below / 2
+        total = a * x - a * np.exp(x) / mean  # log tau**(a - 1) exp(-tau a / mean) * tau
+        for value in below:
+            # As far as the mean goes: (b / tau)**b exp(-value b / tau)
+            total = total - b * x - b * np.exp(math.log(value) - x)
+        return total
+
+    def p_values(seed: int, n: int) -> list[float]:
+        drawn = module.log_precision_over_precisions(
+            np.broadcast_to(np.array(below), (n, 1, len(below))),
+            alpha,
+            np.full((n, 1), mean),
+            alpha_below,
+            Streams(seed, np.arange(n, dtype=np.uint64)),
+            index=0,
+            purpose=Purpose.PRECISION_COMMON,
+        )
+        return [ks_p_value(integrated_cdf(log_density, drawn[:, 0], low=-650.0, high=100.0))]
+
+    return is_exact(p_values, name=f"upper {alpha} {mean} {alpha_below} {below[:5]}", n_chains=N_DRAWS)
+
+
+@pytest.mark.parametrize("alpha, mean, alpha_below, below", UPPER)
+def test_precisions_over_precisions_follow_the_integrated_distribution(
+    alpha: float, mean: float, alpha_below: float, below: list[float]
+) -> None:
+    assert upper_is_exact(gibbs, alpha, mean, alpha_below, below)
+
+
+@pytest.mark.parametrize("a", [0.0, 0.3, 1.0, 5.0, 200.0, 1e5])
+@pytest.mark.parametrize("omega", [1e-100, 1e-6, 0.1, 1.0, 10.0, 1e4])
+def test_hyperbolic_variables_follow_the_integrated_distribution(a: float, omega: float) -> None:
+    def log_density(y: np.ndarray) -> np.ndarray:
+        return a * y - omega * np.cosh(y)
+
+    random = streams(f"hyperbolic {a} {omega}", N_DRAWS)
+    y = gibbs.hyperbolic_variable(a, np.full((N_DRAWS, 1), omega), random, index=0, purpose=Purpose.PROPOSAL)
+    assert np.all(np.isfinite(y))
+    uniforms = integrated_cdf(log_density, y[:, 0], low=-500.0, high=500.0)
+    assert ks_p_value(uniforms) > 1e-6  # 36 combinations: one false alarm in 30,000; seed fixed
+
+
+def test_precisions_over_values_follow_the_gamma_distribution() -> None:
+    n, alpha, mean, sum_squares = 5, 3.0, 2.0, 1.7
+    random = streams("gamma", N_DRAWS)
+    drawn = gibbs.log_precision_over_values(
+        np.full((N_DRAWS, 1), sum_squares), n, alpha, np.full((N_DRAWS, 1), mean), random, index=0,
+        purpose=Purpose.PRECISION_COMMON,
+    )  # fmt: skip
+    uniforms = scipy.special.gammainc((alpha + n) / 2, np.exp(drawn) * (alpha / mean + sum_squares) / 2)
+    assert ks_p_value(uniforms) > 1e-5  # seed fixed
+
+
+def grid_of_joint(target: Posterior, state: ChainState, column: int) -> tuple[np.ndarray, np.ndarray]:
+    """200 values of one precision, and log prior + log likelihood with each in its place."""
+    values = np.exp(np.linspace(-5, 5, 200))
+    precisions = np.repeat(state.precisions, 200, axis=0)
+    precisions[:, column] = values
+    position = np.repeat(state.position, 200, axis=0)
+    return values, target.log_prior(position, precisions) + target.log_likelihood(position, precisions)
+
+
+def log_gamma_conditional(tau: np.ndarray, alpha: float, mean: float, squares: np.ndarray) -> Any:
+    """Neal (2022) eq. 28."""
+    rate = (alpha / mean + squares.sum()) / 2
+    return scipy.stats.gamma.logpdf(tau, (alpha + squares.size) / 2, scale=1 / rate)
+
+
+def log_upper_conditional(
+    tau: np.ndarray, alpha: float, mean: float, alpha_below: float, below: np.ndarray
+) -> Any:
+    """Neal (2022) eq. 31, not normalised."""
+    power = (alpha - below.size * alpha_below) / 2 - 1
+    return power * np.log(tau) - tau * alpha / (2 * mean) - alpha_below * below.sum() / (2 * tau)
+
+
+def test_conditionals_are_the_joint_density_up_to_a_constant() -> None:
+    gaussian = {name: ":".join(text.split(":")[:3]) for name, text in problems.PRIORS.items()}
+    gaussian |= {"ti": "0.4", "th0": "0.3:4"}  # the last alpha of a bias or offset is its parameters' own
+    target = problem("gaussian by target", spec=problems.network(gaussian))
+    state = target.initial_state(streams("joint", 1), sigmas=None)
+    values = target.parameter_layout.views(state.position)
+    values["noise"] = target.targets - target.outputs(state.position, target.inputs[:-1].T).swapaxes(1, 2)
+    checked = 0
+    for group in target.precision_layout.groups:
+        alpha, alpha_unit, _ = group.prior.alphas
+        rows = values[group.name].reshape(group.n_units, -1)
+        if math.isfinite(alpha):
+            tau, log_joint = grid_of_joint(target, state, group.common)
+            if group.units is None:
+                expected = log_gamma_conditional(tau, alpha, group.mean, rows**2)
+            else:
+                below = state.precisions[0, group.units]
+                expected = log_upper_conditional(tau, alpha, group.mean, alpha_unit, below)
+            assert np.ptp(log_joint - expected) < 1e-9 * np.abs(log_joint).max()
+            checked += 1
+        for unit in range(group.n_units if group.units is not None else 0):
+            tau, log_joint = grid_of_joint(
+                target, state, target.precision_layout.units[group.name].start + unit
+            )
+            common = state.precisions[0, group.common]
+            expected = log_gamma_conditional(tau, alpha_unit, common, rows[unit] ** 2)
+            assert np.ptp(log_joint - expected) < 1e-9 * np.abs(log_joint).max()
+            checked += 1
+    assert checked == target.precision_layout.is_free.sum()
+
+
+# Every combination of finite and infinite levels: common, unit, parameter.
+HIERARCHIES = {
+    "ti": "0.4:5:4",
+    "ih0": "0.7:3:4",
+    "bh0": "0.7:3",
+    "th0": "0.3::5",
+    "h0h1": "0.8:4:5:6",
+    "ho0": "x0.5::4",
+    "ho1": "x0.7:4::6",
+    "io": "0.5::3:4",
+    "bo": "1",
+}
+
+
+def stays_exact(name: str, *, model: str, kernel: str, gibbs_module: ModuleType = gibbs, n: int) -> bool:
+    """Whether exact draws of precisions, parameters and targets stay so under one Gibbs update.
+
+    Every level of every group gives uniforms that are independent if they do, however precisions, parameters
+    and targets depend on each other.
+    """
+    module = posterior
+    if gibbs_module is not gibbs:
+        module = mutant(posterior)
+        module.gibbs = gibbs_module  # type: ignore[attr-defined]
+    spec = problems.network(HIERARCHIES, units=(2, 3))
+    target = problem(model, spec=spec, posterior=module.Posterior)
+
+    def p_values(seed: int, n_chains: int) -> list[float]:
+        random = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+        state = target.initial_state(random, sigmas=None)
+        targets = target.sample_targets(state.position, state.precisions, random)
+        informed = target.with_targets(targets)
+        after, _ = getattr(informed, kernel)(state, random.at(iteration=1))
+        return [ks_p_value(values) for values in uniforms_of(informed, after, targets)]
+
+    return is_exact(p_values, name=name, n_chains=n)
+
+
+def uniforms_of(target: Posterior, state: ChainState, targets: np.ndarray) -> list[np.ndarray]:
+    """For each level of each group its values' conditional distribution functions: uniform when exact."""
+    values = target.parameter_layout.views(state.position)
+    if target.model.noise is not None:
+        outputs = target.outputs(state.position, target.inputs[:-1].T)
+        values["noise"] = (targets - outputs).swapaxes(1, 2)
+    uniforms = []
+    for group in target.precision_layout.groups:
+        alpha, alpha_unit, alpha_value = group.prior.alphas
+        common = state.precisions[:, group.common, None]
+        rows = values[group.name].reshape(len(common), group.n_units, -1)
+        rule = common
+        if math.isfinite(alpha):
+            uniforms.append(scipy.special.gammainc(alpha / 2, alpha * common / (2 * group.mean)))
+        if group.units is not None:
+            rule = state.precisions[:, group.units]
+            uniforms.append(scipy.special.gammainc(alpha_unit / 2, alpha_unit * rule / (2 * common)))
+        scaled = rows * np.sqrt(rule)[:, :, None]
+        is_gaussian = math.isinf(alpha_value)
+        uniforms.append(
+            scipy.special.ndtr(scaled) if is_gaussian else scipy.special.stdtr(alpha_value, scaled)
+        )
+        # The sum of squares ties a whole group to its precision.
+        if is_gaussian:
+            squares = (scaled**2).sum(axis=(1, 2))
+            uniforms.append(scipy.special.chdtr(rows[0].size, squares))
+    return uniforms
+
+
+KERNELS = ["sample_sigmas", "sample_noise"]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("model", MODELS)
+def test_exact_draws_stay_exact_under_gibbs_updates(model: str, kernel: str) -> None:
+    assert stays_exact(f"{kernel} {model}", model=model, kernel=kernel, n=N_CHAINS)
+
+
+UPPER_MUTANTS = {
+    "one too few below": (
+        "a = (alpha - below.shape[2] * alpha_below) / 2",
+        "a = (alpha - (below.shape[2] - 1) * alpha_below) / 2",
+    ),
+    "missing Jacobian": (
+        "a = (alpha - below.shape[2] * alpha_below) / 2",
+        "a = (alpha - below.shape[2] * alpha_below) / 2 - 1",
+    ),
+    "alpha as shape": ("log_b = math.log(alpha / 2)", "log_b = math.log(alpha)"),
+    "alpha below as shape": ("log_c = math.log(alpha_below / 2)", "log_c = math.log(alpha_below)"),
+    "rate for mean": ("math.log(alpha / 2) - xp.log(mean)", "math.log(alpha / 2) + xp.log(mean)"),
+    "not mirrored": ("(y if a >= 0 else -y)", "y"),
+    "mean for sum": ("below.sum(axis=2)", "below.mean(axis=2)"),
+    "right tail covered too wide": ("-eta - zeta * (z - t), 0.0", "-eta - 0.5 * zeta * (z - t), 0.0"),
+    "left tail covered too wide": ("-theta + xi * (z + s), cover", "-theta + 0.5 * xi * (z + s), cover"),
+    "everything accepted": (
+        "accepted = xp.log(u[..., 2]) + cover <= _log_density(z, a, d)",
+        "accepted = xp.ones(omega.shape, dtype=bool)",
+    ),
+    "density about the mode": ("a * (xp.expm1(z) - z)", "a * xp.expm1(z)"),
+}
+
+
+@pytest.mark.parametrize("name", UPPER_MUTANTS)
+def test_a_wrong_upper_conditional_is_seen(name: str) -> None:
+    assert not upper_is_exact(mutant(gibbs, UPPER_MUTANTS[name]), *UPPER[1])
+
+
+GIBBS_MUTANTS = {
+    "one degree of freedom less": (
+        "log_gamma = streams.log_gamma((alpha + n) / 2",
+        "log_gamma = streams.log_gamma((alpha + n - 1) / 2",
+    ),
+    "alpha as shape": (
+        "log_gamma = streams.log_gamma((alpha + n) / 2",
+        "log_gamma = streams.log_gamma(alpha + n / 2",
+    ),
+    "rate for mean": ("(alpha / mean + sum_squares) / 2", "(alpha * mean + sum_squares) / 2"),
+    "sum of squares not halved": ("(alpha / mean + sum_squares) / 2", "alpha / mean / 2 + sum_squares"),
+    "common one as if units had no precisions": (
+        "precisions[:, None, group.units],\n            alpha_common",
+        "squares.reshape(n_chains, 1, -1),\n            alpha_common",
+    ),
+    "value precisions given the upper mean": (
+        "squares, current[:, :, None], alpha_value",
+        "squares, mean[:, :, None], alpha_value",
+    ),
+    "value precisions without the value": (
+        "log_gamma - xp.log((alpha / mean + squares) / 2)",
+        "log_gamma - xp.log(alpha / mean / 2 + 0 * squares)",
+    ),
+    "value precisions one degree less": (
+        "streams.log_gamma((alpha + 1) / 2, purpose",
+        "streams.log_gamma(alpha / 2, purpose",
+    ),
+    "residuals a fifth": (
+        "_update(residuals, group, precisions, streams, index=0, purposes=_OF_NOISE)",
+        "_update(0.2 * residuals, group, precisions, streams, index=0, purposes=_OF_NOISE)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GIBBS_MUTANTS)
+def test_a_wrong_gibbs_update_is_seen(name: str) -> None:
+    assert not stays_exact(
+        f"mutant {name}",
+        model="t by target",
+        kernel="sample_sigmas",
+        gibbs_module=mutant(gibbs, GIBBS_MUTANTS[name]),
+        n=N_CHAINS,
+    )
+
+
+def test_fixed_precisions_stay_to_the_bit() -> None:
+    for model in MODELS:
+        target = problem(model, spec=problems.network(HIERARCHIES, outputs=3 if model == "class" else 2))
+        for sigmas in (None, 0.5):
+            state = target.initial_state(streams("fixed", 3), sigmas=sigmas)
+            after, _ = target.sample_sigmas(state, streams("fixed", 3, iteration=1))
+            fixed = ~target.precision_layout.is_free
+            assert np.array_equal(after.precisions[:, fixed], state.precisions[:, fixed])
+            assert np.all(after.precisions[:, ~fixed] != state.precisions[:, ~fixed])
+            assert after.position is state.position and after.momentum is state.momentum
+            means = [
+                group.mean for group in target.precision_layout.groups if math.isinf(group.prior.alphas[0])
+            ]
+            common = [g.common for g in target.precision_layout.groups if math.isinf(g.prior.alphas[0])]
+            assert np.array_equal(state.precisions[:, common], np.tile(means, (3, 1)))
+
+
+def test_sampling_noise_leaves_other_precisions() -> None:
+    target = problem("t by target")
+    state = target.initial_state(streams("noise alone", 3), sigmas=None)
+    after, _ = target.sample_noise(state, streams("noise alone", 3, iteration=1))
+    noise = target.precision_layout.common["noise"]
+    assert np.array_equal(after.precisions[:, :noise], state.precisions[:, :noise])
+    assert np.all(after.precisions[:, noise:] != state.precisions[:, noise:])
+
+
+def test_groups_of_one_prior_get_different_random_numbers() -> None:
+    spec = NetworkSpec(1, 1, (), problems.parse({"io": "1:2", "bo": "1:2"}))
+    target = Posterior.of(
+        spec, ModelSpec("real", PriorSpec.parse("1:2", key="noise")), np.zeros((3, 1)), np.zeros((3, 1))
+    )
+    state = target.initial_state(streams("alike", 4), sigmas=1.0)
+    after, _ = target.sample_sigmas(state, streams("alike", 4, iteration=1))
+    assert len(np.unique(after.precisions)) == after.precisions.size
+    drawn = target.initial_state(streams("alike", 4), sigmas=None)
+    assert len(np.unique(drawn.precisions)) == drawn.precisions.size
+    assert len(np.unique(np.abs(drawn.position))) == drawn.position.size

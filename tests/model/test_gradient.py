@@ -1,0 +1,235 @@
+"""Gradients against central differences, and gradients of blocks of cases against the whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.architecture import ACTIVATIONS
+from rayfbnn.model import likelihood, network, posterior, prior
+from rayfbnn.model.posterior import Posterior
+from tests.correctness.mutants import mutant
+from tests.model import problems
+from tests.model.problems import MODELS, PRIORS, problem, streams
+
+STEP = 1e-6
+WITH_T, GAUSSIAN = PRIORS, {name: text.split(":")[0] for name, text in PRIORS.items()}
+
+
+def worst_error(target: Posterior, *, n_draws: int, name: str) -> float:
+    """Largest difference between the gradient and central differences, over draws from the prior.
+
+    Relative to the gradient's largest component, or to one where the energy's rounding error rules.
+    """
+    start = target.initial_state(streams(name, n_draws), sigmas=None)
+    position, precisions, n = start.position, start.precisions, target.n_parameters
+    energy, gradient = target.potential_and_gradient(position, precisions)
+    assert np.all(np.isfinite(energy))
+    assert np.array_equal(energy, target.potential(position, precisions))
+    # All displaced positions are chains of one batch.
+    displaced = position[:, None, None] + STEP * np.array([1.0, -1.0])[:, None, None] * np.eye(n)
+    energies = target.potential(displaced.reshape(-1, n), np.repeat(precisions, 2 * n, axis=0))
+    above, below = energies.reshape(n_draws, 2, n).swapaxes(0, 1)
+    scale = np.maximum(np.abs(gradient).max(axis=1), 1e-3 * np.abs(energy))
+    return float(np.max(np.abs((above - below) / (2 * STEP) - gradient) / np.maximum(scale, 1)[:, None]))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("priors", ["gaussian", "t"])
+def test_gradient_is_the_central_difference(model: str, activation: str, priors: str) -> None:
+    spec = problems.network(
+        WITH_T if priors == "t" else GAUSSIAN,
+        outputs=3 if model == "class" else 2,
+        activations=(activation, activation),
+    )
+    target = problem(model, spec=spec)
+    assert worst_error(target, n_draws=50, name=f"{model} {activation} {priors}") < 1e-6
+
+
+@pytest.mark.parametrize("absent", PRIORS)
+def test_gradient_is_right_without_any_one_group(absent: str) -> None:
+    spec = problems.network({name: text for name, text in PRIORS.items() if name != absent})
+    assert worst_error(problem(spec=spec), n_draws=20, name=absent) < 1e-6
+
+
+ODD_NETWORKS = {
+    "no hidden layer": problems.network({"io": "1", "bo": "1"}, units=(), activations=()),
+    "offsets of inputs, no hidden layer": problems.network({"ti": "1", "io": "1"}, units=(), activations=()),
+    "one output": problems.network(outputs=1),
+    "one input, one hidden unit": problems.network(
+        {"ih0": "1", "ho0": "1"}, inputs=1, outputs=1, units=(1,), activations=("tanh",)
+    ),
+    "a hidden layer of biases alone": problems.network(
+        {"ti": "1", "bh0": "1", "ho0": "1", "io": "1"}, units=(4,), activations=("tanh",)
+    ),
+    "a hidden layer that leads nowhere": problems.network(
+        {"ih0": "1", "bh0": "1", "th0": "1", "io": "1"}, units=(4,), activations=("tanh",)
+    ),
+    "a hidden layer that nothing enters": problems.network(
+        {"th0": "1", "ho0": "1"}, units=(4,), activations=("tanh",)
+    ),
+    "three hidden layers, inputs to each": problems.network(
+        {"ti": "1", "ih0": "1", "h0h1": "1", "ih1": "1", "h1h2": "1", "ih2": "1", "ho2": "1", "bh1": "1"},
+        units=(4, 3, 2),
+        activations=("sigmoid", "softplus", "tanh"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD_NETWORKS)
+def test_gradient_is_right_for_odd_networks(name: str) -> None:
+    assert worst_error(problem(spec=ODD_NETWORKS[name]), n_draws=20, name=name) < 1e-6
+
+
+def test_targets_of_its_own_for_every_chain_give_each_its_gradient() -> None:
+    target, n_chains = problem("t by target"), 4
+    state = target.initial_state(streams("own targets", n_chains), sigmas=None)
+    targets = target.sample_targets(state.position, state.precisions, streams("targets", n_chains))
+    _, gradient = target.with_targets(targets).potential_and_gradient(state.position, state.precisions)
+    for chain in range(n_chains):
+        one = slice(chain, chain + 1)
+        alone = target.with_targets(targets[one])
+        _, expected = alone.potential_and_gradient(state.position[one], state.precisions[one])
+        assert np.array_equal(gradient[one], expected)
+
+
+def mismatch_of_blocks(target: Posterior, *, n_partitions: int) -> float:
+    """How far the mean over blocks is from the whole, relative, for the energy and the gradient."""
+    state = target.initial_state(streams(f"{n_partitions} blocks", 6), sigmas=None)
+    whole = target.potential_and_gradient(state.position, state.precisions)
+    blocks = [
+        target.potential_and_gradient(
+            state.position, state.precisions, partition=np.full(6, k), n_partitions=n_partitions
+        )
+        for k in range(n_partitions)
+    ]
+    worst = 0.0
+    for number, value in enumerate(whole):
+        mean = sum(block[number] for block in blocks) / n_partitions
+        worst = max(worst, float(np.max(np.abs(mean - value)) / np.max(np.abs(value))))
+    return worst
+
+
+@pytest.mark.parametrize("n_partitions", [2, 3, 5, 7])  # of 7 cases
+@pytest.mark.parametrize("model", MODELS)
+def test_partial_gradients_average_to_the_full_one(model: str, n_partitions: int) -> None:
+    assert mismatch_of_blocks(problem(model), n_partitions=n_partitions) < 1e-12
+
+
+def test_a_block_is_the_cases_it_is_said_to_be() -> None:
+    target, n_partitions = problem("t"), 3
+    state = target.initial_state(streams("block", 3), sigmas=None)
+    energy, gradient = target.potential_and_gradient(
+        state.position, state.precisions, partition=np.array([2, 0, 1]), n_partitions=n_partitions
+    )
+    inputs, targets = target.inputs[:-1].T, target.targets.T
+    for chain, block in enumerate([2, 0, 1]):
+        cases = slice(7 * block // 3, 7 * (block + 1) // 3)
+        part = Posterior.of(target.network, target.model, inputs[cases], targets[cases])
+        one = slice(chain, chain + 1)
+        position, precisions = state.position[one], state.precisions[one]
+        part_energy, part_gradient = part.potential_and_gradient(position, precisions)
+        prior_energy, prior_gradient = prior.energy_and_gradient(
+            position, precisions, part.parameter_layout, part.precision_layout
+        )
+        assert np.allclose(energy[one], 3 * part_energy - 2 * prior_energy, rtol=1e-12)
+        assert np.allclose(gradient[one], 3 * part_gradient - 2 * prior_gradient, rtol=1e-12, atol=1e-12)
+
+
+def test_more_blocks_than_cases_are_refused() -> None:
+    target = problem()
+    state = target.initial_state(streams("too many", 1), sigmas=0.5)
+    with pytest.raises(ValueError, match="at most the 7 cases, got 8"):
+        target.potential_and_gradient(
+            state.position, state.precisions, partition=np.array([0]), n_partitions=8
+        )
+
+
+def mutated(module: Any, *replacements: tuple[str, str]) -> Any:
+    """The class Posterior with a bug in one of the modules that it is made of."""
+    if module is posterior:
+        return mutant(posterior, *replacements).Posterior
+    copy = mutant(posterior)
+    bug = mutant(module, *replacements)
+    if module is network:
+        copy.forward, copy.backward = bug.forward, bug.backward  # type: ignore[attr-defined]
+    else:
+        setattr(copy, module.__name__.split(".")[-1], bug)
+    return copy.Posterior
+
+
+GRADIENT_MUTANTS: dict[str, tuple[Any, tuple[str, str]]] = {
+    "slope of tanh": (network, ("xp.subtract(1, slope, out=slope)", "xp.subtract(1.2, slope, out=slope)")),
+    "offsets of inputs left out": (
+        network,
+        ("_with_offset(inputs, position, wiring.offsets[0])", "inputs"),
+    ),
+    "offsets of hidden units left out": (
+        network,
+        ("_with_offset(rows, position, wiring.offsets[layer])", "rows"),
+    ),
+    "offset's derivative after the slope": (
+        network,
+        (
+            "gradient[:, offset] = derivative.sum(axis=2)",
+            "gradient[:, offset] = 0.9 * derivative.sum(axis=2)",
+        ),
+    ),
+    "one of two ways out of a layer": (
+        network,
+        ("out += product(weights, summed[link.destination])", "pass"),
+    ),
+    "one of two ways into a layer": (network, ("out += xp.matmul(matrix, source)", "pass")),
+    "printed sign of eqs. 37, 38": (likelihood, ("residuals = rows - outputs", "residuals = outputs - rows")),
+    "t noise without its slope": (likelihood, ("gradient *= (alpha + 1) / (alpha + z)", "pass")),
+    "t parameters' degrees of freedom": (
+        prior,
+        ("gradient[:, part] *= (alpha + 1)", "gradient[:, part] *= alpha"),
+    ),
+    "prior left out of the gradient": (
+        posterior,
+        ("gradient += xp.asarray(prior_gradient, dtype=position.dtype)", "pass"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENT_MUTANTS)
+def test_a_wrong_gradient_is_seen(name: str) -> None:
+    module, replacement = GRADIENT_MUTANTS[name]
+    target = problem("t by target", posterior=mutated(module, replacement))
+    assert worst_error(target, n_draws=5, name="t by target tanh t") > 1e-3
+
+
+BLOCK_MUTANTS = {
+    "blocks not multiplied by their number": ("slopes *= -n_partitions", "slopes *= -1"),
+    "filling counted": ("slopes *= weights", "pass"),
+    "prior divided among the blocks": (
+        "return energy - n_partitions * log_likelihood",
+        "return energy / n_partitions - n_partitions * log_likelihood",
+    ),
+    "normalisers of all cases in every block": (
+        "n_cases * likelihood.log_normaliser(noise, self.model)\n            gradient",
+        "self.n_cases * likelihood.log_normaliser(noise, self.model)\n            gradient",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BLOCK_MUTANTS)
+def test_wrong_blocks_are_seen(name: str) -> None:
+    target = problem("t", posterior=mutated(posterior, BLOCK_MUTANTS[name]))
+    assert mismatch_of_blocks(target, n_partitions=3) > 1e-3
+
+
+def test_a_trajectory_that_blows_up_is_silent(recwarn: pytest.WarningsRecorder) -> None:
+    for model in MODELS:
+        target = problem(model, dtype="float32")
+        state = target.initial_state(streams("blow-up", 2), sigmas=0.5)
+        huge = np.full_like(state.position, 1e30)
+        for position in (huge, np.full_like(huge, np.inf), np.full_like(huge, np.nan)):
+            energy, gradient = target.potential_and_gradient(position, state.precisions)
+            assert not np.any(np.isfinite(energy)) or model in ("binary", "class")
+            assert gradient.shape == position.shape
+    assert len(recwarn) == 0
