@@ -28,7 +28,7 @@ class CommitLog:
         return self.folder(batch) / f"{block:06d}.json"
 
     def lock(self, batch: int) -> AbstractContextManager[None]:
-        """Held while a block is written: a worker thought dead may still be at the block its successor writes."""
+        """Held while a block is written: a worker thought dead may still be at its successor's block."""
         return self._fs.lock(self.folder(batch) / "lock", attempts=200)
 
     def n_blocks(self, batch: int) -> int:
@@ -99,7 +99,8 @@ class CommitLog:
         Unreadable and out-of-place files go too. Returns where they are now.
         """
         folder = self._root / COMMITS / DISCARDED
-        self._fs.mkdir(folder)
+        for each in (folder, self.folder(batch)):
+            self._fs.mkdir(each)
         names = [name for name in self._fs.listdir(self.folder(batch)) if _RECORD.fullmatch(name)]
         blocks = [name for name in names if int(name[: -len(".json")]) >= first_block]
         taken = len(self._fs.listdir(folder))

@@ -1,8 +1,8 @@
 """The one seam to the disk: every byte that a run keeps passes through here, so that tests can fail any call.
 
 `SystemCalls` holds what the operating system is asked to do, one call a method; tests put another one in its
-place that crashes, fails, or loses what was not synced. `FileSystem` builds from these the few operations that
-the store needs, and turns an OSError into a StoreError that names the file.
+place that crashes, fails, or loses what was not synced. `FileSystem` builds from these the few operations
+that the store needs, and turns an OSError into a StoreError that names the file.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class SystemCalls:
 
 
 class FileSystem:
-    """The operations the store is made of. An OSError becomes a StoreError, save FileNotFoundError in reading."""
+    """What the store is made of. An OSError becomes a StoreError, save FileNotFoundError in reading."""
 
     def __init__(self, calls: SystemCalls | None = None) -> None:
         self._calls = SystemCalls() if calls is None else calls
@@ -137,7 +137,7 @@ class FileSystem:
             self._calls.unlink(path)
 
     def write_atomic(self, path: Path, data: bytes) -> None:
-        """Put `data` at `path`, synced: a reader, or a crash, finds the old content or the new, nothing between.
+        """Put `data` at `path`, synced: a reader, or a crash, finds the old content or the new, whole.
 
         The name itself is durable only after `fsync_dir` of the directory: one such call serves many files.
         """

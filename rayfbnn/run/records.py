@@ -45,6 +45,10 @@ class Block:
     summary: dict[str, float] = field(default_factory=dict)
 
     @property
+    def last_iteration(self) -> int:
+        return self.first_iteration + self.n_iterations - 1
+
+    @property
     def n_draws(self) -> int:
         return 0 if self.section is None or self.positions is None else int(self.positions.shape[1])
 
@@ -68,7 +72,7 @@ class BatchProgress:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong with a file of a store; batch, block and draws are None where it belongs to no block."""
+    """Something wrong with a file of a store; batch and block are None where it belongs to no block."""
 
     file: str
     what: str

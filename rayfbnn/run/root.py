@@ -6,13 +6,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
+from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreExistsError
 from rayfbnn.run.catalogue import COMMITS, ArrayPlan, Header, array_plans
 from rayfbnn.run.filesystem import FileSystem
 from rayfbnn.run.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
@@ -47,8 +48,75 @@ class Root:
     before: Header
 
 
+def create(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Dataset) -> None:
+    """Build a store in a hidden folder beside `path`, then rename it: a crash leaves nothing at `path`."""
+    if fs.exists(path):
+        raise StoreExistsError(f"{path}: is there already; choose another path, or resume it")
+    building = path.parent / f".{path.name}.creating"
+    fs.mkdir(building)
+    fs.mkdir(building / COMMITS)
+    with fs.lock(building / COMMITS / LOCK):  # two creators at once, or what a crash left to clear away
+        _clear(fs, building)
+        try:
+            _build(fs, building, header, spec, data)
+            fs.rename_new(building, path)
+        except StoreError:
+            with suppress(StoreError):  # the first error is the one to report
+                fs.remove_tree(building)
+            raise
+
+
+def _build(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Dataset) -> None:
+    """Write a whole new store, synced, into the folder `path`."""
+    plans = array_plans(header, spec, data)
+    files: dict[str, bytes] = {}
+    fixed: dict[str, str] = {}
+    for plan in plans.values():
+        files[f"{plan.path}/{METADATA}"] = array_metadata(plan)
+        if plan.values is not None:
+            for file, content in planned_chunks(plan):
+                files[file] = content
+                if not is_draw_coordinate(plan):  # the one that an extension lengthens
+                    fixed[file] = hashlib.sha256(content).hexdigest()
+    for group in dict.fromkeys(plan.partition("/")[0] for plan in plans if "/" in plan):
+        files[f"{group}/{METADATA}"] = group_metadata({})
+    files[METADATA] = group_metadata(
+        {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "rayfbnn_version": _version(),
+            "header": asdict(header),
+            "spec": spec.to_dict(),
+            "fixed_chunks": fixed,
+        }
+    )
+    batches = [path / COMMITS / f"batch{batch:04d}" for batch in range(header.n_batches)]
+    folders = dict.fromkeys(
+        parent for file in files for parent in (path / file).parents if path in parent.parents
+    )
+    for folder in (*sorted(folders), *batches):
+        fs.mkdir(folder)
+    for file, content in files.items():
+        fs.write_atomic(path / file, content)
+    for folder in (*batches, *sorted(folders, reverse=True), path):
+        fs.fsync_dir(folder)
+
+
+def _clear(fs: FileSystem, building: Path) -> None:
+    """Empty the folder of a creation that crashed, but for the lock that is held on it."""
+    for name in fs.listdir(building):
+        if name != COMMITS:
+            fs.remove_tree(building / name) if fs.is_directory(building / name) else fs.unlink(
+                building / name
+            )
+    for name in fs.listdir(building / COMMITS):
+        if name != LOCK:
+            inner = building / COMMITS / name
+            fs.remove_tree(inner) if fs.is_directory(inner) else fs.unlink(inner)
+
+
 def read_root(fs: FileSystem, path: Path) -> Root:
-    """The root metadata; StoreError if no store of this format is here, StoreCorruptError if it is damaged."""
+    """The root metadata; StoreError if no store is here, StoreCorruptError if it is damaged."""
     file = path / METADATA
     try:
         raw = fs.read(file)
@@ -118,13 +186,16 @@ def read_fixed(fs: FileSystem, file: Path, expected: str) -> None:
         raise StoreCorruptError(f"{file}: damaged: its content is not what was written")
 
 
-def draw_chunks(path: Path, plan: ArrayPlan) -> list[Path]:
-    """The files of a draw coordinate."""
-    return [path / file for file in plan.chunk_files(range(plan.shape[0]))]
+def draw_chunks(fs: FileSystem, path: Path, plan: ArrayPlan, root: Root) -> list[Path]:
+    """The files of a draw coordinate; without those that an extension has still to write."""
+    file = f"{plan.path}/{METADATA}"
+    _, is_short = read_metadata_file(fs, path / file, {plan.path: plan}, file)
+    length = root.before.n_draws if is_short else plan.shape[0]
+    return [path / file for file in plan.chunk_files(range(length))]
 
 
 def check_draws(fs: FileSystem, file: Path, plan: ArrayPlan, root: Root) -> None:
-    """Raise StoreCorruptError unless a chunk of a draw coordinate is as planned now, or before the last extension."""
+    """Raise StoreCorruptError unless a chunk of a draw coordinate is as now, or as before an extension."""
     raw = fs.read(file)
     lengths = {plan.shape[0]}
     if plan.shape[0] == root.header.n_draws:
@@ -150,55 +221,6 @@ def metadata_files(plans: Mapping[str, ArrayPlan]) -> list[str]:
     """The metadata files of groups and arrays, by their path in the store."""
     groups = dict.fromkeys(path.partition("/")[0] for path in plans if "/" in path)
     return [METADATA, *(f"{path}/{METADATA}" for path in (*groups, *plans))]
-
-
-def build(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Dataset) -> None:
-    """Write a whole new store, synced, into the folder `path`."""
-    plans = array_plans(header, spec, data)
-    files: dict[str, bytes] = {}
-    fixed: dict[str, str] = {}
-    for plan in plans.values():
-        files[f"{plan.path}/{METADATA}"] = array_metadata(plan)
-        if plan.values is not None:
-            for file, content in planned_chunks(plan):
-                files[file] = content
-                if not is_draw_coordinate(plan):  # the one that an extension lengthens
-                    fixed[file] = hashlib.sha256(content).hexdigest()
-    for group in dict.fromkeys(plan.partition("/")[0] for plan in plans if "/" in plan):
-        files[f"{group}/{METADATA}"] = group_metadata({})
-    files[METADATA] = group_metadata(
-        {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "rayfbnn_version": _version(),
-            "header": asdict(header),
-            "spec": spec.to_dict(),
-            "fixed_chunks": fixed,
-        }
-    )
-    batches = [path / COMMITS / f"batch{batch:04d}" for batch in range(header.n_batches)]
-    folders = dict.fromkeys(
-        parent for file in files for parent in (path / file).parents if path in parent.parents
-    )
-    for folder in (*sorted(folders), *batches):
-        fs.mkdir(folder)
-    for file, content in files.items():
-        fs.write_atomic(path / file, content)
-    for folder in (*batches, *sorted(folders, reverse=True), path):
-        fs.fsync_dir(folder)
-
-
-def clear(fs: FileSystem, building: Path) -> None:
-    """Empty the folder of a creation that crashed, but for the lock that is held on it."""
-    for name in fs.listdir(building):
-        if name != COMMITS:
-            fs.remove_tree(building / name) if fs.is_directory(building / name) else fs.unlink(
-                building / name
-            )
-    for name in fs.listdir(building / COMMITS):
-        if name != LOCK:
-            inner = building / COMMITS / name
-            fs.remove_tree(inner) if fs.is_directory(inner) else fs.unlink(inner)
 
 
 def publish_extension(fs: FileSystem, path: Path, root: Root, spec: RunSpec, n_draws: int) -> None:
@@ -238,7 +260,7 @@ def is_draw_coordinate(plan: ArrayPlan) -> bool:
 
 
 def _matches(raw: bytes, plan: ArrayPlan) -> bool:
-    """Whether a metadata file describes the array as planned; versions of Zarr name the type of text apart."""
+    """Whether a metadata file describes the array as planned. Versions of Zarr name text differently."""
     found = json.loads(raw)
     return (
         found.get("shape") == list(plan.shape)
@@ -246,6 +268,14 @@ def _matches(raw: bytes, plan: ArrayPlan) -> bool:
         and found.get("chunk_grid", {}).get("configuration", {}).get("chunk_shape") == list(plan.chunks)
         and (plan.is_text or found.get("data_type") == plan.dtype)
     )
+
+
+def extension_files(fs: FileSystem, path: Path) -> list[Path]:
+    """The records of extensions that are there."""
+    try:
+        return [path / COMMITS / name for name in fs.listdir(path / COMMITS) if _EXTENSION.fullmatch(name)]
+    except FileNotFoundError:
+        return []
 
 
 def _extensions(fs: FileSystem, path: Path) -> int:

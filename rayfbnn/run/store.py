@@ -1,35 +1,32 @@
 """A run's draws on disk: a plain Zarr hierarchy to which a block of draws is added whole or not at all.
 
 A block is committed in this order: its chunks are written beside the files they replace, synced and renamed;
-the folders are synced; then the record is published under a name that must be free. A crash before that leaves
-files that no record names. docs/store.md describes the format.
+the folders are synced; then the record is published under a name that must be free. A crash before that
+leaves files that no record names. docs/store.md describes the format.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import (
     StoreBusyError,
     StoreCorruptError,
     StoreError,
-    StoreExistsError,
     StoreFullError,
     StoreMismatchError,
 )
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
+from rayfbnn.run import reading
 from rayfbnn.run import root as roots
-from rayfbnn.run.catalogue import COMMITS, STATE, Header, array_plans, sigma_plans
+from rayfbnn.run.catalogue import COMMITS, Header, array_plans
 from rayfbnn.run.commits import CommitLog
 from rayfbnn.run.filesystem import FileSystem
 from rayfbnn.run.hierarchy import Hierarchy
@@ -59,11 +56,11 @@ _ALL = slice(None)
 
 
 class Store:
-    """An open store. Reading never changes it; a batch is committed by one worker, the rest is for the lock's holder.
+    """An open store. Reading changes nothing; `commit` is for a batch's worker, the rest for the lock's holder.
 
-    path, spec, kind                      what the run is; `data` is the training cases, read when first asked for
+    path, spec, kind     what the run is; `data` is the training cases, read when first asked for
     n_chains, n_batches, chains_per_batch, draws_per_block
-    parameter_layout, precision_layout    where each group is in a row of read_positions, read_precisions
+    parameter_layout, precision_layout    of the rows of read_positions and read_precisions
     """
 
     def __init__(self, path: Path, fs: FileSystem) -> None:
@@ -109,13 +106,11 @@ class Store:
         It is built in a hidden folder beside and then renamed, so that a crash leaves nothing at `path`.
         """
         fs, path = FileSystem() if fs is None else fs, Path(path).absolute()
-        if fs.exists(path):
-            raise StoreExistsError(f"{path}: is there already; choose another path, or resume it")
         header = Header(
             kind=kind,
             chains=chains,
             chains_per_batch=min(chains_per_batch, chains),
-            draws_per_block=min(draws_per_block, max(n_draws, n_warmup_draws)),
+            draws_per_block=draws_per_block,
             n_draws=n_draws,
             n_warmup_draws=n_warmup_draws,
             n_blocks=max(spec.total_iterations, n_draws),
@@ -123,18 +118,7 @@ class Store:
             coordinate_chunk=max(draws_per_block, n_draws, n_warmup_draws),
             data_hash=data.hash,
         )
-        building = path.parent / f".{path.name}.creating"
-        fs.mkdir(building)
-        fs.mkdir(building / COMMITS)
-        with fs.lock(building / COMMITS / roots.LOCK):
-            roots.clear(fs, building)
-            try:
-                roots.build(fs, building, header, spec, data)
-                fs.rename_new(building, path)
-            except StoreError:
-                with suppress(StoreError):  # the first error is the one to report
-                    fs.remove_tree(building)
-                raise
+        roots.create(fs, path, header, spec, data)
         return Store.open(path, fs=fs)
 
     @staticmethod
@@ -152,26 +136,7 @@ class Store:
     @cached_property
     def data(self) -> Dataset:
         """The training cases, rebuilt from the store; StoreCorruptError if they are not those of the run."""
-        from rayfbnn.run.data import Dataset
-
-        def read(path: str) -> Array:
-            return self.hierarchy.read(path)
-
-        for file, expected in self.root.fixed_chunks.items():
-            roots.read_fixed(self.fs, self.path / file, expected)
-        data = Dataset(
-            inputs=read("constant_data/inputs"),
-            targets=read("observed_data/targets"),
-            input_names=tuple(self.spec.data.inputs),
-            target_names=tuple(self.spec.data.targets),
-            input_center=read("constant_data/input_center"),
-            input_scale=read("constant_data/input_scale"),
-            target_center=read("constant_data/target_center"),
-            target_scale=read("constant_data/target_scale"),
-        )
-        if data.hash != self.root.header.data_hash:
-            raise StoreCorruptError(f"{self.path}: the training cases do not match the run's data hash")
-        return data
+        return reading.training_data(self)
 
     def batch_chains(self, batch: int) -> range:
         return self.root.header.batch_chains(batch)
@@ -183,22 +148,7 @@ class Store:
     @property
     def committed_draws(self) -> int:
         """Draws of the posterior that every chain has."""
-        return self._committed("posterior")
-
-    def _committed(self, section: Section) -> int:
-        every = [self.progress(batch) for batch in range(self.n_batches)]
-        return min(each.draws if section == "posterior" else each.warmup_draws for each in every)
-
-    def require_same(self, spec: RunSpec, data: Dataset) -> None:
-        """Raise StoreMismatchError, naming every difference, unless the run is of this spec and this data."""
-        from rayfbnn.run.data import first_difference
-        from rayfbnn.spec import differences
-
-        found = differences(self.spec, spec)
-        if data.hash != self.root.header.data_hash:
-            found.append(f"data: {first_difference(self.data, data)}")
-        if found:
-            raise StoreMismatchError(f"{self.path}: made by another run:\n  " + "\n  ".join(found))
+        return reading.committed(self, "posterior")
 
     # Committing.
 
@@ -227,20 +177,18 @@ class Store:
             return record.progress
 
     def _recommit(self, batch: int, block: Block, n_blocks: int) -> BatchProgress:
+        """Success if the block is there already, with these values."""
+        what = f"{self.path}: batch {batch}: iterations {block.first_iteration} to {block.last_iteration}"
         for number in range(n_blocks):
             old = self.commits.read(batch, number)
-            if old.first_iteration == block.first_iteration:
+            if (old.first_iteration, old.n_iterations) == (block.first_iteration, block.n_iterations):
                 previous = self.commits.read(batch, number - 1) if number else None
-                if prepare(self, batch, block, previous, encode=False)[0].same_block(old):
-                    self.fs.fsync_dir(
-                        self.commits.folder(batch)
-                    )  # the first attempt may have failed just here
-                    return self.progress(batch)
-                break
-        raise StoreCorruptError(
-            f"{self.path}: batch {batch}: iterations {block.first_iteration} to"
-            f" {block.first_iteration + block.n_iterations - 1} are committed with other values"
-        )
+                if not prepare(self, batch, block, previous, encode=False)[0].same_block(old):
+                    raise StoreCorruptError(f"{what} are committed with other values")
+                # The first attempt may have failed just before this.
+                self.fs.fsync_dir(self.commits.folder(batch))
+                return self.progress(batch)
+        raise StoreError(f"{what}: another worker has gone on from there; load the state again")
 
     def _check_follows(self, batch: int, block: Block, progress: BatchProgress) -> None:
         first = progress.warmup_draws if block.section == "warmup" else progress.draws
@@ -261,92 +209,33 @@ class Store:
         for folder in dict.fromkeys((self.path / file).parent for file in files):
             self.fs.fsync_dir(folder)
 
-    # Reading.
+    # Reading: committed draws only, whatever the files hold.
 
     def load_state(self, batch: int) -> tuple[ChainState, int] | None:
         """The state after a batch's last block, and the iteration it is of; None before the first block."""
-        record = self.commits.last(batch)
-        if record is None or not record.state:
-            return None
-        chains = self.batch_chains(batch)
-        arrays = {}
-        for name in STATE:
-            values = self.hierarchy.read(
-                f"state/{name}", slice(record.block, record.block + 1), slice(chains.start, chains.stop)
-            )
-            file = self.hierarchy.plans[f"state/{name}"].chunk_file(record.block, batch)
-            if (
-                hashlib.sha256(np.ascontiguousarray(values, "<f8").tobytes()).hexdigest()
-                != record.state[file]
-            ):
-                raise StoreCorruptError(
-                    f"{self.path / file}: damaged: not the state that block {record.block} of batch {batch}"
-                    " left; repair drops the block, and resume computes it again"
-                )
-            arrays[name] = np.ascontiguousarray(
-                values[0], dtype="float64" if name == "precisions" else self.spec.dtype
-            )
-        return ChainState(**arrays), record.progress.iteration
+        return reading.load_state(self, batch)
 
     def read_positions(
         self, draws: slice = _ALL, chains: slice = _ALL, *, section: Section = "posterior"
     ) -> Array:
-        """Parameters (n_chains, n_draws, n_parameters), of committed draws only."""
-        chains, draws = self._selection(chains, draws, section)
-        shape = (chains.stop - chains.start, draws.stop - draws.start, self.parameter_layout.n_parameters)
-        positions = np.empty(shape, dtype=self.spec.dtype)
-        for name, view in self.parameter_layout.views(positions).items():
-            part = self.hierarchy.read(f"{_prefix(section)}posterior/{name}", chains, draws)
-            positions[..., self.parameter_layout.slices[name]] = part.reshape(*shape[:2], -1)
-            del view
-        return positions
+        """Parameters (n_chains, n_draws, n_parameters); chains and draws as slices of step 1."""
+        return reading.read_positions(self, draws, chains, section)
 
     def read_precisions(
         self, draws: slice = _ALL, chains: slice = _ALL, *, section: Section = "posterior"
     ) -> Array:
-        """Precisions (n_chains, n_draws, n_precisions) = sigma**-2, of committed draws only."""
-        chains, draws = self._selection(chains, draws, section)
-        shape = (chains.stop - chains.start, draws.stop - draws.start, self.precision_layout.n_precisions)
-        precisions = np.empty(shape)
-        for sigma in sigma_plans(self.precision_layout):
-            values = self.hierarchy.read(f"{_prefix(section)}posterior/{sigma.name}", chains, draws)
-            precisions[..., sigma.columns] = 1 / (values * values)
-        return precisions
+        """Precisions (n_chains, n_draws, n_precisions) = sigma**-2."""
+        return reading.read_precisions(self, draws, chains, section)
 
     def read_stat(
         self, name: str, draws: slice = _ALL, chains: slice = _ALL, *, section: Section = "posterior"
     ) -> Array:
-        """One of STATS, (n_chains, n_draws), of committed draws only."""
-        chains, draws = self._selection(chains, draws, section)
-        return self.hierarchy.read(f"{_prefix(section)}sample_stats/{name}", chains, draws)
-
-    def _selection(self, chains: slice, draws: slice, section: Section) -> tuple[slice, slice]:
-        """Slices of step 1 with both ends, cut to what is committed."""
-        limits = (self.n_chains, self._committed(section))
-        spans = [range(*part.indices(n)) for part, n in zip((chains, draws), limits, strict=True)]
-        if any(span.step != 1 for span in spans):
-            raise ValueError("chains and draws are read in steps of 1")
-        first, second = (slice(span.start, max(span.start, span.stop)) for span in spans)
-        return first, second
+        """One of catalogue.STATS, (n_chains, n_draws) float64."""
+        return reading.read_stat(self, name, draws, chains, section)
 
     def datatree(self) -> xr.DataTree:
-        """The committed draws as ArviZ takes them, read when looked at: posterior, sample_stats, the data."""
-        import xarray as xr
-
-        zarr_store: Any = self.hierarchy.zarr_store()  # which xarray takes, though its types do not say so
-        whole = xr.open_datatree(zarr_store, engine="zarr", consolidated=False)
-        parts = {}
-        for name, node in whole.children.items():
-            if name != "state":
-                n_draws = self._committed("warmup" if name.startswith("warmup_") else "posterior")
-                part = node.to_dataset().isel(draw=slice(n_draws), missing_dims="ignore")
-                for attributes in (part.attrs, *(variable.attrs for variable in part.variables.values())):
-                    attributes.pop(SEAL, None)
-                # In the order of the plans; Zarr lists them in no order.
-                parts[name] = part[
-                    [path.partition("/")[2] for path in self.hierarchy.plans if path.startswith(f"{name}/")]
-                ]
-        return xr.DataTree.from_dict(parts, name=self.path.name)
+        """The draws as ArviZ takes them, read when looked at: posterior, sample_stats, the data."""
+        return reading.datatree(self)
 
     # For the one who runs it.
 
@@ -357,23 +246,23 @@ class Store:
         Finishes what a crash interrupted: half-written files go, an extension is carried through.
         """
         holder = self.path / COMMITS / roots.HOLDER
-        try:
-            held = self.fs.lock(self.path / COMMITS / roots.LOCK)
-            held.__enter__()
-        except StoreBusyError as exc:
-            raise StoreBusyError(f"{self.path}: is in use by {self._holder()}; nothing was changed") from exc
-        try:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self.fs.lock(self.path / COMMITS / roots.LOCK))
+            except StoreBusyError as exc:
+                raise StoreBusyError(
+                    f"{self.path}: is in use by {self._holder()}; nothing was changed"
+                ) from exc
             self._is_locked = True
+            stack.callback(setattr, self, "_is_locked", False)
             self._sweep()
             self._read_root()
             self._carry_through()
-            who = {"host": socket.gethostname(), "pid": os.getpid(), SEAL: NO_SEAL}
-            self.fs.write_atomic(holder, seal(who))
+            self.fs.write_atomic(
+                holder, seal({"host": socket.gethostname(), "pid": os.getpid(), SEAL: NO_SEAL})
+            )
+            stack.callback(self.fs.unlink, holder)
             yield
-        finally:
-            self._is_locked = False
-            self.fs.unlink(holder)
-            held.__exit__(None, None, None)
 
     def _holder(self) -> str:
         path = self.path / COMMITS / roots.HOLDER
@@ -428,7 +317,3 @@ class Store:
 
         with self._locked():
             return repair(self)
-
-
-def _prefix(section: Section) -> str:
-    return "warmup_" if section == "warmup" else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from rayfbnn.run import root as roots
 from rayfbnn.run.catalogue import COMMITS, array_plans
 from rayfbnn.run.commits import CommitLog
 from rayfbnn.run.filesystem import FileSystem
-from rayfbnn.run.hierarchy import Hierarchy, array_metadata
+from rayfbnn.run.hierarchy import METADATA, Hierarchy, array_metadata
 from rayfbnn.run.records import Problem, Record, VerifyReport, unseal
 from rayfbnn.run.writing import chunk_rows, digest
 
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 def verify(path: str | Path, *, fs: FileSystem | None = None) -> VerifyReport:
     """What is wrong with a store, file by file; also with one that cannot be opened. Nothing is changed.
 
-    Checked are the metadata, the coordinates, the training cases, the commit records and their order, and every
-    chunk that a record names: each block's values in it must have the digest in the record. Chunks that no record
-    names are what a crash left behind, and nobody reads them.
+    Checked are the metadata, the coordinates, the training cases, the commit records and their order, and
+    every chunk that a record names: each block's values in it must have the digest in the record. Chunks that
+    no record names are what a crash left behind, and nobody reads them.
     """
     found = _Verification(FileSystem() if fs is None else fs, Path(path).absolute())
     found.run()
@@ -33,9 +34,10 @@ def verify(path: str | Path, *, fs: FileSystem | None = None) -> VerifyReport:
 
 
 def repair(store: Store) -> VerifyReport:
-    """Set aside the records of each damaged block and of those after it in its batch; the caller holds the lock.
+    """Set aside the records of each damaged block and of those after it in its batch, under the store's lock.
 
-    Returns what was wrong. What is not in a block (metadata, the data) cannot be computed again: StoreCorruptError.
+    Returns what was wrong. What is in no block (metadata, the data) cannot be computed again:
+    StoreCorruptError.
     """
     report = verify(store.path, fs=store.fs)
     lost = [problem for problem in report.problems if problem.batch is None]
@@ -51,8 +53,8 @@ def repair(store: Store) -> VerifyReport:
     for batch, block in first.items():
         store.commits.discard(batch, block)
     for problem in report.problems:
-        # With its block gone a damaged chunk would only be in the way of those who open the store with Zarr alone. One
-        # that holds draws of blocks that are kept is whole (they would be damaged too) and stays.
+        # With its block gone a damaged chunk would only be in the way of those who open the store with Zarr
+        # alone. One that holds draws of blocks that are kept is whole (they would be damaged too) and stays.
         if problem.is_chunk and problem.batch is not None and not _is_needed(store, problem):
             store.fs.unlink(store.path / problem.file)
     return report
@@ -76,29 +78,26 @@ class _Verification:
         self.problems: list[Problem] = []
 
     def run(self) -> None:
+        for path in (self.path / METADATA, *roots.extension_files(self.fs, self.path)):
+            self._try(path, partial(roots.read_sealed, self.fs, path))
+        if self.problems:
+            return
         try:
             self.root = roots.read_root(self.fs, self.path)
         except StoreError as exc:
-            self._add(self.path / "zarr.json", exc)
+            self._add(self.path / METADATA, exc)
             return
-        self.checked.add(self.path / "zarr.json")
         self.plans = array_plans(self.root.header, self.root.spec)
         # Zarr is given the metadata that should be there: chunks can be checked also where it is damaged.
-        metadata = {f"{name}/zarr.json": array_metadata(plan) for name, plan in self.plans.items()}
+        metadata = {f"{name}/{METADATA}": array_metadata(plan) for name, plan in self.plans.items()}
         self.hierarchy = Hierarchy(self.fs, self.path, self.plans, metadata)
-        self._check_metadata()
-        self._check_fixed()
-        self._check_holder()
-        commits = CommitLog(self.fs, self.path, self.root.identity)
-        for batch in range(self.root.header.n_batches):
-            self._check_batch(commits, batch)
-
-    def _check_metadata(self) -> None:
         for file in roots.metadata_files(self.plans):
             path = self.path / file
             self._try(path, partial(roots.read_metadata_file, self.fs, path, self.plans, file))
-        for number in range(self.root.n_extensions):  # read_root has checked these
-            self.checked.add(roots.extension_file(self.path, number))
+        self._check_fixed()
+        commits = CommitLog(self.fs, self.path, self.root.identity)
+        for batch in range(self.root.header.n_batches):
+            self._check_batch(commits, batch)
 
     def _check_fixed(self) -> None:
         """Coordinates, names, training cases: written at creation, and the draw numbers again by `extend`."""
@@ -107,14 +106,13 @@ class _Verification:
             self._try(path, partial(roots.read_fixed, self.fs, path, expected))
         for plan in self.plans.values():
             if roots.is_draw_coordinate(plan):
-                for path in roots.draw_chunks(self.path, plan):
-                    self._try(path, partial(roots.check_draws, self.fs, path, plan, self.root))
-
-    def _check_holder(self) -> None:
-        """The note of who runs the store: useless when damaged, and the next run writes it anew."""
-        path = self.path / COMMITS / roots.HOLDER
-        if self.fs.exists(path):
-            self._try(path, lambda: unseal(self.fs.read(path), path))
+                with suppress(StoreCorruptError):  # of its metadata: that is reported already
+                    for path in roots.draw_chunks(self.fs, self.path, plan, self.root):
+                        self._try(path, partial(roots.check_draws, self.fs, path, plan, self.root))
+        path = self.path / COMMITS / roots.HOLDER  # who runs the store; gone when nobody does
+        with suppress(FileNotFoundError):
+            raw = self.fs.read(path)
+            self._try(path, partial(unseal, raw, path))
 
     def _check_batch(self, commits: CommitLog, batch: int) -> None:
         try:

@@ -51,7 +51,7 @@ def prepare(
         chunks=chunks,
         state=state,
         progress=BatchProgress(
-            iteration=block.first_iteration + block.n_iterations - 1,
+            iteration=block.last_iteration,
             draws=progress.draws + (0 if is_warmup else block.n_draws),
             warmup_draws=progress.warmup_draws + (block.n_draws if is_warmup else 0),
             blocks=number + 1,
