@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rayfbnn.run.store import Store
     from rayfbnn.run.verify import VerifyReport
     from rayfbnn.run.workers import Executor
+
+_log = logging.getLogger(__name__)
 
 Spec = RunSpec | Mapping[str, Any] | str | Path  # a specification, its tables, or the TOML file they are in
 
@@ -112,7 +114,7 @@ def resume(
     _check_workers(store.spec, workers, address, max_failures)
     if spec is not None:
         iterations = _compare_specs(store, _read_spec(spec, ()), iterations)
-    _compare_data(store, data, show=progress)
+    _compare_data(store, data)
     with store.lock():
         if iterations is not None:
             _extend(store, iterations)
@@ -427,11 +429,11 @@ def _compare_specs(store: Store, asked: RunSpec, iterations: int | None) -> int 
     return wanted if iterations is None and wanted > planned else iterations
 
 
-def _compare_data(store: Store, data: str | Path | None, *, show: bool) -> None:
+def _compare_data(store: Store, data: str | Path | None) -> None:
     """Refuse a training file whose cases are not the store's; a file that is gone is no obstacle."""
     path = store.spec.train_path if data is None else Path(data)
     if data is None and not path.exists():
-        _note(f"{path} is gone: the store's own copy of the training cases is used", show=show)
+        _log.warning("%s is gone: the store's own copy of the training cases is used", path)
         return
     found = read_training_file(path, store.spec)
     if found.hash != store.data.hash:
@@ -467,8 +469,3 @@ def _write_table(table: Any, path: Path) -> None:
         table.to_csv(path, index=False)
     else:
         table.to_parquet(path, index=False)
-
-
-def _note(text: str, *, show: bool) -> None:
-    if show:
-        print(f"note: {text}", file=sys.stderr)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -18,6 +20,7 @@ from rayfbnn.run.store import Store
 
 # One thread a worker: two workers with two BLAS threads each were up to 15 times slower than one thread each.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
 _OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; Ray would take a third of the memory
 
@@ -85,13 +88,17 @@ class Worker:
         """Run and commit the batch's next block."""
         if self._sampler is None:  # not in __init__: there Ray hides what went wrong
             self._sampler = Sampler(Store.open(self._store_path), worker=_worker_name())
-        for progress in self._sampler.run_block(batch, should_stop=self._stop.is_set):
+        for progress in self._sampler.run_block(batch, should_stop=self.should_stop):
             self._latest = progress
         return progress
 
     def peek(self) -> Progress | None:
         """The latest progress of the block under way."""
         return self._latest
+
+    def should_stop(self) -> bool:
+        """Asked after every iteration; tests kill or delay a worker here."""
+        return self._stop.is_set()
 
     def stop(self) -> None:
         """Let the block under way end after its current iteration."""
@@ -121,14 +128,17 @@ class RayExecutor:
         address: str | None = None,
         max_failures: int = 3,
         gpus_per_worker: float = 0,
+        worker_class: type[Worker] = Worker,
     ) -> None:
         self.failures = 0
         self._workers = workers
         self._max_failures = max_failures
         self._gpus_per_worker = gpus_per_worker
+        self._worker_class = worker_class
         self._stop = threading.Event()
         self._actors: list[_Actor] = []
-        self._ray, self._is_ours = _connect(workers, address)
+        self._redirected = ExitStack()
+        self._ray, self._is_ours = connect(workers, address)
 
     def run(self, store_path: Path, batches: Sequence[int]) -> Iterator[Progress]:
         waiting = deque(batches)
@@ -160,14 +170,17 @@ class RayExecutor:
         self._stop.set()
 
     def __enter__(self) -> Self:
+        # Ray prints messages of its own on standard output, which belongs to the result.
+        self._redirected.enter_context(redirect_stdout(sys.stderr))
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if self._is_ours:
-            self._ray.shutdown()
-            return
-        for actor in self._actors:
-            self._ray.kill(actor.handle)
+        with self._redirected:
+            if self._is_ours:
+                self._ray.shutdown()
+                return
+            for actor in self._actors:
+                self._ray.kill(actor.handle)
 
     def _default_workers(self) -> int:
         resources = self._ray.cluster_resources()
@@ -180,7 +193,7 @@ class RayExecutor:
         # lost its state anyway. A new actor reads the last commit and repeats the same numbers.
         remote_class = self._ray.remote(
             num_cpus=1, num_gpus=self._gpus_per_worker, max_restarts=0, max_task_retries=0, max_concurrency=2
-        )(Worker)
+        )(self._worker_class)
         options = {} if self._is_ours else {"runtime_env": {"env_vars": ONE_THREAD}}
         actor = _Actor(remote_class.options(**options).remote(str(store_path)))
         self._actors.append(actor)
@@ -253,6 +266,7 @@ class RayExecutor:
                 f" last was {actor.name}, {doing}: {_first_line(cause)}. What was committed is kept:"
                 " resume goes on from there"
             ) from cause
+        _log.warning("%s died: %s; it is replaced", actor.name, _first_line(cause))
 
     def _tell_actors_to_stop(self) -> None:
         for actor in self._actors:
@@ -266,11 +280,12 @@ class RayExecutor:
             self._ray.wait(blocks, num_returns=len(blocks), timeout=60)
 
 
-def _connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
+def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
     """Ray, connected, and whether it was started here and so is ours to stop."""
     if address is None:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # read on import: stay on loopback
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of a dead actor that was asked to stop
     try:
         import ray
     except ImportError as exc:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.run.data import read_dataset
 from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec
 from rayfbnn.streams import Purpose, Streams
@@ -74,6 +75,19 @@ def small_spec(folder: Path, **replaced: Any) -> RunSpec:
     """The small specification, its training file written beside."""
     write_train(folder)
     return RunSpec.from_dict(small(**replaced), base_dir=folder)
+
+
+def make_store(path: Path, spec: RunSpec) -> Store:
+    return Store.create(
+        path,
+        spec=spec,
+        data=read_dataset(spec),
+        n_draws=spec.kept_draws,
+        n_warmup_draws=spec.warmup_draws,
+        chains=spec.chains,
+        chains_per_batch=spec.chains_per_batch,
+        draws_per_block=spec.draws_per_block,
+    )
 
 
 def contents(path: Path) -> dict[str, Array]:

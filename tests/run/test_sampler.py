@@ -16,20 +16,7 @@ from rayfbnn.run.sampler import Sampler, build_posterior, next_block
 from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec
 from rayfbnn.streams import Streams
-from tests.run.small import assert_same_draws, contents, small, small_spec
-
-
-def make_store(path: Path, spec: RunSpec) -> Store:
-    return Store.create(
-        path,
-        spec=spec,
-        data=read_dataset(spec),
-        n_draws=spec.kept_draws,
-        n_warmup_draws=spec.warmup_draws,
-        chains=spec.chains,
-        chains_per_batch=spec.chains_per_batch,
-        draws_per_block=spec.draws_per_block,
-    )
+from tests.run.small import assert_same_draws, contents, make_store, small, small_spec
 
 
 def run_all(store: Store, *, stop_every: int | None = None) -> Store:

@@ -1,0 +1,142 @@
+"""The Ray executor: one session for all tests, actors that are killed at chosen points."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfbnn.errors import SamplingError, StoreError, WorkerError
+from rayfbnn.run import workers
+from rayfbnn.run.sampler import Progress
+from rayfbnn.run.store import Store
+from rayfbnn.run.workers import InProcess, RayExecutor, Worker
+from tests.run.small import assert_same_draws, make_store, small_spec
+
+pytestmark = pytest.mark.ray
+pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[Any]:
+    """Ray on the loopback interface, with more processors than there are, for up to five workers."""
+    ray, _ = workers.connect(5, None)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    store = make_store(folder / "run.zarr", small_spec(folder))
+    with InProcess() as executor:
+        list(executor.run(store.path, range(store.n_batches)))
+    return store.path
+
+
+class DyingWorker(Worker):
+    """Kills its own process between two iterations, once for each file in a folder beside the store."""
+
+    def may_die(self) -> None:
+        lives = sorted((self._store_path.parent / "deaths").iterdir())
+        if lives:
+            lives[0].unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def should_stop(self) -> bool:
+        self.may_die()
+        return super().should_stop()
+
+
+class DyingBeforeReply(DyingWorker):
+    """The same after a commit, before anybody hears of it."""
+
+    def run_block(self, batch: int) -> Progress:
+        progress = super().run_block(batch)
+        self.may_die()
+        return progress
+
+    def should_stop(self) -> bool:
+        return Worker.should_stop(self)
+
+
+class Refusing(Worker):
+    """Finds that a batch cannot go on."""
+
+    def run_block(self, batch: int) -> Progress:
+        if batch == 1:
+            raise SamplingError("chain 2 of batch 1: its energy is not finite")
+        return super().run_block(batch)
+
+
+class Slow(Worker):
+    """Half a second for each iteration."""
+
+    def should_stop(self) -> bool:
+        time.sleep(0.5)
+        return super().should_stop()
+
+
+def _run(store: Store, **settings: Any) -> tuple[list[Progress], RayExecutor]:
+    with RayExecutor(**settings) as executor:
+        return list(executor.run(store.path, range(store.n_batches))), executor
+
+
+def _deaths(folder: Path, count: int) -> None:
+    (folder / "deaths").mkdir()
+    for number in range(count):
+        (folder / "deaths" / str(number)).touch()
+
+
+@pytest.mark.parametrize("n_workers", [1, 3])
+def test_any_number_of_workers_draws_the_same_bits(tmp_path: Path, undisturbed: Path, n_workers: int) -> None:
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    _run(store, workers=n_workers)
+    assert_same_draws(store.path, undisturbed)
+
+
+@pytest.mark.parametrize("kind", [DyingWorker, DyingBeforeReply])
+def test_a_killed_worker_is_replaced_and_the_bits_are_the_same(
+    tmp_path: Path, undisturbed: Path, kind: type[Worker]
+) -> None:
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    _deaths(tmp_path, 2)
+    _, executor = _run(store, workers=2, worker_class=kind, max_failures=2)
+    assert executor.failures == 2
+    assert_same_draws(store.path, undisturbed)
+
+
+def test_too_many_deaths_end_the_run_and_keep_what_others_finished(tmp_path: Path, undisturbed: Path) -> None:
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    _deaths(tmp_path, 100)
+    with pytest.raises(WorkerError, match=r"2 workers died, more than max_failures = 1.*running batch \d"):
+        _run(store, workers=2, worker_class=DyingBeforeReply, max_failures=1)
+    assert sum(store.progress(batch).iteration for batch in range(3)) > 0
+    _run(store, workers=2)
+    assert_same_draws(store.path, undisturbed)
+
+
+def test_an_error_in_a_worker_arrives_as_it_was_raised(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    with pytest.raises(SamplingError, match="chain 2 of batch 1"):
+        _run(store, workers=2, worker_class=Refusing)
+    with pytest.raises(StoreError, match=r"none\.zarr"), RayExecutor(workers=1) as executor:
+        list(executor.run(tmp_path / "none.zarr", [0]))
+
+
+def test_progress_arrives_within_a_block_and_a_stop_ends_it(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    with RayExecutor(workers=3, worker_class=Slow) as executor:
+        seen = []
+        for progress in executor.run(store.path, range(3)):
+            seen.append(progress)
+            executor.request_stop()
+    assert not seen[0].committed  # the first news came before the first commit
+    assert [progress.committed for progress in seen[-3:]] == [True] * 3
+    for progress in seen[-3:]:
+        assert 0 < store.progress(progress.batch).iteration == progress.iteration < 18
