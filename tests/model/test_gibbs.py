@@ -19,6 +19,7 @@ from rayfbnn.streams import Purpose, Streams
 from tests.correctness.exactness import is_exact, ks_p_value
 from tests.correctness.mutants import mutant
 from tests.model import problems
+from tests.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.model.problems import MODELS, problem, streams
 
 GRID = 20_001
@@ -167,20 +168,6 @@ def test_conditionals_are_the_joint_density_up_to_a_constant() -> None:
     assert checked == target.precision_layout.is_free.sum()
 
 
-# Every combination of finite and infinite levels: common, unit, parameter.
-HIERARCHIES = {
-    "ti": "0.4:5:4",
-    "ih0": "0.7:3:4",
-    "bh0": "0.7:3",
-    "th0": "0.3::5",
-    "h0h1": "0.8:4:5:6",
-    "ho0": "x0.5::4",
-    "ho1": "x0.7:4::6",
-    "io": "0.5::3:4",
-    "bo": "1",
-}
-
-
 def stays_exact(name: str, *, model: str, kernel: str, gibbs_module: ModuleType = gibbs, n: int) -> bool:
     """Whether exact draws of precisions, parameters and targets stay so under one Gibbs update.
 
@@ -203,35 +190,6 @@ def stays_exact(name: str, *, model: str, kernel: str, gibbs_module: ModuleType 
         return [ks_p_value(values) for values in uniforms_of(informed, after, targets)]
 
     return is_exact(p_values, name=name, n_chains=n)
-
-
-def uniforms_of(target: Posterior, state: ChainState, targets: np.ndarray) -> list[np.ndarray]:
-    """For each level of each group its values' conditional distribution functions: uniform when exact."""
-    values = target.parameter_layout.views(state.position)
-    if target.model.noise is not None:
-        outputs = target.outputs(state.position, target.inputs[:-1].T)
-        values["noise"] = (targets - outputs).swapaxes(1, 2)
-    uniforms = []
-    for group in target.precision_layout.groups:
-        alpha, alpha_unit, alpha_value = group.prior.alphas
-        common = state.precisions[:, group.common, None]
-        rows = values[group.name].reshape(len(common), group.n_units, -1)
-        rule = common
-        if math.isfinite(alpha):
-            uniforms.append(scipy.special.gammainc(alpha / 2, alpha * common / (2 * group.mean)))
-        if group.units is not None:
-            rule = state.precisions[:, group.units]
-            uniforms.append(scipy.special.gammainc(alpha_unit / 2, alpha_unit * rule / (2 * common)))
-        scaled = rows * np.sqrt(rule)[:, :, None]
-        is_gaussian = math.isinf(alpha_value)
-        uniforms.append(
-            scipy.special.ndtr(scaled) if is_gaussian else scipy.special.stdtr(alpha_value, scaled)
-        )
-        # The sum of squares ties a whole group to its precision.
-        if is_gaussian:
-            squares = (scaled**2).sum(axis=(1, 2))
-            uniforms.append(scipy.special.chdtr(rows[0].size, squares))
-    return uniforms
 
 
 KERNELS = ["sample_sigmas", "sample_noise"]
