@@ -49,7 +49,7 @@ def test_precisions_are_common_then_units_and_noise_last() -> None:
     assert layout.common["noise"] == 22
     assert layout.n_precisions == len(layout.is_free) == 25
     fixed = {name for name, column in layout.common.items() if not layout.is_free[column]}
-    assert fixed == {"ti", "ih1", "th1", "io", "bo"}
+    assert fixed == {"ti", "ih1", "bh1", "th1", "io", "bo"}
     assert layout.is_free.sum() == 25 - len(fixed)
 
 
