@@ -27,7 +27,7 @@ READS = {"run.store", "run.data"}  # all that reduce may import from run
 HOMES = {
     "ray": {"run/workers.py"},
     "zarr": {"run/"},
-    "xarray": {"run/store.py", "run/hierarchy.py", "reduce/"},
+    "xarray": {"run/", "reduce/"},
     "cupy": {"arrays.py", "kernels/"},
     "cupyx": {"arrays.py", "kernels/"},
     "tomllib": {"spec/text.py"},

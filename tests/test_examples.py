@@ -1,0 +1,64 @@
+"""The examples and the README's first problem: complete, readable, and they run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rayfbnn
+from rayfbnn.run.data import read_dataset
+from rayfbnn.spec import RunSpec
+from rayfbnn.streams import Purpose, Streams
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").rglob("*.toml"))
+# A handful of iterations of short trajectories: that it runs, not what it finds.
+SHORT = ["chains=2", "chains_per_batch=2", "draws_per_block=4", "phase[-1].iterations=4"]
+
+
+def first_problem() -> str:
+    """The configuration in the README."""
+    found = re.search(r"<!-- first-problem -->\n```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_finds_its_data(path: Path) -> None:
+    spec = RunSpec.from_toml(path)
+    dataset = read_dataset(spec)
+    spec.check_data(dataset.n_cases)
+    assert (path.parent / "README.md").exists()
+
+
+def test_robot_arm_runs_from_file_to_predictions(tmp_path: Path) -> None:
+    folder = ROOT / "examples" / "robot_arm"
+    short = [*SHORT, "phase[1].iterations=1", "phase[2].iterations=1"]
+    short += ["phase[2].operations[2].steps=40", "phase[3].operations[2].steps=40"]
+    summary = rayfbnn.sample(
+        folder / "robot_arm.toml", tmp_path / "run.zarr", set=short, workers=0, progress=False
+    )
+    assert (summary.chains, summary.draws) == (2, 4)
+    prediction = rayfbnn.predict(tmp_path / "run.zarr", data=folder / "test.csv")
+    assert prediction.summary["cases"] == 200
+    assert prediction.summary["squared_error"] < 2  # of targets whose variances sum to 4.8
+
+
+def test_the_first_problem_of_the_readme_has_ten_lines_and_runs(tmp_path: Path) -> None:
+    text = first_problem()
+    assert len(text.splitlines()) <= 10
+    (tmp_path / "run.toml").write_text(text)
+    numbers = Streams(seed=1, chains=np.zeros(1, dtype=np.uint64)).normal(Purpose.TARGET_VALUE, (30, 3))[0]
+    rows = [",".join(f"{value:.4f}" for value in row) for row in numbers]
+    (tmp_path / "train.csv").write_text("\n".join(["x1,x2,y", *rows]))
+    summary = rayfbnn.sample(
+        tmp_path / "run.toml",
+        tmp_path / "run.zarr",
+        set=[*SHORT, "phase[0].iterations=2"],
+        workers=0,
+        progress=False,
+    )
+    assert summary.draws == 4
