@@ -80,7 +80,7 @@ class PriorSpec:
             return omega * n * alpha / (alpha - 2)
         if alpha == 2:
             return omega * n * (math.log(n) if n >= 3 else 1.0)
-        return omega * float(n) ** (2 / alpha)
+        return float(omega * float(n) ** (2 / alpha))
 
 
 @dataclass(frozen=True)

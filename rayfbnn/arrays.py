@@ -37,7 +37,7 @@ def special_functions(array: Array) -> ModuleType:
     if array_namespace(array) is np:
         import scipy.special
 
-        return scipy.special  # type: ignore[no-any-return]
+        return scipy.special
     import cupyx.scipy.special
 
     return cupyx.scipy.special  # type: ignore[no-any-return]

@@ -78,9 +78,7 @@ class Hybrid:
         if self.steps < 1:
             raise ValueError(f"steps: must be at least 1, got {self.steps}")
         if not 1 <= self.window <= self.steps + 1:
-            raise ValueError(
-                f"window: must be from 1 to steps + 1 = {self.steps + 1}, got {self.window}"
-            )
+            raise ValueError(f"window: must be from 1 to steps + 1 = {self.steps + 1}, got {self.window}")
         if self.partitions < 1:
             raise ValueError(f"partitions: must be at least 1, got {self.partitions}")
         _check_stepsize(self.stepsize, self.stepsize_jitter)

@@ -15,7 +15,8 @@ from enum import IntEnum
 from rayfbnn.arrays import Array, array_namespace
 
 MAX_SEED = 2**32 - 1
-_MAX_ATTEMPTS = 64  # six bits of the counter; a rejection loop that accepts one in two ends 10**19 times earlier
+# Six bits of the counter; a rejection loop that accepts one in two ends 10**19 times earlier.
+_MAX_ATTEMPTS = 64
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
