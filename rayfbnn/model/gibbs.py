@@ -12,11 +12,10 @@ import math
 from dataclasses import dataclass
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.hyperbolic import hyperbolic_variable
 from rayfbnn.model.layout import NOISE, PrecisionGroup, PrecisionLayout
 from rayfbnn.model.prior import MAX_LOG_PRECISION
 from rayfbnn.streams import Purpose, Streams
-
-_MAX_ATTEMPTS = 64  # of a rejection loop that accepts more than one in two
 
 
 @dataclass(frozen=True)
@@ -192,65 +191,6 @@ def log_precision_over_precisions(
     omega = 2 * xp.exp((log_b + log_c) / 2)
     y = hyperbolic_variable(abs(a), omega, streams, index=index, purpose=purpose)
     return (log_c - log_b) / 2 + (y if a >= 0 else -y)
-
-
-def hyperbolic_variable(a: float, omega: Array, streams: Streams, *, index: int, purpose: Purpose) -> Array:
-    """Draw y of density proportional to exp(a y - omega cosh y), a >= 0; the shape of omega (n_chains, k).
-
-    Devroye (2014), "Random variate generation for the generalized inverse Gaussian distribution": about the
-    mode, a flat top between two exponential tails that touch the log-concave density at t and -s. Exact for
-    any t and s; his choice rejects less than half whatever the parameters.
-    """
-    xp = array_namespace(omega)
-    mode = xp.arcsinh(a / omega)
-    d = omega**2 / (xp.sqrt(omega**2 + a**2) + a)  # sqrt(omega**2 + a**2) - a without cancellation
-
-    t, s = _touching_points(a, d)
-    eta, zeta = -_log_density(t, a, d), -_log_density_slope(t, a, d)
-    theta, xi = -_log_density(-s, a, d), _log_density_slope(-s, a, d)
-    right, left = 1 / zeta, 1 / xi
-    top_right, top_left = t - right * eta, s - left * theta
-    top = top_right + top_left
-    result = xp.zeros_like(omega)
-    pending = xp.ones(omega.shape, dtype=bool)
-    for attempt in range(_MAX_ATTEMPTS):
-        u = streams.uniform(purpose, (*omega.shape[1:], 3), index=index, attempt=attempt)
-        place, v = u[..., 0] * (left + top + right), u[..., 1]
-        in_top, in_right = place < top, place < top + right
-        z = xp.where(in_top, -top_left + top * v, top_right - right * xp.log(v))
-        z = xp.where(in_right, z, -top_left + left * xp.log(v))
-        cover = xp.where(z > top_right, -eta - zeta * (z - t), 0.0)
-        cover = xp.where(z < -top_left, -theta + xi * (z + s), cover)
-        accepted = xp.log(u[..., 2]) + cover <= _log_density(z, a, d)
-        result = xp.where(pending & accepted, z, result)
-        pending &= ~accepted
-        if not bool(pending.any()):
-            return mode + result
-    raise AssertionError("64 proposals in a row rejected: a precision or parameter is not finite")
-
-
-def _log_density(z: Array, a: float, d: Array) -> Array:
-    """Log density at mode + z, zero at the mode; d = sqrt(omega**2 + a**2) - a."""
-    xp = array_namespace(z)
-    return -d * (xp.cosh(z) - 1) - a * (xp.expm1(z) - z)
-
-
-def _log_density_slope(z: Array, a: float, d: Array) -> Array:
-    xp = array_namespace(z)
-    return -d * xp.sinh(z) - a * xp.expm1(z)
-
-
-def _touching_points(a: float, d: Array) -> tuple[Array, Array]:
-    """Devroye's t and s, where the tails touch the density."""
-    xp = array_namespace(d)
-    one = xp.ones_like(d)
-    right, left = -_log_density(one, a, d), -_log_density(-one, a, d)
-    t = xp.where(right > 2, xp.sqrt(2 / (d + a)), xp.where(right < 0.5, xp.log(4 / (d + 2 * a)), 1.0))
-    far = xp.log1p((1 + xp.sqrt(1 + 2 * d)) / d)
-    if a > 0:
-        far = xp.minimum(1 / a, far)
-    s = xp.where(left > 2, xp.sqrt(4 / (d * math.cosh(1) + a)), xp.where(left < 0.5, far, 1.0))
-    return t, s
 
 
 def _clipped_exp(log_precision: Array) -> Array:

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import gibbs, likelihood, prior, stepsize
+from rayfbnn.model.blocks import Blocks
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
-from rayfbnn.model.network import Activity, Buffers, Wiring, backward, forward, input_rows
+from rayfbnn.model.network import Activity, Buffers, backward, forward, input_rows
+from rayfbnn.model.wiring import Wiring
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-
-
-@dataclass(frozen=True, eq=False)
-class Blocks:
-    """The training cases cut into blocks, short ones filled up with a case that counts for nothing.
-
-    inputs  (n_partitions, n_inputs + 1, n_block_cases)
-    targets (..., n_partitions, n_outputs, n_block_cases)
-    weights (n_partitions, 1, n_block_cases): 1, or 0 for filling; None when all blocks are equally long
-    sizes   (n_partitions,)
-    """
-
-    inputs: Array
-    targets: Array
-    weights: Array | None
-    sizes: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +103,7 @@ class Posterior:
         xp = array_namespace(position)
         inputs, targets, weights, n_cases = self.inputs, self.targets, None, self.n_cases
         if partition is not None and n_partitions > 1:
-            inputs, targets, weights, n_cases = self._block(partition, n_partitions)
+            inputs, targets, weights, n_cases = self._blocks(n_partitions).of(partition)
         with np.errstate(all="ignore"):  # a trajectory that blows up is a rejection, not a warning
             noise = likelihood.noise_precision(precisions, self.precision_layout)
             activity = forward(position, inputs, self.wiring, buffers=self.buffers)
@@ -237,36 +223,11 @@ class Posterior:
         """All units at the training inputs."""
         return forward(position, self.inputs, self.wiring, buffers=self.buffers)
 
+    def _blocks(self, n_partitions: int) -> Blocks:
+        if n_partitions not in self.blocks:
+            self.blocks[n_partitions] = Blocks.cut(self.inputs, self.targets, n_partitions)
+        return self.blocks[n_partitions]
+
     def _terms(self, position: Array, noise: Array) -> Array:
         outputs = self._forward(position).outputs
         return likelihood.terms_and_gradient(outputs, self.targets, noise, self.model)[0]
-
-    def _block(self, partition: Array, n_partitions: int) -> tuple[Array, Array, Array | None, Array]:
-        """Each chain's own block: inputs, targets, weights (chain axis first), sizes (n_chains,)."""
-        xp = array_namespace(partition)
-        if n_partitions not in self.blocks:
-            self.blocks[n_partitions] = self._cut(n_partitions)
-        blocks = self.blocks[n_partitions]
-        targets = blocks.targets
-        if targets.ndim == 3:
-            targets = targets[partition]
-        else:
-            targets = targets[xp.arange(targets.shape[0]), partition]
-        weights = None if blocks.weights is None else blocks.weights[partition]
-        return blocks.inputs[partition], targets, weights, blocks.sizes[partition]
-
-    def _cut(self, n_partitions: int) -> Blocks:
-        if n_partitions > self.n_cases:
-            raise ValueError(f"n_partitions: at most the {self.n_cases} cases, got {n_partitions}")
-        xp: Any = array_namespace(self.inputs)
-        bounds = self.n_cases * xp.arange(n_partitions + 1) // n_partitions
-        sizes = bounds[1:] - bounds[:-1]
-        places = xp.arange(int(sizes.max()))
-        cases = xp.minimum(bounds[:-1, None] + places, bounds[1:, None] - 1)  # filled up with the last case
-        is_case = (places < sizes[:, None])[:, None, :]
-        return Blocks(
-            inputs=xp.ascontiguousarray(self.inputs[:, cases].swapaxes(0, 1)),
-            targets=xp.ascontiguousarray(self.targets[..., cases].swapaxes(-3, -2)),
-            weights=None if bool(is_case.all()) else is_case.astype(xp.float64),
-            sizes=sizes,
-        )

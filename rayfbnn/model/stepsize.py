@@ -12,8 +12,9 @@ from rayfbnn.architecture import ModelSpec
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.likelihood import noise_precision
-from rayfbnn.model.network import LOG_2, Wiring
+from rayfbnn.model.network import LOG_2
 from rayfbnn.model.prior import parameter_precisions
+from rayfbnn.model.wiring import Wiring
 
 
 def stepsizes(

@@ -12,7 +12,7 @@ import scipy.special
 import scipy.stats
 
 from rayfbnn.architecture import ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model import gibbs, posterior
+from rayfbnn.model import gibbs, hyperbolic, posterior
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
@@ -97,7 +97,9 @@ def test_hyperbolic_variables_follow_the_integrated_distribution(a: float, omega
         return a * y - omega * np.cosh(y)
 
     random = streams(f"hyperbolic {a} {omega}", N_DRAWS)
-    y = gibbs.hyperbolic_variable(a, np.full((N_DRAWS, 1), omega), random, index=0, purpose=Purpose.PROPOSAL)
+    y = hyperbolic.hyperbolic_variable(
+        a, np.full((N_DRAWS, 1), omega), random, index=0, purpose=Purpose.PROPOSAL
+    )
     assert np.all(np.isfinite(y))
     uniforms = integrated_cdf(log_density, y[:, 0], low=-500.0, high=500.0)
     assert ks_p_value(uniforms) > 1e-6  # 36 combinations: one false alarm in 30,000; seed fixed
@@ -215,6 +217,8 @@ UPPER_MUTANTS = {
     "rate for mean": ("math.log(alpha / 2) - xp.log(mean)", "math.log(alpha / 2) + xp.log(mean)"),
     "not mirrored": ("(y if a >= 0 else -y)", "y"),
     "mean for sum": ("below.sum(axis=2)", "below.mean(axis=2)"),
+}
+HYPERBOLIC_MUTANTS = {
     "right tail covered too wide": ("-eta - zeta * (z - t), 0.0", "-eta - 0.5 * zeta * (z - t), 0.0"),
     "left tail covered too wide": ("-theta + xi * (z + s), cover", "-theta + 0.5 * xi * (z + s), cover"),
     "everything accepted": (
@@ -228,6 +232,14 @@ UPPER_MUTANTS = {
 @pytest.mark.parametrize("name", UPPER_MUTANTS)
 def test_a_wrong_upper_conditional_is_seen(name: str) -> None:
     assert not upper_is_exact(mutant(gibbs, UPPER_MUTANTS[name]), *UPPER[1])
+
+
+@pytest.mark.parametrize("name", HYPERBOLIC_MUTANTS)
+def test_a_wrong_rejection_step_is_seen(name: str) -> None:
+    copy = mutant(gibbs)
+    bug = mutant(hyperbolic, HYPERBOLIC_MUTANTS[name])
+    copy.hyperbolic_variable = bug.hyperbolic_variable  # type: ignore[attr-defined]
+    assert not upper_is_exact(copy, *UPPER[1])
 
 
 GIBBS_MUTANTS = {
