@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rayfbnn.api import (
-        RunSummary,
         check,
         diagnose,
         open,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         verify,
     )
     from rayfbnn.errors import RayFBNNError
+    from rayfbnn.run.running import RunSummary
     from rayfbnn.spec import RunSpec
 
 __version__ = "0.1.0"
@@ -44,7 +44,11 @@ __all__ = [
     "verify",
 ]
 
-_ELSEWHERE = {"RayFBNNError": "rayfbnn.errors", "RunSpec": "rayfbnn.spec"}
+_ELSEWHERE = {
+    "RayFBNNError": "rayfbnn.errors",
+    "RunSpec": "rayfbnn.spec",
+    "RunSummary": "rayfbnn.run.running",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rayfbnn.arrays import gpu_is_available
-from rayfbnn.errors import ConfigError, StoreExistsError, StoreMismatchError
-from rayfbnn.run.data import first_difference, read_cases, read_dataset, read_training_file
-from rayfbnn.spec import RunSpec, differences
+from rayfbnn.errors import ConfigError, StoreExistsError
+from rayfbnn.run.data import read_cases, read_dataset
+from rayfbnn.run.store import Store
+from rayfbnn.spec import RunSpec
 
 if TYPE_CHECKING:
     import xarray
@@ -25,25 +21,10 @@ if TYPE_CHECKING:
     from rayfbnn.reduce.check import CheckResult
     from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.predict import Prediction
-    from rayfbnn.run.store import Store
-    from rayfbnn.run.verify import VerifyReport
-    from rayfbnn.run.workers import Executor
-
-_log = logging.getLogger(__name__)
+    from rayfbnn.run.records import VerifyReport
+    from rayfbnn.run.running import RunSummary
 
 Spec = RunSpec | Mapping[str, Any] | str | Path  # a specification, its tables, or the TOML file they are in
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """What a finished run amounts to; draws are of each chain, failures counts workers that were replaced."""
-
-    path: str
-    chains: int
-    draws: int
-    acceptance: float | None
-    divergences: int
-    failures: int
 
 
 def sample(
@@ -66,7 +47,7 @@ def sample(
     iterations under way, commits them and raises KeyboardInterrupt; twice ends it at once. `resume` goes on
     either way.
     """
-    from rayfbnn.run.store import Store
+    from rayfbnn.run.running import run_to_end
 
     path = Path(path)
     spec = _read_spec(spec, set)
@@ -85,7 +66,9 @@ def sample(
         draws_per_block=spec.draws_per_block,
     )
     with store.lock():
-        return _run(store, workers=workers, address=address, max_failures=max_failures, progress=progress)
+        return run_to_end(
+            store, workers=workers, address=address, max_failures=max_failures, progress=progress
+        )
 
 
 def resume(
@@ -107,18 +90,23 @@ def resume(
 
     The store has its own copy of the training cases, so the file need not be there any more.
     """
-    from rayfbnn.run.store import Store
+    from rayfbnn.run import resuming
+    from rayfbnn.run.running import run_to_end
 
     store = Store.open(Path(path))
     _check_is_run(store)
     _check_workers(store.spec, workers, address, max_failures)
     if spec is not None:
-        iterations = _compare_specs(store, _read_spec(spec, ()), iterations)
-    _compare_data(store, data)
+        iterations = resuming.agreed_iterations(store, _read_spec(spec, ()), iterations)
+    if iterations is not None:
+        resuming.check_length(store, iterations)
+    resuming.compare_data(store, data)
     with store.lock():
         if iterations is not None:
-            _extend(store, iterations)
-        return _run(store, workers=workers, address=address, max_failures=max_failures, progress=progress)
+            resuming.make_longer(store, iterations)
+        return run_to_end(
+            store, workers=workers, address=address, max_failures=max_failures, progress=progress
+        )
 
 
 def predict(
@@ -129,7 +117,6 @@ def predict(
     out  a new .csv or .parquet file for the table, one row per case
     """
     from rayfbnn.reduce.predict import predict as reduce_predict
-    from rayfbnn.run.store import Store
 
     stores = [Store.open(Path(each)) for each in ([path] if isinstance(path, str | Path) else path)]
     if not stores:
@@ -156,7 +143,6 @@ def diagnose(
     cases  training cases, evenly spaced, at which the network's outputs are looked at
     """
     from rayfbnn.reduce.diagnostics import diagnose as reduce_diagnose
-    from rayfbnn.run.store import Store
 
     return reduce_diagnose(Store.open(Path(path)), cases=cases, max_rhat=max_rhat, min_ess=min_ess)
 
@@ -179,8 +165,8 @@ def reject(
     from rayfbnn.mcmc.rejection import rejection_draws
     from rayfbnn.run.exact import exact_blocks
     from rayfbnn.run.progress import show_rejection
+    from rayfbnn.run.running import RunSummary
     from rayfbnn.run.sampler import build_posterior
-    from rayfbnn.run.store import Store
 
     path = Path(path)
     spec = _read_spec(spec, set)
@@ -228,7 +214,6 @@ def check(
     false_alarm_rate  probability of a difference being reported where there is none, over all quantities
     """
     from rayfbnn.reduce.check import check as reduce_check
-    from rayfbnn.run.store import Store
 
     if not 0 < false_alarm_rate < 1:
         raise ConfigError(f"false_alarm_rate: must be between 0 and 1, got {false_alarm_rate}")
@@ -239,7 +224,6 @@ def check(
 def show(what: Spec, *, set: Sequence[str] = ()) -> str:
     """What a specification or a store means, in words: network, priors, schedule, defaults, how far it is."""
     from rayfbnn.describe import describe
-    from rayfbnn.run.store import Store
 
     if isinstance(what, str | Path) and Path(what).is_dir():
         store = Store.open(Path(what))
@@ -250,108 +234,57 @@ def show(what: Spec, *, set: Sequence[str] = ()) -> str:
 def verify(path: str | Path, *, repair: bool = False) -> VerifyReport:
     """Every file of a store against its checksum and commit record.
 
-    repair  set blocks aside that are damaged, and those after them, so that `resume` computes them again
+    repair  set blocks aside that are damaged, and those after them, so that `resume` computes them again;
+            the report is then of what was wrong
     """
-    from rayfbnn.run.store import Store
+    from rayfbnn.run.verify import verify as verify_files
 
-    store = Store.open(Path(path))
-    report = store.verify()
-    if repair and report.problems:
-        with store.lock():
-            store.repair()
-    return report
+    return Store.open(Path(path)).repair() if repair else verify_files(Path(path))
+
+
+def plot(
+    path: str | Path,
+    *,
+    out: str | Path = "plots",
+    data: str | Path | None = None,
+    input_name: str | None = None,
+) -> list[Path]:
+    """Pictures of a run as PNG files in the folder `out`, and where they are.
+
+    data        cases with targets: for real targets, adds predicted against actual values and an overview
+    input_name  which input the predictive bands run along; the first if not given
+    """
+    from rayfbnn.reduce import plots
+
+    store, folder = Store.open(Path(path)), Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"out: is a file, got {folder}; give a folder for the pictures")
+    _check_folder(folder)
+    prediction, targets = None, None
+    if data is not None and store.spec.model.kind == "real":
+        inputs, targets = read_cases(data, store.data, "real")
+        if targets is None:
+            raise ConfigError(f"data: {data} has no targets to compare predictions with")
+        prediction = predict(path, data=data)
+    diagnosis = diagnose(path)
+    folder.mkdir(exist_ok=True)
+    made = [
+        plots.traces_and_ranks(store, folder / "traces.png"),
+        plots.rhat_and_ess(diagnosis, folder / "convergence.png"),
+        plots.predictive_bands([store], folder / "bands.png", input_name=input_name),
+    ]
+    if prediction is not None:
+        names = store.data.target_names
+        made += [
+            plots.predicted_against_actual(prediction, targets, folder / "predicted.png", target_names=names),
+            plots.overview(store, diagnosis, prediction, targets, folder / "overview.png"),
+        ]
+    return made
 
 
 def open(path: str | Path) -> xarray.DataTree:
     """The draws committed so far as an xarray DataTree, as ArviZ takes it; read when looked at."""
-    from rayfbnn.run.store import Store
-
     return Store.open(Path(path)).datatree()
-
-
-def _run(
-    store: Store, *, workers: int | None, address: str | None, max_failures: int, progress: bool
-) -> RunSummary:
-    """Run every batch that is not complete, and say what the store then holds."""
-    from rayfbnn.run.progress import display
-    from rayfbnn.run.sampler import SUMMARY
-
-    total = store.spec.total_iterations
-    batches = [batch for batch in range(store.n_batches) if store.progress(batch).iteration < total]
-    failures = 0
-    try:
-        if batches:
-            with (
-                _executor(store, len(batches), workers, address, max_failures) as executor,
-                display(store, show=progress) as shown,
-                _stop_on_signal(executor),
-            ):
-                for news in executor.run(store.path, batches):
-                    shown.update(news)
-                failures = executor.failures
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(_how_to_go_on(store)) from None
-    progresses = [store.progress(batch) for batch in range(store.n_batches)]
-    if any(each.iteration < total for each in progresses):
-        raise KeyboardInterrupt(_how_to_go_on(store))
-    totals = {name: sum(each.totals.get(name, 0) for each in progresses) for name in SUMMARY}
-    return RunSummary(
-        path=str(store.path),
-        chains=store.n_chains,
-        draws=store.committed_draws,
-        acceptance=totals["accepted_sum"] / totals["n_accepted"] if totals["n_accepted"] else None,
-        divergences=int(totals["diverged"]),
-        failures=failures,
-    )
-
-
-def _executor(
-    store: Store, n_batches: int, workers: int | None, address: str | None, max_failures: int
-) -> Executor:
-    from rayfbnn.run.workers import InProcess, RayExecutor
-
-    if workers == 0:
-        return InProcess()
-    is_gpu = store.spec.device == "gpu"
-    if address is None and not is_gpu:
-        workers = min(len(os.sched_getaffinity(0)) if workers is None else workers, n_batches)
-    return RayExecutor(
-        workers=workers, address=address, max_failures=max_failures, gpus_per_worker=1 if is_gpu else 0
-    )
-
-
-@contextmanager
-def _stop_on_signal(executor: Executor) -> Iterator[None]:
-    """SIGINT or SIGTERM once: a stop is requested; twice: KeyboardInterrupt on the spot."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signals = []
-
-    def handle(number: int, frame: object) -> None:
-        signals.append(number)
-        if len(signals) > 1:
-            raise KeyboardInterrupt
-        executor.request_stop()
-        # Not print: the signal may have come in the midst of one.
-        os.write(
-            2, b"\nstopping: the iterations under way are finished and committed; again to stop at once\n"
-        )
-
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _how_to_go_on(store: Store) -> str:
-    done = min(store.progress(batch).iteration for batch in range(store.n_batches))
-    return (
-        f"stopped: {done} of {store.spec.total_iterations} iterations of every chain are committed;"
-        f" go on with: rayfbnn resume {store.path}"
-    )
 
 
 def _describe_progress(store: Store) -> str:
@@ -415,45 +348,6 @@ def _check_is_run(store: Store) -> None:
         raise ConfigError(
             f"{store.path}: holds exact draws of `reject`, which are complete: nothing to resume"
         )
-
-
-def _compare_specs(store: Store, asked: RunSpec, iterations: int | None) -> int | None:
-    """Refuse a specification that is not the store's; how long the last phase is to be."""
-    last = f"phase[{len(store.spec.phase) - 1}].iterations"
-    planned, wanted = store.spec.phase[-1].iterations, asked.phase[-1].iterations
-    allowed = {"data.train"} | ({last} if wanted >= planned else set())  # the cases themselves are compared
-    found = [line for line in differences(store.spec, asked) if line.split(": ")[0] not in allowed]
-    if found:
-        listed = "".join(f"\n  {line}" for line in found)
-        raise StoreMismatchError(f"{store.path}: was made by another specification:{listed}")
-    return wanted if iterations is None and wanted > planned else iterations
-
-
-def _compare_data(store: Store, data: str | Path | None) -> None:
-    """Refuse a training file whose cases are not the store's; a file that is gone is no obstacle."""
-    path = store.spec.train_path if data is None else Path(data)
-    if data is None and not path.exists():
-        _log.warning("%s is gone: the store's own copy of the training cases is used", path)
-        return
-    found = read_training_file(path, store.spec)
-    if found.hash != store.data.hash:
-        raise StoreMismatchError(
-            f"{store.path}: was made from other data than {path} now holds:"
-            f" {first_difference(store.data, found)};"
-            " put the old file back, or move this one away to go on with the store's own copy"
-        )
-
-
-def _extend(store: Store, iterations: int) -> None:
-    planned = store.spec.phase[-1].iterations
-    if iterations < planned:
-        raise ConfigError(
-            f"iterations: the last phase has {planned}; a run can be made longer, not shorter,"
-            f" got {iterations}"
-        )
-    if iterations > planned:
-        spec = store.spec.with_iterations(iterations)
-        store.extend(spec, spec.kept_draws)
 
 
 def _check_table_path(path: Path) -> None:

@@ -15,9 +15,10 @@ import typer
 from rayfbnn.errors import CheckFailed, RayFBNNError
 
 if TYPE_CHECKING:
-    from rayfbnn.api import RunSummary
     from rayfbnn.reduce.check import CheckResult
     from rayfbnn.reduce.diagnostics import Diagnosis
+    from rayfbnn.reduce.predict import Prediction
+    from rayfbnn.run.running import RunSummary
 
 INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 NOT_CONVERGED = 3
@@ -144,8 +145,7 @@ def predict(
     if as_json:
         print(prediction.to_json())
         return
-    for name, value in prediction.summary.items():
-        print(f"{name:<22}{value:.6g}")
+    print(_prediction_text(prediction))
     if out is not None:
         print(f"a row of each case: {out}")
 
@@ -241,6 +241,53 @@ def verify(
         print(f"{report.files_checked} files checked, {len(report.problems)} problems")
     if report.problems:
         raise typer.Exit(1)
+
+
+@_command
+def plot(
+    path: StorePath,
+    out: Annotated[Path, typer.Option(help="The folder for the pictures.")] = Path("plots"),
+    data: Annotated[
+        Path | None, typer.Option(help="Cases with targets, to compare with predictions and for an overview.")
+    ] = None,
+    input_name: Annotated[
+        str | None, typer.Option(help="Which input the bands of predictions run along.")
+    ] = None,
+) -> None:
+    """Pictures of a run as PNG files: traces and ranks, convergence, predictions."""
+    from rayfbnn import api
+
+    for picture in api.plot(path, out=out, data=data, input_name=input_name):
+        print(picture)
+
+
+@_command
+def demo(
+    folder: Annotated[Path, typer.Argument(help="Where it all goes.")] = Path("demo"),
+    workers: Workers = None,
+    progress: ShowProgress = True,
+) -> None:
+    """The robot arm of Neal (1996) from nothing to a picture; a second call goes on, or reports again."""
+    from rayfbnn.demo import demo as run_demo
+
+    found = run_demo(folder, workers=workers, progress=progress)
+    print(_diagnosis_text(found.diagnosis))
+    print(f"\nerrors on the test cases (a row of each case: {found.predictions})")
+    print(_prediction_text(found.prediction))
+    print("\npictures" if found.pictures else "\nno pictures: install rayfbnn[plots] for them")
+    for picture in found.pictures:
+        print(picture)
+
+
+def _prediction_text(prediction: Prediction) -> str:
+    """The summary, each measure with its standard error."""
+    summary = prediction.summary
+    lines = []
+    for name, value in summary.items():
+        if not name.endswith("_se"):
+            error = f" +- {summary[f'{name}_se']:.2g}" if f"{name}_se" in summary else ""
+            lines.append(f"{name:<18}{value:.5g}{error}")
+    return "\n".join(lines)
 
 
 def _diagnosis_text(diagnosis: Diagnosis) -> str:

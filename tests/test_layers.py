@@ -18,7 +18,7 @@ LAYERS = [
     {"mcmc", "model", "kernels"},
     {"run", "reduce", "describe"},
     {"api"},
-    {"__init__"},
+    {"__init__", "demo"},
     {"cli"},
 ]
 STRANGERS = [("mcmc", "model"), ("mcmc", "spec"), ("model", "spec"), ("run", "reduce"), ("run", "describe")]

@@ -1,0 +1,56 @@
+"""What may differ when a run is gone on with: its length, and where its training file is."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from rayfbnn.errors import ConfigError, StoreMismatchError
+from rayfbnn.run.data import first_difference, read_training_file
+from rayfbnn.run.store import Store
+from rayfbnn.spec import RunSpec, differences
+
+_log = logging.getLogger(__name__)
+
+
+def agreed_iterations(store: Store, asked: RunSpec, iterations: int | None) -> int | None:
+    """How long the last phase is to be; StoreMismatchError names every other difference between the specs."""
+    last = f"phase[{len(store.spec.phase) - 1}].iterations"
+    planned, wanted = store.spec.phase[-1].iterations, asked.phase[-1].iterations
+    allowed = {"data.train"} | ({last} if wanted >= planned else set())  # the cases themselves are compared
+    found = [line for line in differences(store.spec, asked) if line.split(": ")[0] not in allowed]
+    if found:
+        listed = "".join(f"\n  {line}" for line in found)
+        raise StoreMismatchError(f"{store.path}: was made by another specification:{listed}")
+    return wanted if iterations is None and wanted > planned else iterations
+
+
+def compare_data(store: Store, data: str | Path | None) -> None:
+    """Refuse a training file whose cases are not the store's; a file that is gone is no obstacle."""
+    path = store.spec.train_path if data is None else Path(data)
+    if data is None and not path.exists():
+        _log.warning("%s is gone: the store's own copy of the training cases is used", path)
+        return
+    found = read_training_file(path, store.spec)
+    if found.hash != store.data.hash:
+        raise StoreMismatchError(
+            f"{store.path}: was made from other data than {path} now holds:"
+            f" {first_difference(store.data, found)};"
+            " put the old file back, or move this one away to go on with the store's own copy"
+        )
+
+
+def check_length(store: Store, iterations: int) -> None:
+    planned = store.spec.phase[-1].iterations
+    if iterations < planned:
+        raise ConfigError(
+            f"iterations: the last phase has {planned}; a run can be made longer, not shorter,"
+            f" got {iterations}"
+        )
+
+
+def make_longer(store: Store, iterations: int) -> None:
+    """Give the last phase `iterations` in all; the store must be locked."""
+    if iterations > store.spec.phase[-1].iterations:
+        spec = store.spec.with_iterations(iterations)
+        store.extend(spec, spec.kept_draws)

@@ -1,0 +1,112 @@
+"""A store's batches run to the end: workers, what is shown meanwhile, and what a signal does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rayfbnn.run.progress import display
+from rayfbnn.run.sampler import SUMMARY
+from rayfbnn.run.store import Store
+from rayfbnn.run.workers import Executor, InProcess, RayExecutor
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a finished run amounts to; draws are of each chain, failures counts workers that were replaced."""
+
+    path: str
+    chains: int
+    draws: int
+    acceptance: float | None
+    divergences: int
+    failures: int
+
+
+def run_to_end(
+    store: Store, *, workers: int | None, address: str | None, max_failures: int, progress: bool
+) -> RunSummary:
+    """Run every batch that is not complete, and say what the store then holds. The store must be locked.
+
+    KeyboardInterrupt, saying how to go on, when a signal ended it before.
+    """
+    total, failures = store.spec.total_iterations, 0
+    batches = [batch for batch in range(store.n_batches) if store.progress(batch).iteration < total]
+    try:
+        if batches:
+            with (
+                _executor(store, len(batches), workers, address, max_failures) as executor,
+                display(store, show=progress) as shown,
+                _stop_on_signal(executor),
+            ):
+                for news in executor.run(store.path, batches):
+                    shown.update(news)
+                failures = executor.failures
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_how_to_go_on(store)) from None
+    if any(store.progress(batch).iteration < total for batch in batches):
+        raise KeyboardInterrupt(_how_to_go_on(store))
+    return _summary(store, failures)
+
+
+def _executor(
+    store: Store, n_batches: int, workers: int | None, address: str | None, max_failures: int
+) -> Executor:
+    if workers == 0:
+        return InProcess()
+    is_gpu = store.spec.device == "gpu"
+    if address is None and not is_gpu:
+        workers = min(len(os.sched_getaffinity(0)) if workers is None else workers, n_batches)
+    return RayExecutor(
+        workers=workers, address=address, max_failures=max_failures, gpus_per_worker=1 if is_gpu else 0
+    )
+
+
+@contextmanager
+def _stop_on_signal(executor: Executor) -> Iterator[None]:
+    """SIGINT or SIGTERM once: a stop is requested; twice: KeyboardInterrupt on the spot."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+        yield
+        return
+    n_signals = 0
+
+    def handle(number: int, frame: object) -> None:
+        nonlocal n_signals
+        n_signals += 1
+        if n_signals > 1:
+            raise KeyboardInterrupt
+        executor.request_stop()
+        # Not print: the signal may have come in the midst of one.
+        os.write(2, b"\nstopping: the iterations under way are finished and committed; again: stop at once\n")
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _how_to_go_on(store: Store) -> str:
+    done = min(store.progress(batch).iteration for batch in range(store.n_batches))
+    return (
+        f"stopped: {done} of {store.spec.total_iterations} iterations of every chain are committed;"
+        f" go on with: rayfbnn resume {store.path}"
+    )
+
+
+def _summary(store: Store, failures: int) -> RunSummary:
+    totals = [store.progress(batch).totals for batch in range(store.n_batches)]
+    counts = {name: sum(each.get(name, 0) for each in totals) for name in SUMMARY}
+    return RunSummary(
+        path=str(store.path),
+        chains=store.n_chains,
+        draws=store.committed_draws,
+        acceptance=counts["accepted_sum"] / counts["n_accepted"] if counts["n_accepted"] else None,
+        divergences=int(counts["diverged"]),
+        failures=failures,
+    )
