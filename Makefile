@@ -28,13 +28,15 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python tests/benchmarks/leapfrog_steps.py
 
 $(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)
 
-# The stamp is older than pyproject.toml when what is needed has changed. dev holds plots.
+# A stamp older than pyproject.toml says that what is needed has changed. dev holds plots.
 $(VENV)/.installed-plots: pyproject.toml | $(VENV)/bin/python
-	test -e $(VENV)/.installed-dev && test $(VENV)/.installed-dev -nt pyproject.toml || $(PIP) --editable '.[plots]'
-	touch $@
+	@if [ $(VENV)/.installed-dev -nt pyproject.toml ]; then :; else \
+	    echo "installing into $(VENV): a minute or two"; $(PIP) --editable '.[plots]'; fi
+	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
-	$(PIP) --editable '.[dev]'
-	touch $@
+	@echo "installing into $(VENV): a minute or two"
+	@$(PIP) --editable '.[dev]'
+	@touch $@
