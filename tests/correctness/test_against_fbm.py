@@ -1,0 +1,95 @@
+"""Long-run posterior quantities of two tiny problems agree with FBM's own runs of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.mcmc.schedule import build_iteration, run
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.operations import Heatbath, Hybrid, Repeat, SampleNoise, SampleSigmas
+from rayfbnn.streams import Streams
+
+DATA = Path(__file__).parents[1] / "data" / "fbm"
+N_CHAINS, N_WARMUP, N_DRAWS = 256, 20, 40  # 7,000 effective draws or more of every quantity
+
+PROBLEMS = {
+    "real": (1, {"ih0": "0.7:3", "bh0": "0.7:3", "ho0": "x1:3", "bo": "1"}, "0.3:3"),
+    "binary": (2, {"ih0": "0.7:4::4", "bh0": "0.7:4", "ho0": "x1.5:4::3", "bo": "1"}, None),
+}
+
+
+def read(name: str) -> np.ndarray:
+    with open(DATA / name, newline="") as file:
+        return np.array([[float(value) for value in row] for row in csv.reader(file)])
+
+
+def simulate(kind: str) -> tuple[Posterior, np.ndarray, np.ndarray]:
+    """FBM's schedule, `repeat 10 sample-sigmas heatbath hybrid 30:5 0.4`, after its initial phase.
+
+    Returns the log common sigmas (n_chains, n_draws, n_precisions) and the network's outputs at the test
+    inputs (n_chains, n_draws, n_test); for binary targets the outputs are probabilities.
+    """
+    inputs, priors, noise = PROBLEMS[kind]
+    train, test = read(f"tiny_{kind}_train.csv"), read(f"tiny_{kind}_test.csv")[:, :inputs]
+    network = NetworkSpec(
+        inputs,
+        1,
+        (LayerSpec(3, "tanh"),),
+        {name: PriorSpec.parse(text, key=name, two_levels=name[0] == "b") for name, text in priors.items()},
+    )
+    noise_prior = PriorSpec.parse(noise, key="noise") if noise else None
+    model = ModelSpec("real" if kind == "real" else "binary", noise_prior)
+    posterior = Posterior.of(network, model, train[:, :inputs], train[:, inputs:], dtype="float64")
+    updates = {"sample-sigmas": posterior.sample_sigmas, "sample-noise": posterior.sample_noise}
+    start = (SampleNoise(), Heatbath(), Hybrid(steps=50, window=5, stepsize=0.3))
+    main = (SampleSigmas(), Heatbath(), Hybrid(steps=30, window=5, stepsize=0.4))
+    streams = Streams(20261121, np.arange(N_CHAINS, dtype=np.uint64))
+    state = posterior.initial_state(streams, sigmas=0.5)
+    initial = build_iteration((Repeat(20, start),), target=posterior, updates=updates)
+    iteration = build_iteration((Repeat(10, main),), target=posterior, updates=updates)
+    for _, state, _ in run(state, streams, iteration=initial, first=1, count=1):
+        pass
+    log_sigmas, outputs = [], []
+    for number, state, _ in run(state, streams, iteration=iteration, first=2, count=N_WARMUP + N_DRAWS):
+        if number >= 2 + N_WARMUP:
+            log_sigmas.append(-np.log(state.precisions) / 2)
+            outputs.append(posterior.outputs(state.position, test)[:, :, 0])
+    values = np.stack(outputs, axis=1)
+    return posterior, np.stack(log_sigmas, axis=1), 1 / (1 + np.exp(-values)) if kind == "binary" else values
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_posterior_agrees_with_fbm(kind: str) -> None:
+    posterior, log_sigmas, outputs = simulate(kind)
+    reference = json.loads((DATA / f"tiny_{kind}_results.json").read_text())["quantities"]
+    compared = {}
+    for group, column in posterior.precision_layout.common.items():
+        name = f"sigma_{group.removesuffix('0')}"
+        if name in reference:
+            compared[f"log {name}"] = (log_sigmas[:, :, column], reference[name]["mcmc_log"], "mean")
+    for case in range(outputs.shape[2]):
+        name = f"pred_out0_test{case + 1}"
+        compared[name] = (outputs[:, :, case], reference[name]["mcmc"], "mean")
+        compared[f"{name} spread"] = (outputs[:, :, case], reference[name]["mcmc"], "sd")
+    assert len(compared) == len(reference) + outputs.shape[2]
+    for name, (draws, fbm, statistic) in compared.items():
+        # The chains are independent, so the scatter of their own values gives the standard error.
+        if statistic == "mean":
+            per_chain = draws.mean(axis=1)
+        else:
+            per_chain = ((draws - draws.mean()) ** 2).mean(axis=1)
+        mean, error = per_chain.mean(), per_chain.std(ddof=1) / np.sqrt(len(per_chain))
+        if statistic == "sd":
+            mean, error = np.sqrt(mean), error / (2 * np.sqrt(mean))
+        effective = draws.var() / per_chain.var(ddof=1) * N_CHAINS if statistic == "mean" else np.inf
+        assert effective > 1000, f"{name}: {effective:.0f} effective draws are too few for a sharp test"
+        z = (mean - fbm[statistic]) / np.hypot(error, fbm[f"mcse_{statistic}"])
+        assert abs(z) < 4, (
+            f"{name}: {mean:.5f} against FBM's {fbm[statistic]:.5f}, z = {z:.1f}"
+        )  # 1 in 16,000
