@@ -1,0 +1,377 @@
+"""Parameters from the prior and data given them keep their joint distribution under the sampler.
+
+Every chain starts at an exact draw of (parameters, precisions, data); after some iterations with its data
+held fixed the pair must still have the joint law, whatever their number. The data are those of the start: new
+data drawn after the iterations would hide a sampler that ignores them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import scipy.special
+
+from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.arrays import Array, gpu_is_available, to_host
+from rayfbnn.mcmc import energy, hmc, schedule
+from rayfbnn.model import gibbs, posterior, prior
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.operations import Heatbath, Hybrid, Negate, Operation, SampleSigmas
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Purpose, Streams
+from tests.correctness.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
+from tests.correctness.mutants import mutant
+
+N_ITERATIONS = 5
+N_CHAINS, FEW = 20_000, 4_000
+
+# Steps large enough for an acceptance of 0.4 to 0.7, and momentum that lasts: so wrong decisions show.
+ITERATION = (
+    SampleSigmas(),
+    Heatbath(decay=0.95),
+    Hybrid(steps=4, stepsize=1.5, window=2, partitions=3),
+    Negate(),
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A small network with every kind of prior its data model needs; 7 cases, so that blocks are uneven."""
+
+    n_inputs: int
+    n_targets: int
+    priors: dict[str, str]
+    model: ModelSpec
+    hidden: tuple[LayerSpec, ...] = (LayerSpec(2),)
+    operations: tuple[Operation, ...] = ITERATION
+    inputs: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        streams = Streams(5, np.arange(7, dtype=np.uint64))
+        object.__setattr__(self, "inputs", streams.normal(Purpose.PROPOSAL, (self.n_inputs,)))
+
+    def posterior(self, *, dtype: Literal["float32", "float64"] = "float64", xp: Any = np) -> Posterior:
+        priors = {
+            name: PriorSpec.parse(text, key=name, two_levels=name[0] in "bt")
+            for name, text in self.priors.items()
+        }
+        n_outputs = self.model.n_outputs(self.n_targets)
+        network = NetworkSpec(self.n_inputs, n_outputs, self.hidden, priors)
+        targets = np.zeros((7, self.n_targets))
+        return Posterior.of(network, self.model, self.inputs, targets, dtype=dtype, xp=xp)
+
+
+def noise(text: str) -> PriorSpec:
+    return PriorSpec.parse(text, key="noise")
+
+
+PROBLEMS = {
+    "real": Problem(
+        1,
+        1,
+        {"ih0": "1.5:3", "bh0": "0.7:4", "ho0": "x2:5", "bo": "0.8"},
+        ModelSpec("real", noise=noise("0.5:3")),
+    ),
+    "t": Problem(
+        2,
+        2,
+        {
+            "ti": "0.5:4:5",
+            "ih0": "1.5:4:5",
+            "bh0": "0.7:4:6",
+            "ho0": "x1.5:5:6:4",
+            "io": "0.5::6",
+            "bo": "0.8:4",
+        },
+        ModelSpec("real", noise=noise("0.5:4:5:6")),
+    ),
+    "binary": Problem(
+        2, 2, {"ih0": "2:3:5", "bh0": "0.7:4", "ho0": "x3:4", "io": "0.5:5", "bo": "0.8"}, ModelSpec("binary")
+    ),
+    "class": Problem(
+        2,
+        1,
+        {
+            "ih0": "2:4",
+            "bh0": "0.7:4",
+            "h0h1": "x2:4:5",
+            "th0": "0.5:4",
+            "ho0": "1:5",
+            "ho1": "x3:4",
+            "bo": "0.8",
+        },
+        ModelSpec("class", classes=3),
+        hidden=(LayerSpec(2), LayerSpec(3, "softplus")),
+    ),
+}
+
+
+def exact_start(target: Posterior, streams: Streams) -> tuple[ChainState, Array]:
+    """State and data (n_chains, n_cases, n_targets) drawn from the joint distribution."""
+    state = target.initial_state(streams, sigmas=None)
+    return state, target.sample_targets(state.position, state.precisions, streams)
+
+
+def pivots(target: Posterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
+    """Functions of state and data that are uniform, each (n_chains, ...), whatever the spec."""
+    uniform: dict[str, Array] = {}
+    values = target.parameter_layout.views(state.position)
+    n_chains = len(data)
+    for group in target.precision_layout.groups:
+        alpha_common, alpha_unit, alpha_value = group.prior.alphas
+        common = state.precisions[:, group.common]
+        tau = common[:, None]
+        if math.isfinite(alpha_common):
+            uniform[f"{group.name} common"] = gamma_uniform(alpha_common, common / group.mean)
+        if group.units is not None:
+            tau = state.precisions[:, group.units]
+            uniform[f"{group.name} unit"] = gamma_uniform(alpha_unit, tau / common[:, None])
+        if group.name != "noise":
+            rows = values[group.name].reshape(n_chains, group.n_units, -1)
+        else:
+            rows = data.swapaxes(1, 2) - outputs(target, state).swapaxes(1, 2)
+        uniform.update(value_uniforms(group.name, rows * np.sqrt(tau)[:, :, None], alpha_value))
+    if target.model.kind != "real":
+        uniform["data"] = randomised_uniforms(target, outputs(target, state), data, streams)
+    uniform["momentum"] = scipy.special.ndtr(state.momentum)
+    _, gradient = target.with_targets(data).potential_and_gradient(state.position, state.precisions)
+    directions = {"position": state.position, "gradient": gradient * target.stepsizes(state.precisions)}
+    for name, direction in directions.items():
+        along = (direction * state.momentum).sum(axis=1) / np.linalg.norm(direction, axis=1)
+        uniform[f"momentum along {name}"] = scipy.special.ndtr(along)
+    uniform["kinetic energy"] = chi2_uniform((state.momentum**2).sum(axis=1), target.n_parameters)
+    return uniform
+
+
+def gamma_uniform(alpha: float, ratio: Array) -> Array:
+    """Distribution function of a Gamma variable of shape alpha/2 and mean 1."""
+    return scipy.special.gammainc(alpha / 2, alpha / 2 * ratio)
+
+
+def chi2_uniform(sum_squares: Array, n: int) -> Array:
+    return scipy.special.gammainc(n / 2, sum_squares / 2)
+
+
+def value_uniforms(name: str, standardised: Array, alpha: float) -> dict[str, Array]:
+    """Normal or t values, and for normal ones their sum of squares, (n_chains, n_units, n)."""
+    if math.isfinite(alpha):
+        return {f"{name} values": scipy.special.stdtr(alpha, standardised)}
+    sums = (standardised**2).sum(axis=(1, 2))
+    return {
+        f"{name} values": scipy.special.ndtr(standardised),
+        f"{name} squares": chi2_uniform(sums, standardised[0].size),
+    }
+
+
+def outputs(target: Posterior, state: ChainState) -> Array:
+    return target.outputs(state.position, target.inputs[:-1].T)
+
+
+def randomised_uniforms(target: Posterior, v: Array, data: Array, streams: Streams) -> Array:
+    """Distribution function of each discrete target, uniform between its steps; the shape of data."""
+    if target.model.kind == "binary":
+        probability = np.stack([scipy.special.expit(-v), scipy.special.expit(v)], axis=-1)
+    else:
+        probability = scipy.special.softmax(v, axis=2)[:, :, None, :]
+    above = probability.cumsum(axis=-1)
+    label = data.astype(int)[..., None]
+    upper = np.take_along_axis(above, label, axis=-1)[..., 0]
+    width = np.take_along_axis(probability, label, axis=-1)[..., 0]
+    return upper - width * streams.at(iteration=99).uniform(Purpose.PROPOSAL, data.shape[1:])
+
+
+def comparisons(target: Posterior, state: ChainState, data: Array) -> dict[str, Array]:
+    """Functions of state and data whose distribution is known by simulation only, (n_chains,) each."""
+    v = outputs(target, state)
+    target = target.with_targets(data)
+    return {
+        "log likelihood": target.log_likelihood(state.position, state.precisions),
+        "log prior": target.log_prior(state.position, state.precisions),
+        "potential": target.potential(state.position, state.precisions),
+        "target times output": (data[:, :, 0] * v[:, :, 0]).sum(axis=1),
+        "output": v[:, 0, 0],
+    }
+
+
+def p_values(
+    problem: Problem,
+    *,
+    seed: int,
+    n_chains: int,
+    dtype: Literal["float32", "float64"] = "float64",
+    xp: Any = np,
+    schedule: ModuleType = schedule,
+    prepare: Callable[[Posterior], Any] = lambda target: target,
+) -> dict[str, float]:
+    """One p-value for each statistic, after the iterations; `prepare` is a place for mutants."""
+    device_streams = Streams(seed, xp.arange(n_chains, dtype=xp.uint64))
+    device_target = problem.posterior(dtype=dtype, xp=xp)
+    state, data = exact_start(device_target, device_streams)
+    sampled = prepare(device_target.with_targets(data))
+    iteration = schedule.build_iteration(
+        problem.operations,
+        target=sampled,
+        updates={"sample-sigmas": sampled.sample_sigmas, "sample-noise": sampled.sample_noise},
+    )
+    for _, after, _ in schedule.run(state, device_streams, iteration=iteration, first=1, count=N_ITERATIONS):
+        state = after
+
+    # Statistics on the host and in float64, whatever was sampled where.
+    target, streams = problem.posterior(), Streams(seed, np.arange(n_chains, dtype=np.uint64))
+    state = ChainState(*(to_host(array).astype(float) for array in vars(state).values()))
+    data = to_host(data)
+    uniform = pivots(target, state, data, streams)
+    values = {name: ks_p_value(u) for name, u in uniform.items()}
+    # One value or one sum of squares of each level: these are independent of one another.
+    hidden = {"kinetic energy"} | {name.replace("squares", "values") for name in uniform if "squares" in name}
+    levels = {
+        name: u.reshape(n_chains, -1)[:, 0]
+        for name, u in uniform.items()
+        if name not in hidden and "along" not in name
+    }
+    for a, b in itertools.pairwise(levels):
+        values[f"{a} with {b}"] = square_p_value(levels[a], levels[b])
+    other = replace(streams, chains=streams.chains + np.uint64(2**31))
+    expected = comparisons(target, *exact_start(target, other))
+    for name, sample in comparisons(target, state, data).items():
+        values[name] = ks_two_sample_p_value(sample, expected[name])
+    return values
+
+
+def stays_exact(problem: Problem, name: str, *, n_chains: int = N_CHAINS, **options: Any) -> bool:
+    return is_exact(
+        lambda seed, n: list(p_values(problem, seed=seed, n_chains=n, **options).values()),
+        name=f"joint {name}",
+        n_chains=n_chains,
+    )
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_joint_distribution_stays(name: str) -> None:
+    assert stays_exact(PROBLEMS[name], name)
+
+
+def test_joint_distribution_stays_in_float32() -> None:
+    assert stays_exact(PROBLEMS["real"], "real in float32", dtype="float32")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpu_is_available(), reason="needs CuPy and a GPU")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_joint_distribution_stays_on_the_gpu(name: str, dtype: Literal["float32", "float64"]) -> None:
+    import cupy
+
+    assert stays_exact(PROBLEMS[name], f"{name} on the gpu", n_chains=10 * N_CHAINS, xp=cupy, dtype=dtype)
+
+
+def test_float32_decides_on_the_energy_changes_of_float64() -> None:
+    """Within 1e-3 of the energy along benign trajectories; decisions turn on differences of order one."""
+    streams = Streams(3, np.arange(500, dtype=np.uint64))
+    state, data = exact_start(PROBLEMS["real"].posterior(), streams)
+    changes = []
+    for dtype in ("float32", "float64"):
+        target = PROBLEMS["real"].posterior(dtype=dtype).with_targets(data)
+        start = ChainState(state.position.astype(dtype), state.momentum.astype(dtype), state.precisions)
+        _, info = hmc.hybrid(start, streams, target=target, steps=10, stepsize=0.3)
+        changes.append(info.energy_change)
+    size = np.maximum(1, abs(target.potential(state.position, state.precisions)))
+    assert (abs(changes[0] - changes[1]) < 1e-3 * size).all()
+
+
+# Each mutant: (module, source, replacement, the problem that must show it).
+GIBBS_MUTANTS: dict[str, tuple[str, str, str]] = {
+    "df_minus1": ("(alpha + n) / 2, purpose", "(alpha + n - 1) / 2, purpose", "real"),
+    "noise_df": (
+        "(alpha + n) / 2, purpose",
+        "(alpha + n - (purpose == Purpose.NOISE_COMMON)) / 2, purpose",
+        "real",
+    ),
+    "alpha_as_shape": ("(alpha + n) / 2, purpose", "(2 * alpha + n) / 2, purpose", "real"),
+    "alpha_scale": (
+        "xp.log((alpha / mean + sum_squares) / 2)",
+        "xp.log((alpha * mean + sum_squares) / 2)",
+        "real",
+    ),
+    "t_df": ("(alpha + 1) / 2, purpose, squares", "alpha / 2, purpose, squares", "t"),
+    "no_jacobian": ("a = (alpha - below", "a = (alpha - 2 - below", "t"),
+    "upper_scale": ("math.log(alpha / 2) - xp.log(mean)", "math.log(alpha / 2) + xp.log(mean)", "t"),
+}
+
+HMC_MUTANTS: dict[str, tuple[str, str]] = {
+    "no_negate": ("-accept.momentum", "accept.momentum"),
+    "decay_wrong": ("math.sqrt(1 - decay**2)", "math.sqrt(1 - decay)"),
+    "win_first_state": ("score = log_weight + gumbel", "score = xp.where(is_member, 0.0, -xp.inf)"),
+}
+
+
+@pytest.mark.parametrize("name", GIBBS_MUTANTS)
+def test_mutant_of_gibbs_is_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new, problem = GIBBS_MUTANTS[name]
+    monkeypatch.setattr(posterior, "gibbs", mutant(gibbs, (old, new)))
+    assert not stays_exact(PROBLEMS[problem], name, n_chains=FEW)
+
+
+@pytest.mark.parametrize("name", HMC_MUTANTS)
+def test_mutant_of_hybrid_is_killed(name: str) -> None:
+    changed = mutant(schedule)
+    changed.__dict__.update(hmc=mutant(hmc, HMC_MUTANTS[name]))
+    # With the operation `negate` a missing reversal on acceptance is nearly undone by the next trajectory.
+    operations = ITERATION[:-1] if name == "no_negate" else ITERATION
+    assert not stays_exact(replace(PROBLEMS["real"], operations=operations), name, schedule=changed)
+
+
+def test_accepting_on_an_approximate_energy_is_killed() -> None:
+    approximate = mutant(hmc)
+    wrong = mutant(energy, ("potential + kinetic)", "0.9 * potential + kinetic)"))
+    approximate.__dict__.update(total_energy=wrong.total_energy)
+    changed = mutant(schedule)
+    changed.__dict__.update(hmc=approximate)
+    assert not stays_exact(PROBLEMS["real"], "approx_energy", schedule=changed)
+
+
+class IgnoresData:
+    """The prior, offered as the posterior: wrong about nothing but the data."""
+
+    def __init__(self, target: Posterior) -> None:
+        self.target = target
+        self.n_parameters = target.n_parameters
+        self.stepsizes = target.stepsizes
+
+    def potential_and_gradient(self, position: Array, precisions: Array, **_: Any) -> tuple[Array, Array]:
+        return prior.energy_and_gradient(
+            position, precisions, self.target.parameter_layout, self.target.precision_layout
+        )
+
+    def potential(self, position: Array, precisions: Array) -> Array:
+        return self.potential_and_gradient(position, precisions)[0]
+
+    def sample_sigmas(self, state: ChainState, streams: Streams) -> tuple[ChainState, None]:
+        values = self.target.parameter_layout.views(state.position)
+        layout = self.target.precision_layout
+        return replace(
+            state, precisions=gibbs.update_groups(values, state.precisions, streams, layout=layout)
+        ), None
+
+    def sample_noise(self, state: ChainState, streams: Streams) -> tuple[ChainState, None]:
+        return state, None
+
+
+@pytest.mark.parametrize("name", ["real", "binary"])
+def test_ignoring_the_data_is_killed(name: str) -> None:
+    assert not stays_exact(PROBLEMS[name], "ignore_data", n_chains=FEW, prepare=IgnoresData)
+
+
+@pytest.mark.parametrize("name", ["real", "binary"])
+def test_data_of_another_chain_are_killed(name: str) -> None:
+    def shifted(target: Posterior) -> Posterior:
+        return replace(target, targets=np.roll(target.targets, 1, axis=0))
+
+    assert not stays_exact(PROBLEMS[name], "other data", n_chains=FEW, prepare=shifted)
