@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +102,13 @@ def array_metadata(plan: ArrayPlan) -> bytes:
     Draws are noise to a compressor (zstd leaves 92 %), so there is none; crc32c finds every flipped bit, of
     which Zarr's default codec lets 97 % through.
     """
+    return _array_metadata(plan.dims, plan.shape, plan.chunks, plan.dtype)
+
+
+@lru_cache(maxsize=256)  # many arrays differ in nothing but their name, which is not in the file
+def _array_metadata(
+    dims: tuple[str, ...], shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str
+) -> bytes:
     import zarr
     from zarr.codecs import Crc32cCodec
 
@@ -108,17 +116,16 @@ def array_metadata(plan: ArrayPlan) -> bytes:
     fill: dict[str, Any] = {"int64": 0, "string": ""}
     zarr.create_array(
         _zarr_store(files),
-        name=plan.path,
-        shape=plan.shape,
-        chunks=plan.chunks,
-        dtype=plan.dtype,
-        fill_value=fill.get(plan.dtype, np.nan),
+        shape=shape,
+        chunks=chunks,
+        dtype=dtype,
+        fill_value=fill.get(dtype, np.nan),
         compressors=[Crc32cCodec()],
-        dimension_names=plan.dims,
+        dimension_names=dims,
         chunk_key_encoding={"name": "default", "separator": "."},
         attributes={SEAL: NO_SEAL},
     )
-    return seal(json.loads(files[f"{plan.path}/{METADATA}"].to_bytes()))
+    return seal(json.loads(files[METADATA].to_bytes()))
 
 
 def group_metadata(attributes: dict[str, Any]) -> bytes:

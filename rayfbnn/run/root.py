@@ -150,11 +150,18 @@ def read_root(fs: FileSystem, path: Path) -> Root:
 def read_metadata(
     fs: FileSystem, path: Path, plans: Mapping[str, ArrayPlan]
 ) -> tuple[dict[str, bytes], bool]:
-    """Every metadata file, checked, as planned; whether an extension has still to be carried through."""
+    """Every metadata file, checked, as planned; whether an extension has still to be carried through.
+
+    In that case the numbers of the draws are among them: their files may be short too.
+    """
     metadata, is_pending = {}, False
     for file in metadata_files(plans):
         metadata[file], is_short = read_metadata_file(fs, path / file, plans, file)
         is_pending = is_pending or is_short
+    if is_pending:
+        for plan in plans.values():
+            if is_draw_coordinate(plan):
+                metadata.update(planned_chunks(plan))
     return metadata, is_pending
 
 
