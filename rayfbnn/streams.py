@@ -78,10 +78,10 @@ class Streams:
         xp = array_namespace(self.chains)
         n = math.prod(shape)
         words = philox(self._counter(purpose, index, attempt, n_blocks=(n + 1) // 2), self._key())
-        # 53 bits from two words; the half keeps both ends out, so logs are finite.
-        high = xp.stack([words[0], words[2]], axis=-1) >> xp.uint64(5)
+        # 52 bits from two words and a half: both ends stay out after rounding too, so logs are finite.
+        high = xp.stack([words[0], words[2]], axis=-1) >> xp.uint64(6)
         low = xp.stack([words[1], words[3]], axis=-1) >> xp.uint64(6)
-        values = (high * 67108864.0 + low + 0.5) / 9007199254740992.0
+        values = (high * 67108864.0 + low + 0.5) / 4503599627370496.0
         return values.reshape(self.n_chains, -1)[:, :n].reshape(self.n_chains, *shape)
 
     def normal(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def test_philox_gives_the_known_answers(counter: list[int], key: list[int], expe
 
 
 def test_uniform_is_built_from_the_documented_counter() -> None:
-    """Key (seed, chain), counter (block, purpose, operation, iteration), 53 bits from two words."""
+    """Key (seed, chain), counter (block, purpose, operation, iteration), 52 bits from two words."""
     values = streams(2, seed=99, first=5).uniform(Purpose.ACCEPT, (3,), index=7, attempt=1)
     use = int(Purpose.ACCEPT) | 1 << 8 | 7 << 14
     for chain, number in itertools.product(range(2), range(3)):
@@ -50,7 +51,7 @@ def test_uniform_is_built_from_the_documented_counter() -> None:
             tuple(np.array([word], dtype=np.uint64) for word in (99, 5 + chain)),
         )
         high, low = (int(word[0]) for word in (words[0:2] if number % 2 == 0 else words[2:4]))
-        assert values[chain, number] == ((high >> 5) * 2**26 + (low >> 6) + 0.5) / 2**53
+        assert values[chain, number] == ((high >> 6) * 2**26 + (low >> 6) + 0.5) / 2**52
 
 
 def test_uniforms_are_uniform_within_and_across_chains() -> None:
@@ -165,3 +166,13 @@ def test_the_gpu_draws_the_same_uniforms_bit_for_bit() -> None:
     assert abs(normals - here.normal(Purpose.MOMENTUM, (33,))).max() < 1e-12
     log_gammas = to_host(there.log_gamma(0.3, Purpose.PRECISION_UNIT, (5,)))
     assert abs(log_gammas - here.log_gamma(0.3, Purpose.PRECISION_UNIT, (5,))).max() < 1e-9
+
+
+@pytest.mark.parametrize("word", [0, 2**32 - 1])
+def test_uniform_is_open_at_both_ends(monkeypatch: pytest.MonkeyPatch, word: int) -> None:
+    def extreme_words(counter: tuple[Any, ...], key: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(np.full(counter[0].shape, word, dtype=np.uint64) for _ in range(4))
+
+    monkeypatch.setattr("rayfbnn.streams.philox", extreme_words)
+    values = Streams(1, np.arange(2, dtype=np.uint64)).uniform(Purpose.ACCEPT, (3,))
+    assert ((values > 0) & (values < 1)).all()
