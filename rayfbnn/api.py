@@ -239,7 +239,7 @@ def verify(path: str | Path, *, repair: bool = False) -> VerifyReport:
     """
     from rayfbnn.run.verify import verify as verify_files
 
-    return Store.open(Path(path)).repair() if repair else verify_files(Path(path))
+    return Store.open(Path(path), check_records=False).repair() if repair else verify_files(Path(path))
 
 
 def plot(

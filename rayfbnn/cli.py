@@ -239,7 +239,9 @@ def verify(
         for problem in report.problems:
             print(f"{problem.file}: {problem.what}")
         print(f"{report.files_checked} files checked, {len(report.problems)} problems")
-    if report.problems:
+        if repair and report.problems:
+            print("what was damaged is set aside; resume computes it again")
+    if report.problems and not repair:
         raise typer.Exit(1)
 
 
