@@ -1,0 +1,116 @@
+"""Every picture is written, with its axes named, for runs of any kind and state."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+
+from rayfbnn.errors import ConfigError  # noqa: E402
+from rayfbnn.reduce import plots  # noqa: E402
+from rayfbnn.reduce.diagnostics import diagnose  # noqa: E402
+from rayfbnn.reduce.panels import describe_quantity  # noqa: E402
+from rayfbnn.reduce.predict import predict  # noqa: E402
+from tests.reduce.standin import make_data, make_spec, make_store  # noqa: E402
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """The figures that a test saves; any warning is an error (glyphs not found, labels that do not fit)."""
+    saved: list[Any] = []
+    save = plots._save
+    monkeypatch.setattr(plots, "_save", lambda figure, path: saved.append(figure) or save(figure, path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield saved
+
+
+def check_picture(path: Path, figures: list[Any]) -> None:
+    assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
+    (figure,) = figures
+    for axis in figure.axes:
+        below = [each for each in figure.axes if each in axis.get_shared_x_axes().get_siblings(axis)]
+        assert any(each.get_xlabel() for each in below), "a column of axes without a label"
+
+
+def prepared(kind: str = "real", **changes: Any) -> tuple[Any, Any]:
+    store = make_store(make_spec(kind, **changes), n_draws=40)
+    return store, make_data(store.spec, 30, seed=41)
+
+
+@pytest.mark.parametrize("kind", ["real", "binary", "class"])
+def test_bands_along_an_input(kind: str, tmp_path: Path, figures: list[Any]) -> None:
+    store, _ = prepared(kind)
+    check_picture(plots.predictive_bands([store], tmp_path / "bands.png", input_name="x2"), figures)
+    assert figures[0].axes[0].get_xlabel() == "x2"
+
+
+def test_bands_along_an_unknown_input_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such input, got x3; there are x1, x2"):
+        plots.predictive_bands([prepared()[0]], tmp_path / "bands.png", input_name="x3")
+
+
+def test_predicted_against_actual(tmp_path: Path, figures: list[Any]) -> None:
+    store, unseen = prepared()
+    prediction = predict([store], unseen.inputs, unseen.targets)
+    path = plots.predicted_against_actual(
+        prediction, unseen.targets, tmp_path / "predicted.png", target_names=store.data.target_names
+    )
+    check_picture(path, figures)
+    y1 = unseen.targets[:, 0]
+    inside = np.mean((y1 >= prediction.table["y1_q10"]) & (y1 <= prediction.table["y1_q90"]))
+    assert f"{100 * inside:.0f} % of 30 cases" in figures[0].axes[0].get_title(loc="left")
+
+
+@pytest.mark.parametrize("changes", [{}, {"model__noise": "0.3:4:2", "chains": 9}, {"chains": 1}])
+def test_traces_and_ranks(changes: dict[str, Any], tmp_path: Path, figures: list[Any]) -> None:
+    store, _ = prepared(**changes)
+    check_picture(plots.traces_and_ranks(store, tmp_path / "traces.png"), figures)
+
+
+@pytest.mark.parametrize("n_draws", [1, 2, 40])
+def test_bars_whatever_the_number_of_draws(n_draws: int, tmp_path: Path, figures: list[Any]) -> None:
+    store = make_store(make_spec(), n_draws=n_draws)
+    check_picture(plots.rhat_and_ess(diagnose(store), tmp_path / "bars.png"), figures)
+
+
+@pytest.mark.parametrize("n_draws", [1, 40])
+def test_overview(n_draws: int, tmp_path: Path, figures: list[Any]) -> None:
+    store = make_store(make_spec(), n_draws=n_draws)
+    unseen = make_data(store.spec, 30, seed=41)
+    prediction = predict([store], unseen.inputs, unseen.targets)
+    path = plots.overview(
+        store, diagnose(store), prediction, unseen.targets, tmp_path / "all.png", title="Arm"
+    )
+    check_picture(path, figures)
+    assert figures[0].get_suptitle().startswith(f"Arm: 4 chains of {n_draws} draws; squared error")
+
+
+def test_overview_is_for_real_targets(tmp_path: Path) -> None:
+    store, unseen = prepared("binary")
+    prediction = predict([store], unseen.inputs, unseen.targets)
+    with pytest.raises(ConfigError, match="overview: is for real targets"):
+        plots.overview(store, diagnose(store), prediction, unseen.targets, tmp_path / "all.png")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sigma_ih0", "sigma_ih0: weights, inputs to hidden layer 0"),
+        ("sigma_h0h1", "sigma_h0h1: weights, hidden layer 0 to 1"),
+        ("sigma_ih0_unit[x1]", "sigma_ih0_unit[x1]: weights, inputs to hidden layer 0, those of one unit"),
+        ("sigma_noise[y1]", "sigma_noise[y1]: noise, one target"),
+        ("sigma_noise_common", "sigma_noise_common: noise"),
+        ("sigma_bo", "sigma_bo: output biases"),
+        ("sigma_th1", "sigma_th1: offsets of hidden layer 1"),
+        ("log_prior", "log_prior"),
+    ],
+)
+def test_quantities_are_explained(name: str, words: str) -> None:
+    assert describe_quantity(name) == words

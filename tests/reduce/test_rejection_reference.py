@@ -1,0 +1,166 @@
+"""Markov chains and exact draws by rejection agree on small problems, unless the chains' model is wrong.
+
+Rejection needs no gradient, trajectory or Gibbs update: the two have little in common to be wrong in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.arrays import Array
+from rayfbnn.mcmc.rejection import rejection_draws
+from rayfbnn.mcmc.schedule import build_iteration, run
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.operations import Heatbath, Hybrid, Repeat, SampleSigmas
+from rayfbnn.reduce.check import CheckResult, check
+from rayfbnn.run.data import Dataset, make_dataset
+from rayfbnn.run.exact import exact_blocks
+from rayfbnn.run.store import Block, Store
+from rayfbnn.spec import RunSpec
+from rayfbnn.streams import Streams
+
+N_EXACT, N_CHAINS, N_WARMUP, N_DRAWS = 4000, 64, 8, 50
+FALSE_ALARM_RATE = 1e-5  # seeds are fixed: a pass stays a pass until the code changes
+INPUTS = np.array([[-1.2, 0.3], [-0.4, -0.9], [0.1, 0.8], [0.7, -0.2], [1.3, 0.6]])
+REAL = np.array([[0.6], [0.2], [-0.1], [-0.7], [-0.5]])
+LABELS = np.array([[0.0], [0.0], [1.0], [1.0], [1.0]])
+
+MODELS: dict[str, tuple[dict[str, Any], Array]] = {
+    "variable noise": ({"kind": "real", "noise": "0.5:4"}, REAL),
+    "fixed noise": ({"kind": "real", "noise": "0.5"}, REAL),
+    "t noise": ({"kind": "real", "noise": "0.5:4::5"}, REAL),
+    "noise of each target": ({"kind": "real", "noise": "1:4:3"}, np.hstack([REAL, 0.5 * REAL])[:3]),
+    "binary": ({"kind": "binary"}, LABELS),
+    "class": ({"kind": "class", "classes": 3}, LABELS + (INPUTS[:, 1:] > 0.7)),
+}
+PRIORS = {"ih0": "0.7:4:3", "bh0": "0.7:4", "ho0": "x1:4", "bo": "0.7"}
+
+
+def problem(name: str, **priors: str) -> tuple[RunSpec, Dataset]:
+    model, targets = MODELS[name]
+    names = ["y1", "y2"][: targets.shape[1]]
+    raw = {
+        "dtype": "float64",
+        "chains": N_CHAINS,
+        "chains_per_batch": N_CHAINS,
+        "data": {"train": "train.csv", "inputs": ["x1", "x2"], "targets": names},
+        "model": model,
+        "network": {"hidden": [{"units": 3, "activation": "tanh"}], "priors": {**PRIORS, **priors}},
+        "phase": [{"iterations": N_DRAWS, "operations": [{"op": "sample-sigmas"}]}],
+    }
+    data = make_dataset(INPUTS[: len(targets)], targets, input_names=["x1", "x2"], target_names=names)
+    return RunSpec.from_dict(raw), data
+
+
+def posterior_of(spec: RunSpec, data: Dataset) -> Posterior:
+    return Posterior.of(
+        spec.network_spec(), spec.model_spec(), data.standardized_inputs, data.standardized_targets
+    )
+
+
+@lru_cache
+def exact_draws(name: str) -> tuple[Array, Array]:
+    """Positions (n_draws, n_parameters) and precisions (n_draws, n_precisions)."""
+    rounds = rejection_draws(
+        posterior_of(*problem(name)).rejection_proposal,
+        seed=7,
+        draws=N_EXACT,
+        chains_per_round=2000,
+        max_proposals=8_000_000,
+    )
+    positions, precisions = (np.concatenate(parts) for parts in zip(*rounds, strict=True))
+    return positions, precisions
+
+
+def exact_store(path: Path, name: str) -> Store:
+    spec, data = problem(name)
+    sizes = {"n_draws": N_EXACT, "chains": 1, "chains_per_batch": 1, "draws_per_block": N_EXACT}
+    store = Store.create(path, spec=spec, data=data, kind="exact", **sizes)
+    with store.lock():
+        for block in exact_blocks(posterior_of(spec, data), *exact_draws(name), N_EXACT):
+            store.commit(0, block)
+    return store
+
+
+def chain_store(path: Path, spec: RunSpec, data: Dataset, posterior: Posterior) -> Store:
+    """Draws of chains on `posterior`, stored as draws for `spec` and `data`."""
+    operations = (SampleSigmas(), Heatbath(), Hybrid(steps=8, window=3, stepsize=0.6))
+    updates = {"sample-sigmas": posterior.sample_sigmas, "sample-noise": posterior.sample_noise}
+    iteration = build_iteration((Repeat(4, operations),), target=posterior, updates=updates)
+    streams = Streams(5, np.arange(N_CHAINS, dtype=np.uint64))
+    state = posterior.initial_state(streams, sigmas=None)
+    draws = []
+    states = run(state, streams, iteration=iteration, first=1, count=N_WARMUP + N_DRAWS)
+    for number, state, _ in states:
+        if number > N_WARMUP:
+            draws.append((state.position, state.precisions))
+    positions, precisions = (np.stack(parts, axis=1) for parts in zip(*draws, strict=True))
+    right = posterior_of(spec, data)
+    each = [(positions[:, draw], precisions[:, draw]) for draw in range(N_DRAWS)]
+    stats = {
+        "log_likelihood": np.stack([right.log_likelihood(*draw) for draw in each], axis=1),
+        "log_prior": np.stack([right.log_prior(*draw) for draw in each], axis=1),
+    }
+    sizes = {"chains": N_CHAINS, "chains_per_batch": N_CHAINS, "draws_per_block": N_DRAWS}
+    store = Store.create(path, spec=spec, data=data, n_draws=N_DRAWS, **sizes)
+    block = Block(1, N_DRAWS, "posterior", 0, positions, precisions, stats, state)
+    with store.lock():
+        store.commit(0, block)
+    return store
+
+
+def compared(folder: Path, name: str, wrong: Posterior | None = None) -> CheckResult:
+    spec, data = problem(name)
+    chains = chain_store(
+        folder / "run.zarr", spec, data, posterior_of(spec, data) if wrong is None else wrong
+    )
+    return check(chains, exact_store(folder / "exact.zarr", name), false_alarm_rate=FALSE_ALARM_RATE)
+
+
+def some(names: Sequence[str], *, every_time: Sequence[str]) -> list[Any]:
+    """Parameters of a test, all but a few of them for the long run."""
+    return [pytest.param(name, marks=[] if name in every_time else pytest.mark.long) for name in names]
+
+
+@pytest.mark.parametrize("name", some(list(MODELS), every_time=["variable noise"]))
+def test_chains_agree_with_exact_draws(name: str, tmp_path: Path) -> None:
+    result = compared(tmp_path, name)
+    assert result.ok, "\n".join(result.reasons)
+    assert result.table["ess"].min() > 400  # or the test would not be sharp
+
+
+def wrong_posterior(mutant: str) -> Posterior:
+    """A posterior that is not that of "variable noise", as a bug in the chains' part would make it."""
+    spec, data = problem("variable noise")
+    if mutant == "prior not scaled by the number of units":
+        spec, data = problem("variable noise", ho0="1:4")
+    if mutant == "a case left out":
+        return Posterior.of(spec.network_spec(), spec.model_spec(), data.inputs[1:], data.targets[1:])
+    if mutant == "targets on another scale":
+        return Posterior.of(spec.network_spec(), spec.model_spec(), data.inputs, 1.5 * data.targets)
+    if mutant == "noise with one degree of freedom too few":
+        # Shape (alpha + n)/2 one half less at the same rate alpha width**2: alpha 3, width 0.5 sqrt(4/3).
+        spec = RunSpec.from_dict(spec.to_dict(), ["model.noise=0.577350269:3"])
+    return posterior_of(spec, data)
+
+
+MUTANTS = (
+    "prior not scaled by the number of units",
+    "a case left out",
+    "targets on another scale",
+    "noise with one degree of freedom too few",
+)
+
+
+@pytest.mark.parametrize("mutant", some(MUTANTS, every_time=MUTANTS[-1:]))
+def test_chains_of_a_wrong_model_are_told_from_exact_draws(mutant: str, tmp_path: Path) -> None:
+    result = compared(tmp_path, "variable noise", wrong_posterior(mutant))
+    assert not result.ok
+    smallest = min(result.table["p_mean"].min(), result.table["p_ks"].min())
+    assert smallest < result.threshold, "found for another reason than a difference"
