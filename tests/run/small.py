@@ -96,7 +96,8 @@ def contents(path: Path) -> dict[str, Array]:
     stats = ("accepted", "energy", "energy_change", "log_likelihood", "log_prior", "diverged")
     found = {"positions": store.read_positions(), "precisions": store.read_precisions()}
     found |= {name: store.read_stat(name) for name in stats}
-    found["warmup"] = store.read_positions(section="warmup")
+    if store.spec.warmup_draws:
+        found["warmup"] = store.read_positions(section="warmup")
     for batch in range(store.n_batches):
         loaded = store.load_state(batch)
         if loaded is not None:
