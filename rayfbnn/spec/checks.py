@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.architecture import PriorSpec
 from rayfbnn.errors import ConfigError
-from rayfbnn.operations import Operation, Repeat, SampleNoise
+from rayfbnn.operations import Operation, Repeat
 from rayfbnn.spec.messages import MAX_WORD, RIGHT, nearest, short
 
 if TYPE_CHECKING:
@@ -129,12 +129,6 @@ def _check_phases(spec: RunSpec) -> None:
             raise ConfigError(
                 f"phase[{index}].operations: one iteration has {n_updates} updates with repeats written out; "
                 f"it must be at most {_MAX_UPDATES}: use more iterations instead"
-            )
-    for key, operation in all_operations(spec):
-        if isinstance(operation, SampleNoise) and spec.model.kind != "real":
-            raise ConfigError(
-                f'{key}.op: only real targets have noise, got "sample-noise" with model.kind = '
-                f'"{spec.model.kind}"; use "sample-sigmas" or leave it out'
             )
 
 
