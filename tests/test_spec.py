@@ -223,7 +223,6 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("phase[0].operations[0].op=slice",), "phase[0].operations[0].op", '"metropolis"'),
     (("phase[0].operations[0].op=3",), "phase[0].operations[0].op", '"hybrid"'),
     (("phase[0].operations[0].op=[]",), "phase[0].operations[0].op", '"hybrid"'),
-    (BINARY[:1], "phase[0].operations[0].op", 'use "sample-sigmas"'),
     (("phase[0].operations[1].decay=1",), "phase[0].operations[1].decay", "at least 0 and below 1"),
     (("phase[0].operations[1].decay=-0.1",), "phase[0].operations[1].decay", "at least 0 and below 1"),
     (("phase[0].operations[1].decay=nan",), "phase[0].operations[1].decay", "at least 0 and below 1"),
