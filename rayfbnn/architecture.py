@@ -9,6 +9,8 @@ from typing import Literal
 from rayfbnn.errors import ConfigError
 
 ACTIVATIONS = ("tanh", "softplus", "softplus0", "identity", "sigmoid", "relu")
+# Units for draws from the prior: their derivatives are not written, or say nothing (a step has none).
+PRIOR_ACTIVATIONS = ("step", "erf")
 MODEL_KINDS = ("real", "binary", "class")
 INFINITY = math.inf
 
@@ -88,7 +90,9 @@ class LayerSpec:
     """One hidden layer."""
 
     units: int
-    activation: Literal["tanh", "softplus", "softplus0", "identity", "sigmoid", "relu"] = "tanh"
+    activation: Literal["tanh", "softplus", "softplus0", "identity", "sigmoid", "relu", "step", "erf"] = (
+        "tanh"
+    )
 
 
 @dataclass(frozen=True)

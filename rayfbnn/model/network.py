@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.arrays import Array, array_namespace, special_functions
+from rayfbnn.errors import ConfigError
 from rayfbnn.model.wiring import Link, Wiring
 
 LOG_2 = math.log(2)
@@ -126,6 +127,10 @@ def activate(u: Array, activation: str, *, buffers: Buffers) -> None:
         u += 0.5
     elif activation == "relu":
         xp.maximum(u, 0, out=u)
+    elif activation == "step":
+        xp.sign(u, out=u)
+    elif activation == "erf":
+        special_functions(u).erf(u, out=u)
     elif activation != "identity":
         raise AssertionError(f"no activation named {activation}")
 
@@ -149,7 +154,7 @@ def multiply_by_slope(derivative: Array, v: Array, activation: str, *, buffers: 
         xp.expm1(slope, out=slope)
         xp.negative(slope, out=slope)
     else:
-        raise AssertionError(f"no activation named {activation}")
+        raise ConfigError(f"network.hidden: {activation} units have no gradient here; they are for the prior")
     derivative *= slope
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from rayfbnn.architecture import PriorSpec
+from rayfbnn.architecture import PRIOR_ACTIVATIONS, PriorSpec
 from rayfbnn.errors import ConfigError
 from rayfbnn.operations import Operation, Repeat
 from rayfbnn.spec.messages import MAX_WORD, RIGHT, nearest, short
@@ -113,6 +113,17 @@ def _check_range(key: str, text: str, prior: PriorSpec, *, n_sources: int) -> No
             f"{key}: scaled by {n_sources} source units the precision leaves the range 1e-30 to 1e30, "
             f'got "{text}"; use a larger alpha or no x'
         )
+
+
+def check_gradient(spec: RunSpec) -> None:
+    """Raise ConfigError if a layer has units that no operation of a run can sample by their gradient."""
+    for layer, config in enumerate(spec.network.hidden):
+        if config.activation in PRIOR_ACTIVATIONS:
+            raise ConfigError(
+                f"network.hidden[{layer}].activation: {config.activation} units are for draws from the prior "
+                f'and cannot be sampled by their gradient, got "{config.activation}"; use `rayfbnn prior`, '
+                'or units such as "tanh"'
+            )
 
 
 def _check_phases(spec: RunSpec) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from rayfbnn.architecture import ACTIVATIONS, MODEL_KINDS
+from rayfbnn.architecture import ACTIVATIONS, MODEL_KINDS, PRIOR_ACTIVATIONS
 from rayfbnn.spec.operations import OPERATION_NAMES
 
 MAX_WORD = 2**32 - 1  # seeds, chains and iterations are words of the random streams' key and counter
@@ -34,7 +34,11 @@ RIGHT = {
     "network": "a table with hidden and priors",
     "hidden": 'a list of layers, such as [{ units = 16, activation = "tanh" }], or []',
     "units": "a whole number from 1 to 1000000",
-    "activation": "one of " + ", ".join(f'"{name}"' for name in ACTIVATIONS),
+    "activation": "one of "
+    + ", ".join(f'"{name}"' for name in ACTIVATIONS)
+    + " (and for draws from the prior "
+    + ", ".join(f'"{name}"' for name in PRIOR_ACTIVATIONS)
+    + ")",
     "priors": 'a table of priors, such as ih0 = "1:0.2"',
     "initial": "a table with sigmas = 0.5 or from_prior = true",
     "sigmas": "a positive number, such as 0.5",
@@ -113,7 +117,9 @@ def _path(loc: tuple[int | str, ...]) -> str:
 
 
 def _choices(name: str) -> tuple[str, ...]:
-    return {"activation": ACTIVATIONS, "kind": MODEL_KINDS, "op": OPERATION_NAMES}.get(name, ())
+    return {"activation": ACTIVATIONS + PRIOR_ACTIVATIONS, "kind": MODEL_KINDS, "op": OPERATION_NAMES}.get(
+        name, ()
+    )
 
 
 def nearest(name: str, known: Collection[str]) -> str:

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model
 from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.errors import ConfigError
 from rayfbnn.operations import Hybrid
-from rayfbnn.spec.checks import all_operations, check
+from rayfbnn.spec.checks import all_operations, check, check_gradient
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.operations import AnyOperation, Record
 from rayfbnn.spec.text import override, plain, read_toml, to_toml
@@ -56,7 +56,7 @@ class LayerConfig(Record):
     """One hidden layer."""
 
     units: Annotated[int, Field(ge=1, le=1_000_000)]
-    activation: Literal["tanh", "softplus", "softplus0", "identity", "sigmoid", "relu"]
+    activation: Literal["tanh", "softplus", "softplus0", "identity", "sigmoid", "relu", "step", "erf"]
 
 
 class NetworkConfig(Record):
@@ -226,6 +226,10 @@ class RunSpec(Record):
                     f"{key}.partitions: more than there are training cases, got {operation.partitions}; "
                     f"it must be at most {n_cases}"
                 )
+
+    def check_gradient(self) -> None:
+        """Raise ConfigError for units that are for draws from the prior alone, such as step units."""
+        check_gradient(self)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
