@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.special
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.streams import Purpose, Streams
@@ -138,6 +139,21 @@ def banana() -> SumOfTerms:
         return rest.astype(np.float64) ** 2 / 2, gradient
 
     return SumOfTerms((first, second, third), 3)
+
+
+def banana_draws(streams: Streams) -> Array:
+    """Exact draws from the banana, one parameter after another, (n_chains, 3)."""
+    xp = array_namespace(streams.chains)
+    noise = streams.normal(Purpose.INITIAL_PARAMETER, (3,))
+    x = noise[:, 0]
+    y = x**2 + noise[:, 1] / 2
+    return xp.stack([x, y, x * y + noise[:, 2]], axis=1)
+
+
+def banana_uniforms(position: np.ndarray) -> np.ndarray:
+    """Independent and uniform on (0, 1) for draws from the banana, (n_chains, 3)."""
+    x, y, z = position.T
+    return scipy.special.ndtr(np.stack([x, 2 * (y - x**2), z - x * y], axis=1))
 
 
 def wall(n_parameters: int) -> SumOfTerms:
