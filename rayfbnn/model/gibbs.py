@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.hyperbolic import hyperbolic_variable
 from rayfbnn.model.layout import NOISE, PrecisionGroup, PrecisionLayout
@@ -46,15 +48,25 @@ def update_groups(
     return precisions
 
 
-def update_noise(residuals: Array, precisions: Array, streams: Streams, *, layout: PrecisionLayout) -> Array:
+def update_noise(
+    residuals: Array,
+    precisions: Array,
+    streams: Streams,
+    *,
+    layout: PrecisionLayout,
+    weights: float | Array | None = None,
+) -> Array:
     """New precisions (n_chains, n_precisions), those of the noise updated.
 
     residuals  (n_chains, n_targets, n_cases)
+    weights    powers of the density of each residual, a number or an array that broadcasts to residuals:
+               0 where the target is missing, the inverse temperature of a tempered likelihood
     """
     precisions = precisions.copy()
     for group in layout.groups:
         if group.name == NOISE:
-            _update(residuals, group, precisions, streams, index=0, purposes=_OF_NOISE)
+            given = 1.0 if weights is None else weights
+            _update(residuals, group, precisions, streams, index=0, purposes=_OF_NOISE, weights=given)
     return precisions
 
 
@@ -66,6 +78,7 @@ def _update(
     *,
     index: int,
     purposes: _Purposes,
+    weights: float | Array = 1.0,
 ) -> None:
     """Update one group's columns of `precisions`, the units' first; values (n_chains, n_units, n)."""
     xp = array_namespace(precisions)
@@ -73,6 +86,8 @@ def _update(
     alpha_common, alpha_unit, alpha_value = group.prior.alphas
     common = slice(group.common, group.common + 1)
     squares = values.astype(xp.float64) ** 2
+    if not isinstance(weights, float):
+        weights = xp.broadcast_to(weights, squares.shape)
     if group.units is not None:
         precisions[:, group.units] = _draw_over_values(
             squares,
@@ -81,6 +96,7 @@ def _update(
             alpha_value,
             precisions[:, group.units],
             streams,
+            weights=weights,
             index=index,
             purpose=purposes.unit,
             value_purpose=purposes.value,
@@ -106,6 +122,7 @@ def _update(
             alpha_value,
             precisions[:, common],
             streams,
+            weights=weights if isinstance(weights, float) else weights.reshape(n_chains, 1, -1),
             index=index,
             purpose=purposes.common,
             value_purpose=purposes.value,
@@ -120,32 +137,49 @@ def _draw_over_values(
     current: Array,
     streams: Streams,
     *,
+    weights: float | Array,
     index: int,
     purpose: Purpose,
     value_purpose: Purpose,
 ) -> Array:
     """Precisions (n_chains, n_units) that rule Gaussian or t values with the given squares.
 
-    squares (n_chains, n_units, n); mean and current broadcast to (n_chains, n_units)
+    squares (n_chains, n_units, n); mean and current broadcast to (n_chains, n_units); a value counts as
+    `weights` values, a number or (n_chains, n_units, n) of them
     """
+    if isinstance(weights, float):
+        n = weights * squares.shape[2]
+    else:
+        n = weights.sum(axis=2)
     if math.isinf(alpha_value):
-        sums = squares.sum(axis=2)
-        n = squares.shape[2]
+        if isinstance(weights, float):
+            sums = weights * squares.sum(axis=2)
+        else:
+            sums = (weights * squares).sum(axis=2)
         return _clipped_exp(
             log_precision_over_values(sums, n, alpha, mean, streams, index=index, purpose=purpose)
         )
     below = draw_value_precisions(
-        squares, current[:, :, None], alpha_value, streams, index=index, purpose=value_purpose
+        squares, current[:, :, None], alpha_value, weights, streams, index=index, purpose=value_purpose
     )
     return _clipped_exp(
-        log_precision_over_precisions(below, alpha, mean, alpha_value, streams, index=index, purpose=purpose)
+        log_precision_over_precisions(
+            below, alpha, mean, alpha_value, streams, index=index, purpose=purpose, n=n
+        )
     )
 
 
 def log_precision_over_values(
-    sum_squares: Array, n: int, alpha: float, mean: Array, streams: Streams, *, index: int, purpose: Purpose
+    sum_squares: Array,
+    n: float | Array,
+    alpha: float,
+    mean: Array,
+    streams: Streams,
+    *,
+    index: int,
+    purpose: Purpose,
 ) -> Array:
-    """Draw the log of a precision given the n Gaussian values it rules.
+    """Draw the log of a precision given the n Gaussian values it rules (a value of weight b counts as b).
 
     tau | values  ~  Gamma(shape (alpha + n)/2, rate (alpha/mean + sum of squares)/2)     Neal (2022) eq. 28
 
@@ -157,11 +191,25 @@ def log_precision_over_values(
 
 
 def draw_value_precisions(
-    squares: Array, mean: Array, alpha: float, streams: Streams, *, index: int, purpose: Purpose
+    squares: Array,
+    mean: Array,
+    alpha: float,
+    weights: float | Array,
+    streams: Streams,
+    *,
+    index: int,
+    purpose: Purpose,
 ) -> Array:
-    """Precisions of single t values given the values, the shape of `squares`; eq. 28 with n = 1."""
+    """Precisions of single t values given the values, the shape of `squares`; eq. 28 with n = 1.
+
+    The density of a value of weight b is the b-th power of a t density, a mixture too:
+
+    tau**(b/2) (1 + tau r**2/alpha)**(-b (alpha+1)/2)  ~  the integral over x = a single value's precision of
+        tau**(-b alpha/2) x**(b (alpha+1)/2 - 1) exp(-x alpha/(2 tau) - x r**2/2)
+    """
     xp = array_namespace(squares)
-    log_gamma = streams.log_gamma((alpha + 1) / 2, purpose, squares.shape[1:], index=index)
+    with np.errstate(divide="ignore"):  # a weight of zero: a precision of zero
+        log_gamma = streams.log_gamma(weights * (alpha + 1) / 2, purpose, squares.shape[1:], index=index)
     return _clipped_exp(log_gamma - xp.log((alpha / mean + squares) / 2))
 
 
@@ -174,6 +222,7 @@ def log_precision_over_precisions(
     *,
     index: int,
     purpose: Purpose,
+    n: float | Array | None = None,
 ) -> Array:
     """Draw the log of a precision given the n Gamma precisions `below` of which it is the mean.
 
@@ -182,15 +231,18 @@ def log_precision_over_precisions(
     Neal (2022) eq. 31: a generalised inverse Gaussian distribution. With x = log tau the density is
     exp(a x - b exp(x) - c exp(-x)), and with x = log(c/b)/2 + y it is exp(a y - 2 sqrt(b c) cosh y).
 
-    below (n_chains, n_units, n); mean and the result (n_chains, n_units)
+    below (n_chains, n_units, how many they are); mean and the result (n_chains, n_units); n is how many
+    they count for, where that is another number: they may be of tempered values
     """
     xp = array_namespace(below)
-    a = (alpha - below.shape[2] * alpha_below) / 2
+    if n is None:
+        n = below.shape[2]
+    a = (alpha - n * alpha_below) / 2
     log_b = math.log(alpha / 2) - xp.log(mean)
     log_c = math.log(alpha_below / 2) + xp.log(below.sum(axis=2))
     omega = 2 * xp.exp((log_b + log_c) / 2)
     y = hyperbolic_variable(abs(a), omega, streams, index=index, purpose=purpose)
-    return (log_c - log_b) / 2 + (y if a >= 0 else -y)
+    return (log_c - log_b) / 2 + xp.where(a >= 0, y, -y)
 
 
 def _clipped_exp(log_precision: Array) -> Array:

@@ -10,7 +10,9 @@ from rayfbnn.streams import Purpose, Streams
 _MAX_ATTEMPTS = 64  # of a rejection loop that accepts more than one in two
 
 
-def hyperbolic_variable(a: float, omega: Array, streams: Streams, *, index: int, purpose: Purpose) -> Array:
+def hyperbolic_variable(
+    a: float | Array, omega: Array, streams: Streams, *, index: int, purpose: Purpose
+) -> Array:
     """Draw y of density proportional to exp(a y - omega cosh y), a >= 0; the shape of omega (n_chains, k).
 
     Devroye (2014), "Random variate generation for the generalized inverse Gaussian distribution": about the
@@ -18,6 +20,7 @@ def hyperbolic_variable(a: float, omega: Array, streams: Streams, *, index: int,
     any t and s; his choice rejects less than half whatever the parameters.
     """
     xp = array_namespace(omega)
+    a = xp.asarray(a, dtype=xp.float64)
     mode = xp.arcsinh(a / omega)
     d = omega**2 / (xp.sqrt(omega**2 + a**2) + a)  # sqrt(omega**2 + a**2) - a without cancellation
 
@@ -45,25 +48,24 @@ def hyperbolic_variable(a: float, omega: Array, streams: Streams, *, index: int,
     raise AssertionError("64 proposals in a row rejected: a precision or parameter is not finite")
 
 
-def _log_density(z: Array, a: float, d: Array) -> Array:
+def _log_density(z: Array, a: Array, d: Array) -> Array:
     """Log density at mode + z, zero at the mode; d = sqrt(omega**2 + a**2) - a."""
     xp = array_namespace(z)
     return -d * (xp.cosh(z) - 1) - a * (xp.expm1(z) - z)
 
 
-def _log_density_slope(z: Array, a: float, d: Array) -> Array:
+def _log_density_slope(z: Array, a: Array, d: Array) -> Array:
     xp = array_namespace(z)
     return -d * xp.sinh(z) - a * xp.expm1(z)
 
 
-def _touching_points(a: float, d: Array) -> tuple[Array, Array]:
+def _touching_points(a: Array, d: Array) -> tuple[Array, Array]:
     """Devroye's t and s, where the tails touch the density."""
     xp = array_namespace(d)
     one = xp.ones_like(d)
     right, left = -_log_density(one, a, d), -_log_density(-one, a, d)
     t = xp.where(right > 2, xp.sqrt(2 / (d + a)), xp.where(right < 0.5, xp.log(4 / (d + 2 * a)), 1.0))
     far = xp.log1p((1 + xp.sqrt(1 + 2 * d)) / d)
-    if a > 0:
-        far = xp.minimum(1 / a, far)
+    far = xp.where(a > 0, xp.minimum(1 / xp.where(a > 0, a, 1.0), far), far)
     s = xp.where(left > 2, xp.sqrt(4 / (d * math.cosh(1) + a)), xp.where(left < 0.5, far, 1.0))
     return t, s

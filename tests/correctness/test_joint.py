@@ -300,8 +300,8 @@ GIBBS_MUTANTS: dict[str, tuple[str, str, str]] = {
         "xp.log((alpha * mean + sum_squares) / 2)",
         "real",
     ),
-    "t_df": ("(alpha + 1) / 2, purpose, squares", "alpha / 2, purpose, squares", "t"),
-    "no_jacobian": ("a = (alpha - below", "a = (alpha - 2 - below", "t"),
+    "t_df": ("weights * (alpha + 1) / 2, purpose", "weights * alpha / 2, purpose", "t"),
+    "no_jacobian": ("a = (alpha - n", "a = (alpha - 2 - n", "t"),
     "upper_scale": ("math.log(alpha / 2) - xp.log(mean)", "math.log(alpha / 2) + xp.log(mean)", "t"),
 }
 
