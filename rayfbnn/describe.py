@@ -11,6 +11,7 @@ import scipy.special
 from rayfbnn.architecture import GroupSpec, PriorSpec
 from rayfbnn.mcmc.schedule import gradient_evaluations
 from rayfbnn.operations import (
+    Dynamic,
     Heatbath,
     Hybrid,
     Metropolis,
@@ -173,6 +174,13 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                 if operation.partitions > 1:
                     parts.append(f"{operation.partitions} partial gradients a step")
                 lines.append(", ".join(parts))
+            case Dynamic():
+                parts = [f"dynamic: {operation.steps} leapfrog steps", f"stepsize {operation.stepsize:g}"]
+                parts += _jitter(operation.stepsize_jitter)
+                if operation.partitions > 1:
+                    order = " in random order" if operation.permuted else ""
+                    parts.append(f"{operation.partitions} partial gradients a step{order}")
+                lines.append(", ".join([*parts, "not corrected"]))
             case Metropolis():
                 parts = [f"metropolis: stepsize {operation.stepsize:g}", *_jitter(operation.stepsize_jitter)]
                 lines.append(", ".join(parts))
@@ -196,7 +204,9 @@ def _notes(spec: RunSpec, phase: PhaseSpec) -> Iterator[str]:
     n_free = sum(math.isfinite(min(group.prior.alphas[:2])) for group in spec.network_spec().groups())
     if phase.keep is True and n_free and SampleSigmas not in kinds:
         yield "no sample-sigmas: draws are given the sigmas of the weights as they stand"
-    if Hybrid in kinds and Heatbath not in kinds:
+    if phase.keep is True and Dynamic in kinds:
+        yield "dynamic is never rejected: draws are biased by the error of the trajectories"
+    if kinds & {Hybrid, Dynamic} and Heatbath not in kinds:
         yield "no heatbath: the momentum is never drawn anew"
     persistent = any(isinstance(each, Heatbath) and each.decay > 0 for each in done)
     if persistent and Negate not in kinds:

@@ -55,6 +55,13 @@ def _check_stepsize(stepsize: float, jitter: float | None) -> None:
         )
 
 
+def _check_trajectory(steps: int, partitions: int) -> None:
+    if steps < 1:
+        raise ValueError(f"steps: must be at least 1, got {steps}")
+    if partitions < 1:
+        raise ValueError(f"partitions: must be at least 1, got {partitions}")
+
+
 @dataclass(frozen=True)
 class Hybrid:
     """A hybrid Monte Carlo update: a trajectory of `steps` leapfrog steps, accepted or not.
@@ -75,12 +82,32 @@ class Hybrid:
     __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"steps: must be at least 1, got {self.steps}")
+        _check_trajectory(self.steps, self.partitions)
         if not 1 <= self.window <= self.steps + 1:
             raise ValueError(f"window: must be from 1 to steps + 1 = {self.steps + 1}, got {self.window}")
-        if self.partitions < 1:
-            raise ValueError(f"partitions: must be at least 1, got {self.partitions}")
+        _check_stepsize(self.stepsize, self.stepsize_jitter)
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """A trajectory of `steps` leapfrog steps whose end is always taken: draws are biased by its error.
+
+    permuted  the partial gradients are visited in a random order rather than one after another
+    The other settings are those of `hybrid`.
+    """
+
+    steps: int
+    stepsize: float
+    partitions: int = 1
+    permuted: bool = False
+    stepsize_jitter: float | None = None
+    op: Literal["dynamic"] = "dynamic"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        _check_trajectory(self.steps, self.partitions)
+        if self.permuted and self.partitions == 1:
+            raise ValueError("permuted: there is no order without partitions, got true; give partitions > 1")
         _check_stepsize(self.stepsize, self.stepsize_jitter)
 
 
@@ -113,7 +140,7 @@ class Repeat:
             raise ValueError("operations: must name at least one operation, got none")
 
 
-Operation = SampleSigmas | SampleNoise | Heatbath | Negate | Hybrid | Metropolis | Repeat
+Operation = SampleSigmas | SampleNoise | Heatbath | Negate | Hybrid | Dynamic | Metropolis | Repeat
 
 
 def unrolled(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:

@@ -42,6 +42,11 @@ class Purpose(IntEnum):
     PRECISION_COMMON = 15
     TARGET_VALUE = 16
     REJECTION_ACCEPT = 17
+    COORDINATE = 20
+    SLICE_LEVEL = 21
+    SLICE_INTERVAL = 22
+    SLICE_POINT = 23
+    GRID = 24
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ def test_defaults_taken_are_listed_and_settings_given_are_not() -> None:
         ('phase[3].operations=[{op="heatbath"},{op="hybrid",steps=5,stepsize=0.1}]', "no sample-sigmas"),
         ('phase[3].operations=[{op="sample-sigmas"},{op="hybrid",steps=5,stepsize=0.1}]', "no heatbath"),
         ("phase[3].operations[1].decay=0.9", "no negate"),
+        ('phase[3].operations[2]={op="dynamic",steps=5,stepsize=0.1}', "draws are biased"),
     ],
 )
 def test_what_is_seldom_meant_is_noted(override: str, note: str) -> None:

@@ -251,6 +251,12 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     ((f"{HYBRID}.stepsize_jitter=nan",), f"{HYBRID}.stepsize_jitter", "positive (alpha of a Gamma)"),
     ((f"{HYBRID}={{op='metropolis'}}",), f"{HYBRID}.stepsize", "a positive number"),
     ((f"{HYBRID}={{op='metropolis',stepsize=-1}}",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}={{op='dynamic',stepsize=1}}",), f"{HYBRID}.steps", "such as 64"),
+    ((f"{HYBRID}={{op='dynamic',steps=0,stepsize=1}}",), f"{HYBRID}.steps", "at least 1"),
+    ((f"{HYBRID}={{op='dynamic',steps=1,stepsize=0}}",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}={{op='dynamic',steps=1,stepsize=1,window=1}}",), f"{HYBRID}.window", "unknown key"),
+    ((f"{HYBRID}={{op='dynamic',steps=1,stepsize=1,permuted=true}}",), f"{HYBRID}.permuted", "partitions > 1"),
+    ((f"{HYBRID}={{op='dynamic',steps=1,stepsize=1,permuted=1}}",), f"{HYBRID}.permuted", "true or false"),
     # overrides themselves
     (("seed",), "override", "key.path=value"),
     (("=3",), "override", "key.path=value"),
@@ -499,6 +505,18 @@ leaves = st.one_of(
     st.builds(lambda decay: {"op": "heatbath", "decay": decay}, st.floats(0, 1, exclude_max=True)),
     hybrids,
     st.builds(lambda stepsize: {"op": "metropolis", "stepsize": stepsize}, numbers),
+    st.builds(
+        lambda steps, partitions, stepsize: {
+            "op": "dynamic",
+            "steps": steps,
+            "stepsize": stepsize,
+            "partitions": partitions,
+            "permuted": partitions > 1,
+        },
+        st.integers(1, 5000),
+        st.integers(1, 9),
+        numbers,
+    ),
 )
 operations = st.recursive(
     leaves,

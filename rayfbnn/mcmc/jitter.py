@@ -1,11 +1,26 @@
-"""The random factor on the stepsizes of one trajectory or proposal."""
+"""The stepsizes of one trajectory or proposal, with their random factor."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.state import ChainState, Target
 from rayfbnn.streams import Purpose, Streams
+
+
+def scaled_stepsizes(
+    target: Target, state: ChainState, stepsize: float, jitter: float | None, streams: Streams
+) -> Array:
+    """Stepsize of every parameter, (n_chains, n_parameters) in the position's dtype.
+
+    From the precisions alone: dependence on the position would not be reversible.
+    """
+    factor = jittered_stepsize(stepsize, jitter, streams)
+    with np.errstate(all="ignore"):  # stepsizes that overflow end in a rejection, which is counted
+        return (factor[:, None] * target.stepsizes(state.precisions)).astype(state.position.dtype)
 
 
 def jittered_stepsize(stepsize: float, jitter: float | None, streams: Streams) -> Array:

@@ -9,8 +9,10 @@ from typing import assert_never
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import hmc, leapfrog
+from rayfbnn.mcmc.dynamic import DynamicInfo, dynamic
 from rayfbnn.mcmc.metropolis import metropolis
 from rayfbnn.operations import (
+    Dynamic,
     Heatbath,
     Hybrid,
     Metropolis,
@@ -30,8 +32,8 @@ class IterationInfo:
     """What one iteration did, one value a chain, (n_chains,) each.
 
     accepted       share of the hybrid and Metropolis updates that were accepted; NaN if there were none
-    energy_change  of the last such update; NaN if there were none
-    diverged       how many of them met an energy that was not finite
+    energy_change  of the last such update or uncorrected trajectory; NaN if there were none
+    diverged       how many of both met an energy that was not finite
     """
 
     accepted: Array
@@ -56,6 +58,9 @@ class Iteration:
             if isinstance(info, HMCInfo):
                 n_updates += 1
                 n_accepted += info.accepted
+                diverged += info.diverged
+                energy_change = info.energy_change
+            elif isinstance(info, DynamicInfo):
                 diverged += info.diverged
                 energy_change = info.energy_change
         accepted = n_accepted / n_updates if n_updates else xp.full(streams.n_chains, xp.nan)
@@ -103,6 +108,17 @@ def _kernel(
                 stepsize_jitter=operation.stepsize_jitter,
                 advance=advance,
             )
+        case Dynamic():
+            return partial(
+                dynamic,
+                target=target,
+                steps=operation.steps,
+                stepsize=operation.stepsize,
+                partitions=operation.partitions,
+                permuted=operation.permuted,
+                stepsize_jitter=operation.stepsize_jitter,
+                advance=advance,
+            )
         case Metropolis():
             return partial(
                 metropolis,
@@ -135,4 +151,6 @@ def gradient_evaluations(operations: tuple[Operation, ...]) -> int:
     One for each leapfrog step. The gradient at the start of a piece of trajectory is left out: it is one for
     a trajectory, and one more for each state in a window.
     """
-    return sum(operation.steps for operation in unrolled(operations) if isinstance(operation, Hybrid))
+    return sum(
+        operation.steps for operation in unrolled(operations) if isinstance(operation, Hybrid | Dynamic)
+    )

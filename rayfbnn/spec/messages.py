@@ -53,6 +53,7 @@ RIGHT = {
     "stepsize": "a positive number, such as 0.3",
     "window": "a whole number from 1 to steps + 1",
     "partitions": "a whole number of at least 1",
+    "permuted": "true or false",
     "stepsize_jitter": "a positive number (alpha of a Gamma) or a negative one (decades)",
     "times": "a whole number of at least 1",
 }

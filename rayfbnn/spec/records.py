@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model
 
 from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.errors import ConfigError
-from rayfbnn.operations import Hybrid
+from rayfbnn.operations import Dynamic, Hybrid
 from rayfbnn.spec.checks import all_operations, check, check_gradient
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.operations import AnyOperation, Record
@@ -221,7 +221,7 @@ class RunSpec(Record):
     def check_data(self, n_cases: int) -> None:
         """Raise ConfigError for what only the number of training cases can show."""
         for key, operation in all_operations(self):
-            if isinstance(operation, Hybrid) and operation.partitions > n_cases:
+            if isinstance(operation, Hybrid | Dynamic) and operation.partitions > n_cases:
                 raise ConfigError(
                     f"{key}.partitions: more than there are training cases, got {operation.partitions}; "
                     f"it must be at most {n_cases}"

@@ -1,0 +1,108 @@
+"""Uncorrected dynamics: biased by the stepsize and in no other way."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.arrays import Array
+from rayfbnn.mcmc import dynamic as module
+from rayfbnn.mcmc import leapfrog
+from rayfbnn.mcmc.dynamic import dynamic
+from rayfbnn.operations import Dynamic, Heatbath, Hybrid
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Purpose, Streams
+from tests.correctness.exactness import chi2_p_value
+from tests.correctness.invariance import ONE, schedule_with, stays_exact
+from tests.correctness.mutants import mutant
+from tests.targets import banana, wall
+
+BANANA = banana()
+LARGE = (Heatbath(), Dynamic(steps=3, stepsize=0.8))
+# Small enough that 50,000 chains do not show the bias of a second-order integrator.
+SMALL = (Heatbath(decay=0.5), Dynamic(steps=8, stepsize=0.05))
+PERMUTED = (Heatbath(decay=0.5), Dynamic(steps=8, stepsize=0.05, partitions=3, permuted=True))
+
+
+def start(n_chains: int) -> tuple[ChainState, Streams]:
+    streams = Streams(23, np.arange(n_chains, dtype=np.uint64), iteration=1)
+    position = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
+    momentum = streams.normal(Purpose.MOMENTUM, (3,))
+    return ChainState(position, momentum, np.ones((n_chains, 1))), streams
+
+
+def test_dynamic_is_biased_where_hybrid_of_the_same_steps_is_exact() -> None:
+    assert not stays_exact(ONE, LARGE, name="dynamic")
+    assert stays_exact(ONE, (Heatbath(), Hybrid(steps=3, stepsize=0.8)), name="hybrid")
+
+
+@pytest.mark.parametrize("operations", [SMALL, PERMUTED], ids=["plain", "permuted"])
+def test_dynamic_of_small_steps_is_close_to_exact(operations: Any) -> None:
+    assert stays_exact(ONE, operations, name="dynamic of small steps")
+
+
+MUTANTS = {
+    "slower": ("target, state.position, state", "target, state.position, 0.9 * state"),
+    "keeps_momentum": ("state.momentum, momentum)", "state.momentum, state.momentum)"),
+    "steps_of_position": ("stepsizes = scaled", "stepsizes = (1 + xp.tanh(state.position)) * scaled"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_of_dynamic_is_killed(name: str) -> None:
+    changed = mutant(module, MUTANTS[name])
+    options = {"schedule": schedule_with(dynamic=changed.dynamic, DynamicInfo=changed.DynamicInfo)}
+    assert not stays_exact(ONE, SMALL, name="dynamic of small steps", **options)
+
+
+def test_dynamic_ends_where_the_integrator_ends_with_its_momentum() -> None:
+    state, streams = start(50)
+    after, info = dynamic(state, streams, target=BANANA, steps=7, stepsize=0.1)
+    sizes = np.full_like(state.position, 0.1)
+    q, p, potential = leapfrog.advance(
+        BANANA, state.position, state.momentum, state.precisions, sizes, n_steps=7
+    )
+    assert np.array_equal(after.position, q)
+    assert np.array_equal(after.momentum, p)
+    before = BANANA.potential(state.position, state.precisions) + (state.momentum**2).sum(axis=1) / 2
+    assert np.allclose(info.energy_change, potential + (p * p).sum(axis=1) / 2 - before)
+
+
+def orders(*, permuted: bool) -> Array:
+    seen: list[Array] = []
+
+    def advance(*arguments: Any, order: Array, **options: Any):
+        seen.append(order)
+        return leapfrog.advance(*arguments, order=order, **options)
+
+    state, streams = start(6_000)
+    dynamic(
+        state, streams, target=BANANA, steps=2, stepsize=0.1, partitions=3, permuted=permuted, advance=advance
+    )
+    return seen[0]
+
+
+def test_partial_gradients_follow_one_another_or_are_permuted() -> None:
+    assert np.array_equal(orders(permuted=False), np.tile([0, 1, 2], (6_000, 1)))
+    codes = orders(permuted=True) @ np.array([9, 3, 1])
+    counts = [(codes == 9 * a + 3 * b + c).sum() for a, b, c in itertools.permutations(range(3))]
+    assert sum(counts) == 6_000
+    assert chi2_p_value(np.array(counts)) > 1e-5  # false alarms 1e-5
+
+
+def test_a_chain_that_blows_up_stays_and_is_counted() -> None:
+    state = ChainState(
+        np.array([[0.1, 0.2], [2.9, 0.0]]), np.array([[0.5, 0.5], [9.0, 0.0]]), np.ones((2, 1))
+    )
+    streams = Streams(3, np.arange(2, dtype=np.uint64))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        after, info = dynamic(state, streams, target=wall(2), steps=5, stepsize=0.2)
+    assert list(info.diverged) == [False, True]
+    assert np.array_equal(after.position[1], state.position[1])
+    assert np.array_equal(after.momentum[1], state.momentum[1])
+    assert not np.array_equal(after.position[0], state.position[0])
