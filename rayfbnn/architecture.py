@@ -100,11 +100,13 @@ class GroupSpec:
     """One group of parameters that share a prior: a weight matrix, or a vector of biases or offsets.
 
     shape is (source units, destination units) for weights, (units,) for biases and offsets.
+    adjustments  the name of those that divide the parameters' precisions by destination unit, or None
     """
 
     name: str
     shape: tuple[int, ...]
     prior: PriorSpec
+    adjustments: str | None = None
 
     @property
     def is_weights(self) -> bool:
@@ -126,12 +128,17 @@ class NetworkSpec:
 
     Group names are FBM's: ti (input offsets), ih<l> (inputs to hidden layer l), h<l-1>h<l>, bh<l> (biases),
     th<l> (offsets of hidden units), ho<l> (hidden layer l to outputs), io (inputs to outputs), bo.
+
+    adjustments  ah<l> or ao -> alpha: every unit of hidden layer l (of the outputs) has a precision that
+                 multiplies those of the weights and biases into it, Gamma with shape alpha/2 and mean 1;
+                 Neal (2022) eqs. 15, 16, 19
     """
 
     inputs: int
     outputs: int
     hidden: tuple[LayerSpec, ...] = ()
     priors: dict[str, PriorSpec] = field(default_factory=dict)
+    adjustments: dict[str, float] = field(default_factory=dict)
 
     def possible_groups(self) -> dict[str, tuple[int, ...]]:
         """Every group this network could have, with its shape, in the order of the flat vector."""
@@ -152,14 +159,31 @@ class NetworkSpec:
     def groups(self) -> tuple[GroupSpec, ...]:
         """The groups that are present, in the order of the flat parameter vector."""
         return tuple(
-            GroupSpec(name, shape, self.priors[name])
+            GroupSpec(name, shape, self.priors[name], self._adjustments_of(name))
             for name, shape in self.possible_groups().items()
             if name in self.priors
         )
 
+    def possible_adjustments(self) -> dict[str, int]:
+        """The adjustments this network could have, with their numbers of units."""
+        hidden = {f"ah{layer}": spec.units for layer, spec in enumerate(self.hidden)}
+        return hidden | {"ao": self.outputs}
+
+    def _adjustments_of(self, group: str) -> str | None:
+        """The adjustments that apply to a group's destination units, if there are any."""
+        name = f"a{destination(group)}"
+        return name if name in self.adjustments else None
+
     @property
     def n_parameters(self) -> int:
         return sum(group.size for group in self.groups())
+
+
+def destination(group: str) -> str:
+    """The layer that a group of weights or biases leads into, "h<l>" or "o"; "" for offsets."""
+    if group[0] == "t":
+        return ""
+    return "o" if "o" in group else group[group.rindex("h") :]
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,11 @@ def _priors(spec: RunSpec) -> list[str]:
         lower = "source unit" if group.is_weights else None
         text = spec.network.priors[group.name]
         lines += _prior(group.name, text, group.prior, group.shape[0], unit=lower, parameter="parameter")
+    for name, alpha in spec.network_spec().adjustments.items():
+        low, high = sigma_range(alpha, 1.0)
+        layer = "the outputs" if name == "ao" else f"hidden layer {name[2:]}"
+        lines.append(f'  {name:<6}"{spec.network.priors[name]}": adjustments of {layer}, mean precision 1')
+        lines.append(f"        sigma of all into a unit: alpha {alpha:g}, times 5-95 % from {low} to {high}")
     noise = spec.model_spec().noise
     if noise is not None:
         assert spec.model.noise is not None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.adjustments import update_adjustments
 from rayfbnn.model.hyperbolic import hyperbolic_variable
 from rayfbnn.model.layout import NOISE, PrecisionGroup, PrecisionLayout
 from rayfbnn.model.prior import MAX_LOG_PRECISION
@@ -38,13 +39,21 @@ def update_groups(
 ) -> Array:
     """New precisions (n_chains, n_precisions) of every group of parameters; those of the noise unchanged.
 
+    Adjustments come last. What a group's precisions see are its parameters times the square roots of
+    their adjustments, Neal (2022) eq. 29.
+
     values  group name -> parameters (n_chains, *shape of the group)
     """
+    xp = array_namespace(precisions)
     precisions = precisions.copy()
     for number, group in enumerate(layout.groups):
         if group.name != NOISE:
             rows = values[group.name].reshape(precisions.shape[0], group.n_units, -1)
+            if group.name in layout.adjusted:
+                _, columns = layout.adjusted[group.name]
+                rows = rows * xp.sqrt(precisions[:, None, columns])
             _update(rows, group, precisions, streams, index=number, purposes=_OF_PARAMETERS)
+    update_adjustments(values, precisions, streams, layout=layout)
     return precisions
 
 

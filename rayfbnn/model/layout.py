@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -62,13 +62,36 @@ class PrecisionGroup:
     n_units: int
 
 
+@dataclass(frozen=True)
+class AdjustmentGroup:
+    """The adjustments of one layer: a precision for each of its units, Gamma(alpha/2) with mean 1.
+
+    It multiplies the precisions of the weights and biases that lead into the unit, Neal (2022) eq. 16.
+
+    columns  those of the units
+    """
+
+    name: str
+    alpha: float
+    columns: slice
+
+    @property
+    def n_units(self) -> int:
+        return int(self.columns.stop - self.columns.start)
+
+
 @dataclass(frozen=True, eq=False)
 class PrecisionLayout:
     """All precisions of a chain as one vector: each group's common one, then its units'; noise last.
 
+    The adjustments, if there are any, lie between the groups of parameters and the noise.
+
     is_free            (n_precisions,) bool: false where the level's alpha is infinite (fixed at its mean)
     parameter_columns  (n_parameters,) int: the column that governs each parameter
     noise_columns      (n_targets,) int: the column that governs each target; empty without noise
+    adjustments        of each layer that has them
+    adjusted           group of parameters that has adjustments -> its part of a chain's parameters, and the
+                       columns of its destination units' adjustments
     """
 
     groups: tuple[PrecisionGroup, ...]
@@ -78,6 +101,8 @@ class PrecisionLayout:
     is_free: Array
     parameter_columns: Array
     noise_columns: Array
+    adjustments: tuple[AdjustmentGroup, ...] = ()
+    adjusted: dict[str, tuple[slice, slice]] = field(default_factory=dict)
 
     @staticmethod
     def of(network: NetworkSpec, model: ModelSpec, n_targets: int) -> PrecisionLayout:
@@ -88,6 +113,9 @@ class PrecisionLayout:
             n_units = spec.shape[0] if spec.is_weights else 1
             group = _add(groups, free, spec.name, spec.prior, spec.mean_precision, n_units)
             parameter_columns.append(np.repeat(_unit_columns(group), spec.size // n_units))
+        adjustments = _adjustments(network, free)
+        columns = {group.name: group.columns for group in adjustments}
+        parameters = ParameterLayout.of(network)
         noise_columns = np.zeros(0, dtype=np.int64)
         if model.noise is not None:
             mean = model.noise.mean_precision(n_targets)
@@ -100,7 +128,24 @@ class PrecisionLayout:
             is_free=np.array(free, dtype=bool),
             parameter_columns=np.concatenate([np.zeros(0, dtype=np.int64), *parameter_columns]),
             noise_columns=noise_columns,
+            adjustments=adjustments,
+            adjusted={
+                spec.name: (parameters.slices[spec.name], columns[spec.adjustments])
+                for spec in parameters.groups
+                if spec.adjustments is not None
+            },
         )
+
+
+def _adjustments(network: NetworkSpec, free: list[bool]) -> tuple[AdjustmentGroup, ...]:
+    """Append the adjustments' columns behind those taken so far."""
+    groups: list[AdjustmentGroup] = []
+    for name, n_units in network.possible_adjustments().items():
+        if name in network.adjustments:
+            start = len(free)
+            free.extend([True] * n_units)
+            groups.append(AdjustmentGroup(name, network.adjustments[name], slice(start, len(free))))
+    return tuple(groups)
 
 
 def _add(

@@ -166,7 +166,7 @@ class Posterior:
     def initial_state(self, streams: Streams, *, sigmas: float | None) -> ChainState:
         """Parameters zero and every free sigma at `sigmas`, or, with None, a draw from the prior.
 
-        The first is what FBM's "fix" makes. The momentum is standard normal in both.
+        The first, with adjustments at one, is what FBM's "fix" makes. The momentum is standard normal in both.
         """
         streams = streams.at(iteration=0)
         xp = array_namespace(streams.chains)
@@ -179,6 +179,8 @@ class Posterior:
             fixed[group.common] = group.mean
         free = xp.asarray(self.precision_layout.is_free)
         precisions = xp.tile(xp.where(free, sigmas**-2, fixed), (streams.n_chains, 1))
+        for adjustments in self.precision_layout.adjustments:
+            precisions[:, adjustments.columns] = 1.0
         return ChainState(xp.zeros_like(momentum), momentum, precisions)
 
     def sample_sigmas(self, state: ChainState, streams: Streams) -> tuple[ChainState, None]:

@@ -14,9 +14,14 @@ MAX_LOG_PRECISION = 600.0
 
 
 def parameter_precisions(precisions: Array, layout: PrecisionLayout) -> Array:
-    """The explicit precision that governs each parameter, (n_chains, n_parameters)."""
+    """The precision that governs each parameter, adjustments included, (n_chains, n_parameters)."""
     xp = array_namespace(precisions)
-    return xp.take(precisions, xp.asarray(layout.parameter_columns), axis=1)
+    governing = xp.take(precisions, xp.asarray(layout.parameter_columns), axis=1)
+    for part, columns in layout.adjusted.values():
+        # A bias has one row, a weight matrix one for each source unit.
+        rows = governing[:, part].reshape(len(governing), -1, columns.stop - columns.start)
+        rows *= precisions[:, None, columns]
+    return governing
 
 
 def energy_and_gradient(
@@ -67,6 +72,9 @@ def log_density_of_precisions(precisions: Array, layout: PrecisionLayout) -> Arr
         if group.units is not None:
             units = precisions[:, group.units]
             total += log_gamma_density(units, alpha_unit, common[:, None]).sum(axis=1)
+    for adjustments in layout.adjustments:
+        density = log_gamma_density(precisions[:, adjustments.columns], adjustments.alpha, 1.0)
+        total += density.sum(axis=1)
     return total
 
 
@@ -94,6 +102,11 @@ def draw_precisions(streams: Streams, layout: PrecisionLayout, *, n_cases_bias: 
     for number, group in enumerate(layout.groups):
         n = n_cases_bias if group.name == NOISE else 0
         _draw_group(streams, group, log_precisions, extra=n, index=2 * number)
+    for number, adjustments in enumerate(layout.adjustments, start=len(layout.groups)):
+        shape, alpha = (adjustments.n_units,), adjustments.alpha
+        log_gamma = streams.log_gamma(alpha / 2, Purpose.INITIAL_PRECISION, shape, index=2 * number)
+        clipped = xp.clip(log_gamma - math.log(alpha / 2), -MAX_LOG_PRECISION, MAX_LOG_PRECISION)
+        log_precisions[:, adjustments.columns] = clipped
     precisions = xp.exp(log_precisions)
     for group in layout.groups:
         if math.isinf(group.prior.alphas[0]):

@@ -130,6 +130,9 @@ def sigma_plans(layout: PrecisionLayout) -> list[SigmaPlan]:
             plans.append(SigmaPlan(name, group.common, ()))
             if units is not None:
                 plans.append(SigmaPlan(f"{name}_unit", units, parameter_dims(group.name)[:1]))
+    for adjustments in layout.adjustments:
+        dim = "output" if adjustments.name == "ao" else f"hidden{adjustments.name[2:]}"
+        plans.append(SigmaPlan(f"adjustment_{adjustments.name}", adjustments.columns, (dim,)))
     return plans
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from rayfbnn.architecture import PRIOR_ACTIVATIONS, PriorSpec
+from rayfbnn.architecture import PRIOR_ACTIVATIONS, NetworkSpec, PriorSpec
 from rayfbnn.errors import ConfigError
 from rayfbnn.operations import Operation, Repeat
 from rayfbnn.spec.messages import MAX_WORD, RIGHT, nearest, short
@@ -66,7 +66,8 @@ def _check_model(spec: RunSpec) -> None:
 
 def _check_network(spec: RunSpec) -> None:
     network = spec.network_spec()
-    possible = network.possible_groups()
+    groups = network.possible_groups()
+    possible = [*groups, *network.possible_adjustments()]
     for name, text in spec.network.priors.items():
         key = f"network.priors.{name}"
         if name not in possible:
@@ -74,7 +75,9 @@ def _check_network(spec: RunSpec) -> None:
                 f'{key}: no such group in this network, got "{text}"{nearest(name, possible)}; '
                 f"the possible groups are {', '.join(possible)}"
             )
-        _check_range(key, text, network.priors[name], n_sources=possible[name][0])
+        if name in groups:
+            _check_range(key, text, network.priors[name], n_sources=groups[name][0])
+    _check_adjustments(network)
     present = network.priors
     last = len(network.hidden) - 1
     for layer in range(last + 1):
@@ -87,6 +90,30 @@ def _check_network(spec: RunSpec) -> None:
     if "ti" in present:
         from_inputs = [f"ih{layer}" for layer in range(last + 1)] + ["io"]
         _need_one(present, from_inputs, "ti offsets inputs that nothing uses")
+
+
+def adjustment_alpha(text: str, *, key: str) -> float:
+    """The alpha of a layer's adjustments, all that their prior has: its mean is one."""
+    low, high = _ALPHA_RANGE
+    try:
+        alpha = float(text)
+    except ValueError:
+        alpha = math.nan
+    if not low <= alpha <= high:
+        raise ConfigError(
+            f'{key}: adjustments have an alpha alone, got "{text}"; it must be a number from {low:g} to '
+            f'{high:g}, such as 3, or "-" for none'
+        )
+    return alpha
+
+
+def _check_adjustments(network: NetworkSpec) -> None:
+    adjusted = {group.adjustments for group in network.groups()}
+    for name in network.adjustments:
+        if name not in adjusted:
+            raise ConfigError(
+                f"network.priors.{name}: there are no weights or biases that it could adjust; leave it out"
+            )
 
 
 def _need_one(present: Mapping[str, PriorSpec], groups: list[str], problem: str) -> None:

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model
 from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.errors import ConfigError
 from rayfbnn.operations import Dynamic, Hybrid
-from rayfbnn.spec.checks import all_operations, check, check_gradient
+from rayfbnn.spec.checks import adjustment_alpha, all_operations, check, check_gradient
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.operations import AnyOperation, Record
 from rayfbnn.spec.text import override, plain, read_toml, to_toml
@@ -62,7 +62,8 @@ class LayerConfig(Record):
 class NetworkConfig(Record):
     """Hidden layers, and for each group of parameters that is present its prior in FBM's notation.
 
-    "-" is the same as leaving a group out. With one hidden layer ih, bh, th, ho mean ih0, bh0, th0, ho0.
+    "-" is the same as leaving a group out. With one hidden layer ih, bh, th, ho, ah mean ih0, bh0, th0, ho0,
+    ah0. Adjustments (ah0, ao) have an alpha alone in place of a prior.
     """
 
     hidden: tuple[LayerConfig, ...]
@@ -70,7 +71,9 @@ class NetworkConfig(Record):
 
     @model_validator(mode="after")
     def _canonical(self) -> Self:
-        aliases = {"ih": "ih0", "bh": "bh0", "th": "th0", "ho": "ho0"} if len(self.hidden) == 1 else {}
+        aliases = (
+            {name: f"{name}0" for name in ("ih", "bh", "th", "ho", "ah")} if len(self.hidden) == 1 else {}
+        )
         named: dict[str, str] = {}
         for name, text in self.priors.items():
             group = aliases.get(name, name)
@@ -209,8 +212,14 @@ class RunSpec(Record):
             outputs=self.model_spec().n_outputs(len(self.data.targets) if n_targets is None else n_targets),
             hidden=tuple(LayerSpec(layer.units, layer.activation) for layer in self.network.hidden),
             priors={
-                name: PriorSpec.parse(text, key=f"network.priors.{name}", two_levels=name[0] in "bt")
+                name: PriorSpec.parse(text, key=f"network.priors.{name}", two_levels=name[:1] in ("b", "t"))
                 for name, text in self.network.priors.items()
+                if name[:1] != "a"
+            },
+            adjustments={
+                name: adjustment_alpha(text, key=f"network.priors.{name}")
+                for name, text in self.network.priors.items()
+                if name[:1] == "a"
             },
         )
 

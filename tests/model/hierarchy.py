@@ -31,10 +31,16 @@ def uniforms_of(target: Posterior, state: ChainState, targets: np.ndarray) -> li
         outputs = target.outputs(state.position, target.inputs[:-1].T)
         values["noise"] = (targets - outputs).swapaxes(1, 2)
     uniforms = []
+    for adjustments in target.precision_layout.adjustments:
+        a, drawn = adjustments.alpha / 2, state.precisions[:, adjustments.columns]
+        uniforms.append(scipy.special.gammainc(a, a * drawn))
     for group in target.precision_layout.groups:
         alpha, alpha_unit, alpha_value = group.prior.alphas
         common = state.precisions[:, group.common, None]
         rows = values[group.name].reshape(len(common), group.n_units, -1)
+        if group.name in target.precision_layout.adjusted:
+            _, columns = target.precision_layout.adjusted[group.name]
+            rows = rows * np.sqrt(state.precisions[:, None, columns])
         rule = common
         if math.isfinite(alpha):
             uniforms.append(scipy.special.gammainc(alpha / 2, alpha * common / (2 * group.mean)))

@@ -1,0 +1,32 @@
+"""What must hold for every architecture, as checks that each architecture's tests call."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rayfbnn.architecture import NetworkSpec
+from tests.model.problems import MODELS, problem, streams
+from tests.model.reference import outputs_by_loops, stepsizes_by_loops
+from tests.model.test_batches import assert_independent
+from tests.model.test_gradient import worst_error
+
+
+def assert_right(spec: NetworkSpec, *, name: str, models: tuple[str, ...] = tuple(MODELS)) -> None:
+    """Outputs, gradients and stepsizes are those of the formulas, for every data model that fits."""
+    for model in models:
+        if model == "class" and spec.outputs != 3:
+            continue
+        target = problem(model, spec=spec)
+        state = target.initial_state(streams(f"{name} {model}", 3), sigmas=None)
+        inputs = target.inputs[:-1].T
+        outputs = target.outputs(state.position, inputs)
+        expected = [[outputs_by_loops(target, chain, case) for case in inputs] for chain in state.position]
+        assert np.allclose(outputs, expected, rtol=1e-11, atol=1e-11 * np.abs(expected).max())
+        steps = [stepsizes_by_loops(target, chain) for chain in state.precisions]
+        assert np.allclose(target.stepsizes(state.precisions), steps, rtol=1e-11, atol=0)
+        assert worst_error(target, n_draws=20, name=f"{name} {model}") < 1e-6
+
+
+def assert_batch_independent(spec: NetworkSpec) -> None:
+    for dtype in ("float32", "float64"):
+        assert_independent(problem(spec=spec, dtype=dtype, n_cases=50))

@@ -1,0 +1,206 @@
+"""Networks of every architecture as lists of single connections: outputs and stepsizes by plain loops."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.architecture import NetworkSpec
+from rayfbnn.model.posterior import Posterior
+
+INPUTS, OUTPUTS = -1, 10_000  # layers; the hidden ones are 0, 1, ...
+FUNCTIONS = {
+    "tanh": math.tanh,
+    "softplus": lambda u: math.log1p(math.exp(u)),
+    "softplus0": lambda u: math.log1p(math.exp(u)) - math.log(2),
+    "identity": lambda u: u,
+    "sigmoid": lambda u: 1 / (1 + math.exp(-u)),
+    "relu": lambda u: max(u, 0.0),
+}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """parameter times the source's value is added to a unit's summed input; a bias has no source."""
+
+    source: tuple[int, int] | None
+    destination: tuple[int, int]
+    parameter: int
+
+
+def ends(group: str) -> tuple[int | None, int]:
+    """Layers that a group leads from (None for biases) and into."""
+    found = re.fullmatch(r"b(o|h(\d+))|io|ih(\d+)|ho(\d+)|h(\d+)h(\d+)", group)
+    assert found is not None, group
+    _, bias, inputs_to, to_outputs, source, destination = found.groups()
+    if group[0] == "b":
+        return None, OUTPUTS if bias is None else int(bias)
+    if group == "io":
+        return INPUTS, OUTPUTS
+    if inputs_to is not None:
+        return INPUTS, int(inputs_to)
+    if to_outputs is not None:
+        return int(to_outputs), OUTPUTS
+    return int(source), int(destination)
+
+
+def connections(network: NetworkSpec) -> Iterator[tuple[str, Connection]]:
+    """Every connection with the name of its group."""
+    first = 0
+    for group in network.groups():
+        if group.name[0] != "t":
+            source, destination = ends(group.name)
+            for number, places in enumerate(np.ndindex(*group.shape)):
+                start = None if source is None else (source, places[0])
+                yield group.name, Connection(start, (destination, places[-1]), first + number)
+        first += group.size
+
+
+def offsets(network: NetworkSpec) -> dict[tuple[int, int], int]:
+    """(layer, unit) -> the parameter that is added to what the unit sends on."""
+    found, first = {}, 0
+    for group in network.groups():
+        if group.name[0] == "t":
+            layer = INPUTS if group.name == "ti" else int(group.name[2:])
+            found.update({(layer, unit): first + unit for unit in range(group.size)})
+        first += group.size
+    return found
+
+
+def activated(network: NetworkSpec, layer: int, u: list[float]) -> list[float]:
+    """Values of a hidden layer from its summed inputs."""
+    return [FUNCTIONS[network.hidden[layer].activation](each) for each in u]
+
+
+def outputs_by_loops(target: Posterior, position: np.ndarray, case: np.ndarray) -> list[float]:
+    """One network at one case: Neal (2022) eqs. 1-7, connection by connection."""
+    network = target.network
+    added = offsets(network)
+    sent = {
+        (INPUTS, i): x + (position[added[INPUTS, i]] if (INPUTS, i) in added else 0)
+        for i, x in enumerate(case)
+    }
+    links = [link for _, link in connections(network)]
+
+    def summed(layer: int, n_units: int) -> list[float]:
+        u = [0.0] * n_units
+        for link in links:
+            if link.destination[0] == layer:
+                u[link.destination[1]] += position[link.parameter] * (
+                    1 if link.source is None else sent[link.source]
+                )
+        return u
+
+    for layer, spec in enumerate(network.hidden):
+        for unit, value in enumerate(activated(network, layer, summed(layer, spec.units))):
+            place = (layer, unit)
+            sent[place] = value + (position[added[place]] if place in added else 0)
+    return summed(OUTPUTS, network.outputs)
+
+
+def parameter_precisions(target: Posterior, precisions: np.ndarray) -> np.ndarray:
+    """The precision that governs each parameter, one chain's, from the levels written out."""
+    layout = target.precision_layout
+    specs = {group.name: group for group in layout.groups}
+    adjustments = {group.name: group for group in layout.adjustments}
+    result = []
+    for group in target.network.groups():
+        spec = specs[group.name]
+        for places in np.ndindex(*group.shape):
+            column = spec.common if spec.units is None else spec.units.start + places[0]
+            tau = float(precisions[column])
+            if group.name[0] != "t":
+                layer = ends(group.name)[1]
+                name = "ao" if layer == OUTPUTS else f"ah{layer}"
+                if name in adjustments:
+                    tau *= float(precisions[adjustments[name].columns.start + places[-1]])
+            result.append(tau)
+    return np.array(result)
+
+
+def typical_squares(network: NetworkSpec, layer: int, u: list[float]) -> list[float]:
+    """Typical squares of a hidden layer's values from those of its summed inputs."""
+    rule = {
+        "tanh": lambda square: min(square, 1.0),
+        "sigmoid": lambda square: 1.0,
+        "softplus": lambda square: max(square, math.log(2) ** 2),
+    }.get(network.hidden[layer].activation, lambda square: square)
+    return [rule(each) for each in u]
+
+
+def squared_slopes(network: NetworkSpec, layer: int, u: list[float]) -> list[float]:
+    """The largest squared slope of each unit of a hidden layer."""
+    return [1 / 16 if network.hidden[layer].activation == "sigmoid" else 1.0] * len(u)
+
+
+def stepsizes_by_loops(target: Posterior, precisions: np.ndarray) -> np.ndarray:
+    """One chain's, after Neal (2022), "Heuristic choice of stepsizes", connection by connection."""
+    network = target.network
+    tau = parameter_precisions(target, precisions)
+    links = [link for _, link in connections(network)]
+    added = offsets(network)
+    spread, curvature = 1 / tau, tau.copy()
+    first = 0
+    for group in network.groups():
+        alpha, part = group.prior.alphas[2], slice(first, first + group.size)
+        first += group.size
+        if math.isfinite(alpha):
+            spread[part] *= 3 if alpha < 3 else alpha / (alpha - 2)
+            curvature[part] *= (alpha + 1) / alpha
+
+    inputs = target.inputs[:-1].T
+    n_cases = len(inputs)
+    square = {(INPUTS, i): float(x) for i, x in enumerate((inputs**2).mean(axis=0))}
+    summed: dict[int, list[float]] = {}
+
+    def send(place: tuple[int, int]) -> float:
+        return square[place] + (spread[added[place]] if place in added else 0)
+
+    for layer, spec in enumerate(network.hidden):
+        u = [0.0] * spec.units
+        for link in links:
+            if link.destination[0] == layer:
+                u[link.destination[1]] += spread[link.parameter] * (
+                    1 if link.source is None else send(link.source)
+                )
+        summed[layer] = u
+        square |= {(layer, i): value for i, value in enumerate(typical_squares(network, layer, u))}
+
+    if target.model.kind == "real":
+        group = next(group for group in target.precision_layout.groups if group.name == "noise")
+        factor = (
+            1 if math.isinf(group.prior.alphas[2]) else (group.prior.alphas[2] + 1) / group.prior.alphas[2]
+        )
+        columns = [
+            group.common if group.units is None else group.units.start + j for j in range(network.outputs)
+        ]
+        seconds = {(OUTPUTS, j): factor * float(precisions[column]) for j, column in enumerate(columns)}
+    else:
+        seconds = {(OUTPUTS, j): 0.25 for j in range(network.outputs)}
+
+    def of_values(layer: int, n_units: int) -> list[float]:
+        values = [0.0] * n_units
+        for link in links:
+            if link.source is not None and link.source[0] == layer:
+                values[link.source[1]] += seconds[link.destination] / tau[link.parameter]
+        for unit in range(n_units):
+            if (layer, unit) in added:
+                curvature[added[layer, unit]] += n_cases * values[unit]
+        return values
+
+    for layer in reversed(range(len(network.hidden))):
+        slopes = squared_slopes(network, layer, summed[layer])
+        values = of_values(layer, network.hidden[layer].units)
+        seconds |= {
+            (layer, i): slope * value for i, (slope, value) in enumerate(zip(slopes, values, strict=True))
+        }
+    of_values(INPUTS, network.inputs)
+    for link in links:
+        curvature[link.parameter] += (
+            n_cases * seconds[link.destination] * (1 if link.source is None else send(link.source))
+        )
+    return curvature**-0.5

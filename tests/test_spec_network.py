@@ -1,0 +1,66 @@
+"""Networks in configurations: what the parts beyond plain layers mean, and what is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rayfbnn.describe import describe
+from rayfbnn.errors import ConfigError
+from rayfbnn.model.layout import PrecisionLayout
+from rayfbnn.run.catalogue import sigma_plans
+from rayfbnn.spec import RunSpec
+from tests.test_spec import BASE, PRIORS
+
+DEEP: dict[str, Any] = {
+    "network": {
+        "hidden": [{"units": 4, "activation": "tanh"}, {"units": 3, "activation": "tanh"}],
+        "priors": {"ih0": "1:0.2", "bh0": "1:0.2", "h0h1": "x1:0.2", "bh1": "1", "ho1": "x1:0.2", "bo": "1"},
+    }
+}
+
+
+def deep(*overrides: str) -> RunSpec:
+    return RunSpec.from_dict({**BASE, **DEEP}, overrides)
+
+
+def test_adjustments_are_alphas_among_the_priors() -> None:
+    spec = deep("network.priors.ah0=3", "network.priors.ao=0.5", 'network.priors.ah1="-"')
+    assert spec.network_spec().adjustments == {"ah0": 3.0, "ao": 0.5}
+    assert set(spec.network_spec().priors) == set(DEEP["network"]["priors"])
+    text = describe(spec)
+    assert "adjustments of hidden layer 0" in text and "adjustments of the outputs" in text
+    assert RunSpec.from_json(spec.to_json()) == spec
+
+
+def test_adjustments_have_an_array_of_their_own_in_the_store() -> None:
+    spec = deep("network.priors.ah1=3", "network.priors.ao=2")
+    plans = sigma_plans(PrecisionLayout.of(spec.network_spec(), spec.model_spec(), 1))
+    dims = {plan.name: plan.dims for plan in plans if plan.name.startswith("adjustment")}
+    assert dims == {"adjustment_ah1": ("hidden1",), "adjustment_ao": ("output",)}
+
+
+def test_ah_is_ah0_with_one_hidden_layer() -> None:
+    assert RunSpec.from_dict(BASE, ("network.priors.ah=3",)).network_spec().adjustments == {"ah0": 3.0}
+
+
+# Overrides that make the network of two hidden layers wrong, the key named, what the message must say.
+WRONG: list[tuple[tuple[str, ...], str, str]] = [
+    (("network.priors.ah0=1:2",), f"{PRIORS}.ah0", "an alpha alone"),
+    (("network.priors.ah0=0",), f"{PRIORS}.ah0", "an alpha alone"),
+    (("network.priors.ah0=-3",), f"{PRIORS}.ah0", "an alpha alone"),
+    (("network.priors.ao=inf",), f"{PRIORS}.ao", "an alpha alone"),
+    (("network.priors.ao=nan",), f"{PRIORS}.ao", "an alpha alone"),
+    (("network.priors.ao=x3",), f"{PRIORS}.ao", "an alpha alone"),
+    (("network.priors.ah2=3",), f"{PRIORS}.ah2", "possible groups"),
+    (("network.priors.a=3",), f"{PRIORS}.a", "possible groups"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "key", "right"), WRONG, ids=lambda value: str(value)[:60])
+def test_what_makes_no_sense_is_refused_by_name(overrides: tuple[str, ...], key: str, right: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        deep(*overrides)
+    assert str(caught.value).startswith(f"{key}"), caught.value
+    assert right in str(caught.value)
