@@ -126,8 +126,9 @@ class GroupSpec:
 class NetworkSpec:
     """A fully connected network: which layers there are, and a prior for each group that is present.
 
-    Group names are FBM's: ti (input offsets), ih<l> (inputs to hidden layer l), h<l-1>h<l>, bh<l> (biases),
-    th<l> (offsets of hidden units), ho<l> (hidden layer l to outputs), io (inputs to outputs), bo.
+    Group names are FBM's: ti (input offsets), ih<l> (inputs to hidden layer l), h<k>h<l> (hidden layer k to a later l),
+    bh<l> (biases), th<l> (offsets of hidden units), ho<l> (hidden layer l to outputs), io (inputs to outputs),
+    bo.
 
     adjustments  ah<l> or ao -> alpha: every unit of hidden layer l (of the outputs) has a precision that
                  multiplies those of the weights and biases into it, Gamma with shape alpha/2 and mean 1;
@@ -146,8 +147,8 @@ class NetworkSpec:
         units = [layer.units for layer in self.hidden]
         for layer, n_units in enumerate(units):
             shapes[f"ih{layer}"] = (self.inputs, n_units)
-            if layer > 0:
-                shapes[f"h{layer - 1}h{layer}"] = (units[layer - 1], n_units)
+            for earlier in range(layer):
+                shapes[f"h{earlier}h{layer}"] = (units[earlier], n_units)
             shapes[f"bh{layer}"] = (n_units,)
             shapes[f"th{layer}"] = (n_units,)
         for layer, n_units in enumerate(units):

@@ -9,7 +9,7 @@ import pytest
 from rayfbnn.describe import describe
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.layout import PrecisionLayout
-from rayfbnn.run.catalogue import sigma_plans
+from rayfbnn.run.catalogue import parameter_dims, sigma_plans
 from rayfbnn.spec import RunSpec
 from tests.test_spec import BASE, PRIORS
 
@@ -45,6 +45,16 @@ def test_ah_is_ah0_with_one_hidden_layer() -> None:
     assert RunSpec.from_dict(BASE, ("network.priors.ah=3",)).network_spec().adjustments == {"ah0": 3.0}
 
 
+def test_a_group_may_skip_a_layer() -> None:
+    hidden = (
+        "network.hidden=[{units=4,activation='tanh'},{units=3,activation='tanh'},{units=2,activation='relu'}]"
+    )
+    priors = {"ih0": "1", "h0h1": "1", "h1h2": "x1", "h0h2": "x1:2", "ho2": "1"}
+    spec = RunSpec.from_dict({**BASE, "network": {"hidden": [], "priors": priors}}, (hidden,))
+    assert "weights, hidden layer 0 to hidden layer 2" in describe(spec)
+    assert parameter_dims("h0h2") == ("hidden0", "hidden2")
+
+
 # Overrides that make the network of two hidden layers wrong, the key named, what the message must say.
 WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("network.priors.ah0=1:2",), f"{PRIORS}.ah0", "an alpha alone"),
@@ -55,6 +65,9 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("network.priors.ao=x3",), f"{PRIORS}.ao", "an alpha alone"),
     (("network.priors.ah2=3",), f"{PRIORS}.ah2", "possible groups"),
     (("network.priors.a=3",), f"{PRIORS}.a", "possible groups"),
+    (("network.priors.h1h0=1",), f"{PRIORS}.h1h0", "possible groups"),
+    (("network.priors.h0h0=1",), f"{PRIORS}.h0h0", "possible groups"),
+    (("network.priors.h0h2=1",), f"{PRIORS}.h0h2", "possible groups"),
 ]
 
 

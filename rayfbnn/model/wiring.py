@@ -56,7 +56,7 @@ class Wiring:
         units = (network.inputs, *(layer.units for layer in network.hidden), network.outputs)
         incoming: list[tuple[Link, ...]] = [()]
         for layer in range(n_hidden):
-            names = [(0, f"ih{layer}")] + ([(layer, f"h{layer - 1}h{layer}")] if layer > 0 else [])
+            names = [(0, f"ih{layer}"), *((k + 1, f"h{k}h{layer}") for k in range(layer))]
             incoming.append(_links(slices, units, layer + 1, names, f"bh{layer}"))
         names = [(layer + 1, f"ho{layer}") for layer in range(n_hidden)] + [(0, "io")]
         incoming.append(_links(slices, units, n_hidden + 1, names, "bo"))

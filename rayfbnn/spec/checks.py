@@ -81,8 +81,8 @@ def _check_network(spec: RunSpec) -> None:
     present = network.priors
     last = len(network.hidden) - 1
     for layer in range(last + 1):
-        feeding = [f"ih{layer}"] + ([f"h{layer - 1}h{layer}"] if layer > 0 else [])
-        consuming = [f"ho{layer}"] + ([f"h{layer}h{layer + 1}"] if layer < last else [])
+        feeding = [f"ih{layer}"] + [f"h{earlier}h{layer}" for earlier in range(layer)]
+        consuming = [f"ho{layer}"] + [f"h{layer}h{later}" for later in range(layer + 1, last + 1)]
         _need_one(present, feeding, f"nothing feeds hidden layer {layer}")
         _need_one(present, consuming, f"nothing uses hidden layer {layer}")
     outgoing = [f"ho{layer}" for layer in range(last + 1)]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import numpy as np
 
 from rayfbnn.architecture import NetworkSpec
+from rayfbnn.model import network, posterior, wiring
+from tests.correctness.mutants import mutant
 from tests.model.problems import MODELS, problem, streams
 from tests.model.reference import outputs_by_loops, stepsizes_by_loops
 from tests.model.test_batches import assert_independent
@@ -30,3 +34,26 @@ def assert_right(spec: NetworkSpec, *, name: str, models: tuple[str, ...] = tupl
 def assert_batch_independent(spec: NetworkSpec) -> None:
     for dtype in ("float32", "float64"):
         assert_independent(problem(spec=spec, dtype=dtype, n_cases=50))
+
+
+def seen_as_wrong(spec: NetworkSpec, module: ModuleType, *replacements: tuple[str, str]) -> bool:
+    """Whether outputs, gradients or stepsizes show a bug in one of the modules that make a posterior."""
+    copy = mutant(posterior)
+    bug = mutant(module, *replacements)
+    if module is network:
+        copy.forward, copy.backward = bug.forward, bug.backward  # type: ignore[attr-defined]
+    elif module is wiring:
+        copy.Wiring = bug.Wiring  # type: ignore[attr-defined]
+    else:
+        copy.stepsize = bug  # type: ignore[attr-defined]
+    target = problem("t", spec=spec, posterior=copy.Posterior)
+    state = target.initial_state(streams("mutant", 3), sigmas=None)
+    inputs = target.inputs[:-1].T
+    outputs = target.outputs(state.position, inputs)
+    expected = [[outputs_by_loops(target, chain, case) for case in inputs] for chain in state.position]
+    steps = [stepsizes_by_loops(target, chain) for chain in state.precisions]
+    return (
+        not np.allclose(outputs, expected, rtol=1e-6)
+        or not np.allclose(target.stepsizes(state.precisions), steps, rtol=1e-6)
+        or worst_error(target, n_draws=5, name="mutant") > 1e-3
+    )
