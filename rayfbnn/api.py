@@ -53,6 +53,7 @@ def sample(
     spec = _read_spec(spec, set)
     _check_new_path(path)
     _check_workers(spec, workers, address, max_failures)
+    spec.check_gradient()
     dataset = read_dataset(spec)
     spec.check_data(dataset.n_cases)
     store = Store.create(
@@ -206,6 +207,43 @@ def reject(
     return RunSummary(str(path), chains=1, draws=draws, acceptance=None, divergences=0, failures=0)
 
 
+def prior(spec: Spec, path: str | Path, *, draws: int, set: Sequence[str] = ()) -> RunSummary:
+    """Independent draws from the prior, into a new store at `path`: networks, functions and data sets.
+
+    Each draw has the precisions and parameters of a network, its outputs at the training inputs, and
+    targets drawn there from the model, noise included (`prior_predictive` in the store). The training
+    targets are not looked at, but for standardisation. `predict` and `plot` read the store as they read any
+    other. The phases of the specification are not run, so layers may have step and erf units.
+
+    Draw d is where chain d of a run with `initial = { from_prior = true }` starts.
+    """
+    from rayfbnn.run.prior_draws import prior_blocks
+    from rayfbnn.run.running import RunSummary
+    from rayfbnn.run.sampler import build_posterior
+
+    path = Path(path)
+    spec = _read_spec(spec, set)
+    _check_new_path(path)
+    if draws < 1:
+        raise ConfigError(f"draws: must be at least 1, got {draws}")
+    dataset = read_dataset(spec)
+    posterior = build_posterior(spec, dataset, device="cpu")
+    store = Store.create(
+        path,
+        spec=_with_absolute_train_path(spec),
+        data=dataset,
+        kind="prior",
+        n_draws=draws,
+        chains=1,
+        chains_per_batch=1,
+        draws_per_block=min(draws, spec.draws_per_block),
+    )
+    with store.lock():
+        for block in prior_blocks(posterior, dataset, spec.seed, draws, store.draws_per_block):
+            store.commit(0, block)
+    return RunSummary(str(path), chains=1, draws=draws, acceptance=None, divergences=0, failures=0)
+
+
 def check(
     path: str | Path, exact: str | Path, *, false_alarm_rate: float = 1e-3, cases: int = 10
 ) -> CheckResult:
@@ -345,9 +383,8 @@ def _check_workers(spec: RunSpec, workers: int | None, address: str | None, max_
 
 def _check_is_run(store: Store) -> None:
     if store.kind != "mcmc":
-        raise ConfigError(
-            f"{store.path}: holds exact draws of `reject`, which are complete: nothing to resume"
-        )
+        made_by = {"exact": "exact draws of `reject`", "prior": "draws of `prior`"}[store.kind]
+        raise ConfigError(f"{store.path}: holds {made_by}, which are complete: nothing to resume")
 
 
 def _check_table_path(path: Path) -> None:

@@ -194,6 +194,20 @@ def reject(
 
 
 @_command
+def prior(
+    spec: SpecFile,
+    path: NewStore,
+    draws: Annotated[int, typer.Option(help="How many draws.")],
+    set: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw networks, functions and data sets from the prior, into a new store."""
+    from rayfbnn import api
+
+    _print_run(api.prior(spec, path, draws=draws, set=set or ()), as_json)
+
+
+@_command
 def check(
     path: StorePath,
     exact: Annotated[Path, typer.Argument(metavar="EXACT", help="A store made by `reject`.")],

@@ -124,6 +124,8 @@ def check_same_posterior(stores: Sequence[Store]) -> None:
         found = [
             difference for difference in differences(first.spec, other.spec) if difference.startswith(_SAME)
         ]
+        if (first.kind == "prior") != (other.kind == "prior"):
+            found.append(f"kind: {first.kind} and {other.kind} draws, of the prior and of the posterior")
         if first.data.hash != other.data.hash:
             found.append("data: the training cases differ")
         if found:

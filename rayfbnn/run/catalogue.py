@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 STATS = ("accepted", "energy", "energy_change", "log_likelihood", "log_prior", "diverged")
 STATE = ("position", "momentum", "precisions")
+PREDICTIVE = ("outputs", "targets")  # at the training inputs, of draws from the prior
+Kind = Literal["mcmc", "exact", "prior"]  # Markov chains, draws by rejection, draws from the prior
 COMMITS = "commits"  # an array, since readers of Zarr do not look inside an array's folder: records lie there
 
 
@@ -28,7 +30,7 @@ class Header:
     n_blocks                 planned upper bound of the blocks of a batch
     """
 
-    kind: Literal["mcmc", "exact"]
+    kind: Kind
     chains: int
     chains_per_batch: int
     draws_per_block: int
@@ -149,6 +151,8 @@ def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> d
     plans = [*_section(header, spec, "", header.n_draws)]
     if header.n_warmup_draws:
         plans += _section(header, spec, "warmup_", header.n_warmup_draws)
+    if header.kind == "prior":
+        plans += _predictive(header, spec)
     plans += [*_state(header, spec), *_data(header, spec, data)]
     firsts = np.arange(header.n_batches, dtype=np.int64) * header.chains_per_batch
     plans.append(_whole(COMMITS, ("batch",), firsts))
@@ -177,18 +181,30 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
     for name in STATS:
         yield drawn(f"{prefix}sample_stats/{name}", (), (), "float64")
     for folder in (group, f"{prefix}sample_stats"):
-        yield _whole(f"{folder}/chain", ("chain",), np.arange(header.chains, dtype=np.int64))
-        yield ArrayPlan(
-            f"{folder}/draw",
-            ("draw",),
-            (n_draws,),
-            (header.coordinate_chunk,),
-            "int64",
-            np.arange(n_draws, dtype=np.int64),
-        )
+        yield from _chains_and_draws(header, folder, n_draws)
     for dim, names in _names(spec).items():
         if dim in sizes:
             yield _whole(f"{group}/{dim}", (dim,), names)
+
+
+def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
+    """The functions and data sets that draws from the prior give at the training inputs."""
+    names, folder = _names(spec), "prior_predictive"
+    leading, chunk = (header.chains, header.n_draws), (header.chains_per_batch, header.draws_per_block)
+    for name in PREDICTIVE:
+        axis = name.removesuffix("s")
+        shape = (header.n_cases, len(names[axis]))
+        dims = ("chain", "draw", "case", axis)
+        yield ArrayPlan(f"{folder}/{name}", dims, leading + shape, chunk + shape, "float64")
+        yield _whole(f"{folder}/{axis}", (axis,), names[axis])
+    yield from _chains_and_draws(header, folder, header.n_draws)
+
+
+def _chains_and_draws(header: Header, folder: str, n_draws: int) -> Iterator[ArrayPlan]:
+    """The numbers of the chains and of the draws, as coordinates."""
+    yield _whole(f"{folder}/chain", ("chain",), np.arange(header.chains, dtype=np.int64))
+    numbers = np.arange(n_draws, dtype=np.int64)
+    yield ArrayPlan(f"{folder}/draw", ("draw",), (n_draws,), (header.coordinate_chunk,), "int64", numbers)
 
 
 def _state(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:

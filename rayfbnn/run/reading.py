@@ -96,6 +96,12 @@ def read_stat(store: Store, name: str, draws: slice, chains: slice, section: Sec
     )
 
 
+def read_predictive(store: Store, name: str, draws: slice) -> Array:
+    return store.hierarchy.read(
+        f"prior_predictive/{name}", *_selection(store, slice(None), draws, "posterior")
+    )
+
+
 def datatree(store: Store) -> xr.DataTree:
     """The hierarchy, lazily, without `state` and cut to the draws that every chain has."""
     import xarray as xr

@@ -32,6 +32,7 @@ class Block:
     stats       name -> (n_chains, n_draws); those of STATS that are absent are stored as NaN
     state       after the last iteration; None where there is nothing to go on from (exact draws)
     summary     small numbers that are summed over blocks for whoever watches: updates, acceptances, seconds
+    predictive  name -> (n_chains, n_draws, n_cases, ...); those of PREDICTIVE, for draws from the prior
     """
 
     first_iteration: int
@@ -43,6 +44,7 @@ class Block:
     stats: dict[str, Array] = field(default_factory=dict)
     state: ChainState | None = None
     summary: dict[str, float] = field(default_factory=dict)
+    predictive: dict[str, Array] = field(default_factory=dict)
 
     @property
     def last_iteration(self) -> int:

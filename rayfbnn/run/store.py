@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import (
@@ -26,7 +26,7 @@ from rayfbnn.errors import (
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.run import reading
 from rayfbnn.run import root as roots
-from rayfbnn.run.catalogue import COMMITS, Header, array_plans
+from rayfbnn.run.catalogue import COMMITS, Header, Kind, array_plans
 from rayfbnn.run.commits import CommitLog
 from rayfbnn.run.filesystem import FileSystem
 from rayfbnn.run.hierarchy import Hierarchy
@@ -93,7 +93,7 @@ class Store:
         *,
         spec: RunSpec,
         data: Dataset,
-        kind: Literal["mcmc", "exact"] = "mcmc",
+        kind: Kind = "mcmc",
         n_draws: int,
         n_warmup_draws: int = 0,
         chains: int,
@@ -232,6 +232,10 @@ class Store:
     ) -> Array:
         """One of catalogue.STATS, (n_chains, n_draws) float64."""
         return reading.read_stat(self, name, draws, chains, section)
+
+    def read_predictive(self, name: str, draws: slice = _ALL) -> Array:
+        """One of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of draws from the prior."""
+        return reading.read_predictive(self, name, draws)
 
     def datatree(self) -> xr.DataTree:
         """The draws as ArviZ takes them, read when looked at: posterior, sample_stats, the data."""

@@ -114,6 +114,8 @@ def _arrays_of(store: Store, block: Block) -> dict[str, Array]:
         values = block.stats.get(name)
         absent = np.full(positions.shape[:2], np.nan)
         arrays[f"{prefix}sample_stats/{name}"] = absent if values is None else to_host(values)
+    for name, values in block.predictive.items():
+        arrays[f"prior_predictive/{name}"] = to_host(values)
     return arrays
 
 

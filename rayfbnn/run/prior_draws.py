@@ -1,0 +1,67 @@
+"""Draws from the prior as blocks of a store with one chain: networks, functions and data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.run.store import Block
+from rayfbnn.streams import Streams
+
+if TYPE_CHECKING:
+    from rayfbnn.run.data import Dataset
+
+_MEMORY_BYTES = 100e6  # for the units of the networks that are evaluated at once
+
+
+def prior_blocks(
+    posterior: Posterior, dataset: Dataset, seed: int, draws: int, draws_per_block: int
+) -> Iterator[Block]:
+    """Draws in blocks: positions, precisions, log densities, outputs and targets at the training inputs.
+
+    Draw d has the random numbers of chain d at iteration 0. Outputs are as the network gives them, targets
+    as on file.
+    """
+    for first in range(0, draws, draws_per_block):
+        parts = [
+            _draw(posterior, dataset, Streams(seed, chains))
+            for chains in _pieces(posterior, first, min(first + draws_per_block, draws))
+        ]
+        drawn = {name: np.concatenate([part[name] for part in parts])[None] for name in parts[0]}
+        yield Block(
+            first_iteration=first + 1,
+            n_iterations=drawn["position"].shape[1],
+            section="posterior",
+            first_draw=first,
+            positions=drawn["position"],
+            precisions=drawn["precisions"],
+            stats={name: drawn[name] for name in ("log_likelihood", "log_prior")},
+            predictive={name: drawn[name] for name in ("outputs", "targets")},
+        )
+
+
+def _pieces(posterior: Posterior, first: int, last: int) -> Iterator[Array]:
+    """The numbers first .. last - 1, as many at a time as memory allows."""
+    n_values = 4 * sum(posterior.wiring.units) * posterior.n_cases
+    at_once = max(1, int(_MEMORY_BYTES / (8 * n_values)))
+    for start in range(first, last, at_once):
+        yield np.arange(start, min(start + at_once, last), dtype=np.uint64)
+
+
+def _draw(posterior: Posterior, dataset: Dataset, streams: Streams) -> dict[str, Array]:
+    """What there is to store of some draws, the draw axis first."""
+    state = posterior.initial_state(streams, sigmas=None)
+    position, precisions = state.position, state.precisions
+    targets = posterior.sample_targets(position, precisions, streams)
+    return {
+        "position": position,
+        "precisions": precisions,
+        "log_likelihood": posterior.log_likelihood(position, precisions),
+        "log_prior": posterior.log_prior(position, precisions),
+        "outputs": posterior.outputs(position, dataset.standardized_inputs).astype(np.float64),
+        "targets": targets * dataset.target_scale + dataset.target_center,
+    }

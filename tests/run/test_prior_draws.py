@@ -1,0 +1,173 @@
+"""`prior`: independent draws of networks, functions and data sets, in a store that everything else reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+
+import rayfbnn
+from rayfbnn import api
+from rayfbnn.errors import ConfigError, StoreExistsError, StoreMismatchError
+from rayfbnn.run.sampler import build_posterior
+from rayfbnn.run.store import Store
+from rayfbnn.streams import Streams
+from tests.correctness.exactness import is_exact, ks_p_value
+from tests.run.small import small_spec
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    folder = tmp_path_factory.mktemp("prior")
+    spec = small_spec(folder, data__standardize=["inputs", "targets"])
+    api.prior(spec, folder / "prior.zarr", draws=50)
+    return Store.open(folder / "prior.zarr")
+
+
+def test_a_draw_is_where_the_chain_of_its_number_starts(made: Store) -> None:
+    posterior = build_posterior(made.spec, made.data, device="cpu")
+    streams = Streams(made.spec.seed, np.array([0, 7, 49], dtype=np.uint64))
+    start = posterior.initial_state(streams, sigmas=None)
+    np.testing.assert_array_equal(made.read_positions()[0, [0, 7, 49]], start.position)
+    np.testing.assert_allclose(made.read_precisions()[0, [0, 7, 49]], start.precisions, rtol=1e-14)
+
+
+def test_functions_and_densities_are_those_of_the_networks(made: Store) -> None:
+    posterior = build_posterior(made.spec, made.data, device="cpu")
+    position, precisions = made.read_positions()[0], made.read_precisions()[0]
+    outputs = posterior.outputs(position, made.data.standardized_inputs)
+    np.testing.assert_array_equal(made.read_predictive("outputs")[0], outputs)
+    for name in ("log_likelihood", "log_prior"):
+        expected = getattr(posterior, name)(position, precisions)
+        np.testing.assert_allclose(made.read_stat(name)[0], expected, rtol=1e-10)
+
+
+def drawn_pivots(folder: Path, model: dict[str, Any], seed: int, draws: int) -> dict[str, Any]:
+    """Functions, noise precisions and data sets of so many draws."""
+    spec = small_spec(folder, model=model, seed=seed, dtype="float64", draws_per_block=draws)
+    path = folder / f"{seed}.zarr"
+    api.prior(spec, path, draws=draws)
+    store = Store.open(path)
+    return {
+        "outputs": store.read_predictive("outputs")[0],
+        "targets": store.read_predictive("targets")[0],
+        "precisions": store.read_precisions()[0],
+        "noise": store.read_precisions()[0][:, store.precision_layout.noise_columns],
+        "positions": store.parameter_layout.views(store.read_positions()[0]),
+        "layout": store.precision_layout,
+    }
+
+
+def test_draws_have_the_law_of_the_prior(tmp_path: Path) -> None:
+    """Each level by a pivot: precisions are Gamma; weights and noise, over their sigmas, are normal."""
+
+    def p_values(seed: int, draws: int) -> list[float]:
+        found = drawn_pivots(tmp_path, {"kind": "real", "noise": "0.3:3"}, seed, draws)
+        layout = found["layout"]
+        values = []
+        for group in layout.groups:
+            alpha, tau = group.prior.alphas[0], found["precisions"][:, group.common]
+            if np.isfinite(alpha):
+                values.append(ks_p_value(scipy.special.gammainc(alpha / 2, alpha / 2 * tau / group.mean)))
+        ih0 = found["positions"]["ih0"] * np.sqrt(found["precisions"][:, layout.common["ih0"], None, None])
+        values.append(ks_p_value(scipy.special.ndtr(ih0)))
+        scaled = (found["targets"] - found["outputs"]) * np.sqrt(found["noise"])[:, None, :]
+        values.append(ks_p_value(scipy.special.ndtr(scaled)))
+        return values
+
+    assert is_exact(p_values, name="draws from the prior", n_chains=200)  # 1 false alarm in 100,000
+
+
+def test_targets_are_on_the_scale_of_the_data_file(made: Store) -> None:
+    posterior = build_posterior(made.spec, made.data, device="cpu")
+    streams = Streams(made.spec.seed, np.arange(50, dtype=np.uint64))
+    state = posterior.initial_state(streams, sigmas=None)
+    drawn = posterior.sample_targets(state.position, state.precisions, streams)
+    expected = drawn * made.data.target_scale + made.data.target_center
+    np.testing.assert_allclose(made.read_predictive("targets")[0], expected, rtol=1e-12)
+
+
+def test_class_data_sets_are_labels(tmp_path: Path) -> None:
+    spec = small_spec(tmp_path, model={"kind": "class", "classes": 3}, data__targets=["label"])
+    rows = (tmp_path / "train.csv").read_text().splitlines()
+    labelled = ["x1,x2,label", *(f"{row.rpartition(',')[0]},{n % 3}" for n, row in enumerate(rows[1:]))]
+    (tmp_path / "train.csv").write_text("\n".join(labelled) + "\n")
+    api.prior(spec, tmp_path / "prior.zarr", draws=20)
+    store = Store.open(tmp_path / "prior.zarr")
+    assert store.read_predictive("outputs").shape == (1, 20, 12, 3)
+    assert set(np.unique(store.read_predictive("targets"))) == {0, 1, 2}
+
+
+def test_the_number_of_draws_and_of_those_in_a_block_change_no_draw(tmp_path: Path, made: Store) -> None:
+    spec = small_spec(tmp_path, data__standardize=["inputs", "targets"], draws_per_block=7)
+    api.prior(spec, tmp_path / "prior.zarr", draws=11)
+    fewer = Store.open(tmp_path / "prior.zarr")
+    np.testing.assert_array_equal(fewer.read_positions()[0], made.read_positions()[0, :11])
+    np.testing.assert_array_equal(
+        fewer.read_predictive("targets")[0], made.read_predictive("targets")[0, :11]
+    )
+
+
+def test_the_store_is_whole_and_readable(made: Store) -> None:
+    assert made.kind == "prior" and made.committed_draws == 50
+    assert rayfbnn.verify(made.path).ok
+    tree = rayfbnn.open(made.path)
+    targets = tree["prior_predictive"]["targets"]
+    assert targets.dims == ("chain", "draw", "case", "target")
+    assert targets.sizes["draw"] == 50
+    np.testing.assert_array_equal(targets.values, made.read_predictive("targets"))
+    assert "(prior), 1 chains, 50 draws" in rayfbnn.show(made.path)
+
+
+def test_a_flipped_bit_in_a_data_set_is_found(tmp_path: Path) -> None:
+    api.prior(small_spec(tmp_path), tmp_path / "prior.zarr", draws=3)
+    file = tmp_path / "prior.zarr" / "prior_predictive" / "targets" / "c.0.0.0.0"
+    content = bytearray(file.read_bytes())
+    content[17] ^= 4
+    file.write_bytes(content)
+    problems = rayfbnn.verify(tmp_path / "prior.zarr").problems
+    assert [problem.file for problem in problems] == ["prior_predictive/targets/c.0.0.0.0"]
+
+
+def test_prior_predictions_come_from_the_same_verb(made: Store) -> None:
+    prediction = rayfbnn.predict(made.path, data=made.path.parent / "train.csv")
+    assert prediction.summary["draws"] == 50
+    outputs = made.read_predictive("outputs")[0, :, :, 0]
+    mean = outputs.mean(axis=0) * made.data.target_scale + made.data.target_center
+    np.testing.assert_allclose(prediction.table["y_mean"], mean, rtol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["step", "erf"])
+def test_units_without_gradient_are_for_the_prior_alone(tmp_path: Path, activation: str) -> None:
+    spec = small_spec(tmp_path, network__hidden=[{"units": 3, "activation": activation}])
+    assert api.prior(spec, tmp_path / "prior.zarr", draws=5).draws == 5
+    with pytest.raises(
+        ConfigError, match=rf"network.hidden\[0\].activation: {activation} units are for draws"
+    ):
+        api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
+    assert not (tmp_path / "run.zarr").exists()
+
+
+def test_what_makes_no_sense_is_refused(tmp_path: Path, made: Store) -> None:
+    spec = small_spec(tmp_path)
+    with pytest.raises(ConfigError, match="draws: must be at least 1, got 0"):
+        api.prior(spec, tmp_path / "prior.zarr", draws=0)
+    assert not (tmp_path / "prior.zarr").exists()
+    with pytest.raises(StoreExistsError):
+        api.prior(spec, made.path, draws=3)
+    with pytest.raises(ConfigError, match="draws of `prior`, which are complete"):
+        api.resume(made.path)
+
+
+def test_draws_from_prior_and_posterior_are_not_mixed(tmp_path: Path) -> None:
+    spec = small_spec(tmp_path)
+    api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
+    api.prior(spec, tmp_path / "prior.zarr", draws=5)
+    both = [tmp_path / "run.zarr", tmp_path / "prior.zarr"]
+    with pytest.raises(StoreMismatchError, match="of the prior and of the posterior"):
+        rayfbnn.predict(both, data=tmp_path / "train.csv")
+    with pytest.raises(StoreMismatchError, match="prior draws"):
+        rayfbnn.check(*both)
