@@ -13,8 +13,9 @@ class Blocks:
 
     inputs  (n_partitions, n_inputs + 1, n_block_cases)
     targets (..., n_partitions, n_outputs, n_block_cases)
-    weights (n_partitions, 1, n_block_cases): 1, or 0 for filling; None when all blocks are equally long
-    sizes   (n_partitions,)
+    weights (..., n_partitions, n_targets or 1, n_block_cases): 1, or 0 for filling and for missing
+            targets; None when all blocks are equally long and nothing is missing
+    sizes   (n_partitions,) cases, or (..., n_partitions, n_targets) observed targets where some are missing
     """
 
     inputs: Array
@@ -23,9 +24,10 @@ class Blocks:
     sizes: Array
 
     @staticmethod
-    def cut(inputs: Array, targets: Array, n_partitions: int) -> Blocks:
+    def cut(inputs: Array, targets: Array, n_partitions: int, *, observed: Array | None = None) -> Blocks:
         """Blocks of inputs (n_inputs + 1, n_cases) and targets (..., n_outputs, n_cases).
 
+        observed  (..., n_targets, n_cases) from `likelihood.observed_weights`
         Block k holds the cases floor(N k/K) .. floor(N (k+1)/K) - 1, as in FBM.
         """
         xp = array_namespace(inputs)
@@ -37,20 +39,26 @@ class Blocks:
         places = xp.arange(int(sizes.max()))
         cases = xp.minimum(bounds[:-1, None] + places, bounds[1:, None] - 1)  # filled up with the last case
         is_case = (places < sizes[:, None])[:, None, :]
+        weights = None if bool(is_case.all()) else is_case.astype(xp.float64)
+        if observed is not None:
+            weights = is_case * observed[..., cases].swapaxes(-3, -2)
+            sizes = weights.sum(axis=-1)
         return Blocks(
             inputs=xp.ascontiguousarray(inputs[:, cases].swapaxes(0, 1)),
             targets=xp.ascontiguousarray(targets[..., cases].swapaxes(-3, -2)),
-            weights=None if bool(is_case.all()) else is_case.astype(xp.float64),
+            weights=weights,
             sizes=sizes,
         )
 
     def of(self, partition: Array) -> tuple[Array, Array, Array | None, Array]:
-        """Each chain's own block: inputs, targets, weights (chain axis first), sizes (n_chains,)."""
-        xp = array_namespace(partition)
-        targets = self.targets
-        if targets.ndim == 3:
-            targets = targets[partition]
-        else:
-            targets = targets[xp.arange(targets.shape[0]), partition]
-        weights = None if self.weights is None else self.weights[partition]
-        return self.inputs[partition], targets, weights, self.sizes[partition]
+        """Each chain's own block: inputs, targets, weights and sizes, chain axis first in all."""
+        weights = None if self.weights is None else _chosen(self.weights, partition, 2)
+        sizes = _chosen(self.sizes, partition, 0 if self.sizes.ndim == 1 else 1)
+        return self.inputs[partition], _chosen(self.targets, partition, 2), weights, sizes
+
+
+def _chosen(values: Array, partition: Array, n_trailing: int) -> Array:
+    """values (n_partitions, ...) or (n_chains, n_partitions, ...) at each chain's partition."""
+    if values.ndim == n_trailing + 1:
+        return values[partition]
+    return values[array_namespace(partition).arange(values.shape[0]), partition]

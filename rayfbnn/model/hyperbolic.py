@@ -15,12 +15,13 @@ def hyperbolic_variable(
 ) -> Array:
     """Draw y of density proportional to exp(a y - omega cosh y), a >= 0; the shape of omega (n_chains, k).
 
+    a is a number or broadcasts to omega.
+
     Devroye (2014), "Random variate generation for the generalized inverse Gaussian distribution": about the
     mode, a flat top between two exponential tails that touch the log-concave density at t and -s. Exact for
     any t and s; his choice rejects less than half whatever the parameters.
     """
     xp = array_namespace(omega)
-    a = xp.asarray(a, dtype=xp.float64)
     mode = xp.arcsinh(a / omega)
     d = omega**2 / (xp.sqrt(omega**2 + a**2) + a)  # sqrt(omega**2 + a**2) - a without cancellation
 
@@ -48,18 +49,18 @@ def hyperbolic_variable(
     raise AssertionError("64 proposals in a row rejected: a precision or parameter is not finite")
 
 
-def _log_density(z: Array, a: Array, d: Array) -> Array:
+def _log_density(z: Array, a: float | Array, d: Array) -> Array:
     """Log density at mode + z, zero at the mode; d = sqrt(omega**2 + a**2) - a."""
     xp = array_namespace(z)
     return -d * (xp.cosh(z) - 1) - a * (xp.expm1(z) - z)
 
 
-def _log_density_slope(z: Array, a: Array, d: Array) -> Array:
+def _log_density_slope(z: Array, a: float | Array, d: Array) -> Array:
     xp = array_namespace(z)
     return -d * xp.sinh(z) - a * xp.expm1(z)
 
 
-def _touching_points(a: Array, d: Array) -> tuple[Array, Array]:
+def _touching_points(a: float | Array, d: Array) -> tuple[Array, Array]:
     """Devroye's t and s, where the tails touch the density."""
     xp = array_namespace(d)
     one = xp.ones_like(d)

@@ -17,14 +17,31 @@ from rayfbnn.streams import Purpose, Streams
 def target_rows(targets: Array, model: ModelSpec) -> Array:
     """Targets (..., n_cases, n_targets) in the outputs' layout, (..., n_outputs, n_cases) float64.
 
-    A class label becomes a row of zeros and a one.
+    A class label becomes a row of zeros and a one. Missing targets (NaN) become zeros, which
+    `observed_weights` tells from real ones.
     """
     xp = array_namespace(targets)
     rows = targets.swapaxes(-1, -2)
+    if observed_weights(targets) is not None:
+        rows = xp.where(xp.isnan(rows), 0.0, rows)
     if model.kind == "class":
         assert model.classes is not None
         rows = rows == xp.arange(model.classes)[:, None]
     return xp.ascontiguousarray(rows, dtype=xp.float64)
+
+
+def observed_weights(targets: Array) -> Array | None:
+    """1 where a target (..., n_cases, n_targets) was observed, 0 where it is missing (NaN).
+
+    (..., n_targets, n_cases) float64, or None if all were observed.
+    """
+    xp = array_namespace(targets)
+    if targets.dtype.kind != "f":
+        return None
+    is_missing = xp.isnan(targets)
+    if not bool(is_missing.any()):
+        return None
+    return xp.ascontiguousarray(~is_missing.swapaxes(-1, -2), dtype=xp.float64)
 
 
 def noise_precision(precisions: Array, layout: PrecisionLayout) -> Array:
@@ -33,7 +50,9 @@ def noise_precision(precisions: Array, layout: PrecisionLayout) -> Array:
     return xp.take(precisions, xp.asarray(layout.noise_columns), axis=1)
 
 
-def terms_and_gradient(outputs: Array, rows: Array, noise: Array, model: ModelSpec) -> tuple[Array, Array]:
+def terms_and_gradient(
+    outputs: Array, rows: Array, noise: Array, model: ModelSpec, *, weights: Array | None = None
+) -> tuple[Array, Array]:
     """Terms of the log likelihood without normalisers, never positive, and d log likelihood / d outputs.
 
     Real targets, z = tau (y - v)**2, alpha that of single cases:
@@ -47,12 +66,23 @@ def terms_and_gradient(outputs: Array, rows: Array, noise: Array, model: ModelSp
     outputs : (n_chains, n_outputs, n_cases)
     rows    : (n_outputs, n_cases) or (n_chains, n_outputs, n_cases)   from target_rows
     noise   : (n_chains, n_targets)                                    from noise_precision
+    weights : (..., n_targets or 1, n_cases)   factors on single terms, 0 for those that do not count
 
     Returns
     -------
     terms    (n_chains, n_targets, n_cases) float64
     gradient (n_chains, n_outputs, n_cases) float64
     """
+    terms, gradient = _terms_and_gradient(outputs, rows, noise, model)
+    if weights is not None:
+        terms *= weights
+        # A target has one output, or several one after the other, n_targets apart.
+        by_target = gradient.reshape(terms.shape[0], -1, *terms.shape[1:])
+        by_target *= weights[..., None, :, :]
+    return terms, gradient
+
+
+def _terms_and_gradient(outputs: Array, rows: Array, noise: Array, model: ModelSpec) -> tuple[Array, Array]:
     xp = array_namespace(outputs)
     if model.kind == "real":
         assert model.noise is not None
@@ -76,13 +106,27 @@ def terms_and_gradient(outputs: Array, rows: Array, noise: Array, model: ModelSp
     return terms, rows - xp.exp(log_probability)
 
 
-def log_normaliser(noise: Array, model: ModelSpec) -> Array:
-    """What the terms of one case leave out of its log density, (n_chains,); Neal (2022) eqs. 8, 10."""
+def log_normalisers(noise: Array, model: ModelSpec) -> Array:
+    """What the term of one target leaves out of its log density; Neal (2022) eqs. 8, 10.
+
+    (n_chains, n_targets); (n_chains, 1) of zeros where nothing is left out.
+    """
     xp = array_namespace(noise)
     if model.kind != "real":
-        return xp.zeros(noise.shape[0])
+        return xp.zeros((noise.shape[0], 1))
     assert model.noise is not None
-    return (0.5 * xp.log(noise) + log_scale_free_normaliser(model.noise.alphas[2])).sum(axis=1)
+    return 0.5 * xp.log(noise) + log_scale_free_normaliser(model.noise.alphas[2])
+
+
+def total_log_normaliser(noise: Array, model: ModelSpec, counts: Array | int) -> Array:
+    """What the terms of many cases leave out of their log density, (n_chains,).
+
+    counts  of cases, a number or (n_chains,), or of observed targets, (n_chains or 1, n_targets)
+    """
+    each = log_normalisers(noise, model)
+    if isinstance(counts, int) or counts.ndim < 2:
+        return counts * each.sum(axis=1)
+    return (counts * each).sum(axis=1)
 
 
 def log_scale_free_normaliser(alpha: float) -> float:
@@ -96,14 +140,17 @@ def log_scale_free_normaliser(alpha: float) -> float:
 def log_density(
     outputs: Array, targets: Array, precisions: Array, *, model: ModelSpec, layout: PrecisionLayout
 ) -> Array:
-    """Log density (log probability) of each case's targets, jointly over targets, (n_chains, n_cases).
+    """Log density (log probability) of each case's observed targets, jointly, (n_chains, n_cases).
 
     outputs (n_chains, n_cases, n_outputs); targets (n_cases, n_targets), or with a leading chain axis;
     precisions (n_chains, n_precisions)
     """
     noise = noise_precision(precisions, layout)
-    terms, _ = terms_and_gradient(outputs.swapaxes(1, 2), target_rows(targets, model), noise, model)
-    return terms.sum(axis=1) + log_normaliser(noise, model)[:, None]
+    rows, weights = target_rows(targets, model), observed_weights(targets)
+    terms, _ = terms_and_gradient(outputs.swapaxes(1, 2), rows, noise, model, weights=weights)
+    if weights is None:
+        return terms.sum(axis=1) + log_normalisers(noise, model).sum(axis=1)[:, None]
+    return (terms + weights * log_normalisers(noise, model)[:, :, None]).sum(axis=1)
 
 
 def draw_targets(outputs: Array, noise: Array, model: ModelSpec, streams: Streams) -> Array:

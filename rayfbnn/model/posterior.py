@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import ModuleType
 from typing import Literal
 
@@ -15,7 +16,7 @@ from rayfbnn.model.blocks import Blocks
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.network import Activity, Buffers, backward, forward, input_rows
 from rayfbnn.model.wiring import Wiring
-from rayfbnn.state import ChainState
+from rayfbnn.state import ChainState, Kernel
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -25,6 +26,9 @@ class Posterior:
 
     inputs  (n_inputs + 1, n_cases) in dtype, the last row ones
     targets (n_outputs, n_cases) float64, or with a leading chain axis
+    observed (n_targets, n_cases) float64, 1 or 0 where a target is missing, or with a leading chain axis;
+             None if none is missing
+    inverse_temperature  power of the likelihood; of every chain's own if (n_chains,)
     """
 
     network: NetworkSpec
@@ -37,7 +41,9 @@ class Posterior:
     dtype: Literal["float32", "float64"]
     inputs: Array
     targets: Array
+    observed: Array | None
     input_mean_squares: Array
+    inverse_temperature: float | Array = 1.0
     blocks: dict[int, Blocks] = field(default_factory=dict)
     buffers: Buffers = field(default_factory=Buffers)
 
@@ -51,7 +57,7 @@ class Posterior:
         dtype: Literal["float32", "float64"] = "float64",
         xp: ModuleType = np,
     ) -> Posterior:
-        """The posterior given inputs (n_cases, n_inputs) and targets (n_cases, n_targets)."""
+        """The posterior given inputs (n_cases, n_inputs) and targets (n_cases, n_targets), NaN if missing."""
         inputs = xp.asarray(inputs, dtype=xp.float64)
         targets = xp.asarray(targets)
         layout = PrecisionLayout.of(network, model, targets.shape[-1])
@@ -71,12 +77,27 @@ class Posterior:
             dtype=dtype,
             inputs=input_rows(inputs, dtype),
             targets=likelihood.target_rows(targets, model),
+            observed=likelihood.observed_weights(targets),
             input_mean_squares=(inputs**2).mean(axis=0),
         )
 
     def with_targets(self, targets: Array) -> Posterior:
         """The same with targets of its own for every chain, (n_chains, n_cases, n_targets)."""
-        return replace(self, targets=likelihood.target_rows(targets, self.model), blocks={})
+        return replace(
+            self,
+            targets=likelihood.target_rows(targets, self.model),
+            observed=likelihood.observed_weights(targets),
+            blocks={},
+        )
+
+    def tempered(self, factor: float | Array) -> Posterior:
+        """The same with its inverse temperature multiplied by `factor`, a number or (n_chains,) of them."""
+        return replace(self, inverse_temperature=self.inverse_temperature * factor)
+
+    @property
+    def updates(self) -> dict[str, Kernel]:
+        """The updates that belong to the model, by the names of their operations."""
+        return {"sample-sigmas": self.sample_sigmas, "sample-noise": self.sample_noise}
 
     @property
     def n_parameters(self) -> int:
@@ -94,33 +115,34 @@ class Posterior:
         partition: Array | None = None,
         n_partitions: int = 1,
     ) -> tuple[Array, Array]:
-        """E = -log likelihood - log prior without factors of precisions alone, and its gradient.
+        """E = -b log likelihood - log prior without factors of precisions alone, and its gradient.
 
-        FBM's energy; with `partition`, that of Neal (1996) eq. 3.37: the prior's whole energy and
-        n_partitions times that of block k, the cases floor(N k/K) .. floor(N (k+1)/K) - 1.
+        FBM's energy, b being the inverse temperature; with `partition`, that of Neal (1996) eq. 3.37: the
+        prior's whole energy and n_partitions times that of block k, the cases floor(N k/K) ..
+        floor(N (k+1)/K) - 1.
         Values that are not finite are left as they are.
         """
         xp = array_namespace(position)
-        inputs, targets, weights, n_cases = self.inputs, self.targets, None, self.n_cases
+        inputs, targets, weights, counts = self.inputs, self.targets, self.observed, self._counts
         if partition is not None and n_partitions > 1:
-            inputs, targets, weights, n_cases = self._blocks(n_partitions).of(partition)
+            inputs, targets, weights, counts = self._blocks(n_partitions).of(partition)
         with np.errstate(all="ignore"):  # a trajectory that blows up is a rejection, not a warning
             noise = likelihood.noise_precision(precisions, self.precision_layout)
             activity = forward(position, inputs, self.wiring, buffers=self.buffers)
-            terms, slopes = likelihood.terms_and_gradient(activity.outputs, targets, noise, self.model)
-            if weights is not None:
-                terms *= weights
-                slopes *= weights
-            slopes *= -n_partitions
+            terms, slopes = likelihood.terms_and_gradient(
+                activity.outputs, targets, noise, self.model, weights=weights
+            )
+            slopes *= -n_partitions * self._inverse_temperature(n_axes=3)
             gradient = backward(
                 position, activity, slopes.astype(position.dtype), self.wiring, buffers=self.buffers
             )
             energy, prior_gradient = prior.energy_and_gradient(
                 position, precisions, self.parameter_layout, self.precision_layout
             )
-            log_likelihood = terms.sum(axis=(1, 2)) + n_cases * likelihood.log_normaliser(noise, self.model)
+            normaliser = likelihood.total_log_normaliser(noise, self.model, counts)
+            log_likelihood = terms.sum(axis=(1, 2)) + normaliser
             gradient += xp.asarray(prior_gradient, dtype=position.dtype)
-            return energy - n_partitions * log_likelihood, gradient
+            return energy - n_partitions * self.inverse_temperature * log_likelihood, gradient
 
     def potential(self, position: Array, precisions: Array) -> Array:
         """The potential alone, (n_chains,) float64."""
@@ -128,7 +150,11 @@ class Posterior:
             energy, _ = prior.energy_and_gradient(
                 position, precisions, self.parameter_layout, self.precision_layout
             )
-            return energy - self.log_likelihood(position, precisions)
+            return energy + self.data_energy(position, precisions)
+
+    def data_energy(self, position: Array, precisions: Array) -> Array:
+        """The part of the potential that tempering scales, -b log likelihood, (n_chains,) float64."""
+        return -self.inverse_temperature * self.log_likelihood(position, precisions)
 
     def stepsizes(self, precisions: Array) -> Array:
         """The heuristic stepsize of each parameter, (n_chains, n_parameters)."""
@@ -141,6 +167,8 @@ class Posterior:
                 layout=self.precision_layout,
                 wiring=self.wiring,
                 model=self.model,
+                inverse_temperature=self._inverse_temperature(n_axes=2),
+                observed_share=None if self.observed is None else self._counts / self.n_cases,
             ).astype(self.dtype)
 
     def outputs(self, position: Array, inputs: Array) -> Array:
@@ -153,7 +181,7 @@ class Posterior:
         """Log likelihood of the training cases, all constants in, (n_chains,) float64."""
         with np.errstate(all="ignore"):
             noise = likelihood.noise_precision(precisions, self.precision_layout)
-            normaliser = self.n_cases * likelihood.log_normaliser(noise, self.model)
+            normaliser = likelihood.total_log_normaliser(noise, self.model, self._counts)
             return self._terms(position, noise).sum(axis=(1, 2)) + normaliser
 
     def log_prior(self, position: Array, precisions: Array) -> Array:
@@ -195,19 +223,27 @@ class Posterior:
         if self.model.noise is None:
             return state, None
         residuals = self.targets - self._forward(state.position).outputs
-        precisions = gibbs.update_noise(residuals, state.precisions, streams, layout=self.precision_layout)
+        weights = self._inverse_temperature(n_axes=3)
+        if self.observed is not None:
+            weights = weights * self.observed
+        precisions = gibbs.update_noise(
+            residuals, state.precisions, streams, layout=self.precision_layout, weights=weights
+        )
         return replace(state, precisions=precisions), None
 
     def rejection_proposal(self, streams: Streams) -> tuple[Array, Array, Array]:
         """A proposal for rejection sampling: position, precisions, log probability of accepting it.
 
-        A draw from the prior, with noise precisions biased by prod_j tau_j**(n/2); the probability is the
-        likelihood without the factors that this cancels, never above one. Neal (2022), eqs. 69, 70.
+        A draw from the prior, with noise precisions biased by prod_j tau_j**(b n_j/2), n_j observed targets
+        and inverse temperature b; the probability is the b-th power of the likelihood without the factors
+        that this cancels, never above one. Neal (2022), eqs. 69, 70.
         """
-        position, precisions = self._prior_draw(streams, n_cases_bias=self.n_cases)
+        bias = self.inverse_temperature * (self.n_cases if self.observed is None else self._counts)
+        position, precisions = self._prior_draw(streams, n_cases_bias=bias)
         noise = likelihood.noise_precision(precisions, self.precision_layout)
         with np.errstate(all="ignore"):
-            return position, precisions, self._terms(position, noise).sum(axis=(1, 2))
+            log_acceptance = self.inverse_temperature * self._terms(position, noise).sum(axis=(1, 2))
+            return position, precisions, log_acceptance
 
     def sample_targets(self, position: Array, precisions: Array, streams: Streams) -> Array:
         """Targets from the model at the training inputs, (n_chains, n_cases, n_targets) float64."""
@@ -215,7 +251,12 @@ class Posterior:
         noise = likelihood.noise_precision(precisions, self.precision_layout)
         return likelihood.draw_targets(outputs, noise, self.model, streams).swapaxes(1, 2)
 
-    def _prior_draw(self, streams: Streams, *, n_cases_bias: int = 0) -> tuple[Array, Array]:
+    def _inverse_temperature(self, *, n_axes: int) -> float | Array:
+        """As a factor of arrays of n_axes axes, chain first."""
+        b = self.inverse_temperature
+        return b if isinstance(b, float) else b.reshape(-1, *(1,) * (n_axes - 1))
+
+    def _prior_draw(self, streams: Streams, *, n_cases_bias: Array | float = 0) -> tuple[Array, Array]:
         precisions = prior.draw_precisions(streams, self.precision_layout, n_cases_bias=n_cases_bias)
         position = prior.draw_parameters(streams, precisions, self.parameter_layout, self.precision_layout)
         with np.errstate(over="ignore"):  # beyond float32's range: an infinite energy
@@ -227,9 +268,21 @@ class Posterior:
 
     def _blocks(self, n_partitions: int) -> Blocks:
         if n_partitions not in self.blocks:
-            self.blocks[n_partitions] = Blocks.cut(self.inputs, self.targets, n_partitions)
+            self.blocks[n_partitions] = Blocks.cut(
+                self.inputs, self.targets, n_partitions, observed=self.observed
+            )
         return self.blocks[n_partitions]
+
+    @cached_property
+    def _counts(self) -> Array | int:
+        """Cases, or where targets are missing the observed ones of each target, (n_chains or 1, n_targets)."""
+        if self.observed is None:
+            return self.n_cases
+        counts = self.observed.sum(axis=-1)
+        return counts if counts.ndim == 2 else counts[None]
 
     def _terms(self, position: Array, noise: Array) -> Array:
         outputs = self._forward(position).outputs
-        return likelihood.terms_and_gradient(outputs, self.targets, noise, self.model)[0]
+        return likelihood.terms_and_gradient(
+            outputs, self.targets, noise, self.model, weights=self.observed
+        )[0]

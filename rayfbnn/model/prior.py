@@ -86,7 +86,7 @@ def log_gamma_density(precision: Array, alpha: float, mean: Array | float) -> Ar
     return a * math.log(a) - math.lgamma(a) + a * xp.log(ratio) - a * ratio - xp.log(precision)
 
 
-def draw_precisions(streams: Streams, layout: PrecisionLayout, *, n_cases_bias: int = 0) -> Array:
+def draw_precisions(streams: Streams, layout: PrecisionLayout, *, n_cases_bias: Array | float = 0) -> Array:
     """Precisions from the prior, (n_chains, n_precisions) float64, log precisions clipped to +-600.
 
     With n_cases_bias = n the noise precisions come from the prior times prod_j tau_j**(n/2), whose
@@ -95,7 +95,8 @@ def draw_precisions(streams: Streams, layout: PrecisionLayout, *, n_cases_bias: 
         tau   ~ Gamma((alpha_0 + n m)/2, rate alpha_0/(2 omega))
         tau_j ~ Gamma((alpha_1 + n)/2, rate alpha_1/(2 tau))
 
-    with m targets; this makes rejection sampling possible when the noise level is variable.
+    with m targets (n_j for n and their sum for n m where n_cases_bias (n_chains or 1, n_targets) tells the
+    targets apart); this makes rejection sampling possible when the noise level is variable.
     """
     xp = array_namespace(streams.chains)
     log_precisions = xp.empty((streams.n_chains, layout.n_precisions))
@@ -115,15 +116,16 @@ def draw_precisions(streams: Streams, layout: PrecisionLayout, *, n_cases_bias: 
 
 
 def _draw_group(
-    streams: Streams, group: PrecisionGroup, log_precisions: Array, *, extra: int, index: int
+    streams: Streams, group: PrecisionGroup, log_precisions: Array, *, extra: Array | float, index: int
 ) -> None:
-    """Both levels of one group into its columns; `extra` is added to the unit's alpha in the shape."""
+    """Both levels of one group into its columns; `extra` is added to the units' alphas in the shape."""
     xp = array_namespace(log_precisions)
     alpha_common, alpha_unit, _ = group.prior.alphas
     purpose = Purpose.INITIAL_PRECISION
     log_common = xp.full(streams.n_chains, math.log(group.mean))
     if math.isfinite(alpha_common):
-        shape = (alpha_common + extra * group.n_units) / 2
+        in_all = extra * group.n_units if isinstance(extra, int | float) else extra.sum(axis=1)
+        shape = (alpha_common + in_all) / 2
         log_common += streams.log_gamma(shape, purpose, index=index) - math.log(alpha_common / 2)
     log_common = xp.clip(log_common, -MAX_LOG_PRECISION, MAX_LOG_PRECISION)
     log_precisions[:, group.common] = log_common

@@ -62,7 +62,8 @@ def predict(
     p(y | x) = (1/n) sum_d p(y | f_d(x), sigma_d), a mixture of Gaussians or t distributions; its mean is
     that of the networks' outputs f_d(x), also for t noise too heavy-tailed to have one (df <= 1); its
     standard deviation is infinite for df <= 2. mean_mcse is the Monte Carlo standard error of the mean.
-    log_probability is the log of the mean over draws of the joint density of a case's targets.
+    log_probability is the log of the mean over draws of the joint density of a case's targets. Missing
+    targets (NaN) are left out of it and of the errors.
     binary: p is the mean over draws of P(y = 1). class: p_k likewise.
 
     Cases are taken in chunks, draws in blocks, and memory grows with the number of draws only by what one
@@ -153,7 +154,10 @@ def _predict_chunk(
         columns = {f"p_{label}": reduced.mean[:, label] for label in range(reduced.mean.shape[1])}
     if targets is not None:
         columns |= _errors(kind, columns, targets, data.target_names)
-        columns["log_probability"] = reduced.log_probability - np.log(data.target_scale).sum()
+        is_observed = ~np.isnan(targets)
+        log_scale = (is_observed * np.log(data.target_scale)).sum(axis=1)
+        log_probability = reduced.log_probability - log_scale
+        columns["log_probability"] = np.where(is_observed.any(axis=1), log_probability, np.nan)
     return pd.DataFrame(columns)
 
 
@@ -257,17 +261,22 @@ def _mean_mcse(outputs: Array, runs: Sequence[Draws]) -> Array:
 
 
 def _errors(kind: str, columns: dict[str, Array], targets: Array, names: Sequence[str]) -> dict[str, Array]:
-    """Errors of each case, summed over targets (real) or averaged over them (binary)."""
+    """Errors of each case, summed over targets (real) or averaged over them (binary).
+
+    Missing targets are left out; NaN where a case has no others.
+    """
+    is_observed = ~np.isnan(targets)
+    n_observed = np.where(is_observed.any(axis=1), is_observed.sum(axis=1), np.nan)
     if kind == "real":
         means = np.stack([columns[f"{name}_mean"] for name in names], axis=1)
         medians = np.stack([columns[f"{name}_median"] for name in names], axis=1)
         return {
-            "squared_error": np.square(means - targets).sum(axis=1),
-            "absolute_error": np.abs(medians - targets).sum(axis=1),
+            "squared_error": np.nansum(np.square(means - targets), axis=1) + 0 * n_observed,
+            "absolute_error": np.nansum(np.abs(medians - targets), axis=1) + 0 * n_observed,
         }
     p = np.stack(list(columns.values()), axis=1)
     wrong = (p > 0.5) != (targets > 0.5) if kind == "binary" else p.argmax(axis=1)[:, None] != targets
-    return {"error_rate": wrong.mean(axis=1)}
+    return {"error_rate": (wrong & is_observed).sum(axis=1) / n_observed}
 
 
 def _summary(table: pd.DataFrame, n_draws: int) -> dict[str, float]:
@@ -275,7 +284,8 @@ def _summary(table: pd.DataFrame, n_draws: int) -> dict[str, float]:
     summary: dict[str, float] = {"cases": n_cases, "draws": n_draws}
     for measure in MEASURES:
         if measure in table:
+            n_known = int(table[measure].count())  # of cases with a target that is not missing
             summary[measure] = float(table[measure].mean())
-            if n_cases > 1:
-                summary[f"{measure}_se"] = float(table[measure].std(ddof=1) / math.sqrt(n_cases))
+            if n_known > 1:
+                summary[f"{measure}_se"] = float(table[measure].std(ddof=1) / math.sqrt(n_known))
     return summary

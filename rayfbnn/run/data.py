@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import io
 import json
 import math
 import warnings
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class Dataset:
 
     inputs  (n_cases, n_inputs)  float64, unstandardised     input_center, input_scale    (n_inputs,)
     targets (n_cases, n_targets) float64, unstandardised     target_center, target_scale  (n_targets,)
-    center is 0 and scale is 1 where a column is not standardised.
+    center is 0 and scale is 1 where a column is not standardised. A missing target is NaN.
     """
 
     inputs: Array
@@ -70,7 +71,8 @@ class Dataset:
         names = {"inputs": self.input_names, "targets": self.target_names, "cases": self.n_cases}
         digest = hashlib.sha256(json.dumps(names, sort_keys=True).encode())
         for values in (self.inputs, self.targets):
-            digest.update(np.ascontiguousarray(values + 0.0, dtype="<f8").tobytes())  # + 0.0: -0 becomes 0
+            values = np.where(np.isnan(values), np.nan, values + 0.0)  # one NaN of many; + 0.0: -0 becomes 0
+            digest.update(np.ascontiguousarray(values, dtype="<f8").tobytes())
         return digest.hexdigest()
 
 
@@ -83,10 +85,13 @@ def read_training_file(path: str | Path, spec: RunSpec) -> Dataset:
     """The training cases in `path`, read as `spec` says."""
     table = _read_table(Path(path))
     inputs = _columns(table, spec.data.inputs, Path(path))
-    targets = _columns(table, spec.data.targets, Path(path))
+    targets = _columns(table, spec.data.targets, Path(path), may_be_missing=True)
     if len(inputs) == 0:
         raise DataError(f"{path}: no rows below the header; at least one training case is needed")
     _check_labels(targets, spec.data.targets, Path(path), spec.model.kind, spec.model.classes)
+    for name, column in zip(spec.data.targets, targets.T, strict=True):
+        if np.isnan(column).all():
+            raise DataError(f"{path}: column {name}: every cell is empty; at least one target is needed")
     return make_dataset(
         inputs,
         targets,
@@ -104,7 +109,7 @@ def read_cases(
     """Cases to predict, as on file: inputs (n_cases, n_inputs) and, if the file has them, targets.
 
     The columns are found by the names of the training data; targets are None when the file has no target
-    column at all.
+    column at all, and NaN where a cell is empty.
     """
     path = Path(path)
     table = _read_table(path)
@@ -113,7 +118,7 @@ def read_cases(
         raise DataError(f"{path}: no rows below the header; at least one case is needed")
     if not any(name in table.columns for name in dataset.target_names):
         return inputs, None
-    targets = _columns(table, dataset.target_names, path)
+    targets = _columns(table, dataset.target_names, path, may_be_missing=True)
     _check_labels(targets, dataset.target_names, path, model_kind, classes)
     return inputs, targets
 
@@ -131,7 +136,8 @@ def make_dataset(
     """A Dataset of arrays (n_cases, n_inputs) and (n_cases, n_targets).
 
     "inputs" or "targets" in `standardize` centres these columns on their mean and divides them by their
-    standard deviation (with n, not n - 1, below the root) over the training cases.
+    standard deviation (with n, not n - 1, below the root) over the training cases, those with the target
+    missing (NaN) left out.
     """
     inputs, targets = (np.array(values, dtype=np.float64, order="C") for values in (inputs, targets))
     input_center, input_scale = _standardization(inputs, input_names, "inputs" in standardize, source)
@@ -162,7 +168,7 @@ def first_difference(ours: Dataset, other: Dataset) -> str | None:
             return f"{what}: {in_store} in the store, {in_file} in the file"
     names = ours.input_names + ours.target_names
     a, b = np.hstack([ours.inputs, ours.targets]), np.hstack([other.inputs, other.targets])
-    differing = np.argwhere(a != b)
+    differing = np.argwhere((a != b) & ~(np.isnan(a) & np.isnan(b)))
     if len(differing) == 0:
         return None
     row, column = (int(index) for index in differing[0])
@@ -218,12 +224,13 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     return table
 
 
-def _columns(table: pd.DataFrame, names: Sequence[str], path: Path) -> Array:
-    """The named columns as float64 (n_cases, len(names)), every value finite."""
-    return np.stack([_column(table, name, path) for name in names], axis=1).reshape(len(table), len(names))
+def _columns(table: pd.DataFrame, names: Sequence[str], path: Path, *, may_be_missing: bool = False) -> Array:
+    """The named columns as float64 (n_cases, len(names)), every value finite; or NaN in empty cells."""
+    columns = [_column(table, name, path, may_be_missing=may_be_missing) for name in names]
+    return np.stack(columns, axis=1).reshape(len(table), len(names))
 
 
-def _column(table: pd.DataFrame, name: str, path: Path) -> Array:
+def _column(table: pd.DataFrame, name: str, path: Path, *, may_be_missing: bool) -> Array:
     if name not in table.columns:
         near = difflib.get_close_matches(name, list(table.columns), n=1, cutoff=0.5)
         hint = f" (did you mean {near[0]}?)" if near else ""
@@ -237,7 +244,10 @@ def _column(table: pd.DataFrame, name: str, path: Path) -> Array:
         values = column.to_numpy(dtype=np.float64)
     else:
         values = np.array([_number(value) for value in column], dtype=np.float64)
-    wrong = np.flatnonzero(~np.isfinite(values))
+    is_wrong = ~np.isfinite(values)
+    if may_be_missing and is_wrong.any():
+        is_wrong &= ~_is_empty(column, path)
+    wrong = np.flatnonzero(is_wrong)
     if len(wrong):
         row = int(wrong[0])
         value = column.iloc[row]
@@ -246,6 +256,27 @@ def _column(table: pd.DataFrame, name: str, path: Path) -> Array:
             f" ({len(wrong)} of {len(values)} rows; row 1 is the first below the header)"
         )
     return values
+
+
+def _is_empty(column: pd.Series[Any], path: Path) -> Array:
+    """Which cells hold nothing; a cell that is not there, the row being too short, is no empty one."""
+    if path.suffix in (".parquet", ".pq"):
+        return column.isna().to_numpy()
+    is_blank = np.array([isinstance(value, str) and not value.strip() for value in column], dtype=bool)
+    if is_blank.any():
+        is_blank &= _is_whole(path, len(column))
+    return is_blank
+
+
+def _is_whole(path: Path, n_rows: int) -> Array:
+    """Which rows of a CSV file have as many cells as the header; pandas fills the others up unseen."""
+    import csv
+    import gzip
+
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
+        lines = io.TextIOWrapper(cast(Any, raw), encoding="utf-8-sig", newline="")
+        n_cells = [len(row) for row in csv.reader(lines, skipinitialspace=True) if row]
+    return np.array(n_cells[1 : n_rows + 1]) == n_cells[0]
 
 
 def _number(value: object) -> float:
@@ -272,6 +303,7 @@ def _check_labels(
         expected = f"a whole number from 0 to {classes - 1} (model.classes = {classes})"
     else:
         return
+    right |= np.isnan(targets)
     if not right.all():
         row, column = (int(index) for index in np.argwhere(~right)[0])
         value = float(targets[row, column])
@@ -286,17 +318,21 @@ def _standardization(values: Array, names: Sequence[str], wanted: bool, source: 
     if not wanted:
         return np.zeros(values.shape[1]), np.ones(values.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
-        center, scale = values.mean(axis=0), values.std(axis=0)
+        if np.isnan(values).any():
+            center, scale = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+        else:
+            center, scale = values.mean(axis=0), values.std(axis=0)
     for column, name in enumerate(names):
-        if values[:, column].min() == values[:, column].max():
+        low, high = np.nanmin(values[:, column]), np.nanmax(values[:, column])
+        if low == high:
             raise DataError(
-                f"{source}: column {name}: every row is {values[0, column]:g}, so it cannot be standardised;"
+                f"{source}: column {name}: every row is {low:g}, so it cannot be standardised;"
                 " leave the column out, or do not standardise"
             )
         if not (0 < scale[column] < math.inf):
             raise DataError(
                 f"{source}: column {name}: too large or too small to standardise"
-                f" (from {values[:, column].min():g} to {values[:, column].max():g}); change its unit"
+                f" (from {low:g} to {high:g}); change its unit"
             )
     return center, scale
 

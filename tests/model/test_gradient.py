@@ -204,15 +204,18 @@ def test_a_wrong_gradient_is_seen(name: str) -> None:
 
 
 BLOCK_MUTANTS = {
-    "blocks not multiplied by their number": ("slopes *= -n_partitions", "slopes *= -1"),
-    "filling counted": ("slopes *= weights", "pass"),
+    "blocks not multiplied by their number": ("slopes *= -n_partitions * self", "slopes *= -1 * self"),
+    "filling counted": (
+        "self._blocks(n_partitions).of(partition)\n",
+        "self._blocks(n_partitions).of(partition)\n            weights = None\n",
+    ),
     "prior divided among the blocks": (
-        "return energy - n_partitions * log_likelihood",
-        "return energy / n_partitions - n_partitions * log_likelihood",
+        "return energy - n_partitions * self.inverse_temperature * log_likelihood",
+        "return energy / n_partitions - n_partitions * self.inverse_temperature * log_likelihood",
     ),
     "normalisers of all cases in every block": (
-        "n_cases * likelihood.log_normaliser(noise, self.model)\n            gradient",
-        "self.n_cases * likelihood.log_normaliser(noise, self.model)\n            gradient",
+        "total_log_normaliser(noise, self.model, counts)",
+        "total_log_normaliser(noise, self.model, self._counts)",
     ),
 }
 

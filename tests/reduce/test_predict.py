@@ -327,3 +327,28 @@ def test_a_tie_at_one_half_is_no_error_for_label_zero() -> None:
     summary = predict([store], np.zeros((2, 2)), np.array([[0, 0], [1, 0]])).summary
     assert summary["error_rate"] == 0.25
     assert summary["log_probability"] == pytest.approx(2 * math.log(0.5))
+
+
+@pytest.mark.parametrize("kind", ["real", "binary", "class"])
+def test_missing_targets_are_left_out_of_errors_and_log_probability(kind: str) -> None:
+    store = make_store(make_spec(kind, **({"data__standardize": '["targets"]'} if kind == "real" else {})))
+    inputs, targets = unseen(store)
+    whole = predict([store], inputs, targets).table
+    targets[3] = np.nan
+    if kind != "class":
+        targets[5, 1] = np.nan
+    prediction = predict([store], inputs, targets)
+    table, summary = prediction.table, prediction.summary
+    measures = [name for name in ("squared_error", "error_rate", "log_probability") if name in table]
+    others = [case for case in range(N_TEST) if case not in (3, 5)]
+    for name in measures:
+        assert np.isnan(table[name][3]) and table[name][others].equals(whole[name][others])
+        assert summary[f"{name}_se"] == pytest.approx(table[name].std() / math.sqrt(N_TEST - 1))
+    if kind == "real":
+        assert table["squared_error"][5] == pytest.approx((table["y1_mean"][5] - targets[5, 0]) ** 2)
+        f = outputs_by_hand(store, inputs)[:, :, 5, 0] * store.data.target_scale[0]
+        sigma = noise_by_hand(store)[:, :, 0, 0] * store.data.target_scale[0]
+        density = scipy.stats.norm.pdf(targets[5, 0], f + store.data.target_center[0], sigma)
+        assert table["log_probability"][5] == pytest.approx(math.log(density.mean()), rel=1e-10)
+    if kind == "binary":
+        assert table["error_rate"][5] == ((table["y1_p"][5] > 0.5) != targets[5, 0])

@@ -258,3 +258,51 @@ def test_integer_parquet_columns_are_read(tmp_path: Path) -> None:
     table = pd.DataFrame({"x1": [1, 2, 3], "x2": np.array([1, 2, 255], dtype=np.uint8), "y": [0, 1, 1]})
     table.to_parquet(tmp_path / "train.parquet")
     assert read_dataset(_spec("binary", tmp_path, "train.parquet")).inputs[2].tolist() == [3.0, 255.0]
+
+
+def test_empty_cells_of_targets_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,3\n2,3,\n3,1,  \n4,4,5\n")
+    data = read_dataset(_spec("real", tmp_path))
+    assert np.isnan(data.targets[:, 0]).tolist() == [False, True, True, False]
+    pd.DataFrame({"x1": [1, 2, 3, 4], "x2": [2, 3, 1, 4], "y": [3.0, None, None, 5.0]}).to_parquet(
+        tmp_path / "train.parquet"
+    )
+    other = read_dataset(_spec("real", tmp_path, "train.parquet"))
+    assert other.hash == data.hash and first_difference(data, other) is None
+    changed = make_dataset(
+        data.inputs, np.nan_to_num(data.targets), input_names=["x1", "x2"], target_names=["y"]
+    )
+    assert changed.hash != data.hash
+    assert "row 2, column y: nan in the store, 0.0 in the file (2 values" in str(
+        first_difference(data, changed)
+    )
+
+
+def test_missing_targets_are_left_out_of_their_standardisation() -> None:
+    names = {"input_names": ["x"], "target_names": ["y"]}
+    data = make_dataset(
+        np.arange(4.0)[:, None], np.array([[1], [np.nan], [3], [5]]), standardize=["targets"], **names
+    )
+    assert data.target_center == [3.0] and data.target_scale == np.sqrt(8 / 3)
+
+
+def test_a_column_of_empty_targets_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,\n2,3,\n")
+    assert "column y: every cell is empty" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+
+
+def test_empty_inputs_are_refused_beside_empty_targets(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,\n2,,3\n")
+    assert "row 2, column x2" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+
+
+def test_a_run_with_missing_targets_is_stored_and_read(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text(GOOD + "5,1,\n6,2,\n7,1,2\n")
+    spec = _spec("real", tmp_path)
+    api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
+    prediction = api.predict(tmp_path / "run.zarr", data=tmp_path / "train.csv")
+    n = len(prediction.table)
+    known = ~np.isnan(read_dataset(spec).targets[:, 0])
+    assert (prediction.table["squared_error"].notna() == known).all() and known.sum() == n - 2
+    assert (prediction.table["log_probability"].notna() == known).all()
+    assert prediction.summary["squared_error"] == prediction.table["squared_error"].mean()

@@ -1,0 +1,237 @@
+"""Exact draws of parameters and data stay exact under the sampler, for the further data models.
+
+As tests/correctness/test_joint.py, whose statistics these are, with what each data model makes uniform.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+
+from rayfbnn.architecture import ModelSpec
+from rayfbnn.arrays import Array
+from rayfbnn.mcmc import schedule
+from rayfbnn.model import likelihood, posterior
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Streams
+from tests.correctness.exactness import is_exact, ks_p_value, ks_two_sample_p_value
+from tests.correctness.mutants import mutant
+from tests.correctness.test_joint import (
+    FEW,
+    N_CHAINS,
+    N_ITERATIONS,
+    Problem,
+    chi2_uniform,
+    gamma_uniform,
+    noise,
+    outputs,
+    randomised_uniforms,
+    value_uniforms,
+)
+
+
+@dataclass(frozen=True)
+class Model(Problem):
+    """A problem whose data are seen through `observe` and tested by `uniforms` (both chain axis first)."""
+
+    observe: Callable[[Array], Array] = lambda data: data
+    uniforms: Callable[[Posterior, ChainState, Array, Streams], dict[str, Array]] = lambda *_: {}
+
+
+def hidden(*cells: tuple[int, int]) -> Callable[[Array], Array]:
+    """Data (n_chains, n_cases, n_targets) with the same cells missing in all chains."""
+
+    def hide(data: Array) -> Array:
+        data = data.copy()
+        for case, target in cells:
+            data[:, case, target] = np.nan
+        return data
+
+    return hide
+
+
+def noise_uniforms(target: Posterior, state: ChainState, data: Array, _: Streams) -> dict[str, Array]:
+    """What is left of each target, and each level of the noise precisions."""
+    group = next(group for group in target.precision_layout.groups if group.name == "noise")
+    alpha_common, alpha_unit, alpha_value = group.prior.alphas
+    common = state.precisions[:, group.common]
+    uniform = {"noise common": gamma_uniform(alpha_common, common / group.mean)}
+    tau = common[:, None]
+    if group.units is not None:
+        tau = state.precisions[:, group.units]
+        uniform["noise unit"] = gamma_uniform(alpha_unit, tau / common[:, None])
+    for number in range(target.n_targets):
+        rows = (data - outputs(target, state))[:, None, :, number]
+        rows = rows[:, :, ~np.isnan(rows[0, 0])]
+        scale = np.sqrt(tau[:, min(number, tau.shape[1] - 1)])[:, None, None]
+        uniform |= value_uniforms(f"noise {number}", rows * scale, alpha_value)
+    return uniform
+
+
+def label_uniforms(target: Posterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
+    """Observed labels, uniform between the steps of their distribution functions."""
+    is_observed = ~np.isnan(data[0])
+    uniform = randomised_uniforms(target, outputs(target, state), np.nan_to_num(data), streams)
+    return {"data": uniform[:, is_observed]}
+
+
+MODELS = {
+    "missing, Gaussian noise": Model(
+        1,
+        2,
+        {"ih0": "1.5:3", "bh0": "0.7:4", "ho0": "x2:5", "bo": "0.8"},
+        ModelSpec("real", noise=noise("0.5:3")),
+        observe=hidden((0, 0), (2, 1), (3, 0), (3, 1)),
+        uniforms=noise_uniforms,
+    ),
+    "missing, t noise of each target": Model(
+        1,
+        2,
+        {"ih0": "1.5:3", "bh0": "0.7:4", "ho0": "x2:5", "bo": "0.8"},
+        ModelSpec("real", noise=noise("0.5:4:5:6")),
+        observe=hidden((0, 0), (2, 1), (3, 0), (3, 1), (6, 0)),
+        uniforms=noise_uniforms,
+    ),
+    "missing labels": Model(
+        2,
+        2,
+        {"ih0": "2:3:5", "bh0": "0.7:4", "ho0": "x3:4", "io": "0.5:5", "bo": "0.8"},
+        ModelSpec("binary"),
+        observe=hidden((0, 0), (2, 1), (3, 0), (3, 1)),
+        uniforms=label_uniforms,
+    ),
+    "missing classes": Model(
+        2,
+        1,
+        {"ih0": "2:4", "bh0": "0.7:4", "ho0": "x3:4", "bo": "0.8"},
+        ModelSpec("class", classes=3),
+        observe=hidden((1, 0), (6, 0)),
+        uniforms=label_uniforms,
+    ),
+}
+
+
+def exact_start(target: Posterior, model: Model, streams: Streams) -> tuple[ChainState, Array]:
+    state = target.initial_state(streams, sigmas=None)
+    return state, model.observe(target.sample_targets(state.position, state.precisions, streams))
+
+
+def p_values(
+    model: Model, *, seed: int, n_chains: int, posterior: ModuleType = posterior
+) -> dict[str, float]:
+    """One p-value for each statistic, after the iterations, which run on `posterior`'s class."""
+    streams = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+    target = model.posterior()
+    state, data = exact_start(target, model, streams)
+    # The class only: statistics and starts are the package's also where the sampler is a mutant.
+    of = posterior.Posterior.of
+    zeros = np.zeros((len(model.inputs), model.n_targets))
+    sampled = of(target.network, model.model, model.inputs, zeros).with_targets(data)
+    updates = {"sample-sigmas": sampled.sample_sigmas, "sample-noise": sampled.sample_noise}
+    iteration = schedule.build_iteration(model.operations, target=sampled, updates=updates)
+    for _, after, _ in schedule.run(state, streams, iteration=iteration, first=1, count=N_ITERATIONS):
+        state = after
+    uniform = {
+        **parameter_uniforms(target, state),
+        **model.uniforms(target, state, data, streams),
+        "momentum": scipy.special.ndtr(state.momentum),
+        "kinetic energy": chi2_uniform((state.momentum**2).sum(axis=1), target.n_parameters),
+    }
+    values = {name: ks_p_value(u) for name, u in uniform.items()}
+    other = replace(streams, chains=streams.chains + np.uint64(2**31))
+    expected = products(target, *exact_start(target, model, other))
+    for name, sample in products(target, state, data).items():
+        values[name] = ks_two_sample_p_value(sample, expected[name])
+    return values
+
+
+def parameter_uniforms(target: Posterior, state: ChainState) -> dict[str, Array]:
+    """Each level of each group of parameters, by its conditional distribution function."""
+    uniform: dict[str, Array] = {}
+    values = target.parameter_layout.views(state.position)
+    for group in target.precision_layout.groups:
+        if group.name == "noise":
+            continue
+        alpha_common, alpha_unit, alpha_value = group.prior.alphas
+        common = state.precisions[:, group.common]
+        tau = common[:, None]
+        if math.isfinite(alpha_common):
+            uniform[f"{group.name} common"] = gamma_uniform(alpha_common, common / group.mean)
+        if group.units is not None:
+            tau = state.precisions[:, group.units]
+            uniform[f"{group.name} unit"] = gamma_uniform(alpha_unit, tau / common[:, None])
+        rows = values[group.name].reshape(len(common), group.n_units, -1)
+        uniform |= value_uniforms(group.name, rows * np.sqrt(tau)[:, :, None], alpha_value)
+    return uniform
+
+
+def products(target: Posterior, state: ChainState, data: Array) -> dict[str, Array]:
+    """Functions of state and data whose distribution is known by simulation only, (n_chains,) each."""
+    v = outputs(target, state)[:, :: max(1, target.inputs.shape[-1] // data.shape[1])]
+    given = target.with_targets(data)
+    return {
+        "log likelihood": given.log_likelihood(state.position, state.precisions),
+        "log prior": given.log_prior(state.position, state.precisions),
+        "potential": given.potential(state.position, state.precisions),
+        "target times output": np.nansum(data[:, :, 0] * v[:, :, 0], axis=1),
+        "output": v[:, 0, 0],
+    }
+
+
+def stays_exact(model: Model, name: str, *, n_chains: int = N_CHAINS, **options: Any) -> bool:
+    return is_exact(
+        lambda seed, n: list(p_values(model, seed=seed, n_chains=n, **options).values()),
+        name=f"joint {name}",
+        n_chains=n_chains,
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_joint_distribution_stays(name: str) -> None:
+    assert stays_exact(MODELS[name], name)
+
+
+# A bug in one module, (old, new) in its source, and the model that must show it.
+MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
+    "missing targets count in the noise": (
+        posterior,
+        "weights = weights * self.observed",
+        "pass",
+        "missing, Gaussian noise",
+    ),
+    "missing t targets count in the noise": (
+        posterior,
+        "weights = weights * self.observed",
+        "pass",
+        "missing, t noise of each target",
+    ),
+    "missing labels count as zeros": (
+        likelihood,
+        "    if weights is not None:\n        terms *= weights",
+        "    if False:\n        terms *= weights",
+        "missing labels",
+    ),
+}
+
+
+def mutated(module: ModuleType, old: str, new: str) -> ModuleType:
+    """The module `posterior` with a bug in it, or in one that it uses."""
+    if module is posterior:
+        return mutant(posterior, (old, new))
+    copy = mutant(posterior)
+    setattr(copy, module.__name__.split(".")[-1], mutant(module, (old, new)))
+    return copy
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_killed(name: str) -> None:
+    module, old, new, model = MUTANTS[name]
+    assert not stays_exact(MODELS[model], name, n_chains=FEW, posterior=mutated(module, old, new))
