@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
 from rayfbnn.errors import ConfigError
 
-ACTIVATIONS = ("tanh", "softplus", "softplus0", "identity", "sigmoid", "relu")
+ACTIVATIONS = ("tanh", "softplus", "softplus0", "identity", "sigmoid", "relu", "sin")
+LAYER_ACTIVATIONS = ("softmax", "normalize")  # of a whole layer, or of sub-groups of its units
 # Units for draws from the prior: their derivatives are not written, or say nothing (a step has none).
 PRIOR_ACTIVATIONS = ("step", "erf")
 MODEL_KINDS = ("real", "binary", "class")
@@ -87,12 +89,63 @@ class PriorSpec:
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """One hidden layer."""
+    """One hidden layer.
+
+    groups   of softmax and normalize layers: "i // n", sub-groups of n consecutive units, or "i % n", n
+             sub-groups of units n apart; None for the whole layer
+    product  the earlier hidden layer whose units (or whose only unit) multiply the units' values, or None
+    """
 
     units: int
-    activation: Literal["tanh", "softplus", "softplus0", "identity", "sigmoid", "relu", "step", "erf"] = (
-        "tanh"
-    )
+    activation: Literal[
+        "tanh",
+        "softplus",
+        "softplus0",
+        "identity",
+        "sigmoid",
+        "relu",
+        "sin",
+        "softmax",
+        "normalize",
+        "step",
+        "erf",
+    ] = "tanh"
+    groups: str | None = None
+    product: int | None = None
+
+    @property
+    def subgroups(self) -> Subgroups:
+        return Subgroups.parse(self.groups, self.units)
+
+
+@dataclass(frozen=True)
+class Subgroups:
+    """Sub-groups of a layer's units: the units written as rows of `width`, each row or each column is one.
+
+    Unit i is in row i // width and column i % width.
+    """
+
+    n_rows: int
+    width: int
+    by_row: bool
+
+    @staticmethod
+    def parse(text: str | None, units: int) -> Subgroups:
+        """From "i // n", "i % n" or None (one group); ValueError where that is no such partition."""
+        if text is None:
+            return Subgroups(1, units, True)
+        match = re.fullmatch(r"\s*i\s*(//|%)\s*(\d{1,7})\s*", text)
+        if match is None or int(match[2]) < 1 or units % int(match[2]) != 0:
+            raise ValueError(
+                f'must be "i // n" or "i % n" with n a divisor of the {units} units, such as "i // {units}"'
+            )
+        width = int(match[2])
+        return Subgroups(units // width, width, match[1] == "//")
+
+    @property
+    def size(self) -> int:
+        """Units in each group."""
+        return self.width if self.by_row else self.n_rows
 
 
 @dataclass(frozen=True)
@@ -126,9 +179,9 @@ class GroupSpec:
 class NetworkSpec:
     """A fully connected network: which layers there are, and a prior for each group that is present.
 
-    Group names are FBM's: ti (input offsets), ih<l> (inputs to hidden layer l), h<k>h<l> (hidden layer k to a later l),
-    bh<l> (biases), th<l> (offsets of hidden units), ho<l> (hidden layer l to outputs), io (inputs to outputs),
-    bo.
+    Group names are FBM's: ti (input offsets), ih<l> (inputs to hidden layer l), h<k>h<l> (hidden layer k to
+    a later one l), bh<l> (biases), th<l> (offsets of hidden units), ho<l> (hidden layer l to outputs), io
+    (inputs to outputs), bo.
 
     adjustments  ah<l> or ao -> alpha: every unit of hidden layer l (of the outputs) has a precision that
                  multiplies those of the weights and biases into it, Gamma with shape alpha/2 and mean 1;

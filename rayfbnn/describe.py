@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import scipy.special
 
-from rayfbnn.architecture import GroupSpec, PriorSpec
+from rayfbnn.architecture import GroupSpec, LayerSpec, PriorSpec
 from rayfbnn.mcmc.schedule import gradient_evaluations
 from rayfbnn.operations import (
     Dynamic,
@@ -34,13 +34,19 @@ def describe(spec: RunSpec) -> str:
 def _network(spec: RunSpec) -> list[str]:
     network = spec.network_spec()
     layers = [f"{network.inputs} inputs"]
-    layers += [f"{layer.units} {layer.activation}" for layer in network.hidden]
+    layers += [_layer(layer) for layer in network.hidden]
     layers += [f"{network.outputs} output{'s' if network.outputs > 1 else ''}"]
     groups = [f"  {group.name:<6}{_what(group.name):<44}{_size(group):>16}" for group in network.groups()]
     return [
         f"Network: {' - '.join(layers)}, {network.n_parameters} parameters",
         *groups,
     ]
+
+
+def _layer(layer: LayerSpec) -> str:
+    groups = "" if layer.groups is None else f" (groups {layer.groups})"
+    product = "" if layer.product is None else f" times hidden layer {layer.product}"
+    return f"{layer.units} {layer.activation}{groups}{product}"
 
 
 def _size(group: GroupSpec) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rayfbnn.architecture import LayerSpec
 from rayfbnn.describe import describe
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.layout import PrecisionLayout
@@ -55,6 +56,22 @@ def test_a_group_may_skip_a_layer() -> None:
     assert parameter_dims("h0h2") == ("hidden0", "hidden2")
 
 
+def test_layers_have_groups_and_products() -> None:
+    first, second = "{units=6,activation='softmax',groups='i % 3'}", "{units=6,activation='sin',product=0}"
+    spec = deep(f"network.hidden=[{first},{second}]")
+    assert spec.network_spec().hidden == (LayerSpec(6, "softmax", "i % 3"), LayerSpec(6, "sin", product=0))
+    assert "6 softmax (groups i % 3) - 6 sin times hidden layer 0" in describe(spec)
+    assert RunSpec.from_json(spec.to_json()) == spec
+
+
+def test_a_factor_is_a_use_of_a_layer() -> None:
+    layers = "network.hidden=[{units=3,activation='tanh'},{units=3,activation='tanh',product=0}]"
+    priors = "network.priors={ih0='1',ih1='1',ho1='1'}"
+    assert deep(layers, priors).network_spec().n_parameters == 6 + 6 + 3
+
+
+FIRST, SECOND = "network.hidden[0]", "network.hidden[1]"
+
 # Overrides that make the network of two hidden layers wrong, the key named, what the message must say.
 WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("network.priors.ah0=1:2",), f"{PRIORS}.ah0", "an alpha alone"),
@@ -65,6 +82,24 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("network.priors.ao=x3",), f"{PRIORS}.ao", "an alpha alone"),
     (("network.priors.ah2=3",), f"{PRIORS}.ah2", "possible groups"),
     (("network.priors.a=3",), f"{PRIORS}.a", "possible groups"),
+    (("network.hidden[0].groups='i // 2'",), f"{FIRST}.groups", "only softmax and normalize"),
+    (
+        ("network.hidden[0].activation=softmax", "network.hidden[0].groups='i // 3'"),
+        f"{FIRST}.groups",
+        "divisor",
+    ),
+    (
+        ("network.hidden[0].activation=normalize", "network.hidden[0].groups='4'"),
+        f"{FIRST}.groups",
+        "divisor",
+    ),
+    (("network.hidden[0].activation=normalize", "network.hidden[0].groups=4"), f"{FIRST}.groups", "divisor"),
+    (("network.hidden[0].activation=softmx",), f"{FIRST}.activation", "did you mean softmax"),
+    (("network.hidden[0].product=0",), f"{FIRST}.product", "earlier"),
+    (("network.hidden[1].product=1",), f"{SECOND}.product", "earlier"),
+    (("network.hidden[1].product=-1",), f"{SECOND}.product", "earlier"),
+    (("network.hidden[1].product=0",), f"{SECOND}.product", "as many, or one"),
+    (("network.hidden[1].product=x",), f"{SECOND}.product", "earlier"),
     (("network.priors.h1h0=1",), f"{PRIORS}.h1h0", "possible groups"),
     (("network.priors.h0h0=1",), f"{PRIORS}.h0h0", "possible groups"),
     (("network.priors.h0h2=1",), f"{PRIORS}.h0h2", "possible groups"),

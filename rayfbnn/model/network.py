@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
 from rayfbnn.errors import ConfigError
+from rayfbnn.model import layers
 from rayfbnn.model.wiring import Link, Wiring
 
 LOG_2 = math.log(2)
@@ -21,13 +22,16 @@ LOG_2 = math.log(2)
 class Activity:
     """What a forward pass computed.
 
-    values   of each hidden layer, before its offset, (n_chains, n_units, n_cases)
+    values   of each hidden layer, before any factor and its offset, (n_chains, n_units, n_cases)
+    kept     of each hidden layer what its derivatives need besides: of sin units the slopes, of
+             normalization layers their scales, else None
     sources  of the inputs and each hidden layer: values with offsets, then the row of ones;
              the inputs' may lack the chain axis when all chains see the same
     outputs  (n_chains, n_outputs, n_cases)
     """
 
     values: list[Array]
+    kept: list[Array | None]
     sources: list[Array]
     outputs: Array
 
@@ -66,18 +70,39 @@ def forward(position: Array, inputs: Array, wiring: Wiring, *, buffers: Buffers)
     """
     n_chains, n_cases = position.shape[0], inputs.shape[-1]
     sources = [_with_offset(inputs, position, wiring.offsets[0])]
-    values = []
-    for layer, activation in enumerate(wiring.activations, start=1):
+    values: list[Array] = []
+    kept = []
+    for layer in range(1, len(wiring.units) - 1):
         n_units = wiring.units[layer]
         rows = buffers.empty(f"rows{layer}", (n_chains, n_units + 1, n_cases), like=position)
         rows[:, n_units] = 1
         values.append(rows[:, :n_units])
         _summed_inputs(position, sources, wiring.incoming[layer], out=values[-1])
-        activate(values[-1], activation, buffers=buffers)
+        kept.append(_activate_layer(values[-1], wiring, layer, buffers=buffers))
+        factor = wiring.factors[layer - 1]
+        if factor is not None:
+            own = buffers.empty(f"own{layer}", values[-1].shape, like=position)
+            own[...] = values[-1]
+            values[-1] *= sources[factor][:, :-1]
+            values[-1] = own
         sources.append(_with_offset(rows, position, wiring.offsets[layer]))
     outputs = buffers.empty("outputs", (n_chains, wiring.units[-1], n_cases), like=position)
     _summed_inputs(position, sources, wiring.incoming[-1], out=outputs)
-    return Activity(values, sources, outputs)
+    return Activity(values, kept, sources, outputs)
+
+
+def _activate_layer(u: Array, wiring: Wiring, layer: int, *, buffers: Buffers) -> Array | None:
+    """Values of one layer from its summed inputs, in place; returns Activity.kept of it."""
+    activation, groups = wiring.activations[layer - 1], wiring.subgroups[layer - 1]
+    if activation == "sin":
+        return layers.activate_sin(u)
+    if activation == "normalize":
+        return layers.activate_normalize(u, groups)
+    if activation == "softmax":
+        layers.activate_softmax(u, groups)
+    else:
+        activate(u, activation, buffers=buffers)
+    return None
 
 
 def _with_offset(rows: Array, position: Array, offset: slice | None) -> Array:
@@ -169,15 +194,25 @@ def backward(
     xp = array_namespace(position)
     gradient = xp.empty_like(position)
     summed = {len(wiring.units) - 1: output_gradient}  # layer -> derivatives w.r.t. its summed inputs
+    from_products: dict[int, list[Array]] = {}  # layer -> derivatives w.r.t. its units as factors
     for layer in range(len(wiring.units) - 1, -1, -1):
         if layer < len(wiring.units) - 1 and layer > 0:
             values = activity.values[layer - 1]
             derivative = buffers.empty(f"derivative{layer}", values.shape, like=values)
             _value_gradient(position, summed, wiring, layer, out=derivative)
+            for part in from_products.get(layer, ()):
+                derivative += part
             offset = wiring.offsets[layer]
             if offset is not None:
                 gradient[:, offset] = derivative.sum(axis=2)
-            multiply_by_slope(derivative, values, wiring.activations[layer - 1], buffers=buffers)
+            factor = wiring.factors[layer - 1]
+            if factor is not None:
+                part = derivative * values
+                is_shared = wiring.units[factor] == 1
+                part = part.sum(axis=1, keepdims=True) if is_shared else part
+                from_products.setdefault(factor, []).append(part)
+                derivative *= activity.sources[factor][:, :-1]
+            _layer_backward(derivative, activity, wiring, layer, buffers=buffers)
             summed[layer] = derivative
         for link in wiring.incoming[layer]:
             source = activity.sources[link.source][..., link.rows, :]
@@ -185,6 +220,22 @@ def backward(
     if wiring.offsets[0] is not None:
         gradient[:, wiring.offsets[0]] = _input_offset_gradient(position, summed, wiring)
     return gradient
+
+
+def _layer_backward(
+    derivative: Array, activity: Activity, wiring: Wiring, layer: int, *, buffers: Buffers
+) -> None:
+    """Derivatives by a layer's values to derivatives by its summed inputs, in place."""
+    activation, groups = wiring.activations[layer - 1], wiring.subgroups[layer - 1]
+    values, kept = activity.values[layer - 1], activity.kept[layer - 1]
+    if activation == "sin":
+        derivative *= kept
+    elif activation == "normalize":
+        layers.normalize_backward(derivative, values, kept, groups)
+    elif activation == "softmax":
+        layers.softmax_backward(derivative, values, groups)
+    else:
+        multiply_by_slope(derivative, values, activation, buffers=buffers)
 
 
 def _value_gradient(

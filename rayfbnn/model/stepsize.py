@@ -7,9 +7,11 @@ trajectories would not be reversible.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from rayfbnn.architecture import ModelSpec
+from rayfbnn.architecture import ModelSpec, Subgroups
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.layers import largest_squared_slopes
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.likelihood import noise_precision
 from rayfbnn.model.network import LOG_2
@@ -26,29 +28,37 @@ def stepsizes(
     layout: PrecisionLayout,
     wiring: Wiring,
     model: ModelSpec,
+    inverse_temperature: float | Array = 1.0,
+    observed_share: Array | None = None,
 ) -> Array:
     """1 / sqrt(curvature of the prior + curvature of the likelihood), (n_chains, n_parameters) float64.
 
     precisions         (n_chains, n_precisions)
     input_mean_squares (n_inputs,) mean over the training cases of each input's square
+    inverse_temperature  power of the likelihood, a number or (n_chains, 1): it multiplies its curvature
+    observed_share     (n_chains or 1, n_targets) of the cases, where some targets are missing
     """
     xp = array_namespace(precisions)
     tau = parameter_precisions(precisions, layout)
     spread = _capped_variances(tau, parameters)
-    squares = _typical_squares(spread, input_mean_squares, wiring)
+    forward = _simulate_forward(spread, input_mean_squares, wiring)
     curvature = tau.copy()
     for group in parameters.groups:
         alpha = group.prior.alphas[2]
         if math.isfinite(alpha):
             curvature[:, parameters.slices[group.name]] *= (alpha + 1) / alpha  # eq. 68
-    unit_curvature = _unit_curvatures(tau, precisions, layout, wiring, model)
+    output_curvature = inverse_temperature * _output_curvature(precisions, layout, wiring.units[-1], model)
+    if observed_share is not None:
+        by_target = output_curvature.reshape(len(tau), -1, observed_share.shape[1])
+        output_curvature = (by_target * observed_share[:, None]).reshape(output_curvature.shape)
+    unit_curvature, value_curvature = _unit_curvatures(tau, output_curvature, forward, wiring)
     for layer, seconds in unit_curvature.items():
         for link in wiring.incoming[layer]:
-            source = squares[link.source][:, link.rows]
+            source = forward.squares[link.source][:, link.rows]
             link.matrix(curvature)[...] += n_cases * source[:, :, None] * seconds[:, None, :]  # eq. 66
     for layer, offset in enumerate(wiring.offsets):
         if offset is not None:
-            curvature[:, offset] += n_cases * _backward(tau, unit_curvature, wiring, layer)
+            curvature[:, offset] += n_cases * value_curvature[layer]
     return 1 / xp.sqrt(curvature)
 
 
@@ -62,17 +72,37 @@ def _capped_variances(tau: Array, parameters: ParameterLayout) -> Array:
     return variances
 
 
-def _typical_squares(spread: Array, input_mean_squares: Array, wiring: Wiring) -> list[Array]:
-    """Typical squares of what each layer sends on, then of the one: (n_chains, n_units + 1)."""
+@dataclass(frozen=True)
+class _Forward:
+    """A simulated forward pass.
+
+    squares  typical squares of what each layer sends on, then of the one: (n_chains, n_units + 1)
+    own      of each hidden layer's values before any factor and offset, (n_chains, n_units)
+    slopes   the largest squared slopes of each hidden layer, a number or (n_chains, n_units)
+    """
+
+    squares: list[Array]
+    own: list[Array]
+    slopes: list[Array | float]
+
+
+def _simulate_forward(spread: Array, input_mean_squares: Array, wiring: Wiring) -> _Forward:
+    """All parameters as large as their sigmas."""
     xp = array_namespace(spread)
     inputs = xp.broadcast_to(input_mean_squares, (spread.shape[0], wiring.units[0]))
     squares = [_sent_on(inputs, spread, wiring.offsets[0])]
+    own, slopes = [], []
     for layer, activation in enumerate(wiring.activations, start=1):
+        groups = wiring.subgroups[layer - 1]
         summed = xp.zeros((spread.shape[0], wiring.units[layer]))
         for link in wiring.incoming[layer]:
             summed += (squares[link.source][:, link.rows, None] * link.matrix(spread)).sum(axis=1)
-        squares.append(_sent_on(_typical_value_square(summed, activation), spread, wiring.offsets[layer]))
-    return squares
+        slopes.append(largest_squared_slopes(summed, activation, groups))
+        own.append(_typical_value_square(summed, activation, groups))
+        factor = wiring.factors[layer - 1]
+        value_squares = own[-1] if factor is None else own[-1] * squares[factor][:, :-1]
+        squares.append(_sent_on(value_squares, spread, wiring.offsets[layer]))
+    return _Forward(squares, own, slopes)
 
 
 def _sent_on(value_squares: Array, spread: Array, offset: slice | None) -> Array:
@@ -82,28 +112,50 @@ def _sent_on(value_squares: Array, spread: Array, offset: slice | None) -> Array
     return xp.concatenate([value_squares, xp.ones((spread.shape[0], 1))], axis=1)
 
 
-def _typical_value_square(summed: Array, activation: str) -> Array:
+def _typical_value_square(summed: Array, activation: str, groups: Subgroups) -> Array:
     """Typical square of a unit's value from that of its summed input."""
     xp = array_namespace(summed)
     if activation == "tanh":
         return xp.minimum(summed, 1.0)
-    if activation == "sigmoid":
+    if activation in ("sigmoid", "softmax"):
         return xp.ones_like(summed)  # its largest value squared
+    if activation == "normalize":
+        return xp.full_like(summed, groups.size)  # its largest value squared
+    if activation == "sin":
+        return -xp.expm1(-4 * summed)  # the mean of 2 sin(sqrt(2) u)**2, u normal
     if activation == "softplus":
         return xp.maximum(summed, LOG_2**2)  # its value at zero input
     return summed
 
 
 def _unit_curvatures(
-    tau: Array, precisions: Array, layout: PrecisionLayout, wiring: Wiring, model: ModelSpec
-) -> dict[int, Array]:
-    """-d2L/du2 of one case for the summed inputs of each layer, last layer first; eqs. 58-64."""
-    n_outputs = wiring.units[-1]
-    curvatures = {len(wiring.units) - 1: _output_curvature(precisions, layout, n_outputs, model)}
-    for layer in range(len(wiring.units) - 2, 0, -1):
-        largest_slope_squared = 1 / 16 if wiring.activations[layer - 1] == "sigmoid" else 1.0
-        curvatures[layer] = largest_slope_squared * _backward(tau, curvatures, wiring, layer)
-    return curvatures
+    tau: Array, output_curvature: Array, forward: _Forward, wiring: Wiring
+) -> tuple[dict[int, Array], dict[int, Array]]:
+    """-d2L/du2 of one case for the summed inputs of each layer, last layer first, and -d2L/dv2; eqs. 58-64.
+
+    A factor of a product counts as large as the root of its typical square.
+    """
+    summed = {len(wiring.units) - 1: output_curvature}
+    values: dict[int, Array] = {}
+    from_products: dict[int, Array] = {}
+    for layer in range(len(wiring.units) - 2, -1, -1):
+        if layer == 0 and wiring.offsets[0] is None:
+            break
+        values[layer] = _backward(tau, summed, wiring, layer)
+        if layer in from_products:
+            values[layer] += from_products[layer]
+        if layer == 0:
+            break
+        own = values[layer]
+        factor = wiring.factors[layer - 1]
+        if factor is not None:
+            part = own * forward.own[layer - 1]
+            if wiring.units[factor] == 1:
+                part = part.sum(axis=1, keepdims=True)
+            from_products[factor] = from_products.get(factor, 0.0) + part
+            own = own * forward.squares[factor][:, :-1]
+        summed[layer] = forward.slopes[layer - 1] * own
+    return summed, values
 
 
 def _output_curvature(precisions: Array, layout: PrecisionLayout, n_outputs: int, model: ModelSpec) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rayfbnn.architecture import NetworkSpec
+from rayfbnn.architecture import NetworkSpec, Subgroups
 from rayfbnn.arrays import Array
 from rayfbnn.model.layout import ParameterLayout
 
@@ -38,6 +38,8 @@ class Wiring:
 
     units        of each layer: inputs, hidden layers, outputs
     activations  of each hidden layer
+    subgroups    of each hidden layer's units, which softmax and normalize layers treat apart
+    factors      the layer whose units multiply each hidden layer's values, or None
     incoming     the links into each layer (none into the inputs)
     outgoing     the links out of each layer (none out of the outputs)
     offsets      the part of the flat vector added to each layer's values, or None
@@ -45,6 +47,8 @@ class Wiring:
 
     units: tuple[int, ...]
     activations: tuple[str, ...]
+    subgroups: tuple[Subgroups, ...]
+    factors: tuple[int | None, ...]
     incoming: tuple[tuple[Link, ...], ...]
     outgoing: tuple[tuple[Link, ...], ...]
     offsets: tuple[slice | None, ...]
@@ -64,6 +68,8 @@ class Wiring:
         return Wiring(
             units=units,
             activations=tuple(layer.activation for layer in network.hidden),
+            subgroups=tuple(layer.subgroups for layer in network.hidden),
+            factors=tuple(None if x.product is None else x.product + 1 for x in network.hidden),
             incoming=tuple(incoming),
             outgoing=tuple(tuple(x for x in links if x.source == layer) for layer in range(len(units))),
             offsets=(slices.get("ti"), *(slices.get(f"th{layer}") for layer in range(n_hidden))),

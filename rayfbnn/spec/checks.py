@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from rayfbnn.architecture import PRIOR_ACTIVATIONS, NetworkSpec, PriorSpec
+from rayfbnn.architecture import LAYER_ACTIVATIONS, PRIOR_ACTIVATIONS, NetworkSpec, PriorSpec
 from rayfbnn.errors import ConfigError
 from rayfbnn.operations import Operation, Repeat
 from rayfbnn.spec.messages import MAX_WORD, RIGHT, nearest, short
@@ -66,6 +66,7 @@ def _check_model(spec: RunSpec) -> None:
 
 def _check_network(spec: RunSpec) -> None:
     network = spec.network_spec()
+    _check_layers(network)
     groups = network.possible_groups()
     possible = [*groups, *network.possible_adjustments()]
     for name, text in spec.network.priors.items():
@@ -84,12 +85,38 @@ def _check_network(spec: RunSpec) -> None:
         feeding = [f"ih{layer}"] + [f"h{earlier}h{layer}" for earlier in range(layer)]
         consuming = [f"ho{layer}"] + [f"h{layer}h{later}" for later in range(layer + 1, last + 1)]
         _need_one(present, feeding, f"nothing feeds hidden layer {layer}")
-        _need_one(present, consuming, f"nothing uses hidden layer {layer}")
+        if not any(other.product == layer for other in network.hidden):
+            _need_one(present, consuming, f"nothing uses hidden layer {layer}")
     outgoing = [f"ho{layer}" for layer in range(last + 1)]
     _need_one(present, [*outgoing, "io", "bo"], "nothing feeds the outputs")
     if "ti" in present:
         from_inputs = [f"ih{layer}" for layer in range(last + 1)] + ["io"]
         _need_one(present, from_inputs, "ti offsets inputs that nothing uses")
+
+
+def _check_layers(network: NetworkSpec) -> None:
+    for number, layer in enumerate(network.hidden):
+        key = f"network.hidden[{number}]"
+        if layer.groups is not None and layer.activation not in LAYER_ACTIVATIONS:
+            raise ConfigError(
+                f"{key}.groups: only {' and '.join(LAYER_ACTIVATIONS)} layers have groups, "
+                f'got "{layer.groups}" with {layer.activation}; leave it out'
+            )
+        try:
+            _ = layer.subgroups
+        except ValueError as exc:
+            raise ConfigError(f'{key}.groups: {exc}, got "{layer.groups}"') from None
+        if layer.product is None:
+            continue
+        if layer.product >= number:
+            earlier = "; leave it out" if number == 0 else f", from 0 to {number - 1}"
+            raise ConfigError(f"{key}.product: must be an earlier hidden layer{earlier}, got {layer.product}")
+        units = network.hidden[layer.product].units
+        if units not in (1, layer.units):
+            raise ConfigError(
+                f"{key}.product: hidden layer {layer.product} has {units} units, which cannot multiply "
+                f"{layer.units}; it must have as many, or one"
+            )
 
 
 def adjustment_alpha(text: str, *, key: str) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from rayfbnn.architecture import ACTIVATIONS, MODEL_KINDS, PRIOR_ACTIVATIONS
+from rayfbnn.architecture import ACTIVATIONS, LAYER_ACTIVATIONS, MODEL_KINDS, PRIOR_ACTIVATIONS
 from rayfbnn.spec.operations import OPERATION_NAMES
 
 MAX_WORD = 2**32 - 1  # seeds, chains and iterations are words of the random streams' key and counter
@@ -35,10 +35,12 @@ RIGHT = {
     "hidden": 'a list of layers, such as [{ units = 16, activation = "tanh" }], or []',
     "units": "a whole number from 1 to 1000000",
     "activation": "one of "
-    + ", ".join(f'"{name}"' for name in ACTIVATIONS)
+    + ", ".join(f'"{name}"' for name in ACTIVATIONS + LAYER_ACTIVATIONS)
     + " (and for draws from the prior "
     + ", ".join(f'"{name}"' for name in PRIOR_ACTIVATIONS)
     + ")",
+    "groups": '"i // n" or "i % n" with n a divisor of the units',
+    "product": "the number of an earlier hidden layer, from 0",
     "priors": 'a table of priors, such as ih0 = "1:0.2"',
     "initial": "a table with sigmas = 0.5 or from_prior = true",
     "sigmas": "a positive number, such as 0.5",
@@ -118,9 +120,8 @@ def _path(loc: tuple[int | str, ...]) -> str:
 
 
 def _choices(name: str) -> tuple[str, ...]:
-    return {"activation": ACTIVATIONS + PRIOR_ACTIVATIONS, "kind": MODEL_KINDS, "op": OPERATION_NAMES}.get(
-        name, ()
-    )
+    activations = ACTIVATIONS + LAYER_ACTIVATIONS + PRIOR_ACTIVATIONS
+    return {"activation": activations, "kind": MODEL_KINDS, "op": OPERATION_NAMES}.get(name, ())
 
 
 def nearest(name: str, known: Collection[str]) -> str:

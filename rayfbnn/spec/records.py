@@ -53,10 +53,28 @@ class ModelConfig(Record):
 
 
 class LayerConfig(Record):
-    """One hidden layer."""
+    """One hidden layer.
+
+    groups: of softmax and normalize layers, "i // n" or "i % n". product: the earlier hidden layer whose
+    units multiply these.
+    """
 
     units: Annotated[int, Field(ge=1, le=1_000_000)]
-    activation: Literal["tanh", "softplus", "softplus0", "identity", "sigmoid", "relu", "step", "erf"]
+    activation: Literal[
+        "tanh",
+        "softplus",
+        "softplus0",
+        "identity",
+        "sigmoid",
+        "relu",
+        "sin",
+        "softmax",
+        "normalize",
+        "step",
+        "erf",
+    ]
+    groups: str | None = None
+    product: Annotated[int, Field(ge=0)] | None = None
 
 
 class NetworkConfig(Record):
@@ -210,7 +228,10 @@ class RunSpec(Record):
         return NetworkSpec(
             inputs=len(self.data.inputs),
             outputs=self.model_spec().n_outputs(len(self.data.targets) if n_targets is None else n_targets),
-            hidden=tuple(LayerSpec(layer.units, layer.activation) for layer in self.network.hidden),
+            hidden=tuple(
+                LayerSpec(layer.units, layer.activation, layer.groups, layer.product)
+                for layer in self.network.hidden
+            ),
             priors={
                 name: PriorSpec.parse(text, key=f"network.priors.{name}", two_levels=name[:1] in ("b", "t"))
                 for name, text in self.network.priors.items()

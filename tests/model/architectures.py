@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 
 from rayfbnn.architecture import NetworkSpec
-from rayfbnn.model import network, posterior, wiring
+from rayfbnn.model import layers, network, posterior, stepsize, wiring
 from tests.correctness.mutants import mutant
 from tests.model.problems import MODELS, problem, streams
 from tests.model.reference import outputs_by_loops, stepsizes_by_loops
@@ -42,6 +42,12 @@ def seen_as_wrong(spec: NetworkSpec, module: ModuleType, *replacements: tuple[st
     bug = mutant(module, *replacements)
     if module is network:
         copy.forward, copy.backward = bug.forward, bug.backward  # type: ignore[attr-defined]
+    elif module is layers:
+        passes, steps_module = mutant(network), mutant(stepsize)
+        passes.layers = bug  # type: ignore[attr-defined]
+        steps_module.largest_squared_slopes = bug.largest_squared_slopes  # type: ignore[attr-defined]
+        copy.forward, copy.backward = passes.forward, passes.backward  # type: ignore[attr-defined]
+        copy.stepsize = steps_module  # type: ignore[attr-defined]
     elif module is wiring:
         copy.Wiring = bug.Wiring  # type: ignore[attr-defined]
     else:

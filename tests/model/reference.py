@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rayfbnn.architecture import NetworkSpec
+from rayfbnn.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.posterior import Posterior
 
 INPUTS, OUTPUTS = -1, 10_000  # layers; the hidden ones are 0, 1, ...
@@ -20,6 +20,7 @@ FUNCTIONS = {
     "identity": lambda u: u,
     "sigmoid": lambda u: 1 / (1 + math.exp(-u)),
     "relu": lambda u: max(u, 0.0),
+    "sin": lambda u: math.sqrt(2) * math.sin(math.sqrt(2) * u),
 }
 
 
@@ -71,9 +72,38 @@ def offsets(network: NetworkSpec) -> dict[tuple[int, int], int]:
     return found
 
 
+def groups_of(layer: LayerSpec) -> list[list[int]]:
+    """The units of each sub-group, from the words of the specification."""
+    units = range(layer.units)
+    if layer.groups is None:
+        return [list(units)]
+    _, operator, number = layer.groups.split()
+    n = int(number)
+    keys = [i % n if operator == "%" else i // n for i in units]
+    return [[i for i in units if keys[i] == key] for key in dict.fromkeys(keys)]
+
+
 def activated(network: NetworkSpec, layer: int, u: list[float]) -> list[float]:
     """Values of a hidden layer from its summed inputs."""
-    return [FUNCTIONS[network.hidden[layer].activation](each) for each in u]
+    spec = network.hidden[layer]
+    if spec.activation in FUNCTIONS:
+        return [FUNCTIONS[spec.activation](each) for each in u]
+    values = [0.0] * len(u)
+    for group in groups_of(spec):
+        if spec.activation == "softmax":
+            total = sum(math.exp(u[i]) for i in group)
+        else:
+            scale = math.sqrt(0.01 + sum(u[i] ** 2 for i in group) / len(group))
+        for i in group:
+            values[i] = math.exp(u[i]) / total if spec.activation == "softmax" else u[i] / scale
+    return values
+
+
+def factor_of(network: NetworkSpec, layer: int, unit: int) -> tuple[int, int]:
+    """The unit that multiplies a unit's value: of the same number, or the only one."""
+    earlier = network.hidden[layer].product
+    assert earlier is not None
+    return earlier, unit if network.hidden[earlier].units > 1 else 0
 
 
 def outputs_by_loops(target: Posterior, position: np.ndarray, case: np.ndarray) -> list[float]:
@@ -98,6 +128,8 @@ def outputs_by_loops(target: Posterior, position: np.ndarray, case: np.ndarray) 
     for layer, spec in enumerate(network.hidden):
         for unit, value in enumerate(activated(network, layer, summed(layer, spec.units))):
             place = (layer, unit)
+            if spec.product is not None:
+                value *= sent[factor_of(network, layer, unit)]
             sent[place] = value + (position[added[place]] if place in added else 0)
     return summed(OUTPUTS, network.outputs)
 
@@ -127,14 +159,23 @@ def typical_squares(network: NetworkSpec, layer: int, u: list[float]) -> list[fl
     rule = {
         "tanh": lambda square: min(square, 1.0),
         "sigmoid": lambda square: 1.0,
+        "softmax": lambda square: 1.0,
         "softplus": lambda square: max(square, math.log(2) ** 2),
+        "sin": lambda square: 1 - math.exp(-4 * square),
+        "normalize": lambda square: float(len(groups_of(network.hidden[layer])[0])),
     }.get(network.hidden[layer].activation, lambda square: square)
     return [rule(each) for each in u]
 
 
 def squared_slopes(network: NetworkSpec, layer: int, u: list[float]) -> list[float]:
     """The largest squared slope of each unit of a hidden layer."""
-    return [1 / 16 if network.hidden[layer].activation == "sigmoid" else 1.0] * len(u)
+    spec = network.hidden[layer]
+    slopes = [{"sigmoid": 1 / 16, "softmax": 1 / 16, "sin": 4.0}.get(spec.activation, 1.0)] * len(u)
+    if spec.activation == "normalize":
+        for group in groups_of(spec):
+            for i in group:
+                slopes[i] = 1 / (0.01 + sum(u[j] for j in group) / len(group))
+    return slopes
 
 
 def stepsizes_by_loops(target: Posterior, precisions: np.ndarray) -> np.ndarray:
@@ -156,6 +197,8 @@ def stepsizes_by_loops(target: Posterior, precisions: np.ndarray) -> np.ndarray:
     n_cases = len(inputs)
     square = {(INPUTS, i): float(x) for i, x in enumerate((inputs**2).mean(axis=0))}
     summed: dict[int, list[float]] = {}
+    own: dict[int, list[float]] = {}
+    from_products: dict[tuple[int, int], float] = {}
 
     def send(place: tuple[int, int]) -> float:
         return square[place] + (spread[added[place]] if place in added else 0)
@@ -168,7 +211,10 @@ def stepsizes_by_loops(target: Posterior, precisions: np.ndarray) -> np.ndarray:
                     1 if link.source is None else send(link.source)
                 )
         summed[layer] = u
-        square |= {(layer, i): value for i, value in enumerate(typical_squares(network, layer, u))}
+        own[layer] = typical_squares(network, layer, u)
+        for i, value in enumerate(own[layer]):
+            other = 1.0 if spec.product is None else send(factor_of(network, layer, i))
+            square[layer, i] = value * other
 
     if target.model.kind == "real":
         group = next(group for group in target.precision_layout.groups if group.name == "noise")
@@ -183,7 +229,7 @@ def stepsizes_by_loops(target: Posterior, precisions: np.ndarray) -> np.ndarray:
         seconds = {(OUTPUTS, j): 0.25 for j in range(network.outputs)}
 
     def of_values(layer: int, n_units: int) -> list[float]:
-        values = [0.0] * n_units
+        values = [from_products.get((layer, i), 0.0) for i in range(n_units)]
         for link in links:
             if link.source is not None and link.source[0] == layer:
                 values[link.source[1]] += seconds[link.destination] / tau[link.parameter]
@@ -195,6 +241,11 @@ def stepsizes_by_loops(target: Posterior, precisions: np.ndarray) -> np.ndarray:
     for layer in reversed(range(len(network.hidden))):
         slopes = squared_slopes(network, layer, summed[layer])
         values = of_values(layer, network.hidden[layer].units)
+        if network.hidden[layer].product is not None:
+            for i, value in enumerate(values):
+                place = factor_of(network, layer, i)
+                from_products[place] = from_products.get(place, 0.0) + value * own[layer][i]
+                values[i] = value * send(place)
         seconds |= {
             (layer, i): slope * value for i, (slope, value) in enumerate(zip(slopes, values, strict=True))
         }

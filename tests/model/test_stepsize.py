@@ -54,6 +54,8 @@ def stepsizes_by_loops(target: Posterior, precisions: np.ndarray) -> np.ndarray:
             total = max(total, math.log(2) ** 2)
         elif activation == "sigmoid":
             total = 1
+        elif activation == "sin":
+            total = 1 - math.exp(-4 * total)
         return total + spread(f"th{layer}", 0)
 
     def output_curvature(j: int) -> float:
@@ -79,7 +81,7 @@ def stepsizes_by_loops(target: Posterior, precisions: np.ndarray) -> np.ndarray:
         )
 
     def sum_curvature(layer: int, j: int) -> float:
-        return value_curvature(layer, j) * (1 / 16 if activations[layer] == "sigmoid" else 1)
+        return value_curvature(layer, j) * {"sigmoid": 1 / 16, "sin": 4}.get(activations[layer], 1)
 
     result = []
     for group in target.parameter_layout.groups:
