@@ -15,11 +15,13 @@ from rayfbnn.operations import (
     Heatbath,
     Hybrid,
     Metropolis,
+    Metropolis1,
     Negate,
     Operation,
     Repeat,
     SampleNoise,
     SampleSigmas,
+    Slice1,
     unrolled,
 )
 from rayfbnn.spec import PhaseSpec, RunSpec
@@ -194,6 +196,12 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                 lines.append(", ".join([*parts, "not corrected"]))
             case Metropolis():
                 parts = [f"metropolis: stepsize {operation.stepsize:g}", *_jitter(operation.stepsize_jitter)]
+                lines.append(", ".join(parts))
+            case Metropolis1() | Slice1():
+                parts = [f"{operation.op}: stepsize {operation.stepsize:g}", *_jitter(operation.stepsize_jitter)]
+                if isinstance(operation, Slice1):
+                    parts.append(f"intervals of at most {operation.max_steps} stepsizes")
+                parts.append("one parameter at random" if operation.random else "each parameter in turn")
                 lines.append(", ".join(parts))
             case Heatbath():
                 lines.append("heatbath" + (f": decay {operation.decay:g}" if operation.decay else ""))

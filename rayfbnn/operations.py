@@ -125,6 +125,45 @@ class Metropolis:
 
 
 @dataclass(frozen=True)
+class Metropolis1:
+    """Random-walk Metropolis updates of one parameter after another.
+
+    random  one parameter, chosen at random for each chain, rather than every one in order
+    """
+
+    stepsize: float
+    stepsize_jitter: float | None = None
+    random: bool = False
+    op: Literal["metropolis-1"] = "metropolis-1"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        _check_stepsize(self.stepsize, self.stepsize_jitter)
+
+
+@dataclass(frozen=True)
+class Slice1:
+    """Slice sampling of one parameter after another.
+
+    stepsize   first width of the interval, as a factor on the heuristic stepsizes
+    max_steps  how many such widths the interval may have after stepping out
+    random     one parameter, chosen at random for each chain, rather than every one in order
+    """
+
+    stepsize: float
+    max_steps: int = 100
+    stepsize_jitter: float | None = None
+    random: bool = False
+    op: Literal["slice-1"] = "slice-1"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        if self.max_steps < 1:
+            raise ValueError(f"max_steps: must be at least 1, got {self.max_steps}")
+        _check_stepsize(self.stepsize, self.stepsize_jitter)
+
+
+@dataclass(frozen=True)
 class Repeat:
     """A group of operations done `times` times."""
 
@@ -140,7 +179,18 @@ class Repeat:
             raise ValueError("operations: must name at least one operation, got none")
 
 
-Operation = SampleSigmas | SampleNoise | Heatbath | Negate | Hybrid | Dynamic | Metropolis | Repeat
+Operation = (
+    SampleSigmas
+    | SampleNoise
+    | Heatbath
+    | Negate
+    | Hybrid
+    | Dynamic
+    | Metropolis
+    | Metropolis1
+    | Slice1
+    | Repeat
+)
 
 
 def unrolled(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:

@@ -86,7 +86,7 @@ class Kernel(Protocol):
 class HMCInfo:
     """What one hybrid Monte Carlo or Metropolis update did, one value a chain.
 
-    accepted      (n_chains,) bool
+    accepted      (n_chains,) bool; where parameters are updated one at a time, the share of them
     energy_change (n_chains,) float64: the change in total energy (free energy of the windows) that was tested
     diverged      (n_chains,) bool: an energy on the trajectory was not finite
     """

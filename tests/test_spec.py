@@ -255,8 +255,18 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     ((f"{HYBRID}={{op='dynamic',steps=0,stepsize=1}}",), f"{HYBRID}.steps", "at least 1"),
     ((f"{HYBRID}={{op='dynamic',steps=1,stepsize=0}}",), f"{HYBRID}.stepsize", "a positive number"),
     ((f"{HYBRID}={{op='dynamic',steps=1,stepsize=1,window=1}}",), f"{HYBRID}.window", "unknown key"),
-    ((f"{HYBRID}={{op='dynamic',steps=1,stepsize=1,permuted=true}}",), f"{HYBRID}.permuted", "partitions > 1"),
+    (
+        (f"{HYBRID}={{op='dynamic',steps=1,stepsize=1,permuted=true}}",),
+        f"{HYBRID}.permuted",
+        "partitions > 1",
+    ),
     ((f"{HYBRID}={{op='dynamic',steps=1,stepsize=1,permuted=1}}",), f"{HYBRID}.permuted", "true or false"),
+    ((f"{HYBRID}={{op='metropolis-1'}}",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}={{op='metropolis-1',stepsize=1,random='yes'}}",), f"{HYBRID}.random", "true or false"),
+    ((f"{HYBRID}={{op='slice-1',stepsize=-1}}",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}={{op='slice-1',stepsize=1,max_steps=0}}",), f"{HYBRID}.max_steps", "at least 1"),
+    ((f"{HYBRID}={{op='slice-1',stepsize=1,max_steps=2.5}}",), f"{HYBRID}.max_steps", "a whole number"),
+    ((f"{HYBRID}={{op='slice-1',stepsize=1,steps=3}}",), f"{HYBRID}.steps", "unknown key"),
     # overrides themselves
     (("seed",), "override", "key.path=value"),
     (("=3",), "override", "key.path=value"),
@@ -505,6 +515,12 @@ leaves = st.one_of(
     st.builds(lambda decay: {"op": "heatbath", "decay": decay}, st.floats(0, 1, exclude_max=True)),
     hybrids,
     st.builds(lambda stepsize: {"op": "metropolis", "stepsize": stepsize}, numbers),
+    st.builds(
+        lambda op, stepsize, random: {"op": op, "stepsize": stepsize, "random": random},
+        st.sampled_from(["metropolis-1", "slice-1"]),
+        numbers,
+        st.booleans(),
+    ),
     st.builds(
         lambda steps, partitions, stepsize: {
             "op": "dynamic",

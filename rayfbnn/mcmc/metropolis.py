@@ -1,4 +1,4 @@
-"""Random-walk Metropolis, for comparison with hybrid Monte Carlo."""
+"""Random-walk Metropolis, of all parameters at once or of one at a time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.mcmc.coordinates import Line, turns
 from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
-from rayfbnn.mcmc.jitter import jittered_stepsize
+from rayfbnn.mcmc.jitter import jittered_stepsize, scaled_stepsizes
 from rayfbnn.state import ChainState, HMCInfo, Target
 from rayfbnn.streams import Purpose, Streams
 
@@ -41,6 +42,42 @@ def metropolis(
     accepted = xp.log(streams.uniform(Purpose.ACCEPT)) < -energy_change
     position = xp.where(accepted[:, None], proposal, state.position)
     return replace(state, position=position), HMCInfo(accepted, energy_change, xp.isinf(proposal_energy))
+
+
+def metropolis_1(
+    state: ChainState,
+    streams: Streams,
+    *,
+    target: Target,
+    stepsize: float,
+    stepsize_jitter: float | None = None,
+    random: bool = False,
+) -> tuple[ChainState, HMCInfo]:
+    """Metropolis updates of single parameters: every one in order, or one at random; the momentum stays.
+
+    Each is a proposal and a decision as in `metropolis`, for one parameter. The info holds the share of
+    proposals accepted, and the change of energy of the last one.
+    """
+    xp = array_namespace(state.position)
+    parameters = turns(streams, target.n_parameters, random=random)  # (n_turns, n_chains)
+    normal = streams.normal(Purpose.PROPOSAL, (len(parameters),))
+    threshold = -xp.log(streams.uniform(Purpose.ACCEPT, (len(parameters),)))
+    stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)
+    n_accepted, diverged = xp.zeros(streams.n_chains), xp.zeros(streams.n_chains, dtype=bool)
+    with np.errstate(all="ignore"):
+        position, energy = state.position, _energy(target, state.position, state.precisions)
+        require_finite(energy, streams)
+        for turn, parameter in enumerate(parameters):
+            line = Line(target, position, state.precisions, parameter)
+            step = stepsizes[xp.arange(streams.n_chains), parameter] * normal[:, turn]
+            proposal, proposal_energy = line.at(line.value + step)
+            energy_change = proposal_energy - energy
+            accepted = energy_change < threshold[:, turn]
+            position = xp.where(accepted[:, None], proposal, position)
+            energy = xp.where(accepted, proposal_energy, energy)
+            n_accepted += accepted
+            diverged |= xp.isinf(proposal_energy)
+    return replace(state, position=position), HMCInfo(n_accepted / len(parameters), energy_change, diverged)
 
 
 def _energy(target: Target, position: Array, precisions: Array) -> Array:

@@ -10,17 +10,20 @@ from typing import assert_never
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import hmc, leapfrog
 from rayfbnn.mcmc.dynamic import DynamicInfo, dynamic
-from rayfbnn.mcmc.metropolis import metropolis
+from rayfbnn.mcmc.metropolis import metropolis, metropolis_1
+from rayfbnn.mcmc.slice import slice_1
 from rayfbnn.operations import (
     Dynamic,
     Heatbath,
     Hybrid,
     Metropolis,
+    Metropolis1,
     Negate,
     Operation,
     Repeat,
     SampleNoise,
     SampleSigmas,
+    Slice1,
     unrolled,
 )
 from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, Target
@@ -125,6 +128,23 @@ def _kernel(
                 target=target,
                 stepsize=operation.stepsize,
                 stepsize_jitter=operation.stepsize_jitter,
+            )
+        case Metropolis1():
+            return partial(
+                metropolis_1,
+                target=target,
+                stepsize=operation.stepsize,
+                stepsize_jitter=operation.stepsize_jitter,
+                random=operation.random,
+            )
+        case Slice1():
+            return partial(
+                slice_1,
+                target=target,
+                stepsize=operation.stepsize,
+                max_steps=operation.max_steps,
+                stepsize_jitter=operation.stepsize_jitter,
+                random=operation.random,
             )
         case Repeat():
             raise AssertionError("repeat is written out by `unrolled`")

@@ -56,6 +56,8 @@ RIGHT = {
     "window": "a whole number from 1 to steps + 1",
     "partitions": "a whole number of at least 1",
     "permuted": "true or false",
+    "max_steps": "a whole number of at least 1",
+    "random": "true or false",
     "stepsize_jitter": "a positive number (alpha of a Gamma) or a negative one (decades)",
     "times": "a whole number of at least 1",
 }

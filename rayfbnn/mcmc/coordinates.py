@@ -1,0 +1,47 @@
+"""Which parameters an update that changes one at a time goes through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.mcmc.energy import finite_or_infinite
+from rayfbnn.state import Target
+from rayfbnn.streams import Purpose, Streams
+
+
+def turns(streams: Streams, n_parameters: int, *, random: bool) -> Array:
+    """The parameter that each chain updates at each turn, (n_turns, n_chains) int64.
+
+    Every parameter in order, or, `random`, a single one chosen for each chain.
+    """
+    xp = array_namespace(streams.chains)
+    if random:
+        return streams.integers(n_parameters, Purpose.COORDINATE)[None, :]
+    return xp.broadcast_to(xp.arange(n_parameters)[:, None], (n_parameters, streams.n_chains))
+
+
+@dataclass(frozen=True)
+class Line:
+    """The potential along one parameter of each chain, the others as they are in `position`."""
+
+    target: Target
+    position: Array
+    precisions: Array
+    parameter: Array  # (n_chains,) int64
+
+    @property
+    def value(self) -> Array:
+        """The parameter's value now, (n_chains,)."""
+        return self.position[self._places]
+
+    def at(self, value: Array) -> tuple[Array, Array]:
+        """Position with the parameter at `value` (n_chains,), and its potential, +inf if not finite."""
+        moved = self.position.copy()
+        moved[self._places] = value
+        return moved, finite_or_infinite(self.target.potential(moved, self.precisions))
+
+    @property
+    def _places(self) -> tuple[Array, Array]:
+        xp = array_namespace(self.position)
+        return xp.arange(len(self.position)), self.parameter

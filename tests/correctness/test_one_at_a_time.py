@@ -1,0 +1,199 @@
+"""Metropolis and slice sampling of one parameter at a time keep exact draws exact."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+import scipy.special
+
+from rayfbnn.errors import SamplingError
+from rayfbnn.mcmc import metropolis, slice
+from rayfbnn.operations import Heatbath, Metropolis1, Operation, Slice1
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Purpose, Streams
+from tests.correctness.exactness import ks_p_value
+from tests.correctness.invariance import (
+    LONG,
+    ONE,
+    QUICK,
+    THREE,
+    ExactTarget,
+    after_iterations,
+    schedule_with,
+    stays_exact,
+)
+from tests.correctness.mutants import mutant
+from tests.targets import banana, gaussian
+
+BANANA = banana()
+CONFIGURATIONS: dict[str, tuple[ExactTarget, tuple[Operation, ...]]] = {
+    "metropolis-1": (ONE, (Heatbath(), Metropolis1(stepsize=1.5))),
+    "metropolis-1 of three": (THREE, (Heatbath(), Metropolis1(stepsize=1.0, stepsize_jitter=-0.5))),
+    "metropolis-1 at random": (THREE, (Metropolis1(stepsize=1.0, random=True),)),
+    "slice-1": (ONE, (Heatbath(), Slice1(stepsize=0.7))),
+    "slice-1 of one width": (ONE, (Slice1(stepsize=1.5, max_steps=1),)),
+    "slice-1 of few widths": (THREE, (Heatbath(), Slice1(stepsize=0.4, max_steps=2, stepsize_jitter=5.0))),
+    "slice-1 of three": (THREE, (Slice1(stepsize=1.0),)),
+    "slice-1 at random": (THREE, (Slice1(stepsize=0.5, max_steps=4, random=True),)),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_exact_draws_stay_exact(name: str) -> None:
+    exact, operations = CONFIGURATIONS[name]
+    assert stays_exact(exact, operations, name=name, n_chains=QUICK // 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_exact_draws_stay_exact_at_length(name: str) -> None:
+    exact, operations = CONFIGURATIONS[name]
+    assert stays_exact(exact, operations, name=name, n_chains=LONG)
+
+
+# Each mutant: (module, source, replacement, the configuration that must show it).
+MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
+    "sign": (metropolis, "energy_change < threshold", "-energy_change < threshold", "metropolis-1"),
+    "accepts_all": (metropolis, "energy_change < threshold[:, turn]", "energy_change < 9", "metropolis-1"),
+    "one_sided": (metropolis, "normal[:, turn]", "(normal[:, turn] + 0.1)", "metropolis-1"),
+    "half_energy": (metropolis, "energy_change < thr", "0.8 * energy_change < thr", "metropolis-1"),
+    "stale_energy": (
+        metropolis,
+        "energy = xp.where(accepted, proposal_energy, energy)",
+        "energy = energy",
+        "metropolis-1 of three",
+    ),
+    "one_decision": (metropolis, "threshold[:, turn]", "threshold[:, 0]", "metropolis-1 of three"),
+    "slice_fixed_level": (slice, "energy + above[:, turn]", "energy + 1", "slice-1"),
+    "slice_low_level": (slice, "energy + above[:, turn]", "energy + 0.8 * above[:, turn]", "slice-1"),
+    "slice_centred": (slice, "width * below[:, turn]", "width / 2", "slice-1 of one width"),
+    "slice_one_side": (
+        slice,
+        "max_steps * share[:, turn]",
+        "max_steps - 1 + 0 * left",
+        "slice-1 of few widths",
+    ),
+    "slice_extra_width": (slice, "max_steps - 1 - n_left", "max_steps - n_left", "slice-1 of few widths"),
+    "slice_wide": (
+        slice,
+        "inside = pending & (moved_energy <= level",
+        "inside = pending & (moved_energy <= 0.3 + level",
+        "slice-1",
+    ),
+    "slice_stale_energy": (
+        slice,
+        "position, energy = _shrunk",
+        "position, _ = _shrunk",
+        "slice-1 of three",
+    ),
+    "slice_shrinks_both": (
+        slice,
+        "xp.where(pending & (point < value), point, left)",
+        "xp.where(pending, value - abs(point - value), left)",
+        "slice-1 of one width",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_killed(name: str) -> None:
+    module, old, new, configuration = MUTANTS[name]
+    changed = mutant(module, (old, new))
+    update = "metropolis_1" if module is metropolis else "slice_1"
+    exact, operations = CONFIGURATIONS[configuration]
+    options = {"schedule": schedule_with(**{update: getattr(changed, update)})}
+    try:
+        assert not stays_exact(exact, operations, name=configuration, **options)
+    except SamplingError:  # a slice at a stale level may hold no point at all
+        assert name == "slice_stale_energy"
+
+
+def test_stepping_out_beyond_the_slice_stays_exact() -> None:
+    """An equivalent mutant: whatever ends an interval, all points of the slice lead to it as often."""
+    changed = mutant(slice, ("<= level\n        edge", "<= level + 1\n        edge"))
+    exact, operations = CONFIGURATIONS["slice-1"]
+    assert stays_exact(exact, operations, name="slice-1", schedule=schedule_with(slice_1=changed.slice_1))
+
+
+def test_decisions_are_not_one_sided() -> None:
+    for name in ("metropolis-1", "metropolis-1 of three", "metropolis-1 at random"):
+        _, info = after_iterations(*CONFIGURATIONS[name], seed=1, n_chains=2_000)
+        assert 0.25 < info.accepted.mean() < 0.9
+
+
+def test_exact_draws_stay_exact_in_float32() -> None:
+    for name in ("metropolis-1 of three", "slice-1 of three"):
+        exact, operations = CONFIGURATIONS[name]
+        assert stays_exact(exact, operations, name=name, n_chains=QUICK // 2, dtype="float32")
+
+
+def start(n_chains: int) -> tuple[ChainState, Streams]:
+    streams = Streams(29, np.arange(n_chains, dtype=np.uint64), iteration=1)
+    position = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
+    return ChainState(position, position[:, ::-1], np.ones((n_chains, 1))), streams
+
+
+def test_the_new_value_lies_in_the_slice_and_anywhere_in_it() -> None:
+    """For a normal the slice is |q| < sqrt(2 (U0 + e)); the shrinking favours points near the old value."""
+    state, streams = start(20_000)
+    state = ChainState(np.full((20_000, 1), 2.0), np.zeros((20_000, 1)), state.precisions)
+    after, _ = slice.slice_1(state, streams, target=gaussian(1), stepsize=1.0)
+    end = np.sqrt(2 * (2.0 - np.log(streams.uniform(Purpose.SLICE_LEVEL, (1,))[:, 0])))
+    assert (abs(after.position[:, 0]) <= end).all()
+    share = (after.position[:, 0] / end + 1) / 2
+    assert (np.histogram(share, bins=10, range=(0, 1))[0] > 1_500).all()
+
+
+def test_metropolis_proposals_of_single_parameters_are_normal() -> None:
+    state, streams = start(5_000)
+    still = ChainState(np.zeros((5_000, 3)), state.momentum, state.precisions)
+    after, info = metropolis.metropolis_1(still, streams, target=gaussian(3), stepsize=1e-6)
+    assert info.accepted.mean() > 0.9999
+    assert ks_p_value(scipy.special.ndtr(after.position / 1e-6)) > 1e-5
+
+
+@pytest.mark.parametrize("update", [metropolis.metropolis_1, slice.slice_1])
+def test_one_parameter_at_random_changes_one_uniformly(update) -> None:
+    state, streams = start(6_000)
+    after, _ = update(state, streams, target=BANANA, stepsize=0.5, random=True)
+    changed = after.position != state.position
+    assert changed.sum(axis=1).max() == 1
+    chosen = streams.integers(3, Purpose.COORDINATE)
+    assert (changed.argmax(axis=1) == chosen)[changed.any(axis=1)].all()
+    assert after.momentum is state.momentum
+
+
+@pytest.mark.parametrize("update", [metropolis.metropolis_1, slice.slice_1])
+def test_chains_do_not_depend_on_their_batch(update) -> None:
+    state, streams = start(8)
+    together, _ = update(state, streams, target=BANANA, stepsize=0.6, stepsize_jitter=-1.0)
+    assert (together.position != state.position).any(axis=0).all()
+    for chain in range(8):
+        own = np.arange(chain, chain + 1)
+        part = ChainState(state.position[own], state.momentum[own], state.precisions[own])
+        streams_of_own = Streams(streams.seed, streams.chains[own], streams.iteration)
+        alone, _ = update(part, streams_of_own, target=BANANA, stepsize=0.6, stepsize_jitter=-1.0)
+        assert np.array_equal(alone.position, together.position[own])
+
+
+@pytest.mark.parametrize("update", [metropolis.metropolis_1, slice.slice_1])
+def test_an_impossible_starting_energy_stops_and_names_the_chain(update) -> None:
+    state, streams = start(4)
+    state.position[1, 0] = np.nan
+    with pytest.raises(SamplingError, match="starting energy of chain 1 is not finite"):
+        update(state, streams, target=BANANA, stepsize=0.1)
+
+
+def test_slices_are_left_by_shrinking() -> None:
+    """An interval of 10**12 stepsizes of the slice needs some 60 points, not 10**12."""
+    state, streams = start(50)
+    after, _ = slice.slice_1(state, streams, target=gaussian(3), stepsize=1e12)
+    assert (abs(after.position) < 10).all()
+
+
+def test_a_slice_that_is_never_found_is_an_error_with_advice() -> None:
+    state, streams = start(3)
+    with pytest.raises(SamplingError, match="slice-1 found no point .* smaller stepsize"):
+        slice.slice_1(state, streams, target=gaussian(3), stepsize=1e308, stepsize_jitter=-9.0)
