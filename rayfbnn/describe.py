@@ -140,10 +140,13 @@ def _data(spec: RunSpec) -> list[str]:
     model = spec.model
     kind = f"{model.kind}, {model.classes} classes" if model.kind == "class" else model.kind
     standardized = " and ".join(spec.data.standardize) or "nothing"
+    power = f"the likelihood to the power {1 / spec.temperature:.4g}"
+    tempered = [f"  temperature {spec.temperature:g}: {power}"] if spec.temperature != 1 else []
     return [
         f"Data: {spec.data.train}",
         f"  inputs {', '.join(spec.data.inputs)}; targets {', '.join(spec.data.targets)} ({kind}); "
         f"standardised: {standardized}",
+        *tempered,
     ]
 
 
@@ -198,7 +201,10 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                 parts = [f"metropolis: stepsize {operation.stepsize:g}", *_jitter(operation.stepsize_jitter)]
                 lines.append(", ".join(parts))
             case Metropolis1() | Slice1():
-                parts = [f"{operation.op}: stepsize {operation.stepsize:g}", *_jitter(operation.stepsize_jitter)]
+                parts = [
+                    f"{operation.op}: stepsize {operation.stepsize:g}",
+                    *_jitter(operation.stepsize_jitter),
+                ]
                 if isinstance(operation, Slice1):
                     parts.append(f"intervals of at most {operation.max_steps} stepsizes")
                 parts.append("one parameter at random" if operation.random else "each parameter in turn")

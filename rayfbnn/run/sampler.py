@@ -97,7 +97,7 @@ def next_block(spec: RunSpec, iteration: int) -> BlockPlan | None:
 
 def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> Posterior:
     """The target of a run, for the standardised training cases, with its arrays on "cpu" or "gpu"."""
-    return Posterior.of(
+    posterior = Posterior.of(
         spec.network_spec(dataset.n_targets),
         spec.model_spec(),
         dataset.standardized_inputs,
@@ -105,6 +105,7 @@ def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> Posterio
         dtype=spec.dtype,
         xp=device_namespace(device),
     )
+    return posterior.tempered(1 / spec.temperature)
 
 
 class Sampler:
@@ -118,12 +119,8 @@ class Sampler:
         self.store = store
         self.worker = worker
         self.posterior = build_posterior(store.spec, store.data, device=store.spec.device)
-        updates = {
-            "sample-sigmas": self.posterior.sample_sigmas,
-            "sample-noise": self.posterior.sample_noise,
-        }
         self.iterations = [
-            schedule.build_iteration(phase.operations, target=self.posterior, updates=updates)
+            schedule.build_iteration(phase.operations, target=self.posterior, updates=self.posterior.updates)
             for phase in store.spec.phase
         ]
 

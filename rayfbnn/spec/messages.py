@@ -22,6 +22,7 @@ RIGHT = {
     "draws_per_block": "a whole number of at least 1, such as 50",
     "dtype": '"float32" or "float64"',
     "device": '"cpu" or "gpu"',
+    "temperature": "a number from 1e-6 to 1e6; 1 is the posterior itself",
     "data": "a table with train, inputs and targets",
     "train": 'the file of training cases, such as "train.csv"',
     "inputs": 'a list of at least one column name, such as ["x1", "x2"]',

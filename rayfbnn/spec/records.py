@@ -142,6 +142,7 @@ class RunSpec(Record):
     draws_per_block: Count = 50
     dtype: Literal["float32", "float64"] = "float32"
     device: Literal["cpu", "gpu"] = "cpu"
+    temperature: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     data: DataSpec
     model: ModelConfig
     network: NetworkConfig
