@@ -64,7 +64,7 @@ def output_blocks(
     `precisions` (n_chains, n_draws, n_precisions).
     """
     store = run.store
-    posterior = _posterior_of(store)
+    posterior = posterior_of(store)
     n_values = 2 * (posterior.n_parameters + posterior.n_precisions)
     n_values += _COPIES * len(inputs) * posterior.network.outputs
     chains_at_once = min(store.chains_per_batch, run.n_chains)
@@ -83,7 +83,7 @@ def activation_bytes(network: NetworkSpec, dtype: str) -> int:
     return 2 * units * np.dtype(dtype).itemsize
 
 
-def _posterior_of(store: Store) -> Posterior:
+def posterior_of(store: Store) -> Posterior:
     """The posterior that the store's draws are from, on the host."""
     spec, data = store.spec, store.data
     return Posterior.of(

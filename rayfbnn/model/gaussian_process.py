@@ -1,0 +1,138 @@
+"""The Gaussian processes that networks converge to as their layers grow, where there is a closed form."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+from rayfbnn.architecture import NetworkSpec, destination
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.errors import ConfigError
+
+
+def limit_covariance(network: NetworkSpec, inputs: Array) -> Array:
+    """Covariance of one output at several inputs, (n_points, n_points), all hidden layers infinite.
+
+    With K^l(p, q) the covariance of the summed input of a unit of layer l at two points, all parameters
+    Gaussian with fixed sigmas:
+
+        K^l = sigma_b^2 + sigma_I^2 x_p.x_q + sum_k n_k sigma_k^2 C^k,   C^k = E[a(u_p) a(u_q)], u ~ N(0, K^k)
+
+    over the inputs and the earlier layers k that lead into it; Neal (1996) eqs. 2.3, 2.4, applied layer by
+    layer. For one hidden layer it is the covariance for any number of units, the limit or not.
+
+    inputs  (n_points, n_inputs)   as the network sees them
+    """
+    _check(network)
+    xp = array_namespace(inputs)
+    products = {"i": xp.asarray(inputs, dtype=xp.float64) @ xp.asarray(inputs, dtype=xp.float64).T}
+    layers = [f"h{number}" for number in range(len(network.hidden))]
+    for layer in (*layers, "o"):
+        summed = xp.zeros_like(products["i"])
+        for group in network.groups():
+            if destination(group.name) != layer:
+                continue
+            if group.is_weights:
+                source = products[_source(group.name)]
+                # Sums over the inputs are in their product; hidden units count one by one.
+                n = group.shape[0] if _source(group.name) != "i" else 1
+                summed += n / group.mean_precision * source
+            else:
+                summed += 1 / group.mean_precision
+        products[layer] = summed
+        if layer != "o":
+            products[layer] = expected_products(summed, network.hidden[layers.index(layer)].activation)
+    return products["o"]
+
+
+def expected_products(covariance: Array, activation: str) -> Array:
+    """E[a(u_p) a(u_q)] for u Gaussian of mean zero with this covariance, (n_points, n_points).
+
+    With c the covariance of u_p and u_q, v and w their variances, r = c / sqrt(v w), t = arccos r:
+
+        identity  c
+        step      2/pi arcsin r                                  orthant probability of two normals
+        erf       2/pi arcsin(2c / sqrt((1 + 2v)(1 + 2w)))       Williams (1997), "Computing with infinite
+                                                                 networks"
+        relu      sqrt(v w) (sin t + (pi - t) cos t) / (2 pi)    Cho and Saul (2009), "Kernel methods for
+                                                                 deep learning"
+        sin       exp(2c - v - w) - exp(-2c - v - w)             of sqrt(2) sin(sqrt(2) u), by characteristic
+                                                                 functions
+    """
+    xp = array_namespace(covariance)
+    variances = xp.diagonal(covariance)
+    v, w = variances[:, None], variances[None, :]
+    return _PRODUCTS[activation](covariance, v, w)
+
+
+def _step(c: Array, v: Array, w: Array) -> Array:
+    return 2 / math.pi * _arcsin(c / array_namespace(c).sqrt(v * w))
+
+
+def _erf(c: Array, v: Array, w: Array) -> Array:
+    return 2 / math.pi * _arcsin(2 * c / array_namespace(c).sqrt((1 + 2 * v) * (1 + 2 * w)))
+
+
+def _relu(c: Array, v: Array, w: Array) -> Array:
+    xp = array_namespace(c)
+    scale = xp.sqrt(v * w)
+    angle = math.pi / 2 - _arcsin(c / scale)
+    return scale * (xp.sin(angle) + (math.pi - angle) * xp.cos(angle)) / (2 * math.pi)
+
+
+def _sin(c: Array, v: Array, w: Array) -> Array:
+    xp = array_namespace(c)
+    return xp.exp(2 * c - v - w) - xp.exp(-2 * c - v - w)
+
+
+def _identity(c: Array, v: Array, w: Array) -> Array:
+    return c
+
+
+_PRODUCTS: dict[str, Callable[[Array, Array, Array], Array]] = {
+    "identity": _identity,
+    "step": _step,
+    "erf": _erf,
+    "relu": _relu,
+    "sin": _sin,
+}
+
+
+def _arcsin(correlation: Array) -> Array:
+    """arcsin of a correlation that rounding may have left above one."""
+    xp = array_namespace(correlation)
+    return xp.arcsin(xp.clip(correlation, -1.0, 1.0))
+
+
+def _source(group: str) -> str:
+    """The layer that a group of weights comes from: "i", or "h<l>" (ho2 is hidden layer 2 to the outputs)."""
+    if group[0] == "i":
+        return "i"
+    ho = re.fullmatch(r"ho(\d+)", group)
+    return f"h{ho[1]}" if ho else group[: group.rindex("h")]
+
+
+def _check(network: NetworkSpec) -> None:
+    """Raise ConfigError for what has no limit in closed form here."""
+    for number, layer in enumerate(network.hidden):
+        if layer.activation not in _PRODUCTS or layer.product is not None:
+            known = ", ".join(_PRODUCTS)
+            what = f"{layer.activation} units" if layer.product is None else "a product of layers"
+            raise ConfigError(
+                f"network.hidden[{number}]: {what}: no closed form of the limit; there is one for {known}"
+            )
+    for name in network.adjustments:
+        raise ConfigError(
+            f"network.priors.{name}: no closed form of the limit with adjustments; leave them out"
+        )
+    for group in network.groups():
+        if group.name[0] == "t":
+            raise ConfigError(
+                f"network.priors.{group.name}: no closed form of the limit with offsets; leave them out"
+            )
+        if any(math.isfinite(alpha) for alpha in group.prior.alphas):
+            raise ConfigError(
+                f"network.priors.{group.name}: the limit is a Gaussian process only where sigmas are fixed "
+                'and parameters Gaussian; give a width alone, such as "1" or "x1"'
+            )

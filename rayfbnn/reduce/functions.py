@@ -1,0 +1,132 @@
+"""Functions as draws: values on a grid, their covariance, and how they vary over small distances.
+
+The object of study of Neal (1996), chapter 2. Made for draws from the prior; those of a posterior do as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.errors import ConfigError, DataError
+from rayfbnn.model.network import Buffers, forward, input_rows
+from rayfbnn.reduce.draws import activation_bytes, committed, output_blocks, posterior_of
+
+if TYPE_CHECKING:
+    from rayfbnn.run.store import Store
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Means over draws, with their standard errors, of one shape."""
+
+    value: Array
+    standard_error: Array
+
+
+def function_values(store: Store, inputs: Array, *, memory_bytes: float = 256e6) -> Array:
+    """Outputs of every draw's network, (n_draws, n_points, n_outputs), chain after chain.
+
+    inputs  (n_points, n_inputs) as on file; the outputs are as the network gives them
+    """
+    run = committed(store)
+    points = _standardized(store, inputs)
+    values = np.empty((run.n_chains, run.n_draws, len(points), posterior_of(store).network.outputs))
+    network = store.spec.network_spec(store.data.n_targets)
+    at_once = max(1, int(memory_bytes / 2 / activation_bytes(network, store.spec.dtype)))
+    for first in range(0, len(points), at_once):
+        some = slice(first, first + at_once)
+        for chains, draws, outputs, _ in output_blocks(run, points[some], memory_bytes=memory_bytes):
+            values[chains, draws, some] = outputs
+    return values.reshape(-1, *values.shape[2:])
+
+
+def hidden_values(store: Store, inputs: Array, layer: int) -> Array:
+    """Values of a hidden layer's units, offsets and all, in every draw, (n_draws, n_points, n_units).
+
+    Their covariance over units and draws is Neal's C(p, q), their squared differences D(p, q), of eq. 2.5.
+    A wide layer gives both more exactly than as many functions do.
+    """
+    n_layers = len(store.spec.network.hidden)
+    if not 0 <= layer < n_layers:
+        raise ConfigError(f"layer: must be from 0 to {n_layers - 1}, got {layer}")
+    committed(store)
+    posterior = posterior_of(store)
+    positions = store.read_positions().reshape(-1, posterior.n_parameters)
+    rows = input_rows(_standardized(store, inputs), posterior.dtype)
+    values = np.empty((len(positions), rows.shape[1], store.spec.network.hidden[layer].units))
+    for draw in range(len(positions)):
+        activity = forward(positions[draw : draw + 1], rows, posterior.wiring, buffers=Buffers())
+        values[draw] = activity.sources[layer + 1][0, :-1].T  # less the row of ones
+    return values
+
+
+def covariance(values: Array) -> Estimate:
+    """E[f(p) f(q)] of functions whose mean is zero, as it is under every prior here.
+
+    values  (n_draws, n_points), rows independent; the result is (n_points, n_points)
+    """
+    n = len(values)
+    mean = values.T @ values / n
+    squares = values**2
+    variance = np.maximum(squares.T @ squares / n - mean**2, 0.0)
+    return Estimate(mean, np.sqrt(variance / n))
+
+
+def squared_difference(low: Array, high: Array) -> Estimate:
+    """D(p, q) = E[(f(q) - f(p))^2] at pairs of points, (n_pairs,).
+
+    low, high  (n_draws, n_pairs) values at p and at q, rows independent
+    """
+    squares = (high - low) ** 2
+    return Estimate(squares.mean(axis=0), squares.std(axis=0) / np.sqrt(len(squares)))
+
+
+def straddling(at: Array, separations: Array, *, axis: int = 0) -> tuple[Array, Array]:
+    """The points x - s/2 and x + s/2 for each s, (n_separations, n_inputs) each, along one input.
+
+    at  (n_inputs,), the point x
+    """
+    half = np.zeros((len(separations), len(at)))
+    half[:, axis] = np.asarray(separations) / 2
+    return at - half, at + half
+
+
+def variation(
+    store: Store, at: Array, separations: Array, *, axis: int = 0, output: int = 0, layer: int | None = None
+) -> Estimate:
+    """D(x - s/2, x + s/2) for each separation s, (n_separations,), Neal (1996) eqs. 2.5 to 2.15.
+
+    Of an output of the networks or, with `layer`, of the units of that hidden layer. The standard error takes
+    the units of one draw for independent, as they are where the sigmas into them are fixed and only inputs
+    lead into the layer. Smooth functions have D in proportion to s^2, Brownian ones to s, fractional Brownian
+    ones to s^eta.
+
+    at    (n_inputs,) as on file, the point x
+    axis  which input the two points differ in
+    """
+    at = np.asarray(at, dtype=np.float64)
+    if not 0 <= axis < len(at):
+        raise ConfigError(f"axis: must be an input, from 0 to {len(at) - 1}, got {axis}")
+    low, high = straddling(at, separations, axis=axis)
+    n = len(low)
+    points = np.concatenate([low, high])
+    if layer is None:
+        n_outputs = posterior_of(store).network.outputs
+        if not 0 <= output < n_outputs:
+            raise ConfigError(f"output: must be from 0 to {n_outputs - 1}, got {output}")
+        values = function_values(store, points)[:, :, output]
+    else:
+        values = np.moveaxis(hidden_values(store, points, layer), 2, 1).reshape(-1, len(points))
+    return squared_difference(values[:, :n], values[:, n:])
+
+
+def _standardized(store: Store, inputs: Array) -> Array:
+    """Inputs as the network sees them, or DataError."""
+    inputs = np.asarray(inputs, dtype=np.float64)
+    if inputs.ndim != 2 or inputs.shape[1] != store.data.n_inputs or len(inputs) == 0:
+        raise DataError(f"inputs: the shape must be (points, {store.data.n_inputs}), got {inputs.shape}")
+    return (inputs - store.data.input_center) / store.data.input_scale
