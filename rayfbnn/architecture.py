@@ -7,13 +7,14 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rayfbnn.connections import Connections
 from rayfbnn.errors import ConfigError
 
 ACTIVATIONS = ("tanh", "softplus", "softplus0", "identity", "sigmoid", "relu", "sin")
 LAYER_ACTIVATIONS = ("softmax", "normalize")  # of a whole layer, or of sub-groups of its units
 # Units for draws from the prior: their derivatives are not written, or say nothing (a step has none).
 PRIOR_ACTIVATIONS = ("step", "erf")
-MODEL_KINDS = ("real", "binary", "class")
+MODEL_KINDS = ("real", "binary", "class", "count", "survival", "heteroscedastic")
 INFINITY = math.inf
 
 
@@ -152,7 +153,9 @@ class Subgroups:
 class GroupSpec:
     """One group of parameters that share a prior: a weight matrix, or a vector of biases or offsets.
 
-    shape is (source units, destination units) for weights, (units,) for biases and offsets.
+    shape is (source units, destination units) for weights, (units,) for biases and offsets, (weights,) for
+    configured connections.
+    omitted      numbers of the inputs that weights from the inputs leave out
     adjustments  the name of those that divide the parameters' precisions by destination unit, or None
     """
 
@@ -160,6 +163,7 @@ class GroupSpec:
     shape: tuple[int, ...]
     prior: PriorSpec
     adjustments: str | None = None
+    omitted: tuple[int, ...] = ()
 
     @property
     def is_weights(self) -> bool:
@@ -186,6 +190,8 @@ class NetworkSpec:
     adjustments  ah<l> or ao -> alpha: every unit of hidden layer l (of the outputs) has a precision that
                  multiplies those of the weights and biases into it, Gamma with shape alpha/2 and mean 1;
                  Neal (2022) eqs. 15, 16, 19
+    omitted      ih<l> or io -> numbers of the inputs that are not connected there
+    connections  group of weights or biases -> its configured connections, in place of full ones
     """
 
     inputs: int
@@ -193,6 +199,8 @@ class NetworkSpec:
     hidden: tuple[LayerSpec, ...] = ()
     priors: dict[str, PriorSpec] = field(default_factory=dict)
     adjustments: dict[str, float] = field(default_factory=dict)
+    omitted: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    connections: dict[str, Connections] = field(default_factory=dict)
 
     def possible_groups(self) -> dict[str, tuple[int, ...]]:
         """Every group this network could have, with its shape, in the order of the flat vector."""
@@ -208,12 +216,18 @@ class NetworkSpec:
             shapes[f"ho{layer}"] = (n_units, self.outputs)
         shapes["io"] = (self.inputs, self.outputs)
         shapes["bo"] = (self.outputs,)
-        return shapes
+        for name, omitted in self.omitted.items():
+            if name in shapes:
+                shapes[name] = (self.inputs - len(omitted), shapes[name][1])
+        configured = {name: (each.n_weights,) for name, each in self.connections.items() if name in shapes}
+        return shapes | configured
 
     def groups(self) -> tuple[GroupSpec, ...]:
         """The groups that are present, in the order of the flat parameter vector."""
         return tuple(
-            GroupSpec(name, shape, self.priors[name], self._adjustments_of(name))
+            GroupSpec(
+                name, shape, self.priors[name], self._adjustments_of(name), self.omitted.get(name, ())
+            )
             for name, shape in self.possible_groups().items()
             if name in self.priors
         )
@@ -226,7 +240,7 @@ class NetworkSpec:
     def _adjustments_of(self, group: str) -> str | None:
         """The adjustments that apply to a group's destination units, if there are any."""
         name = f"a{destination(group)}"
-        return name if name in self.adjustments else None
+        return name if name in self.adjustments and group not in self.connections else None
 
     @property
     def n_parameters(self) -> int:
@@ -244,14 +258,33 @@ def destination(group: str) -> str:
 class ModelSpec:
     """How targets depend on the network's outputs.
 
-    kind     real (Gaussian noise, or t when noise.alphas[2] is finite), binary, or class
+    kind     real (Gaussian noise, or t when noise.alphas[2] is finite), binary, class, count (Poisson, the
+             output is the log rate), survival (the output is the log hazard; negative times are censored),
+             or heteroscedastic (real; the second half of the outputs is the log precision of the noise)
     noise    for real targets: the prior of the noise precision, levels common, per target, per case
     classes  for class targets: how many; labels 0 .. classes - 1
+    times    for survival: where the hazard changes, increasing; it is constant if there are none. Otherwise
+             the network's first input is the time, or with log_time its logarithm
+    noise_floor  for heteroscedastic targets: the least standard deviation of the noise
     """
 
-    kind: Literal["real", "binary", "class"]
+    kind: Literal["real", "binary", "class", "count", "survival", "heteroscedastic"]
     noise: PriorSpec | None = None
     classes: int | None = None
+    times: tuple[float, ...] = ()
+    log_time: bool = False
+    noise_floor: float = 0.0
+
+    @property
+    def n_pieces(self) -> int:
+        """Pieces of a piecewise-constant hazard, one where it is constant."""
+        return len(self.times) + 1 if self.times else 1
+
+    def n_inputs(self, n_covariates: int) -> int:
+        """Inputs of the network: those of the data, and before them the time of a piecewise hazard."""
+        return n_covariates + bool(self.times)
 
     def n_outputs(self, n_targets: int) -> int:
+        if self.kind == "heteroscedastic":
+            return 2 * n_targets
         return self.classes if self.kind == "class" and self.classes else n_targets

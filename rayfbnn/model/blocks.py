@@ -24,17 +24,27 @@ class Blocks:
     sizes: Array
 
     @staticmethod
-    def cut(inputs: Array, targets: Array, n_partitions: int, *, observed: Array | None = None) -> Blocks:
+    def cut(
+        inputs: Array,
+        targets: Array,
+        n_partitions: int,
+        *,
+        observed: Array | None = None,
+        starts: Array | None = None,
+    ) -> Blocks:
         """Blocks of inputs (n_inputs + 1, n_cases) and targets (..., n_outputs, n_cases).
 
         observed  (..., n_targets, n_cases) from `likelihood.observed_weights`
+        starts    (n_cases + 1,) where each case begins if some take several columns
         Block k holds the cases floor(N k/K) .. floor(N (k+1)/K) - 1, as in FBM.
         """
         xp = array_namespace(inputs)
-        n_cases = inputs.shape[-1]
+        n_cases = inputs.shape[-1] if starts is None else len(starts) - 1
         if n_partitions > n_cases:
             raise ValueError(f"n_partitions: at most the {n_cases} cases, got {n_partitions}")
         bounds = n_cases * xp.arange(n_partitions + 1) // n_partitions
+        if starts is not None:
+            bounds = starts[bounds]
         sizes = bounds[1:] - bounds[:-1]
         places = xp.arange(int(sizes.max()))
         cases = xp.minimum(bounds[:-1, None] + places, bounds[1:, None] - 1)  # filled up with the last case

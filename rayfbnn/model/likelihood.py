@@ -1,4 +1,6 @@
-"""The data models: real with Gaussian or t noise, binary, and class targets.
+"""The data models: log densities of targets given outputs, their gradients and bounds, and draws.
+
+Real targets with Gaussian or t noise, binary and class targets here, the other models in files of their own.
 
 All in float64, whatever the networks' precision: an energy near 1e5 in float32 is good to 0.01 only, and
 decisions turn on differences of order one.
@@ -10,6 +12,7 @@ import math
 
 from rayfbnn.architecture import ModelSpec
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model import count, heteroscedastic, survival
 from rayfbnn.model.layout import PrecisionLayout
 from rayfbnn.streams import Purpose, Streams
 
@@ -17,16 +20,21 @@ from rayfbnn.streams import Purpose, Streams
 def target_rows(targets: Array, model: ModelSpec) -> Array:
     """Targets (..., n_cases, n_targets) in the outputs' layout, (..., n_outputs, n_cases) float64.
 
-    A class label becomes a row of zeros and a one. Missing targets (NaN) become zeros, which
-    `observed_weights` tells from real ones.
+    A class label becomes a row of zeros and a one, counts get a second row each (`count.rows`), survival
+    times become cells (`survival.rows`). Missing targets (NaN) become zeros, which `observed_weights` tells
+    from real ones; those of survival become cells without time at risk.
     """
     xp = array_namespace(targets)
     rows = targets.swapaxes(-1, -2)
+    if model.kind == "survival":
+        return survival.rows(targets.astype(xp.float64), model)
     if observed_weights(targets) is not None:
         rows = xp.where(xp.isnan(rows), 0.0, rows)
     if model.kind == "class":
         assert model.classes is not None
         rows = rows == xp.arange(model.classes)[:, None]
+    if model.kind == "count":
+        rows = count.rows(rows.astype(xp.float64))
     return xp.ascontiguousarray(rows, dtype=xp.float64)
 
 
@@ -50,10 +58,41 @@ def noise_precision(precisions: Array, layout: PrecisionLayout) -> Array:
     return xp.take(precisions, xp.asarray(layout.noise_columns), axis=1)
 
 
+def typical_curvature(targets: Array, model: ModelSpec) -> Array | None:
+    """A guess at -d2/dv2 of the log density of one case, (n_chains or 1, n_outputs), from the targets alone.
+
+    None for the models whose largest one is known, or follows from the noise precision: see stepsize.py.
+    """
+    if model.kind == "count":
+        curvature = count.typical_curvature(targets)
+    elif model.kind == "heteroscedastic":
+        curvature = heteroscedastic.typical_curvature(targets)
+    else:
+        return None
+    return curvature if curvature.ndim == 2 else curvature[None]
+
+
+def log_bound(rows: Array, model: ModelSpec, weights: Array | None) -> Array | float:
+    """The largest that the sum of all terms can be whatever the outputs, (n_chains or 1,); 0 if so."""
+    if model.kind == "count":
+        bounds = count.log_bound(rows)
+    elif model.kind == "survival":
+        bounds = survival.log_bound(rows)
+    elif model.kind == "heteroscedastic":
+        bounds = heteroscedastic.log_bound(rows, model.noise_floor)
+    else:
+        return 0.0
+    if weights is not None:
+        bounds = bounds * weights
+    return bounds.sum(axis=(-2, -1)).reshape(-1)
+
+
 def terms_and_gradient(
     outputs: Array, rows: Array, noise: Array, model: ModelSpec, *, weights: Array | None = None
 ) -> tuple[Array, Array]:
-    """Terms of the log likelihood without normalisers, never positive, and d log likelihood / d outputs.
+    """Terms of the log likelihood without normalisers, and d log likelihood / d outputs.
+
+    Never positive for real, binary and class targets; for the others see `log_bound`.
 
     Real targets, z = tau (y - v)**2, alpha that of single cases:
         Gaussian  -z/2                               tau (y - v)                  Neal (2022) eqs. 8, 37
@@ -96,6 +135,12 @@ def _terms_and_gradient(outputs: Array, rows: Array, noise: Array, model: ModelS
         gradient *= (alpha + 1) / (alpha + z)
         return -(alpha + 1) / 2 * xp.log1p(z / alpha), gradient
     v = outputs.astype(xp.float64)
+    if model.kind == "count":
+        return count.terms_and_gradient(v, rows)
+    if model.kind == "survival":
+        return survival.terms_and_gradient(v, rows)
+    if model.kind == "heteroscedastic":
+        return heteroscedastic.terms_and_gradient(v, rows, model.noise_floor)
     if model.kind == "binary":
         log_one = -xp.logaddexp(0.0, -v)  # log P(y = 1)
         return xp.where(rows > 0.5, log_one, log_one - v), rows - xp.exp(log_one)
@@ -142,11 +187,16 @@ def log_density(
 ) -> Array:
     """Log density (log probability) of each case's observed targets, jointly, (n_chains, n_cases).
 
-    outputs (n_chains, n_cases, n_outputs); targets (n_cases, n_targets), or with a leading chain axis;
+    outputs (n_chains, n_cases, n_outputs), or for survival the log hazards (n_chains, n_cases, n_pieces);
+    targets (n_cases, n_targets), or with a leading chain axis;
     precisions (n_chains, n_precisions)
     """
     noise = noise_precision(precisions, layout)
     rows, weights = target_rows(targets, model), observed_weights(targets)
+    if model.kind == "survival":
+        cells = outputs.reshape(len(outputs), 1, -1)
+        terms, _ = terms_and_gradient(cells, rows, noise, model)
+        return terms.reshape(outputs.shape).sum(axis=2)
     terms, _ = terms_and_gradient(outputs.swapaxes(1, 2), rows, noise, model, weights=weights)
     if weights is None:
         return terms.sum(axis=1) + log_normalisers(noise, model).sum(axis=1)[:, None]
@@ -154,7 +204,10 @@ def log_density(
 
 
 def draw_targets(outputs: Array, noise: Array, model: ModelSpec, streams: Streams) -> Array:
-    """Targets given outputs (n_chains, n_outputs, n_cases), (n_chains, n_targets, n_cases) float64."""
+    """Targets given outputs (n_chains, n_outputs, n_cases), (n_chains, n_targets, n_cases) float64.
+
+    For survival the outputs are those of every cell (n_chains, 1, n_cases * n_pieces).
+    """
     xp = array_namespace(outputs)
     v = outputs.astype(xp.float64)
     n_cases = outputs.shape[2]
@@ -167,6 +220,12 @@ def draw_targets(outputs: Array, noise: Array, model: ModelSpec, streams: Stream
             mixing = streams.log_gamma(alpha / 2, Purpose.TARGET_VALUE, shape, index=1)
             log_precision = log_precision + mixing - math.log(alpha / 2)
         return v + streams.normal(Purpose.TARGET_VALUE, shape) * xp.exp(-0.5 * log_precision)
+    if model.kind == "count":
+        return count.draw(v, streams)
+    if model.kind == "survival":
+        return survival.draw(v, model, streams)
+    if model.kind == "heteroscedastic":
+        return heteroscedastic.draw(v, model.noise_floor, streams)
     if model.kind == "binary":
         uniform = streams.uniform(Purpose.TARGET_VALUE, v.shape[1:])
         return (uniform < xp.exp(-xp.logaddexp(0.0, -v))).astype(xp.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import ModuleType
@@ -11,12 +12,12 @@ import numpy as np
 
 from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model import gibbs, likelihood, prior, stepsize
+from rayfbnn.model import gibbs, likelihood, prior, random_grid, stepsize, survival
 from rayfbnn.model.blocks import Blocks
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.network import Activity, Buffers, backward, forward, input_rows
 from rayfbnn.model.wiring import Wiring
-from rayfbnn.state import ChainState, Kernel
+from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -26,6 +27,10 @@ class Posterior:
 
     inputs  (n_inputs + 1, n_cases) in dtype, the last row ones
     targets (n_outputs, n_cases) float64, or with a leading chain axis
+            (both with the cells of survival.py in place of cases where a hazard has pieces)
+    covariates (n_cases, n_inputs) float64: the inputs as given, without the times of pieces
+    starts  (n_cases + 1,) where each case's cells begin; None where a case is one column
+    typical_curvature  from likelihood.typical_curvature
     observed (n_targets, n_cases) float64, 1 or 0 where a target is missing, or with a leading chain axis;
              None if none is missing
     inverse_temperature  power of the likelihood; of every chain's own if (n_chains,)
@@ -42,6 +47,9 @@ class Posterior:
     inputs: Array
     targets: Array
     observed: Array | None
+    covariates: Array
+    starts: Array | None
+    typical_curvature: Array | None
     input_mean_squares: Array
     inverse_temperature: float | Array = 1.0
     blocks: dict[int, Blocks] = field(default_factory=dict)
@@ -57,9 +65,17 @@ class Posterior:
         dtype: Literal["float32", "float64"] = "float64",
         xp: ModuleType = np,
     ) -> Posterior:
-        """The posterior given inputs (n_cases, n_inputs) and targets (n_cases, n_targets), NaN if missing."""
-        inputs = xp.asarray(inputs, dtype=xp.float64)
+        """The posterior given inputs (n_cases, n_inputs) and targets (n_cases, n_targets), NaN if missing.
+
+        The inputs are those of the data: the time that a piecewise hazard is given is put before them here.
+        """
+        covariates = xp.asarray(inputs, dtype=xp.float64)
         targets = xp.asarray(targets)
+        inputs, rows, starts = survival.expanded_inputs(covariates, model), None, None
+        rows = likelihood.target_rows(targets, model)
+        if model.times:
+            cells, starts = survival.reached_cells(rows, model)
+            inputs, rows = inputs[cells], xp.ascontiguousarray(rows[:, cells])
         layout = PrecisionLayout.of(network, model, targets.shape[-1])
         return Posterior(
             network=network,
@@ -71,33 +87,46 @@ class Posterior:
                 parameter_columns=xp.asarray(layout.parameter_columns),
                 noise_columns=xp.asarray(layout.noise_columns),
             ),
-            wiring=Wiring.of(network),
-            n_cases=inputs.shape[0],
+            wiring=Wiring.of(network, xp),
+            n_cases=covariates.shape[0],
             n_targets=targets.shape[-1],
             dtype=dtype,
             inputs=input_rows(inputs, dtype),
-            targets=likelihood.target_rows(targets, model),
-            observed=likelihood.observed_weights(targets),
+            targets=rows,
+            observed=likelihood.observed_weights(targets) if model.kind != "survival" else None,
+            covariates=covariates,
+            starts=starts,
+            typical_curvature=likelihood.typical_curvature(targets, model),
             input_mean_squares=(inputs**2).mean(axis=0),
         )
 
     def with_targets(self, targets: Array) -> Posterior:
         """The same with targets of its own for every chain, (n_chains, n_cases, n_targets)."""
-        return replace(
+        xp = array_namespace(targets)
+        made = replace(
             self,
             targets=likelihood.target_rows(targets, self.model),
-            observed=likelihood.observed_weights(targets),
+            observed=likelihood.observed_weights(targets) if self.model.kind != "survival" else None,
+            typical_curvature=likelihood.typical_curvature(targets, self.model),
             blocks={},
         )
+        if not self.model.times:
+            return made
+        starts = self.model.n_pieces * xp.arange(self.n_cases + 1)  # every cell, as chains reach their own
+        return replace(made, inputs=self._every_cell(), starts=starts)
 
     def tempered(self, factor: float | Array) -> Posterior:
         """The same with its inverse temperature multiplied by `factor`, a number or (n_chains,) of them."""
         return replace(self, inverse_temperature=self.inverse_temperature * factor)
 
     @property
-    def updates(self) -> dict[str, Kernel]:
+    def updates(self) -> dict[str, Callable[..., tuple[ChainState, None]]]:
         """The updates that belong to the model, by the names of their operations."""
-        return {"sample-sigmas": self.sample_sigmas, "sample-noise": self.sample_noise}
+        return {
+            "sample-sigmas": self.sample_sigmas,
+            "sample-noise": self.sample_noise,
+            "random-grid": self.random_grid,
+        }
 
     @property
     def n_parameters(self) -> int:
@@ -169,6 +198,7 @@ class Posterior:
                 model=self.model,
                 inverse_temperature=self._inverse_temperature(n_axes=2),
                 observed_share=None if self.observed is None else self._counts / self.n_cases,
+                typical_curvature=self.typical_curvature,
             ).astype(self.dtype)
 
     def outputs(self, position: Array, inputs: Array) -> Array:
@@ -222,32 +252,61 @@ class Posterior:
         """Gibbs updates of the noise precisions."""
         if self.model.noise is None:
             return state, None
-        residuals = self.targets - self._forward(state.position).outputs
-        weights = self._inverse_temperature(n_axes=3)
-        if self.observed is not None:
-            weights = weights * self.observed
+        residuals, weights = self._residuals(state)
         precisions = gibbs.update_noise(
             residuals, state.precisions, streams, layout=self.precision_layout, weights=weights
         )
         return replace(state, precisions=precisions), None
+
+    def random_grid(self, state: ChainState, streams: Streams, *, stepsize: float) -> tuple[ChainState, None]:
+        """Random-grid Metropolis updates of all upper-level precisions, the noise first."""
+        layout, precisions = self.precision_layout, state.precisions.copy()
+        if self.model.noise is not None:
+            residuals, weights = self._residuals(state)
+            number = len(layout.groups) - 1
+            random_grid.update_upper_levels(
+                residuals,
+                layout.groups[number],
+                precisions,
+                streams,
+                stepsize=stepsize,
+                index=number,
+                weights=weights,
+            )
+        values = self.parameter_layout.views(state.position)
+        for number, group, rows in gibbs.ruled_values(values, precisions, layout):
+            random_grid.update_upper_levels(rows, group, precisions, streams, stepsize=stepsize, index=number)
+        return replace(state, precisions=precisions), None
+
+    def _residuals(self, state: ChainState) -> tuple[Array, float | Array]:
+        """Residuals (n_chains, n_targets, n_cases), and how much each counts for the noise."""
+        weights = self._inverse_temperature(n_axes=3)
+        if self.observed is not None:
+            weights = weights * self.observed
+        return self.targets - self._forward(state.position).outputs, weights
 
     def rejection_proposal(self, streams: Streams) -> tuple[Array, Array, Array]:
         """A proposal for rejection sampling: position, precisions, log probability of accepting it.
 
         A draw from the prior, with noise precisions biased by prod_j tau_j**(b n_j/2), n_j observed targets
         and inverse temperature b; the probability is the b-th power of the likelihood without the factors
-        that this cancels, never above one. Neal (2022), eqs. 69, 70.
+        that this cancels, over the largest that it can be. Neal (2022), eqs. 69, 70; `likelihood.log_bound`.
         """
         bias = self.inverse_temperature * (self.n_cases if self.observed is None else self._counts)
         position, precisions = self._prior_draw(streams, n_cases_bias=bias)
         noise = likelihood.noise_precision(precisions, self.precision_layout)
         with np.errstate(all="ignore"):
-            log_acceptance = self.inverse_temperature * self._terms(position, noise).sum(axis=(1, 2))
+            bound = likelihood.log_bound(self.targets, self.model, self.observed)
+            log_acceptance = self.inverse_temperature * (
+                self._terms(position, noise).sum(axis=(1, 2)) - bound
+            )
             return position, precisions, log_acceptance
 
     def sample_targets(self, position: Array, precisions: Array, streams: Streams) -> Array:
         """Targets from the model at the training inputs, (n_chains, n_cases, n_targets) float64."""
         outputs = self._forward(position).outputs
+        if self.model.times:
+            outputs = forward(position, self._every_cell(), self.wiring, buffers=Buffers()).outputs
         noise = likelihood.noise_precision(precisions, self.precision_layout)
         return likelihood.draw_targets(outputs, noise, self.model, streams).swapaxes(1, 2)
 
@@ -266,16 +325,20 @@ class Posterior:
         """All units at the training inputs."""
         return forward(position, self.inputs, self.wiring, buffers=self.buffers)
 
+    def _every_cell(self) -> Array:
+        """The network's inputs at every piece of a hazard, (n_inputs + 1, n_cases * n_pieces)."""
+        return input_rows(survival.expanded_inputs(self.covariates, self.model), self.dtype)
+
     def _blocks(self, n_partitions: int) -> Blocks:
         if n_partitions not in self.blocks:
             self.blocks[n_partitions] = Blocks.cut(
-                self.inputs, self.targets, n_partitions, observed=self.observed
+                self.inputs, self.targets, n_partitions, observed=self.observed, starts=self.starts
             )
         return self.blocks[n_partitions]
 
     @cached_property
     def _counts(self) -> Array | int:
-        """Cases, or where targets are missing the observed ones of each target, (n_chains or 1, n_targets)."""
+        """Cases, or where targets are missing those of each target, (n_chains or 1, n_targets)."""
         if self.observed is None:
             return self.n_cases
         counts = self.observed.sum(axis=-1)
@@ -283,6 +346,6 @@ class Posterior:
 
     def _terms(self, position: Array, noise: Array) -> Array:
         outputs = self._forward(position).outputs
-        return likelihood.terms_and_gradient(
-            outputs, self.targets, noise, self.model, weights=self.observed
-        )[0]
+        return likelihood.terms_and_gradient(outputs, self.targets, noise, self.model, weights=self.observed)[
+            0
+        ]

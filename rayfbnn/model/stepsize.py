@@ -30,6 +30,7 @@ def stepsizes(
     model: ModelSpec,
     inverse_temperature: float | Array = 1.0,
     observed_share: Array | None = None,
+    typical_curvature: Array | None = None,
 ) -> Array:
     """1 / sqrt(curvature of the prior + curvature of the likelihood), (n_chains, n_parameters) float64.
 
@@ -37,6 +38,7 @@ def stepsizes(
     input_mean_squares (n_inputs,) mean over the training cases of each input's square
     inverse_temperature  power of the likelihood, a number or (n_chains, 1): it multiplies its curvature
     observed_share     (n_chains or 1, n_targets) of the cases, where some targets are missing
+    typical_curvature  (n_chains or 1, n_outputs) from `likelihood.typical_curvature`
     """
     xp = array_namespace(precisions)
     tau = parameter_precisions(precisions, layout)
@@ -47,13 +49,21 @@ def stepsizes(
         alpha = group.prior.alphas[2]
         if math.isfinite(alpha):
             curvature[:, parameters.slices[group.name]] *= (alpha + 1) / alpha  # eq. 68
-    output_curvature = inverse_temperature * _output_curvature(precisions, layout, wiring.units[-1], model)
+    output_curvature = _output_curvature(precisions, layout, wiring.units[-1], model)
+    if typical_curvature is not None:
+        output_curvature = xp.broadcast_to(typical_curvature, output_curvature.shape)
+    output_curvature = inverse_temperature * output_curvature
     if observed_share is not None:
         by_target = output_curvature.reshape(len(tau), -1, observed_share.shape[1])
         output_curvature = (by_target * observed_share[:, None]).reshape(output_curvature.shape)
     unit_curvature, value_curvature = _unit_curvatures(tau, output_curvature, forward, wiring)
     for layer, seconds in unit_curvature.items():
         for link in wiring.incoming[layer]:
+            if link.configured is not None:
+                squares = forward.squares[link.source][:, :, None]
+                over_weights = link.configured.weight_gradient(squares, seconds[:, :, None])
+                curvature[:, link.parameters] += n_cases * over_weights
+                continue
             source = forward.squares[link.source][:, link.rows]
             link.matrix(curvature)[...] += n_cases * source[:, :, None] * seconds[:, None, :]  # eq. 66
     for layer, offset in enumerate(wiring.offsets):
@@ -96,6 +106,10 @@ def _simulate_forward(spread: Array, input_mean_squares: Array, wiring: Wiring) 
         groups = wiring.subgroups[layer - 1]
         summed = xp.zeros((spread.shape[0], wiring.units[layer]))
         for link in wiring.incoming[layer]:
+            if link.configured is not None:
+                sent = squares[link.source][:, :, None]
+                summed += link.configured.forward(spread[:, link.parameters], sent)[:, :, 0]
+                continue
             summed += (squares[link.source][:, link.rows, None] * link.matrix(spread)).sum(axis=1)
         slopes.append(largest_squared_slopes(summed, activation, groups))
         own.append(_typical_value_square(summed, activation, groups))
@@ -162,7 +176,9 @@ def _output_curvature(precisions: Array, layout: PrecisionLayout, n_outputs: int
     """The largest -d2L/dv2 of one case, (n_chains, n_outputs); eqs. 58, 60-62."""
     xp = array_namespace(precisions)
     if model.kind != "real":
-        return xp.full((precisions.shape[0], n_outputs), 0.25)
+        # A case's hazard summed over the time until its event has mean one, so one event; as FBM.
+        largest = 1.0 if model.kind == "survival" else 0.25
+        return xp.full((precisions.shape[0], n_outputs), largest)
     assert model.noise is not None
     alpha = model.noise.alphas[2]
     tau = noise_precision(precisions, layout)
@@ -177,7 +193,11 @@ def _backward(tau: Array, curvatures: dict[int, Array], wiring: Wiring, layer: i
     xp = array_namespace(tau)
     total = xp.zeros((tau.shape[0], wiring.units[layer]))
     for link in wiring.outgoing[layer]:
-        if link.rows.start == 0:  # not the link of biases alone
-            weights = link.matrix(tau)[:, : wiring.units[layer]]
-            total += (curvatures[link.destination][:, None, :] / weights).sum(axis=2)
+        seconds = curvatures[link.destination]
+        if link.configured is not None:
+            variances = 1 / tau[:, link.parameters]
+            total += link.configured.source_gradient(variances, seconds[:, :, None])[:, :, 0]
+        else:
+            weights = link.matrix(tau)[:, : link.n_units]
+            total[:, link.units] += (seconds[:, None, :] / weights).sum(axis=2)
     return total

@@ -1,0 +1,347 @@
+"""Count, survival and heteroscedastic targets: densities, gradients, bounds and draws."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+
+from rayfbnn.architecture import ModelSpec
+from rayfbnn.model import count, heteroscedastic, likelihood, survival
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.streams import Purpose
+from tests.correctness.exactness import ks_p_value
+from tests.correctness.mutants import mutant
+from tests.model.problems import network, streams
+from tests.model.test_batches import BATCHES, everything
+from tests.model.test_gradient import mismatch_of_blocks, mutated, worst_error
+
+PIECES = (0.4, 1.0, 2.5)
+MODELS = {
+    "count": ModelSpec("count"),
+    "constant hazard": ModelSpec("survival"),
+    "hazard of pieces": ModelSpec("survival", times=PIECES),
+    "hazard of pieces, log time": ModelSpec("survival", times=PIECES, log_time=True),
+    "heteroscedastic": ModelSpec("heteroscedastic"),
+    "heteroscedastic, floor": ModelSpec("heteroscedastic", noise_floor=0.3),
+}
+SURVIVAL = [name for name in MODELS if "hazard" in name]
+# Milder than the general test's: a rate is the exponential of an output.
+PRIORS = {"ti": "0.3", "ih0": "0.5:4", "bh0": "0.5:4:5", "ho0": "x0.6:5", "io": "0.2", "bo": "0.4:5"}
+
+
+def problem(
+    name: str, *, n_cases: int = 7, missing: bool = False, dtype: Any = "float64", posterior: Any = Posterior
+) -> Posterior:
+    """A posterior on made-up data; the network has three inputs, one of them the time where it is one."""
+    model = MODELS[name]
+    n_targets = 1 if model.kind == "survival" else 2
+    spec = network(PRIORS, outputs=model.n_outputs(n_targets), units=(4,), activations=("tanh",))
+    random = streams(f"data {name}", 1)
+    inputs = random.normal(Purpose.PROPOSAL, (n_cases, 3 - bool(model.times)))[0]
+    values = random.normal(Purpose.TARGET_VALUE, (n_cases, n_targets))[0]
+    if model.kind == "count":
+        values = np.floor(np.exp(1 + values))
+        values[0] = 0
+    if model.kind == "survival":
+        values = np.exp(values) * np.where(np.arange(n_cases) % 3 == 1, -1.0, 1.0)[:, None]
+        values[2] = PIECES[1]  # at the end of a piece
+    if missing:
+        values[3] = np.nan
+        values[1, -1] = np.nan
+    made: Posterior = posterior.of(spec, model, inputs, values, dtype=dtype)
+    return made
+
+
+def targets_of(name: str, **options: Any) -> np.ndarray:
+    """What `problem` gives the model, (n_cases, n_targets)."""
+
+    class Recorder:
+        @staticmethod
+        def of(spec: Any, model: Any, inputs: Any, values: np.ndarray, dtype: Any) -> np.ndarray:
+            return values
+
+    values: Any = problem(name, posterior=Recorder, **options)
+    return np.asarray(values)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_gradient_is_the_central_difference(name: str, missing: bool) -> None:
+    assert worst_error(problem(name, missing=missing), n_draws=50, name=f"data model {name}") < 1e-6
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("n_partitions", [2, 3, 7])
+@pytest.mark.parametrize("name", MODELS)
+def test_partial_gradients_average_to_the_full_one(name: str, n_partitions: int, missing: bool) -> None:
+    assert mismatch_of_blocks(problem(name, missing=missing), n_partitions=n_partitions) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", MODELS)
+def test_draws_do_not_depend_on_the_batch(name: str, dtype: str) -> None:
+    target = problem(name, n_cases=20, dtype=dtype)
+    whole = everything(target, range(16))
+    for batch in BATCHES:
+        for what, values in everything(target, batch).items():
+            expected = whole[what][batch.start : batch.stop]
+            assert np.array_equal(values, expected, equal_nan=True), f"{what}, chains {batch}"
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_own_targets_for_every_chain_give_each_its_gradient(name: str, missing: bool) -> None:
+    """A hazard of pieces then has cells that some chains do not reach."""
+    target, n_chains = problem(name), 4
+    state = target.initial_state(streams("own targets", n_chains), sigmas=None)
+    data = target.sample_targets(state.position, state.precisions, streams("targets", n_chains))
+    assert data.shape == (n_chains, 7, target.n_targets)
+    if missing:
+        data[2, 3, 0] = np.nan
+    own = target.with_targets(data)
+    for options in ({}, {"partition": np.array([2, 0, 1, 1]), "n_partitions": 3}):
+        energy, gradient = own.potential_and_gradient(state.position, state.precisions, **options)
+        for chain in range(n_chains):
+            one = slice(chain, chain + 1)
+            alone = Posterior.of(target.network, target.model, target.covariates, data[chain])
+            single = dict(options, partition=options["partition"][one]) if options else {}
+            expected = alone.potential_and_gradient(state.position[one], state.precisions[one], **single)
+            np.testing.assert_allclose(energy[one], expected[0], rtol=1e-12)
+            np.testing.assert_allclose(gradient[one], expected[1], rtol=1e-10, atol=1e-12)
+
+
+def log_likelihood_by_loops(target: Posterior, data: np.ndarray, position: np.ndarray) -> float:
+    """One chain's, with scipy's distributions, or the hazard added up along time."""
+    total, model = 0.0, target.model
+
+    def outputs(inputs: list[float]) -> np.ndarray:
+        return np.asarray(target.outputs(position[None], np.array([inputs]))[0, 0])
+
+    for inputs, y in zip(target.covariates.tolist(), data, strict=True):
+        if model.kind == "survival":
+            if np.isnan(y[0]):
+                continue
+            time, spent = abs(y[0]), 0.0
+            edges = [0.0, *model.times, math.inf] if model.times else [0.0, math.inf]
+            for piece, (start, end) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+                clock = [math.log(t) if model.log_time else t for t in (start, end) if 0 < t < math.inf]
+                hazard = math.exp(outputs([sum(clock) / len(clock), *inputs] if clock else inputs)[0])
+                spent += hazard * max(min(time, end) - start, 0)
+                if start < time <= end and y[0] > 0:
+                    total += math.log(hazard)
+                del piece
+            total -= spent
+            continue
+        v = outputs(inputs)
+        for number, value in enumerate(y):
+            if np.isnan(value):
+                continue
+            if model.kind == "count":
+                total += scipy.stats.poisson.logpmf(value, math.exp(v[number]))
+            else:
+                sigma = math.sqrt(model.noise_floor**2 + math.exp(-v[len(y) + number]))
+                total += scipy.stats.norm.logpdf(value, v[number], sigma)
+    return total
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_log_likelihood_is_that_of_the_formulas(name: str, missing: bool) -> None:
+    target, data = problem(name, missing=missing), targets_of(name, missing=missing)
+    state = target.initial_state(streams("by loops", 5), sigmas=None)
+    expected = [log_likelihood_by_loops(target, data, position) for position in state.position]
+    found = target.log_likelihood(state.position, state.precisions)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    inputs = survival.expanded_inputs(target.covariates, target.model)
+    outputs = target.outputs(state.position, inputs)
+    if target.model.kind == "survival":
+        outputs = outputs.reshape(5, 7, target.model.n_pieces)
+    each = likelihood.log_density(
+        outputs, data, state.precisions, model=target.model, layout=target.precision_layout
+    )
+    assert each.shape == (5, 7)
+    np.testing.assert_allclose(each.sum(axis=1), found, rtol=1e-10)
+
+
+def test_times_given_to_the_network_are_those_of_fbm() -> None:
+    assert survival.piece_inputs(MODELS["hazard of pieces"]) == pytest.approx([0.4, 0.7, 1.75, 2.5])
+    logs = survival.piece_inputs(MODELS["hazard of pieces, log time"])
+    assert np.exp(logs) == pytest.approx([0.4, math.sqrt(0.4), math.sqrt(2.5), 2.5])
+
+
+def test_probabilities_of_counts_sum_to_one() -> None:
+    counts = np.arange(200.0)
+    for v in (-3.0, 0.0, 3.5):
+        terms, _ = count.terms_and_gradient(np.full((1, 1, 200), v), count.rows(counts[None]))
+        assert abs(np.exp(terms).sum() - 1) < 1e-12
+
+
+@pytest.mark.parametrize("name", SURVIVAL)
+def test_the_density_of_times_integrates_to_the_share_that_dies(name: str) -> None:
+    model = MODELS[name]
+    log_hazard = np.linspace(0.5, -1.0, model.n_pieces)[None, None]
+
+    def log_density(time: float) -> float:
+        rows = survival.rows(np.array([[time]]), model)
+        return float(survival.terms_and_gradient(log_hazard, rows)[0].sum())
+
+    edges = [0.0, 0.4, 1.0, 2.5, 4.0]
+    died = sum(
+        scipy.integrate.quad(lambda t: math.exp(log_density(t)), a + 1e-12, b)[0]
+        for a, b in zip(edges[:-1], edges[1:], strict=True)
+    )
+    assert died == pytest.approx(1 - math.exp(log_density(-4.0)), rel=1e-9)
+
+
+@pytest.mark.parametrize("v, s, floor", [(0.3, -1.0, 0.0), (0.3, 2.0, 0.5)])
+def test_the_heteroscedastic_density_integrates_to_one(v: float, s: float, floor: float) -> None:
+    def density(y: float) -> float:
+        terms, _ = heteroscedastic.terms_and_gradient(np.array([[[v], [s]]]), np.array([[y]]), floor)
+        return math.exp(terms[0, 0, 0])
+
+    assert scipy.integrate.quad(density, -20, 20, points=[v])[0] == pytest.approx(1, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_targets_are_drawn_from_their_density(name: str) -> None:
+    target, n = problem(name), 3000
+    state = target.initial_state(streams("draws", n), sigmas=None)
+    drawn = target.sample_targets(state.position, state.precisions, streams("draws", n, iteration=1))
+    uniform = distribution_functions(target, state.position, drawn, streams("between steps", n))
+    assert ks_p_value(uniform) > 1e-5  # seed fixed
+
+
+def distribution_functions(
+    target: Posterior, position: np.ndarray, data: np.ndarray, random: Any
+) -> np.ndarray:
+    """Of each target given the outputs, uniform when exact; between its steps for counts."""
+    model = target.model
+    v = target.outputs(position, survival.expanded_inputs(target.covariates, model))
+    if model.kind == "survival":
+        log_hazard = v.reshape(len(v), -1, model.n_pieces)
+        starts = np.array([0.0, *model.times])
+        lived = np.minimum(data, np.append(starts[1:], np.inf)) - starts
+        return np.asarray(np.exp(-(np.exp(log_hazard) * np.maximum(lived, 0)).sum(axis=2)))
+    if model.kind == "count":
+        rate = np.exp(v)
+        upper = scipy.stats.poisson.cdf(data, rate)
+        return np.asarray(
+            upper - scipy.stats.poisson.pmf(data, rate) * random.uniform(Purpose.PROPOSAL, data.shape[1:])
+        )
+    mean, s = v[:, :, :2], v[:, :, 2:]
+    return np.asarray(scipy.stats.norm.cdf(data, mean, np.sqrt(model.noise_floor**2 + np.exp(-s))))
+
+
+def test_counts_of_any_rate_are_drawn() -> None:
+    rates = np.array([1e-8, 0.3, 7.0, 1e3, 1e8, 1e14])
+    n = 20_000
+    drawn = count.draw(np.tile(np.log(rates), (n, 1))[:, None], streams("rates", n))[:, 0]
+    assert np.array_equal(drawn, np.floor(drawn)) and drawn.min() >= 0
+    z = (drawn.mean(axis=0) - rates) / np.sqrt(rates / n)
+    assert np.all(np.abs(z) < 5)
+    for k in range(4):
+        assert np.array_equal(
+            count.quantile(np.array(0.73), rates[k]), scipy.stats.poisson.ppf(0.73, rates[k])
+        )
+    assert count.draw(np.full((1, 1, 1), 800.0), streams("huge", 1))[0, 0, 0] < 1.1e15
+
+
+@pytest.mark.parametrize("name", ["count", *SURVIVAL, "heteroscedastic, floor"])
+def test_the_bound_is_reached_and_never_passed(name: str) -> None:
+    """By the terms as functions of outputs that take any value, each case at its best."""
+    model, data = MODELS[name], targets_of(name)
+    rows = likelihood.target_rows(data, model)
+    bound = likelihood.log_bound(rows, model, None)
+    grid = np.linspace(-12, 6, 4001)  # censored times reach their bound of zero at no hazard at all
+    if model.kind == "heteroscedastic":
+        # at v = y the density is largest whatever the precision; that one grows to its ceiling
+        best = 0.0
+        for s in (0.0, 5.0, 40.0):
+            outputs = np.concatenate([rows, np.full_like(rows, s)])[None]
+            terms, _ = likelihood.terms_and_gradient(outputs, rows, np.zeros((1, 0)), model)
+            assert terms.sum() <= bound[0]
+            best = terms.sum()
+        assert best == pytest.approx(bound[0], abs=1e-9)
+        return
+    n_rows = rows.shape[-2] // 2 if model.kind == "count" else 1
+    outputs = np.tile(grid[:, None, None], (1, n_rows, rows.shape[-1]))
+    terms, _ = likelihood.terms_and_gradient(outputs, rows, np.zeros((len(grid), 0)), model)
+    assert terms.max(axis=0).sum() == pytest.approx(bound[0], abs=1e-3)
+    assert terms.max(axis=0).sum() <= bound[0] + 1e-12
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("name", ["count", *SURVIVAL, "heteroscedastic, floor"])
+def test_proposals_of_rejection_sampling_have_probabilities(name: str, missing: bool) -> None:
+    target = problem(name, missing=missing)
+    log_acceptance = target.rejection_proposal(streams("proposals", 20_000))[2]
+    assert log_acceptance.max() <= 0 and log_acceptance.max() > -30
+
+
+def test_without_a_floor_no_proposal_is_accepted() -> None:
+    assert np.all(problem("heteroscedastic").rejection_proposal(streams("none", 50))[2] == -np.inf)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_curvature_of_output_biases_is_the_typical_one(name: str) -> None:
+    target, data = problem(name, missing=True), targets_of(name, missing=True)
+    precisions = target.initial_state(streams("curvature", 3), sigmas=None).precisions
+    bias = precisions[:, [target.precision_layout.common["bo"]]]
+    n_observed = (~np.isnan(data)).sum(axis=0)
+    if target.model.kind == "count":
+        typical = (np.nansum(data, axis=0) + 1) / n_observed * n_observed
+    elif target.model.kind == "survival":
+        typical = np.array([7.0])  # FBM's: one a case
+    else:
+        typical = np.append(1 / np.nanvar(data, axis=0), [0.5, 0.5]) * np.tile(n_observed, 2)
+    n = target.network.outputs
+    np.testing.assert_allclose(target.stepsizes(precisions)[:, -n:], (bias + typical) ** -0.5, rtol=1e-12)
+
+
+def test_a_blow_up_is_silent_and_infinite(recwarn: pytest.WarningsRecorder) -> None:
+    for name in MODELS:
+        target = problem(name, dtype="float32")
+        state = target.initial_state(streams("blow-up", 2), sigmas=0.5)
+        for value in (1e30, np.inf, np.nan):
+            energy, gradient = target.potential_and_gradient(
+                np.full_like(state.position, value), state.precisions
+            )
+            assert not np.any(energy < np.inf) and gradient.shape == state.position.shape
+    assert len(recwarn) == 0
+
+
+# A bug in the file of a data model, and the model that must show it in its gradient.
+MUTANTS = {
+    "count: the derivative's sign": (count, ("y - rate\n", "rate - y\n"), "count"),
+    "survival: censored times die": (survival, ("event - cumulative", "1 - cumulative"), "constant hazard"),
+    "survival: hazards of all pieces at the event": (
+        survival,
+        ("xp.where(event > 0, v, 0.0) - cumulative,", "event.max(axis=-1, keepdims=True) * v - cumulative,"),
+        "hazard of pieces",
+    ),
+    "heteroscedastic: the floor's slope": (
+        heteroscedastic,
+        ("0.5 * xp.exp(log_tau - s) * (1 - z)", "0.5 * (1 - z)"),
+        "heteroscedastic, floor",
+    ),
+    "heteroscedastic: no normaliser": (
+        heteroscedastic,
+        ("0.5 * xp.exp(log_tau - s) * (1 - z)", "-0.5 * xp.exp(log_tau - s) * z"),
+        "heteroscedastic",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_gradient_is_seen(name: str) -> None:
+    module, bug, model = MUTANTS[name]
+    copy = mutated(likelihood)
+    changed = mutant(likelihood)
+    setattr(changed, module.__name__.split(".")[-1], mutant(module, bug))
+    copy.of.__globals__["likelihood"] = changed
+    assert worst_error(problem(model, posterior=copy), n_draws=5, name="mutant") > 1e-3
