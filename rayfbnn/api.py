@@ -289,6 +289,8 @@ def plot(
 ) -> list[Path]:
     """Pictures of a run as PNG files in the folder `out`, and where they are.
 
+    Of draws from the prior: functions and predictive bands along one input.
+
     data        cases with targets: for real targets, adds predicted against actual values and an overview
     input_name  which input the predictive bands run along; the first if not given
     """
@@ -298,6 +300,12 @@ def plot(
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"out: is a file, got {folder}; give a folder for the pictures")
     _check_folder(folder)
+    if store.kind == "prior":
+        folder.mkdir(exist_ok=True)
+        return [
+            plots.function_lines(store, folder / "functions.png", input_name=input_name),
+            plots.predictive_bands([store], folder / "bands.png", input_name=input_name),
+        ]
     prediction, targets = None, None
     if data is not None and store.spec.model.kind == "real":
         inputs, targets = read_cases(data, store.data, "real")

@@ -5,7 +5,7 @@ The object of study of Neal (1996), chapter 2. Made for draws from the prior; th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,20 +27,25 @@ class Estimate:
     standard_error: Array
 
 
-def function_values(store: Store, inputs: Array, *, memory_bytes: float = 256e6) -> Array:
+def function_values(
+    store: Store, inputs: Array, *, draws: int | None = None, memory_bytes: float = 256e6
+) -> Array:
     """Outputs of every draw's network, (n_draws, n_points, n_outputs), chain after chain.
 
     inputs  (n_points, n_inputs) as on file; the outputs are as the network gives them
+    draws   only the first so many of each chain; all if not given
     """
     run = committed(store)
+    if draws is not None:
+        run = replace(run, n_draws=min(draws, run.n_draws))
     points = _standardized(store, inputs)
     values = np.empty((run.n_chains, run.n_draws, len(points), posterior_of(store).network.outputs))
     network = store.spec.network_spec(store.data.n_targets)
     at_once = max(1, int(memory_bytes / 2 / activation_bytes(network, store.spec.dtype)))
     for first in range(0, len(points), at_once):
         some = slice(first, first + at_once)
-        for chains, draws, outputs, _ in output_blocks(run, points[some], memory_bytes=memory_bytes):
-            values[chains, draws, some] = outputs
+        for chains, which, outputs, _ in output_blocks(run, points[some], memory_bytes=memory_bytes):
+            values[chains, which, some] = outputs
     return values.reshape(-1, *values.shape[2:])
 
 

@@ -15,7 +15,9 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.reduce.diagnostics import summarize
 from rayfbnn.reduce.draws import committed
+from rayfbnn.reduce.functions import function_values
 from rayfbnn.reduce.panels import (
+    CHAIN_COLOURS,
     GREY,
     draw_band,
     draw_ess,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.predict import Prediction
+    from rayfbnn.run.data import Dataset
     from rayfbnn.run.store import Store
 
 STYLE: Any = {
@@ -83,14 +86,8 @@ def predictive_bands(
     Real targets: median, central 80 % and 98 %, noise included. Binary: P(y = 1). Class: P of each class.
     """
     data, kind = stores[0].data, stores[0].spec.model.kind
-    name = data.input_names[0] if input_name is None else input_name
-    if name not in data.input_names:
-        raise ConfigError(f"input_name: no such input, got {name}; there are {', '.join(data.input_names)}")
-    column = data.input_names.index(name)
+    name, column, inputs = _along_input(data, input_name, n_points)
     x = data.inputs[:, column]
-    margin = 0.15 * (np.ptp(x) or 1.0)
-    inputs = np.tile(np.median(data.inputs, axis=0), (n_points, 1))
-    inputs[:, column] = np.linspace(x.min() - margin, x.max() + margin, n_points)
     table = predict(stores, inputs).table
     n_panels = data.n_targets if kind == "real" else 1
     figure, axes = _figure(n_panels, 1, width=6.4, height=3.4 * n_panels)
@@ -109,6 +106,35 @@ def predictive_bands(
         axis.set_xlim(inputs[0, column], inputs[-1, column])
         axis.legend(loc="best")
     axes[0, 0].set_title(f"Prediction along {name}{_others_held(data.input_names, name)}")
+    return _save(figure, path)
+
+
+@_styled
+def function_lines(
+    store: Store,
+    path: str | Path,
+    *,
+    input_name: str | None = None,
+    n_functions: int = 8,
+    n_points: int = 400,
+) -> Path:
+    """The outputs of the first draws' networks along one input, the others held at their medians."""
+    data = store.data
+    name, column, inputs = _along_input(data, input_name, n_points)
+    values = function_values(store, inputs, draws=n_functions)[:n_functions]
+    n_outputs = values.shape[2]
+    labels = [f"output {output}" for output in range(n_outputs)]
+    if store.spec.model.kind == "real" and n_outputs == data.n_targets:
+        labels, values = list(data.target_names), values * data.target_scale + data.target_center
+    figure, axes = _figure(n_outputs, 1, width=6.4, height=3.4 * n_outputs, sharex=True)
+    for output, (axis, label) in enumerate(zip(axes[:, 0], labels, strict=True)):
+        for number, function in enumerate(values):
+            colour = CHAIN_COLOURS[number % len(CHAIN_COLOURS)]
+            axis.plot(inputs[:, column], function[:, output], color=colour, lw=1)
+        axis.set_ylabel(label)
+    axes[-1, 0].set_xlabel(name)
+    axes[-1, 0].set_xlim(inputs[0, column], inputs[-1, column])
+    axes[0, 0].set_title(f"Functions along {name}{_others_held(data.input_names, name)}")
     return _save(figure, path)
 
 
@@ -208,6 +234,19 @@ def _with_error(value: float, error: float) -> str:
         return f"{value:.3g}"
     decimals = max(0, 1 - math.floor(math.log10(error)))
     return f"{value:.{decimals}f} ± {error:.{decimals}f}"
+
+
+def _along_input(data: Dataset, input_name: str | None, n_points: int) -> tuple[str, int, Array]:
+    """Name and column of the input to go along, and points that do, the other inputs at their medians."""
+    name = data.input_names[0] if input_name is None else input_name
+    if name not in data.input_names:
+        raise ConfigError(f"input_name: no such input, got {name}; there are {', '.join(data.input_names)}")
+    column = data.input_names.index(name)
+    x = data.inputs[:, column]
+    margin = 0.15 * (np.ptp(x) or 1.0)
+    inputs = np.tile(np.median(data.inputs, axis=0), (n_points, 1))
+    inputs[:, column] = np.linspace(x.min() - margin, x.max() + margin, n_points)
+    return name, column, inputs
 
 
 def _others_held(names: Sequence[str], name: str) -> str:

@@ -45,6 +45,14 @@ def prepared(kind: str = "real", **changes: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
+def test_functions_along_an_input(kind: str, tmp_path: Path, figures: list[Any]) -> None:
+    store, _ = prepared(kind)
+    check_picture(plots.function_lines(store, tmp_path / "functions.png", n_functions=5), figures)
+    (figure,) = figures
+    assert [len(axis.lines) for axis in figure.axes] == [5] * store.spec.network_spec().outputs
+
+
+@pytest.mark.parametrize("kind", ["real", "binary", "class"])
 def test_bands_along_an_input(kind: str, tmp_path: Path, figures: list[Any]) -> None:
     store, _ = prepared(kind)
     check_picture(plots.predictive_bands([store], tmp_path / "bands.png", input_name="x2"), figures)

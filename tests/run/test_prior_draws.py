@@ -171,3 +171,12 @@ def test_draws_from_prior_and_posterior_are_not_mixed(tmp_path: Path) -> None:
         rayfbnn.predict(both, data=tmp_path / "train.csv")
     with pytest.raises(StoreMismatchError, match="prior draws"):
         rayfbnn.check(*both)
+
+
+def test_plot_draws_functions_and_bands(made: Store, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    pictures = rayfbnn.plot(made.path, out=tmp_path / "plots", input_name="x2")
+    assert [picture.name for picture in pictures] == ["functions.png", "bands.png"]
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
+    with pytest.raises(ConfigError, match="input_name: no such input, got x3"):
+        rayfbnn.plot(made.path, out=tmp_path / "plots", input_name="x3")
