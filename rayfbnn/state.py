@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -80,6 +81,26 @@ class Kernel(Protocol):
     """One update of a batch of chains: `state, info = kernel(state, streams)`."""
 
     def __call__(self, state: ChainState, streams: Streams) -> tuple[ChainState, Any]: ...
+
+
+class TemperedTarget(Target, Protocol):
+    """A target whose potential is a part that stays plus data_energy, the part that tempering scales.
+
+    It comes with the updates that belong to its model, which depend on the temperature too.
+    """
+
+    def data_energy(self, position: Array, precisions: Array) -> Array:
+        """The part of the potential that tempering scales, (n_chains,) float64."""
+        ...
+
+    def tempered(self, factor: float | Array) -> TemperedTarget:
+        """The same with data_energy multiplied by `factor`, a number or (n_chains,) of them."""
+        ...
+
+    @property
+    def updates(self) -> Mapping[str, Callable[..., tuple[ChainState, Any]]]:
+        """By the names of their operations: kernels, or what becomes one with an operation's settings."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -51,13 +51,14 @@ class Iteration:
     kernels: tuple[Kernel, ...]
 
     def __call__(self, state: ChainState, streams: Streams) -> tuple[ChainState, IterationInfo]:
-        """Run every update; `streams` gives seed, chains and the number of the iteration."""
+        """Run every update; `streams` gives seed, chains, iteration, and the first operation's number."""
         xp = array_namespace(state.position)
         n_updates = 0
         n_accepted, diverged = xp.zeros(streams.n_chains), xp.zeros(streams.n_chains)
         energy_change = xp.full(streams.n_chains, xp.nan)
         for operation, kernel in enumerate(self.kernels):
-            state, info = kernel(state, streams.at(iteration=streams.iteration, operation=operation))
+            number = streams.operation + operation
+            state, info = kernel(state, streams.at(iteration=streams.iteration, operation=number))
             if isinstance(info, HMCInfo):
                 n_updates += 1
                 n_accepted += info.accepted
