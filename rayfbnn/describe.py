@@ -18,6 +18,7 @@ from rayfbnn.operations import (
     Metropolis1,
     Negate,
     Operation,
+    RandomGrid,
     Repeat,
     SampleNoise,
     SampleSigmas,
@@ -209,6 +210,8 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                     parts.append(f"intervals of at most {operation.max_steps} stepsizes")
                 parts.append("one parameter at random" if operation.random else "each parameter in turn")
                 lines.append(", ".join(parts))
+            case RandomGrid():
+                lines.append(f"random-grid: stepsize {operation.stepsize:g}, of the upper-level precisions")
             case Heatbath():
                 lines.append("heatbath" + (f": decay {operation.decay:g}" if operation.decay else ""))
             case SampleSigmas() | SampleNoise() | Negate():

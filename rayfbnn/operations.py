@@ -26,6 +26,21 @@ class SampleNoise:
 
 
 @dataclass(frozen=True)
+class RandomGrid:
+    """Random-grid Metropolis updates of the precisions that rule other precisions.
+
+    stepsize  of the logarithm of a precision: proposals are uniform within it
+    """
+
+    stepsize: float = 0.1
+    op: Literal["random-grid"] = "random-grid"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        _check_stepsize(self.stepsize, None)
+
+
+@dataclass(frozen=True)
 class Heatbath:
     """p becomes decay * p + sqrt(1 - decay**2) * n, n standard normal. decay 0 forgets the old momentum."""
 
@@ -182,6 +197,7 @@ class Repeat:
 Operation = (
     SampleSigmas
     | SampleNoise
+    | RandomGrid
     | Heatbath
     | Negate
     | Hybrid

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import assert_never
+from typing import Any, TypeAlias, assert_never
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import hmc, leapfrog
@@ -20,6 +20,7 @@ from rayfbnn.operations import (
     Metropolis1,
     Negate,
     Operation,
+    RandomGrid,
     Repeat,
     SampleNoise,
     SampleSigmas,
@@ -28,6 +29,9 @@ from rayfbnn.operations import (
 )
 from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, Target
 from rayfbnn.streams import Streams
+
+Update: TypeAlias = Callable[..., tuple[ChainState, Any]]
+"""A kernel, or what becomes one with the settings of its operation."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,13 @@ def build_iteration(
     operations: tuple[Operation, ...],
     *,
     target: Target,
-    updates: Mapping[str, Kernel],
+    updates: Mapping[str, Update],
     advance: Advance = leapfrog.advance,
 ) -> Iteration:
     """The iteration that `operations` describe, every `repeat` written out.
 
-    `updates` holds the updates that belong to the model: "sample-sigmas" and "sample-noise".
+    `updates` holds the updates that belong to the model: "sample-sigmas", "sample-noise" and, with its
+    stepsize still to be given, "random-grid".
     """
 
     return Iteration(
@@ -92,11 +97,13 @@ def build_iteration(
 
 
 def _kernel(
-    operation: Operation, *, target: Target, updates: Mapping[str, Kernel], advance: Advance
+    operation: Operation, *, target: Target, updates: Mapping[str, Update], advance: Advance
 ) -> Kernel:
     match operation:
         case SampleSigmas() | SampleNoise():
             return updates[operation.op]
+        case RandomGrid():
+            return partial(updates[operation.op], stepsize=operation.stepsize)
         case Heatbath():
             return partial(hmc.heatbath, decay=operation.decay)
         case Negate():

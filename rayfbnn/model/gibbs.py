@@ -9,6 +9,7 @@ and thrown away.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,17 +45,25 @@ def update_groups(
 
     values  group name -> parameters (n_chains, *shape of the group)
     """
-    xp = array_namespace(precisions)
     precisions = precisions.copy()
+    for number, group, rows in ruled_values(values, precisions, layout):
+        _update(rows, group, precisions, streams, index=number, purposes=_OF_PARAMETERS)
+    update_adjustments(values, precisions, streams, layout=layout)
+    return precisions
+
+
+def ruled_values(
+    values: dict[str, Array], precisions: Array, layout: PrecisionLayout
+) -> Iterator[tuple[int, PrecisionGroup, Array]]:
+    """Each group of parameters with its number and the values (n_chains, n_units, n) its precisions rule."""
+    xp = array_namespace(precisions)
     for number, group in enumerate(layout.groups):
         if group.name != NOISE:
             rows = values[group.name].reshape(precisions.shape[0], group.n_units, -1)
             if group.name in layout.adjusted:
                 _, columns = layout.adjusted[group.name]
                 rows = rows * xp.sqrt(precisions[:, None, columns])
-            _update(rows, group, precisions, streams, index=number, purposes=_OF_PARAMETERS)
-    update_adjustments(values, precisions, streams, layout=layout)
-    return precisions
+            yield number, group, rows
 
 
 def update_noise(

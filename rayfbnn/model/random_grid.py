@@ -1,0 +1,123 @@
+"""Random-grid Metropolis updates of the precisions that rule other precisions, in place of Gibbs updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.layout import PrecisionGroup
+from rayfbnn.model.prior import MAX_LOG_PRECISION
+from rayfbnn.streams import Purpose, Streams
+
+
+def update_upper_levels(
+    values: Array,
+    group: PrecisionGroup,
+    precisions: Array,
+    streams: Streams,
+    *,
+    stepsize: float,
+    index: int,
+    weights: float | Array = 1.0,
+) -> None:
+    """Update one group's upper-level columns of `precisions`, the units' first.
+
+    Upper-level are the common precision where units have their own, and a precision that rules t values, as
+    these have precisions of their own, here integrated out. FBM's rgrid-upper-sigmas.
+
+    values   (n_chains, n_units, n) parameters or residuals, which the precisions rule
+    weights  how much each value counts, a number or an array that broadcasts to values
+    """
+    xp = array_namespace(precisions)
+    alpha_common, alpha_unit, alpha_value = group.prior.alphas
+    common = slice(group.common, group.common + 1)
+    squares = values.astype(xp.float64) ** 2
+    weights = xp.broadcast_to(xp.asarray(weights, dtype=xp.float64), squares.shape)
+    if group.units is not None and math.isfinite(alpha_value):
+        precisions[:, group.units] = _metropolis(
+            precisions[:, group.units],
+            lambda x: (
+                log_prior(x, alpha_unit, precisions[:, common])
+                + log_density_of_t_values(x, squares, weights, alpha_value)
+            ),
+            streams,
+            stepsize=stepsize,
+            index=2 * index,
+        )
+    if math.isinf(alpha_common):
+        return
+    if group.units is not None:
+        below = precisions[:, None, group.units]
+        precisions[:, common] = _metropolis(
+            precisions[:, common],
+            lambda x: (
+                log_prior(x, alpha_common, group.mean) + log_density_of_precisions(x, below, alpha_unit)
+            ),
+            streams,
+            stepsize=stepsize,
+            index=2 * index + 1,
+        )
+    elif math.isfinite(alpha_value):
+        one_row = (len(precisions), 1, -1)
+        precisions[:, common] = _metropolis(
+            precisions[:, common],
+            lambda x: (
+                log_prior(x, alpha_common, group.mean)
+                + log_density_of_t_values(x, squares.reshape(one_row), weights.reshape(one_row), alpha_value)
+            ),
+            streams,
+            stepsize=stepsize,
+            index=2 * index + 1,
+        )
+
+
+def _metropolis(
+    precisions: Array,
+    log_density: Callable[[Array], Array],
+    streams: Streams,
+    *,
+    stepsize: float,
+    index: int,
+) -> Array:
+    """Precisions (n_chains, n_units) after one update of each one's logarithm x, of the given density.
+
+    Cells of width 2 * stepsize are laid over the line at a random place; the centre of the cell that x is in
+    is proposed. It is uniform within stepsize of x, and two chains in one cell propose the same.
+    """
+    xp = array_namespace(precisions)
+    x = xp.log(precisions)
+    shape, cell = precisions.shape[1:], 2 * stepsize
+    place = streams.uniform(Purpose.GRID, shape, index=index)
+    proposal = cell * (xp.floor(x / cell - place) + place + 0.5)
+    with np.errstate(all="ignore"):  # a density that is not finite is a rejection
+        change = log_density(proposal) - log_density(x)
+        accepted = xp.log(streams.uniform(Purpose.ACCEPT, shape, index=index)) < change
+    accepted &= abs(proposal) <= MAX_LOG_PRECISION
+    return xp.where(accepted, xp.exp(proposal), precisions)
+
+
+def log_prior(x: Array, alpha: float, mean: Array | float) -> Array:
+    """Log density of x = log tau, tau of shape alpha/2 and the given mean, up to a constant; eq. 13."""
+    return alpha / 2 * (x - array_namespace(x).exp(x) / mean)
+
+
+def log_density_of_precisions(x: Array, below: Array, alpha: float) -> Array:
+    """Log density of n Gamma precisions given the log x of their mean, up to a constant; eq. 14.
+
+    x (n_chains, n_units), below (n_chains, n_units, n)
+    """
+    xp = array_namespace(x)
+    return -alpha / 2 * (below.shape[2] * x + below.sum(axis=2) * xp.exp(-x))
+
+
+def log_density_of_t_values(x: Array, squares: Array, weights: Array, alpha: float) -> Array:
+    """Log density of t values given the log x of their precision, up to a constant; eq. 17.
+
+    x (n_chains, n_units), squares and weights (n_chains, n_units, n)
+    """
+    xp = array_namespace(x)
+    terms = 0.5 * x[:, :, None] - (alpha + 1) / 2 * xp.log1p(xp.exp(x)[:, :, None] * squares / alpha)
+    return (weights * terms).sum(axis=2)
