@@ -56,6 +56,7 @@ STYLE: Any = {
 _DPI = 160
 _MAX_ROWS = 12  # of traces
 _MAX_BARS = 40
+_MAX_SPREAD = 30  # of a linear axis: the largest value to the typical one
 
 
 P = ParamSpec("P")
@@ -99,6 +100,9 @@ def predictive_bands(
         label = "data" if is_only else "data, whatever the other inputs"
         axis.plot(x, data.targets[:, target], label=label, **points)
         axis.set_ylabel(data.target_names[target])
+        if stores[0].kind == "prior":
+            ends = [table[f"{data.target_names[target]}_{end}"] for end in ("q10", "q90", "q01", "q99")]
+            _compress(axis, np.stack(ends), typical=float(np.median(np.abs(ends[:2]))))
     if kind != "real":
         draw_probabilities(axes[0, 0], inputs[:, column], table, x, data.targets, kind)
     for axis in axes[:, 0]:
@@ -132,6 +136,7 @@ def function_lines(
             colour = CHAIN_COLOURS[number % len(CHAIN_COLOURS)]
             axis.plot(inputs[:, column], function[:, output], color=colour, lw=1)
         axis.set_ylabel(label)
+        _compress(axis, values[..., output])
     axes[-1, 0].set_xlabel(name)
     axes[-1, 0].set_xlim(inputs[0, column], inputs[-1, column])
     axes[0, 0].set_title(f"Functions along {name}{_others_held(data.input_names, name)}")
@@ -234,6 +239,20 @@ def _with_error(value: float, error: float) -> str:
         return f"{value:.3g}"
     decimals = max(0, 1 - math.floor(math.log10(error)))
     return f"{value:.{decimals}f} ± {error:.{decimals}f}"
+
+
+def _compress(axis: Any, values: Array, *, typical: float | None = None) -> None:
+    """A scale that is linear near zero and logarithmic far out, where vague priors spread values so far."""
+    sizes = np.abs(values[np.isfinite(values)])
+    if typical is None:
+        typical = float(np.median(sizes)) if sizes.size else 0.0
+    if not typical > 0 or sizes.max() <= _MAX_SPREAD * typical:
+        return
+    axis.set_yscale("asinh", linear_width=typical)
+    low, high = math.ceil(math.log10(2 * typical)), math.floor(math.log10(sizes.max()))
+    decades = [10.0**power for power in range(low, high + 1, max(1, (high - low) // 3))]
+    axis.set_yticks([*(-each for each in decades), 0, *decades])
+    axis.minorticks_off()
 
 
 def _along_input(data: Dataset, input_name: str | None, n_points: int) -> tuple[str, int, Array]:
