@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rayfbnn.api import (
         check,
         diagnose,
+        evidence,
         open,
         plot,
         predict,
@@ -35,6 +36,7 @@ __all__ = [
     "__version__",
     "check",
     "diagnose",
+    "evidence",
     "open",
     "plot",
     "predict",

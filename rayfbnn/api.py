@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rayfbnn.reduce.check import CheckResult
     from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.predict import Prediction
+    from rayfbnn.run.evidence import Evidence
     from rayfbnn.run.records import VerifyReport
     from rayfbnn.run.running import RunSummary
 
@@ -242,6 +243,45 @@ def prior(spec: Spec, path: str | Path, *, draws: int, set: Sequence[str] = ()) 
         for block in prior_blocks(posterior, dataset, spec.seed, draws, store.draws_per_block):
             store.commit(0, block)
     return RunSummary(str(path), chains=1, draws=draws, acceptance=None, divergences=0, failures=0)
+
+
+def evidence(
+    spec: Spec,
+    *,
+    set: Sequence[str] = (),
+    temperatures: int = 1000,
+    power: float = 4.0,
+    progress: bool = True,
+) -> Evidence:
+    """The log marginal likelihood of the training targets, by annealed importance sampling (Neal 2001).
+
+    Each of the specification's chains goes from a draw of the prior through inverse temperatures
+    (j/temperatures)**power to the posterior, with the operations of the last phase once at each; the mean
+    of their weights estimates the marginal likelihood without bias. More temperatures bring the weights
+    closer together, more chains average over them.
+    """
+    from rayfbnn.run.evidence import evidence as estimate
+    from rayfbnn.run.progress import show_evidence
+
+    spec = _read_spec(spec, set)
+    _check_workers(spec, None, None, 0)
+    if temperatures < 1:
+        raise ConfigError(f"temperatures: must be at least 1, got {temperatures}")
+    if not 0 < power <= 100:
+        raise ConfigError(f"power: must be above 0 and at most 100, got {power}")
+    if spec.chains < 2:
+        raise ConfigError(
+            f"chains: a standard error needs at least 2 runs, better 100 or more, got {spec.chains}"
+        )
+    if spec.temperature != 1:
+        raise ConfigError(
+            f"temperature: a marginal likelihood is that of the posterior itself, got {spec.temperature:g};"
+            " it must be 1 (or left out)"
+        )
+    dataset = read_dataset(spec)
+    spec.check_data(dataset.n_cases)
+    with show_evidence(show=progress) as on_progress:
+        return estimate(spec, dataset, temperatures=temperatures, power=power, on_progress=on_progress)
 
 
 def check(

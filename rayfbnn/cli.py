@@ -208,6 +208,28 @@ def prior(
 
 
 @_command
+def evidence(
+    spec: SpecFile,
+    set: Set = None,
+    temperatures: Annotated[int, typer.Option(help="Steps from the prior to the posterior.")] = 1000,
+    power: Annotated[
+        float, typer.Option(help="Inverse temperatures are (j/temperatures) to this power.")
+    ] = 4.0,
+    progress: ShowProgress = True,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate the log marginal likelihood by annealed importance sampling, one run for each chain."""
+    from rayfbnn import api
+
+    found = api.evidence(spec, set=set or (), temperatures=temperatures, power=power, progress=progress)
+    if as_json:
+        print(json.dumps(asdict(found)))
+        return
+    print(f"log marginal likelihood {found.log_marginal_likelihood:.6g} +- {found.standard_error:.2g}")
+    print(f"{found.runs} runs, worth {found.effective_runs:.1f} equally weighted ones")
+
+
+@_command
 def check(
     path: StorePath,
     exact: Annotated[Path, typer.Argument(metavar="EXACT", help="A store made by `reject`.")],

@@ -199,6 +199,22 @@ def show_rejection(draws: int, *, show: bool) -> Iterator[Callable[[int, int], N
     yield on_progress
 
 
+@contextmanager
+def show_evidence(*, show: bool) -> Iterator[Callable[[float], None]]:
+    """For annealed importance sampling: a function of the share that is done, which writes lines."""
+    started = written = time.monotonic()
+
+    def on_progress(share: float) -> None:
+        nonlocal written
+        now = time.monotonic()
+        if show and now - written >= _SECONDS_BETWEEN_LINES:
+            written = now
+            left = _duration((now - started) * (1 - share) / share)
+            print(f"{share:.1%} done, time left {left}", file=sys.stderr, flush=True)
+
+    yield on_progress
+
+
 def _duration(seconds: float) -> str:
     if math.isnan(seconds):
         return "-"

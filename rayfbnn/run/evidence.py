@@ -1,0 +1,101 @@
+"""The log marginal likelihood of a run's model, by annealed importance sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import device_namespace, to_host
+from rayfbnn.errors import ConfigError
+from rayfbnn.mcmc.annealing import annealed_log_weights, inverse_temperatures, normaliser
+from rayfbnn.operations import Dynamic, Operation, unrolled
+from rayfbnn.run.sampler import build_posterior
+from rayfbnn.streams import Streams
+
+if TYPE_CHECKING:
+    from rayfbnn.run.data import Dataset
+    from rayfbnn.spec import RunSpec
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A log marginal likelihood, and how it came about.
+
+    log_marginal_likelihood  of the targets on the scale of the data file, in nats
+    standard_error           of it; good for something only where effective_runs is not small
+    effective_runs           as many equally weighted runs would be as good
+    path                     inverse temperature b, and on the network's scale the log of the integral of
+                             prior * likelihood**b with its standard error, at each temperature but the first
+    """
+
+    log_marginal_likelihood: float
+    standard_error: float
+    effective_runs: float
+    runs: int
+    temperatures: int
+    power: float
+    path: tuple[tuple[float, float, float], ...]
+
+
+def evidence(
+    spec: RunSpec,
+    dataset: Dataset,
+    *,
+    temperatures: int,
+    power: float,
+    on_progress: Callable[[float], None] = lambda share: None,
+) -> Evidence:
+    """One run for each chain, with the operations of the last phase once at each temperature.
+
+    on_progress  called with the share that is done
+    """
+    operations = spec.phase[-1].operations
+    check_operations(operations)
+    posterior = build_posterior(spec, dataset, device=spec.device)
+    xp = device_namespace(spec.device)
+    ladder = inverse_temperatures(temperatures, power=power)
+    parts = []
+    for first in range(0, spec.chains, spec.chains_per_batch):
+        chains = range(first, min(first + spec.chains_per_batch, spec.chains))
+        streams = Streams(spec.seed, xp.asarray(np.array(chains, dtype=np.uint64)))
+
+        def done(number: int, before: int = first, n: int = len(chains)) -> None:
+            on_progress((before + n * number / temperatures) / spec.chains)
+
+        log_weights = annealed_log_weights(
+            posterior.initial_state(streams, sigmas=None),
+            streams,
+            target=posterior,
+            operations=operations,
+            inverse_temperatures=ladder,
+            on_progress=done,
+        )
+        parts.append(to_host(log_weights))
+    found = [normaliser(row) for row in np.concatenate(parts, axis=1)[1:]]
+    # The density of a target is that of its standardised value, divided by the scale.
+    n_observed = np.isfinite(dataset.targets).sum(axis=0)
+    log_scale = float((n_observed * np.log(dataset.target_scale)).sum())
+    return Evidence(
+        log_marginal_likelihood=found[-1].log_value - log_scale,
+        standard_error=found[-1].standard_error,
+        effective_runs=found[-1].effective_runs,
+        runs=spec.chains,
+        temperatures=temperatures,
+        power=power,
+        path=tuple(
+            (b, each.log_value, each.standard_error) for b, each in zip(ladder[1:], found, strict=True)
+        ),
+    )
+
+
+def check_operations(operations: tuple[Operation, ...]) -> None:
+    """Refuse what does not leave its distribution as it is, or changes temperature itself."""
+    for operation in unrolled(operations):
+        if isinstance(operation, Dynamic):
+            raise ConfigError(
+                f"phase[-1].operations: annealed importance sampling needs exact updates, got {operation.op};"
+                " use hybrid"
+            )
