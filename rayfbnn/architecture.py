@@ -225,9 +225,7 @@ class NetworkSpec:
     def groups(self) -> tuple[GroupSpec, ...]:
         """The groups that are present, in the order of the flat parameter vector."""
         return tuple(
-            GroupSpec(
-                name, shape, self.priors[name], self._adjustments_of(name), self.omitted.get(name, ())
-            )
+            GroupSpec(name, shape, self.priors[name], self._adjustments_of(name), self.omitted.get(name, ()))
             for name, shape in self.possible_groups().items()
             if name in self.priors
         )

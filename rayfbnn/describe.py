@@ -39,7 +39,10 @@ def _network(spec: RunSpec) -> list[str]:
     layers = [f"{network.inputs} inputs"]
     layers += [_layer(layer) for layer in network.hidden]
     layers += [f"{network.outputs} output{'s' if network.outputs > 1 else ''}"]
-    groups = [f"  {group.name:<6}{_what(group.name):<44}{_size(group):>16}" for group in network.groups()]
+    groups = [
+        f"  {group.name:<6}{_what(group.name):<44}{_size(group):>16}{_which(spec, group)}"
+        for group in network.groups()
+    ]
     return [
         f"Network: {' - '.join(layers)}, {network.n_parameters} parameters",
         *groups,
@@ -54,6 +57,14 @@ def _layer(layer: LayerSpec) -> str:
 
 def _size(group: GroupSpec) -> str:
     return f"{group.shape[0]} x {group.shape[1]} = {group.size}" if group.is_weights else str(group.size)
+
+
+def _which(spec: RunSpec, group: GroupSpec) -> str:
+    """What there is to say of a group that is not fully connected."""
+    if group.name in spec.network.connections:
+        keys = spec.network.connections[group.name]
+        return f" configured ({keys.get('generator', 'a table')})"
+    return f" without {', '.join(spec.network.omit[group.name])}" if group.omitted else ""
 
 
 def _what(name: str) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import tomllib
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from rayfbnn.architecture import LayerSpec
+from rayfbnn.connections import Generated, Table
 from rayfbnn.describe import describe
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.layout import PrecisionLayout
@@ -70,6 +75,70 @@ def test_a_factor_is_a_use_of_a_layer() -> None:
     assert deep(layers, priors).network_spec().n_parameters == 6 + 6 + 3
 
 
+# hidden layer 0 of 4 units to hidden layer 1 of 3, from 2 inputs
+CONV = "network.connections.h0h1={generator='conv1d',size=4,channels=1,filters=1,window=2}"
+PLAIN = ("network.priors.h0h1=1:0.2",)
+
+
+def test_inputs_are_left_out_by_name() -> None:
+    spec = deep("network.omit.ih0=['x1']")
+    assert spec.network_spec().omitted == {"ih0": (0,)}
+    assert spec.network_spec().groups()[0].shape == (1, 4)
+    assert "without x1" in describe(spec)
+    assert RunSpec.from_json(spec.to_json()) == spec
+    assert RunSpec.from_dict(tomllib.loads(spec.to_toml())) == spec
+
+
+def test_connections_come_from_a_generator() -> None:
+    spec = deep(CONV, *PLAIN, "network.connections.bh1={generator='channels',size=3}")
+    found = spec.network_spec().connections
+    assert found["h0h1"] == Generated("convolution", (1, 4), window=(1, 2))
+    assert found["bh1"] == Generated("channels", (1, 3))
+    assert spec.network_spec().n_parameters == 8 + 4 + 2 + 1 + 3 + 1
+    assert "configured (conv1d)" in describe(spec)
+    assert RunSpec.from_json(spec.to_json()) == spec
+    assert RunSpec.from_dict(tomllib.loads(spec.to_toml())) == spec
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_connections_come_from_a_file_and_stay_with_the_specification(tmp_path: Path, suffix: str) -> None:
+    table = pd.DataFrame({"source": [0, 3, 1], "destination": [0, 1, 2], "weight": [0, 0, 1]})
+    path = tmp_path / f"connections.{suffix}"
+    table.to_csv(path, index=False) if suffix == "csv" else table.to_parquet(path)
+    raw = {**BASE, **copy.deepcopy(DEEP)}
+    raw["network"]["connections"] = {"h0h1": {"file": path.name}}
+    raw["network"]["priors"]["h0h1"] = "1:0.2"
+    spec = RunSpec.from_dict(raw, base_dir=tmp_path)
+    assert spec.network_spec().connections["h0h1"] == Table((0, 1, 2), (0, 0, 1), (0, 3, 1))
+    path.unlink()
+    assert RunSpec.from_json(spec.to_json()) == spec
+    assert spec.with_iterations(3).network == spec.network
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("from,to,weight\n0,0,0\n", "columns must be"),
+        ("source,destination,weight\n0,0\n", "differ in length"),
+        ("source,destination,weight\n0,0,x\n", "counted from 0"),
+        ("source,destination,weight\n-1,0,0\n", "counted from 0"),
+        ("source,destination,weight\n0,0.5,0\n", "counted from 0"),
+        ("source,destination,weight\n", "at least one connection"),
+        ("", "columns must be"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_wrong_file_of_connections_is_named(tmp_path: Path, text: str | None, right: str) -> None:
+    if text is not None:
+        (tmp_path / "wrong.csv").write_text(text)
+    raw = {**BASE, **copy.deepcopy(DEEP)}
+    raw["network"]["connections"] = {"h0h1": {"file": "wrong.csv"}}
+    raw["network"]["priors"]["h0h1"] = "1:0.2"
+    with pytest.raises(ConfigError, match=right) as caught:
+        RunSpec.from_dict(raw, base_dir=tmp_path)
+    assert str(caught.value).startswith("network.connections.h0h1")
+
+
 FIRST, SECOND = "network.hidden[0]", "network.hidden[1]"
 
 # Overrides that make the network of two hidden layers wrong, the key named, what the message must say.
@@ -100,6 +169,85 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("network.hidden[1].product=-1",), f"{SECOND}.product", "earlier"),
     (("network.hidden[1].product=0",), f"{SECOND}.product", "as many, or one"),
     (("network.hidden[1].product=x",), f"{SECOND}.product", "earlier"),
+    (("network.omit.ih0=['x3']",), "network.omit.ih0", "they are x1, x2"),
+    (("network.omit.ih0=['x1','x1']",), "network.omit.ih0", "twice"),
+    (("network.omit.ih0=['x1','x2']",), "network.omit.ih0", "leaves no input"),
+    (("network.omit.ho1=['x1']",), "network.omit.ho1", "only weights from the inputs"),
+    (("network.omit.io=['x1']",), "network.omit.io", "no prior"),
+    (("network.omit.ih0=x1",), "network.omit", "inputs left out"),
+    (("network.omit=3",), "network.omit", "inputs left out"),
+    ((CONV,), f"{PRIORS}.h0h1", "leave out the x"),
+    ((CONV, "network.priors.h0h1=1:2:3"), f"{PRIORS}.h0h1", "no alpha of source units"),
+    ((CONV, *PLAIN, "network.priors.ah1=3"), f"{PRIORS}.ah1", "configured connections"),
+    ((CONV, *PLAIN, "network.connections.h0h1.size=5"), "network.connections.h0h1", "make 5 source units"),
+    ((CONV, *PLAIN, "network.connections.h0h1.window=3"), "network.connections.h0h1", "leads to 2 units"),
+    ((CONV, *PLAIN, "network.connections.h0h1.window=7"), "network.connections.h0h1.window", "larger"),
+    ((CONV, *PLAIN, "network.connections.h0h1.padding=2"), "network.connections.h0h1.padding", "smaller"),
+    ((CONV, *PLAIN, "network.connections.h0h1.stride=0"), "network.connections.h0h1.stride", "at least 1"),
+    ((CONV, *PLAIN, "network.connections.h0h1.size=[2,2]"), "network.connections.h0h1.size", "whole number"),
+    ((CONV, *PLAIN, "network.connections.h0h1.kernel=2"), "network.connections.h0h1.kernel", "unknown key"),
+    (
+        (CONV, *PLAIN, "network.connections.h0h1.generator=conv1"),
+        "network.connections.h0h1.generator",
+        "conv1d",
+    ),
+    (
+        ("network.connections.h0h1={generator='conv1d',size=4}", *PLAIN),
+        "network.connections.h0h1.filters",
+        "missing",
+    ),
+    (
+        ("network.connections.bh1={generator='conv1d',size=4,filters=1,window=2}",),
+        "network.connections.bh1",
+        "channels",
+    ),
+    (
+        ("network.connections.h0h1={generator='channels',size=3}", *PLAIN),
+        "network.connections.h0h1",
+        "a table",
+    ),
+    (
+        ("network.connections.th0={source=[0],destination=[0],weight=[0]}",),
+        "network.connections.th0",
+        "no such group",
+    ),
+    (
+        ("network.connections.io={source=[0],destination=[0],weight=[0]}",),
+        "network.connections.io",
+        "no prior",
+    ),
+    (
+        ("network.connections.h0h1={source=[4],destination=[0],weight=[0]}", *PLAIN),
+        "network.connections.h0h1.source",
+        "4 units",
+    ),
+    (
+        ("network.connections.h0h1={source=[0],destination=[3],weight=[0]}", *PLAIN),
+        "network.connections.h0h1.destination",
+        "3 units",
+    ),
+    (
+        ("network.connections.h0h1={source=[0],destination=[0,1],weight=[0,0]}", *PLAIN),
+        "network.connections.h0h1",
+        "one length",
+    ),
+    (
+        ("network.connections.h0h1={destination=[0],weight=[0]}", *PLAIN),
+        "network.connections.h0h1.source",
+        "missing",
+    ),
+    (
+        ("network.connections.bh1={source=[0],destination=[0],weight=[0]}",),
+        "network.connections.bh1.source",
+        "no sources",
+    ),
+    (
+        ("network.connections.h0h1={source=[0],destination=[0],weight=[-1]}", *PLAIN),
+        "network.connections.h0h1.weight",
+        "counted from 0",
+    ),
+    (("network.connections.h0h1={}", *PLAIN), "network.connections.h0h1", "at least one"),
+    (("network.connections.h0h1=3", *PLAIN), "network.connections", "configured connections"),
     (("network.priors.h1h0=1",), f"{PRIORS}.h1h0", "possible groups"),
     (("network.priors.h0h0=1",), f"{PRIORS}.h0h0", "possible groups"),
     (("network.priors.h0h2=1",), f"{PRIORS}.h0h2", "possible groups"),

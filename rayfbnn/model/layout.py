@@ -52,6 +52,7 @@ class PrecisionGroup:
     units   columns of the precisions of the source units (of the targets, for noise); None when
             the unit alpha is infinite, which ties them to the common one
     n_units source units (targets); 1 for biases and offsets, which have no such level
+    omitted numbers of the inputs that are not among the source units
     """
 
     name: str
@@ -60,6 +61,7 @@ class PrecisionGroup:
     common: int
     units: slice | None
     n_units: int
+    omitted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,9 @@ class PrecisionLayout:
         parameter_columns: list[Array] = []
         for spec in network.groups():
             n_units = spec.shape[0] if spec.is_weights else 1
-            group = _add(groups, free, spec.name, spec.prior, spec.mean_precision, n_units)
+            group = _add(
+                groups, free, spec.name, spec.prior, spec.mean_precision, n_units, omitted=spec.omitted
+            )
             parameter_columns.append(np.repeat(_unit_columns(group), spec.size // n_units))
         adjustments = _adjustments(network, free)
         columns = {group.name: group.columns for group in adjustments}
@@ -149,7 +153,14 @@ def _adjustments(network: NetworkSpec, free: list[bool]) -> tuple[AdjustmentGrou
 
 
 def _add(
-    groups: list[PrecisionGroup], free: list[bool], name: str, prior: PriorSpec, mean: float, n_units: int
+    groups: list[PrecisionGroup],
+    free: list[bool],
+    name: str,
+    prior: PriorSpec,
+    mean: float,
+    n_units: int,
+    *,
+    omitted: tuple[int, ...] = (),
 ) -> PrecisionGroup:
     """Append a group behind the columns taken so far."""
     common = len(free)
@@ -158,7 +169,7 @@ def _add(
     if math.isfinite(prior.alphas[1]):
         units = slice(common + 1, common + 1 + n_units)
         free.extend([True] * n_units)
-    groups.append(PrecisionGroup(name, prior, mean, common, units, n_units))
+    groups.append(PrecisionGroup(name, prior, mean, common, units, n_units, omitted))
     return groups[-1]
 
 

@@ -121,6 +121,10 @@ def _summed_inputs(position: Array, sources: list[Array], links: tuple[Link, ...
     if not links:
         out[...] = 0
     for number, link in enumerate(links):
+        if link.configured is not None:
+            summed = link.configured.forward(position[:, link.parameters], sources[link.source])
+            out[...] = summed if number == 0 else out + summed
+            continue
         matrix = link.matrix(position).swapaxes(1, 2)
         source = sources[link.source][..., link.rows, :]
         if number == 0:
@@ -215,6 +219,11 @@ def backward(
             _layer_backward(derivative, activity, wiring, layer, buffers=buffers)
             summed[layer] = derivative
         for link in wiring.incoming[layer]:
+            if link.configured is not None:
+                gradient[:, link.parameters] = link.configured.weight_gradient(
+                    activity.sources[link.source], summed[layer]
+                )
+                continue
             source = activity.sources[link.source][..., link.rows, :]
             xp.matmul(source, summed[layer].swapaxes(1, 2), out=link.matrix(gradient))
     if wiring.offsets[0] is not None:
@@ -246,6 +255,11 @@ def _value_gradient(
     if not wiring.outgoing[layer]:
         out[...] = 0
     for number, link in enumerate(wiring.outgoing[layer]):
+        if link.configured is not None:
+            weights = position[:, link.parameters]
+            part = link.configured.source_gradient(weights, summed[link.destination])
+            out[...] = part if number == 0 else out + part
+            continue
         weights = link.matrix(position)[:, : wiring.units[layer]]
         # With one destination the product is an outer one, which BLAS does four times slower.
         product = xp.multiply if weights.shape[2] == 1 else xp.matmul
@@ -263,7 +277,10 @@ def _input_offset_gradient(position: Array, summed: dict[int, Array], wiring: Wi
     xp = array_namespace(position)
     total = xp.zeros((position.shape[0], wiring.units[0], 1), dtype=position.dtype)
     for link in wiring.outgoing[0]:
-        if link.rows.start == 0:  # not the link of biases alone
-            weights = link.matrix(position)[:, : wiring.units[0]]
-            total += xp.matmul(weights, summed[link.destination].sum(axis=2, keepdims=True))
+        over_cases = summed[link.destination].sum(axis=2, keepdims=True)
+        if link.configured is not None:
+            total += link.configured.source_gradient(position[:, link.parameters], over_cases)
+        else:
+            weights = link.matrix(position)[:, : link.n_units]
+            total[:, link.units] += xp.matmul(weights, over_cases)
     return total[:, :, 0]

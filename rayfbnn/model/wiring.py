@@ -7,29 +7,44 @@ matrix in the flat vector, so the two are one matrix, and biases cost nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
 
 from rayfbnn.architecture import NetworkSpec, Subgroups
 from rayfbnn.arrays import Array
+from rayfbnn.model.configured import Configured, configured
 from rayfbnn.model.layout import ParameterLayout
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Link:
-    """A matrix of the flat vector that leads from one layer of sources to one layer of destinations.
+    """Part of the flat vector that leads from one layer of sources to one layer of destinations.
 
     source, destination  0 is the inputs, l + 1 hidden layer l, the last the outputs
-    parameters           the matrix's part of the flat vector: weights, with the biases as last row or not
-    rows                 rows of the source (its units, then the ones) that the matrix multiplies
+    parameters           its part of the flat vector: weights, with the biases as last row or not
+    rows                 rows of the source (its units, or those not omitted, then the ones) that a matrix
+                         multiplies
+    n_units              how many of these are units; 0 for biases alone
+    configured           connections that are not a full matrix, else None
     """
 
     source: int
     destination: int
     parameters: slice
-    rows: slice
+    rows: slice | Array
+    n_units: int
+    configured: Configured | None = None
 
     def matrix(self, vector: Array) -> Array:
         """The link's part of (n_chains, n_parameters) as a view (n_chains, n_rows, n_destinations)."""
-        return vector[:, self.parameters].reshape(vector.shape[0], self.rows.stop - self.rows.start, -1)
+        n_rows = self.rows.stop - self.rows.start if isinstance(self.rows, slice) else len(self.rows)
+        return vector[:, self.parameters].reshape(vector.shape[0], n_rows, -1)
+
+    @property
+    def units(self) -> slice | Array:
+        """Units of the source that the link leads from."""
+        return self.rows[: self.n_units] if not isinstance(self.rows, slice) else slice(0, self.n_units)
 
 
 @dataclass(frozen=True)
@@ -41,7 +56,7 @@ class Wiring:
     subgroups    of each hidden layer's units, which softmax and normalize layers treat apart
     factors      the layer whose units multiply each hidden layer's values, or None
     incoming     the links into each layer (none into the inputs)
-    outgoing     the links out of each layer (none out of the outputs)
+    outgoing     the links out of each layer's units (none out of the outputs)
     offsets      the part of the flat vector added to each layer's values, or None
     """
 
@@ -54,17 +69,18 @@ class Wiring:
     offsets: tuple[slice | None, ...]
 
     @staticmethod
-    def of(network: NetworkSpec) -> Wiring:
+    def of(network: NetworkSpec, xp: ModuleType = np) -> Wiring:
+        """The wiring, with its tables on the device of `xp`."""
         slices = ParameterLayout.of(network).slices
         n_hidden = len(network.hidden)
         units = (network.inputs, *(layer.units for layer in network.hidden), network.outputs)
         incoming: list[tuple[Link, ...]] = [()]
         for layer in range(n_hidden):
             names = [(0, f"ih{layer}"), *((k + 1, f"h{k}h{layer}") for k in range(layer))]
-            incoming.append(_links(slices, units, layer + 1, names, f"bh{layer}"))
+            incoming.append(_links(network, slices, units, layer + 1, names, f"bh{layer}", xp))
         names = [(layer + 1, f"ho{layer}") for layer in range(n_hidden)] + [(0, "io")]
-        incoming.append(_links(slices, units, n_hidden + 1, names, "bo"))
-        links = [link for into in incoming for link in into]
+        incoming.append(_links(network, slices, units, n_hidden + 1, names, "bo", xp))
+        links = [link for into in incoming for link in into if link.n_units > 0]
         return Wiring(
             units=units,
             activations=tuple(layer.activation for layer in network.hidden),
@@ -77,23 +93,43 @@ class Wiring:
 
 
 def _links(
+    network: NetworkSpec,
     slices: dict[str, slice],
     units: tuple[int, ...],
     destination: int,
     names: list[tuple[int, str]],
     bias_name: str,
+    xp: ModuleType,
 ) -> tuple[Link, ...]:
     """The links into one layer, the biases joined to the weights they lie behind."""
-    links = [
-        Link(source, destination, slices[name], slice(0, units[source]))
-        for source, name in names
-        if name in slices
-    ]
+
+    def link(name: str, source: int, n_units: int) -> Link:
+        connections = network.connections[name]
+        made = configured(connections, units[source], units[destination], xp)
+        return Link(source, destination, slices[name], slice(0, units[source] + 1), n_units, made)
+
+    links = []
+    for source, name in names:
+        if name not in slices:
+            continue
+        if name in network.connections:
+            links.append(link(name, source, units[source]))
+            continue
+        n_units = units[source] - len(network.omitted.get(name, ()))
+        rows: slice | Array = slice(0, n_units)
+        if n_units < units[source]:
+            rows = xp.asarray([i for i in range(units[source]) if i not in network.omitted[name]])
+        links.append(Link(source, destination, slices[name], rows, n_units))
     bias = slices.get(bias_name)
     if bias is None:
         return tuple(links)
-    if not links:
-        return (Link(0, destination, bias, slice(units[0], units[0] + 1)),)
+    if bias_name in network.connections:
+        return (*links, link(bias_name, 0, 0))
+    if not links or links[-1].configured is not None:
+        return (*links, Link(0, destination, bias, slice(units[0], units[0] + 1), 0))
     last = links.pop()
     joined = slice(last.parameters.start, bias.stop)
-    return (*links, Link(last.source, destination, joined, slice(0, last.rows.stop + 1)))
+    rows = slice(0, last.n_units + 1)
+    if not isinstance(last.rows, slice):
+        rows = xp.concatenate([last.rows, xp.asarray([units[last.source]])])
+    return (*links, Link(last.source, destination, joined, rows, last.n_units))

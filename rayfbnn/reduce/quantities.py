@@ -37,8 +37,11 @@ def sigmas(run: Draws) -> dict[str, Array]:
     for group, column in layout.common.items():
         is_split = group == "noise" and group in layout.units
         columns["sigma_noise_common" if is_split else f"sigma_{group}"] = column
+    omitted = {group.name: group.omitted for group in layout.groups}
     for group, units in layout.units.items():
-        names = data.target_names if group == "noise" else data.input_names
+        inputs = enumerate(run.store.spec.network_inputs)
+        kept = [name for number, name in inputs if number not in omitted[group]]
+        names = data.target_names if group == "noise" else kept
         if group == "noise" or group == "io" or group.startswith("ih"):
             base = "sigma_noise" if group == "noise" else f"sigma_{group}_unit"
             columns |= {f"{base}[{name}]": units.start + n for n, name in enumerate(names)}

@@ -131,7 +131,8 @@ def sigma_plans(layout: PrecisionLayout) -> list[SigmaPlan]:
         else:
             plans.append(SigmaPlan(name, group.common, ()))
             if units is not None:
-                plans.append(SigmaPlan(f"{name}_unit", units, parameter_dims(group.name)[:1]))
+                dims = (f"input_{group.name}",) if group.omitted else parameter_dims(group.name)[:1]
+                plans.append(SigmaPlan(f"{name}_unit", units, dims))
     for adjustments in layout.adjustments:
         dim = "output" if adjustments.name == "ao" else f"hidden{adjustments.name[2:]}"
         plans.append(SigmaPlan(f"adjustment_{adjustments.name}", adjustments.columns, (dim,)))
@@ -139,10 +140,12 @@ def sigma_plans(layout: PrecisionLayout) -> list[SigmaPlan]:
 
 
 def output_names(spec: RunSpec) -> tuple[str, ...]:
-    """Outputs are named as targets, or 0, 1, ... for classes."""
+    """Outputs are named as targets, or 0, 1, ... for classes; log_precision_y is the noise's of y."""
     model = spec.model_spec()
     if model.kind == "class":
         return tuple(str(label) for label in range(model.n_outputs(1)))
+    if model.kind == "heteroscedastic":
+        return (*spec.data.targets, *(f"log_precision_{name}" for name in spec.data.targets))
     return tuple(spec.data.targets)
 
 
@@ -172,6 +175,10 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
     sizes: dict[str, int] = {"target": len(spec.data.targets)}
     for parameters in ParameterLayout.of(network).groups:
         dims = parameter_dims(parameters.name)
+        if parameters.name in network.connections:
+            dims = (f"weight_{parameters.name}",)
+        elif parameters.omitted:
+            dims = (f"input_{parameters.name}", *dims[1:])
         sizes.update(zip(dims, parameters.shape, strict=True))
         yield drawn(f"{group}/{parameters.name}", dims, parameters.shape, spec.dtype)
     precisions = PrecisionLayout.of(network, spec.model_spec(), len(spec.data.targets))
@@ -237,13 +244,19 @@ def _data(header: Header, spec: RunSpec, data: Dataset | None) -> Iterator[Array
         yield ArrayPlan(path, dims, shape, shape, "float64", values)
     names = _names(spec)
     yield _whole("observed_data/target", ("target",), names["target"])
-    yield _whole("constant_data/input", ("input",), names["input"])
+    yield _whole("constant_data/input", ("input",), np.array(spec.data.inputs, dtype=object))
     yield _whole("constant_data/target", ("target",), names["target"])
 
 
 def _names(spec: RunSpec) -> dict[str, Array]:
-    return {
-        "input": np.array(spec.data.inputs, dtype=object),
+    kept = {
+        f"input_{group}": np.array(
+            [name for name in spec.network_inputs if name not in omitted], dtype=object
+        )
+        for group, omitted in spec.network.omit.items()
+    }
+    return kept | {
+        "input": np.array(spec.network_inputs, dtype=object),
         "output": np.array(output_names(spec), dtype=object),
         "target": np.array(spec.data.targets, dtype=object),
     }

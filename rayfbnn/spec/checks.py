@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rayfbnn.architecture import LAYER_ACTIVATIONS, PRIOR_ACTIVATIONS, NetworkSpec, PriorSpec
 from rayfbnn.errors import ConfigError
 from rayfbnn.operations import Operation, Repeat
+from rayfbnn.spec.connections import check_connections
 from rayfbnn.spec.messages import MAX_WORD, RIGHT, nearest, short
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ def _check_data_spec(spec: RunSpec) -> None:
     for name in spec.data.targets:
         if name in spec.data.inputs:
             raise ConfigError(f'data.targets: names an input, got "{name}"; a column is an input or a target')
-    if "targets" in spec.data.standardize and spec.model.kind != "real":
+    if "targets" in spec.data.standardize and spec.model.kind not in ("real", "heteroscedastic"):
         raise ConfigError(
             f'data.standardize: only real targets can be standardised, got "targets" with model.kind = '
             f'"{spec.model.kind}"; leave "targets" out'
@@ -57,6 +60,19 @@ def _check_model(spec: RunSpec) -> None:
     if kind == "class" and len(spec.data.targets) != 1:
         names = ", ".join(spec.data.targets)
         raise ConfigError(f"data.targets: class models have exactly one target, got {names}")
+    if spec.model.noise_floor is not None:
+        if kind != "heteroscedastic":
+            raise ConfigError(
+                "model.noise_floor: only heteroscedastic targets have one,"
+                f" got {spec.model.noise_floor:g}; leave it out"
+            )
+        low, high = _SCALE_RANGE
+        if not low <= spec.model.noise_floor <= high:
+            raise ConfigError(
+                f"model.noise_floor: out of range, got {spec.model.noise_floor:g};"
+                f" it must be from {low:g} to {high:g}"
+            )
+    _check_hazard(spec)
     if noise is not None:
         prior = PriorSpec.parse(noise, key="model.noise")
         if prior.scaled:
@@ -64,10 +80,54 @@ def _check_model(spec: RunSpec) -> None:
         _check_range("model.noise", noise, prior, n_sources=1)
 
 
+def _check_hazard(spec: RunSpec) -> None:
+    """What survival targets need, and other targets must not have."""
+    model = spec.model
+    given = {"hazard": model.hazard, "time_points": model.time_points, "log_time": model.log_time}
+    if model.kind != "survival":
+        for key, value in given.items():
+            if value is not None:
+                raise ConfigError(
+                    f"model.{key}: only survival targets have a hazard, got {short(value)}; leave it out"
+                )
+        return
+    if len(spec.data.targets) != 1:
+        names = ", ".join(spec.data.targets)
+        raise ConfigError(f"data.targets: survival models have exactly one target, got {names}")
+    if model.hazard is None:
+        raise ConfigError(f"model.hazard: missing; survival targets need {RIGHT['hazard']}")
+    if model.hazard == "constant":
+        for key in ("time_points", "log_time"):
+            if given[key] is not None:
+                raise ConfigError(
+                    f"model.{key}: a constant hazard does not depend on time, got {short(given[key])};"
+                    ' leave it out, or use hazard = "piecewise"'
+                )
+        return
+    if model.time_points is None:
+        raise ConfigError(f"model.time_points: missing; a piecewise hazard needs {RIGHT['time_points']}")
+    for before, after in itertools.pairwise(model.time_points):
+        if not before < after:
+            raise ConfigError(f"model.time_points: must increase, got {after:g} after {before:g}")
+    low, high = _SCALE_RANGE
+    for time in model.time_points:
+        if not low <= time <= high:
+            raise ConfigError(
+                f"model.time_points: {time:g} is out of range; from {low:g} to {high:g} are right"
+            )
+    if "time" in spec.data.inputs:
+        raise ConfigError(
+            'data.inputs: "time" is the name of the input that a piecewise hazard adds; rename the column'
+        )
+
+
 def _check_network(spec: RunSpec) -> None:
     network = spec.network_spec()
     _check_layers(network)
     groups = network.possible_groups()
+    full = replace(network, omitted={}, connections={}).possible_groups()
+    _check_omitted(network, full)
+    check_connections(network, full)
     possible = [*groups, *network.possible_adjustments()]
     for name, text in spec.network.priors.items():
         key = f"network.priors.{name}"
@@ -92,6 +152,30 @@ def _check_network(spec: RunSpec) -> None:
     if "ti" in present:
         from_inputs = [f"ih{layer}" for layer in range(last + 1)] + ["io"]
         _need_one(present, from_inputs, "ti offsets inputs that nothing uses")
+
+
+def input_numbers(names: tuple[str, ...], inputs: tuple[str, ...], *, key: str) -> tuple[int, ...]:
+    """The places of inputs given by name, in order."""
+    for place, name in enumerate(names):
+        if name not in inputs or name in names[:place]:
+            twice = " twice" if name in inputs else ""
+            raise ConfigError(
+                f'{key}: must name inputs, each once, got "{name}"{twice}{nearest(name, inputs)}; '
+                f"they are {', '.join(inputs)}"
+            )
+    return tuple(sorted(inputs.index(name) for name in names))
+
+
+def _check_omitted(network: NetworkSpec, full: Mapping[str, tuple[int, ...]]) -> None:
+    for name, omitted in network.omitted.items():
+        key = f"network.omit.{name}"
+        possible = [group for group in full if group == "io" or group.startswith("ih")]
+        if name not in possible:
+            raise ConfigError(f"{key}: only weights from the inputs leave some out: {', '.join(possible)}")
+        if name not in network.priors:
+            raise ConfigError(f"{key}: the group has no prior; give one in network.priors.{name}")
+        if len(omitted) == network.inputs:
+            raise ConfigError(f'{key}: leaves no input; give the group the prior "-" instead')
 
 
 def _check_layers(network: NetworkSpec) -> None:

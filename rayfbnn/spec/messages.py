@@ -28,11 +28,17 @@ RIGHT = {
     "inputs": 'a list of at least one column name, such as ["x1", "x2"]',
     "targets": 'a list of at least one column name, such as ["y1"]',
     "standardize": 'a list of "inputs", "targets", both or neither',
-    "model": "a table with kind, and noise or classes",
+    "model": "a table with kind, and noise or classes or hazard",
     "kind": " or ".join(f'"{kind}"' for kind in MODEL_KINDS),
     "noise": 'the prior of the noise, such as "0.1:0.2"',
     "classes": "a whole number of at least 2",
+    "hazard": '"constant" or "piecewise"',
+    "time_points": "the increasing times at which the hazard changes, such as [0.5, 1, 2]",
+    "log_time": "true or false",
+    "noise_floor": "a positive number, such as 0.01",
     "network": "a table with hidden and priors",
+    "omit": 'a table of inputs left out, such as ih0 = ["x1"]',
+    "connections": 'a table of configured connections, such as ih0 = { file = "connections.csv" }',
     "hidden": 'a list of layers, such as [{ units = 16, activation = "tanh" }], or []',
     "units": "a whole number from 1 to 1000000",
     "activation": "one of "
@@ -58,6 +64,9 @@ RIGHT = {
     "partitions": "a whole number of at least 1",
     "permuted": "true or false",
     "max_steps": "a whole number of at least 1",
+    "max_ok": "a whole number of at least 1",
+    "jump": "a whole number that divides the number of steps",
+    "integrator": '"leapfrog" or "fourth-order"',
     "random": "true or false",
     "stepsize_jitter": "a positive number (alpha of a Gamma) or a negative one (decades)",
     "times": "a whole number of at least 1",
@@ -67,6 +76,8 @@ _RIGHT_ELEMENT = {
     "inputs": "a column name",
     "targets": "a column name",
     "standardize": '"inputs" or "targets"',
+    "time_points": "a positive number, such as 0.5",
+    "omit": "an input's name",
     "hidden": 'a layer, such as { units = 16, activation = "tanh" }',
     "phase": "a table with iterations and operations",
     "operations": 'a table, such as { op = "heatbath" }',
@@ -123,8 +134,12 @@ def _path(loc: tuple[int | str, ...]) -> str:
 
 
 def _choices(name: str) -> tuple[str, ...]:
-    activations = ACTIVATIONS + LAYER_ACTIVATIONS + PRIOR_ACTIVATIONS
-    return {"activation": activations, "kind": MODEL_KINDS, "op": OPERATION_NAMES}.get(name, ())
+    return {
+        "activation": ACTIVATIONS + LAYER_ACTIVATIONS + PRIOR_ACTIVATIONS,
+        "kind": MODEL_KINDS,
+        "hazard": ("constant", "piecewise"),
+        "op": OPERATION_NAMES,
+    }.get(name, ())
 
 
 def nearest(name: str, known: Collection[str]) -> str:

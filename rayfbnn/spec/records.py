@@ -15,8 +15,9 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model
 
 from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.errors import ConfigError
-from rayfbnn.operations import Dynamic, Hybrid
-from rayfbnn.spec.checks import adjustment_alpha, all_operations, check, check_gradient
+from rayfbnn.operations import Dynamic, Hybrid, HybridMax
+from rayfbnn.spec.checks import adjustment_alpha, all_operations, check, check_gradient, input_numbers
+from rayfbnn.spec.connections import connections_of, with_tables
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.operations import AnyOperation, Record
 from rayfbnn.spec.text import override, plain, read_toml, to_toml
@@ -30,6 +31,7 @@ def _number_as_text(value: object) -> object:
 PriorText = Annotated[str, BeforeValidator(_number_as_text)]
 Name = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=MAX_WORD)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class DataSpec(Record):
@@ -45,11 +47,19 @@ class DataSpec(Record):
 
 
 class ModelConfig(Record):
-    """How targets depend on outputs: real (noise), binary, or class (classes)."""
+    """How targets depend on outputs.
 
-    kind: Literal["real", "binary", "class"]
+    real (noise), binary, class (classes), count, heteroscedastic (noise_floor, 0 if left out), or survival
+    (hazard; where it is piecewise constant, time_points, and log_time if the network is given the log time)
+    """
+
+    kind: Literal["real", "binary", "class", "count", "survival", "heteroscedastic"]
     noise: PriorText | None = None
     classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
+    hazard: Literal["constant", "piecewise"] | None = None
+    time_points: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = None
+    log_time: bool | None = None
+    noise_floor: Positive | None = None
 
 
 class LayerConfig(Record):
@@ -82,10 +92,14 @@ class NetworkConfig(Record):
 
     "-" is the same as leaving a group out. With one hidden layer ih, bh, th, ho, ah mean ih0, bh0, th0, ho0,
     ah0. Adjustments (ah0, ao) have an alpha alone in place of a prior.
+    omit         group of weights from the inputs -> names of the inputs that it leaves out
+    connections  group of weights or biases -> its configured connections (spec/connections.py)
     """
 
     hidden: tuple[LayerConfig, ...]
     priors: dict[str, PriorText]
+    omit: dict[str, tuple[Name, ...]] = Field(default_factory=dict)
+    connections: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _canonical(self) -> Self:
@@ -101,6 +115,11 @@ class NetworkConfig(Record):
         present = {group: text for group, text in named.items() if text != "-"}
         self.priors.clear()
         self.priors.update(present)
+        for name, group in aliases.items():
+            if name in self.omit:
+                self.omit[group] = self.omit.pop(name)
+            if name in self.connections:
+                self.connections[group] = self.connections.pop(name)
         return self
 
 
@@ -164,6 +183,7 @@ class RunSpec(Record):
         keys: dict[str, Any] = plain(raw)
         for text in overrides:
             override(keys, text)
+        keys = with_tables(keys, Path(base_dir))
         try:
             # As JSON: pydantic's strict mode then takes arrays for tuples but still no "16" for 16.
             spec = RunSpec.model_validate_json(json.dumps(keys))
@@ -185,7 +205,11 @@ class RunSpec(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Every key with its value, defaults included, as plain dictionaries, lists, strings and numbers."""
-        return self.model_dump(mode="json", exclude_none=True)
+        found = self.model_dump(mode="json", exclude_none=True)
+        for name in ("omit", "connections"):
+            if not found["network"][name]:
+                del found["network"][name]
+        return found
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
@@ -227,7 +251,7 @@ class RunSpec(Record):
     def network_spec(self, n_targets: int | None = None) -> NetworkSpec:
         """The network, its outputs as the data model needs; n_targets is len(data.targets) unless given."""
         return NetworkSpec(
-            inputs=len(self.data.inputs),
+            inputs=self.model_spec().n_inputs(len(self.data.inputs)),
             outputs=self.model_spec().n_outputs(len(self.data.targets) if n_targets is None else n_targets),
             hidden=tuple(
                 LayerSpec(layer.units, layer.activation, layer.groups, layer.product)
@@ -243,16 +267,36 @@ class RunSpec(Record):
                 for name, text in self.network.priors.items()
                 if name[:1] == "a"
             },
+            omitted={
+                group: input_numbers(names, self.network_inputs, key=f"network.omit.{group}")
+                for group, names in self.network.omit.items()
+            },
+            connections={
+                group: connections_of(keys, key=f"network.connections.{group}")
+                for group, keys in self.network.connections.items()
+            },
         )
 
     def model_spec(self) -> ModelSpec:
         noise = None if self.model.noise is None else PriorSpec.parse(self.model.noise, key="model.noise")
-        return ModelSpec(self.model.kind, noise, self.model.classes)
+        return ModelSpec(
+            self.model.kind,
+            noise,
+            self.model.classes,
+            times=self.model.time_points or (),
+            log_time=bool(self.model.log_time),
+            noise_floor=self.model.noise_floor or 0.0,
+        )
+
+    @property
+    def network_inputs(self) -> tuple[str, ...]:
+        """Names of the network's inputs: those of the data, before them the time of a piecewise hazard."""
+        return ("time",) * bool(self.model.time_points) + self.data.inputs
 
     def check_data(self, n_cases: int) -> None:
         """Raise ConfigError for what only the number of training cases can show."""
         for key, operation in all_operations(self):
-            if isinstance(operation, Hybrid | Dynamic) and operation.partitions > n_cases:
+            if isinstance(operation, Hybrid | HybridMax | Dynamic) and operation.partitions > n_cases:
                 raise ConfigError(
                     f"{key}.partitions: more than there are training cases, got {operation.partitions}; "
                     f"it must be at most {n_cases}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayfbnn.architecture import LayerSpec, NetworkSpec
+from rayfbnn.connections import Connections, Table
 from rayfbnn.model.posterior import Posterior
 
 INPUTS, OUTPUTS = -1, 10_000  # layers; the hidden ones are 0, 1, ...
@@ -53,12 +55,46 @@ def connections(network: NetworkSpec) -> Iterator[tuple[str, Connection]]:
     """Every connection with the name of its group."""
     first = 0
     for group in network.groups():
-        if group.name[0] != "t":
+        if group.name in network.connections:
             source, destination = ends(group.name)
+            for i, j, k in triples(network.connections[group.name]):
+                start = None if source is None else (source, i)
+                yield group.name, Connection(start, (destination, j), first + k)
+        elif group.name[0] != "t":
+            source, destination = ends(group.name)
+            kept = [i for i in range(network.inputs) if i not in group.omitted]
             for number, places in enumerate(np.ndindex(*group.shape)):
                 start = None if source is None else (source, places[0])
+                if source == INPUTS:
+                    start = (INPUTS, kept[places[0]])
                 yield group.name, Connection(start, (destination, places[-1]), first + number)
         first += group.size
+
+
+def triples(connections: Connections) -> Iterator[tuple[int, int, int]]:
+    """(source unit, destination unit, weight) of each configured connection; biases have source 0."""
+    if isinstance(connections, Table):
+        sources = connections.sources or (0,) * len(connections.weights)
+        yield from zip(sources, connections.destinations, connections.weights, strict=True)
+        return
+    g = connections
+    (height, width), (down, right) = g.grid, g.places
+    if g.kind == "dense":
+        yield from ((i, j, i * g.filters + j) for i in range(g.n_sources) for j in range(g.filters))
+    elif g.kind == "channels":
+        size = height * width
+        yield from ((0, c * size + p, c) for c in range(g.channels) for p in range(size))
+    else:
+        outs = range(g.filters) if g.kind == "convolution" else [None]
+        for c, o, y, x, a, b in itertools.product(
+            range(g.channels), outs, range(down), range(right), range(g.window[0]), range(g.window[1])
+        ):
+            row, column = y * g.stride[0] + a - g.padding[0], x * g.stride[1] + b - g.padding[1]
+            if 0 <= row < height and 0 <= column < width:
+                channel = c if o is None else o
+                tap = (c * g.window[0] + a) * g.window[1] + b
+                weight = c if o is None else tap * g.filters + o
+                yield (c * height + row) * width + column, (channel * down + y) * right + x, weight
 
 
 def offsets(network: NetworkSpec) -> dict[tuple[int, int], int]:
@@ -145,7 +181,7 @@ def parameter_precisions(target: Posterior, precisions: np.ndarray) -> np.ndarra
         for places in np.ndindex(*group.shape):
             column = spec.common if spec.units is None else spec.units.start + places[0]
             tau = float(precisions[column])
-            if group.name[0] != "t":
+            if group.name[0] != "t" and group.name not in target.network.connections:
                 layer = ends(group.name)[1]
                 name = "ao" if layer == OUTPUTS else f"ah{layer}"
                 if name in adjustments:

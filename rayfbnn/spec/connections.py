@@ -1,0 +1,225 @@
+"""Configured connections in a configuration: read from a file, or from the keys of a generator."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rayfbnn.architecture import NetworkSpec, destination
+from rayfbnn.connections import Connections, Generated, Table
+from rayfbnn.errors import ConfigError
+from rayfbnn.spec.messages import nearest, short
+
+_COLUMNS = ("source", "destination", "weight")
+_MAX_WEIGHT = 10_000_000
+_KINDS = {
+    "dense": ("sources", "destinations"),
+    "conv1d": ("size", "channels", "filters", "window", "stride", "padding"),
+    "conv2d": ("size", "channels", "filters", "window", "stride", "padding"),
+    "pool1d": ("size", "channels", "window", "stride", "padding"),
+    "pool2d": ("size", "channels", "window", "stride", "padding"),
+    "channels": ("size", "channels"),
+}
+_DEFAULTS = {"channels": 1, "stride": 1, "padding": 0}
+
+
+def with_tables(raw: dict[str, Any], base_dir: Path) -> dict[str, Any]:
+    """The raw configuration with every file of connections replaced by what is in it.
+
+    So a run's specification is complete by itself: a store can be resumed where the file is not.
+    """
+    network = raw.get("network")
+    connections = network.get("connections") if isinstance(network, dict) else None
+    if not isinstance(connections, dict):
+        return raw
+    for name, keys in connections.items():
+        if isinstance(keys, dict) and "file" in keys:
+            key = f"network.connections.{name}"
+            if len(keys) > 1 or not isinstance(keys["file"], str):
+                raise ConfigError(f"{key}: a file's name goes without other keys, got {short(keys)}")
+            connections[name] = _read(base_dir / keys["file"], key=f"{key}.file")
+    return raw
+
+
+def _read(path: Path, *, key: str) -> dict[str, list[int]]:
+    """Columns source, destination, weight of a CSV or Parquet file; biases have no source."""
+    if path.suffix == ".parquet":
+        import pandas as pd
+
+        try:
+            frame = pd.read_parquet(path)
+        except (OSError, ValueError) as exc:
+            raise ConfigError(f"{key}: {path} cannot be read: {exc}") from exc
+        columns = {str(name): frame[name].tolist() for name in frame.columns}
+    else:
+        try:
+            with open(path, newline="", encoding="utf-8-sig") as file:
+                rows = list(csv.reader(file))
+        except (OSError, UnicodeDecodeError, csv.Error) as exc:
+            raise ConfigError(f"{key}: {path} cannot be read: {exc}") from exc
+        rows = [row for row in rows if row]
+        header = [name.strip() for name in rows[0]] if rows else []
+        if any(len(row) != len(header) for row in rows):
+            raise ConfigError(f"{key}: {path}: rows differ in length; each has a cell for each column")
+        columns = {name: [row[place] for row in rows[1:]] for place, name in enumerate(header)}
+    wrong = [name for name in columns if name not in _COLUMNS]
+    if wrong or not {"destination", "weight"} <= set(columns):
+        names = ", ".join(columns) or "none"
+        raise ConfigError(f"{key}: {path}: columns must be source, destination and weight, got {names}")
+    return {
+        name: [_whole(value, f"{key}: {path}: column {name}") for value in columns[name]] for name in columns
+    }
+
+
+def _whole(value: Any, where: str) -> int:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (0 <= number <= _MAX_WEIGHT and number == int(number)):
+        raise ConfigError(f"{where}: numbers must be whole, counted from 0, got {short(value)}")
+    return int(number)
+
+
+def connections_of(keys: Mapping[str, Any], *, key: str) -> Connections:
+    """The connections that a configuration's keys mean; ConfigError naming `key` where they mean none."""
+    if "generator" not in keys:
+        return _table(keys, key=key)
+    kind = keys["generator"]
+    if not isinstance(kind, str) or kind not in _KINDS:
+        hint = nearest(kind, _KINDS) if isinstance(kind, str) else ""
+        raise ConfigError(f"{key}.generator: must be one of {', '.join(_KINDS)}, got {short(kind)}{hint}")
+    known = _KINDS[kind]
+    for name in keys:
+        if name != "generator" and name not in known:
+            raise ConfigError(
+                f"{key}.{name}: unknown key{nearest(name, known)}; the keys of {kind} are {', '.join(known)}"
+            )
+    values = {**_DEFAULTS, **keys}
+    for name in known:
+        if name not in values:
+            raise ConfigError(f"{key}.{name}: missing; {kind} needs it")
+    if kind == "dense":
+        n_sources, filters = (_count(values[name], f"{key}.{name}") for name in known)
+        return Generated("dense", (1, n_sources), filters=filters)
+    is_flat = kind != "channels" and kind.endswith("1d")
+    grid = _pair(values["size"], f"{key}.size", is_flat=is_flat or isinstance(values["size"], int))
+    channels = _count(values["channels"], f"{key}.channels")
+    if kind == "channels":
+        return Generated("channels", grid, channels)
+    made = Generated(
+        "convolution" if kind.startswith("conv") else "pooling",
+        grid,
+        channels,
+        _count(values["filters"], f"{key}.filters") if kind.startswith("conv") else 1,
+        window=_pair(values["window"], f"{key}.window", is_flat=is_flat),
+        stride=_pair(values["stride"], f"{key}.stride", is_flat=is_flat),
+        padding=_pair(values["padding"], f"{key}.padding", is_flat=is_flat, low=0),
+    )
+    if min(made.places) < 1:
+        raise ConfigError(
+            f"{key}.window: is larger than the size with its padding, got {short(values['window'])}"
+        )
+    if any(padding >= window for padding, window in zip(made.padding, made.window, strict=True)):
+        raise ConfigError(f"{key}.padding: must be smaller than the window, got {short(values['padding'])}")
+    return made
+
+
+def _table(keys: Mapping[str, Any], *, key: str) -> Table:
+    for name in keys:
+        if name not in _COLUMNS:
+            raise ConfigError(
+                f"{key}.{name}: unknown key{nearest(name, (*_COLUMNS, 'file', 'generator'))}; connections "
+                "have a file, a generator, or lists source, destination and weight"
+            )
+    columns: dict[str, tuple[int, ...]] = {}
+    for name in _COLUMNS:
+        values = keys.get(name, [])
+        if not isinstance(values, list | tuple):
+            raise ConfigError(f"{key}.{name}: must be a list of whole numbers, got {short(values)}")
+        columns[name] = tuple(_whole(value, f"{key}.{name}") for value in values)
+    n = len(columns["weight"])
+    if n == 0 or len(columns["destination"]) != n or len(columns["source"]) not in (0, n):
+        lengths = ", ".join(f"{name} {len(values)}" for name, values in columns.items())
+        raise ConfigError(f"{key}: needs at least one connection and lists of one length, got {lengths}")
+    return Table(columns["destination"], columns["weight"], columns["source"])
+
+
+def _count(value: Any, key: str, *, low: int = 1) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= 1_000_000:
+        raise ConfigError(f"{key}: must be a whole number of at least {low}, got {short(value)}")
+    return value
+
+
+def _pair(value: Any, key: str, *, is_flat: bool, low: int = 1) -> tuple[int, int]:
+    """Rows and columns: in one dimension from a number, in two from a pair, or a number for both."""
+    if is_flat:
+        return (0 if low == 0 else 1), _count(value, key, low=low)
+    pair = [value, value] if isinstance(value, int) else value
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise ConfigError(f"{key}: must be two whole numbers, such as [3, 3], got {short(value)}")
+    return _count(pair[0], key, low=low), _count(pair[1], key, low=low)
+
+
+def check_connections(network: NetworkSpec, full: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ConfigError where configured connections do not fit the network or their priors.
+
+    full  the shapes of the groups if all were fully connected
+    """
+    for name, connections in network.connections.items():
+        key = f"network.connections.{name}"
+        if name not in full or name[0] == "t":
+            groups = [group for group in full if group[0] != "t"]
+            raise ConfigError(f"{key}: no such group{nearest(name, groups)}; it may be {', '.join(groups)}")
+        if name not in network.priors:
+            raise ConfigError(f"{key}: the group has no prior; give one in network.priors.{name}")
+        prior, prior_key = network.priors[name], f"network.priors.{name}"
+        if prior.scaled:
+            raise ConfigError(f"{prior_key}: x (scaling) is not for configured connections; leave out the x")
+        if math.isfinite(prior.alphas[1]):
+            raise ConfigError(
+                f"{prior_key}: configured connections have no alpha of source units, "
+                f'got {prior.alphas[1]:g}; leave it empty, as in "0.5:2::4"'
+            )
+        if name in network.omitted:
+            raise ConfigError(
+                f"network.omit.{name}: the connections are configured; leave the inputs out there"
+            )
+        _check_fit(connections, full[name], key)
+    for name in network.adjustments:
+        for group in network.connections:
+            if f"a{destination(group)}" == name:
+                raise ConfigError(
+                    f"network.priors.{name}: adjustments into a layer with configured connections ({group}) "
+                    "make no sense; leave them out"
+                )
+
+
+def _check_fit(connections: Connections, shape: tuple[int, ...], key: str) -> None:
+    is_bias, n_destinations = len(shape) == 1, shape[-1]
+    if isinstance(connections, Table):
+        if is_bias and connections.sources:
+            raise ConfigError(f"{key}.source: biases have no sources; leave it out")
+        if not is_bias and not connections.sources:
+            raise ConfigError(f"{key}.source: missing; weights lead from source units")
+        for name, units, n in (
+            ("source", connections.sources, shape[0]),
+            ("destination", connections.destinations, n_destinations),
+        ):
+            if units and max(units) >= n:
+                raise ConfigError(f"{key}.{name}: there are {n} units, counted from 0, got {max(units)}")
+        return
+    if (connections.kind == "channels") != is_bias:
+        right = "channels or a table" if is_bias else "a table, dense, conv1d, conv2d, pool1d or pool2d"
+        raise ConfigError(f"{key}.generator: this group may have {right}, got {connections.kind}")
+    if not is_bias and connections.n_sources != shape[0]:
+        raise ConfigError(
+            f"{key}: size and channels make {connections.n_sources} source units; the layer has {shape[0]}"
+        )
+    if connections.n_destinations != n_destinations:
+        raise ConfigError(
+            f"{key}: leads to {connections.n_destinations} units; the layer has {n_destinations}"
+        )
