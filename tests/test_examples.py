@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -62,3 +63,13 @@ def test_the_first_problem_of_the_readme_has_ten_lines_and_runs(tmp_path: Path) 
         progress=False,
     )
     assert summary.draws == 4
+
+
+def test_functions_from_the_prior_run_from_file_to_pictures(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    folder = ROOT / "examples" / "prior_functions"
+    summary = rayfbnn.prior(folder / "prior.toml", tmp_path / "prior.zarr", draws=3)
+    assert (summary.chains, summary.draws) == (1, 3)
+    rayfbnn.plot(tmp_path / "prior.zarr", out=tmp_path / "plots")
+    runpy.run_path(str(folder / "figures.py"))["main"]([str(tmp_path), "--only", "2.1"])
+    assert (tmp_path / "figure_2_1.png").stat().st_size > 10_000

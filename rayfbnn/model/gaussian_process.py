@@ -26,20 +26,21 @@ def limit_covariance(network: NetworkSpec, inputs: Array) -> Array:
     """
     _check(network)
     xp = array_namespace(inputs)
-    products = {"i": xp.asarray(inputs, dtype=xp.float64) @ xp.asarray(inputs, dtype=xp.float64).T}
+    inputs = xp.asarray(inputs, dtype=xp.float64)
+    products: dict[str, Array] = {}
     layers = [f"h{number}" for number in range(len(network.hidden))]
     for layer in (*layers, "o"):
-        summed = xp.zeros_like(products["i"])
+        summed = xp.zeros((len(inputs), len(inputs)))
         for group in network.groups():
             if destination(group.name) != layer:
                 continue
-            if group.is_weights:
-                source = products[_source(group.name)]
-                # Sums over the inputs are in their product; hidden units count one by one.
-                n = group.shape[0] if _source(group.name) != "i" else 1
-                summed += n / group.mean_precision * source
-            else:
+            if not group.is_weights:
                 summed += 1 / group.mean_precision
+            elif group.name[0] == "i":
+                seen = inputs[:, [column for column in range(network.inputs) if column not in group.omitted]]
+                summed += seen @ seen.T / group.mean_precision
+            else:
+                summed += group.shape[0] / group.mean_precision * products[_source(group.name)]
         products[layer] = summed
         if layer != "o":
             products[layer] = expected_products(summed, network.hidden[layers.index(layer)].activation)
@@ -106,9 +107,7 @@ def _arcsin(correlation: Array) -> Array:
 
 
 def _source(group: str) -> str:
-    """The layer that a group of weights comes from: "i", or "h<l>" (ho2 is hidden layer 2 to the outputs)."""
-    if group[0] == "i":
-        return "i"
+    """The hidden layer that a group of weights comes from, "h<l>" (ho2 is hidden layer 2 to the outputs)."""
     ho = re.fullmatch(r"ho(\d+)", group)
     return f"h{ho[1]}" if ho else group[: group.rindex("h")]
 
@@ -125,6 +124,10 @@ def _check(network: NetworkSpec) -> None:
     for name in network.adjustments:
         raise ConfigError(
             f"network.priors.{name}: no closed form of the limit with adjustments; leave them out"
+        )
+    for name in network.connections:
+        raise ConfigError(
+            f"network.connections.{name}: no closed form of the limit with configured connections"
         )
     for group in network.groups():
         if group.name[0] == "t":

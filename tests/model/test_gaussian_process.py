@@ -123,6 +123,14 @@ def test_layers_add_what_leads_into_them() -> None:
     np.testing.assert_allclose(limit_covariance(spec, x), expected, rtol=1e-12)
 
 
+def test_inputs_left_out_do_not_count() -> None:
+    x = np.array([[0.5, -1.0], [0.1, 0.8]])
+    priors = parse({"ih0": "0.7", "ho0": "x1", "io": "2"})
+    spec = NetworkSpec(2, 1, (LayerSpec(3, "erf"),), priors, omitted={"ih0": (1,)})
+    first = expected_products(0.7**2 * x[:, :1] @ x[:, :1].T, "erf")
+    np.testing.assert_allclose(limit_covariance(spec, x), first + 4 * x @ x.T, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("priors", "activation", "named"),
     [
