@@ -14,10 +14,12 @@ from rayfbnn.operations import (
     Dynamic,
     Heatbath,
     Hybrid,
+    HybridMax,
     Metropolis,
     Metropolis1,
     Negate,
     Operation,
+    RadialHeatbath,
     RandomGrid,
     Repeat,
     SampleNoise,
@@ -150,7 +152,16 @@ def _number_from_log(log_value: float) -> str:
 
 def _data(spec: RunSpec) -> list[str]:
     model = spec.model
-    kind = f"{model.kind}, {model.classes} classes" if model.kind == "class" else model.kind
+    kind = model.kind
+    if model.kind == "class":
+        kind += f", {model.classes} classes"
+    elif model.kind == "survival":
+        kind += f", {model.hazard} hazard"
+    pieces = []
+    if model.time_points:
+        first = "log time" if model.log_time else "time"
+        listed = ", ".join(f"{time:g}" for time in model.time_points)
+        pieces = [f"  hazard constant between the times {listed}; the network's first input is the {first}"]
     standardized = " and ".join(spec.data.standardize) or "nothing"
     power = f"the likelihood to the power {1 / spec.temperature:.4g}"
     tempered = [f"  temperature {spec.temperature:g}: {power}"] if spec.temperature != 1 else []
@@ -158,6 +169,7 @@ def _data(spec: RunSpec) -> list[str]:
         f"Data: {spec.data.train}",
         f"  inputs {', '.join(spec.data.inputs)}; targets {', '.join(spec.data.targets)} ({kind}); "
         f"standardised: {standardized}",
+        *pieces,
         *tempered,
     ]
 
@@ -194,17 +206,24 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
             case Repeat():
                 lines.append(f"repeat {operation.times} times")
                 lines += [f"  {line}" for line in _operations(operation.operations)]
-            case Hybrid():
-                parts = [f"hybrid: {operation.steps} leapfrog steps", f"stepsize {operation.stepsize:g}"]
-                parts += _jitter(operation.stepsize_jitter)
-                if operation.window > 1:
+            case Hybrid() | HybridMax():
+                steps = (
+                    f"at most {operation.max_steps}" if isinstance(operation, HybridMax) else operation.steps
+                )
+                parts = [f"{operation.op}: {steps} {operation.integrator} steps"]
+                parts += [f"stepsize {operation.stepsize:g}", *_jitter(operation.stepsize_jitter)]
+                if isinstance(operation, HybridMax):
+                    parts.append(f"ending after {operation.max_ok} acceptable states")
+                elif operation.window > 1:
                     parts.append(f"windows of {operation.window} states")
+                if operation.jump > 1:
+                    parts.append(f"looking at every {operation.jump} steps")
                 if operation.partitions > 1:
                     parts.append(f"{operation.partitions} partial gradients a step")
                 lines.append(", ".join(parts))
             case Dynamic():
-                parts = [f"dynamic: {operation.steps} leapfrog steps", f"stepsize {operation.stepsize:g}"]
-                parts += _jitter(operation.stepsize_jitter)
+                parts = [f"dynamic: {operation.steps} {operation.integrator} steps"]
+                parts += [f"stepsize {operation.stepsize:g}", *_jitter(operation.stepsize_jitter)]
                 if operation.partitions > 1:
                     order = " in random order" if operation.permuted else ""
                     parts.append(f"{operation.partitions} partial gradients a step{order}")
@@ -225,7 +244,7 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                 lines.append(f"random-grid: stepsize {operation.stepsize:g}, of the upper-level precisions")
             case Heatbath():
                 lines.append("heatbath" + (f": decay {operation.decay:g}" if operation.decay else ""))
-            case SampleSigmas() | SampleNoise() | Negate():
+            case SampleSigmas() | SampleNoise() | RadialHeatbath() | Negate():
                 lines.append(operation.op)
     return lines
 
@@ -245,7 +264,7 @@ def _notes(spec: RunSpec, phase: PhaseSpec) -> Iterator[str]:
         yield "no sample-sigmas: draws are given the sigmas of the weights as they stand"
     if phase.keep is True and Dynamic in kinds:
         yield "dynamic is never rejected: draws are biased by the error of the trajectories"
-    if kinds & {Hybrid, Dynamic} and Heatbath not in kinds:
+    if kinds & {Hybrid, HybridMax, Dynamic} and Heatbath not in kinds:
         yield "no heatbath: the momentum is never drawn anew"
     persistent = any(isinstance(each, Heatbath) and each.decay > 0 for each in done)
     if persistent and Negate not in kinds:

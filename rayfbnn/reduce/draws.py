@@ -11,6 +11,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreError, StoreMismatchError
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.survival import expanded_inputs
 
 if TYPE_CHECKING:
     from rayfbnn.architecture import NetworkSpec
@@ -60,11 +61,13 @@ def output_blocks(
     inputs : (n_cases, n_inputs)   standardised, as the network sees them
     memory_bytes : float           about what may be used while a block is made and while its density is taken
 
-    `outputs` is (n_chains, n_draws, n_cases, n_outputs) in the run's dtype and on the network's scale,
-    `precisions` (n_chains, n_draws, n_precisions).
+    `outputs` is (n_chains, n_draws, n_cases, n_outputs) in the run's dtype and on the network's scale, for a
+    hazard of pieces (n_chains, n_draws, n_cases, n_pieces); `precisions` (n_chains, n_draws, n_precisions).
     """
     store = run.store
     posterior = posterior_of(store)
+    n_cases = len(inputs)
+    inputs = expanded_inputs(inputs, posterior.model)
     n_values = 2 * (posterior.n_parameters + posterior.n_precisions)
     n_values += _COPIES * len(inputs) * posterior.network.outputs
     chains_at_once = min(store.chains_per_batch, run.n_chains)
@@ -74,6 +77,8 @@ def output_blocks(
         for draws in run.blocks(draws_at_once):
             positions = store.read_positions(draws, chains)
             outputs = _outputs(posterior, positions, inputs, memory_bytes / 2)
+            if posterior.model.times:
+                outputs = outputs.reshape(*outputs.shape[:2], n_cases, -1)
             yield chains, draws, outputs, store.read_precisions(draws, chains)
 
 

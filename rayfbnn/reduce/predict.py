@@ -13,7 +13,9 @@ import scipy.special
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import DataError
+from rayfbnn.model.heteroscedastic import log_precision
 from rayfbnn.model.likelihood import log_density
+from rayfbnn.reduce.counts import count_modes, count_quantiles
 from rayfbnn.reduce.draws import (
     Draws,
     activation_bytes,
@@ -24,6 +26,7 @@ from rayfbnn.reduce.draws import (
     sigmas_of_columns,
 )
 from rayfbnn.reduce.effective import mcse_mean
+from rayfbnn.reduce.lifetimes import mean_times, second_moments, survival_curve, time_quantiles
 from rayfbnn.reduce.mixture import mixture_quantiles
 
 if TYPE_CHECKING:
@@ -64,7 +67,11 @@ def predict(
     standard deviation is infinite for df <= 2. mean_mcse is the Monte Carlo standard error of the mean.
     log_probability is the log of the mean over draws of the joint density of a case's targets. Missing
     targets (NaN) are left out of it and of the errors.
-    binary: p is the mean over draws of P(y = 1). class: p_k likewise.
+    Heteroscedastic targets: the same with a sigma_d(x). binary: p is the mean over draws of P(y = 1). class:
+    p_k likewise. count: mean, sd, mode, median and quantiles of the mixture of Poisson distributions, the
+    error rate that of guessing the mode. survival: those of the mixture of survival times but the mode, and
+    the survival curve, P(T > t) at the hazard's time points, or if it is constant at the quartiles of the
+    training times; a censored time has a log_probability and no errors.
 
     Cases are taken in chunks, draws in blocks, and memory grows with the number of draws only by what one
     case needs (8 bytes a draw for an output, 8 for a noise sigma).
@@ -82,12 +89,12 @@ def predict(
     runs = [committed(store) for store in stores]
     inputs, targets = _checked(stores[0], inputs, targets)
     n_draws = sum(run.total for run in runs)
-    is_real = stores[0].spec.model.kind == "real"
-    sigmas = np.concatenate([_noise_sigmas(run) for run in runs], axis=1) if is_real else None
+    model, n_targets = stores[0].spec.model_spec(), stores[0].data.n_targets
+    sigmas = np.concatenate([_noise_sigmas(run) for run in runs], axis=1) if model.kind == "real" else None
     # Half of the memory for the outputs of all draws, a quarter for a block of draws, the rest for copies.
-    per_case = 8 * n_draws * stores[0].data.n_targets if is_real else 8
-    network = stores[0].spec.network_spec(stores[0].data.n_targets)
-    per_case = max(per_case, 4 * activation_bytes(network, stores[0].spec.dtype))
+    per_case = 8 * n_draws * _n_values(model, n_targets) if _is_kept(model) else 8
+    network = stores[0].spec.network_spec(n_targets)
+    per_case = max(per_case, 4 * model.n_pieces * activation_bytes(network, stores[0].spec.dtype))
     cases_at_once = max(1, int(memory_bytes / 2 / per_case))
     tables = []
     for first in range(0, len(inputs), cases_at_once):
@@ -119,6 +126,16 @@ def _noise_sigmas(run: Draws) -> Array:
     return sigmas_of_columns(run, columns).reshape(len(columns), -1)
 
 
+def _is_kept(model: ModelSpec) -> bool:
+    """Whether the outputs of all draws are needed at once, for quantiles."""
+    return model.kind not in ("binary", "class")
+
+
+def _n_values(model: ModelSpec, n_targets: int) -> int:
+    """Numbers that a draw gives for a case: outputs, or the log hazards of all pieces."""
+    return model.n_pieces if model.kind == "survival" else model.n_outputs(n_targets)
+
+
 def _noise_df(model: ModelSpec) -> float:
     """Degrees of freedom of t noise, infinite for Gaussian noise."""
     assert model.noise is not None  # real targets have noise
@@ -139,10 +156,20 @@ def _predict_chunk(
     spec, data = runs[0].store.spec, runs[0].store.data
     reduced = _reduce_draws(runs, inputs, targets, block_bytes)
     columns: dict[str, Array] = {}
-    kind = spec.model.kind
-    if kind == "real":
-        df = _noise_df(spec.model_spec())
-        predicted = _real_columns(reduced, sigmas, df)
+    kind, model = spec.model.kind, spec.model_spec()
+    if _is_kept(model):
+        if kind == "real":
+            predicted = _real_columns(reduced.outputs, sigmas[None], _noise_df(model))
+        elif kind == "heteroscedastic":
+            means, log_precisions = np.split(reduced.outputs, 2, axis=1)
+            sigmas = np.exp(-0.5 * log_precision(log_precisions.astype(np.float64), model.noise_floor))
+            predicted = _real_columns(means, sigmas, math.inf)
+        elif kind == "count":
+            predicted = _count_columns(reduced.outputs, runs)
+        else:
+            predicted = _survival_columns(reduced.outputs, runs)
+        if kind in ("real", "heteroscedastic"):
+            predicted["mean_mcse"] = reduced.mean_mcse[:, : data.n_targets]
         for target, name in enumerate(data.target_names):
             scale, center = data.target_scale[target], data.target_center[target]
             for column, values in predicted.items():
@@ -153,7 +180,8 @@ def _predict_chunk(
     else:
         columns = {f"p_{label}": reduced.mean[:, label] for label in range(reduced.mean.shape[1])}
     if targets is not None:
-        columns |= _errors(kind, columns, targets, data.target_names)
+        counted = np.where(targets < 0, np.nan, targets) if kind == "survival" else targets
+        columns |= _errors(kind, columns, counted, data.target_names)
         is_observed = ~np.isnan(targets)
         log_scale = (is_observed * np.log(data.target_scale)).sum(axis=1)
         log_probability = reduced.log_probability - log_scale
@@ -165,10 +193,10 @@ def _predict_chunk(
 class _Reduced:
     """All draws at some cases, networks' scale.
 
-    mean            (n_cases, n_outputs): of outputs (real) or of probabilities (binary, class)
+    mean            (n_cases, n_outputs): of probabilities (binary, class)
     log_probability (n_cases,) or None without targets
-    outputs         (n_cases, n_outputs, n_draws), stores one after the other, each by chain (real only)
-    mean_mcse       (n_cases, n_outputs) (real only)
+    outputs         (n_cases, n_outputs, n_draws), stores one after the other, each by chain (other models)
+    mean_mcse       (n_cases, n_outputs) of outputs (real, heteroscedastic)
     """
 
     mean: Array
@@ -182,13 +210,13 @@ def _reduce_draws(
 ) -> _Reduced:
     spec, data = runs[0].store.spec, runs[0].store.data
     model = spec.model_spec()
-    n_cases, n_outputs = len(inputs), model.n_outputs(data.n_targets)
+    n_cases, n_outputs = len(inputs), _n_values(model, data.n_targets)
     n_draws = sum(run.total for run in runs)
     standardized = (inputs - data.input_center) / data.input_scale
     if targets is not None:
         targets = (targets - data.target_center) / data.target_scale
     total, log_sum = np.zeros((n_cases, n_outputs)), np.full(n_cases, -np.inf)
-    kept = np.empty((n_cases, n_outputs, n_draws), dtype=spec.dtype) if model.kind == "real" else None
+    kept = np.empty((n_cases, n_outputs, n_draws), dtype=spec.dtype) if _is_kept(model) else None
     for run, by_chain in zip(runs, _by_chain(kept, runs), strict=True):
         for chains, draws, outputs, precisions in output_blocks(run, standardized, memory_bytes=block_bytes):
             flat = outputs.reshape(-1, n_cases, n_outputs)
@@ -208,8 +236,8 @@ def _reduce_draws(
     log_probability = None if targets is None else log_sum - math.log(n_draws)
     if kept is None:
         return _Reduced(total / n_draws, log_probability)
-    mean = kept.mean(axis=2, dtype=np.float64)
-    return _Reduced(mean, log_probability, kept, _mean_mcse(kept, runs))
+    mcse = _mean_mcse(kept, runs) if model.kind in ("real", "heteroscedastic") else None
+    return _Reduced(None, log_probability, kept, mcse)
 
 
 def _by_chain(kept: Array | None, runs: Sequence[Draws]) -> list[Array]:
@@ -229,22 +257,68 @@ def probabilities(kind: str, outputs: Array) -> Array:
     return scipy.special.expit(outputs) if kind == "binary" else scipy.special.softmax(outputs, axis=-1)
 
 
-def _real_columns(reduced: _Reduced, sigmas: Array, df: float) -> dict[str, Array]:
-    """Each column of a real target, (n_cases, n_targets), on the network's scale."""
-    outputs = reduced.outputs
+def _real_columns(outputs: Array, sigmas: Array, df: float) -> dict[str, Array]:
+    """Each column of a real target, (n_cases, n_targets), on the network's scale.
+
+    outputs (n_cases, n_targets, n_draws); sigmas (n_cases or 1, n_targets, n_draws)
+    """
     n_cases, n_targets, n_draws = outputs.shape
     noise_variance = math.inf if df <= 2 else df / (df - 2) if math.isfinite(df) else 1.0
     # Case by case: all at once would need a second array of every draw's outputs.
     variance = np.stack([case.var(axis=1, dtype=np.float64) for case in outputs])
-    sd = np.sqrt(variance + noise_variance * np.square(sigmas).mean(axis=1))
+    sd = np.sqrt(variance + noise_variance * np.square(sigmas).mean(axis=2))
     quantiles = np.empty((len(QUANTILES), n_cases, n_targets))
     for target in range(n_targets):
-        found = mixture_quantiles(outputs[:, target], sigmas[target], list(QUANTILES.values()), df=df)
+        found = mixture_quantiles(outputs[:, target], sigmas[:, target], list(QUANTILES.values()), df=df)
         quantiles[:, :, target] = found.T
     named = dict(zip(QUANTILES, quantiles, strict=True))
     order = ("mean", "median", "sd", "q01", "q10", "q90", "q99", "mean_mcse")
-    columns = {"mean": reduced.mean, "sd": sd, "mean_mcse": reduced.mean_mcse, **named}
+    mean = outputs.mean(axis=2, dtype=np.float64)
+    columns = {"mean": mean, "sd": sd, "mean_mcse": np.full_like(mean, np.nan), **named}
     return {name: columns[name] for name in order}
+
+
+def _count_columns(outputs: Array, runs: Sequence[Draws]) -> dict[str, Array]:
+    """Each column of a count, (n_cases, n_targets); outputs (n_cases, n_targets, n_draws) are log rates."""
+    with np.errstate(over="ignore"):
+        rates = np.exp(outputs.astype(np.float64))
+    mean = rates.mean(axis=2)
+    # The Poisson variance is the rate.
+    columns = {"mean": mean, "sd": np.sqrt(rates.var(axis=2) + mean)}
+    found = [count_quantiles(outputs[:, target], list(QUANTILES.values())) for target in range(mean.shape[1])]
+    columns |= dict(zip(QUANTILES, np.stack(found, axis=-1).swapaxes(0, 1), strict=True))
+    columns["mode"] = np.stack(
+        [
+            count_modes(outputs[:, target], columns["q01"][:, target], columns["q99"][:, target])
+            for target in range(mean.shape[1])
+        ],
+        axis=1,
+    )
+    columns["mean_mcse"] = _mean_mcse(rates, runs)
+    order = ("mean", "median", "mode", "sd", "q01", "q10", "q90", "q99", "mean_mcse")
+    return {name: columns[name] for name in order}
+
+
+def _survival_columns(outputs: Array, runs: Sequence[Draws]) -> dict[str, Array]:
+    """Each column of a survival time, (n_cases, 1); outputs (n_cases, n_pieces, n_draws) are log hazards."""
+    model, data = runs[0].store.spec.model_spec(), runs[0].store.data
+    log_hazard = outputs.swapaxes(1, 2)
+    times = mean_times(log_hazard, model)
+    mean = times.mean(axis=1)
+    squares = second_moments(log_hazard, model).mean(axis=1)
+    quantiles = time_quantiles(log_hazard, list(QUANTILES.values()), model)
+    points = np.array(model.times) if model.times else np.nanquantile(np.abs(data.targets), [0.25, 0.5, 0.75])
+    curve = survival_curve(log_hazard, points, model)
+    named = dict(zip(QUANTILES, quantiles.T, strict=True))
+    columns = {
+        "mean": mean,
+        "median": named.pop("median"),
+        "sd": np.sqrt(np.maximum(squares - mean**2, 0)),
+        **named,
+        "mean_mcse": _mean_mcse(times[:, None], runs)[:, 0],
+        **{f"survival_{time:.6g}": values for time, values in zip(points, curve.T, strict=True)},
+    }
+    return {name: values[:, None] for name, values in columns.items()}
 
 
 def _mean_mcse(outputs: Array, runs: Sequence[Draws]) -> Array:
@@ -267,13 +341,17 @@ def _errors(kind: str, columns: dict[str, Array], targets: Array, names: Sequenc
     """
     is_observed = ~np.isnan(targets)
     n_observed = np.where(is_observed.any(axis=1), is_observed.sum(axis=1), np.nan)
-    if kind == "real":
+    if kind not in ("binary", "class"):
         means = np.stack([columns[f"{name}_mean"] for name in names], axis=1)
         medians = np.stack([columns[f"{name}_median"] for name in names], axis=1)
-        return {
+        errors = {
             "squared_error": np.nansum(np.square(means - targets), axis=1) + 0 * n_observed,
             "absolute_error": np.nansum(np.abs(medians - targets), axis=1) + 0 * n_observed,
         }
+        if kind == "count":
+            modes = np.stack([columns[f"{name}_mode"] for name in names], axis=1)
+            errors["error_rate"] = ((modes != targets) & is_observed).sum(axis=1) / n_observed
+        return errors
     p = np.stack(list(columns.values()), axis=1)
     wrong = (p > 0.5) != (targets > 0.5) if kind == "binary" else p.argmax(axis=1)[:, None] != targets
     return {"error_rate": (wrong & is_observed).sum(axis=1) / n_observed}

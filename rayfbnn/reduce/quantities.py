@@ -51,25 +51,44 @@ def sigmas(run: Draws) -> dict[str, Array]:
 
 
 def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[str, Array]:
-    """Outputs (real) or probabilities (binary, class) at evenly spaced cases, (n_chains, n_draws) each."""
+    """Outputs, or for binary and class targets probabilities, at evenly spaced cases.
+
+    (n_chains, n_draws) each; outputs of real and heteroscedastic targets on the data file's scale.
+    """
     spec, data = run.store.spec, run.store.data
     kind = spec.model.kind
     inputs = data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)
     chosen = np.unique(np.linspace(0, len(inputs) - 1, min(cases, len(inputs))).round().astype(int))
     standardized = (inputs[chosen] - data.input_center) / data.input_scale
-    n_outputs = spec.model_spec().n_outputs(data.n_targets)
+    labels = _labels(run)
+    n_outputs = len(labels)
     values = np.empty((len(chosen), n_outputs, run.n_chains, run.n_draws))
     for chains, draws, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
-        outputs = (
-            outputs * data.target_scale + data.target_center
-            if kind == "real"
-            else probabilities(kind, outputs)
-        )
+        if kind in ("binary", "class"):
+            outputs = probabilities(kind, outputs)
+        elif kind == "real":
+            outputs = outputs * data.target_scale + data.target_center
+        elif kind == "heteroscedastic":
+            means, log_precisions = np.split(outputs, 2, axis=-1)
+            means = means * data.target_scale + data.target_center
+            log_precisions = log_precisions - 2 * np.log(data.target_scale)
+            outputs = np.concatenate([means, log_precisions], axis=-1)
         values[:, :, chains, draws] = np.moveaxis(outputs, (0, 1), (2, 3))
-    labels = data.target_names if kind != "class" else tuple(str(label) for label in range(n_outputs))
-    prefix = "" if kind == "real" else "p_"
     return {
-        f"{prefix}{label}[{case}]": values[row, output]
+        f"{label}[{case}]": values[row, output]
         for output, label in enumerate(labels)
         for row, case in enumerate(chosen)
     }
+
+
+def _labels(run: Draws) -> list[str]:
+    """What each output is called, or for a hazard of pieces each piece's."""
+    names, model = run.store.data.target_names, run.store.spec.model_spec()
+    if model.kind == "class":
+        return [f"p_{label}" for label in range(model.n_outputs(1))]
+    if model.kind == "survival":
+        return [f"log_hazard_{piece}" for piece in range(model.n_pieces)] if model.times else ["log_hazard"]
+    if model.kind == "heteroscedastic":
+        return [*names, *(f"log_precision_{name}" for name in names)]
+    prefix = {"real": "", "binary": "p_", "count": "log_rate_"}[model.kind]
+    return [f"{prefix}{name}" for name in names]

@@ -301,6 +301,10 @@ def _check_labels(
     elif model_kind == "class" and classes is not None:
         right = (targets == np.floor(targets)) & (targets >= 0) & (targets < classes)
         expected = f"a whole number from 0 to {classes - 1} (model.classes = {classes})"
+    elif model_kind == "count":
+        right, expected = (targets == np.floor(targets)) & (targets >= 0), "a whole number of at least 0"
+    elif model_kind == "survival":
+        right, expected = targets != 0, "a time above 0, or minus the time at which it was censored"
     else:
         return
     right |= np.isnan(targets)

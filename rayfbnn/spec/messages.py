@@ -138,6 +138,7 @@ def _choices(name: str) -> tuple[str, ...]:
         "activation": ACTIVATIONS + LAYER_ACTIVATIONS + PRIOR_ACTIVATIONS,
         "kind": MODEL_KINDS,
         "hazard": ("constant", "piecewise"),
+        "integrator": ("leapfrog", "fourth-order"),
         "op": OPERATION_NAMES,
     }.get(name, ())
 

@@ -1,0 +1,215 @@
+"""Predictions of counts, survival times and heteroscedastic targets equal brute force over all draws."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.optimize
+import scipy.special
+import scipy.stats
+
+from rayfbnn.arrays import Array
+from rayfbnn.model.layout import ParameterLayout
+from rayfbnn.reduce.counts import count_modes, count_quantiles
+from rayfbnn.reduce.draws import committed
+from rayfbnn.reduce.effective import mcse_mean
+from rayfbnn.reduce.predict import predict
+from rayfbnn.reduce.quantities import functions
+from rayfbnn.run.data import Dataset, make_dataset
+from rayfbnn.spec import RunSpec
+from tests.reduce.standin import MemoryStore, make_spec, make_store, normal
+
+QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
+PIECEWISE = {"kind": "survival", "hazard": "piecewise", "time_points": [0.4, 1.0, 2.5], "log_time": True}
+N_TEST = 6
+
+
+def store_of(model: dict[str, Any], **changes: Any) -> tuple[MemoryStore, Array, Array]:
+    """A store of draws, and inputs and targets that no draw has seen."""
+    raw = make_spec(**changes).to_dict()
+    raw["model"] = model
+    raw["data"]["targets"] = ["y1"] if model["kind"] == "survival" else ["y1", "y2"]
+    spec = RunSpec.from_dict(raw)
+    train, test = data_of(spec, 12, 3), data_of(spec, N_TEST, 41)
+    return make_store(spec, train), test.inputs, test.targets
+
+
+def data_of(spec: RunSpec, n_cases: int, seed: int) -> Dataset:
+    inputs = 0.5 * normal(seed, (n_cases, 2))
+    values = normal(seed + 1, (n_cases, len(spec.data.targets)))
+    if spec.model.kind == "count":
+        values = np.floor(np.exp(1 + values))
+    elif spec.model.kind == "survival":
+        values = np.exp(values) * np.where(np.arange(n_cases) % 3 == 1, -1, 1)[:, None]
+    else:
+        values = 100 + 20 * values
+    return make_dataset(
+        inputs,
+        values,
+        input_names=spec.data.inputs,
+        target_names=spec.data.targets,
+        standardize=spec.data.standardize,
+    )
+
+
+def outputs_by_hand(store: MemoryStore, x: Array) -> Array:
+    """The network written out, (n_draws of all chains, n_cases, n_outputs)."""
+    w = ParameterLayout.of(store.spec.network_spec()).views(store.positions)
+    hidden = np.tanh(np.einsum("ni,cdih->cdnh", x, w["ih0"]) + w["bh0"][:, :, None])
+    outputs = np.einsum("cdnh,cdho->cdno", hidden, w["ho0"]) + w["bo"][:, :, None]
+    return outputs.reshape(-1, *outputs.shape[2:])
+
+
+def by_chain(store: MemoryStore, values: Array) -> Array:
+    """(n_draws of all chains, n_cases) as mcse_mean takes it."""
+    return values.T.reshape(-1, store.n_chains, store.committed_draws)
+
+
+def test_counts() -> None:
+    store, inputs, targets = store_of({"kind": "count"})
+    prediction = predict([store], inputs, targets)
+    table = prediction.table
+    rates = np.exp(outputs_by_hand(store, inputs))
+    k = np.arange(3000)
+    log_joint = np.zeros(rates.shape[:2])
+    for target, name in enumerate(("y1", "y2")):
+        rate = rates[:, :, target]
+        np.testing.assert_allclose(table[f"{name}_mean"], rate.mean(axis=0), rtol=1e-12)
+        variance = rate.var(axis=0) + rate.mean(axis=0)
+        np.testing.assert_allclose(table[f"{name}_sd"], np.sqrt(variance), rtol=1e-12)
+        np.testing.assert_allclose(table[f"{name}_mean_mcse"], mcse_mean(by_chain(store, rate)), rtol=1e-9)
+        for case in range(N_TEST):
+            mass = scipy.stats.poisson.pmf(k[:, None], rate[None, :, case]).mean(axis=1)
+            assert mass.sum() > 0.999
+            assert table[f"{name}_mode"][case] == mass.argmax()
+            for column, p in QUANTILES.items():
+                assert table[f"{name}_{column}"][case] == np.searchsorted(mass.cumsum(), p)
+        log_joint += scipy.stats.poisson.logpmf(targets[:, target], rate)
+    expected = scipy.special.logsumexp(log_joint, axis=0) - math.log(len(rates))
+    np.testing.assert_allclose(table["log_probability"], expected, rtol=1e-10)
+    modes, medians = table[["y1_mode", "y2_mode"]].to_numpy(), table[["y1_median", "y2_median"]].to_numpy()
+    np.testing.assert_array_equal(table["error_rate"], (modes != targets).mean(axis=1))
+    np.testing.assert_array_equal(table["absolute_error"], np.abs(medians - targets).sum(axis=1))
+    assert set(prediction.summary) >= {"squared_error", "absolute_error", "error_rate", "log_probability"}
+
+
+def test_the_mode_of_wide_counts_is_found() -> None:
+    log_rates = np.log(np.array([[2e5 + 0.5, 2.1e5, 2.2e5, 5e5]]))
+    low, high = count_quantiles(log_rates, [0.01, 0.99]).T
+    k = np.arange(low[0], high[0] + 1)
+    mass = scipy.stats.poisson.pmf(k[:, None], np.exp(log_rates)).mean(axis=1)
+    assert count_modes(log_rates, low, high)[0] == k[mass.argmax()]
+
+
+@pytest.mark.parametrize("floor", [{}, {"noise_floor": 0.2}], ids=["no floor", "floor"])
+def test_heteroscedastic_targets(floor: dict[str, float]) -> None:
+    store, inputs, targets = store_of(
+        {"kind": "heteroscedastic", **floor}, data__standardize='["inputs", "targets"]'
+    )
+    prediction = predict([store], inputs, targets)
+    table, data = prediction.table, store.data
+    outputs = outputs_by_hand(store, (inputs - data.input_center) / data.input_scale)
+    scale, center = data.target_scale, data.target_center
+    means = outputs[:, :, :2] * scale + center
+    sigmas = np.sqrt(floor.get("noise_floor", 0.0) ** 2 + np.exp(-outputs[:, :, 2:])) * scale
+    for target, name in enumerate(("y1", "y2")):
+        f, s = means[:, :, target], sigmas[:, :, target]
+        np.testing.assert_allclose(table[f"{name}_mean"], f.mean(axis=0), rtol=1e-12)
+        variance = f.var(axis=0) + (s**2).mean(axis=0)
+        np.testing.assert_allclose(table[f"{name}_sd"], np.sqrt(variance), rtol=1e-11)
+        np.testing.assert_allclose(table[f"{name}_mean_mcse"], mcse_mean(by_chain(store, f)), rtol=1e-9)
+        for column, p in QUANTILES.items():
+            q = table[f"{name}_{column}"].to_numpy()
+            np.testing.assert_allclose(scipy.stats.norm.cdf(q, f, s).mean(axis=0), p, atol=1e-9)
+    log_joint = scipy.stats.norm.logpdf(targets, means, sigmas).sum(axis=2)
+    expected = scipy.special.logsumexp(log_joint, axis=0) - math.log(len(means))
+    np.testing.assert_allclose(table["log_probability"], expected, rtol=1e-10)
+    found = functions(committed(store), cases=N_TEST, inputs=inputs)  # type: ignore[arg-type]
+    np.testing.assert_allclose(found["y2[1]"].ravel(), means[:, 1, 1], rtol=1e-10)
+    log_precision = outputs[:, 1, 2] - 2 * np.log(scale[0])
+    np.testing.assert_allclose(found["log_precision_y1[1]"].ravel(), log_precision, rtol=1e-10)
+
+
+def log_hazards_by_hand(store: MemoryStore, inputs: Array) -> Array:
+    """(n_draws of all chains, n_cases, n_pieces)"""
+    if store.spec.model.time_points is None:
+        return outputs_by_hand(store, inputs)
+    t = np.log(store.spec.model.time_points)
+    clock = [t[0], *(t[:-1] + t[1:]) / 2, t[-1]]
+    return np.concatenate(
+        [outputs_by_hand(store, np.insert(inputs, 0, time, axis=1)) for time in clock], axis=2
+    )
+
+
+def survival_by_hand(time: float, log_hazard: Array, points: list[float]) -> Array:
+    """exp(-integral of the hazard), a piece at a time, the shape (n_draws, n_cases)."""
+    spent, edges = 0.0, [0.0, *points, math.inf]
+    for piece, (start, end) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+        spent = spent + np.exp(log_hazard[..., piece]) * max(min(time, end) - start, 0)
+    return np.asarray(np.exp(-spent))
+
+
+@pytest.mark.parametrize(
+    "model", [{"kind": "survival", "hazard": "constant"}, PIECEWISE], ids=["constant", "pieces"]
+)
+def test_survival_times(model: dict[str, Any]) -> None:
+    store, inputs, targets = store_of(model)
+    targets[0] = 0.4 if model is PIECEWISE else targets[0]
+    prediction = predict([store], inputs, targets)
+    table, points = prediction.table, list(model.get("time_points", []))
+    log_hazard = log_hazards_by_hand(store, inputs)
+
+    def survival(time: float, case: int) -> float:
+        return float(survival_by_hand(time, log_hazard, points)[:, case].mean())
+
+    shown = points or np.quantile(np.abs(store.data.targets), [0.25, 0.5, 0.75]).tolist()
+    for time in shown:
+        expected = survival_by_hand(time, log_hazard, points).mean(axis=0)
+        np.testing.assert_allclose(table[f"y1_survival_{time:.6g}"], expected, rtol=1e-10)
+    # The integrals of S(t) and 2 t S(t), in log time as hazards differ by orders of magnitude.
+    grid = np.linspace(math.log(1e-9), math.log(1e9), 40_001)
+    curve = np.stack([survival_by_hand(time, log_hazard, points).mean(axis=0) for time in np.exp(grid)])
+    mean = scipy.integrate.simpson(curve * np.exp(grid)[:, None], x=grid, axis=0)
+    square = scipy.integrate.simpson(2 * curve * np.exp(2 * grid)[:, None], x=grid, axis=0)
+    np.testing.assert_allclose(table["y1_mean"], mean, rtol=1e-6)
+    np.testing.assert_allclose(table["y1_sd"], np.sqrt(square - mean**2), rtol=1e-4)
+    for case in range(N_TEST):
+        for column, p in QUANTILES.items():
+            assert survival(table[f"y1_{column}"][case], case) == pytest.approx(1 - p, abs=1e-9)
+    if not points:
+        np.testing.assert_allclose(
+            table["y1_mean_mcse"], mcse_mean(by_chain(store, np.exp(-log_hazard[:, :, 0]))), rtol=1e-9
+        )
+    for case, time in enumerate(targets[:, 0]):
+        density = survival_by_hand(abs(time), log_hazard, points)[:, case]
+        if time > 0:
+            piece = int(np.searchsorted(points, time)) if points else 0  # a time point ends its piece
+            density = density * np.exp(log_hazard[:, case, piece])
+        assert table["log_probability"][case] == pytest.approx(math.log(density.mean()), rel=1e-9)
+    is_censored = targets[:, 0] < 0
+    assert (table["squared_error"].isna() == is_censored).all() and is_censored.any()
+    errors = np.abs(table["y1_median"] - targets[:, 0])[~is_censored]
+    assert prediction.summary["absolute_error"] == pytest.approx(errors.mean())
+    assert json.loads(prediction.to_json()) == prediction.summary
+    found = functions(committed(store), cases=N_TEST, inputs=inputs)  # type: ignore[arg-type]
+    name = "log_hazard_2[1]" if points else "log_hazard[1]"
+    np.testing.assert_allclose(found[name].ravel(), log_hazard[:, 1, 2 if points else 0], rtol=1e-10)
+
+
+@pytest.mark.parametrize("model", [{"kind": "count"}, PIECEWISE, {"kind": "heteroscedastic"}])
+def test_predictions_do_not_depend_on_the_memory(model: dict[str, Any]) -> None:
+    store, inputs, targets = store_of(model)
+    whole = predict([store], inputs, targets).table
+    for memory_bytes in (1, 20_000):
+        some = predict([store], inputs, targets, memory_bytes=memory_bytes).table
+        np.testing.assert_allclose(some, whole, rtol=1e-9)
+    assert list(predict([store], inputs).table) == [name for name in whole if not is_measure(name)]
+
+
+def is_measure(name: str) -> bool:
+    return name in ("squared_error", "absolute_error", "error_rate", "log_probability")
