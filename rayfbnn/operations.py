@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+Integrator = Literal["leapfrog", "fourth-order"]
+
 _FORBID: dict[str, Any] = {"extra": "forbid"}  # read by pydantic, which this file does not import
 
 
@@ -54,6 +56,14 @@ class Heatbath:
 
 
 @dataclass(frozen=True)
+class RadialHeatbath:
+    """The length of the momentum drawn anew, its direction kept."""
+
+    op: Literal["radial-heatbath"] = "radial-heatbath"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+
+@dataclass(frozen=True)
 class Negate:
     """Momentum reversed; after `hybrid` it makes the momentum persist on acceptance."""
 
@@ -70,11 +80,19 @@ def _check_stepsize(stepsize: float, jitter: float | None) -> None:
         )
 
 
-def _check_trajectory(steps: int, partitions: int) -> None:
+def _check_trajectory(
+    steps: int, partitions: int, integrator: str, *, jump: int = 1, name: str = "steps"
+) -> None:
     if steps < 1:
-        raise ValueError(f"steps: must be at least 1, got {steps}")
+        raise ValueError(f"{name}: must be at least 1, got {steps}")
     if partitions < 1:
         raise ValueError(f"partitions: must be at least 1, got {partitions}")
+    if partitions > 1 and integrator != "leapfrog":
+        raise ValueError(
+            f"partitions: the {integrator} integrator takes the full gradient, got {partitions}; leave it out"
+        )
+    if jump < 1 or steps % jump:
+        raise ValueError(f"jump: must divide {name} = {steps}, got {jump}")
 
 
 @dataclass(frozen=True)
@@ -86,6 +104,8 @@ class Hybrid:
     stepsize    factor on the heuristic stepsizes
     stepsize_jitter  alpha > 0: stepsize / sqrt(Gamma(alpha/2, mean 1)) for each trajectory;
                      -a: log-uniform over a decades centred on stepsize; absent: fixed
+    jump        only the states after every `jump` steps are looked at, and make up the windows
+    integrator  "leapfrog", or "fourth-order": seven gradients a step
     """
 
     steps: int
@@ -93,13 +113,42 @@ class Hybrid:
     window: int = 1
     partitions: int = 1
     stepsize_jitter: float | None = None
+    jump: int = 1
+    integrator: Integrator = "leapfrog"
     op: Literal["hybrid"] = "hybrid"
     __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
 
     def __post_init__(self) -> None:
-        _check_trajectory(self.steps, self.partitions)
-        if not 1 <= self.window <= self.steps + 1:
-            raise ValueError(f"window: must be from 1 to steps + 1 = {self.steps + 1}, got {self.window}")
+        _check_trajectory(self.steps, self.partitions, self.integrator, jump=self.jump)
+        most, formula = self.steps // self.jump + 1, "steps" if self.jump == 1 else "steps / jump"
+        if not 1 <= self.window <= most:
+            raise ValueError(f"window: must be from 1 to {formula} + 1 = {most}, got {self.window}")
+        _check_stepsize(self.stepsize, self.stepsize_jitter)
+
+
+@dataclass(frozen=True)
+class HybridMax:
+    """A hybrid Monte Carlo update that ends its trajectory once `max_ok` acceptable states were met.
+
+    max_steps  leapfrog steps at most; the last state is then accepted or not, as in `hybrid`
+    max_ok     states that would be accepted; the trajectory ends at the last of them
+    The other settings are those of `hybrid`.
+    """
+
+    max_steps: int
+    max_ok: int
+    stepsize: float
+    partitions: int = 1
+    stepsize_jitter: float | None = None
+    jump: int = 1
+    integrator: Integrator = "leapfrog"
+    op: Literal["hybrid-max"] = "hybrid-max"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        _check_trajectory(self.max_steps, self.partitions, self.integrator, jump=self.jump, name="max_steps")
+        if self.max_ok < 1:
+            raise ValueError(f"max_ok: must be at least 1, got {self.max_ok}")
         _check_stepsize(self.stepsize, self.stepsize_jitter)
 
 
@@ -116,11 +165,12 @@ class Dynamic:
     partitions: int = 1
     permuted: bool = False
     stepsize_jitter: float | None = None
+    integrator: Integrator = "leapfrog"
     op: Literal["dynamic"] = "dynamic"
     __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
 
     def __post_init__(self) -> None:
-        _check_trajectory(self.steps, self.partitions)
+        _check_trajectory(self.steps, self.partitions, self.integrator)
         if self.permuted and self.partitions == 1:
             raise ValueError("permuted: there is no order without partitions, got true; give partitions > 1")
         _check_stepsize(self.stepsize, self.stepsize_jitter)
@@ -199,8 +249,10 @@ Operation = (
     | SampleNoise
     | RandomGrid
     | Heatbath
+    | RadialHeatbath
     | Negate
     | Hybrid
+    | HybridMax
     | Dynamic
     | Metropolis
     | Metropolis1

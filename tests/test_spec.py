@@ -127,7 +127,7 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("model=real",), "model", "a table with kind"),
     (("model={}",), "model.kind", '"real" or "binary" or "class"'),
     (("model.kind=rael",), "model.kind", "did you mean real?"),
-    (("model.kind=survival",), "model.kind", '"real" or "binary" or "class"'),
+    (("model.kind=quantile",), "model.kind", '"real" or "binary" or "class"'),
     (("model={kind='real'}",), "model.noise", '"0.1:0.2"'),
     (("model.noise=x0.1",), "model.noise", "leave out the x"),
     (("model.noise=0",), "model.noise", "a positive number"),
@@ -269,6 +269,26 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     ((f"{HYBRID}={{op='slice-1',stepsize=1,steps=3}}",), f"{HYBRID}.steps", "unknown key"),
     ((f"{HYBRID}={{op='random-grid',stepsize=0}}",), f"{HYBRID}.stepsize", "a positive number"),
     ((f"{HYBRID}={{op='random-grid',step=1}}",), f"{HYBRID}.step", "did you mean stepsize?"),
+    ((f"{HYBRID}.jump=3",), f"{HYBRID}.jump", "must divide steps = 10"),
+    ((f"{HYBRID}.jump=0",), f"{HYBRID}.jump", "must divide steps = 10"),
+    ((f"{HYBRID}.jump=5", f"{HYBRID}.window=4"), f"{HYBRID}.window", "from 1 to steps / jump + 1 = 3"),
+    ((f"{HYBRID}.integrator=euler",), f"{HYBRID}.integrator", '"leapfrog" or "fourth-order"'),
+    ((f"{HYBRID}.integrator=forth-order",), f"{HYBRID}.integrator", "did you mean fourth-order?"),
+    (
+        (f"{HYBRID}.integrator=fourth-order", f"{HYBRID}.partitions=2"),
+        f"{HYBRID}.partitions",
+        "takes the full gradient",
+    ),
+    ((f"{HYBRID}={{op='hybrid-max',max_ok=1,stepsize=1}}",), f"{HYBRID}.max_steps", "at least 1"),
+    ((f"{HYBRID}={{op='hybrid-max',max_steps=9,stepsize=1}}",), f"{HYBRID}.max_ok", "at least 1"),
+    ((f"{HYBRID}={{op='hybrid-max',max_steps=0,max_ok=1,stepsize=1}}",), f"{HYBRID}.max_steps", "least 1"),
+    ((f"{HYBRID}={{op='hybrid-max',max_steps=9,max_ok=0,stepsize=1}}",), f"{HYBRID}.max_ok", "at least 1"),
+    (
+        (f"{HYBRID}={{op='hybrid-max',max_steps=9,max_ok=1,stepsize=1,jump=2}}",),
+        f"{HYBRID}.jump",
+        "must divide max_steps = 9",
+    ),
+    ((f"{HYBRID}={{op='radial-heatbath',decay=0.5}}",), f"{HYBRID}.decay", "unknown key"),
     # overrides themselves
     (("seed",), "override", "key.path=value"),
     (("=3",), "override", "key.path=value"),
@@ -513,7 +533,17 @@ hybrids = st.builds(
     jitters,
 )
 leaves = st.one_of(
-    st.sampled_from([{"op": "sample-sigmas"}, {"op": "sample-noise"}, {"op": "negate"}]),
+    st.sampled_from(
+        [
+            {"op": "sample-sigmas"},
+            {"op": "sample-noise"},
+            {"op": "random-grid"},
+            {"op": "negate"},
+            {"op": "radial-heatbath"},
+            {"op": "hybrid-max", "max_steps": 12, "max_ok": 2, "stepsize": 0.3, "jump": 3},
+            {"op": "hybrid", "steps": 12, "stepsize": 0.3, "jump": 3, "integrator": "fourth-order"},
+        ]
+    ),
     st.builds(lambda decay: {"op": "heatbath", "decay": decay}, st.floats(0, 1, exclude_max=True)),
     hybrids,
     st.builds(lambda stepsize: {"op": "metropolis", "stepsize": stepsize}, numbers),

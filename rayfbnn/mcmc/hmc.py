@@ -25,6 +25,15 @@ def heatbath(state: ChainState, streams: Streams, *, decay: float = 0.0) -> tupl
     return replace(state, momentum=momentum.astype(state.momentum.dtype)), None
 
 
+def radial_heatbath(state: ChainState, streams: Streams) -> tuple[ChainState, None]:
+    """Draw the length of the momentum anew and keep its direction: |p|**2 ~ chi squared, n_parameters d.f."""
+    xp = array_namespace(state.momentum)
+    squares = xp.square(state.momentum.astype(xp.float64)).sum(axis=1)
+    new_squares = 2 * xp.exp(streams.log_gamma(state.momentum.shape[1] / 2, Purpose.MOMENTUM))
+    factor = xp.sqrt(new_squares / xp.where(squares > 0, squares, 1.0))  # (n_chains,)
+    return replace(state, momentum=(factor[:, None] * state.momentum).astype(state.momentum.dtype)), None
+
+
 def negate(state: ChainState, streams: Streams) -> tuple[ChainState, None]:
     """Reverse the momentum; after `hybrid`, which reverses it on acceptance, it goes on in its direction."""
     return replace(state, momentum=-state.momentum), None
@@ -38,6 +47,7 @@ def hybrid(
     steps: int,
     stepsize: float,
     window: int = 1,
+    jump: int = 1,
     partitions: int = 1,
     stepsize_jitter: float | None = None,
     advance: Advance = leapfrog.advance,
@@ -55,6 +65,7 @@ def hybrid(
     Parameters
     ----------
     steps, window, partitions : int        L, W, and the number K of partial gradients in a step
+    jump : int              only every jump-th state is looked at: L and W then count these states
     stepsize, stepsize_jitter : float      factor on target.stepsizes, see `jitter.jittered_stepsize`
     advance : runs a piece of trajectory; compiled ones take the place of `leapfrog.advance`
 
@@ -64,6 +75,7 @@ def hybrid(
     """
     xp = array_namespace(state.position)
     precisions = state.precisions
+    steps //= jump  # of `jump` leapfrog steps each
     order = streams.permutation(partitions, Purpose.PARTITION_ORDER) if partitions > 1 else None
     factor = jittered_stepsize(stepsize, stepsize_jitter, streams)
     with np.errstate(all="ignore"):  # stepsizes that overflow blow up the trajectory, which is counted
@@ -91,7 +103,7 @@ def hybrid(
             current.momentum,
             precisions,
             xp.where(backwards[:, None], -stepsizes, stepsizes),
-            n_steps=n_steps,
+            n_steps=n_steps * jump,
             order=order if order is None else xp.where(backwards[:, None], reversed_order(order), order),
         )
         current = TrajectoryState(position, momentum, total_energy(potential, momentum))

@@ -8,18 +8,22 @@ from functools import partial
 from typing import Any, TypeAlias, assert_never
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.mcmc import hmc, leapfrog
+from rayfbnn.mcmc import fourth_order, hmc, leapfrog
 from rayfbnn.mcmc.dynamic import DynamicInfo, dynamic
+from rayfbnn.mcmc.hybrid_max import hybrid_max
 from rayfbnn.mcmc.metropolis import metropolis, metropolis_1
 from rayfbnn.mcmc.slice import slice_1
 from rayfbnn.operations import (
     Dynamic,
     Heatbath,
     Hybrid,
+    HybridMax,
+    Integrator,
     Metropolis,
     Metropolis1,
     Negate,
     Operation,
+    RadialHeatbath,
     RandomGrid,
     Repeat,
     SampleNoise,
@@ -106,6 +110,8 @@ def _kernel(
             return partial(updates[operation.op], stepsize=operation.stepsize)
         case Heatbath():
             return partial(hmc.heatbath, decay=operation.decay)
+        case RadialHeatbath():
+            return hmc.radial_heatbath
         case Negate():
             return hmc.negate
         case Hybrid():
@@ -115,9 +121,22 @@ def _kernel(
                 steps=operation.steps,
                 stepsize=operation.stepsize,
                 window=operation.window,
+                jump=operation.jump,
                 partitions=operation.partitions,
                 stepsize_jitter=operation.stepsize_jitter,
-                advance=advance,
+                advance=_integrator(operation.integrator, advance),
+            )
+        case HybridMax():
+            return partial(
+                hybrid_max,
+                target=target,
+                max_steps=operation.max_steps,
+                max_ok=operation.max_ok,
+                stepsize=operation.stepsize,
+                jump=operation.jump,
+                partitions=operation.partitions,
+                stepsize_jitter=operation.stepsize_jitter,
+                advance=_integrator(operation.integrator, advance),
             )
         case Dynamic():
             return partial(
@@ -128,7 +147,7 @@ def _kernel(
                 partitions=operation.partitions,
                 permuted=operation.permuted,
                 stepsize_jitter=operation.stepsize_jitter,
-                advance=advance,
+                advance=_integrator(operation.integrator, advance),
             )
         case Metropolis():
             return partial(
@@ -160,6 +179,11 @@ def _kernel(
             assert_never(operation)
 
 
+def _integrator(name: Integrator, advance: Advance) -> Advance:
+    """What runs trajectories: `advance` in place of the leapfrog."""
+    return advance if name == "leapfrog" else fourth_order.advance
+
+
 def run(
     state: ChainState, streams: Streams, *, iteration: Iteration, first: int, count: int
 ) -> Iterator[tuple[int, ChainState, IterationInfo]]:
@@ -176,9 +200,13 @@ def run(
 def gradient_evaluations(operations: tuple[Operation, ...]) -> int:
     """Gradients over all training cases in one iteration; K partial gradients count as one.
 
-    One for each leapfrog step. The gradient at the start of a piece of trajectory is left out: it is one for
-    a trajectory, and one more for each state in a window.
+    One for each leapfrog step, seven for each fourth-order step; for `hybrid-max` of the longest trajectory.
+    The gradient at the start of a piece of trajectory is left out: it is one for a trajectory, and one more
+    for each state in a window or looked at by `hybrid-max`.
     """
-    return sum(
-        operation.steps for operation in unrolled(operations) if isinstance(operation, Hybrid | Dynamic)
-    )
+    total = 0
+    for operation in unrolled(operations):
+        if isinstance(operation, Hybrid | HybridMax | Dynamic):
+            each = 1 if operation.integrator == "leapfrog" else fourth_order.GRADIENTS_PER_STEP
+            total += each * (operation.max_steps if isinstance(operation, HybridMax) else operation.steps)
+    return total

@@ -9,8 +9,10 @@ import numpy as np
 
 from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.operations import (
+    Dynamic,
     Heatbath,
     Hybrid,
+    HybridMax,
     Metropolis,
     Negate,
     Operation,
@@ -128,3 +130,5 @@ def test_another_advance_takes_the_place_of_the_plain_one() -> None:
 def test_gradient_evaluations_are_the_leapfrog_steps_of_an_iteration() -> None:
     assert schedule.gradient_evaluations(EVERYTHING) == 10
     assert schedule.gradient_evaluations((Heatbath(), Metropolis(stepsize=1.0))) == 0
+    assert schedule.gradient_evaluations((HybridMax(max_steps=6, max_ok=2, stepsize=1.0),)) == 6
+    assert schedule.gradient_evaluations((Dynamic(steps=3, stepsize=1.0, integrator="fourth-order"),)) == 21

@@ -1,0 +1,144 @@
+"""The fourth-order integrator: its order, its reversal, its volume, and exact draws under it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rayfbnn.mcmc import fourth_order, leapfrog
+from rayfbnn.mcmc.energy import total_energy
+from rayfbnn.operations import Dynamic, Heatbath, Hybrid, HybridMax, Negate, Operation
+from rayfbnn.streams import Purpose, Streams
+from tests.correctness.invariance import ONE, THREE, ExactTarget, after_iterations, schedule_with, stays_exact
+from tests.correctness.mutants import mutant
+from tests.targets import banana
+
+BANANA = banana()
+FOURTH = "fourth-order"
+CONFIGURATIONS: dict[str, tuple[ExactTarget, tuple[Operation, ...]]] = {
+    "plain": (ONE, (Heatbath(), Hybrid(steps=2, stepsize=2.4, integrator=FOURTH))),
+    "windows": (
+        ONE,
+        (Heatbath(decay=0.5), Hybrid(steps=4, stepsize=2.4, window=2, integrator=FOURTH), Negate()),
+    ),
+    "three": (THREE, (Heatbath(), Hybrid(steps=2, stepsize=1.8, integrator=FOURTH))),
+    "max": (ONE, (Heatbath(), HybridMax(max_steps=3, max_ok=2, stepsize=2.4, integrator=FOURTH))),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_exact_draws_stay_exact(name: str) -> None:
+    exact, operations = CONFIGURATIONS[name]
+    assert stays_exact(exact, operations, name=f"fourth order, {name}")
+    _, info = after_iterations(exact, operations, seed=1, n_chains=2_000)
+    assert 0.25 < info.accepted.mean() < 0.95
+
+
+MUTANTS = {
+    "not_symmetric": ("(*_KICKS, *_KICKS[::-1])", "(*_KICKS, *_KICKS)"),
+    "drifts_not_symmetric": ("*_DRIFTS[-2::-1]", "*_DRIFTS[:-1]"),
+    "no_joint_kick": ("(KICKS[-1] if stage == 0 and 0 < number < last else 0.0)", "0.0"),
+    "no_last_kick": ("stage == 0 and 0 < number < last", "stage == 0 and 0 < number <= last"),
+}
+EQUAL_STEPS = {
+    # Still symmetric and symplectic, so exact: only its order shows it.
+    "wrong_coefficient": ("0.7563200005156682911", "0.7563200005156682911 + 0.1"),
+    "middle_drift_not_doubled": ("2 * _DRIFTS[-1]", "_DRIFTS[-1]"),
+}
+
+
+@pytest.mark.parametrize("name", ["not_symmetric", "drifts_not_symmetric", "no_last_kick"])
+def test_mutant_is_killed(name: str) -> None:
+    exact, operations = CONFIGURATIONS["plain"]
+    changed = schedule_with(fourth_order=mutant(fourth_order, MUTANTS[name]))
+    assert not stays_exact(exact, operations, name="fourth order, plain", schedule=changed)
+
+
+def start(n_chains: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    streams = Streams(53, np.arange(n_chains, dtype=np.uint64))
+    position = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
+    stepsizes = 0.2 * (1 + streams.uniform(Purpose.STEPSIZE, (3,)))
+    return position, streams.normal(Purpose.MOMENTUM, (3,)), np.ones((n_chains, 1)), stepsizes
+
+
+def reversal_error(advance) -> float:
+    position, momentum, precisions, stepsizes = start(20)
+    q, p, _ = advance(BANANA, position, momentum, precisions, stepsizes, n_steps=5)
+    q, p, _ = advance(BANANA, q, p, precisions, -stepsizes, n_steps=5)
+    return float(max(abs(q - position).max(), abs(p - momentum).max()))
+
+
+def slope(advance) -> float:
+    """Slope of log |change of H| in log stepsize at a fixed length of trajectory."""
+    position, momentum, precisions, stepsizes = start(50)
+    before = total_energy(BANANA.potential(position, precisions), momentum)
+    sizes, errors = 2.0 ** -np.arange(4), []
+    for size in sizes:
+        _, p, potential = advance(
+            BANANA, position, momentum, precisions, size * stepsizes / 2, n_steps=round(4 / size)
+        )
+        errors.append(np.median(abs(total_energy(potential, p) - before)))
+    return float(np.polyfit(np.log(sizes), np.log(errors), 1)[0])
+
+
+def test_energy_error_is_of_fourth_order() -> None:
+    assert 3.8 < slope(fourth_order.advance) < 4.3
+    assert 1.8 < slope(leapfrog.advance) < 2.2
+
+
+def test_coefficients_add_up_to_a_step() -> None:
+    assert sum(fourth_order.KICKS) == pytest.approx(1, abs=1e-15)
+    assert sum(fourth_order.DRIFTS) == pytest.approx(1, abs=1e-15)
+    assert fourth_order.GRADIENTS_PER_STEP == 7
+
+
+@pytest.mark.parametrize("name", [*MUTANTS, *EQUAL_STEPS])
+def test_mutant_is_of_lower_order(name: str) -> None:
+    changed = mutant(fourth_order, (MUTANTS | EQUAL_STEPS)[name])
+    assert slope(changed.advance) < 3.5
+
+
+def test_steps_reverse() -> None:
+    assert reversal_error(fourth_order.advance) < 1e-11
+    assert reversal_error(mutant(fourth_order, MUTANTS["not_symmetric"]).advance) > 1e-3
+
+
+def test_steps_keep_volume_and_are_symplectic() -> None:
+    position, momentum, _, stepsizes = start(1)
+    state, width = np.concatenate([position, momentum], axis=1), 1e-5
+    moved = state + width * np.concatenate([np.eye(6), -np.eye(6)])
+    q, p = moved[:, :3].copy(), moved[:, 3:].copy()
+    sizes = np.repeat(stepsizes, 12, axis=0)
+    q, p, _ = fourth_order.advance(BANANA, q, p, np.ones((12, 1)), sizes, n_steps=2)
+    scale = np.concatenate([stepsizes[0], np.ones(3)])
+    after = np.concatenate([q, p], axis=1)
+    jacobian = ((after[:6] - after[6:]) / (2 * width)).T * scale / scale[:, None]
+    omega = np.block([[np.zeros((3, 3)), np.eye(3)], [-np.eye(3), np.zeros((3, 3))]])
+    assert abs(jacobian.T @ omega @ jacobian - omega).max() < 1e-7
+
+
+def test_one_call_of_many_steps_is_many_calls_of_one() -> None:
+    position, momentum, precisions, stepsizes = start(20)
+    at_once = fourth_order.advance(BANANA, position, momentum, precisions, stepsizes, n_steps=4)
+    for _ in range(4):
+        position, momentum, potential = fourth_order.advance(
+            BANANA, position, momentum, precisions, stepsizes, n_steps=1
+        )
+    for a, b in zip(at_once, (position, momentum, potential), strict=True):
+        assert abs(a - b).max() < 1e-12
+
+
+def test_at_equal_cost_its_energy_error_is_smaller_where_steps_are_small() -> None:
+    position, momentum, precisions, stepsizes = start(50)
+    before = total_energy(BANANA.potential(position, precisions), momentum)
+    errors = []
+    for advance, n in ((fourth_order.advance, 1), (leapfrog.advance, 7)):
+        _, p, potential = advance(BANANA, position, momentum, precisions, stepsizes / n, n_steps=5 * n)
+        errors.append(np.median(abs(total_energy(potential, p) - before)))
+    assert errors[0] < errors[1] / 10
+
+
+def test_uncorrected_dynamics_take_it_too() -> None:
+    """The same large steps whose bias shows with the leapfrog, now in steps of fourth order."""
+    operations = (Heatbath(decay=0.5), Dynamic(steps=3, stepsize=0.8, integrator=FOURTH))
+    assert stays_exact(ONE, operations, name="fourth order, dynamic")
