@@ -32,15 +32,17 @@ def function_values(
 ) -> Array:
     """Outputs of every draw's network, (n_draws, n_points, n_outputs), chain after chain.
 
-    inputs  (n_points, n_inputs) as on file; the outputs are as the network gives them
+    inputs  (n_points, n_inputs) as on file; the outputs are as the network gives them, those of a hazard of
+            several pieces the log hazard in each
     draws   only the first so many of each chain; all if not given
     """
     run = committed(store)
     if draws is not None:
         run = replace(run, n_draws=min(draws, run.n_draws))
     points = _standardized(store, inputs)
-    values = np.empty((run.n_chains, run.n_draws, len(points), posterior_of(store).network.outputs))
-    network = store.spec.network_spec(store.data.n_targets)
+    network, model = store.spec.network_spec(store.data.n_targets), store.spec.model_spec()
+    n_outputs = model.n_pieces if model.times else network.outputs
+    values = np.empty((run.n_chains, run.n_draws, len(points), n_outputs))
     at_once = max(1, int(memory_bytes / 2 / activation_bytes(network, store.spec.dtype)))
     for first in range(0, len(points), at_once):
         some = slice(first, first + at_once)
@@ -58,6 +60,10 @@ def hidden_values(store: Store, inputs: Array, layer: int) -> Array:
     n_layers = len(store.spec.network.hidden)
     if not 0 <= layer < n_layers:
         raise ConfigError(f"layer: must be from 0 to {n_layers - 1}, got {layer}")
+    if store.spec.model_spec().times:
+        raise ConfigError(
+            "layer: with a hazard of several pieces hidden units depend on time too, and are not looked at"
+        )
     committed(store)
     posterior = posterior_of(store)
     positions = store.read_positions().reshape(-1, posterior.n_parameters)
@@ -120,10 +126,10 @@ def variation(
     n = len(low)
     points = np.concatenate([low, high])
     if layer is None:
-        n_outputs = posterior_of(store).network.outputs
-        if not 0 <= output < n_outputs:
-            raise ConfigError(f"output: must be from 0 to {n_outputs - 1}, got {output}")
-        values = function_values(store, points)[:, :, output]
+        outputs = function_values(store, points)
+        if not 0 <= output < outputs.shape[2]:
+            raise ConfigError(f"output: must be from 0 to {outputs.shape[2] - 1}, got {output}")
+        values = outputs[:, :, output]
     else:
         values = np.moveaxis(hidden_values(store, points, layer), 2, 1).reshape(-1, len(points))
     return squared_difference(values[:, :n], values[:, n:])

@@ -195,11 +195,15 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
 
 
 def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
-    """The functions and data sets that draws from the prior give at the training inputs."""
-    names, folder = _names(spec), "prior_predictive"
+    """The functions and data sets that draws from the prior give at the training inputs.
+
+    A hazard of several pieces has one output, whose value in each piece is stored.
+    """
+    names, folder, model = _names(spec), "prior_predictive", spec.model_spec()
+    names["piece"] = np.arange(model.n_pieces, dtype=np.int64)
     leading, chunk = (header.chains, header.n_draws), (header.chains_per_batch, header.draws_per_block)
     for name in PREDICTIVE:
-        axis = name.removesuffix("s")
+        axis = "piece" if name == "outputs" and model.times else name.removesuffix("s")
         shape = (header.n_cases, len(names[axis]))
         dims = ("chain", "draw", "case", axis)
         yield ArrayPlan(f"{folder}/{name}", dims, leading + shape, chunk + shape, "float64")

@@ -9,6 +9,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.survival import expanded_inputs
 from rayfbnn.run.store import Block
 from rayfbnn.streams import Streams
 
@@ -46,7 +47,7 @@ def prior_blocks(
 
 def _pieces(posterior: Posterior, first: int, last: int) -> Iterator[Array]:
     """The numbers first .. last - 1, as many at a time as memory allows."""
-    n_values = 4 * sum(posterior.wiring.units) * posterior.n_cases
+    n_values = 4 * sum(posterior.wiring.units) * posterior.n_cases * posterior.model.n_pieces
     at_once = max(1, int(_MEMORY_BYTES / (8 * n_values)))
     for start in range(first, last, at_once):
         yield np.arange(start, min(start + at_once, last), dtype=np.uint64)
@@ -57,11 +58,15 @@ def _draw(posterior: Posterior, dataset: Dataset, streams: Streams) -> dict[str,
     state = posterior.initial_state(streams, sigmas=None)
     position, precisions = state.position, state.precisions
     targets = posterior.sample_targets(position, precisions, streams)
+    inputs = expanded_inputs(dataset.standardized_inputs, posterior.model)
+    outputs = posterior.outputs(position, inputs).astype(np.float64)
+    if posterior.model.times:
+        outputs = outputs.reshape(len(outputs), dataset.n_cases, -1)  # a log hazard for each piece
     return {
         "position": position,
         "precisions": precisions,
         "log_likelihood": posterior.log_likelihood(position, precisions),
         "log_prior": posterior.log_prior(position, precisions),
-        "outputs": posterior.outputs(position, dataset.standardized_inputs).astype(np.float64),
+        "outputs": outputs,
         "targets": targets * dataset.target_scale + dataset.target_center,
     }

@@ -12,6 +12,7 @@ import scipy.special
 import rayfbnn
 from rayfbnn import api
 from rayfbnn.errors import ConfigError, StoreExistsError, StoreMismatchError
+from rayfbnn.reduce.functions import function_values
 from rayfbnn.run.sampler import build_posterior
 from rayfbnn.run.store import Store
 from rayfbnn.streams import Streams
@@ -99,6 +100,41 @@ def test_class_data_sets_are_labels(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "prior.zarr")
     assert store.read_predictive("outputs").shape == (1, 20, 12, 3)
     assert set(np.unique(store.read_predictive("targets"))) == {0, 1, 2}
+
+
+MODELS: dict[str, tuple[dict[str, Any], int]] = {  # with the number of stored outputs
+    "binary": ({"kind": "binary"}, 1),
+    "count": ({"kind": "count"}, 1),
+    "heteroscedastic": ({"kind": "heteroscedastic"}, 2),
+    "survival": ({"kind": "survival", "hazard": "constant"}, 1),
+    "hazard of pieces": ({"kind": "survival", "hazard": "piecewise", "time_points": [0.5, 2.0]}, 3),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_data_model_has_functions_and_data_sets(tmp_path: Path, name: str) -> None:
+    model, n_outputs = MODELS[name]
+    spec = small_spec(tmp_path, model=model)
+    rows = (tmp_path / "train.csv").read_text().splitlines()
+    right = [
+        rows[0],
+        *(
+            f"{row.rpartition(',')[0]},{1 - n % 2 if name == 'binary' else 1}"
+            for n, row in enumerate(rows[1:])
+        ),
+    ]
+    (tmp_path / "train.csv").write_text("\n".join(right) + "\n")
+    api.prior(spec, tmp_path / "prior.zarr", draws=9)
+    store = Store.open(tmp_path / "prior.zarr")
+    outputs, targets = store.read_predictive("outputs"), store.read_predictive("targets")
+    assert outputs.shape == (1, 9, 12, n_outputs) and targets.shape == (1, 9, 12, 1)
+    np.testing.assert_allclose(function_values(store, store.data.inputs), outputs[0], rtol=1e-5, atol=1e-6)
+    if name in ("survival", "hazard of pieces"):
+        assert (targets > 0).all()
+    elif name != "heteroscedastic":
+        assert (targets == np.floor(targets)).all() and (targets >= 0).all()
+    assert rayfbnn.verify(store.path).ok
+    assert rayfbnn.open(store.path)["prior_predictive"]["outputs"].shape == outputs.shape
 
 
 def test_the_number_of_draws_and_of_those_in_a_block_change_no_draw(tmp_path: Path, made: Store) -> None:
