@@ -9,19 +9,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import scipy.special
 
-from rayfbnn.architecture import ModelSpec
+from rayfbnn.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc import schedule
-from rayfbnn.model import likelihood, posterior
+from rayfbnn.model import count, heteroscedastic, likelihood, posterior, survival
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import ChainState
-from rayfbnn.streams import Streams
+from rayfbnn.streams import Purpose, Streams
 from tests.correctness.exactness import is_exact, ks_p_value, ks_two_sample_p_value
 from tests.correctness.mutants import mutant
 from tests.correctness.test_joint import (
@@ -36,11 +36,22 @@ from tests.correctness.test_joint import (
     randomised_uniforms,
     value_uniforms,
 )
+from tests.model.test_data_models import distribution_functions
 
 
 @dataclass(frozen=True)
 class Model(Problem):
     """A problem whose data are seen through `observe` and tested by `uniforms` (both chain axis first)."""
+
+    def posterior(self, *, dtype: Literal["float32", "float64"] = "float64", xp: Any = np) -> Posterior:
+        priors = {
+            name: PriorSpec.parse(text, key=name, two_levels=name[0] in "bt")
+            for name, text in self.priors.items()
+        }
+        n_inputs, n_outputs = self.model.n_inputs(self.n_inputs), self.model.n_outputs(self.n_targets)
+        network = NetworkSpec(n_inputs, n_outputs, self.hidden, priors)
+        targets = np.zeros((len(self.inputs), self.n_targets))
+        return Posterior.of(network, self.model, self.inputs, targets, dtype=dtype, xp=xp)
 
     observe: Callable[[Array], Array] = lambda data: data
     uniforms: Callable[[Posterior, ChainState, Array, Streams], dict[str, Array]] = lambda *_: {}
@@ -83,7 +94,63 @@ def label_uniforms(target: Posterior, state: ChainState, data: Array, streams: S
     return {"data": uniform[:, is_observed]}
 
 
+CENSORED_AT = np.array([0.3, 0.9, 5.0, 0.6, 5.0, 1.2, 2.0])[:, None]  # of each case
+PIECES = (0.4, 1.0)
+
+
+def censored(data: Array) -> Array:
+    """Times (n_chains, 7, 1), negative where observation ended before them."""
+    return np.where(data > CENSORED_AT, -CENSORED_AT, data)
+
+
+def function_uniforms(
+    target: Posterior, state: ChainState, data: Array, streams: Streams
+) -> dict[str, Array]:
+    """Targets by their distribution functions; of a censored time a uniform part of what is left."""
+    between = streams.at(iteration=99)
+    if target.model.kind != "survival":
+        is_observed = ~np.isnan(data[0])
+        uniform = distribution_functions(target, state.position, np.nan_to_num(data), between)
+        return {"data": uniform[:, is_observed]}
+    left = distribution_functions(target, state.position, np.abs(data), between)
+    part = between.uniform(Purpose.PROPOSAL, left.shape[1:])
+    return {"data": np.where(data[:, :, 0] < 0, left * part, left)}
+
+
+MILD = {"ih0": "1:4", "bh0": "0.7:4", "ho0": "x0.8:5", "bo": "0.5:6"}
 MODELS = {
+    "count": Model(1, 2, MILD, ModelSpec("count"), uniforms=function_uniforms),
+    "count, missing": Model(
+        1,
+        2,
+        MILD,
+        ModelSpec("count"),
+        observe=hidden((0, 0), (2, 1), (3, 0), (3, 1)),
+        uniforms=function_uniforms,
+    ),
+    "constant hazard, censored": Model(
+        2, 1, {**MILD, "io": "0.3:5"}, ModelSpec("survival"), observe=censored, uniforms=function_uniforms
+    ),
+    "hazard of pieces, censored": Model(
+        1,
+        1,
+        {**MILD, "io": "0.5:5:6"},
+        ModelSpec("survival", times=PIECES),
+        observe=censored,
+        uniforms=function_uniforms,
+    ),
+    "hazard of pieces, log time": Model(
+        1, 1, MILD, ModelSpec("survival", times=PIECES, log_time=True), uniforms=function_uniforms
+    ),
+    "heteroscedastic": Model(1, 1, MILD, ModelSpec("heteroscedastic"), uniforms=function_uniforms),
+    "heteroscedastic, floor and missing": Model(
+        1,
+        2,
+        MILD,
+        ModelSpec("heteroscedastic", noise_floor=0.4),
+        observe=hidden((0, 0), (2, 1), (3, 0), (3, 1)),
+        uniforms=function_uniforms,
+    ),
     "missing, Gaussian noise": Model(
         1,
         2,
@@ -201,6 +268,49 @@ def test_joint_distribution_stays(name: str) -> None:
 
 # A bug in one module, (old, new) in its source, and the model that must show it.
 MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
+    "count: twice the rate": (count, "- rate + rows", "- 2 * rate + rows", "count"),
+    "count: missing counts are zeros": (
+        likelihood,
+        "    if weights is not None:\n        terms *= weights",
+        "    if False:\n        terms *= weights",
+        "count, missing",
+    ),
+    "survival: censored times are events": (
+        survival,
+        "has_event = (targets > 0) &",
+        "has_event = (targets != 0) &",
+        "constant hazard, censored",
+    ),
+    "survival: censored times count for nothing": (
+        survival,
+        "time = xp.abs(xp.nan_to_num(targets, nan=0.0))",
+        "time = xp.maximum(xp.nan_to_num(targets, nan=0.0), 0.0)",
+        "hazard of pieces, censored",
+    ),
+    "survival: the whole time in every piece": (
+        survival,
+        "xp.maximum(xp.minimum(time, ends) - starts, 0.0)",
+        "xp.where(time > starts, time, 0.0)",
+        "hazard of pieces, censored",
+    ),
+    "survival: time in place of log time": (
+        survival,
+        "math.log(time) if model.log_time else time",
+        "time",
+        "hazard of pieces, log time",
+    ),
+    "heteroscedastic: half the normaliser": (
+        heteroscedastic,
+        "0.5 * (log_tau - z - _LOG_2_PI)",
+        "0.25 * log_tau - 0.5 * (z - _LOG_2_PI)",
+        "heteroscedastic",
+    ),
+    "heteroscedastic: the floor forgotten": (
+        heteroscedastic,
+        "if floor == 0:",
+        "if True:",
+        "heteroscedastic, floor and missing",
+    ),
     "missing targets count in the noise": (
         posterior,
         "weights = weights * self.observed",
@@ -226,8 +336,14 @@ def mutated(module: ModuleType, old: str, new: str) -> ModuleType:
     """The module `posterior` with a bug in it, or in one that it uses."""
     if module is posterior:
         return mutant(posterior, (old, new))
+    name, bug = module.__name__.split(".")[-1], mutant(module, (old, new))
     copy = mutant(posterior)
-    setattr(copy, module.__name__.split(".")[-1], mutant(module, (old, new)))
+    if module is not likelihood:
+        used = mutant(likelihood)
+        setattr(used, name, bug)
+        copy.__dict__.update(likelihood=used)
+    if name in copy.__dict__:
+        setattr(copy, name, bug)
     return copy
 
 

@@ -233,7 +233,7 @@ def distribution_functions(
         return np.asarray(
             upper - scipy.stats.poisson.pmf(data, rate) * random.uniform(Purpose.PROPOSAL, data.shape[1:])
         )
-    mean, s = v[:, :, :2], v[:, :, 2:]
+    mean, s = np.split(v, 2, axis=2)
     return np.asarray(scipy.stats.norm.cdf(data, mean, np.sqrt(model.noise_floor**2 + np.exp(-s))))
 
 
