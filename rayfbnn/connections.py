@@ -76,7 +76,7 @@ class Generated:
 
     @property
     def weights_shape(self) -> tuple[int, int, int]:
-        """Groups of channels, sources of a destination (1 where all share a weight), destinations of a group."""
+        """Groups, sources of a destination (1 where all share a weight), destinations of a group."""
         match self.kind:
             case "dense":
                 return 1, self.n_sources, self.filters

@@ -224,7 +224,8 @@ class Posterior:
     def initial_state(self, streams: Streams, *, sigmas: float | None) -> ChainState:
         """Parameters zero and every free sigma at `sigmas`, or, with None, a draw from the prior.
 
-        The first, with adjustments at one, is what FBM's "fix" makes. The momentum is standard normal in both.
+        The first, with adjustments at one, is what FBM's "fix" makes. The momentum is standard normal in
+        both.
         """
         streams = streams.at(iteration=0)
         xp = array_namespace(streams.chains)
