@@ -269,6 +269,7 @@ def evidence(
     from rayfbnn.run.progress import show_evidence
 
     spec = _read_spec(spec, set)
+    spec.check_gradient()
     _check_workers(spec, None, None, 0)
     if temperatures < 1:
         raise ConfigError(f"temperatures: must be at least 1, got {temperatures}")

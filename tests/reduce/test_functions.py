@@ -11,14 +11,16 @@ import pytest
 import scipy.integrate
 import scipy.special
 
-from rayfbnn import api
-from rayfbnn.arrays import Array
-from rayfbnn.errors import ConfigError, DataError
-from rayfbnn.model.gaussian_process import expected_products, limit_covariance
-from rayfbnn.reduce import functions
-from rayfbnn.run.store import Store
-from rayfbnn.spec import RunSpec
-from tests.correctness.exactness import is_exact, ks_p_value
+pytest.importorskip("zarr", reason="Zarr is not installed")
+
+from rayfbnn import api  # noqa: E402
+from rayfbnn.arrays import Array  # noqa: E402
+from rayfbnn.errors import ConfigError, DataError  # noqa: E402
+from rayfbnn.model.gaussian_process import expected_products, limit_covariance  # noqa: E402
+from rayfbnn.reduce import functions  # noqa: E402
+from rayfbnn.run.store import Store  # noqa: E402
+from rayfbnn.spec import RunSpec  # noqa: E402
+from tests.correctness.exactness import is_exact, ks_p_value  # noqa: E402
 
 POINTS = np.array([[-1.5], [-0.2], [0.0], [0.4], [3.0]])
 

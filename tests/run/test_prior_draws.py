@@ -185,6 +185,16 @@ def test_units_without_gradient_are_for_the_prior_alone(tmp_path: Path, activati
     ):
         api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
     assert not (tmp_path / "run.zarr").exists()
+    with pytest.raises(ConfigError, match=f"{activation} units are for draws from the prior"):
+        api.evidence(spec, progress=False)
+
+
+def test_step_units_can_be_drawn_by_rejection(tmp_path: Path) -> None:
+    """It needs no gradient. Four cases and wide noise, so that proposals are accepted."""
+    spec = small_spec(tmp_path, network__hidden=[{"units": 3, "activation": "step"}], model__noise="3")
+    rows = (tmp_path / "train.csv").read_text().splitlines()
+    (tmp_path / "train.csv").write_text("\n".join(rows[:5]) + "\n")
+    assert api.reject(spec, tmp_path / "exact.zarr", draws=20, progress=False).draws == 20
 
 
 def test_what_makes_no_sense_is_refused(tmp_path: Path, made: Store) -> None:
