@@ -129,6 +129,7 @@ def _logarithmic(axis: Axes, values: Array) -> None:
     ticks = [tick for tick in ticks if low <= tick <= high]
     if len(ticks) < 2:
         ticks = _round_numbers(low, high)
+    ticks = ticks[:: 1 + len(ticks) // 6]
     axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.minorticks_off()
 
