@@ -135,12 +135,12 @@ def _logarithmic(axis: Axes, values: Array) -> None:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Two to four multiples of 1, 2 or 5 times a power of ten, between low and high."""
+    """Two to five multiples of 1, 2 or 5 times a power of ten, from low to high."""
     if not high > low:
         return [low]
-    third = (high - low) / 3
-    decade = 10.0 ** math.floor(math.log10(third))
-    step = next(factor * decade for factor in (1, 2, 5, 10) if factor * decade >= 0.99 * third)
+    half = (high - low) / 2
+    decade = 10.0 ** math.floor(math.log10(half))
+    step = max(factor * decade for factor in (1, 2, 5) if factor * decade <= half)
     first, last = math.ceil(low / step), math.floor(high / step)
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 

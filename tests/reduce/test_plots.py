@@ -111,6 +111,19 @@ def test_sigmas_over_hundreds_of_decades_have_few_ticks(tmp_path: Path, figures:
     assert 2 <= len(figures[0].axes[0].get_yticks()) <= 7
 
 
+@pytest.mark.parametrize("low, high", [(0.24, 0.95), (0.0461, 0.0604), (1.0, 1.001), (0.5, 0.9), (3.0, 8.9)])
+def test_a_narrow_range_has_several_ticks(
+    low: float, high: float, tmp_path: Path, figures: list[Any]
+) -> None:
+    store = make_store(make_spec(), n_draws=20)
+    store.precisions[...] = (
+        np.linspace(low, high, store.precisions.size).reshape(store.precisions.shape) ** -2
+    )
+    plots.traces_and_ranks(store, tmp_path / "traces.png")
+    ticks = figures[0].axes[0].get_yticks()
+    assert 2 <= len(ticks) <= 6 and min(ticks) >= 0.98 * low and max(ticks) <= 1.02 * high
+
+
 def test_without_matplotlib_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
