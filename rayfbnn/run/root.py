@@ -196,7 +196,10 @@ def read_fixed(fs: FileSystem, file: Path, expected: str) -> None:
 def draw_chunks(fs: FileSystem, path: Path, plan: ArrayPlan, root: Root) -> list[Path]:
     """The files of a draw coordinate; without those that an extension has still to write."""
     file = f"{plan.path}/{METADATA}"
-    _, is_short = read_metadata_file(fs, path / file, {plan.path: plan}, file)
+    try:
+        _, is_short = read_metadata_file(fs, path / file, {plan.path: plan}, file)
+    except StoreCorruptError:
+        is_short = False
     length = root.before.n_draws if is_short else plan.shape[0]
     return [path / file for file in plan.chunk_files(range(length))]
 

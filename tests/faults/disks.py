@@ -13,8 +13,8 @@ from typing import Any
 from rayfbnn.run.filesystem import SystemCalls
 
 CALLS = (
-    "open_new write fsync close read replace link unlink listdir exists is_directory mkdir rmdir fsync_dir lock"
-    " sleep"
+    "open_new write fsync close read replace link unlink listdir exists is_directory mkdir rmdir fsync_dir"
+    " lock sleep"
 ).split()
 READING = {"read", "listdir", "exists", "is_directory"}
 
@@ -104,7 +104,7 @@ def _apply(names: dict[str, File | Folder], change: dict[str, File | Folder | No
 
 
 class MemoryDisk(SystemCalls):
-    """A disk in memory that keeps apart what is synced: file content by fsync, names by fsync of the folder."""
+    """A disk in memory that keeps apart what is synced: content by fsync, names by fsync of the folder."""
 
     def __init__(self) -> None:
         self.root = Folder()
