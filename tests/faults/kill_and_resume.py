@@ -101,15 +101,19 @@ def _strike(
         _live(driver, 8 * delay, started)
     else:
         _wait_for_work(driver, path, workers, started)
-        _live(driver, 3 * delay, started)
+        _live(driver, 5 * delay, started)
+    assert driver.poll() is None, "the run ended before it was killed often enough: give it more iterations"
     if kind.startswith("worker"):
         pids = _workers(driver.pid)
-        if pids:
-            os.kill(pids[int(which * len(pids))], signal.SIGKILL)
+        os.kill(pids[int(which * len(pids))], signal.SIGKILL)
         if kind == "worker":
             _live(driver, PATIENCE, started)  # until it has ended by itself
         else:
-            _live(driver, 4 + 4 * delay, started)
+            deadline = time.monotonic() + PATIENCE
+            while set(_workers(driver.pid)) <= set(pids) and time.monotonic() < deadline:
+                _live(driver, 0.1, started)  # until another stands in its place
+            _live(driver, 5 * delay, started)
+    assert (driver.poll() is None) == (kind != "worker"), f"{kind}: the driver's exit code is {driver.poll()}"
     if driver.poll() is None:
         driver.send_signal(signal.SIGINT if kind == "interrupt" else signal.SIGKILL)
     try:
@@ -137,8 +141,8 @@ def _wait_for_work(driver: subprocess.Popen[str], path: Path, workers: int, star
 
 
 def _workers(driver: int) -> list[int]:
-    """Process ids of the driver's own actors that are running a block."""
-    return [pid for pid, command in descendants(driver) if command.startswith("ray::Worker.run_block")]
+    """Process ids of the driver's own actors."""
+    return [pid for pid, command in descendants(driver) if command.startswith("ray::Worker")]
 
 
 if __name__ == "__main__":
