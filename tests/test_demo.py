@@ -77,6 +77,15 @@ def test_an_unfinished_demo_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.
     assert Store.open(tmp_path / "demo" / "run.zarr").committed_draws == 10
 
 
+def test_the_demo_reports_on_a_run_that_was_made_longer(tmp_path: Path, example: Path) -> None:
+    assert run_demo(tmp_path / "demo").exit_code == 0
+    store = tmp_path / "demo" / "run.zarr"
+    planned = api.open(store)["posterior"].sizes["draw"]
+    api.resume(store, iterations=planned + 3, workers=0, progress=False)
+    assert run_demo(tmp_path / "demo").exit_code == 0
+    assert api.open(store)["posterior"].sizes["draw"] == planned + 3
+
+
 def test_the_demo_does_not_touch_another_run(tmp_path: Path, example: Path) -> None:
     folder = tmp_path / "demo"
     folder.mkdir()
