@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rayfbnn import __version__
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreExistsError
 from rayfbnn.run.catalogue import COMMITS, ArrayPlan, Header, array_plans
 from rayfbnn.run.filesystem import FileSystem
@@ -38,6 +39,7 @@ class Root:
     fixed_chunks  chunk file -> SHA-256 of its content, for what is written at creation
     n_extensions  how often the run was lengthened
     before        the header before the last extension, which a crash may have left some arrays at
+    version       of rayfbnn that created the store
     """
 
     identity: str
@@ -46,6 +48,7 @@ class Root:
     fixed_chunks: dict[str, str]
     n_extensions: int
     before: Header
+    version: str
 
 
 def create(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Dataset) -> None:
@@ -84,7 +87,7 @@ def _build(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Data
         {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            "rayfbnn_version": _version(),
+            "rayfbnn_version": __version__,
             "header": asdict(header),
             "spec": spec.to_dict(),
             "fixed_chunks": fixed,
@@ -144,7 +147,9 @@ def read_root(fs: FileSystem, path: Path) -> Root:
         before = header
         header = replace(header, n_draws=document["n_draws"], n_blocks=document["n_blocks"])
         spec = _spec(document["spec"], file)
-    return Root(identity, header, spec, attributes["fixed_chunks"], extensions, before)
+    return Root(
+        identity, header, spec, attributes["fixed_chunks"], extensions, before, attributes["rayfbnn_version"]
+    )
 
 
 def read_metadata(
@@ -302,15 +307,6 @@ def _extensions(fs: FileSystem, path: Path) -> int:
 
 def extension_file(path: Path, number: int) -> Path:
     return path / COMMITS / f"extension{number:04d}.json"
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("rayfbnn")
-    except PackageNotFoundError:  # run from a checkout
-        return "unknown"
 
 
 def _spec(document: Any, file: Path) -> RunSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -281,15 +281,3 @@ def flipped(raw: bytes, bit: int) -> bytes:
     changed = bytearray(raw)
     changed[bit // 8] ^= 1 << bit % 8
     return bytes(changed)
-
-
-def load(disk: MemoryDisk, files: Iterable[tuple[Path, bytes]]) -> None:
-    """Put files on a disk, with the folders they need, all synced."""
-    for path, content in files:
-        folder = disk.root
-        for part in path.parts[1:-1]:
-            node = folder.live.setdefault(part, Folder())
-            assert isinstance(node, Folder)
-            folder.durable[part] = node
-            folder = node
-        folder.live[path.name] = folder.durable[path.name] = File(content, content)

@@ -89,7 +89,7 @@ def test_the_second_to_run_a_store_is_refused_and_changes_nothing(tmp_path: Path
     assert caught.value.exit_code == 73
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
     process.kill()  # the kernel lets go of a dead process's lock; the note of who held it is stale
-    process.wait()
+    process.communicate()
     with Store.open(path).lock():
         pass
     assert not (path / "commits/holder.json").exists()
@@ -159,7 +159,8 @@ def test_a_reader_of_a_growing_store_sees_only_whole_blocks(tmp_path: Path) -> N
             tree = xr.open_datatree(path, engine="zarr", consolidated=False)
             assert (tree["posterior"]["io"].values[:, :n_draws, 0, 0] == whole[:, :n_draws, 0]).all()
             seen.add(n_draws)
-    assert process.wait() == 0
+    process.communicate()
+    assert process.returncode == 0
     assert len(seen) > 1
 
 
