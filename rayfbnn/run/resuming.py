@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from rayfbnn import __version__
 from rayfbnn.errors import ConfigError, StoreMismatchError
 from rayfbnn.run.data import first_difference, read_training_file
 from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec, differences
+from rayfbnn.version import __version__
 
 _log = logging.getLogger(__name__)
 

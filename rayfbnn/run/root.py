@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rayfbnn import __version__
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreExistsError
 from rayfbnn.run.catalogue import COMMITS, ArrayPlan, Header, array_plans
 from rayfbnn.run.filesystem import FileSystem
 from rayfbnn.run.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
 from rayfbnn.run.records import NO_SEAL, SEAL, seal, seal_of, unseal
+from rayfbnn.version import __version__
 
 if TYPE_CHECKING:
     from rayfbnn.run.data import Dataset
