@@ -69,11 +69,6 @@ class Hierarchy:
                 self._check(plan, file)
             raise StoreCorruptError(f"{self._root / path}: cannot be decoded ({exc})") from exc
 
-    def read_chunk(self, path: str, file: str) -> Array:
-        """Values of one chunk, cut at the array's edge."""
-        plan = self.plans[path]
-        return self.read(path, *_extent(plan, file))
-
     def zarr_store(self) -> ZarrStore:
         """The hierarchy for a reader of Zarr, such as xarray."""
         return _zarr_store(self._files)
