@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreBusyError, StoreError
@@ -184,10 +192,22 @@ class StoreMachine(RuleBasedStateMachine):
             self.draws[batch] = self.store.progress(batch).draws
 
 
-StoreMachine.TestCase.settings = settings(
-    max_examples=10,
-    stateful_step_count=12,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],  # a step takes 50 ms: shrinking would take minutes
-)
-TestStoreMachine = StoreMachine.TestCase
+def run_machine(n_examples: int, n_steps: int) -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        StoreMachine,
+        settings=settings(
+            max_examples=n_examples,
+            stateful_step_count=n_steps,
+            deadline=None,
+            phases=[Phase.explicit, Phase.generate],  # a step takes 50 ms: shrinking would take minutes
+        ),
+    )
+
+
+def test_no_order_of_commits_kills_failures_damage_and_repairs_changes_a_draw() -> None:
+    run_machine(6, 10)
+
+
+@pytest.mark.long
+def test_no_long_order_of_commits_kills_failures_damage_and_repairs_changes_a_draw() -> None:
+    run_machine(100, 25)
