@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rayfbnn.version import __version__
+
 if TYPE_CHECKING:
     from rayfbnn.api import (
         check,
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from rayfbnn.errors import RayFBNNError
     from rayfbnn.run.running import RunSummary
     from rayfbnn.spec import RunSpec
-
-__version__ = "0.1.0"
 
 __all__ = [
     "RayFBNNError",

@@ -98,6 +98,7 @@ def resume(
     store = Store.open(Path(path))
     _check_is_run(store)
     _check_workers(store.spec, workers, address, max_failures)
+    resuming.check_version(store)
     if spec is not None:
         iterations = resuming.agreed_iterations(store, _read_spec(spec, ()), iterations)
     if iterations is not None:

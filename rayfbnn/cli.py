@@ -315,6 +315,11 @@ def demo(
     print("\npictures" if found.pictures else "\nno pictures: install rayfbnn[plots] for them")
     for picture in found.pictures:
         print(picture)
+    if not found.diagnosis.ok:
+        print(
+            "\nThe sigmas of the weights move slowly in this problem; the predictions do not wait for them."
+            f" For more draws: rayfbnn resume {found.store} --iterations 1000"
+        )
 
 
 def _prediction_text(prediction: Prediction) -> str:

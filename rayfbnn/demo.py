@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from rayfbnn import api
 from rayfbnn.errors import ConfigError
+from rayfbnn.run.store import Store
+from rayfbnn.spec import RunSpec
 
 if TYPE_CHECKING:
     from rayfbnn.reduce.diagnostics import Diagnosis
@@ -43,7 +45,7 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
             shutil.copyfile(example() / name, folder / name)
     store, spec, cases = folder / "run.zarr", folder / "robot_arm.toml", folder / "test.csv"
     if store.exists():
-        api.resume(store, spec=spec, workers=workers, progress=progress)
+        api.resume(store, spec=_as_long(spec, store), workers=workers, progress=progress)
     else:
         api.sample(spec, store, workers=workers, progress=progress)
     prediction = api.predict(store, data=cases, out=folder / "predictions.csv")
@@ -54,6 +56,12 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
         predictions=folder / "predictions.csv",
         pictures=_pictures(store, folder, cases),
     )
+
+
+def _as_long(path: Path, store: Path) -> RunSpec:
+    """The configuration in `path`, as long as the run in `store` if that was made longer since."""
+    spec, planned = RunSpec.from_toml(path), Store.open(store).spec.phase[-1].iterations
+    return spec.with_iterations(max(planned, spec.phase[-1].iterations))
 
 
 def example() -> Path:

@@ -219,6 +219,14 @@ def own(tmp_path: Path) -> Path:
     return tmp_path / "run.zarr"
 
 
+def test_resume_refuses_a_run_of_another_version(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tree(copied)
+    monkeypatch.setattr("rayfbnn.run.resuming.__version__", "9.9.9")
+    with pytest.raises(StoreMismatchError, match=f"made by rayfbnn {rayfbnn.__version__}, this is 9.9.9"):
+        api.resume(copied, iterations=100, **HERE)
+    assert tree(copied) == before
+
+
 def test_resume_refuses_changed_data_and_names_the_place(own: Path) -> None:
     train = own.parent / "train.csv"
     rows = train.read_text().splitlines()

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "rayfbnn"
 # Lower layers may not import higher ones. Parts of one layer that stand side by side may not either, but
 # reduce reads stores.
 LAYERS = [
-    {"errors", "arrays", "streams", "state", "connections", "architecture", "operations"},
+    {"errors", "arrays", "streams", "state", "connections", "architecture", "operations", "version"},
     {"spec"},
     {"mcmc", "model", "kernels"},
     {"run", "reduce", "describe"},

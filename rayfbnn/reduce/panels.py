@@ -129,17 +129,18 @@ def _logarithmic(axis: Axes, values: Array) -> None:
     ticks = [tick for tick in ticks if low <= tick <= high]
     if len(ticks) < 2:
         ticks = _round_numbers(low, high)
+    ticks = ticks[:: 1 + len(ticks) // 6]
     axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.minorticks_off()
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Two to four multiples of 1, 2 or 5 times a power of ten, between low and high."""
+    """Two to five multiples of 1, 2 or 5 times a power of ten, from low to high."""
     if not high > low:
         return [low]
-    third = (high - low) / 3
-    decade = 10.0 ** math.floor(math.log10(third))
-    step = next(factor * decade for factor in (1, 2, 5, 10) if factor * decade >= 0.99 * third)
+    half = (high - low) / 2
+    decade = 10.0 ** math.floor(math.log10(half))
+    step = max(factor * decade for factor in (1, 2, 5) if factor * decade <= half)
     first, last = math.ceil(low / step), math.floor(high / step)
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 

@@ -14,7 +14,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.reduce.diagnostics import summarize
-from rayfbnn.reduce.draws import committed
+from rayfbnn.reduce.draws import Draws, committed
 from rayfbnn.reduce.functions import function_values
 from rayfbnn.reduce.panels import (
     CHAIN_COLOURS,
@@ -58,17 +58,18 @@ _MAX_ROWS = 12  # of traces
 _MAX_BARS = 40
 _MAX_SPREAD = 30  # of a linear axis: the largest value to the typical one
 
-
 P = ParamSpec("P")
 
 
 def _styled(draw: Callable[P, Path]) -> Callable[P, Path]:
-    """The function with STYLE in force while it draws."""
+    """The function with STYLE in force while it draws; ConfigError where matplotlib is not installed."""
 
     @functools.wraps(draw)
     def styled(*args: P.args, **kwargs: P.kwargs) -> Path:
-        import matplotlib
-
+        try:
+            import matplotlib
+        except ImportError as exc:
+            raise ConfigError("plots: matplotlib is not installed; install rayfbnn[plots]") from exc
         with matplotlib.rc_context(STYLE):
             return draw(*args, **kwargs)
 
@@ -159,9 +160,7 @@ def predicted_against_actual(
 def traces_and_ranks(store: Store, path: str | Path) -> Path:
     """Hyperparameters and log densities by draw and chain, and whether each chain's ranks are uniform."""
     run = committed(store)
-    found = sigmas(run)
-    for name in ("log_likelihood", "log_prior"):
-        found[name] = np.asarray(store.read_stat(name, slice(0, run.n_draws)))
+    found = sigmas(run) | _log_densities(run)
     chosen = _least_converged(found, _MAX_ROWS)
     figure, axes = _figure(
         len(chosen), 2, width=8.2, height=1.35 * len(chosen) + 0.7, width_ratios=(2.2, 1), sharex="col"
@@ -204,6 +203,7 @@ def overview(
     run = committed(store)
     names = store.data.target_names
     found = {name: values for name, values in sigmas(run).items() if "[" not in name}
+    found = found or _log_densities(run)  # every sigma fixed
     rows = _least_converged(found, 5)
     figure = Figure(figsize=(11.5, 3.9 + 1.25 * len(rows) + 0.6), layout="constrained", dpi=_DPI)
     halves = figure.add_gridspec(2, 1, height_ratios=(3.9, 1.25 * len(rows) + 0.6), hspace=0.03)
@@ -276,6 +276,11 @@ def _others_held(names: Sequence[str], name: str) -> str:
         return f", with {others[0]} at its median"
     held = ", ".join(others) if len(others) <= 3 else f"the other {len(others)} inputs"
     return f", with {held} at their medians"
+
+
+def _log_densities(run: Draws) -> dict[str, Array]:
+    draws = slice(0, run.n_draws)
+    return {name: np.asarray(run.store.read_stat(name, draws)) for name in ("log_likelihood", "log_prior")}
 
 
 def _least_converged(found: dict[str, Array], at_most: int) -> list[str]:

@@ -69,11 +69,6 @@ class Hierarchy:
                 self._check(plan, file)
             raise StoreCorruptError(f"{self._root / path}: cannot be decoded ({exc})") from exc
 
-    def read_chunk(self, path: str, file: str) -> Array:
-        """Values of one chunk, cut at the array's edge."""
-        plan = self.plans[path]
-        return self.read(path, *_extent(plan, file))
-
     def zarr_store(self) -> ZarrStore:
         """The hierarchy for a reader of Zarr, such as xarray."""
         return _zarr_store(self._files)
@@ -82,7 +77,8 @@ class Hierarchy:
         try:
             self._array(plan.path)[_extent(plan, file)]
         except ValueError as exc:
-            raise StoreCorruptError(f"{self._root / file}: damaged: {_first_sentence(exc)}") from exc
+            reason = str(exc).split(". ")[0]
+            raise StoreCorruptError(f"{self._root / file}: damaged: {reason}{_holds(plan, file)}") from exc
 
     def _array(self, path: str) -> zarr.Array[Any]:
         if path not in self._arrays:
@@ -167,13 +163,16 @@ class _Files(MutableMapping[str, Any]):
         path, _, name = key.rpartition("/")
         if path not in self._plans or not name.startswith("c.") or key == self.writing:
             raise KeyError(key)
+        plan = self._plans[path]
         try:
             raw = self._fs.read(self._root / key)
         except FileNotFoundError:
-            raise StoreCorruptError(f"{self._root / key}: missing, though its draws were committed") from None
-        expected = self._plans[path].chunk_bytes
+            raise StoreCorruptError(f"{self._root / key}: missing{_holds(plan, key)}") from None
+        expected = plan.chunk_bytes
         if expected is not None and len(raw) != expected:
-            raise StoreCorruptError(f"{self._root / key}: damaged: {len(raw)} bytes instead of {expected}")
+            raise StoreCorruptError(
+                f"{self._root / key}: damaged: {len(raw)} bytes instead of {expected}{_holds(plan, key)}"
+            )
         return _buffer(raw)
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -208,5 +207,11 @@ def _extent(plan: ArrayPlan, file: str) -> tuple[slice, ...]:
     return tuple(slice(i * size, (i + 1) * size) for i, size in zip(index, plan.chunks, strict=True))
 
 
-def _first_sentence(exc: Exception) -> str:
-    return str(exc).split(". ")[0]
+def _holds(plan: ArrayPlan, file: str) -> str:
+    """What is lost with a chunk, and what to do, for a message."""
+    parts = [
+        f"{dim}s {part.start} to {min(part.stop, n) - 1}"
+        for dim, part, n in zip(plan.dims, _extent(plan, file), plan.shape, strict=True)
+        if dim in ("block", "chain", "draw")
+    ]
+    return f" (it holds {', '.join(parts)}); verify says what can be kept" if parts else ""

@@ -57,13 +57,15 @@ class Estimate:
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._clock = clock
-        self._started = clock()
+        self._started = math.nan  # when the first block began
         self._first: dict[int, float] = {}  # work that was done before this run, by batch
         self._done: dict[int, float] = {}
 
     def row(self, progress: Progress) -> BatchRow:
         """The texts for one batch; remembers the progress."""
         chains = self._store.batch_chains(progress.batch)
+        if not self._done:
+            self._started = self._clock() - progress.seconds
         done = self._work(progress.iteration)
         before = self._work(progress.iteration - progress.block_iterations)
         self._first.setdefault(progress.batch, before)
@@ -113,9 +115,11 @@ class LiveTable:
     def update(self, progress: Progress) -> None:
         self._rows[progress.batch] = self._estimate.row(progress)
 
-    def _table(self) -> Table:
+    def _table(self) -> Table | str:
         from rich.table import Table
 
+        if not self._rows:
+            return "starting the workers"
         table = Table(box=None, pad_edge=False)
         for heading in vars(HEADINGS).values():
             table.add_column(heading, justify="right")

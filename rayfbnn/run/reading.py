@@ -76,7 +76,7 @@ def read_positions(store: Store, draws: slice, chains: slice, section: Section) 
     positions = np.empty(shape, dtype=store.spec.dtype)
     for name, columns in store.parameter_layout.slices.items():
         values = store.hierarchy.read(f"{_prefix(section)}posterior/{name}", chains, draws)
-        positions[..., columns] = values.reshape(*shape[:2], -1)
+        positions[..., columns] = values.reshape(*shape[:2], columns.stop - columns.start)
     return positions
 
 

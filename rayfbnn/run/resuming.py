@@ -9,6 +9,7 @@ from rayfbnn.errors import ConfigError, StoreMismatchError
 from rayfbnn.run.data import first_difference, read_training_file
 from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec, differences
+from rayfbnn.version import __version__
 
 _log = logging.getLogger(__name__)
 
@@ -23,6 +24,15 @@ def agreed_iterations(store: Store, asked: RunSpec, iterations: int | None) -> i
         listed = "".join(f"\n  {line}" for line in found)
         raise StoreMismatchError(f"{store.path}: was made by another specification:{listed}")
     return wanted if iterations is None and wanted > planned else iterations
+
+
+def check_version(store: Store) -> None:
+    """Refuse a run of another version: its draws might differ. Reading and predicting stay possible."""
+    if store.root.version != __version__:
+        raise StoreMismatchError(
+            f"{store.path}: was made by rayfbnn {store.root.version}, this is {__version__}, whose draws may"
+            f" differ; go on with rayfbnn {store.root.version}"
+        )
 
 
 def compare_data(store: Store, data: str | Path | None) -> None:

@@ -18,6 +18,7 @@ from rayfbnn.run.catalogue import COMMITS, ArrayPlan, Header, array_plans
 from rayfbnn.run.filesystem import FileSystem
 from rayfbnn.run.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
 from rayfbnn.run.records import NO_SEAL, SEAL, seal, seal_of, unseal
+from rayfbnn.version import __version__
 
 if TYPE_CHECKING:
     from rayfbnn.run.data import Dataset
@@ -38,6 +39,7 @@ class Root:
     fixed_chunks  chunk file -> SHA-256 of its content, for what is written at creation
     n_extensions  how often the run was lengthened
     before        the header before the last extension, which a crash may have left some arrays at
+    version       of rayfbnn that created the store
     """
 
     identity: str
@@ -46,6 +48,7 @@ class Root:
     fixed_chunks: dict[str, str]
     n_extensions: int
     before: Header
+    version: str
 
 
 def create(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Dataset) -> None:
@@ -84,7 +87,7 @@ def _build(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Data
         {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            "rayfbnn_version": _version(),
+            "rayfbnn_version": __version__,
             "header": asdict(header),
             "spec": spec.to_dict(),
             "fixed_chunks": fixed,
@@ -144,7 +147,9 @@ def read_root(fs: FileSystem, path: Path) -> Root:
         before = header
         header = replace(header, n_draws=document["n_draws"], n_blocks=document["n_blocks"])
         spec = _spec(document["spec"], file)
-    return Root(identity, header, spec, attributes["fixed_chunks"], extensions, before)
+    return Root(
+        identity, header, spec, attributes["fixed_chunks"], extensions, before, attributes["rayfbnn_version"]
+    )
 
 
 def read_metadata(
@@ -196,7 +201,10 @@ def read_fixed(fs: FileSystem, file: Path, expected: str) -> None:
 def draw_chunks(fs: FileSystem, path: Path, plan: ArrayPlan, root: Root) -> list[Path]:
     """The files of a draw coordinate; without those that an extension has still to write."""
     file = f"{plan.path}/{METADATA}"
-    _, is_short = read_metadata_file(fs, path / file, {plan.path: plan}, file)
+    try:
+        _, is_short = read_metadata_file(fs, path / file, {plan.path: plan}, file)
+    except StoreCorruptError:
+        is_short = False
     length = root.before.n_draws if is_short else plan.shape[0]
     return [path / file for file in plan.chunk_files(range(length))]
 
@@ -299,15 +307,6 @@ def _extensions(fs: FileSystem, path: Path) -> int:
 
 def extension_file(path: Path, number: int) -> Path:
     return path / COMMITS / f"extension{number:04d}.json"
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("rayfbnn")
-    except PackageNotFoundError:  # run from a checkout
-        return "unknown"
 
 
 def _spec(document: Any, file: Path) -> RunSpec:

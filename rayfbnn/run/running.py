@@ -39,8 +39,8 @@ def run_to_end(
     try:
         if batches:
             with (
-                _executor(store, len(batches), workers, address, max_failures) as executor,
                 display(store, show=progress) as shown,
+                _executor(store, len(batches), workers, address, max_failures) as executor,
                 _stop_on_signal(executor),
             ):
                 for news in executor.run(store.path, batches):

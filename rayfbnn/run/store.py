@@ -56,7 +56,7 @@ _ALL = slice(None)
 
 
 class Store:
-    """An open store. Reading changes nothing; `commit` is for a batch's worker, the rest for the holder of `lock`.
+    """An open store. Reading changes nothing; `commit` is for a batch's worker, the rest for `lock`'s holder.
 
     path, spec, kind     what the run is; `data` is the training cases, read when first asked for
     n_chains, n_batches, chains_per_batch, draws_per_block

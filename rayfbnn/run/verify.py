@@ -106,9 +106,8 @@ class _Verification:
             self._try(path, partial(roots.read_fixed, self.fs, path, expected))
         for plan in self.plans.values():
             if roots.is_draw_coordinate(plan):
-                with suppress(StoreCorruptError):  # of its metadata: that is reported already
-                    for path in roots.draw_chunks(self.fs, self.path, plan, self.root):
-                        self._try(path, partial(roots.check_draws, self.fs, path, plan, self.root))
+                for path in roots.draw_chunks(self.fs, self.path, plan, self.root):
+                    self._try(path, partial(roots.check_draws, self.fs, path, plan, self.root))
         path = self.path / COMMITS / roots.HOLDER  # who runs the store; gone when nobody does
         with suppress(FileNotFoundError):
             raw = self.fs.read(path)
@@ -120,7 +119,7 @@ class _Verification:
         except StoreError as exc:
             self._add(commits.folder(batch), exc, batch, 0)
             return
-        previous = ""
+        previous: str | None = ""  # None behind a record that cannot be read
         for block in range(max(blocks, default=-1) + 1):
             path = commits.file(batch, block)
             try:
@@ -128,8 +127,9 @@ class _Verification:
                 self.checked.add(path)
             except StoreError as exc:
                 self._add(path, exc, batch, block)
+                previous = None
                 continue
-            if record.previous != previous:
+            if previous is not None and record.previous != previous:
                 reason = f"does not follow the commit of block {block - 1} of batch {batch}"
                 self._add(path, StoreCorruptError(reason), batch, block)
             previous = record.digest

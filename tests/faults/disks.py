@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -13,8 +13,8 @@ from typing import Any
 from rayfbnn.run.filesystem import SystemCalls
 
 CALLS = (
-    "open_new write fsync close read replace link unlink listdir exists is_directory mkdir rmdir fsync_dir lock"
-    " sleep"
+    "open_new write fsync close read replace link unlink listdir exists is_directory mkdir rmdir fsync_dir"
+    " lock sleep"
 ).split()
 READING = {"read", "listdir", "exists", "is_directory"}
 
@@ -104,7 +104,7 @@ def _apply(names: dict[str, File | Folder], change: dict[str, File | Folder | No
 
 
 class MemoryDisk(SystemCalls):
-    """A disk in memory that keeps apart what is synced: file content by fsync, names by fsync of the folder."""
+    """A disk in memory that keeps apart what is synced: content by fsync, names by fsync of the folder."""
 
     def __init__(self) -> None:
         self.root = Folder()
@@ -281,15 +281,3 @@ def flipped(raw: bytes, bit: int) -> bytes:
     changed = bytearray(raw)
     changed[bit // 8] ^= 1 << bit % 8
     return bytes(changed)
-
-
-def load(disk: MemoryDisk, files: Iterable[tuple[Path, bytes]]) -> None:
-    """Put files on a disk, with the folders they need, all synced."""
-    for path, content in files:
-        folder = disk.root
-        for part in path.parts[1:-1]:
-            node = folder.live.setdefault(part, Folder())
-            assert isinstance(node, Folder)
-            folder.durable[part] = node
-            folder = node
-        folder.live[path.name] = folder.durable[path.name] = File(content, content)

@@ -1,4 +1,4 @@
-"""A process that dies, or a machine that loses power, at any call to the disk costs no committed draw, no bit."""
+"""A process that dies, or a machine that loses power, at any call to the disk costs no draw."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def crashes(
 
 
 def assert_sound(disk: MemoryDisk, *, at_least: int) -> None:
-    """Nothing damaged, nothing lost; going on gives the bits of a run that nothing disturbed, and no litter."""
+    """Nothing damaged, nothing lost; going on gives the bits of an undisturbed run, and no litter."""
     store = opened(disk)
     report = store.verify()
     assert report.ok, report.problems
@@ -107,7 +107,7 @@ def test_a_committed_block_survives_power_loss() -> None:
 
 
 def test_the_power_loss_model_sees_a_missing_sync() -> None:
-    """The test above can fail: without syncs of files, or of folders, a committed block is lost or damaged."""
+    """The test above can fail: without syncs of files, or of folders, a committed block is lost."""
 
     class Careless(Failing):
         def fsync(self, descriptor: int) -> None:
@@ -155,7 +155,7 @@ def test_a_crash_at_any_call_of_extend_leaves_the_old_run_or_the_new() -> None:
     ends = (1, 3, 5, 6, 8, 12)
     run_to_end(opened(whole), ends=ends)
     expected = contents(opened(whole))
-    for number, disk in enumerate(crashes(extend, start.copy(), "crash", every=3)):
+    for number, disk in enumerate(crashes(extend, start.copy(), "crash", every=7)):
         for after in (disk, disk.after_power_loss(choices(number))):
             store = opened(after)
             assert store.verify().ok

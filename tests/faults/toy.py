@@ -106,7 +106,7 @@ def step(store: Store, batch: int, **options: Any) -> bool:
 
 
 def half_run(calls: SystemCalls) -> None:
-    """A store whose second batch is done, and the first has three blocks: the next one rewrites their chunks."""
+    """A store whose second batch is done, the first at its third block: the next rewrites chunks of that."""
     calls.mkdir(PATH.parent)
     store = create(FileSystem(calls))
     while step(store, 1):

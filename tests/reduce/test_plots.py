@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,45 @@ def test_overview(n_draws: int, tmp_path: Path, figures: list[Any]) -> None:
     )
     check_picture(path, figures)
     assert figures[0].get_suptitle().startswith(f"Arm: 4 chains of {n_draws} draws; squared error")
+
+
+def test_overview_where_every_sigma_is_fixed(tmp_path: Path, figures: list[Any]) -> None:
+    fixed = {f"network__priors__{group}": "1" for group in ("ih0", "bh0", "ho0")}
+    store = make_store(make_spec(model__noise="0.3", **fixed), n_draws=20)
+    unseen = make_data(store.spec, 30, seed=41)
+    prediction = predict([store], unseen.inputs, unseen.targets)
+    path = plots.overview(store, diagnose(store), prediction, unseen.targets, tmp_path / "all.png")
+    check_picture(path, figures)
+
+
+def test_sigmas_over_hundreds_of_decades_have_few_ticks(tmp_path: Path, figures: list[Any]) -> None:
+    store = make_store(make_spec(), n_draws=20)
+    store.precisions[...] = np.exp(np.linspace(-600, 600, store.precisions.size)).reshape(
+        store.precisions.shape
+    )
+    plots.traces_and_ranks(store, tmp_path / "traces.png")
+    assert 2 <= len(figures[0].axes[0].get_yticks()) <= 7
+
+
+@pytest.mark.parametrize("low, high", [(0.24, 0.95), (0.0461, 0.0604), (1.0, 1.001), (0.5, 0.9), (3.0, 8.9)])
+def test_a_narrow_range_has_several_ticks(
+    low: float, high: float, tmp_path: Path, figures: list[Any]
+) -> None:
+    store = make_store(make_spec(), n_draws=20)
+    store.precisions[...] = (
+        np.linspace(low, high, store.precisions.size).reshape(store.precisions.shape) ** -2
+    )
+    plots.traces_and_ranks(store, tmp_path / "traces.png")
+    ticks = figures[0].axes[0].get_yticks()
+    assert 2 <= len(ticks) <= 6 and min(ticks) >= 0.98 * low and max(ticks) <= 1.02 * high
+
+
+def test_without_matplotlib_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=r"install rayfbnn\[plots\]"):
+        plots.traces_and_ranks(make_store(make_spec()), tmp_path / "traces.png")
 
 
 def test_overview_is_for_real_targets(tmp_path: Path) -> None:

@@ -1,0 +1,209 @@
+"""Stores on the real disk and real processes: killed, two at once, read while written, out of space."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rayfbnn.errors import StoreBusyError
+from rayfbnn.run.filesystem import PARTIAL, FileSystem
+from rayfbnn.run.store import Store
+from rayfbnn.streams import Purpose, Streams
+from tests.faults.test_store_crashes import undisturbed
+from tests.faults.toy import contents, create, run_to_end, step
+
+_ROOT = Path(__file__).parent.parent.parent
+
+
+def start(code: str, *args: object) -> subprocess.Popen[str]:
+    """A Python process that runs `code` with these arguments."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, args)],
+        cwd=_ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+RUN = """
+    import sys
+    from pathlib import Path
+    from rayfbnn.run.filesystem import FileSystem, SystemCalls
+    from rayfbnn.run.store import Store
+    from tests.faults.disks import Failing
+    from tests.faults.toy import run_to_end
+    import os, signal
+
+    class Killed(Failing):
+        def pass_on(self, name, *args):
+            if len(self.log) == self.at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.log.append(name)
+            return getattr(self.inner, name)(*args)
+
+    run_to_end(Store.open(sys.argv[1], fs=FileSystem(Killed(SystemCalls(), at=int(sys.argv[2])))))
+"""
+
+
+def test_sigkill_at_calls_to_the_disk_loses_no_bit(tmp_path: Path) -> None:
+    """Each process kills itself at some call and the next goes on, until one gets through."""
+    path = tmp_path / "toy.zarr"
+    create(FileSystem(), path)
+    numbers = Streams(9, np.arange(1, dtype=np.uint64)).uniform(Purpose.PROPOSAL, (8,))[0]
+    for number in numbers:
+        process = start(RUN, path, 100 + int(number * 300))
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGKILL, output
+        assert Store.open(path).verify().ok
+    run_to_end(Store.open(path))
+    assert contents(Store.open(path)) == undisturbed()
+    assert not list(path.rglob(f"*{PARTIAL}"))
+
+
+def test_the_second_to_run_a_store_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "toy.zarr"
+    create(FileSystem(), path)
+    hold = """
+        import sys
+        from rayfbnn.run.store import Store
+        with Store.open(sys.argv[1]).lock():
+            print("locked", flush=True)
+            sys.stdin.readline()
+    """
+    process = start(hold, path)
+    assert process.stdout is not None and process.stdout.readline() == "locked\n"
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    with pytest.raises(StoreBusyError, match=f"in use by process {process.pid} on ") as caught:
+        with Store.open(path).lock():
+            raise AssertionError("two hold the lock")
+    assert caught.value.exit_code == 73
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+    process.kill()  # the kernel lets go of a dead process's lock; the note of who held it is stale
+    process.communicate()
+    with Store.open(path).lock():
+        pass
+    assert not (path / "commits/holder.json").exists()
+
+
+def test_of_two_that_start_at_once_one_runs(tmp_path: Path) -> None:
+    path = tmp_path / "toy.zarr"
+    create(FileSystem(), path)
+    run = """
+        import sys
+        from rayfbnn.errors import StoreBusyError
+        from rayfbnn.run.store import Store
+        from tests.faults.toy import next_block
+        store = Store.open(sys.argv[1])
+        print("ready", flush=True)
+        sys.stdin.readline()
+        try:
+            with store.lock():
+                print("mine", flush=True)
+                sys.stdin.readline()
+        except StoreBusyError:
+            print("busy", flush=True)
+    """
+    both = [start(run, path) for _ in range(2)]
+    for process in both:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = sorted(process.stdout.readline() for process in both if process.stdout is not None)
+    assert said == ["busy\n", "mine\n"]
+    for process in both:
+        process.communicate("end\n", timeout=30)
+
+
+def test_a_reader_of_a_growing_store_sees_only_whole_blocks(tmp_path: Path) -> None:
+    """FAULTS 18: by this library and by xarray alone, while another process commits."""
+    import warnings
+
+    import xarray as xr
+
+    path = tmp_path / "toy.zarr"
+    create(FileSystem(), path)
+    whole = np.frombuffer(undisturbed()["positions"], dtype=np.float32).reshape(3, 5, -1)
+    write = """
+        import sys, time
+        from rayfbnn.run.store import Store
+        from tests.faults.toy import step
+        store = Store.open(sys.argv[1])
+        print("ready", flush=True)
+        with store.lock():
+            while any([step(store, batch) for batch in range(2)]):
+                time.sleep(0.1)
+    """
+    process = start(write, path)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    seen = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        while process.poll() is None:
+            store = Store.open(path)
+            positions = store.read_positions()
+            n_draws = positions.shape[1]
+            assert (positions == whole[:, :n_draws]).all()
+            assert store.datatree()["posterior"]["io"].load().sizes["draw"] >= n_draws
+            tree = xr.open_datatree(path, engine="zarr", consolidated=False)
+            assert (tree["posterior"]["io"].values[:, :n_draws, 0, 0] == whole[:, :n_draws, 0]).all()
+            seen.add(n_draws)
+    process.communicate()
+    assert process.returncode == 0
+    assert len(seen) > 1
+
+
+def test_a_file_size_limit_is_a_full_disk(tmp_path: Path) -> None:
+    """FAULTS 10 with the real operating system: old chunks whole, no litter, resume when there is space."""
+    path = tmp_path / "toy.zarr"
+    step(create(FileSystem(), path), 0)
+    limited = """
+        import resource, sys
+        from rayfbnn.errors import StoreFullError
+        from rayfbnn.run.store import Store
+        from tests.faults.toy import run_to_end
+        store = Store.open(sys.argv[1])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))
+        try:
+            run_to_end(store)
+        except StoreFullError as error:
+            print(error)
+            sys.exit(error.exit_code)
+    """
+    process = start(limited, path)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, output
+    assert "File too large" in output and "draws committed" in output
+    assert not list(path.rglob(f"*{PARTIAL}"))
+    run_to_end(Store.open(path))
+    assert contents(Store.open(path)) == undisturbed()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_store_is_an_error_before_sampling_starts(tmp_path: Path) -> None:
+    path = tmp_path / "toy.zarr"
+    create(FileSystem(), path)
+    (path / "commits").chmod(0o500)
+    with pytest.raises(Exception, match="Permission denied"), Store.open(path).lock():
+        pass
+
+
+def test_progress_of_a_live_run_is_cheap_to_read(tmp_path: Path) -> None:
+    path = tmp_path / "toy.zarr"
+    run_to_end(create(FileSystem(), path))
+    store = Store.open(path)
+    begin = time.perf_counter()
+    for _ in range(20):
+        assert store.progress(0).totals == {"updates": 8.0}
+    assert (time.perf_counter() - begin) / 20 < 0.01  # measured: 0.0001

@@ -1,0 +1,115 @@
+"""What is shown while a run goes on, by a clock that the test moves."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+from rayfbnn.run.progress import Estimate, LiveTable, PlainLines, Silent, display
+from rayfbnn.run.sampler import Progress
+from rayfbnn.run.store import Store
+from tests.run.small import make_store, small_spec
+
+NEWS = Progress(
+    batch=1,
+    iteration=9,
+    total_iterations=18,
+    draws=1,
+    total_draws=10,
+    phase=2,
+    acceptance=0.876,
+    diverged=2,
+    block_iterations=1,
+    seconds=0.5,
+    committed=True,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+
+
+def test_a_row_says_what_is_done(store: Store) -> None:
+    row = Estimate(store, Clock()).row(NEWS)
+    assert (row.batch, row.iteration, row.draws) == ("2-3", "9/18", "1/10")
+    assert (row.acceptance, row.diverged) == ("0.88", "2")
+    assert row.rate == "4"  # two chains, one draw of each in half a second
+
+
+def test_what_is_not_kept_has_no_rate_of_draws(store: Store) -> None:
+    news = dataclasses.replace(NEWS, phase=0, iteration=2, draws=0, acceptance=float("nan"))
+    row = Estimate(store, Clock()).row(news)
+    assert (row.rate, row.acceptance) == ("-", "-")
+
+
+def test_the_time_left_is_reckoned_in_gradient_evaluations(store: Store) -> None:
+    """3 iterations of 5 + 1 gradient evaluations, 5 of 1, 10 of 6 + 1: 93 in all, 30 of them done."""
+    clock = Clock()
+    estimate = Estimate(store, clock)
+    estimate.row(dataclasses.replace(NEWS, iteration=0, block_iterations=0, seconds=0.0))
+    clock.now += 60
+    assert estimate.row(NEWS).left == "2:06"  # 63 to go at 30 a minute
+    clock.now += 60 * 60
+    assert estimate.row(NEWS).left == "2:08:06"
+
+
+def test_what_an_earlier_run_did_takes_no_time_now(store: Store) -> None:
+    news = dataclasses.replace(NEWS, seconds=7.0)
+    assert Estimate(store, Clock()).row(news).left == "1:03"  # 7 done in 7 seconds, 63 to go
+
+
+def test_lines_come_with_commits_but_not_too_often(store: Store) -> None:
+    clock, lines = Clock(), list[str]()
+    with PlainLines(store, write=lines.append, clock=clock) as shown:
+        shown.update(dataclasses.replace(NEWS, committed=False))
+        assert lines == []
+        shown.update(NEWS)
+        shown.update(NEWS)
+        assert len(lines) == 1
+        shown.update(dataclasses.replace(NEWS, batch=0))
+        clock.now += 6
+        shown.update(NEWS)
+        assert len(lines) == 3
+        shown.update(dataclasses.replace(NEWS, iteration=18))
+        assert len(lines) == 4  # the end is always said
+    assert lines[0].startswith("chains 2-3: iteration 9/18, draws 1/10, accepted 0.88, diverged 2, 4 draws/s")
+
+
+def test_a_table_is_drawn_on_a_terminal(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "xterm")
+    shown = display(store, show=True)
+    assert isinstance(shown, LiveTable)
+    with shown:
+        shown.update(NEWS)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "time left" in captured.err and "9/18" in captured.err
+
+
+def test_lines_are_written_where_there_is_no_terminal_and_nothing_if_not_wanted(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert isinstance(display(store, show=False), Silent)
+    shown = display(store, show=True)
+    assert isinstance(shown, PlainLines)
+    with shown:
+        shown.update(NEWS)
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1
