@@ -155,7 +155,7 @@ def _number_from_log(log_value: float) -> str:
 
 def _data(spec: RunSpec) -> list[str]:
     model = spec.model
-    kind = model.kind
+    kind: str = model.kind
     if model.kind == "class":
         kind += f", {model.classes} classes"
     elif model.kind == "survival":

@@ -51,7 +51,7 @@ def test_a_run_is_sampled_resumed_and_predicted_from(name: str, tmp_path: Path) 
     assert len(prediction.table) == 12
     assert np.isfinite(list(prediction.summary.values())).all()
     assert prediction.table["log_probability"].isna().tolist() == [case == 5 for case in range(12)]
-    tree = api.open(tmp_path / "run.zarr")
+    tree: Any = api.open(tmp_path / "run.zarr")
     expected = ["time", "x1", "x2"] if name == "hazard of pieces" else ["x1", "x2"]
     assert tree["posterior"]["input"].values.tolist() == expected
     assert tree["posterior"]["sigma_ih0_unit"].shape[-1] == len(expected)
@@ -87,7 +87,8 @@ def test_the_prior_of_a_piecewise_hazard_is_refused_by_name(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["count", "constant hazard", "heteroscedastic"])
 def test_prior_draws_of_targets_are_in_their_range(name: str, tmp_path: Path) -> None:
     api.prior(spec_of(name, tmp_path), tmp_path / "prior.zarr", draws=20)
-    drawn = api.open(tmp_path / "prior.zarr")["prior_predictive"]["targets"].values
+    tree: Any = api.open(tmp_path / "prior.zarr")
+    drawn = tree["prior_predictive"]["targets"].values
     assert np.isfinite(drawn).all()
     if name == "count":
         assert (drawn >= 0).all() and (drawn == np.floor(drawn)).all()
