@@ -183,8 +183,8 @@ def reject(
             raise ConfigError(f"{name}: must be at least 1, got {value}")
     if spec.model.kind == "heteroscedastic" and spec.model.noise_floor is None:
         raise ConfigError(
-            "model.noise_floor: missing; without it the density of a target has no bound, so no proposal can be"
-            " accepted; give the least standard deviation of the noise, such as 0.01"
+            "model.noise_floor: missing; without it the density of a target has no bound, so that no proposal"
+            " can be accepted; give the least standard deviation of the noise, such as 0.01"
         )
     dataset = read_dataset(spec)
     posterior = build_posterior(spec, dataset, device="cpu")
@@ -233,6 +233,10 @@ def prior(spec: Spec, path: str | Path, *, draws: int, set: Sequence[str] = ()) 
     _check_new_path(path)
     if draws < 1:
         raise ConfigError(f"draws: must be at least 1, got {draws}")
+    if spec.model.time_points is not None:
+        raise ConfigError(
+            'model.hazard: the prior is drawn with one output a case, got "piecewise"; use "constant"'
+        )
     dataset = read_dataset(spec)
     posterior = build_posterior(spec, dataset, device="cpu")
     store = Store.create(

@@ -24,7 +24,10 @@ from rayfbnn.operations import (
     Repeat,
     SampleNoise,
     SampleSigmas,
+    SimulatedTempering,
     Slice1,
+    TemperedTransition,
+    inner_operations,
     unrolled,
 )
 from rayfbnn.spec import PhaseSpec, RunSpec
@@ -152,7 +155,7 @@ def _number_from_log(log_value: float) -> str:
 
 def _data(spec: RunSpec) -> list[str]:
     model = spec.model
-    kind = model.kind
+    kind: str = model.kind
     if model.kind == "class":
         kind += f", {model.classes} classes"
     elif model.kind == "survival":
@@ -203,6 +206,10 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
     lines: list[str] = []
     for operation in operations:
         match operation:
+            case SimulatedTempering() | TemperedTransition():
+                levels = ", ".join(f"{b:g}" for b in operation.inverse_temperatures)
+                lines.append(f"{operation.op}: inverse temperatures {levels}, at each")
+                lines += [f"  {line}" for line in _operations(operation.operations)]
             case Repeat():
                 lines.append(f"repeat {operation.times} times")
                 lines += [f"  {line}" for line in _operations(operation.operations)]
@@ -257,7 +264,8 @@ def _jitter(jitter: float | None) -> list[str]:
 
 def _notes(spec: RunSpec, phase: PhaseSpec) -> Iterator[str]:
     """What is allowed and yet seldom meant."""
-    done = unrolled(phase.operations)
+    outer = unrolled(phase.operations)
+    done = outer + tuple(inner for each in outer for inner in unrolled(inner_operations(each)))
     kinds = {type(operation) for operation in done}
     n_free = sum(math.isfinite(min(group.prior.alphas[:2])) for group in spec.network_spec().groups())
     if phase.keep is True and n_free and SampleSigmas not in kinds:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 Integrator = Literal["leapfrog", "fourth-order"]
 
@@ -244,6 +245,80 @@ class Repeat:
             raise ValueError("operations: must name at least one operation, got none")
 
 
+def _check_ladder(inverse_temperatures: tuple[float, ...]) -> None:
+    is_descending = all(a > b for a, b in itertools.pairwise(inverse_temperatures))
+    if not (
+        len(inverse_temperatures) >= 2
+        and inverse_temperatures[0] == 1
+        and inverse_temperatures[-1] >= 0
+        and is_descending
+    ):
+        raise ValueError(
+            "inverse_temperatures: must begin with 1 and descend, to 0 at the lowest,"
+            f" got {list(inverse_temperatures)}"
+        )
+    if len(inverse_temperatures) > 10_000:
+        raise ValueError(f"inverse_temperatures: must be at most 10000, got {len(inverse_temperatures)}")
+
+
+def _check_inner(operations: tuple[Operation, ...], allowed: tuple[type, ...], why: str) -> None:
+    if not operations:
+        raise ValueError("operations: must name at least one operation, got none")
+    for operation in unrolled(operations):
+        if not isinstance(operation, allowed):
+            raise ValueError(f"operations: {why}, got {operation.op}")
+
+
+@dataclass(frozen=True)
+class SimulatedTempering:
+    """A walk among temperatures, `operations` at each, that ends when it is back at the run's own.
+
+    inverse_temperatures  1 and descending; they multiply that of the run
+    log_weights           of the levels, near minus the log normaliser of each; their differences matter
+    """
+
+    inverse_temperatures: tuple[float, ...]
+    log_weights: tuple[float, ...]
+    operations: tuple[Operation, ...]
+    op: Literal["simulated-tempering"] = "simulated-tempering"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        _check_ladder(self.inverse_temperatures)
+        if len(self.log_weights) != len(self.inverse_temperatures):
+            raise ValueError(
+                f"log_weights: must be one for each of the {len(self.inverse_temperatures)}"
+                f" inverse_temperatures, got {len(self.log_weights)}"
+            )
+        if not all(math.isfinite(weight) for weight in self.log_weights):
+            raise ValueError(f"log_weights: must be finite numbers, got {list(self.log_weights)}")
+        exact = tuple(
+            kind
+            for kind in get_args(Operation)
+            if kind not in (Dynamic, SimulatedTempering, TemperedTransition)
+        )
+        _check_inner(self.operations, exact, "must be exact, and no tempering themselves")
+
+
+@dataclass(frozen=True)
+class TemperedTransition:
+    """A proposal by way of higher temperatures: up the ladder and down again, `operations` at each level.
+
+    inverse_temperatures  1 and descending; they multiply that of the run
+    """
+
+    inverse_temperatures: tuple[float, ...]
+    operations: tuple[Operation, ...]
+    op: Literal["tempered-transition"] = "tempered-transition"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        _check_ladder(self.inverse_temperatures)
+        reversible = (SampleSigmas, SampleNoise, Heatbath, Negate, Hybrid, Metropolis)
+        names = ", ".join(kind.op for kind in reversible)
+        _check_inner(self.operations, reversible, f"must be reversible ({names})")
+
+
 Operation = (
     SampleSigmas
     | SampleNoise
@@ -257,6 +332,8 @@ Operation = (
     | Metropolis
     | Metropolis1
     | Slice1
+    | SimulatedTempering
+    | TemperedTransition
     | Repeat
 )
 
@@ -270,3 +347,10 @@ def unrolled(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
         else:
             flat.append(operation)
     return tuple(flat)
+
+
+def inner_operations(operation: Operation) -> tuple[Operation, ...]:
+    """The operations that are inside one which is itself no `repeat`."""
+    if isinstance(operation, SimulatedTempering | TemperedTransition):
+        return operation.operations
+    return ()

@@ -102,6 +102,11 @@ class TemperedTarget(Target, Protocol):
         """By the names of their operations: kernels, or what becomes one with an operation's settings."""
         ...
 
+    @property
+    def reversed_updates(self) -> Mapping[str, Callable[..., tuple[ChainState, Any]]]:
+        """The reversals of the updates, of those that are not reversible in themselves too."""
+        ...
+
 
 @dataclass(frozen=True)
 class HMCInfo:

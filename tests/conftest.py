@@ -18,6 +18,12 @@ settings.register_profile(
 settings.load_profile("fixed")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the tests of truth, tests/correctness/test_cells.py."""
+    parser.addoption("--p-values", metavar="FILE", help="append what each cell gave to FILE, a line of JSON")
+    parser.addoption("--seed", type=int, default=0, help="other than 0: new random numbers for the cells")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of the device are skipped, with the reason, where there is none."""
     from rayfbnn.arrays import gpu_is_available

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never, cast
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import fourth_order, hmc, leapfrog
 from rayfbnn.mcmc.dynamic import DynamicInfo, dynamic
 from rayfbnn.mcmc.hybrid_max import hybrid_max
 from rayfbnn.mcmc.metropolis import metropolis, metropolis_1
+from rayfbnn.mcmc.simulated_tempering import TemperingInfo, simulated_tempering
 from rayfbnn.mcmc.slice import slice_1
+from rayfbnn.mcmc.tempered_transition import tempered_transition
 from rayfbnn.operations import (
     Dynamic,
     Heatbath,
@@ -28,10 +30,13 @@ from rayfbnn.operations import (
     Repeat,
     SampleNoise,
     SampleSigmas,
+    SimulatedTempering,
     Slice1,
+    TemperedTransition,
+    inner_operations,
     unrolled,
 )
-from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, Target
+from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, Target, TemperedTarget
 from rayfbnn.streams import Streams
 
 Update: TypeAlias = Callable[..., tuple[ChainState, Any]]
@@ -72,6 +77,8 @@ class Iteration:
                 n_accepted += info.accepted
                 diverged += info.diverged
                 energy_change = info.energy_change
+            elif isinstance(info, TemperingInfo):
+                diverged += info.diverged
             elif isinstance(info, DynamicInfo):
                 diverged += info.diverged
                 energy_change = info.energy_change
@@ -92,16 +99,40 @@ def build_iteration(
     stepsize still to be given, "random-grid".
     """
 
-    return Iteration(
-        tuple(
-            _kernel(operation, target=target, updates=updates, advance=advance)
-            for operation in unrolled(operations)
+    flat, kernels = unrolled(operations), []
+    number = len(flat)  # operations inside others are numbered after all these
+    for operation in flat:
+        kernels.append(
+            _kernel(operation, target=target, updates=updates, advance=advance, first_inside=number)
         )
-    )
+        if inside := inner_operations(operation):
+            number += 1 + len(unrolled(inside))
+    return Iteration(tuple(kernels))
+
+
+def _at_temperature(
+    operations: tuple[Operation, ...], *, target: TemperedTarget, advance: Advance
+) -> Iteration:
+    return build_iteration(operations, target=target, updates=target.updates, advance=advance)
+
+
+def _reversible(
+    operations: tuple[Operation, ...], *, target: TemperedTarget, is_reversed: bool, advance: Advance
+) -> Iteration:
+    """The operations, or their reversals in the opposite order."""
+    if not is_reversed:
+        return build_iteration(operations, target=target, updates=target.updates, advance=advance)
+    backwards = unrolled(operations)[::-1]
+    return build_iteration(backwards, target=target, updates=target.reversed_updates, advance=advance)
 
 
 def _kernel(
-    operation: Operation, *, target: Target, updates: Mapping[str, Update], advance: Advance
+    operation: Operation,
+    *,
+    target: Target,
+    updates: Mapping[str, Update],
+    advance: Advance,
+    first_inside: int,
 ) -> Kernel:
     match operation:
         case SampleSigmas() | SampleNoise():
@@ -173,6 +204,23 @@ def _kernel(
                 stepsize_jitter=operation.stepsize_jitter,
                 random=operation.random,
             )
+        case SimulatedTempering():
+            return partial(
+                simulated_tempering,
+                target=cast(TemperedTarget, target),
+                build=partial(_at_temperature, operation.operations, advance=advance),
+                inverse_temperatures=operation.inverse_temperatures,
+                log_weights=operation.log_weights,
+                first_operation=first_inside,
+            )
+        case TemperedTransition():
+            return partial(
+                tempered_transition,
+                target=cast(TemperedTarget, target),
+                build=partial(_reversible, operation.operations, advance=advance),
+                inverse_temperatures=operation.inverse_temperatures,
+                first_operation=first_inside,
+            )
         case Repeat():
             raise AssertionError("repeat is written out by `unrolled`")
         case _:
@@ -202,11 +250,17 @@ def gradient_evaluations(operations: tuple[Operation, ...]) -> int:
 
     One for each leapfrog step, seven for each fourth-order step; for `hybrid-max` of the longest trajectory.
     The gradient at the start of a piece of trajectory is left out: it is one for a trajectory, and one more
-    for each state in a window or looked at by `hybrid-max`.
+    for each state in a window or looked at by `hybrid-max`. An excursion of simulated tempering takes, on
+    average and with right weights, as many steps as there are levels.
     """
     total = 0
     for operation in unrolled(operations):
         if isinstance(operation, Hybrid | HybridMax | Dynamic):
             each = 1 if operation.integrator == "leapfrog" else fourth_order.GRADIENTS_PER_STEP
             total += each * (operation.max_steps if isinstance(operation, HybridMax) else operation.steps)
+        elif isinstance(operation, TemperedTransition):
+            n_levels = len(operation.inverse_temperatures) - 1
+            total += 2 * n_levels * gradient_evaluations(operation.operations)
+        elif isinstance(operation, SimulatedTempering):
+            total += gradient_evaluations(operation.operations) * len(operation.inverse_temperatures)
     return total

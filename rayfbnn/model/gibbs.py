@@ -36,7 +36,12 @@ _OF_NOISE = _Purposes(Purpose.NOISE_CASE, Purpose.NOISE_TARGET, Purpose.NOISE_CO
 
 
 def update_groups(
-    values: dict[str, Array], precisions: Array, streams: Streams, *, layout: PrecisionLayout
+    values: dict[str, Array],
+    precisions: Array,
+    streams: Streams,
+    *,
+    layout: PrecisionLayout,
+    is_reversed: bool = False,
 ) -> Array:
     """New precisions (n_chains, n_precisions) of every group of parameters; those of the noise unchanged.
 
@@ -44,11 +49,23 @@ def update_groups(
     their adjustments, Neal (2022) eq. 29.
 
     values  group name -> parameters (n_chains, *shape of the group)
+    is_reversed  levels in the opposite order; groups, and layers of adjustments, are independent
     """
     precisions = precisions.copy()
+    if is_reversed:
+        update_adjustments(values, precisions, streams, layout=layout)
     for number, group, rows in ruled_values(values, precisions, layout):
-        _update(rows, group, precisions, streams, index=number, purposes=_OF_PARAMETERS)
-    update_adjustments(values, precisions, streams, layout=layout)
+        _update(
+            rows,
+            group,
+            precisions,
+            streams,
+            index=number,
+            purposes=_OF_PARAMETERS,
+            is_reversed=is_reversed,
+        )
+    if not is_reversed:
+        update_adjustments(values, precisions, streams, layout=layout)
     return precisions
 
 
@@ -73,6 +90,7 @@ def update_noise(
     *,
     layout: PrecisionLayout,
     weights: float | Array | None = None,
+    is_reversed: bool = False,
 ) -> Array:
     """New precisions (n_chains, n_precisions), those of the noise updated.
 
@@ -84,7 +102,16 @@ def update_noise(
     for group in layout.groups:
         if group.name == NOISE:
             given = 1.0 if weights is None else weights
-            _update(residuals, group, precisions, streams, index=0, purposes=_OF_NOISE, weights=given)
+            _update(
+                residuals,
+                group,
+                precisions,
+                streams,
+                index=0,
+                purposes=_OF_NOISE,
+                weights=given,
+                is_reversed=is_reversed,
+            )
     return precisions
 
 
@@ -97,15 +124,31 @@ def _update(
     index: int,
     purposes: _Purposes,
     weights: float | Array = 1.0,
+    is_reversed: bool = False,
 ) -> None:
     """Update one group's columns of `precisions`, the units' first; values (n_chains, n_units, n)."""
     xp = array_namespace(precisions)
-    n_chains = values.shape[0]
-    alpha_common, alpha_unit, alpha_value = group.prior.alphas
-    common = slice(group.common, group.common + 1)
     squares = values.astype(xp.float64) ** 2
     if not isinstance(weights, float):
         weights = xp.broadcast_to(weights, squares.shape)
+    levels = [_update_units, _update_common]
+    for update in reversed(levels) if is_reversed else levels:
+        update(squares, weights, group, precisions, streams, index=index, purposes=purposes)
+
+
+def _update_units(
+    squares: Array,
+    weights: float | Array,
+    group: PrecisionGroup,
+    precisions: Array,
+    streams: Streams,
+    *,
+    index: int,
+    purposes: _Purposes,
+) -> None:
+    """Draw the precisions of the source units (of the targets), where these have their own."""
+    _, alpha_unit, alpha_value = group.prior.alphas
+    common = slice(group.common, group.common + 1)
     if group.units is not None:
         precisions[:, group.units] = _draw_over_values(
             squares,
@@ -119,6 +162,23 @@ def _update(
             purpose=purposes.unit,
             value_purpose=purposes.value,
         )
+
+
+def _update_common(
+    squares: Array,
+    weights: float | Array,
+    group: PrecisionGroup,
+    precisions: Array,
+    streams: Streams,
+    *,
+    index: int,
+    purposes: _Purposes,
+) -> None:
+    """Draw the common precision, unless it is fixed."""
+    xp = array_namespace(precisions)
+    n_chains = squares.shape[0]
+    alpha_common, alpha_unit, alpha_value = group.prior.alphas
+    common = slice(group.common, group.common + 1)
     if math.isinf(alpha_common):
         return
     if group.units is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import ModuleType
 from typing import Literal
 
@@ -129,6 +129,14 @@ class Posterior:
         }
 
     @property
+    def reversed_updates(self) -> dict[str, Callable[..., tuple[ChainState, None]]]:
+        """Their reversals: Gibbs updates of several levels are reversed by updating these the other way."""
+        return {
+            "sample-sigmas": partial(self.sample_sigmas, is_reversed=True),
+            "sample-noise": partial(self.sample_noise, is_reversed=True),
+        }
+
+    @property
     def n_parameters(self) -> int:
         return self.parameter_layout.n_parameters
 
@@ -242,20 +250,31 @@ class Posterior:
             precisions[:, adjustments.columns] = 1.0
         return ChainState(xp.zeros_like(momentum), momentum, precisions)
 
-    def sample_sigmas(self, state: ChainState, streams: Streams) -> tuple[ChainState, None]:
-        """Gibbs updates of all free precisions, the noise first."""
-        state, _ = self.sample_noise(state, streams)
+    def sample_sigmas(
+        self, state: ChainState, streams: Streams, *, is_reversed: bool = False
+    ) -> tuple[ChainState, None]:
+        """Gibbs updates of all free precisions, the noise first (which is independent of the others)."""
+        state, _ = self.sample_noise(state, streams, is_reversed=is_reversed)
         values = self.parameter_layout.views(state.position)
-        precisions = gibbs.update_groups(values, state.precisions, streams, layout=self.precision_layout)
+        precisions = gibbs.update_groups(
+            values, state.precisions, streams, layout=self.precision_layout, is_reversed=is_reversed
+        )
         return replace(state, precisions=precisions), None
 
-    def sample_noise(self, state: ChainState, streams: Streams) -> tuple[ChainState, None]:
+    def sample_noise(
+        self, state: ChainState, streams: Streams, *, is_reversed: bool = False
+    ) -> tuple[ChainState, None]:
         """Gibbs updates of the noise precisions."""
         if self.model.noise is None:
             return state, None
         residuals, weights = self._residuals(state)
         precisions = gibbs.update_noise(
-            residuals, state.precisions, streams, layout=self.precision_layout, weights=weights
+            residuals,
+            state.precisions,
+            streams,
+            layout=self.precision_layout,
+            weights=weights,
+            is_reversed=is_reversed,
         )
         return replace(state, precisions=precisions), None
 

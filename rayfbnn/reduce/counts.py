@@ -41,8 +41,8 @@ def count_modes(log_rates: Array, low: Array, high: Array) -> Array:
     """The most probable count of each case between low and high, (n_cases,).
 
     Counts a quarter of a standard deviation apart are looked at first, since a Poisson distribution, and so
-    the mixture, is smooth on that scale; then every one beside the best. (With counts above some hundred thousand
-    the first ones are further apart, 4096 in all, and a narrow peak may be missed.)
+    the mixture, is smooth on that scale; then every one beside the best. (With counts above some hundred
+    thousand the first ones are further apart, 4096 in all, and a narrow peak may be missed.)
 
     log_rates (n_cases, n_draws); low, high (n_cases,) whole numbers such as the 1 % and 99 % points
     """

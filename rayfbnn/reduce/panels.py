@@ -61,6 +61,19 @@ def draw_band(axis: Axes, x: Array, table: pd.DataFrame, name: str) -> None:
     axis.plot(x, table[f"{name}_median"], color=BLUE, label="median")
 
 
+def draw_targets(axis: Axes, x: Array, y: Array, kind: str, *, is_only_input: bool) -> None:
+    """Cases as points; survival times on a logarithmic axis, hollow where they are censored."""
+    points: dict[str, Any] = {"marker": "o", "ls": "", "ms": 3, "mew": 0, "alpha": opacity(len(x))}
+    points |= {"color": "black" if is_only_input else GREY, "zorder": 3 if is_only_input else 0}
+    label = "data" if is_only_input else "data, whatever the other inputs"
+    if kind == "survival":
+        axis.set_yscale("log")
+        if (y < 0).any():
+            axis.plot(x[y < 0], -y[y < 0], label="censored", **{**points, "mfc": "none", "mew": 0.7})
+        x, y = x[~(y < 0)], y[~(y < 0)]
+    axis.plot(x, y, label=label, **points)
+
+
 def draw_probabilities(
     axis: Axes, x: Array, table: pd.DataFrame, x_data: Array, targets: Array, kind: str
 ) -> None:

@@ -18,14 +18,13 @@ from rayfbnn.reduce.draws import Draws, committed
 from rayfbnn.reduce.functions import function_values
 from rayfbnn.reduce.panels import (
     CHAIN_COLOURS,
-    GREY,
     draw_band,
     draw_ess,
     draw_predicted,
     draw_probabilities,
     draw_rhat,
+    draw_targets,
     draw_traces,
-    opacity,
 )
 from rayfbnn.reduce.predict import predict
 from rayfbnn.reduce.quantities import sigmas
@@ -85,26 +84,23 @@ def predictive_bands(
 ) -> Path:
     """Predictive median and intervals along one input, the others held at their medians; data as points.
 
-    Real targets: median, central 80 % and 98 %, noise included. Binary: P(y = 1). Class: P of each class.
+    Median, central 80 % and 98 % of targets, noise included; binary: P(y = 1); class: P of each class.
     """
     data, kind = stores[0].data, stores[0].spec.model.kind
     name, column, inputs = _along_input(data, input_name, n_points)
     x = data.inputs[:, column]
     table = predict(stores, inputs).table
-    n_panels = data.n_targets if kind == "real" else 1
+    has_bands = kind not in ("binary", "class")
+    n_panels = data.n_targets if has_bands else 1
     figure, axes = _figure(n_panels, 1, width=6.4, height=3.4 * n_panels)
-    for target, axis in enumerate(axes[:, 0] if kind == "real" else []):
+    for target, axis in enumerate(axes[:, 0] if has_bands else []):
         draw_band(axis, inputs[:, column], table, data.target_names[target])
-        is_only = data.n_inputs == 1
-        points: dict[str, Any] = {"marker": "o", "ls": "", "ms": 3, "mew": 0, "alpha": opacity(len(x))}
-        points |= {"color": "black" if is_only else GREY, "zorder": 3 if is_only else 0}
-        label = "data" if is_only else "data, whatever the other inputs"
-        axis.plot(x, data.targets[:, target], label=label, **points)
+        draw_targets(axis, x, data.targets[:, target], kind, is_only_input=data.n_inputs == 1)
         axis.set_ylabel(data.target_names[target])
-        if stores[0].kind == "prior":
+        if stores[0].kind == "prior" and kind != "survival":
             ends = [table[f"{data.target_names[target]}_{end}"] for end in ("q10", "q90", "q01", "q99")]
             _compress(axis, np.stack(ends), typical=float(np.median(np.abs(ends[:2]))))
-    if kind != "real":
+    if not has_bands:
         draw_probabilities(axes[0, 0], inputs[:, column], table, x, data.targets, kind)
     for axis in axes[:, 0]:
         axis.set_xlabel(name)

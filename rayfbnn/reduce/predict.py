@@ -159,6 +159,7 @@ def _predict_chunk(
     kind, model = spec.model.kind, spec.model_spec()
     if _is_kept(model):
         if kind == "real":
+            assert sigmas is not None  # real targets have noise
             predicted = _real_columns(reduced.outputs, sigmas[None], _noise_df(model))
         elif kind == "heteroscedastic":
             means, log_precisions = np.split(reduced.outputs, 2, axis=1)

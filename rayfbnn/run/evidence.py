@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.arrays import device_namespace, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.annealing import annealed_log_weights, inverse_temperatures, normaliser
-from rayfbnn.operations import Dynamic, Operation, unrolled
+from rayfbnn.operations import Dynamic, Operation, SimulatedTempering, TemperedTransition, unrolled
 from rayfbnn.run.sampler import build_posterior
 from rayfbnn.streams import Streams
 
@@ -94,8 +94,8 @@ def evidence(
 def check_operations(operations: tuple[Operation, ...]) -> None:
     """Refuse what does not leave its distribution as it is, or changes temperature itself."""
     for operation in unrolled(operations):
-        if isinstance(operation, Dynamic):
+        if isinstance(operation, Dynamic | SimulatedTempering | TemperedTransition):
             raise ConfigError(
-                f"phase[-1].operations: annealed importance sampling needs exact updates, got {operation.op};"
-                " use hybrid"
+                "phase[-1].operations: annealed importance sampling needs exact updates that are no tempering"
+                f" themselves, got {operation.op}; use hybrid"
             )

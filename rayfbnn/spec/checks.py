@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.architecture import LAYER_ACTIVATIONS, PRIOR_ACTIVATIONS, NetworkSpec, PriorSpec
 from rayfbnn.errors import ConfigError
-from rayfbnn.operations import Operation, Repeat
+from rayfbnn.operations import Operation, Repeat, inner_operations
 from rayfbnn.spec.connections import check_connections
 from rayfbnn.spec.messages import MAX_WORD, RIGHT, nearest, short
 
@@ -283,7 +283,9 @@ def _check_phases(spec: RunSpec) -> None:
 
 def _count_updates(operations: tuple[Operation, ...]) -> int:
     return sum(
-        operation.times * _count_updates(operation.operations) if isinstance(operation, Repeat) else 1
+        operation.times * _count_updates(operation.operations)
+        if isinstance(operation, Repeat)
+        else 1 + (1 + _count_updates(inside) if (inside := inner_operations(operation)) else 0)
         for operation in operations
     )
 
@@ -295,8 +297,8 @@ def all_operations(spec: RunSpec) -> Iterator[tuple[str, Operation]]:
         for index, operation in enumerate(operations):
             here = f"{key}.operations[{index}]"
             yield here, operation
-            if isinstance(operation, Repeat):
-                yield from below(here, operation.operations)
+            inside = operation.operations if isinstance(operation, Repeat) else inner_operations(operation)
+            yield from below(here, inside)
 
     for index, phase in enumerate(spec.phase):
         yield from below(f"phase[{index}]", phase.operations)

@@ -70,6 +70,8 @@ RIGHT = {
     "random": "true or false",
     "stepsize_jitter": "a positive number (alpha of a Gamma) or a negative one (decades)",
     "times": "a whole number of at least 1",
+    "inverse_temperatures": "a list of numbers that begins with 1 and descends, such as [1, 0.5, 0.2]",
+    "log_weights": "a list of one number for each of inverse_temperatures",
 }
 _RIGHT_PRIOR = 'a prior in FBM\'s notation, such as "0.5:0.2"'
 _RIGHT_ELEMENT = {
@@ -78,6 +80,8 @@ _RIGHT_ELEMENT = {
     "standardize": '"inputs" or "targets"',
     "time_points": "a positive number, such as 0.5",
     "omit": "an input's name",
+    "inverse_temperatures": "a number from 0 to 1",
+    "log_weights": "a number",
     "hidden": 'a layer, such as { units = 16, activation = "tanh" }',
     "phase": "a table with iterations and operations",
     "operations": 'a table, such as { op = "heatbath" }',

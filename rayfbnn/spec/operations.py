@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from rayfbnn.operations import Operation, Repeat
+from rayfbnn.operations import Operation, Repeat, SimulatedTempering, TemperedTransition
 
 
 class Record(BaseModel):
@@ -24,13 +24,32 @@ class _RepeatConfig(Record):
     op: Literal["repeat"]
 
 
+class _SimulatedTemperingConfig(Record):
+    inverse_temperatures: tuple[float, ...]
+    log_weights: tuple[float, ...]
+    operations: tuple[AnyOperation, ...]
+    op: Literal["simulated-tempering"]
+
+
+class _TemperedTransitionConfig(Record):
+    inverse_temperatures: tuple[float, ...]
+    operations: tuple[AnyOperation, ...]
+    op: Literal["tempered-transition"]
+
+
+# What has operations inside it is read by a record of its own, the rest as the dataclasses that they are.
+_NESTED: dict[str, tuple[type[Record], Any]] = {
+    Repeat.op: (_RepeatConfig, Repeat),
+    SimulatedTempering.op: (_SimulatedTemperingConfig, SimulatedTempering),
+    TemperedTransition.op: (_TemperedTransitionConfig, TemperedTransition),
+}
 _OPERATION_TYPES: dict[str, Any] = {kind.op: kind for kind in get_args(Operation)}
 OPERATION_NAMES = tuple(_OPERATION_TYPES)
 _OPERATION_KEYS = {
     op: [field.name for field in dataclasses.fields(kind) if field.name != "op"]
     for op, kind in _OPERATION_TYPES.items()
 }
-_OPERATIONS = {op: TypeAdapter(kind) for op, kind in _OPERATION_TYPES.items() if kind is not Repeat}
+_OPERATIONS = {op: TypeAdapter(kind) for op, kind in _OPERATION_TYPES.items() if op not in _NESTED}
 
 
 def _operation(value: object) -> Operation:
@@ -54,10 +73,13 @@ def _operation(value: object) -> Operation:
                 PydanticCustomError("unknown_key", "unknown", {"known": known}), key, value[key]
             )
     text = json.dumps(value)
-    if op == "repeat":
-        repeat = _RepeatConfig.model_validate_json(text)
-        return Repeat(repeat.times, repeat.operations)
-    operation: Operation = _OPERATIONS[op].validate_json(text, strict=True)
+    operation: Operation
+    if op in _NESTED:
+        record, kind = _NESTED[op]
+        config = record.model_validate_json(text)
+        operation = kind(**{key: getattr(config, key) for key in _OPERATION_KEYS[op]})
+    else:
+        operation = _OPERATIONS[op].validate_json(text, strict=True)
     return operation
 
 
@@ -69,12 +91,13 @@ def _wrong_field(kind: str | PydanticCustomError, key: str, value: object) -> Va
 
 def _operation_table(operation: Operation) -> dict[str, Any]:
     """The table that `_operation` reads, `op` first and what is None left out."""
-    if isinstance(operation, Repeat):
-        inner = [_operation_table(each) for each in operation.operations]
-        return {"op": operation.op, "times": operation.times, "operations": inner}
     fields = {key: getattr(operation, key) for key in _OPERATION_KEYS[operation.op]}
+    if operation.op in _NESTED:
+        fields["operations"] = [_operation_table(each) for each in fields["operations"]]
+    fields = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
     return {"op": operation.op, **{key: value for key, value in fields.items() if value is not None}}
 
 
 AnyOperation = Annotated[Operation, PlainValidator(_operation), PlainSerializer(_operation_table)]
-_RepeatConfig.model_rebuild()
+for record, _ in _NESTED.values():
+    record.model_rebuild()

@@ -153,7 +153,7 @@ MODEL_MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
         "return self._terms(position, noise).sum(axis=(1, 2)) + normaliser",
         "return self._terms(position, noise).sum(axis=(1, 2))",
     ),
-    "noise updated as at one": (gibbs, "purposes=_OF_NOISE, weights=given", "purposes=_OF_NOISE"),
+    "noise updated as at one": (gibbs, "weights=given", "weights=1.0"),
 }
 
 

@@ -96,7 +96,7 @@ def not_tempered(target: Posterior) -> Posterior:
 def with_whole_noise(target: Posterior) -> Posterior:
     """Its noise is drawn as at inverse temperature one."""
     changed = mutant(posterior)
-    wrong = mutant(gibbs, ("purposes=_OF_NOISE, weights=given", "purposes=_OF_NOISE"))
+    wrong = mutant(gibbs, ("weights=given", "weights=1.0"))
     changed.__dict__["gibbs"] = wrong
     return changed.Posterior(**vars_of(target))
 

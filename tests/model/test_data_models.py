@@ -104,7 +104,8 @@ def test_own_targets_for_every_chain_give_each_its_gradient(name: str, missing: 
     if missing:
         data[2, 3, 0] = np.nan
     own = target.with_targets(data)
-    for options in ({}, {"partition": np.array([2, 0, 1, 1]), "n_partitions": 3}):
+    choices: list[dict[str, Any]] = [{}, {"partition": np.array([2, 0, 1, 1]), "n_partitions": 3}]
+    for options in choices:
         energy, gradient = own.potential_and_gradient(state.position, state.precisions, **options)
         for chain in range(n_chains):
             one = slice(chain, chain + 1)
@@ -256,7 +257,7 @@ def test_the_bound_is_reached_and_never_passed(name: str) -> None:
     """By the terms as functions of outputs that take any value, each case at its best."""
     model, data = MODELS[name], targets_of(name)
     rows = likelihood.target_rows(data, model)
-    bound = likelihood.log_bound(rows, model, None)
+    bound: Any = likelihood.log_bound(rows, model, None)
     grid = np.linspace(-12, 6, 4001)  # censored times reach their bound of zero at no hazard at all
     if model.kind == "heteroscedastic":
         # at v = y the density is largest whatever the precision; that one grows to its ceiling

@@ -25,7 +25,7 @@ def with_missing(model: str, *, whole_cases: bool = False, posterior: Any = Post
     return made
 
 
-def targets_of(target: Posterior) -> np.ndarray:
+def targets_of(target: Posterior) -> Any:
     if target.model.kind == "class":
         return target.targets.argmax(axis=0)[:, None].astype(float)
     return target.targets.T.copy()
@@ -93,7 +93,8 @@ def test_missing_cells_of_each_chain_are_its_own() -> None:
         data[chain, chain : chain + 2, chain % 2] = np.nan
     whole, n_blocks = target.with_targets(data), 3
     blocks = np.arange(n_chains) % n_blocks
-    for options in ({}, {"partition": blocks, "n_partitions": n_blocks}):
+    choices: list[dict[str, Any]] = [{}, {"partition": blocks, "n_partitions": n_blocks}]
+    for options in choices:
         energy, gradient = whole.potential_and_gradient(state.position, state.precisions, **options)
         for chain in range(n_chains):
             one = slice(chain, chain + 1)

@@ -306,3 +306,19 @@ def test_a_run_with_missing_targets_is_stored_and_read(tmp_path: Path) -> None:
     assert (prediction.table["squared_error"].notna() == known).all() and known.sum() == n - 2
     assert (prediction.table["log_probability"].notna() == known).all()
     assert prediction.summary["squared_error"] == prediction.table["squared_error"].mean()
+
+
+TARGETS_OF_MODELS = {
+    "count -1": ({"kind": "count"}, "-1", "a whole number of at least 0"),
+    "count 1.5": ({"kind": "count"}, "1.5", "a whole number of at least 0"),
+    "time 0": ({"kind": "survival", "hazard": "constant"}, "0", "a time above 0"),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS_OF_MODELS)
+def test_targets_out_of_their_range_are_refused(tmp_path: Path, name: str) -> None:
+    model, cell, expected = TARGETS_OF_MODELS[name]
+    (tmp_path / "train.csv").write_text(f"x1,x2,y\n1,2,3\n2,3,\n3,1,{cell}\n")
+    raw = small(model=model)
+    message = _sample_is_refused(RunSpec.from_dict(raw, base_dir=tmp_path), tmp_path)
+    assert "row 3, column y" in message and expected in message

@@ -1,0 +1,146 @@
+"""Every cell of cells.py keeps the joint distribution of parameters, precisions and data."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import get_args
+
+import pytest
+
+from rayfbnn.model import adjustments, configured, gibbs, layers, network, posterior, wiring
+from rayfbnn.operations import Operation, unrolled
+from tests.correctness.cell_statistics import judged
+from tests.correctness.cells import ARCHITECTURES, CELLS, DATA, LEVELS, OPERATIONS, Cell
+from tests.correctness.mutants import mutant
+
+QUICK, LONG = 4_000, 20_000
+EVERY_TIME = [cell for cell in CELLS if cell.every_time]
+
+
+@pytest.mark.parametrize("cell", EVERY_TIME, ids=str)
+def test_joint_distribution_stays(cell: Cell) -> None:
+    assert judged(cell, n_chains=QUICK, name=", few chains").is_exact
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_joint_distribution_stays_with_many_chains(cell: Cell, request: pytest.FixtureRequest) -> None:
+    seed = request.config.getoption("--seed")
+    verdict = judged(cell, n_chains=LONG, name=f", seed {seed}" if seed else "")
+    if file := request.config.getoption("--p-values"):
+        with Path(file).open("a") as lines:
+            lines.write(json.dumps({"cell": str(cell), "seed": seed, **asdict(verdict)}) + "\n")
+    assert verdict.is_exact
+    assert not verdict.acceptance < 0.2  # else nothing moves, and there is nothing to see
+
+
+def test_there_are_enough_cells_and_none_twice() -> None:
+    assert len(CELLS) >= 48
+    assert [cell for cell, n in Counter(map(str, CELLS)).items() if n > 1] == []
+    assert 6 <= len(EVERY_TIME) <= 10
+
+
+def test_every_name_is_in_some_cell() -> None:
+    assert {cell.architecture for cell in CELLS} == set(ARCHITECTURES)
+    assert {cell.levels for cell in CELLS} == set(LEVELS)
+    assert {cell.data for cell in CELLS} == set(DATA)
+    assert {cell.operations for cell in CELLS} == set(OPERATIONS)
+
+
+# Operations of which no cell is made, each with tests of its own.
+NOT_IN_CELLS = {
+    "repeat",  # written out
+    "dynamic",  # biased, and shown to be: test_dynamic.py
+    "simulated-tempering",  # needs chains that share their data: test_tempering.py
+    "tempered-transition",
+}
+
+
+def test_every_operation_is_in_some_cell_or_has_tests_of_its_own() -> None:
+    used = {each.op for operations in OPERATIONS.values() for each in unrolled(operations)}
+    assert used | NOT_IN_CELLS >= {kind.op for kind in get_args(Operation)}
+
+
+# A bug in the sampler's posterior: the module, (old, new) in its source, and the cell that must show it.
+MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
+    "adjustments not in the groups' precisions": (
+        gibbs,
+        "rows = rows * xp.sqrt(precisions[:, None, columns])",
+        "pass",
+        "adjustments | group | real, each target | everything",
+    ),
+    "adjustments of weights alone": (
+        adjustments,
+        "n += rows.shape[1]",
+        "n += rows.shape[1] if group.n_units > 1 else 0",
+        "adjustments | group | real, each target | everything",
+    ),
+    "one of two ways into a layer": (
+        network,
+        "out += xp.matmul(matrix, source)",
+        "pass",
+        "past a layer | group | real | everything",
+    ),
+    "product left out": (
+        network,
+        "values[-1] *= sources[factor][:, :-1]",
+        "pass",
+        "product | group | real | everything",
+    ),
+    "rows for columns": (
+        layers,
+        "2 if groups.by_row else 1",
+        "1 if groups.by_row else 2",
+        "normalize i % 2 | group | t, each target | everything",
+    ),
+    "another input left out": (
+        wiring,
+        "[i for i in range(units[source]) if i not in network.omitted[name]]",
+        "list(range(n_units))",
+        "inputs left out | group, unit | real, missing | everything",
+    ),
+    "shared weights used once": (
+        configured,
+        "self.to_cells(weights[:, self.weights_of, None])",
+        "self.to_cells(weights[:, xp.arange(len(self.weights_of)) % weights.shape[1], None])",
+        "shared weights | group | real | everything",
+    ),
+    "padding is not zero": (
+        configured,
+        "gathered *= self.inside",
+        "pass",
+        "convolution | fixed | t | langevin",
+    ),
+}
+
+
+def with_bug(module: ModuleType, old: str, new: str) -> ModuleType:
+    """The module `posterior` on modules of which one has a bug."""
+    copies = {each: mutant(each) for each in (posterior, gibbs, network, wiring)}
+    if module in copies:
+        copies[module] = mutant(module, (old, new))
+    bug = mutant(module, (old, new))
+    if module is adjustments:
+        copies[gibbs].__dict__["update_adjustments"] = bug.update_adjustments
+    elif module is layers:
+        copies[network].__dict__["layers"] = bug
+    elif module is configured:
+        copies[wiring].__dict__["configured"] = bug.configured
+    copies[posterior].__dict__.update(
+        gibbs=copies[gibbs],
+        forward=copies[network].forward,
+        backward=copies[network].backward,
+        Wiring=copies[wiring].Wiring,
+    )
+    return copies[posterior]
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_killed(name: str) -> None:
+    module, old, new, row = MUTANTS[name]
+    cell = next(cell for cell in CELLS if str(cell) == row)
+    assert not judged(cell, n_chains=QUICK, name=f", {name}", posterior=with_bug(module, old, new)).is_exact

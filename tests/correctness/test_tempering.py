@@ -1,0 +1,281 @@
+"""Simulated tempering and tempered transitions keep exact draws of a target of two modes, and of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+
+from rayfbnn.arrays import Array
+from rayfbnn.errors import SamplingError
+from rayfbnn.mcmc import schedule, selection, simulated_tempering, stages, tempered_transition
+from rayfbnn.operations import (
+    Heatbath,
+    Hybrid,
+    Metropolis,
+    Negate,
+    Operation,
+    Repeat,
+    SampleSigmas,
+    SimulatedTempering,
+    TemperedTransition,
+)
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Purpose, Streams
+from tests.correctness.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
+from tests.correctness.mutants import mutant
+from tests.correctness.test_tempered_draws import exact_draws, quantities, target_of
+
+N_CHAINS = 20_000
+LADDER = (1.0, 0.5, 0.2, 0.05)
+GRID = np.linspace(-6, 6, 24_001)
+
+
+@dataclass(frozen=True)
+class TwoModes:
+    """U(q) = q**2/8 + b ((q**2 - 2)**2 + q/2): two modes of unequal weight, at +-1.4."""
+
+    b: Any = 1.0
+    updates: Any = None
+    reversed_updates: Any = None
+    n_parameters: int = 1
+
+    def potential_and_gradient(self, position: Array, precisions: Array, **_: Any) -> tuple[Array, Array]:
+        q = position[:, 0]
+        slope = q / 4 + self.b * (4 * q * (q * q - 2) + 0.5)
+        return q * q / 8 + self.data_energy(position, precisions), slope[:, None]
+
+    def potential(self, position: Array, precisions: Array) -> Array:
+        return self.potential_and_gradient(position, precisions)[0]
+
+    def data_energy(self, position: Array, precisions: Array) -> Array:
+        q = position[:, 0]
+        return self.b * ((q * q - 2) ** 2 + q / 2)
+
+    def stepsizes(self, precisions: Array) -> Array:
+        return np.ones((len(precisions), 1))
+
+    def tempered(self, factor: Any) -> TwoModes:
+        return replace(self, b=self.b * factor)
+
+
+def area(b: float) -> Array:
+    """Integral of exp(-U) up to each point of the grid."""
+    density = np.exp(-TwoModes(b).potential(GRID[:, None], GRID[:, None]))
+    step = GRID[1] - GRID[0]
+    return np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * step)])
+
+
+CDF = area(1.0) / area(1.0)[-1]
+LOG_WEIGHTS = tuple(float(-np.log(area(b)[-1])) for b in LADDER)
+
+INNER = (Heatbath(decay=0.5), Hybrid(steps=3, stepsize=0.35))
+CONFIGURATIONS: dict[str, tuple[Operation, ...]] = {
+    "simulated tempering": (SimulatedTempering(LADDER, LOG_WEIGHTS, (*INNER, Negate())),),
+    "poor weights": (SimulatedTempering(LADDER, (0.0, -0.7, 0.2, -0.5), (Metropolis(stepsize=0.8),)),),
+    "tempered transitions": (TemperedTransition(LADDER, INNER), Negate()),
+    "tempered transitions by metropolis": (TemperedTransition((1.0, 0.3), (Metropolis(stepsize=0.8),)),),
+    "all": (
+        SimulatedTempering(LADDER[:3], LOG_WEIGHTS[:3], INNER),
+        Repeat(2, (TemperedTransition((1.0, 0.6, 0.2), (Repeat(2, INNER), Negate())), Heatbath(decay=0.9))),
+    ),
+}
+
+
+def after(
+    operations: tuple[Operation, ...], *, seed: int, n_chains: int, schedule: ModuleType = schedule
+) -> tuple[ChainState, Any]:
+    streams = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+    start = np.interp(streams.uniform(Purpose.INITIAL_PARAMETER), CDF, GRID)[:, None]
+    momentum = streams.normal(Purpose.MOMENTUM, (1,))
+    state = ChainState(start, momentum, np.ones((n_chains, 1)))
+    target = TwoModes(updates={}, reversed_updates={})
+    iteration = schedule.build_iteration(operations, target=target, updates={})
+    *_, (_, state, info) = schedule.run(state, streams, iteration=iteration, first=1, count=2)
+    return state, info
+
+
+def stays_exact(name: str, *, schedule: ModuleType = schedule) -> bool:
+    """Position, momentum and the two together, each against its exact distribution."""
+
+    def p_values(seed: int, n_chains: int) -> list[float]:
+        state, _ = after(CONFIGURATIONS[name], seed=seed, n_chains=n_chains, schedule=schedule)
+        u = np.interp(state.position[:, 0], GRID, CDF)
+        v = scipy.special.ndtr(state.momentum[:, 0])
+        return [ks_p_value(u), ks_p_value(v), square_p_value(u, v)]
+
+    return is_exact(p_values, name=f"tempering {name}", n_chains=N_CHAINS)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_exact_draws_of_two_modes_stay_exact(name: str) -> None:
+    assert stays_exact(name)
+
+
+@pytest.mark.parametrize("name", ["simulated tempering", "tempered transitions"])
+def test_tempering_goes_from_mode_to_mode_where_plain_trajectories_do_not(name: str) -> None:
+    def share_that_crosses(operations: tuple[Operation, ...]) -> float:
+        start, _ = after((Negate(),), seed=5, n_chains=2_000)
+        state, _ = after(operations, seed=5, n_chains=2_000)
+        return float((np.sign(state.position) != np.sign(start.position)).mean())
+
+    assert share_that_crosses(CONFIGURATIONS[name]) > 2 * share_that_crosses((*INNER, Negate()))
+
+
+def test_some_tempered_transitions_are_accepted_and_some_are_not() -> None:
+    _, info = after(CONFIGURATIONS["tempered transitions"], seed=1, n_chains=2_000)
+    assert 0.1 < info.accepted.mean() < 0.9
+
+
+def with_modules(**modules: Any) -> ModuleType:
+    """The schedule with other updates."""
+    changed = mutant(schedule)
+    changed.__dict__.update(modules)
+    return changed
+
+
+SIMULATED_MUTANTS: dict[str, tuple[str, str]] = {
+    "weight of the level it is at": ("c[proposal] - c[level] -", "c[proposal] -"),
+    "energy of the wrong sign": ("- (b[proposal] - b[level])", "+ (b[proposal] - b[level])"),
+    "energy left out": ("(b[proposal] - b[level]) * energy", "0 * energy"),
+    "energy at the new temperature alone": ("(b[proposal] - b[level]) * energy", "b[proposal] * energy"),
+    "half the energy": ("(b[proposal] - b[level]) * energy", "(b[proposal] - b[level]) * energy / 2"),
+    "accepts all": ("< log_ratio)", "< np.inf)"),
+    "stops a level early": ("is_back = level == 0", "is_back = level <= 1"),
+    "stops wherever it is": ("is_back = level == 0", "is_back = level > -1"),
+    "inner updates of the target": ("target.tempered(b[level])", "target.tempered(1.0)"),
+    "inner updates a level up": ("target.tempered(b[level])", "target.tempered(b[xp.minimum(level + 1, 3)])"),
+}
+
+
+@pytest.mark.parametrize("name", SIMULATED_MUTANTS)
+def test_mutant_of_simulated_tempering_is_killed(name: str) -> None:
+    changed = mutant(simulated_tempering, SIMULATED_MUTANTS[name])
+    modules = with_modules(simulated_tempering=changed.simulated_tempering)
+    modules.__dict__["TemperingInfo"] = changed.TemperingInfo
+    assert not stays_exact("simulated tempering", schedule=modules)
+
+
+# Another set of weights, or the rejection by another route: the distribution at level 0 is the same.
+EQUIVALENT: dict[str, tuple[str, str]] = {
+    "weights of the other sign": ("c[proposal] - c[level]", "c[level] - c[proposal]"),
+    "off the ladder is to stay": ("is_on_ladder & (", "(is_on_ladder | True) & ("),
+}
+
+
+@pytest.mark.parametrize("name", EQUIVALENT)
+def test_equivalent_mutant_of_simulated_tempering_stays_exact(name: str) -> None:
+    changed = mutant(simulated_tempering, EQUIVALENT[name])
+    modules = with_modules(simulated_tempering=changed.simulated_tempering)
+    modules.__dict__["TemperingInfo"] = changed.TemperingInfo
+    assert stays_exact("simulated tempering", schedule=modules)
+
+
+TRANSITION_MUTANTS: dict[str, tuple[str, str]] = {
+    "up left out": ("log_ratio += (b[level - 1] - b[level])", "log_ratio += 0"),
+    "down left out": ("log_ratio -= (b[level - 1] - b[level])", "log_ratio -= 0"),
+    "signs turned": ("< log_ratio", "< -log_ratio"),
+    "accepts all": ("< log_ratio", "< np.inf"),
+    "whole inverse temperatures": (
+        "log_ratio -= (b[level - 1] - b[level])",
+        "log_ratio -= b[level - 1]",
+    ),
+    "levels in the same order down": ("2 * n + 1 - stage if is_down else stage", "1 + (stage - 1) % n"),
+    "inner updates of the target": ("target.tempered(b[level])", "target.tempered(1.0)"),
+    "not reversed": ("is_reversed=is_down)", "is_reversed=False)"),
+}
+
+
+@pytest.mark.parametrize("name", TRANSITION_MUTANTS)
+def test_mutant_of_tempered_transitions_is_killed(name: str) -> None:
+    changed = mutant(tempered_transition, TRANSITION_MUTANTS[name])
+    modules = with_modules(tempered_transition=changed.tempered_transition)
+    assert not stays_exact("tempered transitions", schedule=modules)
+
+
+# On networks: their precisions are updated too, on several levels.
+LEVELS = (1.0, 0.5, 0.15)
+NETWORK_OPERATIONS: dict[str, tuple[Operation, ...]] = {
+    "simulated-tempering": (
+        SimulatedTempering(LEVELS, (0.0, -1.0, -2.0), (SampleSigmas(), Heatbath(), Hybrid(4, 0.6))),
+    ),
+    "tempered-transition": (
+        TemperedTransition(LEVELS, (SampleSigmas(), Heatbath(decay=0.5), Hybrid(3, 0.8))),
+    ),
+}
+
+
+def network_stays_exact(op: str, name: str, prepare: Callable[[Any], Any] = lambda target: target) -> bool:
+    target = target_of(name)
+    sampled = prepare(target)
+    iteration = schedule.build_iteration(NETWORK_OPERATIONS[op], target=sampled, updates=sampled.updates)
+
+    def p_values(seed: int, n_chains: int) -> list[float]:
+        positions, precisions = exact_draws(target, seed=seed, draws=2 * n_chains)
+        streams = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+        momentum = streams.normal(Purpose.MOMENTUM, (target.n_parameters,))
+        state = ChainState(positions[:n_chains], momentum, precisions[:n_chains])
+        *_, (_, state, _) = schedule.run(state, streams, iteration=iteration, first=1, count=2)
+        ours = quantities(target, state.position, state.precisions)
+        others = quantities(target, positions[n_chains:], precisions[n_chains:])
+        return [ks_two_sample_p_value(a, b) for a, b in zip(ours, others, strict=True)]
+
+    return is_exact(p_values, name=f"{op} of {name}", n_chains=4_000)
+
+
+@pytest.mark.parametrize("name", ["t", "class"])
+@pytest.mark.parametrize("op", NETWORK_OPERATIONS)
+def test_exact_draws_of_networks_stay_exact(op: str, name: str) -> None:
+    assert network_stays_exact(op, name)
+
+
+def test_chains_do_not_depend_on_their_batch() -> None:
+    for operations in CONFIGURATIONS.values():
+        whole, _ = after(operations, seed=3, n_chains=8)
+        some, _ = after(operations, seed=3, n_chains=3)
+        assert np.array_equal(whole.position[:3], some.position)
+        assert np.array_equal(whole.momentum[:3], some.momentum)
+
+
+def test_an_excursion_that_never_returns_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated_tempering, "LAST_STAGE", 20)
+    operations = (SimulatedTempering((1.0, 0.5), (0.0, 1e6), (Heatbath(),)),)
+    with pytest.raises(SamplingError, match=r"iteration 1: chain .* is not back at temperature 1 after 20"):
+        after(operations, seed=1, n_chains=5)
+
+
+def test_chains_are_put_back_where_they_were_taken_from() -> None:
+    streams = Streams(1, np.arange(5, dtype=np.uint64))
+    state = ChainState(*(streams.normal(Purpose.PROPOSAL, (3,), index=index) for index in range(3)))
+    chosen = np.array([True, False, True, True, False])
+    part, random = selection.taken(state, streams, chosen)
+    assert random.chains.tolist() == [0, 2, 3]
+    changed = replace(part, position=part.position + 1)
+    whole = selection.put_back(state, changed, chosen)
+    assert np.array_equal(whole.position, state.position + chosen[:, None])
+    assert np.array_equal(whole.momentum, state.momentum)
+
+
+def test_inner_operations_of_two_temperings_share_no_random_numbers() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def recorded(state: ChainState, streams: Streams) -> tuple[ChainState, None]:
+        seen.append((streams.iteration, streams.operation))
+        return state, None
+
+    updates = {"sample-sigmas": recorded}
+    ladder = TemperedTransition((1.0, 0.5, 0.2), (SampleSigmas(), SampleSigmas()))
+    target = TwoModes(updates=updates, reversed_updates=updates)
+    iteration = schedule.build_iteration(
+        (SampleSigmas(), ladder, ladder, SampleSigmas()), target=target, updates=updates
+    )
+    streams = Streams(1, np.arange(2, dtype=np.uint64), iteration=4)
+    iteration(ChainState(np.ones((2, 1)), np.ones((2, 1)), np.ones((2, 1))), streams)
+    assert len(seen) == len(set(seen)) == 2 + 2 * 2 * 2 * 2
+    assert (4, 0) in seen and (4, 3) in seen
+    assert max(operation for _, operation in seen) < 2**17 * (stages.LAST_STAGE + 1)

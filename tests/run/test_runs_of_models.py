@@ -1,0 +1,96 @@
+"""Runs of each data model from a file of cases to predictions, pictures and exact draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn import api
+from rayfbnn.errors import ConfigError
+from rayfbnn.run.data import read_dataset
+from rayfbnn.run.store import Store
+from rayfbnn.spec import RunSpec
+from rayfbnn.streams import Purpose, Streams
+from tests.run.small import assert_same_draws, small
+
+MODELS: dict[str, dict[str, Any]] = {
+    "count": {"kind": "count"},
+    "constant hazard": {"kind": "survival", "hazard": "constant"},
+    "hazard of pieces": {"kind": "survival", "hazard": "piecewise", "time_points": [0.3, 1.0, 2.0]},
+    "heteroscedastic": {"kind": "heteroscedastic", "noise_floor": 0.05},
+}
+
+
+def spec_of(name: str, folder: Path, **changes: Any) -> RunSpec:
+    """The small configuration with a model and a training file for it; unit sigmas for the inputs."""
+    numbers = Streams(12, np.arange(12, dtype=np.uint64)).normal(Purpose.TARGET_VALUE, (3,))
+    y = numbers[:, 2]
+    if name == "count":
+        y = np.floor(np.exp(1 + y))
+    elif name != "heteroscedastic":
+        y = np.exp(y) * np.where(np.arange(12) % 3 == 1, -1, 1)
+    cells = [f"{a!r},{b!r},{c!r}" for a, b, c in np.column_stack([numbers[:, :2], y]).tolist()]
+    cells[5] = cells[5].rsplit(",", 1)[0] + ","  # a missing target
+    (folder / "train.csv").write_text("\n".join(["x1,x2,y", *cells]) + "\n")
+    changes = {"model": MODELS[name], "network__priors__ih0": "0.7:3:4", **changes}
+    return RunSpec.from_dict(small(**changes), base_dir=folder)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_run_is_sampled_resumed_and_predicted_from(name: str, tmp_path: Path) -> None:
+    spec = spec_of(name, tmp_path)
+    api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
+    shorter = spec_of(name, tmp_path, phase=[*small()["phase"][:2], {**small()["phase"][2], "iterations": 4}])
+    api.sample(shorter, tmp_path / "short.zarr", workers=0, progress=False)
+    api.resume(tmp_path / "short.zarr", iterations=10, workers=0, progress=False)
+    assert_same_draws(tmp_path / "run.zarr", tmp_path / "short.zarr")
+    prediction = api.predict(tmp_path / "run.zarr", data=tmp_path / "train.csv")
+    assert len(prediction.table) == 12
+    assert np.isfinite(list(prediction.summary.values())).all()
+    assert prediction.table["log_probability"].isna().tolist() == [case == 5 for case in range(12)]
+    tree: Any = api.open(tmp_path / "run.zarr")
+    expected = ["time", "x1", "x2"] if name == "hazard of pieces" else ["x1", "x2"]
+    assert tree["posterior"]["input"].values.tolist() == expected
+    assert tree["posterior"]["sigma_ih0_unit"].shape[-1] == len(expected)
+    diagnosis = api.diagnose(tmp_path / "run.zarr")
+    assert {f"sigma_ih0_unit[{each}]" for each in expected} <= set(diagnosis.quantities.index)
+    for picture in api.plot(tmp_path / "run.zarr", out=tmp_path / "plots"):
+        assert picture.stat().st_size > 5000
+
+
+def test_log_likelihoods_of_a_store_are_of_its_data(tmp_path: Path) -> None:
+    spec = spec_of("hazard of pieces", tmp_path, dtype="float64")
+    api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
+    table = api.predict(tmp_path / "run.zarr", data=tmp_path / "train.csv").table
+    stored = Store.open(tmp_path / "run.zarr").read_stat("log_likelihood")
+    assert read_dataset(spec).targets[5, 0] != read_dataset(spec).targets[5, 0]  # NaN
+    # By Jensen's inequality the sum of log means is above the mean of sums, and below their largest here.
+    assert stored.mean() <= table["log_probability"].sum() <= stored.max() + 12
+
+
+def test_exact_draws_of_heteroscedastic_targets_need_a_floor(tmp_path: Path) -> None:
+    spec = spec_of("heteroscedastic", tmp_path, model={"kind": "heteroscedastic"})
+    with pytest.raises(ConfigError, match=r"model\.noise_floor: missing"):
+        api.reject(spec, tmp_path / "exact.zarr", draws=1, progress=False)
+    assert not (tmp_path / "exact.zarr").exists()
+
+
+def test_the_prior_of_a_piecewise_hazard_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.hazard"):
+        api.prior(spec_of("hazard of pieces", tmp_path), tmp_path / "prior.zarr", draws=2)
+    assert not (tmp_path / "prior.zarr").exists()
+
+
+@pytest.mark.parametrize("name", ["count", "constant hazard", "heteroscedastic"])
+def test_prior_draws_of_targets_are_in_their_range(name: str, tmp_path: Path) -> None:
+    api.prior(spec_of(name, tmp_path), tmp_path / "prior.zarr", draws=20)
+    tree: Any = api.open(tmp_path / "prior.zarr")
+    drawn = tree["prior_predictive"]["targets"].values
+    assert np.isfinite(drawn).all()
+    if name == "count":
+        assert (drawn >= 0).all() and (drawn == np.floor(drawn)).all()
+    if name == "constant hazard":
+        assert (drawn > 0).all()
