@@ -26,7 +26,7 @@ def verify(path: str | Path, *, fs: FileSystem | None = None) -> VerifyReport:
 
     Checked are the metadata, the coordinates, the training cases, the commit records and their order, and
     every chunk that a record names: each block's values in it must have the digest in the record. Chunks that
-    no record names are what a crash left behind, and nobody reads them.
+    no record names are what a crash left behind, discarded records what a repair did; nobody reads them.
     """
     found = _Verification(FileSystem() if fs is None else fs, Path(path).absolute())
     found.run()

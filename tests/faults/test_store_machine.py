@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreBusyError, StoreError
-from rayfbnn.run.filesystem import FileSystem
+from rayfbnn.run.filesystem import PARTIAL, FileSystem
 from rayfbnn.run.store import Store
 from tests.faults.disks import Crash, Failing, MemoryDisk, flipped
 from tests.faults.test_store_crashes import choices
@@ -112,14 +112,14 @@ class StoreMachine(RuleBasedStateMachine):
         files = [
             (path, file)
             for path, file in self.disk.files().items()
-            if file.live and (path.parent.parent.name == "commits" or path.parts[3] in ("state", "posterior"))
+            if file.live and (path.parent.name.startswith("batch") or path.parts[3] in ("state", "posterior"))
         ]
         path, file = files[which % len(files)]
         before = file.live
         file.live = file.durable = flipped(before, bit % (8 * len(before)))
         report = Store.verify(self.store)
-        if report.ok:  # a chunk that no record names, left by a crash: nobody reads it
-            assert path.name.startswith("c.")
+        if report.ok:  # what a crash left, a chunk that no record names or a temporary: nobody reads it
+            assert path.name.startswith("c.") or path.name.endswith(PARTIAL)
             return
         assert {str(PATH / problem.file) for problem in report.problems} == {str(path)}
         if report.problems[0].batch is None:  # metadata and coordinates: from a copy
@@ -210,4 +210,4 @@ def test_no_order_of_commits_kills_failures_damage_and_repairs_changes_a_draw() 
 
 @pytest.mark.long
 def test_no_long_order_of_commits_kills_failures_damage_and_repairs_changes_a_draw() -> None:
-    run_machine(100, 25)
+    run_machine(40, 25)
