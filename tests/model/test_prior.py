@@ -198,9 +198,9 @@ def test_rejection_sampling_is_from_the_posterior(name: str) -> None:
 @pytest.mark.parametrize(
     "replacement",
     [
-        ("shape = (alpha_common + extra * group.n_units) / 2", "shape = (alpha_common + extra) / 2"),
+        ("in_all = extra * group.n_units if", "in_all = extra if"),
         ("(alpha_unit + extra) / 2", "alpha_unit / 2"),
-        ("shape = (alpha_common + extra * group.n_units) / 2", "shape = alpha_common / 2"),
+        ("shape = (alpha_common + in_all) / 2", "shape = alpha_common / 2"),
     ],
 )
 def test_a_wrong_bias_of_the_proposal_is_seen(replacement: tuple[str, str]) -> None:
