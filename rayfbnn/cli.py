@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.predict import Prediction
     from rayfbnn.run.running import RunSummary
+    from rayfbnn.selftest import Finding
 
 INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 NOT_CONVERGED = 3
@@ -320,6 +321,29 @@ def demo(
             "\nThe sigmas of the weights move slowly in this problem; the predictions do not wait for them."
             f" For more draws: rayfbnn resume {found.store} --iterations 1000"
         )
+
+
+@_command
+def selftest(
+    device: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",
+    seed: Annotated[int, typer.Option(help="Other random numbers, for another look.")] = 1,
+    chains: Annotated[int, typer.Option(help="In the statistical tests; more see smaller faults.")] = 10_000,
+) -> None:
+    """Test this machine before it is trusted: gradients, reversal, exact draws; exit 1 if one fails."""
+    from rayfbnn.selftest import selftest as run_selftest
+
+    print(f"{'test':<16}{'of':<34}{'found':<12}{'allowed':<14}verdict", flush=True)
+    findings = run_selftest(device=device, seed=seed, chains=chains, report=_print_finding)
+    failed = [f"{finding.test} of {finding.subject}" for finding in findings if not finding.ok]
+    seconds = sum(finding.seconds for finding in findings)
+    if failed:
+        raise CheckFailed(f"{len(failed)} of {len(findings)} tests failed on {device}: {'; '.join(failed)}")
+    print(f"ok: all {len(findings)} tests passed on {device}, seed {seed}, in {seconds:.0f} seconds")
+
+
+def _print_finding(finding: Finding) -> None:
+    columns = f"{finding.test:<16}{finding.subject:<34}{finding.found:<12}{finding.allowed:<14}"
+    print(columns + ("ok" if finding.ok else "FAILED"), flush=True)
 
 
 def _prediction_text(prediction: Prediction) -> str:

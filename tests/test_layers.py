@@ -16,7 +16,7 @@ LAYERS = [
     {"errors", "arrays", "streams", "state", "connections", "architecture", "operations", "version"},
     {"spec"},
     {"mcmc", "model", "kernels"},
-    {"run", "reduce", "describe"},
+    {"run", "reduce", "describe", "exactness", "pivots", "selftest"},
     {"api"},
     {"__init__", "demo"},
     {"cli"},

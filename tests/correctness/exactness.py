@@ -1,72 +1,25 @@
-"""Statistical tests of a sampler started at exact draws, with a stated rate of false alarms."""
+"""Statistical tests of a sampler started at exact draws: those of the package's `selftest`."""
 
-from __future__ import annotations
+from rayfbnn.exactness import (
+    LEVEL,
+    LOOKS,
+    Values,
+    chi2_p_value,
+    is_exact,
+    ks_p_value,
+    ks_two_sample_p_value,
+    seed_of,
+    square_p_value,
+)
 
-import hashlib
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-import scipy.special
-
-LEVEL = 1e-5  # false alarms of one suite of statistics, over all its looks together
-LOOKS = 7
-
-Values = np.ndarray[Any, Any]
-
-
-def seed_of(name: str) -> int:
-    """The seed of a test: a function of its name, so that a pass stays a pass until the code changes."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
-
-
-def is_exact(p_values: Callable[[int, int], list[float]], *, name: str, n_chains: int) -> bool:
-    """Whether a suite of statistics looks as it must: wrongly False with probability LEVEL = 1e-5 at most.
-
-    Gandy and Scott (2021), "Unit testing for MCMC and other Monte Carlo methods", algorithm 2: decide at once
-    where the smallest p-value is clearly large or clearly small, else look again with four times as many new
-    chains. `p_values(seed, n_chains)` gives the p-values, which are combined by Bonferroni.
-    """
-    beta = LEVEL / LOOKS
-    gamma = beta ** (1 / LOOKS)
-    for look in range(LOOKS):
-        values = p_values(seed_of(f"{name}, look {look}"), n_chains if look == 0 else 4 * n_chains)
-        smallest = min(values) * len(values)
-        if not smallest > beta:
-            return False
-        if smallest > gamma + beta:
-            return True
-        beta /= gamma
-    return True
-
-
-def ks_p_value(uniforms: Values) -> float:
-    """Kolmogorov and Smirnov's test that values are uniform on (0, 1); asymptotic, Stephens (1970)."""
-    n = uniforms.size
-    ordered = np.sort(uniforms.ravel())
-    distance = max(np.max(np.arange(1, n + 1) / n - ordered), np.max(ordered - np.arange(n) / n))
-    root = np.sqrt(n)
-    return float(scipy.special.kolmogorov((root + 0.12 + 0.11 / root) * distance))
-
-
-def ks_two_sample_p_value(a: Values, b: Values) -> float:
-    """Kolmogorov and Smirnov's test that two samples come from one distribution."""
-    both = np.sort(np.concatenate([a, b]))
-    below_a = np.searchsorted(np.sort(a), both, side="right") / len(a)
-    below_b = np.searchsorted(np.sort(b), both, side="right") / len(b)
-    root = np.sqrt(len(a) * len(b) / (len(a) + len(b)))
-    distance = np.max(np.abs(below_a - below_b))
-    return float(scipy.special.kolmogorov((root + 0.12 + 0.11 / root) * distance))
-
-
-def chi2_p_value(counts: Values) -> float:
-    """Pearson's test that all cells are equally likely."""
-    expected = counts.sum() / counts.size
-    statistic = float(((counts - expected) ** 2).sum() / expected)
-    return float(scipy.special.chdtrc(counts.size - 1, statistic))
-
-
-def square_p_value(u: Values, v: Values, *, bins: int = 20) -> float:
-    """Test that pairs are uniform on the unit square, by counts in bins x bins cells."""
-    cell = (bins * u).astype(int).clip(0, bins - 1) * bins + (bins * v).astype(int).clip(0, bins - 1)
-    return chi2_p_value(np.bincount(cell, minlength=bins * bins))
+__all__ = [
+    "LEVEL",
+    "LOOKS",
+    "Values",
+    "chi2_p_value",
+    "is_exact",
+    "ks_p_value",
+    "ks_two_sample_p_value",
+    "seed_of",
+    "square_p_value",
+]

@@ -24,6 +24,7 @@ from rayfbnn.mcmc import energy, hmc, schedule
 from rayfbnn.model import gibbs, posterior, prior
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.operations import Heatbath, Hybrid, Negate, Operation, SampleSigmas
+from rayfbnn.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.correctness.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
@@ -150,41 +151,8 @@ def pivots(target: Posterior, state: ChainState, data: Array, streams: Streams) 
     return uniform
 
 
-def gamma_uniform(alpha: float, ratio: Array) -> Array:
-    """Distribution function of a Gamma variable of shape alpha/2 and mean 1."""
-    return scipy.special.gammainc(alpha / 2, alpha / 2 * ratio)
-
-
-def chi2_uniform(sum_squares: Array, n: int) -> Array:
-    return scipy.special.gammainc(n / 2, sum_squares / 2)
-
-
-def value_uniforms(name: str, standardised: Array, alpha: float) -> dict[str, Array]:
-    """Normal or t values, and for normal ones their sum of squares, (n_chains, n_units, n)."""
-    if math.isfinite(alpha):
-        return {f"{name} values": scipy.special.stdtr(alpha, standardised)}
-    sums = (standardised**2).sum(axis=(1, 2))
-    return {
-        f"{name} values": scipy.special.ndtr(standardised),
-        f"{name} squares": chi2_uniform(sums, standardised[0].size),
-    }
-
-
 def outputs(target: Posterior, state: ChainState) -> Array:
     return target.outputs(state.position, target.inputs[:-1].T)
-
-
-def randomised_uniforms(target: Posterior, v: Array, data: Array, streams: Streams) -> Array:
-    """Distribution function of each discrete target, uniform between its steps; the shape of data."""
-    if target.model.kind == "binary":
-        probability = np.stack([scipy.special.expit(-v), scipy.special.expit(v)], axis=-1)
-    else:
-        probability = scipy.special.softmax(v, axis=2)[:, :, None, :]
-    above = probability.cumsum(axis=-1)
-    label = data.astype(int)[..., None]
-    upper = np.take_along_axis(above, label, axis=-1)[..., 0]
-    width = np.take_along_axis(probability, label, axis=-1)[..., 0]
-    return upper - width * streams.at(iteration=99).uniform(Purpose.PROPOSAL, data.shape[1:])
 
 
 def comparisons(target: Posterior, state: ChainState, data: Array) -> dict[str, Array]:

@@ -20,6 +20,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.mcmc import schedule
 from rayfbnn.model import count, heteroscedastic, likelihood, posterior, survival
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.correctness.exactness import is_exact, ks_p_value, ks_two_sample_p_value
@@ -29,12 +30,8 @@ from tests.correctness.test_joint import (
     N_CHAINS,
     N_ITERATIONS,
     Problem,
-    chi2_uniform,
-    gamma_uniform,
     noise,
     outputs,
-    randomised_uniforms,
-    value_uniforms,
 )
 from tests.model.test_data_models import distribution_functions
 

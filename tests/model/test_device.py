@@ -9,6 +9,9 @@ from rayfbnn.arrays import to_host
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.streams import Streams
 from tests.model.problems import MODELS, problem
+from tests.model.test_data_models import MODELS as DATA_MODELS
+from tests.model.test_data_models import problem as data_problem
+from tests.model.test_data_models import targets_of
 
 pytestmark = pytest.mark.gpu
 
@@ -46,3 +49,31 @@ def test_device_and_host_agree(model: str) -> None:
     after, _ = host.sample_sigmas(state, Streams(1, np.arange(8, dtype=np.uint64), 1))
     after_device, _ = device.sample_sigmas(other, Streams(1, cupy.arange(8, dtype=cupy.uint64), 1))
     assert np.allclose(to_host(after_device.precisions), after.precisions, rtol=1e-8)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("name", DATA_MODELS)
+def test_device_and_host_agree_on_data_models(name: str, missing: bool) -> None:
+    import cupy
+
+    host, targets = data_problem(name, missing=missing), targets_of(name, missing=missing)
+    device = Posterior.of(host.network, host.model, host.covariates, targets, xp=cupy)
+    streams = [Streams(1, xp.arange(8, dtype=xp.uint64)) for xp in (np, cupy)]
+    found = []
+    for target, random in zip((host, device), streams, strict=True):
+        state = target.initial_state(random, sigmas=None)
+        drawn = target.sample_targets(state.position, state.precisions, random.at(iteration=1))
+        own = target.with_targets(drawn)
+        partition = random.chains.astype(int) % 3
+        values = [
+            drawn,
+            *target.potential_and_gradient(state.position, state.precisions),
+            *own.potential_and_gradient(
+                state.position, state.precisions, partition=partition, n_partitions=3
+            ),
+            target.stepsizes(state.precisions),
+            target.rejection_proposal(random)[2],
+        ]
+        found.append([to_host(value) for value in values])
+    for on_host, on_device in zip(*found, strict=True):
+        np.testing.assert_allclose(on_device, on_host, rtol=1e-8, atol=1e-9)
