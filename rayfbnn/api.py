@@ -233,10 +233,6 @@ def prior(spec: Spec, path: str | Path, *, draws: int, set: Sequence[str] = ()) 
     _check_new_path(path)
     if draws < 1:
         raise ConfigError(f"draws: must be at least 1, got {draws}")
-    if spec.model.time_points is not None:
-        raise ConfigError(
-            'model.hazard: the prior is drawn with one output a case, got "piecewise"; use "constant"'
-        )
     dataset = read_dataset(spec)
     posterior = build_posterior(spec, dataset, device="cpu")
     store = Store.create(

@@ -104,6 +104,7 @@ def test_show_names_the_temperatures_and_counts_both_ways() -> None:
     assert gradient_evaluations(spec.phase[0].operations) == 3 * 3 + 2 * 3
 
 
+@pytest.mark.long
 def test_a_run_with_tempering_resumes_to_the_same_bits(tmp_path: Path) -> None:
     operations = [SIMULATED, TRANSITION]
     once = small_spec(tmp_path, phase=[{"iterations": 4, "operations": operations}])

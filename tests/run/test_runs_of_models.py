@@ -78,12 +78,6 @@ def test_exact_draws_of_heteroscedastic_targets_need_a_floor(tmp_path: Path) -> 
     assert not (tmp_path / "exact.zarr").exists()
 
 
-def test_the_prior_of_a_piecewise_hazard_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model\.hazard"):
-        api.prior(spec_of("hazard of pieces", tmp_path), tmp_path / "prior.zarr", draws=2)
-    assert not (tmp_path / "prior.zarr").exists()
-
-
 @pytest.mark.parametrize("name", ["count", "constant hazard", "heteroscedastic"])
 def test_prior_draws_of_targets_are_in_their_range(name: str, tmp_path: Path) -> None:
     api.prior(spec_of(name, tmp_path), tmp_path / "prior.zarr", draws=20)
