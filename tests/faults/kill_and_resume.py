@@ -2,9 +2,9 @@
 
     python -m tests.faults.kill_and_resume [--moments 20] [--seed 1] [--iterations 150]
 
-At each moment the driver or one of its workers gets SIGKILL, or the driver a SIGINT. A worker's death either
-ends the driver (--max-failures 0) or is made good by it, and then the driver is killed a little later. Exits
-with 1, saying what differs, unless the arrays equal those of an undisturbed run bit for bit.
+At each moment the driver or one of its workers gets SIGKILL. A worker's death either ends the driver
+(--max-failures 0) or is made good by it, and then the driver is killed a little later. Exits with 1, saying
+what differs, unless the arrays equal those of an undisturbed run bit for bit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.faults.drivers import PATIENCE, descendants, iterations_done, slow_sp
 from tests.run.small import assert_same_draws
 
 WORKERS = (2, 0, 3, 1, 5, 4)  # one after the other, so that each resume has another number
-KINDS = ("driver", "worker", "worker, replaced", "driver while starting", "interrupt")
+KINDS = ("driver", "worker", "worker, replaced", "driver while starting")
 
 
 def main() -> None:
@@ -115,7 +115,7 @@ def _strike(
             _live(driver, 5 * delay, started)
     assert (driver.poll() is None) == (kind != "worker"), f"{kind}: the driver's exit code is {driver.poll()}"
     if driver.poll() is None:
-        driver.send_signal(signal.SIGINT if kind == "interrupt" else signal.SIGKILL)
+        driver.send_signal(signal.SIGKILL)
     try:
         driver.communicate(timeout=PATIENCE)
     finally:
