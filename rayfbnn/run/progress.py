@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,10 @@ class Display(Protocol):
     """Shows Progress. A context manager: entered when the run begins."""
 
     def update(self, progress: Progress) -> None: ...
+
+    def note(self, text: str) -> None:
+        """A line besides. A signal handler may call this."""
+        ...
 
     def __enter__(self) -> Self: ...
 
@@ -110,17 +115,21 @@ class LiveTable:
 
         self._estimate = Estimate(store)
         self._rows: dict[int, BatchRow] = {}
+        self._note = ""
         self._live = Live(console=Console(stderr=True), refresh_per_second=4, get_renderable=self._table)
 
     def update(self, progress: Progress) -> None:
         self._rows[progress.batch] = self._estimate.row(progress)
 
+    def note(self, text: str) -> None:
+        self._note = text  # drawn with the table: a line written in between would tear it
+
     def _table(self) -> Table | str:
         from rich.table import Table
 
         if not self._rows:
-            return "starting the workers"
-        table = Table(box=None, pad_edge=False)
+            return f"starting the workers {self._note}".strip()
+        table = Table(box=None, pad_edge=False, caption=self._note, caption_justify="left")
         for heading in vars(HEADINGS).values():
             table.add_column(heading, justify="right")
         for batch in sorted(self._rows):
@@ -162,6 +171,9 @@ class PlainLines:
                 f" time left {row.left}"
             )
 
+    def note(self, text: str) -> None:
+        _write_at_once(text)
+
     def __enter__(self) -> Self:
         return self
 
@@ -174,6 +186,9 @@ class Silent:
 
     def update(self, progress: Progress) -> None:
         pass
+
+    def note(self, text: str) -> None:
+        _write_at_once(text)
 
     def __enter__(self) -> Self:
         return self
@@ -217,6 +232,10 @@ def show_evidence(*, show: bool) -> Iterator[Callable[[float], None]]:
             print(f"{share:.1%} done, time left {left}", file=sys.stderr, flush=True)
 
     yield on_progress
+
+
+def _write_at_once(text: str) -> None:
+    os.write(2, f"\n{text}\n".encode())  # not print: a signal may have come in the midst of one
 
 
 def _duration(seconds: float) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rayfbnn.run.progress import display
+from rayfbnn.run.progress import Display, display
 from rayfbnn.run.sampler import SUMMARY
 from rayfbnn.run.store import Store
 from rayfbnn.run.workers import Executor, InProcess, RayExecutor
@@ -41,7 +41,7 @@ def run_to_end(
             with (
                 display(store, show=progress) as shown,
                 _executor(store, len(batches), workers, address, max_failures) as executor,
-                _stop_on_signal(executor),
+                _stop_on_signal(executor, shown),
             ):
                 for news in executor.run(store.path, batches):
                     shown.update(news)
@@ -67,7 +67,7 @@ def _executor(
 
 
 @contextmanager
-def _stop_on_signal(executor: Executor) -> Iterator[None]:
+def _stop_on_signal(executor: Executor, shown: Display) -> Iterator[None]:
     """SIGINT or SIGTERM once: a stop is requested; twice: KeyboardInterrupt on the spot."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
@@ -80,8 +80,7 @@ def _stop_on_signal(executor: Executor) -> Iterator[None]:
         if n_signals > 1:
             raise KeyboardInterrupt
         executor.request_stop()
-        # Not print: the signal may have come in the midst of one.
-        os.write(2, b"\nstopping: the iterations under way are finished and committed; again: stop at once\n")
+        shown.note("stopping: the iterations under way are finished and committed; again: stop at once")
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

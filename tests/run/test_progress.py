@@ -98,9 +98,12 @@ def test_a_table_is_drawn_on_a_terminal(
     assert isinstance(shown, LiveTable)
     with shown:
         shown.update(NEWS)
+        shown.note("a stop was asked for")
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "time left" in captured.err and "9/18" in captured.err
+    # After the last row, as part of what is redrawn: a line written in between would tear the table.
+    assert "a stop was asked for" in captured.err.rpartition("9/18")[2]
 
 
 def test_lines_are_written_where_there_is_no_terminal_and_nothing_if_not_wanted(
