@@ -49,6 +49,7 @@ def sample(
     either way.
     """
     from rayfbnn.run.running import run_to_end
+    from rayfbnn.run.workers import check_ray
 
     path = Path(path)
     spec = _read_spec(spec, set)
@@ -57,6 +58,7 @@ def sample(
     spec.check_gradient()
     dataset = read_dataset(spec)
     spec.check_data(dataset.n_cases)
+    check_ray(workers, address)
     store = Store.create(
         path,
         spec=_with_absolute_train_path(spec),
@@ -147,6 +149,7 @@ def diagnose(
     """
     from rayfbnn.reduce.diagnostics import diagnose as reduce_diagnose
 
+    _check_cases(cases)
     return reduce_diagnose(Store.open(Path(path)), cases=cases, max_rhat=max_rhat, min_ess=min_ess)
 
 
@@ -302,6 +305,7 @@ def check(
 
     if not 0 < false_alarm_rate < 1:
         raise ConfigError(f"false_alarm_rate: must be between 0 and 1, got {false_alarm_rate}")
+    _check_cases(cases)
     stores = Store.open(Path(path)), Store.open(Path(exact))
     return reduce_check(*stores, false_alarm_rate=false_alarm_rate, cases=cases)
 
@@ -338,7 +342,7 @@ def plot(
 
     Of draws from the prior: functions and predictive bands along one input.
 
-    data        cases with targets: for real targets, adds predicted against actual values and an overview
+    data        cases with real targets: adds predicted against actual values and an overview
     input_name  which input the predictive bands run along; the first if not given
     """
     from rayfbnn.reduce import plots
@@ -347,6 +351,12 @@ def plot(
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"out: is a file, got {folder}; give a folder for the pictures")
     _check_folder(folder)
+    if input_name is not None and input_name not in store.data.input_names:
+        there_are = ", ".join(store.data.input_names)
+        raise ConfigError(f"input_name: no such input, got {input_name}; there are {there_are}")
+    if data is not None and (store.kind == "prior" or store.spec.model.kind != "real"):
+        what = "draws from the prior" if store.kind == "prior" else f"{store.spec.model.kind} targets"
+        raise ConfigError(f"data: of {what} there are no pictures against actual values; leave {data} out")
     if store.kind == "prior":
         folder.mkdir(exist_ok=True)
         return [
@@ -354,7 +364,7 @@ def plot(
             plots.predictive_bands([store], folder / "bands.png", input_name=input_name),
         ]
     prediction, targets = None, None
-    if data is not None and store.spec.model.kind == "real":
+    if data is not None:
         inputs, targets = read_cases(data, store.data, "real")
         if targets is None:
             raise ConfigError(f"data: {data} has no targets to compare predictions with")
@@ -434,6 +444,11 @@ def _check_workers(spec: RunSpec, workers: int | None, address: str | None, max_
         raise ConfigError(f"max_failures: must be 0 or more, got {max_failures}")
     if spec.device == "gpu" and address is None and not gpu_is_available():
         raise ConfigError('device: there is no GPU here that CuPy can use, got "gpu"; use "cpu"')
+
+
+def _check_cases(cases: int) -> None:
+    if cases < 1:
+        raise ConfigError(f"cases: must be at least 1, got {cases}")
 
 
 def _check_is_run(store: Store) -> None:

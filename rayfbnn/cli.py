@@ -278,6 +278,8 @@ def verify(
         print(f"{report.files_checked} files checked, {len(report.problems)} problems")
         if repair and report.problems:
             print("what was damaged is set aside; resume computes it again")
+        elif report.problems:
+            print("--repair sets damaged blocks aside, and resume computes them again")
     if report.problems and not repair:
         raise typer.Exit(1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from rayfbnn.errors import (
     StoreError,
     StoreExistsError,
     StoreMismatchError,
+    WorkerError,
 )
 from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec
@@ -136,6 +138,13 @@ def test_sample_refuses_a_folder_it_may_not_write_to(tmp_path: Path, monkeypatch
 )
 def test_sample_refuses_bad_arguments(tmp_path: Path, settings: dict[str, Any], named: str) -> None:
     assert named in _refused(tmp_path, ConfigError, **settings)
+
+
+def test_sample_without_ray_says_so_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    assert "Ray is not installed" in _refused(tmp_path, WorkerError, workers=None)
 
 
 def test_sample_refuses_a_specification_that_is_not_there(tmp_path: Path) -> None:
@@ -400,6 +409,11 @@ def test_reject_that_cannot_succeed_leaves_nothing(
     with pytest.raises(kind, match=named):
         api.reject(spec, tmp_path / "exact.zarr", progress=False, **settings)
     assert tree(tmp_path) == before
+
+
+def test_check_refuses_less_than_one_case(finished: Path) -> None:
+    with pytest.raises(ConfigError, match="cases: must be at least 1, got -1"):
+        api.check(finished, finished, cases=-1)
 
 
 def test_check_refuses_a_rate_that_is_none(finished: Path) -> None:

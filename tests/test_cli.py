@@ -119,7 +119,7 @@ def test_verify_exits_with_1_and_names_the_file(folder: Path, tmp_path: Path) ->
     record.write_bytes(record.read_bytes()[:-5])
     result = rayfbnn("verify", store)
     assert result.exit_code == 1
-    assert "000002.json" in result.stdout
+    assert "000002.json" in result.stdout and "--repair sets damaged blocks aside" in result.stdout
     repaired = rayfbnn("verify", store, "--repair")
     assert repaired.exit_code == 0 and "resume computes it again" in repaired.stdout
     assert rayfbnn("resume", store, "--workers", 0).exit_code == 0
@@ -148,6 +148,12 @@ def test_verify_exits_with_1_and_names_the_file(folder: Path, tmp_path: Path) ->
         (("reject", "run.toml", "new.zarr", "--draws", "0"), 2, "draws: must be at least 1"),
         (("reject", "run.toml", "new.zarr", "--draws", "9", "--max-proposals", "1"), 1, "1 proposals"),
         (("diagnose", "train.csv"), 1, "train.csv"),
+        (("diagnose", "run.zarr", "--cases", "0"), 2, "cases: must be at least 1, got 0"),
+        (("verify", "none.zarr"), 1, "there is no store here"),
+        (("plot", "run.zarr", "--out", "new", "--input-name", "x9"), 2, "input_name: no such input, got x9"),
+        (("plot", "run.zarr", "--out", "new", "--data", "none.csv"), 2, "there is no such file"),
+        (("sample", "run.toml", "new.zarr", "--address", "here"), 2, 'address: must be "auto" or host:port'),
+        (("sample", "run.toml", "new.zarr", "--address", "127.0.0.1:1"), 2, "nobody answers at 127.0.0.1:1"),
         (("nothing",), 2, "nothing"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",

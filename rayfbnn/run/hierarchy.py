@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store as ZarrStore
 
 METADATA = "zarr.json"
+ADVICE = "; verify says what can be kept"
 
 
 class Hierarchy:
@@ -214,4 +215,4 @@ def _holds(plan: ArrayPlan, file: str) -> str:
         for dim, part, n in zip(plan.dims, _extent(plan, file), plan.shape, strict=True)
         if dim in ("block", "chain", "draw")
     ]
-    return f" (it holds {', '.join(parts)}); verify says what can be kept" if parts else ""
+    return f" (it holds {', '.join(parts)}){ADVICE}" if parts else ""

@@ -13,7 +13,7 @@ from rayfbnn.run import root as roots
 from rayfbnn.run.catalogue import COMMITS, array_plans
 from rayfbnn.run.commits import CommitLog
 from rayfbnn.run.filesystem import FileSystem
-from rayfbnn.run.hierarchy import METADATA, Hierarchy, array_metadata
+from rayfbnn.run.hierarchy import ADVICE, METADATA, Hierarchy, array_metadata
 from rayfbnn.run.records import Problem, Record, VerifyReport, unseal
 from rayfbnn.run.writing import chunk_rows, digest
 
@@ -29,6 +29,8 @@ def verify(path: str | Path, *, fs: FileSystem | None = None) -> VerifyReport:
     no record names are what a crash left behind, discarded records what a repair did; nobody reads them.
     """
     found = _Verification(FileSystem() if fs is None else fs, Path(path).absolute())
+    if not found.fs.exists(found.path):
+        raise StoreError(f"{found.path}: there is no store here")
     found.run()
     return VerifyReport(len(found.checked), tuple(found.problems))
 
@@ -181,5 +183,5 @@ class _Verification:
         is_chunk: bool = False,
     ) -> None:
         file = str(path.relative_to(self.path)) if path != self.path else "."
-        what = str(error).removeprefix(f"{path}: ")
+        what = str(error).removeprefix(f"{path}: ").removesuffix(ADVICE)
         self.problems.append(Problem(file, what, batch, block, draws, is_chunk=is_chunk))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from rayfbnn.errors import RayFBNNError, WorkerError
+from rayfbnn.errors import ConfigError, RayFBNNError, WorkerError
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.run.store import Store
 
@@ -22,6 +22,8 @@ from rayfbnn.run.store import Store
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
+_CONNECT_SECONDS = 10.0
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; Ray would take a third of the memory
 
 
@@ -280,22 +282,27 @@ class RayExecutor:
             self._ray.wait(blocks, num_returns=len(blocks), timeout=60)
 
 
+def check_ray(workers: int | None, address: str | None) -> None:
+    """Before anything is created: Ray is installed where it is needed, and the cluster can be joined."""
+    if workers == 0:
+        return
+    if address is None:
+        _import_ray(None)
+    else:
+        connect(workers, address)
+
+
 def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
     """Ray, connected, and whether it was started here and so is ours to stop."""
-    if address is None:
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # read on import: stay on loopback
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of a dead actor that was asked to stop
-    try:
-        import ray
-    except ImportError as exc:
-        raise WorkerError(
-            "Ray is not installed; install it, or use workers = 0 to run in this process"
-        ) from exc
+    if address is not None:
+        _check_somebody_listens(address)
+    ray = _import_ray(address)
     if ray.is_initialized():
         return ray, False
     try:
         if address is not None:
+            # Ray tries for 14 minutes to join a cluster that is gone; each of these two attempts takes 40 s.
+            os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "2")
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             return ray, False
         inherited = {name: os.environ.get(name) for name in ONE_THREAD}
@@ -313,11 +320,51 @@ def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
             for name, value in inherited.items():
                 _restore(name, value)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as exc:
-        where = f"the Ray cluster at {address} cannot be joined" if address else "Ray cannot be started here"
-        raise WorkerError(
-            f"{where}: {_first_line(exc)}; workers = 0 runs in this process, without Ray"
-        ) from exc
+        where, advice = "Ray cannot be started here", "workers = 0 runs in this process, without Ray"
+        if address is not None:
+            where = f"the Ray cluster at {address} cannot be joined"
+            advice = "a cluster with token authentication needs RAY_AUTH_MODE=token here too"
+        raise WorkerError(f"{where}: {_first_line(exc).rstrip('.')}; {advice}") from exc
     return ray, True
+
+
+def _import_ray(address: str | None) -> Any:
+    """Ray, with what it reads from the environment on import."""
+    if address is None or _host_and_port(address)[0] in _LOOPBACK:
+        # Stay on loopback. Ray would replace 127.0.0.1 by this machine's outer address, also in an address
+        # to join: nobody answers there if the cluster was started on loopback.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    if address is None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of a dead actor that was asked to stop
+    try:
+        import ray
+    except ImportError as exc:
+        raise WorkerError(
+            "Ray is not installed; install it, or use workers = 0 to run in this process"
+        ) from exc
+    return ray
+
+
+def _check_somebody_listens(address: str) -> None:
+    """A mistyped host:port is found within seconds; ConfigError."""
+    if address == "auto" or "://" in address:  # Ray knows where
+        return
+    host, port = _host_and_port(address)
+    if not host or not port.isdecimal():
+        raise ConfigError(f'address: must be "auto" or host:port, got {address}')
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as exc:
+        raise ConfigError(
+            f"address: nobody answers at {address} ({exc}); give that of a running Ray cluster, or leave it"
+            " out to start Ray on this machine"
+        ) from exc
+
+
+def _host_and_port(address: str) -> tuple[str, str]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), port
 
 
 def _restore(name: str, value: str | None) -> None:

@@ -216,6 +216,7 @@ def test_a_problem_says_which_batch_block_and_draws() -> None:
         (0, 3, range(2, 3)),
     ]
     assert "checksum" in report.problems[0].what
+    assert not any("verify says" in problem.what for problem in report.problems)  # this is what it says
 
 
 def test_a_damaged_chunk_is_an_error_that_names_it_when_read() -> None:
