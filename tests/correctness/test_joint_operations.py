@@ -19,6 +19,8 @@ from rayfbnn.operations import (
 )
 from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
 
+pytestmark = pytest.mark.long  # a minute and more on one core
+
 OPERATIONS: dict[str, tuple[Operation, ...]] = {
     "langevin": (SampleSigmas(), Heatbath(decay=0.9), Hybrid(steps=1, stepsize=1.5), Negate()),
     "jump": (SampleSigmas(), Heatbath(), Hybrid(steps=6, stepsize=1.5, window=2, jump=2, partitions=3)),
