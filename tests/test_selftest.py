@@ -79,9 +79,7 @@ def test_steps_that_do_not_reverse_make_it_fail(monkeypatch: pytest.MonkeyPatch)
         ("score = log_weight + gumbel", "score = xp.where(is_member, 0.0, -xp.inf)"),
     ],
 )
-def test_wrong_decisions_make_the_toy_target_fail(
-    monkeypatch: pytest.MonkeyPatch, old: str, new: str
-) -> None:
+def test_wrong_decisions_make_it_fail(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
     monkeypatch.setattr(selftest, "schedule", schedule_with_hmc(old, new))
     assert not passes(selftest.toy_target("windows, partial gradients", np, 1, 10_000, "float64"))
 

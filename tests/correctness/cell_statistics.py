@@ -18,8 +18,6 @@ from rayfbnn.streams import Purpose, Streams
 from tests.correctness.cells import ARCHITECTURES, DATA, N_CASES, Cell
 from tests.correctness.exactness import is_exact
 
-N_ITERATIONS = 5
-
 
 def posterior_of(cell: Cell, module: ModuleType = posterior) -> Posterior:
     """The cell's posterior on fixed inputs, its targets still to be drawn; of `module`'s class."""
@@ -51,22 +49,30 @@ def look(
     *,
     seed: int,
     n_chains: int,
+    n_iterations: int = 5,
+    with_new_data: bool = False,
     posterior: ModuleType = posterior,
     schedule: ModuleType = schedule,
 ) -> Found:
     """Exact draws after the cell's iterations, which run on `posterior`'s class and `schedule`.
 
+    with_new_data  draws data anew after each iteration but the last, given the parameters: Geweke (2004);
+                   it sees what adds up, and forgives a sampler that ignores the data
     Starts, data and statistics are the package's, also where the sampler is a mutant.
     """
     streams = Streams(seed, np.arange(n_chains, dtype=np.uint64))
     target = posterior_of(cell)
     state, data = exact_start(target, cell, streams)
-    sampled = posterior_of(cell, posterior).with_targets(data)
-    iteration = schedule.build_iteration(cell.iteration(), target=sampled, updates=sampled.updates)
     accepted = []
-    for _, after, info in schedule.run(state, streams, iteration=iteration, first=1, count=N_ITERATIONS):
-        state = after
+    for number in range(1, n_iterations + 1):
+        if number == 1 or with_new_data:
+            sampled = posterior_of(cell, posterior).with_targets(data)
+            iteration = schedule.build_iteration(cell.iteration(), target=sampled, updates=sampled.updates)
+        state, info = iteration(state, streams.at(iteration=number))
         accepted.append(info.accepted.mean())
+        if with_new_data and number < n_iterations:
+            drawn = target.sample_targets(state.position, state.precisions, streams.at(iteration=number))
+            data = DATA[cell.data].observe(drawn)
     other = replace(streams, chains=streams.chains + np.uint64(2**31))
     values = joint_p_values(target, (state, data), exact_start(target, cell, other), streams)
     return Found(values, float(np.mean(accepted)))

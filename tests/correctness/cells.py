@@ -29,6 +29,7 @@ from rayfbnn.operations import (
     SampleNoise,
     SampleSigmas,
     Slice1,
+    TemperedTransition,
 )
 
 N_CASES = 7  # not a multiple of 3, so that blocks of cases are uneven
@@ -224,6 +225,10 @@ OPERATIONS: dict[str, tuple[Operation, ...]] = {
         Hybrid(steps=3, stepsize=1.3, partitions=3),
         Negate(),
     ),
+    "tempered-transition": (
+        SampleSigmas(),
+        TemperedTransition((1.0, 0.7, 0.4), (SampleSigmas(), Heatbath(), Hybrid(steps=3, stepsize=1.0))),
+    ),
 }
 
 
@@ -232,6 +237,7 @@ class Cell:
     """One combination, by the names above.
 
     stepsize    factor on the operations' stepsizes, where theirs accept too little or too much to tell
+    n_chains    of the long test; fewer where updates are slow
     every_time  whether it is among those run each time
     """
 
@@ -240,6 +246,7 @@ class Cell:
     data: str
     operations: str
     stepsize: float = 1.0
+    n_chains: int = 20_000
     every_time: bool = False
 
     def __str__(self) -> str:
@@ -263,7 +270,7 @@ class Cell:
 
 
 def _scaled(operation: Operation, factor: float) -> Operation:
-    if isinstance(operation, Repeat):
+    if isinstance(operation, Repeat | TemperedTransition):
         return replace(operation, operations=tuple(_scaled(each, factor) for each in operation.operations))
     if isinstance(operation, RandomGrid) or not hasattr(operation, "stepsize"):
         return operation
@@ -273,7 +280,7 @@ def _scaled(operation: Operation, factor: float) -> Operation:
 CELLS: tuple[Cell, ...] = (
     Cell("linear", "group", "real", "hybrid", 0.7),
     Cell("linear", "every level", "t, each target", "everything"),
-    Cell("linear", "parameter", "count", "slice-1"),
+    Cell("linear", "parameter", "count", "slice-1", n_chains=4_000),
     Cell("linear", "fixed", "survival, pieces, censored", "metropolis"),
     Cell("one layer", "group", "real", "everything", every_time=True),
     Cell("one layer", "fixed", "real", "langevin"),
@@ -294,8 +301,10 @@ CELLS: tuple[Cell, ...] = (
     Cell("one layer", "group, parameter", "heteroscedastic, floor", "everything", 0.45),
     Cell("one layer", "group", "real, missing", "partitions"),
     Cell("one layer", "every level", "t, missing", "everything"),
-    Cell("one layer", "group", "class, missing", "slice-1"),
+    Cell("one layer", "group", "class, missing", "slice-1", n_chains=4_000),
     Cell("one layer", "fixed", "binary", "radial-heatbath"),
+    Cell("one layer", "every level", "t, each target", "tempered-transition"),
+    Cell("one layer", "group", "survival, pieces, censored", "tempered-transition"),
     Cell("offsets", "group", "real, each target", "jitter", 0.5),
     Cell("offsets", "every level", "t, each target", "everything"),
     Cell("offsets", "group, parameter", "binary, missing", "persistent"),
@@ -315,7 +324,7 @@ CELLS: tuple[Cell, ...] = (
     Cell("relu", "fixed", "count", "metropolis-1"),
     Cell("identity", "group, unit", "real", "jump", 1.3),
     Cell("sin", "group", "real", "partitions"),
-    Cell("sin", "parameter", "binary", "slice-1"),
+    Cell("sin", "parameter", "binary", "slice-1", n_chains=4_000),
     Cell("softmax", "group", "real", "windows", 0.8),
     Cell("softmax", "every level", "count", "everything"),
     Cell("softmax i // 2", "group, unit", "class", "everything", every_time=True),
@@ -328,6 +337,7 @@ CELLS: tuple[Cell, ...] = (
     Cell("product with one unit", "every level", "survival, log time", "persistent"),
     Cell("adjustments", "group", "real, each target", "everything"),
     Cell("adjustments", "every level", "count, missing", "hybrid", 0.7, every_time=True),
+    Cell("adjustments", "group", "count", "tempered-transition"),
     Cell("adjustments", "parameter", "class", "random-grid"),
     Cell("adjustments past a layer", "group, unit", "t, missing", "windows", 0.8),
     Cell("adjustments past a layer", "scaled", "binary", "metropolis"),
@@ -335,7 +345,7 @@ CELLS: tuple[Cell, ...] = (
     Cell("inputs left out", "every level", "survival, pieces", "jitter", 0.6),
     Cell("shared weights", "group", "real", "everything"),
     Cell("shared weights", "every level", "class", "radial-heatbath"),
-    Cell("shared weights", "parameter", "heteroscedastic, floor", "slice-1"),
+    Cell("shared weights", "parameter", "heteroscedastic, floor", "slice-1", n_chains=4_000),
     Cell("convolution", "group", "binary, missing", "everything"),
     Cell("convolution", "group, parameter", "count", "hybrid", 0.7, every_time=True),
     Cell("convolution", "fixed", "t", "langevin"),

@@ -1,0 +1,181 @@
+"""Every bug that the tests put in on purpose, and the test that must show it, read from the test modules."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+TESTS = Path(__file__).parent.parent
+
+# A test that ends so fails where the bug is not seen.
+_KILLS = re.compile(
+    r"test_(mutant\w*_(is_killed|does_not_reverse|is_of_lower_order)|\w*_(is|are)_(killed|seen)|\w*_make(s)?_it_fail"
+    r"|chains_of_a_wrong_model_are_told_from_exact_draws)$"
+)
+# Tests of one bug whose names say something else; the bug in words.
+_ALSO_KILL = {
+    "tests/mcmc/test_leapfrog.py::test_energy_error_without_half_kicks_is_of_first_order": "no half kicks",
+    "tests/mcmc/test_leapfrog.py::test_stepsizes_that_depend_on_the_state_change_volume": (
+        "stepsizes that depend on the state"
+    ),
+    "tests/mcmc/test_leapfrog.py::test_the_same_order_does_not_reverse": "back in the same order",
+    "tests/mcmc/test_hmc.py::test_momentum_is_reversed_on_acceptance_only": "negated as a whole",
+    "tests/correctness/test_fourth_order.py::test_steps_reverse": "not_symmetric",
+}
+# What tests of exactness cannot see, because it leaves the distribution as it is.
+EQUIVALENT: dict[str, dict[str, str]] = {
+    "tests/correctness/test_invariance.py::test_equivalent_mutant_stays_exact": {
+        "negated_as_a_whole": "the whole update followed by a negation, each of them exact; seen by"
+        " test_momentum_is_reversed_on_acceptance_only",
+        "sub_step_not_divided": "another stepsize; seen by"
+        " test_partial_steps_of_equal_terms_are_shorter_full_steps",
+        "wrong_gradient": "any force that depends on the position alone gives reversible steps that keep"
+        " volume, and the decision is on the right energy: only slower; seen by the gradient tests",
+    },
+    "tests/correctness/test_invariance.py::test_order_mutants_need_three_partitions": {
+        "fixed_order": "with two partitions a step visits 0 1 0, its own reverse; seen with three",
+        "bwd_same_order": "the same; seen with three",
+    },
+    "tests/correctness/test_invariance.py::test_dropping_negate_stays_exact": {
+        "": "momentum turns back after every acceptance: right, and slow; the configuration's to say",
+    },
+    "tests/correctness/test_one_at_a_time.py::test_stepping_out_beyond_the_slice_stays_exact": {
+        "": "whatever ends an interval, all points of the slice lead to it as often",
+    },
+    "tests/correctness/test_tempering.py::test_equivalent_mutant_of_simulated_tempering_stays_exact": {
+        "weights of the other sign": "any weights leave the distribution at temperature one: these only visit"
+        " the levels unevenly",
+        "off the ladder is to stay": "a proposal off the ladder is clipped to the level that is there:"
+        " accepting it is to stay",
+    },
+}
+# Tests that change a module for another reason than to put a bug in.
+_OTHER_USES = {
+    "tests/correctness/test_random_grid.py": {
+        "test_exact_draws_stay_exact",
+        "test_densities_are_the_joint_density_up_to_a_constant",
+    },
+    "tests/model/test_gibbs.py": {"test_exact_draws_stay_exact_under_gibbs_updates"},
+    "tests/model/test_prior.py": {"test_rejection_sampling_is_from_the_posterior"},
+    "tests/model/test_tempered.py": {"test_noise_given_a_power_of_the_likelihood_is_drawn_exactly"},
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A bug and the test that kills it: file from the root, function."""
+
+    bug: str
+    file: str
+    test: str
+
+
+def mutants() -> list[Mutant]:
+    """All that are killed, in the order of the files; a repetition on the GPU is left out."""
+    found = []
+    for file, name in _test_functions():
+        key = f"{file}::{name}"
+        if key in _ALSO_KILL:
+            found.append(Mutant(_ALSO_KILL[key], file, name))
+        elif _KILLS.match(name) and _is_about_numbers(file):
+            module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+            cases = list(_cases(module, getattr(module, name)))
+            found += [Mutant(_bug(name, case), file, name) for case in cases]
+    return found
+
+
+def unaccounted() -> list[str]:
+    """Tests that change a module of the package and are neither in the table nor explained here."""
+    problems = []
+    for file in _files():
+        for name in sorted(_reach_a_mutant(file)):
+            key = f"{file}::{name}"
+            known = key in _ALSO_KILL or key in EQUIVALENT or name in _OTHER_USES.get(file, ())
+            if not (known or _KILLS.match(name) or name.endswith("_on_the_gpu")):
+                problems.append(key)
+    there = {f"{file}::{name}" for file, name in _test_functions()}
+    named = {
+        *_ALSO_KILL,
+        *EQUIVALENT,
+        *(f"{file}::{name}" for file, names in _OTHER_USES.items() for name in names),
+    }
+    return problems + sorted(named - there)
+
+
+def equivalent_in_tests() -> dict[str, set[str]]:
+    """The equivalent mutants that the tests have, as EQUIVALENT should name them."""
+    found = {}
+    for key in EQUIVALENT:
+        file, name = key.split("::")
+        module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+        found[key] = set(_cases(module, getattr(module, name)))
+    return found
+
+
+def _files() -> list[str]:
+    return [str(path.relative_to(TESTS.parent)) for path in sorted(TESTS.rglob("test_*.py"))]
+
+
+def _is_about_numbers(file: str) -> bool:
+    """Not the killed processes of tests/faults, nor the wrong files of tests/test_spec.py."""
+    folders = ("correctness", "model", "mcmc", "reduce")
+    return file.split("/")[1] in folders or file == "tests/test_selftest.py"
+
+
+def _test_functions() -> Iterator[tuple[str, str]]:
+    for file in _files():
+        for node in ast.parse((TESTS.parent / file).read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                yield file, node.name
+
+
+def _reach_a_mutant(file: str) -> set[str]:
+    """Test functions that call `mutant` or a helper that does, or use something made by it."""
+    uses: dict[str, set[str]] = {}
+    for node in ast.parse((TESTS.parent / file).read_text()).body:
+        names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            uses[node.name] = names
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            uses |= {target.id: names for target in targets if isinstance(target, ast.Name)}
+    reached = {"mutant", "seen_as_wrong"}
+    while more := {name for name, names in uses.items() if names & reached} - reached:
+        reached |= more
+    return {name for name in reached if name.startswith("test_")}
+
+
+def _cases(module: ModuleType, test: Any) -> Iterator[str]:
+    """What a test is parametrised by, in words; one empty string where it is not."""
+    marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
+    for values in itertools.product(*(mark.args[1] for mark in reversed(marks))):
+        yield ", ".join(_words(module, value) for value in values)
+
+
+def _words(module: ModuleType, value: Any) -> str:
+    if hasattr(value, "values") and hasattr(value, "marks"):  # pytest.param
+        return ", ".join(_words(module, each) for each in value.values)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple):
+        if len(value) == 2 and all(isinstance(each, str) for each in value):
+            return f"`{value[1]}` for `{value[0]}`"
+        return ", ".join(_words(module, each) for each in value)
+    names = [name for name, each in vars(module).items() if each is value]
+    return getattr(value, "__name__", str(value)) if not names else names[0]
+
+
+def _bug(test: str, case: str) -> str:
+    """The case, where the test is of a table of bugs; else the test's name, and the case behind it."""
+    in_words = re.sub(r"_(is|are)_(killed|seen)$|_makes?_it_fail$|^test_", "", test).replace("_", " ")
+    is_table = re.match(r"test_(mutant|a_wrong|wrong_blocks|chains_of)", test) is not None
+    if case == "":
+        return in_words
+    return case if is_table else f"{in_words}: {case}"

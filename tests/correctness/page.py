@@ -1,0 +1,147 @@
+"""Writes the tables of docs/correctness.md: `python -m tests.correctness.page`, with --run after a new run.
+
+The cells and their p-values come from cells.py and tests/data/p_values.jsonl, the mutants from the test
+modules. What stands between the tables is written by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tests.correctness.cells import CELLS
+from tests.correctness.mutant_table import EQUIVALENT, mutants
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "correctness.md"
+P_VALUES = ROOT / "tests" / "data" / "p_values.jsonl"
+
+SAME_DATA, NEW_DATA = "same data", "new data"  # as test_cells.py calls its tests
+
+# The first that fits a file is its layer.
+LAYERS = {
+    "tests/model/test_(gibbs|adjustments|tempered)": "2 conditionals",
+    "tests/model/test_prior": "7 exact draws",
+    "tests/model/": "1 formulas",
+    "tests/mcmc/test_rejection": "7 exact draws",
+    "tests/mcmc/": "3 trajectories",
+    "tests/correctness/test_(cells|joint|random_grid)": "5 joint",
+    "tests/correctness/test_annealing": "6 normalisers",
+    "tests/correctness/test_tempered_draws": "7 exact draws",
+    "tests/correctness/": "4 known targets",
+    "tests/reduce/": "7 exact draws",
+    "tests/test_selftest": "9 your machine",
+}
+
+
+def layer(file: str) -> str:
+    return next(name for pattern, name in LAYERS.items() if re.match(pattern, file))
+
+
+def last_run() -> dict[tuple[str, str], dict[str, Any]]:
+    """What each test gave each cell, by (test, cell)."""
+    lines = map(json.loads, P_VALUES.read_text().splitlines())
+    return {(line["test"], line["cell"]): line for line in lines}
+
+
+def cells_table() -> str:
+    """A row for each cell; dashes where the last run did not have it."""
+    names = ["architecture", "prior levels", "data", "operations", "accepted", "statistics"]
+    found, lines = last_run(), _header(*names, "looks", "p", "looks, new data", "p, new data")
+    for cell in CELLS:
+        first, second = (found.get((test, str(cell))) for test in (SAME_DATA, NEW_DATA))
+        rates = ["-", "-"]
+        if first is not None:
+            accepted = first["acceptance"]
+            rates = ["" if accepted is None else f"{accepted:.2f}", str(first["n_statistics"])]
+        given = [cell.architecture, cell.levels, cell.data, cell.operations]
+        lines.append(_row(*given, *rates, *_looks_and_p(first), *_looks_and_p(second)))
+    return "\n".join(lines)
+
+
+def _looks_and_p(line: dict[str, Any] | None) -> tuple[str, str]:
+    if line is None:
+        return "-", "-"
+    return str(line["looks"]), f"{line['p_value']:.2g}" + ("" if line["is_exact"] else " **failed**")
+
+
+def cells_summary() -> str:
+    lines = list(last_run().values())
+    passed = sum(line["is_exact"] for line in lines)
+    seeds = ", ".join(map(str, sorted({line["seed"] for line in lines})))
+    return (
+        f"{len(CELLS)} cells; of {len(lines)} tests of them in the last run (seed {seeds}) {passed} passed."
+    )
+
+
+def mutants_summary() -> str:
+    found = mutants()
+    counts = Counter(layer(each.file) for each in found)
+    by_layer = ", ".join(f"{n} by layer {name}" for name, n in sorted(counts.items()))
+    n_equivalent = sum(map(len, EQUIVALENT.values()))
+    return f"{len(found)} mutants, all killed: {by_layer}. {n_equivalent} more are equivalent."
+
+
+def mutants_table() -> str:
+    """A row for each test, with all that it kills."""
+    lines = _header("layer", "killed by", "mutants")
+    ordered = sorted(mutants(), key=lambda each: (layer(each.file), each.file))
+    for (file, test), group in groupby(ordered, key=lambda each: (each.file, each.test)):
+        bugs = list(group)
+        where = f"{file.removeprefix('tests/')}, {test.removeprefix('test_')}"
+        lines.append(_row(layer(file), where, f"{len(bugs)}: " + "; ".join(each.bug for each in bugs)))
+    return "\n".join(lines)
+
+
+def equivalent_table() -> str:
+    lines = _header("mutant", "in", "why no test of exactness can see it")
+    for key, reasons in EQUIVALENT.items():
+        file, test = key.removeprefix("tests/").split("::")
+        name = re.sub(r"^test_|_stays_exact$", "", test).replace("_", " ")
+        lines += [_row(bug or name, file, reason) for bug, reason in reasons.items()]
+    return "\n".join(lines)
+
+
+def _header(*names: str) -> list[str]:
+    return [_row(*names), "|" + "---|" * len(names)]
+
+
+def _row(*values: object) -> str:
+    return "| " + " | ".join(str(value).replace("|", "\\|") for value in values) + " |"
+
+
+TABLES = {
+    "cells": cells_table,
+    "cells summary": cells_summary,
+    "mutants": mutants_table,
+    "mutants summary": mutants_summary,
+    "equivalent": equivalent_table,
+}
+
+
+def written(text: str) -> str:
+    """The page with its tables as they are now."""
+    for name, table in TABLES.items():
+        start, end = f"<!-- {name}: by tests/correctness/page.py -->\n", f"\n<!-- end of {name} -->"
+        before, rest = text.split(start)
+        text = before + start + table() + end + rest.split(end, 1)[1]
+    return text
+
+
+def run_cells() -> int:
+    """Every cell with many chains; the p-values go where they are kept."""
+    P_VALUES.unlink(missing_ok=True)
+    arguments = ["-m", "long", "tests/correctness/test_cells.py", f"--p-values={P_VALUES}"]
+    return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    status = run_cells() if "--run" in sys.argv[1:] else 0
+    PAGE.write_text(written(PAGE.read_text()))
+    sys.exit(status)
