@@ -8,16 +8,19 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
+# How many tests run at once.
+JOBS ?= 2
+
 .PHONY: demo test test-long check bench
 
 demo: $(VENV)/.installed-plots
 	$(BIN)/rayfbnn demo
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 test-long: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m long --durations 15
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -25,9 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the device are skipped, with the reason, where there is none."""
+    """Tests that use Ray share one process of several; those of the device are skipped where there is none."""
     from rayfbnn.arrays import gpu_is_available
 
+    for item in items:
+        if item.get_closest_marker("ray"):
+            item.add_marker(pytest.mark.xdist_group("ray"))
     if gpu_is_available():
         return
     for item in items:
