@@ -47,6 +47,9 @@ class Purpose(IntEnum):
     SLICE_INTERVAL = 22
     SLICE_POINT = 23
     GRID = 24
+    OUTPUT_WEIGHT = 30
+    OUTPUT_RESIDUAL = 31
+    POLYA_GAMMA = 40
 
 
 @dataclass(frozen=True)
