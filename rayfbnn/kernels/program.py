@@ -1,4 +1,4 @@
-"""What a compiled kernel needs to know of a posterior: its wiring, its data model, and its priors as numbers."""
+"""What a compiled kernel needs to know of a posterior: wiring, data model and priors, as plain numbers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Program:
 
     units        of each layer: inputs, hidden layers, outputs
     activations  of each hidden layer, as ACTIVATION_CODES
-    links        by destination, those from hidden layers and inputs in the order that the plain code adds them
+    links        by destination, in the order that the plain code adds them
     offsets      start in the flat vector of the offsets of the inputs and each hidden layer, -1 without
     model        as MODEL_CODES
     alpha        degrees of freedom of t noise, infinite otherwise
