@@ -286,3 +286,18 @@ class ModelSpec:
         if self.kind == "heteroscedastic":
             return 2 * n_targets
         return self.classes if self.kind == "class" and self.classes else n_targets
+
+
+def why_outputs_stay(network: NetworkSpec, model: ModelSpec) -> str | None:
+    """Why the parameters that feed the outputs cannot be integrated out, and what to do; None if they can be.
+
+    They can where the outputs are linear in them, and targets Gaussian given the outputs and auxiliary
+    variables.
+    """
+    if model.kind != "real":
+        return f'model.kind = "{model.kind}" has no Gaussian noise; use over = ["precisions"] or hybrid'
+    for group in network.groups():
+        if destination(group.name) == "o" and group.name in network.connections:
+            reason = f"network.connections.{group.name} feeds the outputs"
+            return f'{reason}; use over = ["precisions"] or hybrid'
+    return None

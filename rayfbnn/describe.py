@@ -14,6 +14,7 @@ from rayfbnn.operations import (
     Dynamic,
     Heatbath,
     Hybrid,
+    HybridMarginal,
     HybridMax,
     Metropolis,
     Metropolis1,
@@ -228,6 +229,14 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                 if operation.partitions > 1:
                     parts.append(f"{operation.partitions} partial gradients a step")
                 lines.append(", ".join(parts))
+            case HybridMarginal():
+                parts = [f"{operation.op} over {' and '.join(operation.over)}: {operation.steps} steps"]
+                parts += [f"stepsize {operation.stepsize:g}", *_jitter(operation.stepsize_jitter)]
+                if operation.window > 1:
+                    parts.append(f"windows of {operation.window} states")
+                if operation.jump > 1:
+                    parts.append(f"looking at every {operation.jump} steps")
+                lines.append(", ".join(parts))
             case Dynamic():
                 parts = [f"dynamic: {operation.steps} {operation.integrator} steps"]
                 parts += [f"stepsize {operation.stepsize:g}", *_jitter(operation.stepsize_jitter)]
@@ -272,7 +281,7 @@ def _notes(spec: RunSpec, phase: PhaseSpec) -> Iterator[str]:
         yield "no sample-sigmas: draws are given the sigmas of the weights as they stand"
     if phase.keep is True and Dynamic in kinds:
         yield "dynamic is never rejected: draws are biased by the error of the trajectories"
-    if kinds & {Hybrid, HybridMax, Dynamic} and Heatbath not in kinds:
+    if kinds & {Hybrid, HybridMarginal, HybridMax, Dynamic} and Heatbath not in kinds:
         yield "no heatbath: the momentum is never drawn anew"
     persistent = any(isinstance(each, Heatbath) and each.decay > 0 for each in done)
     if persistent and Negate not in kinds:

@@ -128,6 +128,35 @@ class Hybrid:
 
 
 @dataclass(frozen=True)
+class HybridMarginal:
+    """A hybrid Monte Carlo update with some variables integrated out, which are drawn anew after it.
+
+    over  "outputs": the parameters that feed the outputs, which are linear in them;
+          "precisions": the common precisions of groups of Gaussian parameters without precisions of units
+    The other settings are those of `hybrid`.
+    """
+
+    over: tuple[Literal["outputs", "precisions"], ...]
+    steps: int
+    stepsize: float
+    window: int = 1
+    stepsize_jitter: float | None = None
+    jump: int = 1
+    op: Literal["hybrid-marginal"] = "hybrid-marginal"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        if not self.over or len(set(self.over)) < len(self.over):
+            names = list(self.over)
+            raise ValueError(f'over: must name "outputs", "precisions" or both, each once, got {names}')
+        _check_trajectory(self.steps, 1, "leapfrog", jump=self.jump)
+        most, formula = self.steps // self.jump + 1, "steps" if self.jump == 1 else "steps / jump"
+        if not 1 <= self.window <= most:
+            raise ValueError(f"window: must be from 1 to {formula} + 1 = {most}, got {self.window}")
+        _check_stepsize(self.stepsize, self.stepsize_jitter)
+
+
+@dataclass(frozen=True)
 class HybridMax:
     """A hybrid Monte Carlo update that ends its trajectory once `max_ok` acceptable states were met.
 
@@ -327,6 +356,7 @@ Operation = (
     | RadialHeatbath
     | Negate
     | Hybrid
+    | HybridMarginal
     | HybridMax
     | Dynamic
     | Metropolis

@@ -108,6 +108,39 @@ class TemperedTarget(Target, Protocol):
         ...
 
 
+class ConditionalTarget(Target, Protocol):
+    """The density of some of a state's parameters, others and some precisions integrated out.
+
+    It is of the parameters that `kept` takes from a position, given precisions and whatever was drawn for it.
+    """
+
+    @property
+    def kept(self) -> slice: ...
+
+    def complete(self, state: ChainState, streams: Streams) -> ChainState:
+        """The state with a draw of all that is integrated out, given the parameters that are kept."""
+        ...
+
+
+class Marginal(Protocol):
+    """What is integrated out of a target, whatever the state."""
+
+    def given(self, state: ChainState, streams: Streams) -> ConditionalTarget:
+        """The density of what is kept, given auxiliary variables drawn from their conditional distribution.
+
+        Neither it nor its stepsizes may depend on what it integrates out but through these.
+        """
+        ...
+
+
+class MarginalizableTarget(Target, Protocol):
+    """A target of which some variables can be integrated out."""
+
+    def marginal(self, over: tuple[str, ...]) -> Marginal:
+        """Without "outputs" or "precisions" (operations.HybridMarginal); ConfigError where that cannot be."""
+        ...
+
+
 @dataclass(frozen=True)
 class HMCInfo:
     """What one hybrid Monte Carlo or Metropolis update did, one value a chain.

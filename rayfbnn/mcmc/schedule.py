@@ -11,6 +11,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import fourth_order, hmc, leapfrog
 from rayfbnn.mcmc.dynamic import DynamicInfo, dynamic
 from rayfbnn.mcmc.hybrid_max import hybrid_max
+from rayfbnn.mcmc.marginal import hybrid_marginal
 from rayfbnn.mcmc.metropolis import metropolis, metropolis_1
 from rayfbnn.mcmc.simulated_tempering import TemperingInfo, simulated_tempering
 from rayfbnn.mcmc.slice import slice_1
@@ -19,6 +20,7 @@ from rayfbnn.operations import (
     Dynamic,
     Heatbath,
     Hybrid,
+    HybridMarginal,
     HybridMax,
     Integrator,
     Metropolis,
@@ -36,7 +38,15 @@ from rayfbnn.operations import (
     inner_operations,
     unrolled,
 )
-from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, Target, TemperedTarget
+from rayfbnn.state import (
+    Advance,
+    ChainState,
+    HMCInfo,
+    Kernel,
+    MarginalizableTarget,
+    Target,
+    TemperedTarget,
+)
 from rayfbnn.streams import Streams
 
 Update: TypeAlias = Callable[..., tuple[ChainState, Any]]
@@ -157,6 +167,16 @@ def _kernel(
                 stepsize_jitter=operation.stepsize_jitter,
                 advance=_integrator(operation.integrator, advance),
             )
+        case HybridMarginal():
+            return partial(
+                hybrid_marginal,
+                marginal=cast(MarginalizableTarget, target).marginal(operation.over),
+                steps=operation.steps,
+                stepsize=operation.stepsize,
+                window=operation.window,
+                jump=operation.jump,
+                stepsize_jitter=operation.stepsize_jitter,
+            )
         case HybridMax():
             return partial(
                 hybrid_max,
@@ -258,6 +278,8 @@ def gradient_evaluations(operations: tuple[Operation, ...]) -> int:
         if isinstance(operation, Hybrid | HybridMax | Dynamic):
             each = 1 if operation.integrator == "leapfrog" else fourth_order.GRADIENTS_PER_STEP
             total += each * (operation.max_steps if isinstance(operation, HybridMax) else operation.steps)
+        elif isinstance(operation, HybridMarginal):
+            total += operation.steps
         elif isinstance(operation, TemperedTransition):
             n_levels = len(operation.inverse_temperatures) - 1
             total += 2 * n_levels * gradient_evaluations(operation.operations)

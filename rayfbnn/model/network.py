@@ -8,6 +8,7 @@ a chain's bits do not depend on which others are in its batch.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
@@ -188,17 +189,26 @@ def multiply_by_slope(derivative: Array, v: Array, activation: str, *, buffers: 
 
 
 def backward(
-    position: Array, activity: Activity, output_gradient: Array, wiring: Wiring, *, buffers: Buffers
+    position: Array,
+    activity: Activity,
+    output_gradient: Array,
+    wiring: Wiring,
+    *,
+    buffers: Buffers,
+    value_gradients: Mapping[int, Array] | None = None,
 ) -> Array:
     """Gradient with respect to all parameters, (n_chains, n_parameters), Neal (2022) eqs. 41-43, 50-57.
 
     output_gradient  (n_chains, n_outputs, n_cases): derivatives with respect to the outputs, of whatever
                      is differentiated, in position's dtype
+    value_gradients  hidden layer -> derivatives (n_chains, n_units, n_cases) with respect to what it sends
+                     on, where it is differentiated by another way than the outputs
     """
     xp = array_namespace(position)
     gradient = xp.empty_like(position)
     summed = {len(wiring.units) - 1: output_gradient}  # layer -> derivatives w.r.t. its summed inputs
-    from_products: dict[int, list[Array]] = {}  # layer -> derivatives w.r.t. its units as factors
+    # layer -> derivatives w.r.t. its units as factors, or by another way
+    from_products = {layer: [values] for layer, values in (value_gradients or {}).items()}
     for layer in range(len(wiring.units) - 1, -1, -1):
         if layer < len(wiring.units) - 1 and layer > 0:
             values = activity.values[layer - 1]

@@ -12,12 +12,12 @@ import numpy as np
 
 from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model import gibbs, likelihood, prior, random_grid, stepsize, survival
+from rayfbnn.model import gibbs, likelihood, marginal, prior, random_grid, stepsize, survival
 from rayfbnn.model.blocks import Blocks
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.network import Activity, Buffers, backward, forward, input_rows
 from rayfbnn.model.wiring import Wiring
-from rayfbnn.state import ChainState
+from rayfbnn.state import ChainState, Marginal
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -135,6 +135,10 @@ class Posterior:
             "sample-sigmas": partial(self.sample_sigmas, is_reversed=True),
             "sample-noise": partial(self.sample_noise, is_reversed=True),
         }
+
+    def marginal(self, over: tuple[str, ...]) -> Marginal:
+        """What is left with "outputs" or "precisions" or both integrated out; see marginal.py."""
+        return marginal.marginal(self, over)
 
     @property
     def n_parameters(self) -> int:

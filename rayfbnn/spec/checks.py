@@ -8,9 +8,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rayfbnn.architecture import LAYER_ACTIVATIONS, PRIOR_ACTIVATIONS, NetworkSpec, PriorSpec
+from rayfbnn.architecture import (
+    LAYER_ACTIVATIONS,
+    PRIOR_ACTIVATIONS,
+    NetworkSpec,
+    PriorSpec,
+    why_outputs_stay,
+)
 from rayfbnn.errors import ConfigError
-from rayfbnn.operations import Operation, Repeat, inner_operations
+from rayfbnn.operations import HybridMarginal, Operation, Repeat, inner_operations
 from rayfbnn.spec.connections import check_connections
 from rayfbnn.spec.messages import MAX_WORD, RIGHT, nearest, short
 
@@ -28,6 +34,7 @@ def check(spec: RunSpec) -> None:
     _check_model(spec)
     _check_network(spec)
     _check_phases(spec)
+    _check_marginal(spec)
 
 
 def _check_data_spec(spec: RunSpec) -> None:
@@ -279,6 +286,13 @@ def _check_phases(spec: RunSpec) -> None:
                 f"phase[{index}].operations: one iteration has {n_updates} updates with repeats written out; "
                 f"it must be at most {_MAX_UPDATES}: use more iterations instead"
             )
+
+
+def _check_marginal(spec: RunSpec) -> None:
+    reason = why_outputs_stay(spec.network_spec(), spec.model_spec())
+    for key, operation in all_operations(spec):
+        if isinstance(operation, HybridMarginal) and "outputs" in operation.over and reason:
+            raise ConfigError(f'{key}.over: the outputs cannot be integrated out, got "outputs"; {reason}')
 
 
 def _count_updates(operations: tuple[Operation, ...]) -> int:
