@@ -257,12 +257,20 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                 parts.append("one parameter at random" if operation.random else "each parameter in turn")
                 lines.append(", ".join(parts))
             case RandomGrid():
-                lines.append(f"random-grid: stepsize {operation.stepsize:g}, of the upper-level precisions")
+                parts = [f"random-grid: stepsize {operation.stepsize:g}", "of the upper-level precisions"]
+                lines.append(", ".join(parts) + _of_groups(operation.groups))
+            case SampleSigmas():
+                level = f": the {operation.level} levels" if operation.level else ""
+                lines.append(operation.op + level + _of_groups(operation.groups))
             case Heatbath():
                 lines.append("heatbath" + (f": decay {operation.decay:g}" if operation.decay else ""))
-            case SampleSigmas() | SampleNoise() | RadialHeatbath() | Negate():
+            case SampleNoise() | RadialHeatbath() | Negate():
                 lines.append(operation.op)
     return lines
+
+
+def _of_groups(groups: tuple[str, ...] | None) -> str:
+    return f" of {', '.join(groups)}" if groups else ""
 
 
 def _jitter(jitter: float | None) -> list[str]:

@@ -8,16 +8,27 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 Integrator = Literal["leapfrog", "fourth-order"]
+Level = Literal["lower", "upper"]
 
 _FORBID: dict[str, Any] = {"extra": "forbid"}  # read by pydantic, which this file does not import
 
 
 @dataclass(frozen=True)
 class SampleSigmas:
-    """Gibbs updates of the noise precisions, then of every other precision."""
+    """Gibbs updates of the noise precisions, then of every other precision; or only of some.
 
+    level   "lower": precisions that rule Gaussian parameters or noise, and adjustments; "upper": those that
+            rule other precisions, of units or of single t values; absent: both
+    groups  those of the groups and adjustments named, such as ih0, ao and noise; absent: all
+    """
+
+    level: Level | None = None
+    groups: tuple[str, ...] | None = None
     op: Literal["sample-sigmas"] = "sample-sigmas"
     __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        _check_groups(self.groups)
 
 
 @dataclass(frozen=True)
@@ -33,14 +44,17 @@ class RandomGrid:
     """Random-grid Metropolis updates of the precisions that rule other precisions.
 
     stepsize  of the logarithm of a precision: proposals are uniform within it
+    groups    those of the groups named, such as ih0 and noise; absent: all
     """
 
     stepsize: float = 0.1
+    groups: tuple[str, ...] | None = None
     op: Literal["random-grid"] = "random-grid"
     __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
 
     def __post_init__(self) -> None:
         _check_stepsize(self.stepsize, None)
+        _check_groups(self.groups)
 
 
 @dataclass(frozen=True)
@@ -79,6 +93,11 @@ def _check_stepsize(stepsize: float, jitter: float | None) -> None:
         raise ValueError(
             f"stepsize_jitter: must be positive (alpha of a Gamma) or negative (decades), got {jitter}"
         )
+
+
+def _check_groups(groups: tuple[str, ...] | None) -> None:
+    if groups is not None and (not groups or len(set(groups)) < len(groups)):
+        raise ValueError(f"groups: must name at least one group, and each once, got {list(groups)}")
 
 
 def _check_trajectory(

@@ -145,10 +145,14 @@ def _kernel(
     first_inside: int,
 ) -> Kernel:
     match operation:
-        case SampleSigmas() | SampleNoise():
+        case SampleSigmas(level=None, groups=None) | SampleNoise():
             return updates[operation.op]
-        case RandomGrid():
+        case SampleSigmas():
+            return partial(updates[operation.op], level=operation.level, groups=operation.groups)
+        case RandomGrid(groups=None):
             return partial(updates[operation.op], stepsize=operation.stepsize)
+        case RandomGrid():
+            return partial(updates[operation.op], stepsize=operation.stepsize, groups=operation.groups)
         case Heatbath():
             return partial(hmc.heatbath, decay=operation.decay)
         case RadialHeatbath():

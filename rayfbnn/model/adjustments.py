@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.layout import AdjustmentGroup, PrecisionLayout
@@ -11,13 +12,21 @@ from rayfbnn.streams import Purpose, Streams
 
 
 def update_adjustments(
-    values: dict[str, Array], precisions: Array, streams: Streams, *, layout: PrecisionLayout
+    values: dict[str, Array],
+    precisions: Array,
+    streams: Streams,
+    *,
+    layout: PrecisionLayout,
+    names: Collection[str] | None = None,
 ) -> None:
     """Draw every layer's adjustments, in place of those in `precisions`, given parameters and precisions.
 
     values  group name -> parameters (n_chains, *shape of the group)
+    names   which adjustments (ah0, ao), all unless given
     """
     for number, adjustments in enumerate(layout.adjustments, start=1):
+        if names is not None and adjustments.name not in names:
+            continue
         _update(values, adjustments, precisions, streams, layout=layout, number=number)
 
 

@@ -9,8 +9,9 @@ and thrown away.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from rayfbnn.model.hyperbolic import hyperbolic_variable
 from rayfbnn.model.layout import NOISE, PrecisionGroup, PrecisionLayout
 from rayfbnn.model.prior import MAX_LOG_PRECISION
 from rayfbnn.streams import Purpose, Streams
+
+Level = Literal["lower", "upper"]
+"""Upper precisions rule precisions, of units or of single t values; lower ones rule Gaussian values."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ def update_groups(
     *,
     layout: PrecisionLayout,
     is_reversed: bool = False,
+    level: Level | None = None,
+    groups: Collection[str] | None = None,
 ) -> Array:
     """New precisions (n_chains, n_precisions) of every group of parameters; those of the noise unchanged.
 
@@ -50,11 +56,16 @@ def update_groups(
 
     values  group name -> parameters (n_chains, *shape of the group)
     is_reversed  levels in the opposite order; groups, and layers of adjustments, are independent
+    level        only the precisions of one level; adjustments, which rule parameters, are lower ones
+    groups       names of the groups and adjustments to update, all unless given
     """
     precisions = precisions.copy()
-    if is_reversed:
-        update_adjustments(values, precisions, streams, layout=layout)
+    adjusts = level != "upper"
+    if is_reversed and adjusts:
+        update_adjustments(values, precisions, streams, layout=layout, names=groups)
     for number, group, rows in ruled_values(values, precisions, layout):
+        if groups is not None and group.name not in groups:
+            continue
         _update(
             rows,
             group,
@@ -63,9 +74,10 @@ def update_groups(
             index=number,
             purposes=_OF_PARAMETERS,
             is_reversed=is_reversed,
+            level=level,
         )
-    if not is_reversed:
-        update_adjustments(values, precisions, streams, layout=layout)
+    if not is_reversed and adjusts:
+        update_adjustments(values, precisions, streams, layout=layout, names=groups)
     return precisions
 
 
@@ -91,8 +103,9 @@ def update_noise(
     layout: PrecisionLayout,
     weights: float | Array | None = None,
     is_reversed: bool = False,
+    level: Level | None = None,
 ) -> Array:
-    """New precisions (n_chains, n_precisions), those of the noise updated.
+    """New precisions (n_chains, n_precisions), those of the noise updated, or of one level of it.
 
     residuals  (n_chains, n_targets, n_cases)
     weights    powers of the density of each residual, a number or an array that broadcasts to residuals:
@@ -111,6 +124,7 @@ def update_noise(
                 purposes=_OF_NOISE,
                 weights=given,
                 is_reversed=is_reversed,
+                level=level,
             )
     return precisions
 
@@ -125,15 +139,20 @@ def _update(
     purposes: _Purposes,
     weights: float | Array = 1.0,
     is_reversed: bool = False,
+    level: Level | None = None,
 ) -> None:
     """Update one group's columns of `precisions`, the units' first; values (n_chains, n_units, n)."""
     xp = array_namespace(precisions)
     squares = values.astype(xp.float64) ** 2
     if not isinstance(weights, float):
         weights = xp.broadcast_to(weights, squares.shape)
-    levels = [_update_units, _update_common]
-    for update in reversed(levels) if is_reversed else levels:
-        update(squares, weights, group, precisions, streams, index=index, purposes=purposes)
+    updates = [_update_units, _update_common]
+    for update in reversed(updates) if is_reversed else updates:
+        update(squares, weights, group, precisions, streams, index=index, purposes=purposes, level=level)
+
+
+def _is_of(level: Level | None, *, is_upper: bool) -> bool:
+    return level is None or (level == "upper") == is_upper
 
 
 def _update_units(
@@ -145,11 +164,13 @@ def _update_units(
     *,
     index: int,
     purposes: _Purposes,
+    level: Level | None,
 ) -> None:
     """Draw the precisions of the source units (of the targets), where these have their own."""
     _, alpha_unit, alpha_value = group.prior.alphas
     common = slice(group.common, group.common + 1)
-    if group.units is not None:
+    is_upper = math.isfinite(alpha_value)
+    if group.units is not None and _is_of(level, is_upper=is_upper):
         precisions[:, group.units] = _draw_over_values(
             squares,
             alpha_unit,
@@ -173,13 +194,15 @@ def _update_common(
     *,
     index: int,
     purposes: _Purposes,
+    level: Level | None,
 ) -> None:
     """Draw the common precision, unless it is fixed."""
     xp = array_namespace(precisions)
     n_chains = squares.shape[0]
     alpha_common, alpha_unit, alpha_value = group.prior.alphas
     common = slice(group.common, group.common + 1)
-    if math.isinf(alpha_common):
+    is_upper = group.units is not None or math.isfinite(alpha_value)
+    if math.isinf(alpha_common) or not _is_of(level, is_upper=is_upper):
         return
     if group.units is not None:
         log_common = log_precision_over_precisions(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import ModuleType
@@ -14,7 +14,7 @@ from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import gibbs, likelihood, marginal, prior, random_grid, stepsize, survival
 from rayfbnn.model.blocks import Blocks
-from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
+from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionLayout
 from rayfbnn.model.network import Activity, Buffers, backward, forward, input_rows
 from rayfbnn.model.wiring import Wiring
 from rayfbnn.state import ChainState, Marginal
@@ -255,20 +255,41 @@ class Posterior:
         return ChainState(xp.zeros_like(momentum), momentum, precisions)
 
     def sample_sigmas(
-        self, state: ChainState, streams: Streams, *, is_reversed: bool = False
+        self,
+        state: ChainState,
+        streams: Streams,
+        *,
+        is_reversed: bool = False,
+        level: gibbs.Level | None = None,
+        groups: Collection[str] | None = None,
     ) -> tuple[ChainState, None]:
-        """Gibbs updates of all free precisions, the noise first (which is independent of the others)."""
-        state, _ = self.sample_noise(state, streams, is_reversed=is_reversed)
+        """Gibbs updates of all free precisions, the noise first (which is independent of the others).
+
+        level, groups  only the precisions of one level, or of the groups and adjustments named
+        """
+        if groups is None or NOISE in groups:
+            state, _ = self.sample_noise(state, streams, is_reversed=is_reversed, level=level)
         values = self.parameter_layout.views(state.position)
         precisions = gibbs.update_groups(
-            values, state.precisions, streams, layout=self.precision_layout, is_reversed=is_reversed
+            values,
+            state.precisions,
+            streams,
+            layout=self.precision_layout,
+            is_reversed=is_reversed,
+            level=level,
+            groups=groups,
         )
         return replace(state, precisions=precisions), None
 
     def sample_noise(
-        self, state: ChainState, streams: Streams, *, is_reversed: bool = False
+        self,
+        state: ChainState,
+        streams: Streams,
+        *,
+        is_reversed: bool = False,
+        level: gibbs.Level | None = None,
     ) -> tuple[ChainState, None]:
-        """Gibbs updates of the noise precisions."""
+        """Gibbs updates of the noise precisions, or of one level of them."""
         if self.model.noise is None:
             return state, None
         residuals, weights = self._residuals(state)
@@ -279,13 +300,21 @@ class Posterior:
             layout=self.precision_layout,
             weights=weights,
             is_reversed=is_reversed,
+            level=level,
         )
         return replace(state, precisions=precisions), None
 
-    def random_grid(self, state: ChainState, streams: Streams, *, stepsize: float) -> tuple[ChainState, None]:
-        """Random-grid Metropolis updates of all upper-level precisions, the noise first."""
+    def random_grid(
+        self,
+        state: ChainState,
+        streams: Streams,
+        *,
+        stepsize: float,
+        groups: Collection[str] | None = None,
+    ) -> tuple[ChainState, None]:
+        """Random-grid Metropolis updates of the upper-level precisions of `groups`, or all; noise first."""
         layout, precisions = self.precision_layout, state.precisions.copy()
-        if self.model.noise is not None:
+        if self.model.noise is not None and (groups is None or NOISE in groups):
             residuals, weights = self._residuals(state)
             number = len(layout.groups) - 1
             random_grid.update_upper_levels(
@@ -299,6 +328,8 @@ class Posterior:
             )
         values = self.parameter_layout.views(state.position)
         for number, group, rows in gibbs.ruled_values(values, precisions, layout):
+            if groups is not None and group.name not in groups:
+                continue
             random_grid.update_upper_levels(rows, group, precisions, streams, stepsize=stepsize, index=number)
         return replace(state, precisions=precisions), None
 

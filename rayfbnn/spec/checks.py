@@ -16,7 +16,14 @@ from rayfbnn.architecture import (
     why_outputs_stay,
 )
 from rayfbnn.errors import ConfigError
-from rayfbnn.operations import HybridMarginal, Operation, Repeat, inner_operations
+from rayfbnn.operations import (
+    HybridMarginal,
+    Operation,
+    RandomGrid,
+    Repeat,
+    SampleSigmas,
+    inner_operations,
+)
 from rayfbnn.spec.connections import check_connections
 from rayfbnn.spec.messages import MAX_WORD, RIGHT, nearest, short
 
@@ -286,12 +293,35 @@ def _check_phases(spec: RunSpec) -> None:
                 f"phase[{index}].operations: one iteration has {n_updates} updates with repeats written out; "
                 f"it must be at most {_MAX_UPDATES}: use more iterations instead"
             )
+    _check_groups_of_operations(spec)
+
+
+def _check_groups_of_operations(spec: RunSpec) -> None:
+    """The groups that an operation is restricted to have precisions that it can update."""
+    network = spec.network_spec()
+    there = [*network.priors, *(["noise"] if spec.model.noise is not None else [])]
+    for key, operation in all_operations(spec):
+        if not isinstance(operation, SampleSigmas | RandomGrid) or operation.groups is None:
+            continue
+        known = [*there, *network.adjustments] if isinstance(operation, SampleSigmas) else there
+        for name in operation.groups:
+            if name not in known:
+                raise ConfigError(
+                    f'{key}.groups: has no precisions for {operation.op}, got "{name}"{nearest(name, known)}; '
+                    f"the groups here are {', '.join(known)}"
+                )
 
 
 def _check_marginal(spec: RunSpec) -> None:
-    reason = why_outputs_stay(spec.network_spec(), spec.model_spec())
+    tempering = ""  # key of the last operation that brings temperatures of its own
     for key, operation in all_operations(spec):
-        if isinstance(operation, HybridMarginal) and "outputs" in operation.over and reason:
+        if isinstance(operation, SimulatedTempering):
+            tempering = f"{key}."
+        if not (isinstance(operation, HybridMarginal) and "outputs" in operation.over):
+            continue
+        is_tempered = spec.temperature != 1 or (tempering != "" and key.startswith(tempering))
+        reason = why_outputs_stay(spec.network_spec(), spec.model_spec(), is_tempered=is_tempered)
+        if reason:
             raise ConfigError(f'{key}.over: the outputs cannot be integrated out, got "outputs"; {reason}')
 
 

@@ -67,12 +67,14 @@ RIGHT = {
     "max_ok": "a whole number of at least 1",
     "jump": "a whole number that divides the number of steps",
     "integrator": '"leapfrog" or "fourth-order"',
+    "level": '"lower" or "upper"; left out, both',
     "random": "true or false",
     "stepsize_jitter": "a positive number (alpha of a Gamma) or a negative one (decades)",
     "times": "a whole number of at least 1",
     "inverse_temperatures": "a list of numbers that begins with 1 and descends, such as [1, 0.5, 0.2]",
     "log_weights": "a list of one number for each of inverse_temperatures",
 }
+_RIGHT_IN_OPERATIONS = {"groups": 'a list of groups with precisions, such as ["ih0", "noise"]'}
 _RIGHT_PRIOR = 'a prior in FBM\'s notation, such as "0.5:0.2"'
 _RIGHT_ELEMENT = {
     "inputs": "a column name",
@@ -85,6 +87,7 @@ _RIGHT_ELEMENT = {
     "hidden": 'a layer, such as { units = 16, activation = "tanh" }',
     "phase": "a table with iterations and operations",
     "operations": 'a table, such as { op = "heatbath" }',
+    "groups": 'the name of a group, such as "ih0"',
 }
 
 
@@ -124,6 +127,8 @@ def _message(details: ErrorDetails, sections: Mapping[tuple[str, ...], Collectio
         right = _RIGHT_PRIOR
     elif loc and isinstance(loc[-1], int):
         right = _RIGHT_ELEMENT[name]
+    elif "operations" in loc and name in _RIGHT_IN_OPERATIONS:
+        right = _RIGHT_IN_OPERATIONS[name]
     else:
         right = RIGHT.get(name, "a table of keys")
     if kind == "missing":
@@ -143,6 +148,7 @@ def _choices(name: str) -> tuple[str, ...]:
         "kind": MODEL_KINDS,
         "hazard": ("constant", "piecewise"),
         "integrator": ("leapfrog", "fourth-order"),
+        "level": ("lower", "upper"),
         "op": OPERATION_NAMES,
     }.get(name, ())
 

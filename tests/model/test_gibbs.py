@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -170,8 +171,16 @@ def test_conditionals_are_the_joint_density_up_to_a_constant() -> None:
     assert checked == target.precision_layout.is_free.sum()
 
 
-def stays_exact(name: str, *, model: str, kernel: str, gibbs_module: ModuleType = gibbs, n: int) -> bool:
-    """Whether exact draws of precisions, parameters and targets stay so under one Gibbs update.
+def stays_exact(
+    name: str,
+    *,
+    model: str,
+    kernel: str,
+    gibbs_module: ModuleType = gibbs,
+    n: int,
+    settings: tuple[dict[str, Any], ...] = ({},),
+) -> bool:
+    """Whether exact draws of precisions, parameters and targets stay so under Gibbs updates, one per setting.
 
     Every level of every group gives uniforms that are independent if they do, however precisions, parameters
     and targets depend on each other.
@@ -188,8 +197,9 @@ def stays_exact(name: str, *, model: str, kernel: str, gibbs_module: ModuleType 
         state = target.initial_state(random, sigmas=None)
         targets = target.sample_targets(state.position, state.precisions, random)
         informed = target.with_targets(targets)
-        after, _ = getattr(informed, kernel)(state, random.at(iteration=1))
-        return [ks_p_value(values) for values in uniforms_of(informed, after, targets)]
+        for iteration, setting in enumerate(settings, start=1):
+            state, _ = getattr(informed, kernel)(state, random.at(iteration=iteration), **setting)
+        return [ks_p_value(values) for values in uniforms_of(informed, state, targets)]
 
     return is_exact(p_values, name=name, n_chains=n)
 
@@ -201,6 +211,67 @@ KERNELS = ["sample_sigmas", "sample_noise"]
 @pytest.mark.parametrize("model", MODELS)
 def test_exact_draws_stay_exact_under_gibbs_updates(model: str, kernel: str) -> None:
     assert stays_exact(f"{kernel} {model}", model=model, kernel=kernel, n=N_CHAINS)
+
+
+SOME = {
+    "lower": ({"level": "lower"},) * 2,
+    "upper": ({"level": "upper"},) * 2,
+    "one group after another": ({"groups": ("h0h1", "bh0")}, {"groups": ("noise", "io"), "level": "upper"}),
+}
+
+
+@pytest.mark.parametrize("which", SOME)
+def test_exact_draws_stay_exact_under_updates_of_some_precisions(which: str) -> None:
+    assert stays_exact(which, model="t by target", kernel="sample_sigmas", settings=SOME[which], n=N_CHAINS)
+
+
+def changed_columns(model: str, **settings: Any) -> tuple[Posterior, set[int]]:
+    spec = problems.network(HIERARCHIES, units=(2, 3))
+    target = problem(model, spec=replace(spec, adjustments={"ah0": 3.0, "ao": 4.0}))
+    state = target.initial_state(streams("some", 3), sigmas=None)
+    after, _ = target.sample_sigmas(state, streams("some", 3, iteration=1), **settings)
+    every_chain = (after.precisions != state.precisions).all(axis=0)
+    assert np.array_equal(every_chain, (after.precisions != state.precisions).any(axis=0))
+    return target, set(np.flatnonzero(every_chain).tolist())
+
+
+@pytest.mark.parametrize("model", ["gaussian by target", "t by target", "t", "gaussian"])
+def test_a_level_is_of_the_precisions_that_it_says(model: str) -> None:
+    target, lower = changed_columns(model, level="lower")
+    _, upper = changed_columns(model, level="upper")
+    expected: set[int] = set()
+    for group in target.precision_layout.groups:
+        alpha, alpha_unit, alpha_value = group.prior.alphas
+        if group.units is not None and math.isinf(alpha_value):
+            expected |= set(range(group.units.start, group.units.stop))
+        if math.isfinite(alpha) and math.isinf(alpha_unit) and math.isinf(alpha_value):
+            expected.add(group.common)
+    for adjustments in target.precision_layout.adjustments:
+        expected |= set(range(adjustments.columns.start, adjustments.columns.stop))
+    assert lower == expected
+    assert upper == set(np.flatnonzero(target.precision_layout.is_free).tolist()) - expected
+    assert upper and lower
+
+
+def test_groups_are_those_named() -> None:
+    target, changed = changed_columns("t by target", groups=("h0h1", "noise", "ao"))
+    layout = target.precision_layout
+    expected = {layout.common["h0h1"], layout.common["noise"]}
+    for columns in (layout.units["h0h1"], layout.units["noise"], layout.adjustments[-1].columns):
+        expected |= set(range(columns.start, columns.stop))
+    assert changed == expected
+
+
+def test_both_levels_one_after_the_other_are_the_whole_update() -> None:
+    """Where the noise alone has two levels, bit for bit: the same random numbers, lower before upper."""
+    spec = problems.network({"io": "1:2", "bo": "1"}, inputs=1, outputs=2, units=(), activations=())
+    target = problem("gaussian by target", spec=spec)
+    state = target.initial_state(streams("levels", 3), sigmas=None)
+    random = streams("levels", 3, iteration=1)
+    whole, _ = target.sample_sigmas(state, random)
+    lower, _ = target.sample_sigmas(state, random, level="lower")
+    both, _ = target.sample_sigmas(lower, random, level="upper")
+    assert np.array_equal(both.precisions, whole.precisions)
 
 
 UPPER_MUTANTS = {
@@ -274,6 +345,31 @@ GIBBS_MUTANTS = {
         "                0.2 * residuals,\n                group,",
     ),
 }
+
+
+LEVEL_MUTANTS = {
+    "t values taken for Gaussian ones": (
+        "    below = draw_value_precisions(",
+        "    return _clipped_exp(log_precision_over_values(squares.sum(axis=2), n, alpha, mean, streams,"
+        " index=index, purpose=purpose))\n    below = draw_value_precisions(",
+    ),
+    "upper levels given lower ones of before": (
+        "precisions[:, None, group.units],\n            alpha_common",
+        "xp.roll(precisions, 1, axis=0)[:, None, group.units],\n            alpha_common",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEVEL_MUTANTS)
+def test_a_wrong_update_of_the_upper_levels_is_seen(name: str) -> None:
+    assert not stays_exact(
+        f"mutant {name}",
+        model="t by target",
+        kernel="sample_sigmas",
+        gibbs_module=mutant(gibbs, LEVEL_MUTANTS[name]),
+        settings=SOME["upper"],
+        n=N_CHAINS,
+    )
 
 
 @pytest.mark.parametrize("name", GIBBS_MUTANTS)
