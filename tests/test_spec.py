@@ -163,7 +163,7 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     ((f"{PRIORS}.ih1=1",), f"{PRIORS}.ih1", "did you mean ih0?"),
     ((f"{PRIORS}.hidden=1",), f"{PRIORS}.hidden", "the possible groups are"),
     ((f"{PRIORS}.ih=1",), f"{PRIORS}.ih", "give one of the two"),
-    ((TWO_LAYERS, f"{PRIORS}.ho=1"), f"{PRIORS}.ho", "the possible groups are"),
+    ((TWO_LAYERS, f"{PRIORS}.ho2=1"), f"{PRIORS}.ho2", "the possible groups are"),
     ((f"{PRIORS}.ih0=-",), PRIORS, "give a prior for ih0"),
     ((f"{PRIORS}.ho0=-",), PRIORS, "give a prior for ho0"),
     ((TWO_LAYERS,), PRIORS, "give a prior for ih1 or h0h1"),

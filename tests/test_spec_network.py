@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rayfbnn.architecture import LayerSpec
+from rayfbnn.architecture import LayerSpec, PriorSpec
 from rayfbnn.connections import Generated, Table
 from rayfbnn.describe import describe
 from rayfbnn.errors import ConfigError
@@ -49,6 +50,51 @@ def test_adjustments_have_an_array_of_their_own_in_the_store() -> None:
 
 def test_ah_is_ah0_with_one_hidden_layer() -> None:
     assert RunSpec.from_dict(BASE, ("network.priors.ah=3",)).network_spec().adjustments == {"ah0": 3.0}
+
+
+def test_fbms_short_names_are_those_of_its_documentation() -> None:
+    short = {"ih": "1", "bh": "2", "hh": "3", "bh1": "4", "th": "5", "h0o": "6", "ho": "7", "bo": "8"}
+    raw = {**BASE, "network": {"hidden": DEEP["network"]["hidden"], "priors": short}}
+    spec = RunSpec.from_dict(raw, ("network.omit.ih=['x1']",))
+    full = ["ih0", "bh0", "h0h1", "bh1", "th0", "ho0", "ho1", "bo"]
+    assert spec.network.priors == dict(zip(full, short.values(), strict=True))
+    assert spec.network.omit == {"ih0": ("x1",)}
+    assert RunSpec.from_json(spec.to_json()) == spec
+    raw["network"] = {**raw["network"], "priors": {**short, "hh1": "3"}}
+    with pytest.raises(ConfigError, match=r"network.priors.hh1: is another name of h0h1"):
+        RunSpec.from_dict(raw)
+
+
+INFINITE = math.inf
+# FBM's notation (its prior.doc): what it says, and what a record of it holds.
+NOTATION = {
+    "0.05": (0.05, (INFINITE, INFINITE, INFINITE), False),
+    "0.05:0.5": (0.05, (0.5, INFINITE, INFINITE), False),
+    "0.05:0.5:0.5": (0.05, (0.5, 0.5, INFINITE), False),
+    "0.05:0.5:0.5:3": (0.05, (0.5, 0.5, 3), False),
+    "x0.05:0.5::3": (0.05, (0.5, INFINITE, 3), True),
+    "x0.3:::4": (0.3, (INFINITE, INFINITE, 4), True),
+    "x0.3::4": (0.3, (INFINITE, 4, INFINITE), True),
+    "0.3:": (0.3, (INFINITE, INFINITE, INFINITE), False),
+    "0.3:2:": (0.3, (2, INFINITE, INFINITE), False),
+    "+": (1e10, (INFINITE, INFINITE, INFINITE), False),
+    "+:0.5": (1e10, (0.5, INFINITE, INFINITE), False),
+    ".1:.2": (0.1, (0.2, INFINITE, INFINITE), False),
+    "1e-2:1E1": (0.01, (10, INFINITE, INFINITE), False),
+}
+
+
+@pytest.mark.parametrize("text", NOTATION)
+def test_fbms_notation_means_what_it_means_there(text: str) -> None:
+    width, alphas, is_scaled = NOTATION[text]
+    assert PriorSpec.parse(text, key="ih0") == PriorSpec(width, alphas, is_scaled)
+    spec = RunSpec.from_dict(BASE, (f"network.priors.io='{text}'",))
+    assert spec.network_spec().priors["io"] == PriorSpec(width, alphas, is_scaled)
+
+
+def test_biases_have_a_group_and_a_parameter_level() -> None:
+    for text, alphas in (("1:2:3", (2, INFINITE, 3)), ("1::3", (INFINITE, INFINITE, 3))):
+        assert PriorSpec.parse(text, key="bh0", two_levels=True).alphas == alphas
 
 
 def test_a_group_may_skip_a_layer() -> None:

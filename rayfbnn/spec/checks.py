@@ -22,6 +22,7 @@ from rayfbnn.operations import (
     RandomGrid,
     Repeat,
     SampleSigmas,
+    SimulatedTempering,
     inner_operations,
 )
 from rayfbnn.spec.connections import check_connections
@@ -307,19 +308,19 @@ def _check_groups_of_operations(spec: RunSpec) -> None:
         for name in operation.groups:
             if name not in known:
                 raise ConfigError(
-                    f'{key}.groups: has no precisions for {operation.op}, got "{name}"{nearest(name, known)}; '
-                    f"the groups here are {', '.join(known)}"
+                    f'{key}.groups: has no precisions for {operation.op}, got "{name}"{nearest(name, known)};'
+                    f" the groups here are {', '.join(known)}"
                 )
 
 
 def _check_marginal(spec: RunSpec) -> None:
-    tempering = ""  # key of the last operation that brings temperatures of its own
+    of_other_temperatures = tuple(
+        f"{key}." for key, operation in all_operations(spec) if isinstance(operation, SimulatedTempering)
+    )
     for key, operation in all_operations(spec):
-        if isinstance(operation, SimulatedTempering):
-            tempering = f"{key}."
         if not (isinstance(operation, HybridMarginal) and "outputs" in operation.over):
             continue
-        is_tempered = spec.temperature != 1 or (tempering != "" and key.startswith(tempering))
+        is_tempered = spec.temperature != 1 or key.startswith(of_other_temperatures)
         reason = why_outputs_stay(spec.network_spec(), spec.model_spec(), is_tempered=is_tempered)
         if reason:
             raise ConfigError(f'{key}.over: the outputs cannot be integrated out, got "outputs"; {reason}')

@@ -90,8 +90,8 @@ class LayerConfig(Record):
 class NetworkConfig(Record):
     """Hidden layers, and for each group of parameters that is present its prior in FBM's notation.
 
-    "-" is the same as leaving a group out. With one hidden layer ih, bh, th, ho, ah mean ih0, bh0, th0, ho0,
-    ah0. Adjustments (ah0, ao) have an alpha alone in place of a prior.
+    "-" is the same as leaving a group out. FBM's short names are read: ih, bh, th, ah are of layer 0, ho of the
+    last layer, hh is h0h1, hh2 is h1h2, h1o is ho1. Adjustments (ah0, ao) have an alpha in place of a prior.
     omit         group of weights from the inputs -> names of the inputs that it leaves out
     connections  group of weights or biases -> its configured connections (spec/connections.py)
     """
@@ -103,9 +103,7 @@ class NetworkConfig(Record):
 
     @model_validator(mode="after")
     def _canonical(self) -> Self:
-        aliases = (
-            {name: f"{name}0" for name in ("ih", "bh", "th", "ho", "ah")} if len(self.hidden) == 1 else {}
-        )
+        aliases = _short_names(len(self.hidden))
         named: dict[str, str] = {}
         for name, text in self.priors.items():
             group = aliases.get(name, name)
@@ -121,6 +119,16 @@ class NetworkConfig(Record):
             if name in self.connections:
                 self.connections[group] = self.connections.pop(name)
         return self
+
+
+def _short_names(n_hidden: int) -> dict[str, str]:
+    """FBM's other names of groups, each with the one that is used here (FBM's net-spec.doc)."""
+    if n_hidden == 0:
+        return {}
+    names = {name: f"{name}0" for name in ("ih", "bh", "th", "ah")} | {"ho": f"ho{n_hidden - 1}"}
+    names |= {f"h{layer}o": f"ho{layer}" for layer in range(n_hidden)}
+    names |= {f"hh{layer}": f"h{layer - 1}h{layer}" for layer in range(1, n_hidden)}
+    return names | ({"hh": "h0h1"} if n_hidden > 1 else {})
 
 
 class InitialSpec(Record):
