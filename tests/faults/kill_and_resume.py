@@ -104,7 +104,7 @@ def _strike(
         _live(driver, 5 * delay, started)
     assert driver.poll() is None, "the run ended before it was killed often enough: give it more iterations"
     if kind.startswith("worker"):
-        pids = _workers(driver.pid)
+        pids = _wait_for_workers(driver, started)
         os.kill(pids[int(which * len(pids))], signal.SIGKILL)
         if kind == "worker":
             _live(driver, PATIENCE, started)  # until it has ended by itself
@@ -138,6 +138,16 @@ def _wait_for_work(driver: subprocess.Popen[str], path: Path, workers: int, star
         _live(driver, 0.05, started)
         if _workers(driver.pid) if workers else iterations_done(path) > before:
             return
+
+
+def _wait_for_workers(driver: subprocess.Popen[str], started: set[int]) -> list[int]:
+    """The actors of the driver, once there is one: it may be between two, on a machine that is busy."""
+    deadline = time.monotonic() + PATIENCE
+    while not (pids := _workers(driver.pid)):
+        assert driver.poll() is None, f"the driver ended by itself, exit code {driver.returncode}"
+        assert time.monotonic() < deadline, f"no worker in {PATIENCE} s"
+        _live(driver, 0.1, started)
+    return pids
 
 
 def _workers(driver: int) -> list[int]:
