@@ -288,14 +288,17 @@ class ModelSpec:
         return self.classes if self.kind == "class" and self.classes else n_targets
 
 
-def why_outputs_stay(network: NetworkSpec, model: ModelSpec) -> str | None:
+def why_outputs_stay(network: NetworkSpec, model: ModelSpec, *, is_tempered: bool = False) -> str | None:
     """Why the parameters that feed the outputs cannot be integrated out, and what to do; None if they can be.
 
     They can where the outputs are linear in them, and targets Gaussian given the outputs and auxiliary
     variables.
     """
-    if model.kind != "real":
+    if model.kind not in ("real", "binary"):
         return f'model.kind = "{model.kind}" has no Gaussian noise; use over = ["precisions"] or hybrid'
+    if model.kind == "binary" and is_tempered:
+        # Powers of a logistic likelihood are mixtures too, over PG(b, v), for which polya_gamma has no draws.
+        return 'model.kind = "binary" needs temperature 1; use over = ["precisions"] or hybrid'
     for group in network.groups():
         if destination(group.name) == "o" and group.name in network.connections:
             reason = f"network.connections.{group.name} feeds the outputs"

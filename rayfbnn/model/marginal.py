@@ -22,6 +22,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.model import gibbs, likelihood, prior, regression
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
 from rayfbnn.model.network import Activity, Buffers, backward, forward
+from rayfbnn.model.polya_gamma import polya_gamma
 from rayfbnn.model.regression import Regression
 from rayfbnn.model.wiring import Link, Wiring
 from rayfbnn.state import ChainState
@@ -51,9 +52,13 @@ def gaussian_targets(posterior: Posterior, state: ChainState, streams: Streams) 
 
     Gaussian noise  T = b tau, y as it is
     t noise         T is a case's own precision, Gamma given the residual (gibbs.draw_value_precisions)
+    binary targets  T = omega ~ PG(1, output), y replaced by (y - 1/2)/omega (polya_gamma.py)
     """
     xp = array_namespace(state.position)
     targets = posterior.targets if posterior.targets.ndim == 3 else posterior.targets[None]
+    if posterior.model.kind == "binary":
+        omega = polya_gamma(_outputs(posterior, state), streams, purpose=Purpose.POLYA_GAMMA)
+        return GaussianTargets(_case_weights(posterior) * omega, (targets - 0.5) / omega)
     assert posterior.model.noise is not None
     tau = likelihood.noise_precision(state.precisions, posterior.precision_layout)[:, :, None]
     alpha = posterior.model.noise.alphas[2]
@@ -476,7 +481,9 @@ def marginal(posterior: Posterior, over: tuple[str, ...]) -> WithoutPrecisions |
     names = {group.name for group in network.groups()}
     if "outputs" not in over:
         return WithoutPrecisions(posterior, integrated_groups(posterior, names))
-    if reason := why_outputs_stay(network, posterior.model):
+    b = posterior.inverse_temperature
+    is_tempered = not (isinstance(b, float) and b == 1)
+    if reason := why_outputs_stay(network, posterior.model, is_tempered=is_tempered):
         raise ConfigError(f'over: the outputs cannot be integrated out, got "outputs"; {reason}')
     hidden = {name for name in names if not _feeds_outputs(name)} if "precisions" in over else set()
     return OutputMarginal(posterior, OutputLayer.of(posterior), integrated_groups(posterior, hidden))
