@@ -1,0 +1,253 @@
+"""Trajectories on a CUDA device: whole ones in a single launch, for networks whose state fits on the chip."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.kernels.program import Program, prior_of
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import Advance
+
+_SOURCES = Path(__file__).parent
+_WARP = 32
+# Of 255 registers a thread, what a case's units and the gradient may take in the kernel of one warp a chain.
+_MAX_WARP_WORDS = 176
+_QUAD = 4  # of cuda_block.cu
+
+
+class Kernel(Protocol):
+    """A compiled function, called as CuPy calls one."""
+
+    def __call__(
+        self, grid: tuple[int], block: tuple[int], arguments: Sequence[Any], *, shared_mem: int = 0
+    ) -> Any: ...
+
+
+Build = Callable[[str, str, int], Kernel]
+"""What makes a kernel of a source text, the function's name, and the bytes of shared memory it asks for."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which kernel runs a network, and how it is divided.
+
+    threads  of a block
+    tile     cases that a block holds at a time; 1 in the kernel of one warp a chain
+    shared_bytes  of dynamic shared memory
+    """
+
+    kernel: Literal["warp", "block"]
+    threads: int
+    tile: int
+    shared_bytes: int
+
+    def n_blocks(self, n_chains: int) -> int:
+        return n_chains if self.kernel == "block" else -(-n_chains * _WARP // self.threads)
+
+
+def plan_of(program: Program, *, dtype: str, max_shared_bytes: int) -> Plan | str:
+    """The plan for a network, or in words why its state does not fit on the chip."""
+    size = np.dtype(dtype).itemsize
+    own = -(-program.n_parameters // _WARP)
+    words = (own * _WARP + 2 * sum(program.units) + 5 * own) * size // 4
+    if words <= _MAX_WARP_WORDS:
+        return Plan("warp", threads=4 * _WARP, tile=1, shared_bytes=0)
+    # More threads than weights would wait, and fewer would hold so many that registers run out.
+    threads = 64 if program.n_parameters <= 512 else 128 if program.n_parameters <= 2048 else 256
+    for tile in (64, 32, 16):
+        shared_bytes = max(_block_reals(program, tile) * size, 16 * threads)
+        if shared_bytes <= max_shared_bytes:
+            return Plan("block", threads, tile, shared_bytes)
+    return (
+        f"{program.n_parameters} parameters: their state takes {shared_bytes // 1024} KiB, and a block has"
+        f" {max_shared_bytes // 1024} KiB of shared memory"
+    )
+
+
+def _block_reals(program: Program, tile: int) -> int:
+    """Numbers in shared memory of cuda_block.cu: END_OF_TILES there, which is checked against this."""
+    rounded = -(-program.n_parameters // _QUAD) * _QUAD
+    with_offsets = sum(n for n, start in zip(program.units, program.offsets, strict=False) if start >= 0)
+    rows = sum(program.units[:-1]) + sum(program.units[1:]) + with_offsets
+    return 2 * rounded + rows * (tile + _QUAD)
+
+
+def source_of(program: Program, plan: Plan, *, dtype: str, is_weighted: bool) -> str:
+    """CUDA C++ of a network's kernel: its sizes as constants, and the sources that they are for."""
+    ends = [segment.stop for segment in program.segments]
+    alphas = [0.0 if math.isinf(segment.alpha) else segment.alpha for segment in program.segments]
+    choices = "".join(
+        f"parameter < {end} ? {alpha!r} : " for end, alpha in zip(ends[:-1], alphas[:-1], strict=True)
+    )
+    constants = {
+        "N_LAYERS": len(program.units),
+        "N_LINKS": len(program.links),
+        "N_PARAMETERS": program.n_parameters,
+        "N_TARGETS": program.n_targets if program.model in (0, 1) else _rows_of_weights(program),
+        "MODEL": program.model,
+        "THREADS": plan.threads,
+        "TILE": plan.tile,
+        "SHARED_BYTES": plan.shared_bytes,
+    }
+    links = program.links
+    lines = [
+        f"typedef {'float' if dtype == 'float32' else 'double'} real;",
+        *(f"constexpr int {name} = {value};" for name, value in constants.items()),
+        f"constexpr bool IS_WEIGHTED = {str(is_weighted).lower()};",
+        f"constexpr double NOISE_ALPHA = {0.0 if math.isinf(program.alpha) else program.alpha!r};",
+        f"constexpr bool HAS_STUDENT_PRIORS = {str(any(alphas)).lower()};",
+        _table("units_of", program.units),
+        _table("activation_of", (0, *program.activations, 0)),
+        _table("offset_of", (*program.offsets, -1)),
+        _table("link_source", [link.source for link in links]),
+        _table("link_destination", [link.destination for link in links]),
+        _table("link_start", [link.start for link in links]),
+        _table("link_units", [link.n_units for link in links]),
+        _table("link_rows", [link.n_rows for link in links]),
+        f"__device__ inline double prior_alpha_of(int parameter) {{ return {choices}{alphas[-1]!r}; }}",
+    ]
+    files = [_SOURCES / "cuda.cuh", _SOURCES / f"cuda_{plan.kernel}.cu"]
+    return "\n".join([*lines, *(file.read_text() for file in files)])
+
+
+def _rows_of_weights(program: Program) -> int:
+    """Of the array that says which targets are missing: one for a label, however many outputs it has."""
+    return max(program.n_targets, 1)
+
+
+def _table(name: str, values: Sequence[int]) -> str:
+    """A constexpr function from a place to a number; a table of its own would not be seen by the device."""
+    choices = "".join(f"place == {place} ? {value} : " for place, value in enumerate(values[:-1]))
+    return f"__host__ __device__ constexpr int {name}(int place) {{ return {choices}{values[-1]}; }}"
+
+
+def advance_for(
+    posterior: Posterior, *, build: Build | None = None, max_shared_bytes: int | None = None
+) -> Advance | str:
+    """`state.Advance` for a posterior on a device, or in words why no kernel here covers it.
+
+    It runs what the posterior was tempered or given other targets to as well: what differs goes in as
+    numbers. `build` and `max_shared_bytes` are the device's own unless given.
+    """
+    program = Program.of(posterior)
+    if isinstance(program, str):
+        return program
+    if posterior.inputs.ndim != 2:
+        return "inputs of each chain's own"
+    limit = shared_memory_of_device() if max_shared_bytes is None else max_shared_bytes
+    plan = plan_of(program, dtype=posterior.dtype, max_shared_bytes=limit)
+    if isinstance(plan, str):
+        return plan
+    return partial(advance, program=program, plan=plan, build=_build_once if build is None else build)
+
+
+def advance(
+    target: Posterior,
+    position: Array,
+    momentum: Array,
+    precisions: Array,
+    stepsizes: Array,
+    *,
+    n_steps: int,
+    order: Array | None = None,
+    program: Program,
+    plan: Plan,
+    build: Build,
+) -> tuple[Array, Array, Array]:
+    """What mcmc.leapfrog.advance does, to rounding, in one launch; forces use the device's fast functions.
+
+    The potential at the end is computed with accurate functions, from the position alone, in float64.
+    """
+    xp, n_chains = array_namespace(position), position.shape[0]
+    dtype = np.dtype(target.dtype)
+    for name, array in (("position", position), ("momentum", momentum), ("stepsizes", stepsizes)):
+        _check(name, array, dtype, (n_chains, program.n_parameters))
+    _check("precisions", precisions, np.dtype(np.float64), (n_chains, target.n_precisions))
+    numbers = prior_of(target, precisions)
+    n_partitions = 1 if order is None else order.shape[1]
+    if n_partitions > target.n_cases:
+        raise ValueError(f"order: at most the {target.n_cases} cases, got {n_partitions} partitions")
+    position, momentum = position.copy(), momentum.copy()
+    prior_energy, terms = xp.empty(n_chains), xp.empty(n_chains)
+    weights = xp.empty(0) if target.observed is None else target.observed
+    kernel = build(
+        source_of(program, plan, dtype=target.dtype, is_weighted=target.observed is not None),
+        "advance",
+        plan.shared_bytes,
+    )
+    arguments = (
+        position,
+        momentum,
+        stepsizes,
+        numbers.precisions,
+        numbers.noise,
+        numbers.inverse_temperature,
+        target.inputs,
+        xp.ascontiguousarray(target.targets, dtype=dtype),
+        target.targets,
+        weights,
+        xp.zeros(1, dtype=np.int32) if order is None else xp.ascontiguousarray(order, dtype=np.int32),
+        prior_energy,
+        terms,
+        np.int64(_stride(target.targets)),
+        np.int64(_stride(weights)),
+        np.int32(n_chains),
+        np.int32(target.n_cases),
+        np.int32(n_partitions),
+        np.int32(n_steps),
+    )
+    kernel((plan.n_blocks(n_chains),), (plan.threads,), arguments, shared_mem=plan.shared_bytes)
+    potential = numbers.potential(prior_energy, terms)
+    return position, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
+
+
+def _stride(values: Array) -> int:
+    """Numbers from one chain's to the next; 0 where all chains share them."""
+    return int(values[0].size) if values.ndim == 3 else 0
+
+
+def _check(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Refuse what the kernel would read as other numbers."""
+    if array.dtype != dtype:
+        raise TypeError(f"{name}: must be {dtype}, got {array.dtype}")
+    if array.shape != shape:
+        raise ValueError(f"{name}: must have the shape {shape}, got {array.shape}")
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name}: must be C-contiguous")
+
+
+def build_on_device(source: str, name: str, shared_bytes: int) -> Kernel:
+    """Compile for the current device; CuPy keeps what it compiled on disk as well."""
+    import cupy
+
+    function = cupy.RawModule(code=source, options=("--std=c++17",)).get_function(name)
+    if shared_bytes > 48 * 1024:  # more must be asked for
+        function.max_dynamic_shared_size_bytes = shared_bytes
+    return function  # type: ignore[no-any-return]
+
+
+def _build_once(source: str, name: str, shared_bytes: int) -> Kernel:
+    import cupy
+
+    return _built(int(cupy.cuda.runtime.getDevice()), source, name, shared_bytes)
+
+
+@cache
+def _built(device: int, source: str, name: str, shared_bytes: int) -> Kernel:
+    """One compiled kernel a device and source; the source says all that a kernel depends on."""
+    return build_on_device(source, name, shared_bytes)
+
+
+def shared_memory_of_device() -> int:
+    """Bytes of shared memory that a block of the current device can have when it asks for them."""
+    import cupy
+
+    return int(cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])

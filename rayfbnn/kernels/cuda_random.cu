@@ -1,0 +1,138 @@
+// The random numbers of streams.py, drawn on the device: the same words, one launch for all of a request.
+//
+// Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011): key (seed, chain), counter (block, use, operation,
+// iteration), where use holds purpose, attempt and index. Rejection loops end in the thread that drew, so the
+// host never asks whether all are done.
+
+struct Words {
+  unsigned at[4];
+};
+
+// Where a request's numbers are: all of its counter but the block's number.
+struct Place {
+  unsigned seed, use, operation, iteration;
+};
+
+constexpr int MAX_ATTEMPTS = 64;  // as in streams.py
+constexpr unsigned ATTEMPT = 1u << 8;
+
+__device__ __forceinline__ Words philox(Words counter, unsigned k0, unsigned k1) {
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const unsigned long long product_0 = 0xD2511F53ull * counter.at[0], product_1 = 0xCD9E8D57ull * counter.at[2];
+    counter = Words{{unsigned(product_1 >> 32) ^ counter.at[1] ^ k0, unsigned(product_1),
+                     unsigned(product_0 >> 32) ^ counter.at[3] ^ k1, unsigned(product_0)}};
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+__device__ __forceinline__ Words words(const Place& place, unsigned chain, unsigned block, int attempt) {
+  return philox(Words{{block, place.use | ATTEMPT * attempt, place.operation, place.iteration}}, place.seed, chain);
+}
+
+// Uniform on (0, 1) from 52 bits; which is 0 or 1, the half of the four words.
+__device__ __forceinline__ double uniform_of(const Words& word, int which) {
+  const double high = word.at[2 * which] >> 6, low = word.at[2 * which + 1] >> 6;
+  return (high * 67108864.0 + low + 0.5) / 4503599627370496.0;
+}
+
+// Number `number` of a chain's request.
+__device__ __forceinline__ double uniform(const Place& place, unsigned chain, unsigned number, int attempt) {
+  return uniform_of(words(place, chain, number / 2, attempt), number % 2);
+}
+
+#define PLACE_ARGUMENTS unsigned seed, unsigned use, unsigned operation, unsigned iteration
+#define PLACE Place{seed, use, operation, iteration}
+#define THIS_THREAD ((long long)blockIdx.x * blockDim.x + threadIdx.x)
+
+// result (n_chains, n)
+extern "C" __global__ void uniforms(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
+                                    double* result) {
+  const long long here = THIS_THREAD;
+  if (here >= (long long)n_chains * n) return;
+  result[here] = uniform(PLACE, unsigned(chains[here / n]), unsigned(here % n), 0);
+}
+
+// Box and Muller: numbers 2 k and 2 k + 1 of a chain from block k. A thread a block; result (n_chains, n).
+extern "C" __global__ void normals(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
+                                   double* result) {
+  const int n_blocks = (n + 1) / 2;
+  const long long here = THIS_THREAD;
+  if (here >= (long long)n_chains * n_blocks) return;
+  const long long chain = here / n_blocks;
+  const int block = int(here % n_blocks);
+  const Words word = words(PLACE, unsigned(chains[chain]), unsigned(block), 0);
+  const double radius = sqrt(-2 * log(uniform_of(word, 0))), angle = 6.283185307179586 * uniform_of(word, 1);
+  result[chain * n + 2 * block] = radius * cos(angle);
+  if (2 * block + 1 < n) result[chain * n + 2 * block + 1] = radius * sin(angle);
+}
+
+// Logarithms of Gamma(shape, rate 1) variables, Marsaglia and Tsang (2000), as Streams.log_gamma; shapes and
+// result (n_chains, n). NaN after 64 rejections (probability below 1e-80, or a shape that is no number).
+extern "C" __global__ void log_gammas(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
+                                      const double* shapes, double* result) {
+  const long long here = THIS_THREAD;
+  if (here >= (long long)n_chains * n) return;
+  const unsigned chain = unsigned(chains[here / n]), first = 2 * unsigned(here % n);
+  const double a = shapes[here], d = (a < 1 ? a + 1 : a) - 1.0 / 3, c = 1 / sqrt(9 * d);
+  double boost = 0, found = nan("");
+  for (int attempt = 0; attempt < MAX_ATTEMPTS; ++attempt) {
+    const Words one = words(PLACE, chain, first, attempt), two = words(PLACE, chain, first + 1, attempt);
+    if (attempt == 0 && a < 1) boost = log(uniform_of(two, 1)) / a;
+    const double z = sqrt(-2 * log(uniform_of(one, 0))) * cos(6.283185307179586 * uniform_of(one, 1));
+    if (!(c * z > -1)) continue;
+    const double log_v = 3 * log1p(c * z), v = exp(log_v);
+    if (log(uniform_of(two, 0)) < z * z / 2 + d * (1 - v + log_v)) {
+      found = log(d) + log_v;
+      break;
+    }
+  }
+  result[here] = found + boost;
+}
+
+// -d (cosh z - 1) - a (exp z - 1 - z): log density at mode + z of hyperbolic.py, and its slope.
+__device__ __forceinline__ double log_density(double z, double a, double d) {
+  return -d * (cosh(z) - 1) - a * (expm1(z) - z);
+}
+
+__device__ __forceinline__ double log_density_slope(double z, double a, double d) {
+  return -d * sinh(z) - a * expm1(z);
+}
+
+// y of density proportional to exp(a y - omega cosh y), Devroye (2014), as model/hyperbolic.py; a (>= 0), omega
+// and result (n_chains, n). NaN after 64 rejections.
+extern "C" __global__ void hyperbolics(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
+                                       const double* as, const double* omegas, double* result) {
+  const long long here = THIS_THREAD;
+  if (here >= (long long)n_chains * n) return;
+  const unsigned chain = unsigned(chains[here / n]), first = 3 * unsigned(here % n);
+  const double a = as[here], omega = omegas[here];
+  const double d = omega * omega / (sqrt(omega * omega + a * a) + a);
+  const double at_right = -log_density(1, a, d), at_left = -log_density(-1, a, d);
+  const double t = at_right > 2 ? sqrt(2 / (d + a)) : at_right < 0.5 ? log(4 / (d + 2 * a)) : 1;
+  double far = log1p((1 + sqrt(1 + 2 * d)) / d);
+  if (a > 0 && 1 / a < far) far = 1 / a;
+  const double s = at_left > 2 ? sqrt(4 / (d * cosh(1.0) + a)) : at_left < 0.5 ? far : 1;
+  const double eta = -log_density(t, a, d), zeta = -log_density_slope(t, a, d);
+  const double theta = -log_density(-s, a, d), xi = log_density_slope(-s, a, d);
+  const double right = 1 / zeta, left = 1 / xi;
+  const double top_right = t - right * eta, top_left = s - left * theta, top = top_right + top_left;
+  double found = nan("");
+  for (int attempt = 0; attempt < MAX_ATTEMPTS; ++attempt) {
+    const double place = uniform(PLACE, chain, first, attempt) * (left + top + right);
+    const double v = uniform(PLACE, chain, first + 1, attempt);
+    double z = -top_left + left * log(v);
+    if (place < top) z = -top_left + top * v;
+    else if (place < top + right) z = top_right - right * log(v);
+    double cover = 0;
+    if (z > top_right) cover = -eta - zeta * (z - t);
+    if (z < -top_left) cover = -theta + xi * (z + s);
+    if (log(uniform(PLACE, chain, first + 2, attempt)) + cover <= log_density(z, a, d)) {
+      found = z;
+      break;
+    }
+  }
+  result[here] = asinh(a / omega) + found;
+}

@@ -1,0 +1,98 @@
+"""CUDA sources compiled by g++ with shim.hpp, and called as CuPy would call them."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+HERE = Path(__file__).parent
+# No contraction: multiply and add round as NumPy's do. -O1: compiling takes longer than running. Symbols are
+# bound here: the C library has an `advance` of its own. _FORTIFY_SOURCE refuses longjmp between stacks.
+OPTIONS = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-w", "-Wl,-Bsymbolic"]
+OPTIONS += ["-U_FORTIFY_SOURCE"]
+SCALARS: dict[type, Any] = {
+    np.int32: ctypes.c_int,
+    np.uint32: ctypes.c_uint,
+    np.int64: ctypes.c_longlong,
+}
+
+needs_gxx = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="needs g++ to run the CUDA source on a CPU"
+)
+
+
+class ShimKernel:
+    """One kernel on the CPU; `order` is that in which the threads of a block run."""
+
+    def __init__(self, launch: Any, order: int) -> None:
+        self.launch = launch
+        self.order = order
+
+    def __call__(
+        self, grid: tuple[int], block: tuple[int], arguments: Sequence[Any], *, shared_mem: int = 0
+    ) -> None:
+        values = [_as_c(argument) for argument in arguments]
+        pointers = (ctypes.c_void_p * len(values))(
+            *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
+        )
+        size = ctypes.c_size_t(shared_mem)
+        if self.launch(grid[0], block[0], size, self.order, pointers) != 0:
+            raise RuntimeError("threads of a block wait for others that never come to the barrier")
+
+
+class ShimBuild:
+    """`cuda.Build` for the CPU: takes the place of CuPy's compiler."""
+
+    def __init__(self, order: int = 0, *, replace: tuple[str, str, int] | None = None) -> None:
+        """replace: a snippet of the source, what to put there, and at which of its occurrences."""
+        self.order = order
+        self.replace = replace
+
+    def __call__(self, source: str, name: str, shared_bytes: int) -> ShimKernel:
+        if self.replace is not None:
+            before, after, which = self.replace
+            parts = source.split(before)
+            assert len(parts) > which + 1, f"the source has no occurrence {which} of {before!r}"
+            source = before.join(parts[: which + 1]) + after + before.join(parts[which + 1 :])
+        library = ctypes.CDLL(str(_compiled(source, name)))
+        return ShimKernel(library[f"launch_{name}"], self.order)
+
+
+@cache
+def _compiled(source: str, name: str) -> Path:
+    """The shared library of a source, made once a process."""
+    folder = Path(_folder().name)
+    stem = hashlib.sha256(f"{name}\n{source}".encode()).hexdigest()[:20]
+    launch = (
+        f'extern "C" int launch_{name}(int n_blocks, int n_threads, size_t bytes, int order, void** a)'
+        f" {{ return shim::launch_with({name}, n_blocks, n_threads, bytes, order, a); }}\n"
+    )
+    text, library = folder / f"{stem}.cpp", folder / f"{stem}.so"
+    text.write_text(f'#include "shim.hpp"\n{source}\n{launch}')
+    made = subprocess.run(
+        ["g++", *OPTIONS, f"-I{HERE}", str(text), "-o", str(library)], capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr[:4000]
+    return library
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="cuda-shim-")
+
+
+def _as_c(argument: Any) -> Any:
+    if isinstance(argument, np.ndarray):
+        assert argument.flags.c_contiguous
+        return ctypes.c_void_p(argument.ctypes.data)
+    return SCALARS[type(argument)](argument.item())
