@@ -12,6 +12,7 @@ from rayfbnn.version import __version__
 
 if TYPE_CHECKING:
     from rayfbnn.api import (
+        bench,
         check,
         diagnose,
         evidence,
@@ -34,6 +35,7 @@ __all__ = [
     "RunSpec",
     "RunSummary",
     "__version__",
+    "bench",
     "check",
     "diagnose",
     "evidence",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rayfbnn.reduce.predict import Prediction
     from rayfbnn.run.running import RunSummary
     from rayfbnn.selftest import Finding
+    from rayfbnn.timing import BenchResult
 
 INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 NOT_CONVERGED = 3
@@ -259,6 +261,31 @@ def show(
 
 
 @_command
+def bench(
+    spec: Annotated[
+        Path | None, typer.Argument(metavar="[RUN.TOML]", help="A configuration; standard shapes if absent.")
+    ] = None,
+    set: Set = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or gpu; the configuration's if not given, or cpu.")
+    ] = None,
+    chains: Annotated[
+        int | None,
+        typer.Option(help="Advanced together: 16, on a GPU 4096, or a batch of the configuration's."),
+    ] = None,
+    progress: ShowProgress = True,
+    as_json: AsJson = False,
+) -> None:
+    """Time leapfrog steps on this machine, of standard networks or of a configuration's whole run."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")  # as the workers have it; read when NumPy is first imported
+    from rayfbnn import api
+
+    result = api.bench(spec, set=set or (), device=device, chains=chains, progress=progress)
+    print(result.to_json() if as_json else _bench_text(result))
+
+
+@_command
 def verify(
     path: StorePath,
     repair: Annotated[
@@ -383,6 +410,32 @@ def _check_text(result: CheckResult) -> str:
             "ok" if result.ok else "not ok",
         ]
     )
+
+
+def _bench_text(result: BenchResult) -> str:
+    """The rows as a table, and the estimate in words."""
+    lines = [f"{result.device}, {result.dtype}: microseconds per leapfrog step of a chain"]
+    lines.append(f"{'shape':<20}{'chains':>8}{'us/step':>12}{'GFLOP/s':>10}  kernel")
+    lines += [
+        f"{row.shape:<20}{row.chains:>8}{row.us_per_step:>12g}{row.gflops:>10g}  {row.kernel}"
+        for row in result.rows
+    ]
+    if (run := result.estimate) is not None:
+        lines.append(
+            f"the whole run: {run.gradient_evaluations:,} gradient evaluations, about"
+            f" {_duration(run.core_seconds)} on one core, {_duration(run.seconds)} with"
+            f" {run.workers} worker{'s' if run.workers > 1 else ''}"
+        )
+        if run.assumed_steps is not None:
+            lines.append(f"automatic trajectories taken to have {run.assumed_steps} steps")
+    return "\n".join(lines)
+
+
+def _duration(seconds: float) -> str:
+    """Such as "45 seconds", "12 minutes", "3.4 hours"."""
+    if seconds < 120:
+        return f"{seconds:.2g} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.3g} hours"
 
 
 def _print_run(summary: RunSummary, as_json: bool) -> None:

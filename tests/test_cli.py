@@ -17,7 +17,19 @@ from rayfbnn.errors import StoreFullError, WorkerError
 from rayfbnn.run.store import Store
 from tests.run.small import assert_same_draws, small_spec
 
-VERBS = ("sample", "resume", "predict", "diagnose", "reject", "prior", "check", "show", "verify", "plot")
+VERBS = (
+    "sample",
+    "resume",
+    "predict",
+    "diagnose",
+    "reject",
+    "prior",
+    "check",
+    "show",
+    "verify",
+    "plot",
+    "bench",
+)
 
 
 def rayfbnn(*arguments: object) -> Result:

@@ -16,7 +16,7 @@ LAYERS = [
     {"errors", "arrays", "streams", "state", "connections", "architecture", "operations", "version"},
     {"spec"},
     {"mcmc", "model", "kernels"},
-    {"run", "reduce", "describe", "exactness", "pivots", "selftest"},
+    {"run", "reduce", "describe", "exactness", "pivots", "selftest", "timing"},
     {"api"},
     {"__init__", "demo"},
     {"cli"},

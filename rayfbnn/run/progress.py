@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from rayfbnn.run.sampler import Progress
     from rayfbnn.run.store import Store
+    from rayfbnn.timing import Row
 
 _SECONDS_BETWEEN_LINES = 5.0  # for each batch, where there is no terminal
 
@@ -232,6 +233,20 @@ def show_evidence(*, show: bool) -> Iterator[Callable[[float], None]]:
             print(f"{share:.1%} done, time left {left}", file=sys.stderr, flush=True)
 
     yield on_progress
+
+
+def show_bench(*, show: bool) -> Callable[[Row], None]:
+    """For `bench`: a function of each row as it is measured, which writes a line."""
+
+    def on_row(row: Row) -> None:
+        if show:
+            print(
+                f"{row.shape}, {row.chains} chains, {row.kernel}: {row.us_per_step:g} us",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    return on_row
 
 
 def _write_at_once(text: str) -> None:

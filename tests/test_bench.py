@@ -1,0 +1,215 @@
+"""What `bench` reports: rows and an estimate that mean what they say, as JSON alone; bad input refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import rayfbnn
+from rayfbnn import cli, timing
+from rayfbnn.arrays import Array
+from rayfbnn.errors import ConfigError
+from rayfbnn.mcmc import leapfrog, schedule
+from rayfbnn.operations import Heatbath, Hybrid, Operation, Repeat, SampleSigmas, unrolled
+from tests.run.small import small_spec
+
+ROW = {"shape", "chains", "kernel", "us_per_step", "gflops"}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A clock that is moved by hand, and by a microsecond whenever it is read, so that every wait ends."""
+    clock = SimpleNamespace(now=0.0)
+
+    def read() -> float:
+        clock.now += 1e-6
+        return clock.now
+
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=read))
+    return clock
+
+
+def counted(clock: SimpleNamespace, seconds: float) -> Any:
+    """The plain leapfrog, which moves the clock by `seconds` for each gradient of a chain."""
+
+    def advance(
+        target: Any, position: Array, *arguments: Array, n_steps: int, order: Array | None = None
+    ) -> Any:
+        clock.now += seconds * (n_steps + 1) * len(position)
+        return leapfrog.advance(target, position, *arguments, n_steps=1, order=order)
+
+    return advance
+
+
+def test_a_row_is_for_each_kernel_and_positive() -> None:
+    result = timing.bench_shapes(["1-2-1/3", "2-3-2-1/4"], chains=2, seconds=0.01)
+    assert {row.shape for row in result.rows} == {"1-2-1/3", "2-3-2-1/4"}
+    assert len({(row.shape, row.kernel) for row in result.rows}) == len(result.rows)
+    assert all(row.us_per_step > 0 and row.gflops > 0 and row.chains == 2 for row in result.rows)
+
+
+def test_json_has_the_documented_keys() -> None:
+    found = json.loads(timing.bench_shapes(["1-2-1/3"], chains=2, seconds=0.01, dtype="float64").to_json())
+    assert set(found) == {"device", "dtype", "rows"}
+    assert (found["device"], found["dtype"]) == ("cpu", "float64")
+    assert all(set(row) == ROW for row in found["rows"])
+
+
+def test_the_standard_shapes_are_those_of_the_design() -> None:
+    assert [timing.parsed_shape(shape) for shape in timing.STANDARD_SHAPES] == [
+        ([1, 8, 1], 100),
+        ([2, 16, 2], 200),
+        ([10, 100, 1], 1000),
+        ([13, 50, 50, 1], 506),
+        ([784, 100, 10], 10_000),
+    ]
+
+
+def test_a_made_up_posterior_has_its_shape() -> None:
+    posterior = timing.made_up_posterior("3-4-5-2/6")
+    assert timing.shape_of(posterior) == "3-4-5-2/6"
+    assert posterior.n_parameters == 3 * 4 + 4 + 4 * 5 + 5 + 5 * 2 + 2
+    assert posterior.dtype == "float32"
+
+
+@pytest.mark.parametrize("shape", ["", "2-16-2", "2-16/200", "2-0-2/200", "2-16-2/0", "2-x-2/200", "2--2/9"])
+def test_a_shape_that_is_none_is_refused(shape: str) -> None:
+    with pytest.raises(ConfigError, match="shape: must be inputs-hidden"):
+        timing.parsed_shape(shape)
+
+
+def test_operations_are_those_of_the_products() -> None:
+    posterior = timing.made_up_posterior("2-16-2/200")
+    forward = (2 * 16 + 16) + (16 * 2 + 2)  # multiplications and additions of one case, weights and biases
+    assert timing.floating_point_operations(posterior) == 2 * 200 * (2 * forward + 16 * 2)
+
+
+def test_the_time_of_a_step_is_that_of_a_gradient_of_one_chain(clock: SimpleNamespace) -> None:
+    posterior = timing.made_up_posterior("1-2-1/3")
+    per_step = timing.seconds_per_step(posterior, counted(clock, 0.001), chains=3, seconds=1.0)
+    assert per_step == pytest.approx(0.001, rel=1e-4)
+
+
+def test_too_many_chains_for_the_memory_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_MAX_VALUES", 40)
+    rows = timing.kernel_rows(timing.made_up_posterior("1-4-1/3"), chains=1000, seconds=0.01)
+    assert next(rows).chains == 3
+
+
+def test_the_estimate_is_the_time_of_the_run(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    advance = counted(clock, 0.001)
+    monkeypatch.setattr(timing, "kernels_of", lambda posterior: [("counted", advance)])
+    posterior = timing.made_up_posterior("1-2-1/3", dtype="float64")
+    phases: list[tuple[tuple[Operation, ...], int]] = [
+        ((SampleSigmas(), Heatbath(), Hybrid(steps=700, stepsize=0.1)), 3),
+        ((Repeat(2, (Heatbath(), Hybrid(steps=900, stepsize=0.1, window=5))),), 4),
+    ]
+    result = timing.bench_run(
+        posterior, phases, device="cpu", chains=5, chains_per_batch=2, sigmas=0.5, workers=2, seconds=4e-3
+    )
+    assert result.estimate is not None
+    clock.now = 0.0
+    state, streams = timing.started(posterior, 2)
+    for operations, iterations in phases:
+        iteration = schedule.build_iteration(
+            operations, target=posterior, updates=posterior.updates, advance=advance
+        )
+        for number in range(iterations):
+            state, _ = iteration(state, streams.at(iteration=number))
+    assert result.estimate.core_seconds == pytest.approx(clock.now * 5 / 2, rel=0.01)
+    assert result.estimate.seconds == pytest.approx(clock.now * 2, rel=0.01)  # three batches on two workers
+    assert result.estimate.workers == 2
+    assert result.estimate.gradient_evaluations == 5 * (3 * 700 + 4 * 2 * 900)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [SampleSigmas(), Hybrid(steps=50, stepsize=0.1, window=7), Hybrid(steps=6, stepsize=0.1, jump=3)],
+)
+def test_a_shorter_operation_is_of_its_kind(operation: Operation) -> None:
+    short = timing.with_steps(operation, 2)
+    assert type(short) is type(operation)
+    assert timing.gradients(short) == min(2, timing.gradients(operation))
+    assert unrolled((short,)) == (short,)
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, ["bench", *(str(argument) for argument in arguments)])
+
+
+@pytest.fixture
+def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "STANDARD_SHAPES", ("1-2-1/3",))
+
+
+def test_the_command_prints_json_alone_and_its_progress_elsewhere(few_shapes: None) -> None:
+    result = command("--json", "--chains", 2)
+    assert result.exit_code == 0, result.output
+    assert {row["shape"] for row in json.loads(result.stdout)["rows"]} == {"1-2-1/3"}
+    assert "1-2-1/3, 2 chains, plain NumPy" in result.stderr
+    quiet = command("--json", "--no-progress", "--device", "cpu")
+    assert quiet.stderr == ""
+    assert json.loads(quiet.stdout)["rows"][0]["chains"] == 16
+
+
+def test_a_configuration_has_its_own_shape_and_an_estimate(tmp_path: Path) -> None:
+    spec = small_spec(tmp_path)
+    (tmp_path / "run.toml").write_text(spec.to_toml())
+    result = command(tmp_path / "run.toml", "--json", "--no-progress")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert set(found) == {"device", "dtype", "rows", "estimate"}
+    assert found["dtype"] == spec.dtype
+    assert all(row["shape"].startswith("2-3-1/") and row["chains"] == 2 for row in found["rows"])
+    assert found["estimate"]["gradient_evaluations"] == 5 * (3 * 5 + 10 * 6)
+    assert found["estimate"]["core_seconds"] > 0
+
+
+def test_the_text_says_what_the_run_takes_and_what_it_assumes(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(small_spec(tmp_path).to_toml())
+    automatic = ["chains=1", 'phase[0].operations[2].steps="auto"']
+    sets = [text for value in automatic for text in ("--set", value)]
+    text = command(tmp_path / "run.toml", "--no-progress", *sets).stdout
+    assert "the whole run: 360 gradient evaluations" in text and "with 1 worker" in text
+    assert "automatic trajectories taken to have 100 steps" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--device", "tpu"), 'device: must be "cpu" or "gpu", got "tpu"'),
+        (("--chains", 0), "chains: must be at least 1, got 0"),
+        (("--set", "chains=2"), "set: there is no specification to replace chains=2 in"),
+        (("absent.toml",), "absent.toml"),
+    ],
+)
+def test_bad_input_is_refused(arguments: tuple[object, ...], message: str) -> None:
+    result = command(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayfbnn.api.gpu_is_available", lambda: False)
+    with pytest.raises(ConfigError, match="device: there is no GPU here"):
+        rayfbnn.bench(device="gpu")
+
+
+def test_a_real_clock_is_not_far_off() -> None:
+    posterior = timing.made_up_posterior("2-16-2/200")
+    state, _ = timing.started(posterior, 4)
+    stepsizes = timing.STEPSIZE * posterior.stepsizes(state.precisions).astype(np.float32)
+    begun = time.perf_counter()
+    arguments = (state.position, state.momentum, state.precisions, stepsizes)
+    leapfrog.advance(posterior, *arguments, n_steps=2000)
+    whole = (time.perf_counter() - begun) / 2000 / 4
+    found = timing.seconds_per_step(posterior, leapfrog.advance, chains=4, seconds=0.2)
+    assert 0.1 < found / whole < 10  # a loaded machine; a factor of the chains or steps would show
