@@ -106,7 +106,7 @@ def compare(compared: dict[str, tuple[Array, Array]], *, false_alarm_rate: float
 
 
 def _comparable(name: str, values: Array) -> Array:
-    return np.log(values) if name.startswith("sigma_") else values
+    return np.log(values) if name.startswith(("sigma_", "adjustment_")) else values
 
 
 def _tests(ours: Array, theirs: Array) -> dict[str, float]:

@@ -27,6 +27,10 @@ def describe_quantity(name: str) -> str:
     """A quantity's name with what it is: "sigma_ih0: weights, inputs to hidden layer 0"."""
     if name in ("log_likelihood", "log_prior"):
         return name
+    if name.startswith("adjustment_ah"):
+        return f"{name}: adjustments of hidden layer {name.removeprefix('adjustment_ah')}, geometric mean"
+    if name.startswith("adjustment_ao"):
+        return f"{name}: adjustment of one output"
     match = re.fullmatch(r"sigma_([a-z0-9]+?)(_unit|_common)?(\[.*\])?", name)
     if match is None:
         return name
@@ -127,7 +131,7 @@ def _draw_trace(axis: Axes, values: Array, name: str) -> None:
     for chain, trace in enumerate(values):
         axis.plot(trace, color=_chain_colour(chain), lw=0.7, alpha=0.8)
     axis.set_xlim(0, max(1, values.shape[1] - 1))
-    if name.startswith("sigma_"):
+    if name.startswith(("sigma_", "adjustment_")):
         _logarithmic(axis, values)
     axis.margins(y=0.05)
 

@@ -27,7 +27,7 @@ from rayfbnn.reduce.panels import (
     draw_traces,
 )
 from rayfbnn.reduce.predict import predict
-from rayfbnn.reduce.quantities import sigmas
+from rayfbnn.reduce.quantities import adjustments, sigmas
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,7 +156,7 @@ def predicted_against_actual(
 def traces_and_ranks(store: Store, path: str | Path) -> Path:
     """Hyperparameters and log densities by draw and chain, and whether each chain's ranks are uniform."""
     run = committed(store)
-    found = sigmas(run) | _log_densities(run)
+    found = sigmas(run) | adjustments(run) | _log_densities(run)
     chosen = _least_converged(found, _MAX_ROWS)
     figure, axes = _figure(
         len(chosen), 2, width=8.2, height=1.35 * len(chosen) + 0.7, width_ratios=(2.2, 1), sharex="col"

@@ -15,8 +15,8 @@ _MEMORY_BYTES = 64e6
 def quantities(run: Draws, *, cases: int = 10, inputs: Array | None = None) -> dict[str, Array]:
     """Each quantity by name, (n_chains, n_draws) float64: sigmas, log densities, and functions at some cases.
 
-    Weights are not among them, nor the sigmas of single hidden units: units can be exchanged without
-    changing the function, so chains need not agree on them. Functions are the networks' outputs on the data
+    Weights are not among them, nor the sigmas or adjustments of single hidden units: units can be exchanged
+    without changing the function, so chains need not agree on them. Functions are the networks' outputs on the data
     file's scale ("y1[17]": target y1 at case 17, counted from 0), or probabilities ("p_y1[17]", "p_2[17]").
 
     Parameters
@@ -24,7 +24,7 @@ def quantities(run: Draws, *, cases: int = 10, inputs: Array | None = None) -> d
     cases : int                     functions at this many evenly spaced rows of `inputs`
     inputs : (n_cases, n_inputs)    as on file; the training cases unless given
     """
-    found = sigmas(run)
+    found = sigmas(run) | adjustments(run)
     for name in _DENSITIES:
         found[name] = np.asarray(run.store.read_stat(name, slice(0, run.n_draws)))
     return found | functions(run, cases=cases, inputs=inputs)
@@ -48,6 +48,21 @@ def sigmas(run: Draws) -> dict[str, Array]:
     columns = {name: column for name, column in columns.items() if layout.is_free[column]}
     values = sigmas_of_columns(run, np.array(list(columns.values()), dtype=int))
     return dict(zip(columns, values, strict=True))
+
+
+def adjustments(run: Draws) -> dict[str, Array]:
+    """Adjustments of each output, adjustment_ao[y1], and of a hidden layer's units their geometric mean.
+
+    As factors of sigmas, tau**-1/2, (n_chains, n_draws) each.
+    """
+    found = {}
+    for group in run.store.precision_layout.adjustments:
+        values = sigmas_of_columns(run, np.arange(group.columns.start, group.columns.stop))
+        if group.name == "ao":
+            found |= {f"adjustment_ao[{name}]": row for name, row in zip(_outputs(run), values, strict=True)}
+        else:
+            found[f"adjustment_{group.name}"] = np.exp(np.log(values).mean(axis=0))
+    return found
 
 
 def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[str, Array]:
@@ -79,6 +94,16 @@ def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[st
         for output, label in enumerate(labels)
         for row, case in enumerate(chosen)
     }
+
+
+def _outputs(run: Draws) -> list[str]:
+    """What each output of the network is called."""
+    names, model = run.store.data.target_names, run.store.spec.model_spec()
+    if model.kind == "class":
+        return [str(label) for label in range(model.n_outputs(1))]
+    if model.kind == "heteroscedastic":
+        return [*names, *(f"log_precision_{name}" for name in names)]
+    return list(names)
 
 
 def _labels(run: Draws) -> list[str]:

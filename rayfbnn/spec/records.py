@@ -90,7 +90,7 @@ class LayerConfig(Record):
 class NetworkConfig(Record):
     """Hidden layers, and for each group of parameters that is present its prior in FBM's notation.
 
-    "-" is the same as leaving a group out. FBM's short names are read: ih, bh, th, ah are of layer 0, ho of the
+    "-" is the same as leaving a group out. FBM's short names are read: ih, bh, th, ah of layer 0, ho of the
     last layer, hh is h0h1, hh2 is h1h2, h1o is ho1. Adjustments (ah0, ao) have an alpha in place of a prior.
     omit         group of weights from the inputs -> names of the inputs that it leaves out
     connections  group of weights or biases -> its configured connections (spec/connections.py)

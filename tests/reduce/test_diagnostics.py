@@ -136,8 +136,25 @@ def test_noise_of_each_target_is_named_after_it() -> None:
     assert "sigma_noise_common" not in quantities(committed(fixed_common))
 
 
+ADJUSTED = {"network__priors__ah0": "3", "network__priors__ao": "2"}
+
+
+def test_adjustments_are_of_each_output_and_the_mean_of_hidden_units() -> None:
+    store = make_store(make_spec(**ADJUSTED))
+    found = quantities(committed(store))
+    assert {"adjustment_ah0", "adjustment_ao[y1]", "adjustment_ao[y2]"} < set(found)
+    hidden, output = (each.columns for each in store.precision_layout.adjustments)
+    factors = store.precisions[:, :, hidden] ** -0.5
+    np.testing.assert_allclose(found["adjustment_ah0"], factors.prod(axis=2) ** (1 / 3), rtol=1e-12)
+    np.testing.assert_allclose(
+        found["adjustment_ao[y2]"], store.precisions[:, :, output.start + 1] ** -0.5, rtol=1e-12
+    )
+    of_classes = make_store(make_spec("class", network__priors__ao="2"))
+    assert {f"adjustment_ao[{label}]" for label in range(3)} < set(quantities(committed(of_classes)))
+
+
 def test_exchanging_hidden_units_changes_no_quantity() -> None:
-    store = make_store(SPEC)
+    store = make_store(make_spec(**ADJUSTED))
     before = quantities(committed(store))
     views = ParameterLayout.of(SPEC.network_spec()).views(store.positions)
     views["ih0"][1] = -views["ih0"][1][..., [2, 0, 1]]  # exchanged, and their signs turned
@@ -145,6 +162,8 @@ def test_exchanging_hidden_units_changes_no_quantity() -> None:
     views["ho0"][1] = -views["ho0"][1][..., [2, 0, 1], :]
     units = store.precision_layout.units["ho0"]
     store.precisions[1, :, units] = store.precisions[1, :, units][:, [2, 0, 1]]
+    columns = store.precision_layout.adjustments[0].columns
+    store.precisions[1, :, columns] = store.precisions[1, :, columns][:, [2, 0, 1]]
     for name, values in quantities(committed(store)).items():
         np.testing.assert_allclose(values, before[name], rtol=1e-9, atol=1e-12, err_msg=name)
 

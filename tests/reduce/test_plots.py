@@ -158,6 +158,8 @@ def test_overview_is_for_real_targets(tmp_path: Path) -> None:
         ("sigma_bo", "sigma_bo: output biases"),
         ("sigma_th1", "sigma_th1: offsets of hidden layer 1"),
         ("log_prior", "log_prior"),
+        ("adjustment_ah1", "adjustment_ah1: adjustments of hidden layer 1, geometric mean"),
+        ("adjustment_ao[y1]", "adjustment_ao[y1]: adjustment of one output"),
     ],
 )
 def test_quantities_are_explained(name: str, words: str) -> None:
