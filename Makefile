@@ -11,7 +11,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 # How many tests run at once.
 JOBS ?= 2
 
-.PHONY: demo test test-long check bench
+.PHONY: demo test test-long check bench peers
 
 demo: $(VENV)/.installed-plots
 	$(BIN)/rayfbnn demo
@@ -27,8 +27,13 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed-dev
-	$(BIN)/python tests/benchmarks/leapfrog_steps.py
+# docs/benchmarks.md has the other benchmarks, which take longer. Results are added to a file of lines of JSON.
+bench: $(VENV)/.installed-dev peers
+	@mkdir -p .benchmarks
+	$(BIN)/python tests/benchmarks/steps.py --out .benchmarks/results.jsonl
+
+# What rayfbnn is compared with (JAX, NumPyro), in an environment of its own.
+peers: .venv-peers/.installed
 
 $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
@@ -42,4 +47,10 @@ $(VENV)/.installed-plots: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@echo "installing into $(VENV): a minute or two"
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+.venv-peers/.installed: tests/benchmarks/requirements-peers.txt
+	@echo "installing into .venv-peers: a minute or two"
+	@$(PYTHON) -m venv .venv-peers
+	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@

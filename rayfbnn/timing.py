@@ -182,17 +182,14 @@ def floating_point_operations(posterior: Posterior) -> int:
     return total
 
 
-def seconds_per_step(
-    posterior: Posterior, advance: Advance, *, chains: int, seconds: float, n_partitions: int = 1
-) -> float:
+def seconds_per_step(posterior: Posterior, advance: Advance, *, chains: int, seconds: float) -> float:
     """Median time of a leapfrog step of one chain, `chains` of them advancing together.
 
     A trajectory of n steps takes n + 1 gradients, so its time is divided by that: trajectories are long
     where steps are short.
     """
-    state, streams = started(posterior, chains)
+    state, _ = started(posterior, chains)
     stepsizes = (STEPSIZE * posterior.stepsizes(state.precisions)).astype(posterior.dtype)
-    order = streams.permutation(n_partitions, Purpose.PARTITION_ORDER) if n_partitions > 1 else None
 
     def run(n_steps: int) -> float:
         begun = time.perf_counter()
@@ -203,7 +200,6 @@ def seconds_per_step(
             state.precisions,
             stepsizes,
             n_steps=n_steps,
-            order=order,
         )
         to_host(potential)  # waits for a device
         return (time.perf_counter() - begun) / (n_steps + 1)
