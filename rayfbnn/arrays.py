@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -48,6 +50,39 @@ def to_host(array: Array) -> np.ndarray[Any, Any]:
     if isinstance(array, np.ndarray):
         return array
     return np.asarray(array.get() if hasattr(array, "get") else array)
+
+
+def copies_to_host(arrays: dict[str, Array]) -> Callable[[], dict[str, np.ndarray[Any, Any]]]:
+    """Start to copy arrays to the host; the function that is returned waits for the copies and gives them.
+
+    On a device they are copied on a stream of their own, beside what is computed next. The arrays must not be
+    changed until then; nobody changes a ChainState. NumPy arrays are copied at once.
+    """
+    if all(isinstance(array, np.ndarray) for array in arrays.values()):
+        return partial(dict, {name: array.copy() for name, array in arrays.items()})
+    import cupy
+    import cupyx
+
+    stream = _copying_stream(int(cupy.cuda.runtime.getDevice()))
+    arrays = {name: cupy.ascontiguousarray(array) for name, array in arrays.items()}
+    stream.wait_event(cupy.cuda.get_current_stream().record())
+    copies = {name: cupyx.empty_pinned(array.shape, array.dtype) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        array.get(stream=stream, out=copies[name], blocking=False)
+    return partial(_arrived, stream.record(), copies, arrays)
+
+
+def _arrived(event: Any, copies: dict[str, Array], originals: dict[str, Array]) -> dict[str, Array]:
+    """The copies in memory of their own. `originals` are only held: their memory is used anew once let go."""
+    event.synchronize()
+    return {name: np.array(copy) for name, copy in copies.items()}
+
+
+@cache
+def _copying_stream(device: int) -> Any:
+    import cupy
+
+    return cupy.cuda.Stream(non_blocking=True)
 
 
 def gpu_is_available() -> bool:

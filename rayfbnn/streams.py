@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Protocol, runtime_checkable
 
 from rayfbnn.arrays import Array, array_namespace
 
@@ -150,11 +151,23 @@ class Streams:
         self, purpose: Purpose, index: int, attempt: int, *, n_blocks: int
     ) -> tuple[Array, Array, Array, Array]:
         xp = array_namespace(self.chains)
+        use = self._use(purpose, index, attempt)
+        blocks = xp.broadcast_to(xp.arange(n_blocks, dtype=xp.uint64), (self.n_chains, n_blocks))
+        return blocks, xp.uint64(use), xp.uint64(self.operation), xp.uint64(self.iteration)
+
+    def _use(self, purpose: Purpose, index: int, attempt: int) -> int:
+        """The counter's word that says what a number is for."""
         use = int(purpose) | attempt << 8 | index << 14
         if not (use <= _MASK and attempt < _MAX_ATTEMPTS and self.iteration <= _MASK):
             raise ValueError(f"stream counter out of range: {index=}, {attempt=}, {self.iteration=}")
-        blocks = xp.broadcast_to(xp.arange(n_blocks, dtype=xp.uint64), (self.n_chains, n_blocks))
-        return blocks, xp.uint64(use), xp.uint64(self.operation), xp.uint64(self.iteration)
+        return use
+
+
+@runtime_checkable
+class HyperbolicStreams(Protocol):
+    """Streams that draw the variables of model/hyperbolic.py by themselves: those on a device."""
+
+    def hyperbolic(self, a: Array | float, omega: Array, purpose: Purpose, *, index: int) -> Array: ...
 
 
 def philox(

@@ -146,7 +146,7 @@ def advance_for(
     plan = plan_of(program, dtype=posterior.dtype, max_shared_bytes=limit)
     if isinstance(plan, str):
         return plan
-    return partial(advance, program=program, plan=plan, build=_build_once if build is None else build)
+    return partial(advance, program=program, plan=plan, build=build_once if build is None else build)
 
 
 def advance(
@@ -234,7 +234,7 @@ def build_on_device(source: str, name: str, shared_bytes: int) -> Kernel:
     return function  # type: ignore[no-any-return]
 
 
-def _build_once(source: str, name: str, shared_bytes: int) -> Kernel:
+def build_once(source: str, name: str, shared_bytes: int) -> Kernel:
     import cupy
 
     return _built(int(cupy.cuda.runtime.getDevice()), source, name, shared_bytes)

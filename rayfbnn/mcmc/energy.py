@@ -36,8 +36,25 @@ def require_finite(energy: Array, streams: Streams) -> None:
     if bool(xp.isfinite(energy).all()):
         return
     chains = to_host(streams.chains)[~np.isfinite(to_host(energy))]
-    raise SamplingError(
-        f"iteration {streams.iteration}, operation {streams.operation}: the starting energy of chain"
+    raise not_finite(chains, where=f"iteration {streams.iteration}, operation {streams.operation}")
+
+
+def require_finite_start(energy: Array, streams: Streams) -> Array | None:
+    """require_finite on the host; on a device whether each energy is finite, (n_chains,), and no waiting.
+
+    There the one who reads the results asks: `not_finite` is raised when the iteration's reach the host.
+    """
+    xp = array_namespace(energy)
+    if xp is np:
+        require_finite(energy, streams)
+        return None
+    return xp.isfinite(energy)
+
+
+def not_finite(chains: Array, *, where: str) -> SamplingError:
+    """The error that chains of these numbers began a trajectory at an energy that is not finite."""
+    return SamplingError(
+        f"{where}: the starting energy of chain"
         f" {', '.join(str(chain) for chain in chains[:8])}{', ...' if len(chains) > 8 else ''} is not finite;"
         " start from other sigmas (initial.sigmas), use dtype float64, or look for extreme values in the data"
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.energy import require_finite, total_energy
+from rayfbnn.mcmc.energy import require_finite_start, total_energy
 from rayfbnn.mcmc.jitter import jittered_stepsize
 from rayfbnn.state import Advance, ChainState, HMCInfo, Target
 from rayfbnn.streams import Purpose, Streams
@@ -71,7 +71,8 @@ def hybrid(
 
     Returns
     -------
-    The new state, and HMCInfo with F_accept - F_reject as energy_change.
+    The new state, and HMCInfo with F_accept - F_reject as energy_change; on a device NaN where the starting
+    energy was not finite, which on the host is an error at once.
     """
     xp = array_namespace(state.position)
     precisions = state.precisions
@@ -87,7 +88,7 @@ def hybrid(
     with np.errstate(all="ignore"):
         start_potential = target.potential(state.position, precisions)
     start = TrajectoryState(state.position, state.momentum, total_energy(start_potential, state.momentum))
-    require_finite(start.energy, streams)
+    is_finite = require_finite_start(start.energy, streams)
 
     reject = Window.empty(start).with_state(start, offset <= window - 1, gumbel[:, 0])
     accept = Window.empty(start).with_state(start, offset >= steps - window + 1, gumbel[:, 0])
@@ -114,6 +115,8 @@ def hybrid(
 
     energy_change = reject.log_weight - accept.log_weight
     accepted = xp.log(streams.uniform(Purpose.ACCEPT)) < -energy_change
+    if is_finite is not None:
+        energy_change = xp.where(is_finite, energy_change, xp.nan)
     chosen = xp.where(accepted[:, None], accept.position, reject.position)
     momentum = xp.where(accepted[:, None], -accept.momentum, reject.momentum)
     return ChainState(chosen, momentum, precisions), HMCInfo(accepted, energy_change, diverged)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.streams import Purpose, Streams
+from rayfbnn.streams import HyperbolicStreams, Purpose, Streams
 
 _MAX_ATTEMPTS = 64  # of a rejection loop that accepts more than one in two
 
@@ -21,6 +21,8 @@ def hyperbolic_variable(
     mode, a flat top between two exponential tails that touch the log-concave density at t and -s. Exact for
     any t and s; his choice rejects less than half whatever the parameters.
     """
+    if isinstance(streams, HyperbolicStreams):
+        return streams.hyperbolic(a, omega, purpose, index=index)
     xp = array_namespace(omega)
     mode = xp.arcsinh(a / omega)
     d = omega**2 / (xp.sqrt(omega**2 + a**2) + a)  # sqrt(omega**2 + a**2) - a without cancellation
