@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 Integrator = Literal["leapfrog", "fourth-order"]
+Auto = Literal["auto"]
+AUTO: Auto = "auto"  # found in the initial phases, see mcmc/tuning.py
 Level = Literal["lower", "upper"]
 
 _FORBID: dict[str, Any] = {"extra": "forbid"}  # read by pydantic, which this file does not import
@@ -95,6 +97,22 @@ def _check_stepsize(stepsize: float, jitter: float | None) -> None:
         )
 
 
+def _check_settings(operation: Tunable, partitions: int, integrator: str) -> None:
+    """What `hybrid` and `hybrid-marginal` have in common."""
+    steps, window, jump = operation.steps, operation.window, operation.jump
+    if steps == AUTO:
+        _check_trajectory(1, partitions, integrator)
+        for name, value in (("window", window), ("jump", jump)):
+            if value != 1:
+                raise ValueError(f'{name}: must be 1 with steps = "auto", got {value}; leave it out')
+    else:
+        _check_trajectory(steps, partitions, integrator, jump=jump)
+        most, formula = steps // jump + 1, "steps" if jump == 1 else "steps / jump"
+        if not 1 <= window <= most:
+            raise ValueError(f"window: must be from 1 to {formula} + 1 = {most}, got {window}")
+    _check_stepsize(1.0 if operation.stepsize == AUTO else operation.stepsize, operation.stepsize_jitter)
+
+
 def _check_groups(groups: tuple[str, ...] | None) -> None:
     if groups is not None and (not groups or len(set(groups)) < len(groups)):
         raise ValueError(f"groups: must name at least one group, and each once, got {list(groups)}")
@@ -119,6 +137,7 @@ def _check_trajectory(
 class Hybrid:
     """A hybrid Monte Carlo update: a trajectory of `steps` leapfrog steps, accepted or not.
 
+    steps, stepsize  numbers, or "auto": found in the initial phases that have the same operation
     window      states in the windows at both ends (1 is plain hybrid Monte Carlo)
     partitions  blocks of cases whose partial gradients make up one step (1 is the full gradient)
     stepsize    factor on the heuristic stepsizes
@@ -128,8 +147,8 @@ class Hybrid:
     integrator  "leapfrog", or "fourth-order": seven gradients a step
     """
 
-    steps: int
-    stepsize: float
+    steps: int | Auto
+    stepsize: float | Auto
     window: int = 1
     partitions: int = 1
     stepsize_jitter: float | None = None
@@ -139,11 +158,7 @@ class Hybrid:
     __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
 
     def __post_init__(self) -> None:
-        _check_trajectory(self.steps, self.partitions, self.integrator, jump=self.jump)
-        most, formula = self.steps // self.jump + 1, "steps" if self.jump == 1 else "steps / jump"
-        if not 1 <= self.window <= most:
-            raise ValueError(f"window: must be from 1 to {formula} + 1 = {most}, got {self.window}")
-        _check_stepsize(self.stepsize, self.stepsize_jitter)
+        _check_settings(self, self.partitions, self.integrator)
 
 
 @dataclass(frozen=True)
@@ -156,8 +171,8 @@ class HybridMarginal:
     """
 
     over: tuple[Literal["outputs", "precisions"], ...]
-    steps: int
-    stepsize: float
+    steps: int | Auto
+    stepsize: float | Auto
     window: int = 1
     stepsize_jitter: float | None = None
     jump: int = 1
@@ -168,11 +183,7 @@ class HybridMarginal:
         if not self.over or len(set(self.over)) < len(self.over):
             names = list(self.over)
             raise ValueError(f'over: must name "outputs", "precisions" or both, each once, got {names}')
-        _check_trajectory(self.steps, 1, "leapfrog", jump=self.jump)
-        most, formula = self.steps // self.jump + 1, "steps" if self.jump == 1 else "steps / jump"
-        if not 1 <= self.window <= most:
-            raise ValueError(f"window: must be from 1 to {formula} + 1 = {most}, got {self.window}")
-        _check_stepsize(self.stepsize, self.stepsize_jitter)
+        _check_settings(self, 1, "leapfrog")
 
 
 @dataclass(frozen=True)
@@ -315,6 +326,10 @@ def _check_inner(operations: tuple[Operation, ...], allowed: tuple[type, ...], w
     for operation in unrolled(operations):
         if not isinstance(operation, allowed):
             raise ValueError(f"operations: {why}, got {operation.op}")
+    for automatic_one in automatic(operations):
+        raise ValueError(
+            f'operations: must have steps and stepsizes as numbers, got "auto" in {automatic_one.op}'
+        )
 
 
 @dataclass(frozen=True)
@@ -403,3 +418,18 @@ def inner_operations(operation: Operation) -> tuple[Operation, ...]:
     if isinstance(operation, SimulatedTempering | TemperedTransition):
         return operation.operations
     return ()
+
+
+Tunable = Hybrid | HybridMarginal
+"""The operations whose steps and stepsize may be "auto"."""
+
+
+def automatic(operations: tuple[Operation, ...]) -> tuple[Tunable, ...]:
+    """The different operations with something automatic, in order, those inside others too."""
+    found: dict[Tunable, None] = {}
+    for operation in operations:
+        if isinstance(operation, Tunable) and AUTO in (operation.steps, operation.stepsize):
+            found[operation] = None
+        inside = operation.operations if isinstance(operation, Repeat) else inner_operations(operation)
+        found |= dict.fromkeys(automatic(inside))
+    return tuple(found)

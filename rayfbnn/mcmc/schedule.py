@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias, assert_never, cast
+
+import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import fourth_order, hmc, leapfrog
@@ -16,7 +18,9 @@ from rayfbnn.mcmc.metropolis import metropolis, metropolis_1
 from rayfbnn.mcmc.simulated_tempering import TemperingInfo, simulated_tempering
 from rayfbnn.mcmc.slice import slice_1
 from rayfbnn.mcmc.tempered_transition import tempered_transition
+from rayfbnn.mcmc.tuning import Measured, MeasuredInfo, Tuning, measured_update
 from rayfbnn.operations import (
+    AUTO,
     Dynamic,
     Heatbath,
     Hybrid,
@@ -35,6 +39,8 @@ from rayfbnn.operations import (
     SimulatedTempering,
     Slice1,
     TemperedTransition,
+    Tunable,
+    automatic,
     inner_operations,
     unrolled,
 )
@@ -59,12 +65,15 @@ class IterationInfo:
 
     accepted       share of the hybrid and Metropolis updates that were accepted; NaN if there were none
     energy_change  of the last such update or uncorrected trajectory; NaN if there were none
-    diverged       how many of both met an energy that was not finite
+    diverged       how many of both met an energy that was not finite; on a device NaN where one began at such
+                   an energy, which on the host is an error at once
+    measured       what each operation that is being tuned did, summed over the chains
     """
 
     accepted: Array
     energy_change: Array
     diverged: Array
+    measured: Mapping[Tunable, Measured] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,7 @@ class Iteration:
         n_updates = 0
         n_accepted, diverged = xp.zeros(streams.n_chains), xp.zeros(streams.n_chains)
         energy_change = xp.full(streams.n_chains, xp.nan)
+        measured: dict[Tunable, Measured] = {}
         for operation, kernel in enumerate(self.kernels):
             number = streams.operation + operation
             state, info = kernel(state, streams.at(iteration=streams.iteration, operation=number))
@@ -86,14 +96,19 @@ class Iteration:
                 n_updates += 1
                 n_accepted += info.accepted
                 diverged += info.diverged
+                if xp is not np:
+                    diverged += xp.where(xp.isnan(info.energy_change), xp.nan, 0.0)
                 energy_change = info.energy_change
+                if isinstance(info, MeasuredInfo):
+                    before = measured.get(info.operation)
+                    measured[info.operation] = info.measured if before is None else before + info.measured
             elif isinstance(info, TemperingInfo):
                 diverged += info.diverged
             elif isinstance(info, DynamicInfo):
                 diverged += info.diverged
                 energy_change = info.energy_change
         accepted = n_accepted / n_updates if n_updates else xp.full(streams.n_chains, xp.nan)
-        return state, IterationInfo(accepted, energy_change, diverged)
+        return state, IterationInfo(accepted, energy_change, diverged, measured)
 
 
 def build_iteration(
@@ -102,18 +117,26 @@ def build_iteration(
     target: Target,
     updates: Mapping[str, Update],
     advance: Advance = leapfrog.advance,
+    tuning: Tuning | None = None,
 ) -> Iteration:
     """The iteration that `operations` describe, every `repeat` written out.
 
     `updates` holds the updates that belong to the model: "sample-sigmas", "sample-noise" and, with its
-    stepsize still to be given, "random-grid".
+    stepsize still to be given, "random-grid". `tuning` has the settings of operations with "auto" in them.
     """
 
     flat, kernels = unrolled(operations), []
     number = len(flat)  # operations inside others are numbered after all these
     for operation in flat:
         kernels.append(
-            _kernel(operation, target=target, updates=updates, advance=advance, first_inside=number)
+            _kernel(
+                operation,
+                target=target,
+                updates=updates,
+                advance=advance,
+                first_inside=number,
+                tuning=tuning,
+            )
         )
         if inside := inner_operations(operation):
             number += 1 + len(unrolled(inside))
@@ -143,6 +166,7 @@ def _kernel(
     updates: Mapping[str, Update],
     advance: Advance,
     first_inside: int,
+    tuning: Tuning | None,
 ) -> Kernel:
     match operation:
         case SampleSigmas(level=None, groups=None) | SampleNoise():
@@ -160,27 +184,26 @@ def _kernel(
         case Negate():
             return hmc.negate
         case Hybrid():
-            return partial(
+            update = partial(
                 hmc.hybrid,
                 target=target,
-                steps=operation.steps,
-                stepsize=operation.stepsize,
                 window=operation.window,
                 jump=operation.jump,
                 partitions=operation.partitions,
                 stepsize_jitter=operation.stepsize_jitter,
-                advance=_integrator(operation.integrator, advance),
+            )
+            return _with_settings(
+                update, operation, advance=_integrator(operation.integrator, advance), tuning=tuning
             )
         case HybridMarginal():
-            return partial(
+            update = partial(
                 hybrid_marginal,
                 marginal=cast(MarginalizableTarget, target).marginal(operation.over),
-                steps=operation.steps,
-                stepsize=operation.stepsize,
                 window=operation.window,
                 jump=operation.jump,
                 stepsize_jitter=operation.stepsize_jitter,
             )
+            return _with_settings(update, operation, advance=leapfrog.advance, tuning=tuning)
         case HybridMax():
             return partial(
                 hybrid_max,
@@ -251,6 +274,26 @@ def _kernel(
             assert_never(operation)
 
 
+def _with_settings(
+    update: Callable[..., tuple[ChainState, HMCInfo]],
+    operation: Tunable,
+    *,
+    advance: Advance,
+    tuning: Tuning | None,
+) -> Kernel:
+    """The update with its steps and stepsize, as given or as tuned; measured while it is being tuned."""
+    if operation not in automatic((operation,)):
+        return partial(update, steps=operation.steps, stepsize=operation.stepsize, advance=advance)
+    if tuning is None or operation not in tuning.settings:
+        raise AssertionError(f"{operation.op} has not been tuned")
+    settings = tuning.settings[operation]
+    if tuning.is_measured:
+        return partial(
+            measured_update, update=update, operation=operation, settings=settings, advance=advance
+        )
+    return partial(update, steps=settings.steps, stepsize=settings.stepsize, advance=advance)
+
+
 def _integrator(name: Integrator, advance: Advance) -> Advance:
     """What runs trajectories: `advance` in place of the leapfrog."""
     return advance if name == "leapfrog" else fourth_order.advance
@@ -269,24 +312,38 @@ def run(
         yield number, state, info
 
 
-def gradient_evaluations(operations: tuple[Operation, ...]) -> int:
+def gradient_evaluations(operations: tuple[Operation, ...], *, tuning: Tuning | None = None) -> int:
     """Gradients over all training cases in one iteration; K partial gradients count as one.
 
     One for each leapfrog step, seven for each fourth-order step; for `hybrid-max` of the longest trajectory.
     The gradient at the start of a piece of trajectory is left out: it is one for a trajectory, and one more
     for each state in a window or looked at by `hybrid-max`. An excursion of simulated tempering takes, on
-    average and with right weights, as many steps as there are levels.
+    average and with right weights, as many steps as there are levels. Steps that are automatic are those of
+    `tuning`, or none without.
     """
     total = 0
     for operation in unrolled(operations):
         if isinstance(operation, Hybrid | HybridMax | Dynamic):
             each = 1 if operation.integrator == "leapfrog" else fourth_order.GRADIENTS_PER_STEP
-            total += each * (operation.max_steps if isinstance(operation, HybridMax) else operation.steps)
+            total += each * _steps(operation, tuning)
         elif isinstance(operation, HybridMarginal):
-            total += operation.steps
+            total += _steps(operation, tuning)
         elif isinstance(operation, TemperedTransition):
             n_levels = len(operation.inverse_temperatures) - 1
             total += 2 * n_levels * gradient_evaluations(operation.operations)
         elif isinstance(operation, SimulatedTempering):
             total += gradient_evaluations(operation.operations) * len(operation.inverse_temperatures)
     return total
+
+
+def _steps(operation: Tunable | HybridMax | Dynamic, tuning: Tuning | None) -> int:
+    if isinstance(operation, HybridMax):
+        return operation.max_steps
+    if isinstance(operation, Dynamic):
+        return operation.steps
+    if operation.steps != AUTO:
+        return operation.steps
+    if tuning is None or operation not in tuning.settings:
+        return 0
+    settings = tuning.settings[operation]
+    return settings.longest if tuning.is_measured else settings.steps

@@ -19,7 +19,7 @@ import numpy as np
 from rayfbnn.architecture import destination, why_outputs_stay
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
-from rayfbnn.model import gibbs, likelihood, prior, regression
+from rayfbnn.model import gibbs, likelihood, prior, quantities, regression
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
 from rayfbnn.model.network import Activity, Buffers, backward, forward
 from rayfbnn.model.polya_gamma import polya_gamma
@@ -212,6 +212,9 @@ class WithoutPrecisions:
     def stepsizes(self, precisions: Array) -> Array:
         """The posterior's heuristic, with the means of the precisions that are integrated out."""
         return self.posterior.stepsizes(_with_columns(precisions, self.groups, at_means=True))
+
+    def quantities(self, position: Array, precisions: Array) -> Array:
+        return self.posterior.quantities(position, precisions)
 
     def complete(self, state: ChainState, streams: Streams) -> ChainState:
         return draw_integrated(self.posterior, state, self.groups, streams)
@@ -447,6 +450,17 @@ class WithoutOutputs:
         made = self.marginal
         full = made.posterior.stepsizes(_with_columns(precisions, made.groups, at_means=True))
         return full[:, self.kept]
+
+    def quantities(self, position: Array, precisions: Array) -> Array:
+        """As the posterior's, of the kept parameters, and with outputs for the mean m of the others."""
+        xp = array_namespace(position)
+        made = self.marginal
+        _, phi = self._features(position)
+        m = regression.means(phi, self.regression)
+        at = phi[:, None][..., quantities.cases(made.posterior)]
+        outputs = xp.matmul(m.swapaxes(2, 3), at).reshape(len(position), made.layer.n_outputs, -1)
+        groups = quantities.sigmas(position, made.parameter_layout, made.precision_layout)
+        return xp.concatenate([groups, quantities.scaled_outputs(made.posterior, outputs)], axis=1)
 
     def complete(self, state: ChainState, streams: Streams) -> ChainState:
         """The output parameters from Normal(m, A^-1), then the precisions given the kept parameters."""

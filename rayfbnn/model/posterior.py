@@ -12,7 +12,7 @@ import numpy as np
 
 from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model import gibbs, likelihood, marginal, prior, random_grid, stepsize, survival
+from rayfbnn.model import gibbs, likelihood, marginal, prior, quantities, random_grid, stepsize, survival
 from rayfbnn.model.blocks import Blocks
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionLayout
 from rayfbnn.model.network import Activity, Buffers, backward, forward, input_rows
@@ -212,6 +212,10 @@ class Posterior:
                 observed_share=None if self.observed is None else self._counts / self.n_cases,
                 typical_curvature=self.typical_curvature,
             ).astype(self.dtype)
+
+    def quantities(self, position: Array, precisions: Array) -> Array:
+        """Functions of the state that are to move, for the tuning of trajectories; see quantities.py."""
+        return quantities.quantities(self, position)
 
     def outputs(self, position: Array, inputs: Array) -> Array:
         """Outputs (n_chains, n_cases, n_outputs) at inputs (n_cases, n_inputs)."""

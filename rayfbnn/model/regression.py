@@ -72,6 +72,16 @@ def energy_and_gradient(
     return energy - _log_normaliser(regression), gradient
 
 
+def means(features: Array, regression: Regression) -> Array:
+    """m_j, (n_chains, n_systems, n_features, n_each)."""
+    if not regression.is_dual:
+        return _solve_primal(features, regression).mean
+    xp = array_namespace(features)
+    spread = features[:, None] / regression.prior[:, :, :, None]
+    root = xp.sqrt(regression.noise)[:, :, :, None]
+    return xp.matmul(spread, root * _solve_dual(features, spread, regression).mean)
+
+
 def draw(features: Array, regression: Regression, streams: Streams) -> Array:
     """Coefficients given features and targets, (n_chains, n_systems, n_features, n_each)."""
     form = _draw_dual if regression.is_dual else _draw_primal

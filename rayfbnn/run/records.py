@@ -33,6 +33,7 @@ class Block:
     state       after the last iteration; None where there is nothing to go on from (exact draws)
     summary     small numbers that are summed over blocks for whoever watches: updates, acceptances, seconds
     predictive  name -> (n_chains, n_draws, n_cases, ...); those of PREDICTIVE, for draws from the prior
+    tuning      what the automatic operations of a round measured (mcmc/tuning.py), as plain lists and numbers
     """
 
     first_iteration: int
@@ -45,6 +46,7 @@ class Block:
     state: ChainState | None = None
     summary: dict[str, float] = field(default_factory=dict)
     predictive: dict[str, Array] = field(default_factory=dict)
+    tuning: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def last_iteration(self) -> int:
@@ -105,6 +107,7 @@ class Record:
     chunks    chunk file -> SHA-256 of the values of this block in it, little-endian, C order
     state     chunk file -> SHA-256 likewise, for the state after the block
     progress  after the block
+    tuning    as in Block; the key is absent where nothing is tuned
     digest    of this file
     """
 
@@ -120,6 +123,7 @@ class Record:
     chunks: dict[str, str]
     state: dict[str, str]
     progress: BatchProgress
+    tuning: list[dict[str, Any]] = field(default_factory=list)
     digest: str = ""
 
     def same_block(self, other: Record) -> bool:
@@ -129,7 +133,9 @@ class Record:
 
     def to_bytes(self) -> bytes:
         document = {
-            name: value for name, value in self.__dict__.items() if name not in ("progress", "digest")
+            name: value
+            for name, value in self.__dict__.items()
+            if name not in ("progress", "digest") and (value or name != "tuning")
         }
         progress = {
             name: {key: number if math.isfinite(number) else None for key, number in value.items()}

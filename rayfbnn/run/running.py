@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rayfbnn.run.progress import Display, display
-from rayfbnn.run.sampler import SUMMARY
+from rayfbnn.run.sampler import SUMMARY, Progress
 from rayfbnn.run.store import Store
 from rayfbnn.run.workers import Executor, InProcess, RayExecutor
 
@@ -35,7 +35,7 @@ def run_to_end(
     KeyboardInterrupt, saying how to go on, when a signal ended it before.
     """
     total, failures = store.spec.total_iterations, 0
-    batches = [batch for batch in range(store.n_batches) if store.progress(batch).iteration < total]
+    batches = behind(store, total)
     try:
         if batches:
             with (
@@ -43,14 +43,34 @@ def run_to_end(
                 _executor(store, len(batches), workers, address, max_failures) as executor,
                 _stop_on_signal(executor, shown),
             ):
-                for news in executor.run(store.path, batches):
-                    shown.update(news)
+                run_rounds(store, executor, shown.update)
                 failures = executor.failures
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_how_to_go_on(store)) from None
-    if any(store.progress(batch).iteration < total for batch in batches):
+    if behind(store, total):
         raise KeyboardInterrupt(_how_to_go_on(store))
     return _summary(store, failures)
+
+
+def run_rounds(store: Store, executor: Executor, on_progress: Callable[[Progress], None]) -> None:
+    """Run every batch to the end; between the rounds of tuning all wait until the next settings are there.
+
+    Only who holds the store's lock may do this: the settings are published by this process alone. It returns
+    early where the executor was asked to stop.
+    """
+    for each in store.tuning.rounds:
+        for news in executor.run(store.path, behind(store, each.last), until=each.last):
+            on_progress(news)
+        if behind(store, each.last):
+            return
+        store.tuning.publish(each.number)
+    for news in executor.run(store.path, behind(store, store.spec.total_iterations)):
+        on_progress(news)
+
+
+def behind(store: Store, iteration: int) -> list[int]:
+    """The batches that have not committed so many iterations."""
+    return [batch for batch in range(store.n_batches) if store.progress(batch).iteration < iteration]
 
 
 def _executor(

@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rayfbnn.arrays import Array, device_namespace, to_host
+from rayfbnn.arrays import Array, copies_to_host, device_namespace, to_host
+from rayfbnn.kernels.cuda_streams import DeviceStreams
 from rayfbnn.mcmc import schedule
+from rayfbnn.mcmc.energy import not_finite
+from rayfbnn.mcmc.tuning import Measured
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.operations import Tunable, automatic
 from rayfbnn.run.catalogue import STATS
+from rayfbnn.run.rounds import n_finished, round_of, rounds
 from rayfbnn.run.store import BatchProgress, Block, Store
+from rayfbnn.run.tuning import to_document
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
 
@@ -69,14 +75,19 @@ class Progress:
 
     @property
     def is_complete(self) -> bool:
-        return self.committed and self.iteration >= self.total_iterations
+        return self.has_done(None)
+
+    def has_done(self, until: int | None) -> bool:
+        """Whether so many iterations (all of them, with None) are committed."""
+        return self.committed and self.iteration >= (self.total_iterations if until is None else until)
 
 
 def next_block(spec: RunSpec, iteration: int) -> BlockPlan | None:
     """The block that follows `iteration` finished iterations, or None when the run is complete.
 
-    Blocks end where a phase ends and, while draws are kept, where a chunk of draws_per_block draws is full. A
-    run that was stopped inside a block goes on with what is left of it, so a chunk is soon whole again.
+    Blocks end where a phase or a round of tuning ends and, while draws are kept, where a chunk of
+    draws_per_block draws is full. A run that was stopped inside a block goes on with what is left of it, so a
+    chunk is soon whole again.
     """
     done = 0
     kept = {"posterior": 0, "warmup": 0}
@@ -87,7 +98,9 @@ def next_block(spec: RunSpec, iteration: int) -> BlockPlan | None:
         if within < phase.iterations:
             first_draw = kept[section] + within if section else 0
             room = spec.draws_per_block - (first_draw if section else within) % spec.draws_per_block
-            count = min(room, phase.iterations - within)
+            current = round_of(rounds(spec), iteration + 1)
+            end = done + phase.iterations if current is None else current.last
+            count = min(room, end - iteration)
             return BlockPlan(number, iteration + 1, count, section, first_draw)
         done += phase.iterations
         if section:
@@ -119,10 +132,7 @@ class Sampler:
         self.store = store
         self.worker = worker
         self.posterior = build_posterior(store.spec, store.data, device=store.spec.device)
-        self.iterations = [
-            schedule.build_iteration(phase.operations, target=self.posterior, updates=self.posterior.updates)
-            for phase in store.spec.phase
-        ]
+        self._iterations: dict[tuple[int, int], schedule.Iteration] = {}
 
     def run_block(self, batch: int, *, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
         """Run and commit the batch's next block, yielding Progress after each iteration and after the commit.
@@ -140,22 +150,36 @@ class Sampler:
         iterations = schedule.run(
             self._load(batch, streams),
             streams,
-            iteration=self.iterations[plan.phase],
+            iteration=self._iteration(plan),
             first=plan.first,
             count=plan.count,
         )
         for number, state, info in iterations:
-            collected.add(self.posterior, state, info)
+            collected.add(self.posterior, state, info, streams.at(iteration=number))
             if number == plan.first + plan.count - 1 or should_stop():
                 break
             yield self._progress(batch, before, plan, number, collected)
         self.store.commit(batch, collected.block(plan, state))
         yield self._progress(batch, before, plan, number, collected, committed=True)
 
+    def _iteration(self, plan: BlockPlan) -> schedule.Iteration:
+        """The iteration of a phase, in a round that tunes with the settings of that round."""
+        log, phase = self.store.tuning, self.store.spec.phase[plan.phase]
+        key = plan.phase, n_finished(log.rounds, plan.first) if automatic(phase.operations) else 0
+        if key not in self._iterations:
+            self._iterations[key] = schedule.build_iteration(
+                phase.operations,
+                target=self.posterior,
+                updates=self.posterior.updates,
+                tuning=log.at(plan.first) if automatic(phase.operations) else None,
+            )
+        return self._iterations[key]
+
     def _streams(self, batch: int) -> Streams:
         xp = device_namespace(self.store.spec.device)
         chains = xp.asarray(np.array(self.store.batch_chains(batch), dtype=np.uint64))
-        return Streams(self.store.spec.seed, chains)
+        made = Streams if self.store.spec.device == "cpu" else DeviceStreams
+        return made(self.store.spec.seed, chains)
 
     def _load(self, batch: int, streams: Streams) -> ChainState:
         """The batch's committed state on the device, or the initial one."""
@@ -200,7 +224,7 @@ class Sampler:
 
 
 class _Collected:
-    """The draws and statistics of a block in the making, on the host."""
+    """The draws and statistics of a block in the making: on the host, or on their way there."""
 
     def __init__(self, *, keep: bool = False) -> None:
         self.keep = keep
@@ -210,27 +234,49 @@ class _Collected:
         self.positions: list[Array] = []  # each (n_chains, n_parameters)
         self.precisions: list[Array] = []  # each (n_chains, n_precisions)
         self.stats: dict[str, list[Array]] = {name: [] for name in STATS}  # each (n_chains,)
+        self.measured: dict[Tunable, Measured] = {}
+        self.on_the_way: list[tuple[Streams, Callable[[], dict[str, Array]]]] = []
 
     @property
     def acceptance(self) -> float:
         return self.accepted_sum / self.n_accepted if self.n_accepted else math.nan
 
-    def add(self, posterior: Posterior, state: ChainState, info: schedule.IterationInfo) -> None:
-        accepted, diverged = to_host(info.accepted), to_host(info.diverged)
+    def add(
+        self, posterior: Posterior, state: ChainState, info: schedule.IterationInfo, streams: Streams
+    ) -> None:
         self.n_iterations += 1
-        self.accepted_sum += float(np.nansum(accepted))
-        self.n_accepted += int(np.isfinite(accepted).sum())
-        self.diverged += int(diverged.sum())
-        if not self.keep:
-            return
-        self.positions.append(to_host(state.position).copy())
-        self.precisions.append(to_host(state.precisions).copy())
-        values = {"accepted": accepted, "energy_change": info.energy_change, "diverged": diverged}
-        for name, value in (values | _densities(posterior, state)).items():
-            self.stats[name].append(np.asarray(to_host(value), dtype=np.float64))
+        for operation, measured in info.measured.items():
+            before = self.measured.get(operation)
+            self.measured[operation] = measured if before is None else before + measured
+        arrays = {"accepted": info.accepted, "diverged": info.diverged}
+        if self.keep:
+            arrays |= {"energy_change": info.energy_change, **_densities(posterior, state)}
+            arrays |= {"position": state.position, "precisions": state.precisions}
+        self.on_the_way.append((streams, copies_to_host(arrays)))
+        # On a device the copies of one iteration go beside the work of the next, which never waits for them.
+        self._arrive(0 if isinstance(state.position, np.ndarray) else 1)
+
+    def _arrive(self, n_left: int) -> None:
+        """Take in what was sent, but for the last n_left iterations."""
+        while len(self.on_the_way) > n_left:
+            streams, arrived = self.on_the_way.pop(0)
+            values = arrived()
+            accepted, diverged = values["accepted"], values["diverged"]
+            if np.isnan(diverged).any():
+                chains = to_host(streams.chains)[np.isnan(diverged)]
+                raise not_finite(chains, where=f"iteration {streams.iteration}")
+            self.accepted_sum += float(np.nansum(accepted))
+            self.n_accepted += int(np.isfinite(accepted).sum())
+            self.diverged += int(diverged.sum())
+            if self.keep:
+                self.positions.append(values.pop("position"))
+                self.precisions.append(values.pop("precisions"))
+                for name, value in values.items():
+                    self.stats[name].append(np.asarray(value, dtype=np.float64))
 
     def block(self, plan: BlockPlan, state: ChainState) -> Block:
         """What the store is to commit. Nothing in it depends on the clock or the worker."""
+        self._arrive(0)
         return Block(
             first_iteration=plan.first,
             n_iterations=self.n_iterations,
@@ -247,6 +293,7 @@ class _Collected:
                 "n_accepted": self.n_accepted,
                 "diverged": self.diverged,
             },
+            tuning=[to_document(measured) for measured in self.measured.values()],
         )
 
 

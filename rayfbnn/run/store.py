@@ -41,6 +41,7 @@ from rayfbnn.run.records import (
     seal,
     unseal,
 )
+from rayfbnn.run.tuning import TuningLog
 from rayfbnn.run.writing import prepare
 from rayfbnn.state import ChainState
 
@@ -77,6 +78,7 @@ class Store:
         metadata, self.is_pending = roots.read_metadata(self.fs, self.path, plans)
         self.hierarchy = Hierarchy(self.fs, self.path, plans, metadata)
         self.commits = CommitLog(self.fs, self.path, self.root.identity)
+        self.tuning = TuningLog(self.fs, self.path, self.root.identity, spec, header.n_batches)
         self.spec = spec
         self.kind = header.kind
         self.n_chains = header.chains
@@ -308,6 +310,8 @@ class Store:
         folders = [self.path / path for path in self.hierarchy.plans]
         for folder in (*folders, *(self.commits.folder(batch) for batch in range(self.n_batches))):
             self.fs.sweep(folder)
+        if self.tuning.rounds and self.fs.exists(self.tuning.folder):
+            self.fs.sweep(self.tuning.folder)
 
     def verify(self) -> VerifyReport:
         """Every file against its checksum and its record; problems are listed, not raised."""

@@ -32,7 +32,11 @@ class Executor(Protocol):
 
     failures: int  # workers that died and were replaced
 
-    def run(self, store_path: Path, batches: Sequence[int]) -> Iterator[Progress]: ...
+    def run(
+        self, store_path: Path, batches: Sequence[int], *, until: int | None = None
+    ) -> Iterator[Progress]:
+        """Until every batch has done `until` iterations, or all; may be asked again, for more."""
+        ...
 
     def request_stop(self) -> None:
         """Finish the iterations under way, commit them, end `run`. A signal handler may call this."""
@@ -49,15 +53,20 @@ class InProcess:
     def __init__(self) -> None:
         self.failures = 0
         self._stop = threading.Event()
+        self._sampler: Sampler | None = None
 
-    def run(self, store_path: Path, batches: Sequence[int]) -> Iterator[Progress]:
-        sampler = Sampler(Store.open(store_path), worker=_worker_name())
+    def run(
+        self, store_path: Path, batches: Sequence[int], *, until: int | None = None
+    ) -> Iterator[Progress]:
+        if self._sampler is None or self._sampler.store.path != store_path:
+            self._sampler = Sampler(Store.open(store_path), worker=_worker_name())
+        sampler = self._sampler
         waiting = deque(batches)
         while waiting and not self._stop.is_set():
             batch = waiting.popleft()
             for progress in sampler.run_block(batch, should_stop=self._stop.is_set):
                 yield progress
-            if not progress.is_complete:
+            if not progress.has_done(until):
                 waiting.append(batch)
 
     def request_stop(self) -> None:
@@ -139,15 +148,19 @@ class RayExecutor:
         self._worker_class = worker_class
         self._stop = threading.Event()
         self._actors: list[_Actor] = []
+        # What was asked of whom, by Ray's reference to the answer.
+        self._pending: dict[Any, tuple[_Actor, str]] = {}
+        self._until: int | None = None
         self._redirected = ExitStack()
         self._ray, self._is_ours = connect(workers, address)
 
-    def run(self, store_path: Path, batches: Sequence[int]) -> Iterator[Progress]:
-        waiting = deque(batches)
-        pending: dict[
-            Any, tuple[_Actor, str]
-        ] = {}  # what was asked of whom, by Ray's reference to the answer
-        for _ in range(min(self._workers or self._default_workers(), len(batches))):
+    def run(
+        self, store_path: Path, batches: Sequence[int], *, until: int | None = None
+    ) -> Iterator[Progress]:
+        waiting, pending = deque(batches), self._pending
+        self._until = until
+        wanted = min(self._workers or self._default_workers(), len(batches))
+        for _ in range(wanted - len(self._actors)):
             self._start_actor(store_path, pending)
         is_stopping = False
         while waiting or any(actor.batch is not None for actor in self._actors):
@@ -245,7 +258,7 @@ class RayExecutor:
             actor.is_peeking = False
             is_current = answer is not None and answer.batch == actor.batch and not answer.committed
             return answer if is_current else None
-        if not answer.is_complete:
+        if not answer.has_done(self._until):
             waiting.append(answer.batch)
         actor.batch = None
         return answer  # type: ignore[no-any-return]

@@ -58,6 +58,7 @@ def prepare(
             totals=totals,
             last=dict(block.summary),
         ),
+        tuning=block.tuning,
     )
     return record, files
 
