@@ -37,7 +37,8 @@ enum Model { GAUSSIAN, STUDENT_T, BINARY, CLASS };
 
 // --- lanes ----------------------------------------------------------------------------------------------
 // What a lane type needs: arithmetic, comparisons, Lane<L>, and the functions select, splat, round_to_integer
-// and power_of_two. Here for one value; lanes.hpp has them for SIMD packs.
+// and power_of_two. Here for one value; lanes.hpp, which comes in where RAYFBNN_PACKS is defined, has them for
+// SIMD packs.
 
 template <class L>
 struct Lane;
@@ -86,6 +87,14 @@ RAYFBNN_INLINE double value_of(long long bits) {
     __builtin_memcpy(&x, &bits, sizeof x);
     return x;
 }
+
+}  // namespace RAYFBNN_NAMESPACE
+
+#if defined(RAYFBNN_PACKS)
+#include "lanes.hpp"  // here, because a template sees only the functions of packs that come before it
+#endif
+
+namespace RAYFBNN_NAMESPACE {
 
 template <class S>
 struct Format;
@@ -333,6 +342,7 @@ RAYFBNN_INLINE L sine_and_cosine(L x, L& cosine) {
 
 // --- hidden units ---------------------------------------------------------------------------------------
 
+constexpr double ROOT_2 = 1.41421356237309504880;
 constexpr double LOG_2 = 0.69314718055994530942;
 
 // Whether `activate` gives the slope, because v alone does not tell it, or not to rounding.
@@ -358,8 +368,11 @@ RAYFBNN_INLINE L activate(int activation, L u, L& slope) {
             const L v = at_least<L>(u, 0) + log1p_of_fraction<L>(e);
             return activation == SOFTPLUS ? v : v - S(LOG_2);
         }
-        case SIN:
-            return sine_and_cosine(u, slope);
+        case SIN: {  // sqrt(2) sin(sqrt(2) u), as model/layers.py says why
+            const L v = sine_and_cosine(u * S(ROOT_2), slope) * S(ROOT_2);
+            slope *= 2;
+            return v;
+        }
         default:
             return u;
     }

@@ -1,0 +1,319 @@
+// The Python module rayfbnn.kernels._cpu: checks arrays, cuts the cases into blocks, and calls the kernels of the
+// best instruction set that this processor has.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "trajectory.hpp"
+
+namespace nb = nanobind;
+
+namespace rayfbnn {
+namespace {
+
+typedef nb::ndarray<nb::ro> Input;
+typedef nb::ndarray<> Output;
+
+std::vector<const Kernels*> instruction_sets() {
+    std::vector<const Kernels*> sets;
+#if defined(RAYFBNN_X86)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        sets.push_back(&kernels_avx512());
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets.push_back(&kernels_avx2());
+#endif
+    sets.push_back(&kernels_plain());
+    return sets;
+}
+
+std::string shape_text(const std::vector<size_t>& shape) {
+    std::string text = "(";
+    for (size_t k = 0; k < shape.size(); ++k) text += (k ? ", " : "") + std::to_string(shape[k]);
+    return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+// The array's data, if it is what the kernels take: an array that they misread gave wrong draws that looked right.
+template <class A>
+auto data_of(const A& array, const char* name, nb::dlpack::dtype dtype, const std::vector<size_t>& shape) {
+    if (array.device_type() != nb::device::cpu::value)
+        throw nb::type_error((std::string(name) + ": must be in the memory of the host").c_str());
+    if (array.dtype() != dtype)
+        throw nb::type_error((std::string(name) + ": must be of dtype " +
+                              (dtype.code == uint8_t(nb::dlpack::dtype_code::Int) ? "int" : "float") +
+                              std::to_string(dtype.bits))
+                                 .c_str());
+    bool fits = array.ndim() == shape.size();
+    for (size_t k = 0; fits && k < shape.size(); ++k) fits = array.shape(k) == shape[k];
+    if (!fits) throw nb::value_error((std::string(name) + ": must have the shape " + shape_text(shape)).c_str());
+    int64_t step = 1;
+    for (size_t k = shape.size(); k-- > 0;) {
+        if (shape[k] > 1 && array.stride(k) != step)
+            throw nb::value_error((std::string(name) + ": must be C-contiguous").c_str());
+        step *= int64_t(shape[k]);
+    }
+    return array.data();
+}
+
+void require(bool holds, const char* message) {
+    if (!holds) throw nb::value_error(message);
+}
+
+struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+};
+
+// A program with the inputs of its cases laid out for it.
+class Kernel {
+   public:
+    // links: (source, destination, start, n_units, has_biases); segments: (start, stop, alpha); inputs as those of
+    // Posterior; gemm: the capsule of SciPy's sgemm or dgemm, or None; blas_from: weights of the smallest link that
+    // is left to it; block_bytes: of a block of cases, 0 for a choice by the network's size.
+    Kernel(
+        const std::string& instruction_set, std::vector<int> units, std::vector<int> activations,
+        std::vector<int> offsets, const std::vector<std::tuple<int, int, int, int, bool>>& links,
+        const std::vector<std::tuple<int, int, double>>& segments, int model, double alpha, int n_targets,
+        int n_parameters, const Input& inputs, int n_partitions, nb::object gemm, long blas_from,
+        long block_bytes)
+        : units_(std::move(units)), activations_(std::move(activations)), offsets_(std::move(offsets)) {
+        for (const Kernels* each : instruction_sets())
+            if (instruction_set == each->name) kernels_ = each;
+        require(kernels_ != nullptr, "instruction_set: this processor does not have it");
+        const int n_layers = int(units_.size());
+        require(
+            n_layers >= 2 && activations_.size() == units_.size() && offsets_.size() == units_.size(),
+            "units, activations, offsets: one of each for every layer");
+        for (int l = 0; l < n_layers; ++l)
+            require(
+                units_[l] > 0 && offsets_[l] < n_parameters && (offsets_[l] < 0 || offsets_[l] + units_[l] <= n_parameters),
+                "offsets: outside the parameters");
+        require(offsets_.back() < 0, "offsets: the outputs have none");
+        require(inputs.ndim() == 2 && inputs.shape(0) == size_t(units_[0]) + 1, "inputs: a row for each unit and ones");
+        require(inputs.shape(1) >= 1 && inputs.shape(1) < (1u << 30), "inputs: at least one case");
+        n_cases_ = int(inputs.shape(1));
+        is_double_ = inputs.dtype() == nb::dtype<double>();
+        const auto* rows = static_cast<const char*>(
+            data_of(inputs, "inputs", real(), {inputs.shape(0), inputs.shape(1)}));
+        require(n_partitions >= 1 && n_partitions <= n_cases_, "n_partitions: 1 to the number of cases");
+        void* blas = gemm.is_none() ? nullptr : PyCapsule_GetPointer(gemm.ptr(), PyCapsule_GetName(gemm.ptr()));
+        for (const auto& [source, destination, start, n_units, has_biases] : links) {
+            require(
+                destination >= 1 && destination < n_layers && source >= 0 && source < destination,
+                "links: from a layer to a later one");
+            require(n_units == 0 || n_units == units_[source], "links: from all units of a layer, or none");
+            require(
+                links_.empty() || links_.back().destination <= destination, "links: by order of destination");
+            const long size = long(n_units + has_biases) * units_[destination];
+            require(start >= 0 && start + size <= n_parameters, "links: outside the parameters");
+            const bool uses_blas = blas && long(n_units) * units_[destination] >= blas_from;
+            links_.push_back({source, destination, start, n_units, units_[destination], has_biases, uses_blas});
+        }
+        int place = 0;
+        for (const auto& [start, stop, segment_alpha] : segments) {
+            require(start == place && stop >= start, "segments: one after the other");
+            segments_.push_back({start, stop, segment_alpha});
+            place = stop;
+        }
+        require(place == n_parameters, "segments: of all parameters");
+        require(n_targets >= 1 && (model == 3 || n_targets == units_.back()), "n_targets: one for each output");
+        network_ = {n_layers, units_.data(), activations_.data(), offsets_.data(), int(links_.size()),
+                    links_.data(), int(segments_.size()), segments_.data(), model, alpha, n_targets, n_parameters};
+        job_.network = &network_;
+        job_.n_partitions = n_partitions;
+        job_.n_cases = n_cases_;
+        job_.gemm = reinterpret_cast<Gemm>(blas);
+        cut(n_partitions, block_bytes);
+        lay_out(rows);
+    }
+
+    // Whole trajectories; new_position and new_momentum are written to. Returns what Job says of the last two.
+    void advance(
+        const Input& position, const Input& momentum, const Input& stepsizes, const Input& precisions,
+        const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object order,
+        int n_steps, const Output& new_position, const Output& new_momentum, const Output& prior_energy,
+        const Output& terms) const {
+        Job job = job_;
+        const size_t n = fill(job, position, precisions, noise, powers, targets, weights, prior_energy, terms);
+        const std::vector<size_t> shape = {n, size_t(network_.n_parameters)};
+        require(n_steps >= 1, "n_steps: at least 1");
+        job.n_steps = n_steps;
+        job.momentum = data_of(momentum, "momentum", real(), shape);
+        job.stepsizes = data_of(stepsizes, "stepsizes", real(), shape);
+        job.new_position = data_of(new_position, "new_position", real(), shape);
+        job.new_momentum = data_of(new_momentum, "new_momentum", real(), shape);
+        require((job_.n_partitions > 1) <= !order.is_none(), "order: partial gradients need one");
+        Input order_array;
+        if (!order.is_none()) {
+            order_array = nb::cast<Input>(order, false);
+            job.order = static_cast<const long long*>(
+                data_of(order_array, "order", nb::dtype<int64_t>(), {n, size_t(job_.n_partitions)}));
+            for (size_t k = 0; k < n * job_.n_partitions; ++k)
+                require(job.order[k] >= 0 && job.order[k] < job_.n_partitions, "order: numbers of partitions");
+        }
+        run(job);
+    }
+
+    // The potential's parts, and its gradient.
+    void potential_and_gradient(
+        const Input& position, const Input& precisions, const Input& noise, const Input& powers,
+        const Input& targets, nb::object weights, const Output& gradient, const Output& prior_energy,
+        const Output& terms) const {
+        Job job = job_;
+        const size_t n = fill(job, position, precisions, noise, powers, targets, weights, prior_energy, terms);
+        require(job_.n_partitions == 1, "n_partitions: must be 1 here");
+        job.new_momentum = data_of(gradient, "gradient", real(), {n, size_t(network_.n_parameters)});
+        run(job);
+    }
+
+   private:
+    nb::dlpack::dtype real() const { return is_double_ ? nb::dtype<double>() : nb::dtype<float>(); }
+    int width() const { return is_double_ ? kernels_->double_width : kernels_->float_width; }
+    size_t real_bytes() const { return is_double_ ? 8 : 4; }
+
+    size_t fill(
+        Job& job, const Input& position, const Input& precisions, const Input& noise, const Input& powers,
+        const Input& targets, const nb::object& weights, const Output& prior_energy, const Output& terms) const {
+        const auto float64 = nb::dtype<double>();
+        const size_t n = position.ndim() > 0 ? position.shape(0) : 0, n_parameters = network_.n_parameters;
+        const size_t n_outputs = units_.back(), n_targets = network_.n_targets, n_cases = n_cases_;
+        job.n_chains = int(n);
+        job.position = data_of(position, "position", real(), {n, n_parameters});
+        job.precisions = static_cast<const double*>(data_of(precisions, "precisions", float64, {n, n_parameters}));
+        const size_t n_noise = network_.model <= 1 ? n_targets : 0;
+        job.noise = static_cast<const double*>(data_of(noise, "noise", float64, {n, n_noise}));
+        job.powers = static_cast<const double*>(data_of(powers, "powers", float64, {n}));
+        job.targets = rows_of(targets, "targets", n, n_outputs, job.targets_step);
+        job.weights = nullptr;
+        if (!weights.is_none())
+            job.weights = rows_of(nb::cast<Input>(weights, false), "weights", n, n_targets, job.weights_step);
+        job.prior_energy = static_cast<double*>(data_of(prior_energy, "prior_energy", float64, {n}));
+        job.terms = static_cast<double*>(data_of(terms, "terms", float64, {n}));
+        (void)n_cases;
+        return n;
+    }
+
+    // (n_rows, n_cases), or of every chain with step the size of one chain's.
+    const double* rows_of(const Input& array, const char* name, size_t n, size_t n_rows, long& step) const {
+        const bool by_chain = array.ndim() == 3;
+        step = by_chain ? long(n_rows) * n_cases_ : 0;
+        const size_t n_cases = n_cases_;
+        return static_cast<const double*>(data_of(
+            array, name, nb::dtype<double>(),
+            by_chain ? std::vector<size_t>{n, n_rows, n_cases} : std::vector<size_t>{n_rows, n_cases}));
+    }
+
+    void run(const Job& job) const {
+        nb::gil_scoped_release unlocked;
+        (is_double_ ? kernels_->run_double : kernels_->run_float)(job);
+    }
+
+    // Block k holds the cases floor(N k/K) .. floor(N (k+1)/K) - 1, as in model/blocks.py, in packs; these in blocks
+    // whose values and derivatives stay in cache.
+    void cut(int n_partitions, long block_bytes) {
+        long rows = units_[0] + 2 * units_.back(), n_sums = 0;
+        for (size_t l = 1; l + 1 < units_.size(); ++l) rows += 2 * units_[l];
+        bool uses_blas = false;
+        for (const Link& link : links_) {
+            uses_blas |= link.uses_blas;
+            if (!link.uses_blas) n_sums += long(link.n_units) * link.n_destinations;
+        }
+        const long pack_bytes = width() * long(real_bytes());
+        if (block_bytes == 0) block_bytes = n_sums * pack_bytes > 32768 ? 131072 : 32768;
+        long packs = std::max(5L, block_bytes / (rows * pack_bytes));
+        if (uses_blas) packs = std::max(packs, 1024L / width());
+        starts_.resize(n_partitions);
+        for (int k = 0; k < n_partitions; ++k) {
+            const int first = int(long(n_cases_) * k / n_partitions);
+            const int n = int(long(n_cases_) * (k + 1) / n_partitions) - first;
+            const int n_packs = (n + width() - 1) / width();
+            const int n_blocks = int((n_packs + packs - 1) / packs);
+            for (int b = 0; b <= n_blocks; ++b) starts_[k].push_back(int(long(n_packs) * b / n_blocks));
+            for (int b = 0; b < n_blocks; ++b)
+                job_.largest_block = std::max(job_.largest_block, starts_[k][b + 1] - starts_[k][b]);
+            partitions_.push_back({first, n, n_packs, n_blocks, starts_[k].data(), nullptr});
+        }
+        job_.partitions = partitions_.data();
+    }
+
+    void lay_out(const char* rows) {
+        const size_t size = real_bytes();
+        long n_packs = 0;
+        for (const Partition& each : partitions_) n_packs += each.n_packs;
+        void* memory = nullptr;
+        if (posix_memalign(&memory, 64, size_t(n_packs) * width() * units_[0] * size) != 0) throw std::bad_alloc();
+        inputs_.reset(memory);
+        char* place = static_cast<char*>(memory);
+        for (Partition& each : partitions_) {
+            each.inputs = place;
+            for (int b = 0; b < each.n_blocks; ++b)
+                for (int i = 0; i < units_[0]; ++i)
+                    for (int c = each.block_starts[b] * width(); c < each.block_starts[b + 1] * width(); ++c) {
+                        const long number = each.first + std::min(c, each.n_cases - 1);
+                        std::memcpy(place, rows + (long(i) * n_cases_ + number) * size, size);
+                        place += size;
+                    }
+        }
+    }
+
+    const Kernels* kernels_ = nullptr;
+    std::vector<int> units_, activations_, offsets_;
+    std::vector<Link> links_;
+    std::vector<Segment> segments_;
+    std::vector<std::vector<int>> starts_;
+    std::vector<Partition> partitions_;
+    std::unique_ptr<void, Free> inputs_;
+    Network network_ = {};
+    Job job_ = {};
+    int n_cases_ = 0;
+    bool is_double_ = false;
+};
+
+}  // namespace
+}  // namespace rayfbnn
+
+NB_MODULE(_cpu, module) {
+    using namespace rayfbnn;
+    module.doc() = "Compiled trajectories of networks; see cpu.py.";
+    module.def(
+        "instruction_sets",
+        [] {
+            std::vector<std::string> names;
+            for (const Kernels* each : instruction_sets()) names.push_back(each->name);
+            return names;
+        },
+        "Names of those that this processor has, the best one first.");
+    nb::class_<Kernel>(module, "Kernel")
+        .def(
+            nb::init<
+                const std::string&, std::vector<int>, std::vector<int>, std::vector<int>,
+                const std::vector<std::tuple<int, int, int, int, bool>>&,
+                const std::vector<std::tuple<int, int, double>>&, int, double, int, int, const Input&, int,
+                nb::object, long, long>(),
+            nb::kw_only(), nb::arg("instruction_set"), nb::arg("units"), nb::arg("activations"), nb::arg("offsets"),
+            nb::arg("links"), nb::arg("segments"), nb::arg("model"), nb::arg("alpha"), nb::arg("n_targets"),
+            nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("n_partitions"), nb::arg("gemm").none(),
+            nb::arg("blas_from"), nb::arg("block_bytes"))
+        .def(
+            "advance", &Kernel::advance, nb::kw_only(), nb::arg("position").noconvert(),
+            nb::arg("momentum").noconvert(), nb::arg("stepsizes").noconvert(), nb::arg("precisions").noconvert(),
+            nb::arg("noise").noconvert(), nb::arg("powers").noconvert(), nb::arg("targets").noconvert(),
+            nb::arg("weights").none(), nb::arg("order").none(), nb::arg("n_steps"),
+            nb::arg("new_position").noconvert(), nb::arg("new_momentum").noconvert(),
+            nb::arg("prior_energy").noconvert(), nb::arg("terms").noconvert())
+        .def(
+            "potential_and_gradient", &Kernel::potential_and_gradient, nb::kw_only(),
+            nb::arg("position").noconvert(), nb::arg("precisions").noconvert(), nb::arg("noise").noconvert(),
+            nb::arg("powers").noconvert(), nb::arg("targets").noconvert(), nb::arg("weights").none(),
+            nb::arg("gradient").noconvert(), nb::arg("prior_energy").noconvert(), nb::arg("terms").noconvert());
+}

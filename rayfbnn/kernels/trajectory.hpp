@@ -1,0 +1,91 @@
+// What passes between the Python module and the trajectories, which are compiled once per instruction set.
+#ifndef RAYFBNN_TRAJECTORY_HPP
+#define RAYFBNN_TRAJECTORY_HPP
+
+#include <stddef.h>
+
+namespace rayfbnn {
+
+// As ProgramLink of program.py. uses_blas: whether its products over many cases are left to BLAS.
+struct Link {
+    int source, destination, start, n_units, n_destinations;
+    bool has_biases, uses_blas;
+};
+
+// Consecutive parameters with one kind of prior.
+struct Segment {
+    int start, stop;
+    double alpha;
+};
+
+// As Program of program.py; links are ordered by destination.
+struct Network {
+    int n_layers;  // inputs and outputs included
+    const int* units;
+    const int* activations;  // of each layer; those of inputs and outputs are not looked at
+    const int* offsets;
+    int n_links;
+    const Link* links;
+    int n_segments;
+    const Segment* segments;
+    int model;
+    double alpha;
+    int n_targets, n_parameters;
+};
+
+// The cases of one partition: first .. first + n_cases - 1, in packs n_packs, in blocks of packs.
+//
+// inputs of block b begin at inputs + n_inputs * block_starts[b] * width, (n_inputs, packs of the block, width); the
+// last pack is filled up with the last case.
+struct Partition {
+    int first, n_cases, n_packs, n_blocks;
+    const int* block_starts;  // (n_blocks + 1,) in packs
+    const void* inputs;
+};
+
+// dgemm or sgemm of BLAS, with Fortran's conventions.
+typedef void (*Gemm)(
+    const char*, const char*, const int*, const int*, const int*, const void*, const void*, const int*,
+    const void*, const int*, const void*, void*, const int*);
+
+// What one call works on. Real numbers are float or double as the kernel called.
+struct Job {
+    const Network* network;
+    int n_partitions;
+    const Partition* partitions;
+    int n_cases;
+    int largest_block;  // packs
+    Gemm gemm;
+
+    int n_chains, n_steps;
+    const long long* order;     // (n_chains, n_partitions), or null for full gradients
+    const void* position;       // (n_chains, n_parameters)
+    const void* momentum;       // the same; null when only the potential and gradient are wanted
+    const void* stepsizes;      // the same
+    const double* precisions;   // (n_chains, n_parameters)
+    const double* noise;        // (n_chains, n_targets), or null
+    const double* powers;       // (n_chains,): inverse temperatures
+    const double* targets;      // (n_outputs, n_cases), and for each chain if targets_step > 0
+    const double* weights;      // (n_targets, n_cases), and for each chain if weights_step > 0; null without
+    long targets_step, weights_step;
+
+    void* new_position;         // (n_chains, n_parameters)
+    void* new_momentum;         // the same, or the gradient
+    double* prior_energy;       // (n_chains,): -log prior of the parameters
+    double* terms;              // (n_chains,): the likelihood's terms, summed
+};
+
+// The kernels of one instruction set.
+struct Kernels {
+    const char* name;
+    int float_width, double_width;
+    void (*run_float)(const Job&);
+    void (*run_double)(const Job&);
+};
+
+const Kernels& kernels_plain();
+const Kernels& kernels_avx2();
+const Kernels& kernels_avx512();
+
+}  // namespace rayfbnn
+#endif
