@@ -44,13 +44,17 @@ class Plan:
     shared_bytes  of dynamic shared memory
     """
 
-    kernel: Literal["warp", "block"]
+    kernel: Literal["warp", "block", "wide"]
     threads: int
     tile: int
     shared_bytes: int
 
     def n_blocks(self, n_chains: int) -> int:
         return n_chains if self.kernel == "block" else -(-n_chains * _WARP // self.threads)
+
+
+# Of the element-wise kernels between the products of wide.py.
+wide_plan = Plan("wide", threads=256, tile=1, shared_bytes=0)
 
 
 def plan_of(program: Program, *, dtype: str, max_shared_bytes: int) -> Plan | str:
@@ -63,7 +67,7 @@ def plan_of(program: Program, *, dtype: str, max_shared_bytes: int) -> Plan | st
     # More threads than weights would wait, and fewer would hold so many that registers run out.
     threads = 64 if program.n_parameters <= 512 else 128 if program.n_parameters <= 2048 else 256
     for tile in (64, 32, 16):
-        shared_bytes = max(_block_reals(program, tile) * size, 16 * threads)
+        shared_bytes = max(block_reals(program, tile) * size, 16 * threads)
         if shared_bytes <= max_shared_bytes:
             return Plan("block", threads, tile, shared_bytes)
     return (
@@ -72,7 +76,7 @@ def plan_of(program: Program, *, dtype: str, max_shared_bytes: int) -> Plan | st
     )
 
 
-def _block_reals(program: Program, tile: int) -> int:
+def block_reals(program: Program, tile: int) -> int:
     """Numbers in shared memory of cuda_block.cu: END_OF_TILES there, which is checked against this."""
     rounded = -(-program.n_parameters // _QUAD) * _QUAD
     with_offsets = sum(n for n, start in zip(program.units, program.offsets, strict=False) if start >= 0)
@@ -80,6 +84,7 @@ def _block_reals(program: Program, tile: int) -> int:
     return 2 * rounded + rows * (tile + _QUAD)
 
 
+@cache
 def source_of(program: Program, plan: Plan, *, dtype: str, is_weighted: bool) -> str:
     """CUDA C++ of a network's kernel: its sizes as constants, and the sources that they are for."""
     ends = [segment.stop for segment in program.segments]
@@ -169,8 +174,8 @@ def advance(
     xp, n_chains = array_namespace(position), position.shape[0]
     dtype = np.dtype(target.dtype)
     for name, array in (("position", position), ("momentum", momentum), ("stepsizes", stepsizes)):
-        _check(name, array, dtype, (n_chains, program.n_parameters))
-    _check("precisions", precisions, np.dtype(np.float64), (n_chains, target.n_precisions))
+        check(name, array, dtype, (n_chains, program.n_parameters))
+    check("precisions", precisions, np.dtype(np.float64), (n_chains, target.n_precisions))
     numbers = prior_of(target, precisions)
     n_partitions = 1 if order is None else order.shape[1]
     if n_partitions > target.n_cases:
@@ -197,8 +202,8 @@ def advance(
         xp.zeros(1, dtype=np.int32) if order is None else xp.ascontiguousarray(order, dtype=np.int32),
         prior_energy,
         terms,
-        np.int64(_stride(target.targets)),
-        np.int64(_stride(weights)),
+        np.int64(stride(target.targets)),
+        np.int64(stride(weights)),
         np.int32(n_chains),
         np.int32(target.n_cases),
         np.int32(n_partitions),
@@ -209,12 +214,12 @@ def advance(
     return position, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
 
 
-def _stride(values: Array) -> int:
+def stride(values: Array) -> int:
     """Numbers from one chain's to the next; 0 where all chains share them."""
     return int(values[0].size) if values.ndim == 3 else 0
 
 
-def _check(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+def check(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     """Refuse what the kernel would read as other numbers."""
     if array.dtype != dtype:
         raise TypeError(f"{name}: must be {dtype}, got {array.dtype}")

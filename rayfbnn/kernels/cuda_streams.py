@@ -13,7 +13,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.cuda import Build, build_once
 from rayfbnn.streams import Purpose, Streams
 
-_SOURCE = (Path(__file__).parent / "cuda_random.cu").read_text()
+SOURCE = (Path(__file__).parent / "cuda_random.cu").read_text()
 _THREADS = 128
 
 
@@ -70,6 +70,6 @@ class DeviceStreams(Streams):
         arguments += [xp.ascontiguousarray(self.chains, dtype=xp.uint64)]
         arguments += [np.int32(self.n_chains), np.int32(n)]
         arguments += [xp.ascontiguousarray(value, dtype=xp.float64) for value in full]
-        kernel = self.build(_SOURCE, name, 0)
+        kernel = self.build(SOURCE, name, 0)
         kernel((-(-n_threads // _THREADS),), (_THREADS,), (*arguments, result))
         return result

@@ -1,0 +1,75 @@
+// The element-wise parts of a large network's pass, between the matrix products of wide.py: a thread for each
+// unit at each case, or for each case of a chain.
+
+#define THIS_THREAD ((long long)blockIdx.x * blockDim.x + threadIdx.x)
+
+template <bool is_exact>
+__device__ __forceinline__ void activate_at(int layer, real* u, real* slope, long long place) {
+  each<1, OUTPUT_LAYER>([&](auto number) {
+    constexpr int LAYER = decltype(number)::value;
+    if (layer == LAYER) {
+      real v, derivative;
+      activate<activation_of(LAYER), is_exact>(u[place], v, derivative);
+      u[place] = v;
+      if constexpr (!is_exact) slope[place] = derivative;
+    }
+  });
+}
+
+// Summed inputs u of a hidden layer to its values, in place, and their slopes; n of them.
+extern "C" __global__ void activate_for_force(int layer, real* u, real* slope, long long n) {
+  const long long here = THIS_THREAD;
+  if (here < n) activate_at<false>(layer, u, slope, here);
+}
+
+extern "C" __global__ void activate_for_energy(int layer, real* u, long long n) {
+  const long long here = THIS_THREAD;
+  if (here < n) activate_at<true>(layer, u, nullptr, here);
+}
+
+// Outputs (n_chains, N_OUTPUTS, n) at the cases begin .. begin + n - 1; the targets are those of all n_cases, of
+// the chains numbered in `chains`.
+#define OUTPUT_ARGUMENTS                                                                                    \
+  const long long *chains, const double *noise, const real *rows, const double *exact, const double *weights, \
+      long long row_stride, long long weight_stride, int n_chains, int n_cases, int begin, int n
+
+// To derivatives of the log likelihood by them times scale (n_chains,), in place.
+extern "C" __global__ void slopes_of_outputs(real* outputs, const double* scale, OUTPUT_ARGUMENTS) {
+  const long long here = THIS_THREAD, chain = here / n;
+  const int number = int(here % n);
+  if (chain >= n_chains) return;
+  const Targets targets = TARGETS_OF(chains[chain]);
+  real* place = outputs + chain * N_OUTPUTS * n + number;
+  real v[N_OUTPUTS];
+#pragma unroll
+  for (int o = 0; o < N_OUTPUTS; ++o) v[o] = place[(long long)o * n];
+  output_slopes(v, targets, begin + number, real(scale[chain]));
+#pragma unroll
+  for (int o = 0; o < N_OUTPUTS; ++o) place[(long long)o * n] = v[o];
+}
+
+// Each case's terms in the log likelihood, terms (n_chains, n).
+extern "C" __global__ void terms_of_outputs(const real* outputs, double* terms, OUTPUT_ARGUMENTS) {
+  const long long here = THIS_THREAD, chain = here / n;
+  const int number = int(here % n);
+  if (chain >= n_chains) return;
+  const Targets targets = TARGETS_OF(chains[chain]);
+  const real* place = outputs + chain * N_OUTPUTS * n + number;
+  real v[N_OUTPUTS];
+#pragma unroll
+  for (int o = 0; o < N_OUTPUTS; ++o) v[o] = place[(long long)o * n];
+  terms[here] = log_likelihood_terms(v, targets, begin + number);
+}
+
+// The prior's gradient added to that of the data, and its energies; a thread a parameter, n_chains * N_PARAMETERS.
+extern "C" __global__ void add_prior(const real* position, const double* precisions, real* gradient, int n_chains) {
+  const long long here = THIS_THREAD;
+  if (here >= (long long)n_chains * N_PARAMETERS) return;
+  gradient[here] += prior_gradient(int(here % N_PARAMETERS), position[here], precisions[here]);
+}
+
+extern "C" __global__ void prior_energies(const real* position, const double* precisions, double* energy, int n_chains) {
+  const long long here = THIS_THREAD;
+  if (here >= (long long)n_chains * N_PARAMETERS) return;
+  energy[here] = prior_energy_of(int(here % N_PARAMETERS), position[here], precisions[here]);
+}

@@ -1,0 +1,74 @@
+"""Networks and states on which the tests compare kernels with the plain code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import Advance
+from rayfbnn.streams import Purpose
+from tests.model.problems import PRIORS, network, streams
+
+H100_SHARED_BYTES = 227 * 1024
+WITHOUT_INPUT_OFFSETS = {name: prior for name, prior in PRIORS.items() if name != "ti"}
+
+
+def small(
+    units: tuple[int, ...] = (16,), *, inputs: int = 2, outputs: int = 2, activation: str = "tanh"
+) -> Any:
+    """A network of sequential layers with biases, as the ones that are timed."""
+    names = ["ih0", *(f"h{layer - 1}h{layer}" for layer in range(1, len(units)))]
+    names += [f"bh{layer}" for layer in range(len(units))] + [f"ho{len(units) - 1}", "bo"]
+    priors = dict.fromkeys(names, "1")
+    return network(
+        priors, inputs=inputs, outputs=outputs, units=units, activations=(activation,) * len(units)
+    )
+
+
+@dataclass(frozen=True)
+class Start:
+    """Arguments of `advance`: a state off the prior's centre, and short steps."""
+
+    position: Array
+    momentum: Array
+    precisions: Array
+    stepsizes: Array
+    order: Array | None
+
+    @staticmethod
+    def of(target: Posterior, *, n_chains: int = 3, n_partitions: int = 1, name: str = "kernels") -> Start:
+        random = streams(name, n_chains)
+        state = target.initial_state(random, sigmas=0.5)
+        position = 0.5 * random.normal(Purpose.PROPOSAL, (target.n_parameters,))
+        order = random.permutation(n_partitions, Purpose.PARTITION_ORDER) if n_partitions > 1 else None
+        return Start(
+            position.astype(target.dtype),
+            state.momentum,
+            state.precisions,
+            (0.1 * target.stepsizes(state.precisions)).astype(target.dtype),
+            order,
+        )
+
+    def run(self, advance: Advance, target: Posterior, *, n_steps: int = 3) -> tuple[Array, Array, Array]:
+        return advance(
+            target,
+            self.position,
+            self.momentum,
+            self.precisions,
+            self.stepsizes,
+            n_steps=n_steps,
+            order=self.order,
+        )
+
+
+def assert_close(got: tuple[Array, ...], expected: tuple[Array, ...], dtype: str) -> None:
+    """Position, momentum and potential equal to rounding, after a few steps."""
+    tolerance = 3e-6 if dtype == "float32" else 1e-12
+    for values, others in zip(got, expected, strict=True):
+        assert values.dtype == others.dtype and values.shape == others.shape
+        scale = np.maximum(np.abs(others), 1)
+        assert np.max(np.abs(values - others) / scale) < tolerance

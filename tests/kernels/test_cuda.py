@@ -1,0 +1,285 @@
+"""The CUDA kernels equal the plain code: the same source, compiled by g++ with a shim and run on the CPU.
+
+What this cannot show is what a device's own functions round to, and how fast it is: see test_on_device.py.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rayfbnn.arrays import Array
+from rayfbnn.kernels import cuda, device, wide
+from rayfbnn.kernels.program import ACTIVATION_CODES, Program
+from rayfbnn.mcmc import hmc, leapfrog
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import Advance
+from rayfbnn.streams import Purpose
+from tests.kernels.networks import (
+    H100_SHARED_BYTES,
+    WITHOUT_INPUT_OFFSETS,
+    Start,
+    assert_close,
+    small,
+)
+from tests.kernels.shim.compiled import ShimBuild, needs_gxx
+from tests.model.problems import MODELS, network, problem, streams
+
+pytestmark = needs_gxx
+KERNELS = ["warp", "block", "wide"]
+
+
+def advance_of(target: Posterior, kernel: str, build: ShimBuild | None = None) -> Advance:
+    """The kernel of this name, whatever the network's size would choose."""
+    build = ShimBuild() if build is None else build
+    program = Program.of(target)
+    assert isinstance(program, Program)
+    if kernel == "wide":
+        advance = wide.advance_for(target, build=build, tile_bytes=4_000)
+        assert not isinstance(advance, str), advance
+        return advance
+    plan = cuda.Plan("warp", threads=64, tile=1, shared_bytes=0)
+    if kernel == "block":
+        size = np.dtype(target.dtype).itemsize
+        plan = cuda.Plan("block", 64, 32, max(cuda.block_reals(program, 32) * size, 16 * 64))
+
+    def advance(*arguments: Any, **options: Any) -> Any:
+        return cuda.advance(*arguments, **options, program=program, plan=plan, build=build)
+
+    return advance
+
+
+def full_problem(model: str, kernel: str, dtype: str, *, n_cases: int = 37) -> Posterior:
+    """Every group of parameters that the kernel covers."""
+    outputs = 3 if model == "class" else 2
+    spec = network(WITHOUT_INPUT_OFFSETS, outputs=outputs) if kernel == "wide" else network(outputs=outputs)
+    return problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("model", ["gaussian by target", "t", "binary", "class"])
+def test_a_trajectory_is_that_of_the_plain_code(model: str, kernel: str, dtype: str) -> None:
+    target = full_problem(model, kernel, dtype)
+    for n_partitions in (1, 3):
+        start = Start.of(target, n_partitions=n_partitions)
+        expected = start.run(leapfrog.advance, target)
+        assert_close(start.run(advance_of(target, kernel), target), expected, dtype)
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    units=st.lists(st.integers(1, 9), max_size=3).map(tuple),
+    inputs=st.integers(1, 5),
+    outputs=st.integers(1, 4),
+    n_cases=st.integers(4, 80),
+    activation=st.sampled_from(sorted(ACTIVATION_CODES)),
+    kernel=st.sampled_from(KERNELS),
+    n_partitions=st.integers(1, 4),
+    n_chains=st.integers(1, 5),
+    has_direct=st.booleans(),
+)
+def test_random_networks_are_those_of_the_plain_code(
+    units: tuple[int, ...],
+    inputs: int,
+    outputs: int,
+    n_cases: int,
+    activation: str,
+    kernel: str,
+    n_partitions: int,
+    n_chains: int,
+    has_direct: bool,
+) -> None:
+    last = len(units) - 1
+    priors = {f"ho{last}": "1"} if units else {"io": "1"}
+    for layer in range(len(units)):
+        priors |= {f"h{layer - 1}h{layer}" if layer else "ih0": "1", f"bh{layer}": "1::4"}
+    if has_direct:
+        priors |= {"io": "1", "bo": "1"}
+    spec = network(
+        priors, inputs=inputs, outputs=outputs, units=units, activations=(activation,) * len(units)
+    )
+    target = problem(spec=spec, n_cases=n_cases)
+    start = Start.of(target, n_chains=n_chains, n_partitions=n_partitions)
+    assert_close(
+        start.run(advance_of(target, kernel), target), start.run(leapfrog.advance, target), "float64"
+    )
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("model", ["gaussian by target", "class"])
+def test_missing_targets_temperatures_and_targets_of_each_chain(model: str, kernel: str) -> None:
+    target = full_problem(model, kernel, "float64", n_cases=11)
+    values = target.targets.T if model != "class" else target.targets.argmax(axis=0)[:, None].astype(float)
+    values[3, 0] = math.nan
+    if model != "class":
+        values[7, 1] = math.nan
+    own = np.stack([values, values[::-1], values])  # of three chains
+    temperatures = np.array([0.3, 1.0, 0.7])
+    base = Posterior.of(target.network, target.model, target.covariates, values)
+    for case in (base, base.tempered(temperatures), base.with_targets(own).tempered(0.5)):
+        start = Start.of(case, n_partitions=3)
+        expected = start.run(leapfrog.advance, case)
+        assert_close(start.run(advance_of(base, kernel), case), expected, "float64")
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_negative_stepsizes_and_the_reversed_order_lead_back(kernel: str) -> None:
+    target = full_problem("gaussian", kernel, "float64")
+    start, advance = Start.of(target, n_partitions=3), advance_of(target, kernel)
+    position, momentum, _ = start.run(advance, target)
+    back = replace(
+        start,
+        position=position,
+        momentum=momentum,
+        stepsizes=-start.stepsizes,
+        order=hmc.reversed_order(start.order),
+    )
+    returned, momentum_again, _ = back.run(advance, target)
+    assert np.max(np.abs(returned - start.position)) < 1e-12
+    assert np.max(np.abs(momentum_again - start.momentum)) < 1e-12
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_chain_that_blows_up_ends_at_infinity_and_alone(kernel: str) -> None:
+    target = problem(spec=small((4,), activation="softplus"), dtype="float32")
+    start = Start.of(target)
+    start.stepsizes[1] *= 1e30
+    expected = start.run(leapfrog.advance, target)[2]
+    potential = start.run(advance_of(target, kernel), target)[2]
+    assert potential[1] == math.inf == expected[1]
+    assert np.isfinite(potential[[0, 2]]).all()
+
+
+@pytest.mark.parametrize("kernel", ["warp", "block"])
+def test_a_chain_does_not_depend_on_its_batch(kernel: str) -> None:
+    target = problem(spec=small((5,)), dtype="float32", n_cases=50)
+    start, advance = Start.of(target, n_chains=5), advance_of(target, kernel)
+    whole = start.run(advance, target)
+    for chains in (slice(0, 1), slice(2, 5)):
+        names = ("position", "momentum", "precisions", "stepsizes")
+        part = replace(start, **{name: getattr(start, name)[chains] for name in names})
+        for values, expected in zip(part.run(advance, target), whole, strict=True):
+            assert np.array_equal(values, expected[chains])
+
+
+@pytest.mark.parametrize("kernel", ["warp", "block"])
+def test_hybrid_updates_are_those_of_the_plain_code(kernel: str) -> None:
+    """Windows, chains that start backwards, partial gradients, acceptance and rejection."""
+    target = problem(spec=small((3,)), n_cases=20)
+    state = target.initial_state(streams("hybrid", 6), sigmas=0.5)
+    random = streams("hybrid", 6, iteration=1)
+    options: dict[str, Any] = {"steps": 6, "window": 3, "partitions": 4, "stepsize": 0.6}
+    expected, info = hmc.hybrid(state, random, target=target, **options)
+    found, found_info = hmc.hybrid(
+        state, random, target=target, advance=advance_of(target, kernel), **options
+    )
+    assert info.accepted.any() and not info.accepted.all()
+    assert np.array_equal(found_info.accepted, info.accepted)
+    assert np.max(np.abs(found_info.energy_change - info.energy_change)) < 1e-9
+    assert np.max(np.abs(found.position - expected.position)) < 1e-11
+    assert np.max(np.abs(found.momentum - expected.momentum)) < 1e-11
+
+
+def results_in_orders(target: Posterior, kernel: str, **options: Any) -> list[tuple[Array, ...]]:
+    """A trajectory with the threads of a block running forwards, backwards, and jumping about."""
+    start = Start.of(target, n_chains=2, n_partitions=2)
+    builds = [ShimBuild(order, **options) for order in (0, 1, 5)]
+    return [start.run(advance_of(target, kernel, build), target) for build in builds]
+
+
+def are_equal(results: list[tuple[Array, ...]]) -> bool:
+    return all(
+        np.array_equal(values, others)
+        for result in results[1:]
+        for values, others in zip(result, results[0], strict=True)
+    )
+
+
+@pytest.mark.parametrize("kernel", ["warp", "block"])
+def test_threads_may_run_in_any_order(kernel: str) -> None:
+    target = full_problem("class", kernel, "float64", n_cases=70)
+    assert are_equal(results_in_orders(target, kernel))
+
+
+@pytest.mark.parametrize("kernel, which", [("block", n) for n in range(9)] + [("warp", n) for n in range(3)])
+def test_every_barrier_is_needed(kernel: str, which: int) -> None:
+    """Mutants: without it the bits depend on the order of the threads, or are not the plain code's."""
+    barrier = "__syncwarp();" if kernel == "warp" else "__syncthreads();"
+    target = full_problem("class", kernel, "float64", n_cases=70)
+    start = Start.of(target, n_chains=2, n_partitions=2)
+    results = results_in_orders(target, kernel, replace=(barrier, "", which))
+    expected = start.run(leapfrog.advance, target)
+    differs = any(
+        not np.allclose(values, others, rtol=1e-9, equal_nan=False)
+        for result in results
+        for values, others in zip(result, expected, strict=True)
+    )
+    assert differs or not are_equal(results)
+
+
+MUTANTS = [
+    ("warp", "is_end ? full[i] / 2 : full[i]", "full[i]"),
+    ("block", "is_end ? full[i] / 2 : full[i]", "full[i]"),
+    ("warp", "-n_partitions * inverse_temperature[chain]", "-inverse_temperature[chain]"),
+    ("block", "(long long)n_cases * part / n_partitions", "n_cases / n_partitions * part"),
+    ("warp", "order[chain * n_partitions + sub_step % n_partitions]", "sub_step % n_partitions"),
+    ("block", "value += shared[offset_of(0) + unit]", "value += 0"),
+    ("warp", "gradient[offset_of(LAYER) + unit] += derivative", "gradient[offset_of(LAYER) + unit] += 0"),
+    ("block", "shared[GRADIENT + own] = 0;\n      p[i]", "p[i]"),
+    ("warp", "(alpha + 1) / (alpha + gradient * w)", "(alpha + 1) / (alpha + w)"),
+    ("block", "* inverse_temperature[chain]", ""),
+]
+
+
+@pytest.mark.parametrize("kernel, before, after", MUTANTS)
+def test_mutants_are_told_from_the_plain_code(kernel: str, before: str, after: str) -> None:
+    target = full_problem("gaussian", kernel, "float64", n_cases=38).tempered(0.7)
+    start = Start.of(target, n_partitions=4)
+    expected = start.run(leapfrog.advance, target)
+    with pytest.raises(AssertionError):
+        build = ShimBuild(replace=(before, after, 0))
+        assert_close(start.run(advance_of(target, kernel, build), target), expected, "float64")
+
+
+def test_every_model_has_its_kernel() -> None:
+    """Small networks on the chip by warps, larger ones by blocks, what does not fit there by products."""
+    choices = {
+        (16,): "a warp a chain",
+        (100,): "a block a chain",
+        (300, 300): "products over all chains, gradients in TF32",
+    }
+    for units, words in choices.items():
+        target = problem(spec=small(units), dtype="float32")
+        found = device.advance_for(target, build=ShimBuild(), max_shared_bytes=H100_SHARED_BYTES)
+        assert words in found[1]
+    softmax = problem(spec=small((4,), activation="softmax"))
+    assert device.advance_for(softmax, max_shared_bytes=H100_SHARED_BYTES) == "softmax layers"
+    for model in MODELS:
+        assert not isinstance(
+            device.advance_for(problem(model), build=ShimBuild(), max_shared_bytes=H100_SHARED_BYTES), str
+        )
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", ["position", "momentum", "stepsizes", "precisions"])
+def test_arrays_that_would_be_misread_are_refused(name: str, kernel: str) -> None:
+    target = problem(spec=small((3,)), dtype="float32")
+    start, advance = Start.of(target), advance_of(target, kernel)
+    values = getattr(start, name)
+    other = np.float32 if name == "precisions" else np.float64
+    with pytest.raises(TypeError, match=f"{name}: must be float"):
+        replace(start, **{name: values.astype(other)}).run(advance, target)
+    with pytest.raises(ValueError, match=f"{name}: must be C-contiguous"):
+        replace(start, **{name: np.asfortranarray(values)}).run(advance, target)
+    with pytest.raises(ValueError, match=f"{name}: must have the shape"):
+        replace(start, **{name: np.ascontiguousarray(values[:, 1:])}).run(advance, target)
+    with pytest.raises(ValueError, match="at most the 7 cases, got 8"):
+        order = streams("order", 3).permutation(8, Purpose.PARTITION_ORDER)
+        replace(start, order=order).run(advance, target)

@@ -1,0 +1,77 @@
+"""The CUDA sources compile for the devices of today, for every network they are meant for."""
+
+from __future__ import annotations
+
+import pytest
+
+from rayfbnn.kernels import cuda, cuda_streams
+from rayfbnn.kernels.program import Program
+from rayfbnn.model.posterior import Posterior
+from tests.kernels import nvrtc
+from tests.kernels.networks import H100_SHARED_BYTES, small
+from tests.model.problems import problem
+
+pytestmark = pytest.mark.skipif(
+    nvrtc.library() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc (in the dev extra)"
+)
+ARCHITECTURES = ["sm_80", "sm_90"]
+ACTIVATIONS = ["identity", "tanh", "sigmoid", "relu", "softplus", "softplus0", "sin"]
+
+
+def compile_network(
+    target: Posterior, architecture: str, *, is_weighted: bool = False, plan: cuda.Plan | None = None
+) -> str:
+    """The compiler's log of a network's kernel."""
+    program = Program.of(target)
+    assert isinstance(program, Program)
+    found = plan or cuda.plan_of(program, dtype=target.dtype, max_shared_bytes=H100_SHARED_BYTES)
+    assert isinstance(found, cuda.Plan)
+    source = cuda.source_of(program, found, dtype=target.dtype, is_weighted=is_weighted)
+    code, log = nvrtc.compile_for(architecture, source)
+    assert code[:4] == b"\x7fELF", log
+    return log
+
+
+@pytest.mark.parametrize("architecture, dtype", [("sm_80", "float32"), ("sm_90", "float64")])
+@pytest.mark.parametrize("model", ["gaussian", "t by target", "binary", "class"])
+def test_every_data_model_compiles(model: str, architecture: str, dtype: str) -> None:
+    compile_network(problem(model, dtype=dtype), architecture, is_weighted=model == "class")
+
+
+@pytest.mark.parametrize("kernel", ["warp", "wide"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_every_activation_compiles(activation: str, kernel: str) -> None:
+    target = problem(spec=small((4,), activation=activation), dtype="float32")
+    compile_network(target, "sm_90", plan=cuda.wide_plan if kernel == "wide" else None)
+
+
+@pytest.mark.parametrize("units, inputs, outputs", [((16,), 2, 2), ((50, 50), 13, 1)])
+def test_the_timed_networks_stay_in_registers(units: tuple[int, ...], inputs: int, outputs: int) -> None:
+    log = compile_network(
+        problem(spec=small(units, inputs=inputs, outputs=outputs), dtype="float32"), "sm_90"
+    )
+    spilled = [
+        int(line.split("bytes spill stores")[0].split(",")[-1])
+        for line in log.splitlines()
+        if "spill" in line
+    ]
+    assert spilled and max(spilled) <= 64  # bytes a thread; a kernel without room to spare takes hundreds
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_random_numbers_compile(architecture: str) -> None:
+    code, log = nvrtc.compile_for(architecture, cuda_streams.SOURCE)
+    assert code[:4] == b"\x7fELF", log
+
+
+def test_an_error_in_a_source_is_seen() -> None:
+    code, log = nvrtc.compile_for("sm_90", "__global__ void kernel() { undeclared(); }")
+    assert code == b"" and "undeclared" in log
+
+
+def test_a_network_that_asks_for_too_little_shared_memory_does_not_compile() -> None:
+    program = Program.of(problem(spec=small((50, 50)), dtype="float32"))
+    assert isinstance(program, Program)
+    plan = cuda.Plan("block", threads=256, tile=64, shared_bytes=16_384)
+    code, log = nvrtc.compile_for("sm_90", cuda.source_of(program, plan, dtype="float32", is_weighted=False))
+    assert code == b"" and "less shared memory" in log
