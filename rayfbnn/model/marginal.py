@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 # A prior this much wider than another one makes the dual form lose all digits of the narrower one.
 _MAX_RATIO_OF_DUAL = 1e6
 
+_LOGIT_SQUARE = 4.0  # outputs of 2 and -2 are probabilities of 0.88 and 0.12
+
 
 @dataclass(frozen=True)
 class GaussianTargets:
@@ -355,6 +357,18 @@ class OutputMarginal:
         return WithoutOutputs(self, given)
 
     @cached_property
+    def output_square(self) -> Array:
+        """Typical square of an output, from the targets alone, (n_chains or 1,)."""
+        posterior = self.posterior
+        xp = array_namespace(posterior.targets)
+        if posterior.model.kind == "binary":
+            return xp.full(1, _LOGIT_SQUARE)
+        observed = xp.ones_like(posterior.targets) if posterior.observed is None else posterior.observed
+        sums = (observed * posterior.targets**2).sum(axis=(-2, -1))
+        mean = sums / xp.maximum(observed.sum(axis=(-2, -1)), 1)
+        return xp.reshape(xp.where(mean > 0, mean, 1.0), (-1,))
+
+    @cached_property
     def parameter_layout(self) -> ParameterLayout:
         """Of the parameters that are kept."""
         full, n = self.posterior.parameter_layout, self.layer.n_kept
@@ -443,12 +457,20 @@ class WithoutOutputs:
             return energy + self._prior(position, precisions)[0]
 
     def stepsizes(self, precisions: Array) -> Array:
-        """The posterior's heuristic, with the means of the precisions that are integrated out.
+        """The posterior's heuristic, (n_chains, n_kept), with other precisions in two places.
 
-        It takes output weights to be as large as their sigmas, which stay as they are in an update.
+        Those that are integrated out are at their prior means. Those of the output parameters, which the
+        heuristic takes to be as large as their sigmas, are at least 1/(typical square of an output): data
+        hold the weights below a vaguer prior's. On the robot arm a stepsize of 2 to 3 times these accepts
+        nine of ten trajectories.
         """
         made = self.marginal
-        full = made.posterior.stepsizes(_with_columns(precisions, made.groups, at_means=True))
+        changed = _with_columns(precisions, made.groups, at_means=True).copy()
+        for group in made.posterior.precision_layout.groups:
+            if _feeds_outputs(group.name):
+                columns = slice(group.common, group.common + 1 if group.units is None else group.units.stop)
+                changed[:, columns] = changed[:, columns].clip(1 / made.output_square[:, None])
+        full = made.posterior.stepsizes(changed)
         return full[:, self.kept]
 
     def quantities(self, position: Array, precisions: Array) -> Array:

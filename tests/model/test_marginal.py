@@ -1,0 +1,541 @@
+"""The posterior with variables integrated out: values by brute force, gradients by differences, draws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.special
+import scipy.stats
+
+from rayfbnn.architecture import ACTIVATIONS, LayerSpec, NetworkSpec
+from rayfbnn.arrays import Array
+from rayfbnn.connections import Table
+from rayfbnn.errors import ConfigError
+from rayfbnn.model import marginal, network, prior, regression
+from rayfbnn.model.marginal import WithoutOutputs, WithoutPrecisions
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import ChainState
+from tests.correctness.exactness import ks_p_value
+from tests.correctness.mutants import mutant
+from tests.model import problems
+from tests.model.problems import PRIORS, parse, problem, streams
+
+STEP = 1e-6
+OUTPUTS, PRECISIONS, BOTH = ("outputs",), ("precisions",), ("outputs", "precisions")
+COMMON = {name: text.split(":")[0] + ":3" for name, text in PRIORS.items()}  # free, Gaussian, no units
+T_WEIGHTS = COMMON | {"ho0": "x1:4::6", "ho1": "x1.2:4:3:5", "io": "0.5:::4", "bo": "1:4:5"}
+ONE_LAYER = {"ti": "0.5", "ih0": "0.7:3", "bh0": "0.7:3", "ho0": "x1:3", "bo": "1"}
+
+NETWORKS: dict[str, NetworkSpec] = {
+    "every level": problems.network(),
+    "common precisions": problems.network(COMMON),
+    "t output weights": problems.network(T_WEIGHTS),
+    "one output": problems.network(outputs=1),
+    "one hidden layer": problems.network(ONE_LAYER, units=(4,), activations=("tanh",)),
+    "no biases": problems.network(
+        {"ih0": "0.7:3", "ho0": "1:3"}, units=(4,), activations=("softplus",), outputs=3
+    ),
+    "no direct connections": problems.network({n: p for n, p in COMMON.items() if n not in ("io", "ho1")}),
+    "no hidden layer": problems.network({"ti": "1", "io": "1:3", "bo": "1"}, units=(), activations=()),
+    "biases alone feed the outputs": problems.network(
+        {"ih0": "1", "bo": "1:3"}, units=(4,), activations=("tanh",)
+    ),
+    "adjustments": replace(problems.network(COMMON), adjustments={"ah0": 4.0, "ah1": 5.0, "ao": 3.0}),
+    "inputs left out": replace(
+        problems.network({**COMMON, "ih0": "0.7:3"}), omitted={"io": (1,), "ih0": (0,)}
+    ),
+    "vague": problems.network({**COMMON, "bo": "+", "ho1": "5:3"}),
+    "product": NetworkSpec(
+        3,
+        2,
+        (LayerSpec(3), LayerSpec(3, "identity", product=0)),
+        parse({"ih0": "1:3", "ih1": "1:3", "th0": "0.5:3", "ho0": "1:3", "ho1": "1:3", "bo": "1"}),
+    ),
+    "softmax and normalization": NetworkSpec(
+        3,
+        2,
+        (LayerSpec(4, "softmax"), LayerSpec(4, "normalize", "i // 2")),
+        parse({"ih0": "1:3", "h0h1": "1:3", "ho0": "1:3", "ho1": "1:3", "bo": "1"}),
+    ),
+    "configured": NetworkSpec(
+        3,
+        2,
+        (LayerSpec(3),),
+        parse({"ih0": "1:3", "ho0": "1:3", "bo": "1"}),
+        connections={"ih0": Table((0, 1, 1, 2, 2), (0, 0, 1, 1, 2), (0, 1, 0, 1, 1))},
+    ),
+}
+REAL = ("gaussian", "gaussian by target", "t", "t by target")
+N_CASES = {"primal": 19, "dual": 5}  # the features are from 1 to 12
+
+
+def made(name: str, model: str, form: str, *, is_missing: bool = False, **options: Any) -> Posterior:
+    target = problem(model, spec=NETWORKS[name], n_cases=N_CASES[form], **options)
+    if not is_missing:
+        return target
+    targets = target.targets.T.copy()
+    targets[[0, 3], 0] = np.nan
+    targets[[2, 3], -1] = np.nan
+    return Posterior.of(target.network, target.model, target.inputs[:-1].T, targets)
+
+
+def conditional(
+    target: Posterior, over: tuple[str, ...], name: str, n_chains: int, *, module: Any = marginal
+) -> tuple[ChainState, Any]:
+    """Draws from the prior, and the density of what is kept, with auxiliary variables given these."""
+    random = streams(name, n_chains)
+    state = target.initial_state(random, sigmas=None)
+    return state, module.marginal(target, over).given(state, random.at(iteration=1))
+
+
+def worst_error(state: ChainState, given: Any) -> float:
+    """Largest difference from central differences, relative to the gradient's largest component."""
+    position = state.position[:, given.kept]
+    energy, gradient = given.potential_and_gradient(position, state.precisions)
+    assert np.all(np.isfinite(energy))
+    assert np.allclose(energy, given.potential(position, state.precisions), rtol=1e-13)
+    numeric = np.empty_like(gradient)
+    for i in range(position.shape[1]):
+        change = np.zeros(position.shape[1])
+        change[i] = STEP
+        above, below = (given.potential(position + s * change, state.precisions) for s in (1, -1))
+        numeric[:, i] = (above - below) / (2 * STEP)
+    scale = np.maximum(np.abs(gradient).max(axis=1, initial=0), 1e-3 * np.abs(energy))
+    return float(np.max(np.abs(numeric - gradient) / np.maximum(scale, 1)[:, None], initial=0))
+
+
+@pytest.mark.parametrize("form", N_CASES)
+@pytest.mark.parametrize("model", REAL)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradient_is_the_central_difference(name: str, model: str, form: str) -> None:
+    for is_missing in (False, True):
+        target = made(name, model, form, is_missing=is_missing)
+        # Output weights drawn from a vague prior give energies of 1e20, which have no differences.
+        for over in (OUTPUTS, BOTH) if name == "vague" else (OUTPUTS, PRECISIONS, BOTH):
+            state, given = conditional(target, over, f"{name} {model} {form}", 8)
+            assert worst_error(state, given) < 1e-6
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_gradient_is_right_for_every_activation(activation: str) -> None:
+    spec = problems.network(COMMON, activations=(activation, activation))
+    state, given = conditional(problem("t", spec=spec, n_cases=19), BOTH, activation, 20)
+    assert worst_error(state, given) < 1e-6
+
+
+@pytest.mark.parametrize("b", [0.3, np.array([1.0, 0.5, 0.0])])
+@pytest.mark.parametrize("model", REAL)
+def test_gradient_is_right_at_every_temperature(model: str, b: float | Array) -> None:
+    target = made("every level", model, "primal", is_missing=True).tempered(b)
+    for over in (OUTPUTS, PRECISIONS, BOTH):
+        state, given = conditional(target, over, "tempered", 3)
+        assert worst_error(state, given) < 1e-6
+
+
+def by_brute_force(state: ChainState, given: WithoutOutputs) -> Array:
+    """-log p(observed targets | kept parameters), by the normal density of all of a chain's targets together.
+
+    Outputs are linear in the output parameters, so that an output with one of them at one is a column of the
+    matrix that takes them to outputs.
+    """
+    target, n_kept = given.marginal.posterior, given.n_parameters
+    inputs, data = target.inputs[:-1].T, given.regression
+    n_outputs, n_cases = target.n_targets, target.n_cases
+    energies = []
+    for chain in range(len(state.position)):
+        basis = np.repeat(state.position[chain : chain + 1], target.n_parameters - n_kept, axis=0)
+        basis[:, n_kept:] = np.eye(target.n_parameters - n_kept)
+        columns = target.outputs(basis, inputs).swapaxes(1, 2).reshape(len(basis), -1)
+        each = np.broadcast_to(data.prior[chain], (n_outputs, data.prior.shape[2])).T[None]
+        prior_precisions = given.marginal.layer.flat(each)[0]
+        noise = np.broadcast_to(data.noise[chain], (n_outputs, n_cases)).ravel()
+        targets = np.broadcast_to(data.targets[0], data.targets.shape[1:]).reshape(-1)
+        is_seen = noise > 0
+        columns = columns[:, is_seen]
+        covariance = columns.T @ (columns / prior_precisions[:, None]) + np.diag(1 / noise[is_seen])
+        density = scipy.stats.multivariate_normal(np.zeros(len(covariance)), covariance)
+        energies.append(-density.logpdf(targets[is_seen]))
+    return np.array(energies)
+
+
+def prior_energy(state: ChainState, given: WithoutOutputs) -> Array:
+    """Of the kept parameters: the whole prior's with all output parameters zero."""
+    target = given.marginal.posterior
+    position = state.position.copy()
+    position[:, given.n_parameters :] = 0
+    energy, _ = prior.energy_and_gradient(
+        position, state.precisions, target.parameter_layout, target.precision_layout
+    )
+    return energy
+
+
+@pytest.mark.parametrize("form", N_CASES)
+@pytest.mark.parametrize("model", REAL)
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "vague"])
+def test_value_is_the_normal_density_of_the_targets(name: str, model: str, form: str) -> None:
+    for is_missing in (False, True):
+        target = made(name, model, form, is_missing=is_missing)
+        state, given = conditional(target, OUTPUTS, f"value {name}", 5)
+        value = given.potential(state.position[:, given.kept], state.precisions)
+        expected = by_brute_force(state, given) + prior_energy(state, given)
+        assert np.allclose(value, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_both_forms_are_used_and_are_one() -> None:
+    for model in REAL:
+        target = made("common precisions", model, "dual", is_missing=True)
+        state, given = conditional(target, BOTH, "forms", 6)
+        assert given.regression.is_dual
+        other = replace(given, regression=replace(given.regression, is_dual=False))
+        position = state.position[:, given.kept]
+        for a, b in zip(
+            given.potential_and_gradient(position, state.precisions),
+            other.potential_and_gradient(position, state.precisions),
+            strict=True,
+        ):
+            assert np.allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(b).max())
+    assert not conditional(made("common precisions", "t", "primal"), BOTH, "x", 1)[1].regression.is_dual
+    # As vague a prior would leave the dual form no digits.
+    assert not conditional(made("vague", "t", "dual"), BOTH, "x", 1)[1].regression.is_dual
+
+
+def test_targets_share_a_matrix_where_they_can() -> None:
+    def n_systems(name: str, model: str, **options: Any) -> int:
+        given = conditional(made(name, model, "primal", **options), BOTH, "share", 2)[1]
+        return int(given.regression.prior.shape[1])
+
+    assert n_systems("common precisions", "gaussian") == 1
+    assert n_systems("common precisions", "gaussian by target") == 2
+    assert n_systems("common precisions", "gaussian", is_missing=True) == 2
+    assert n_systems("common precisions", "t") == 2
+    assert n_systems("adjustments", "gaussian") == 2
+    assert n_systems("t output weights", "gaussian") == 2
+    assert n_systems("one output", "t by target") == 1
+
+
+def integral_error(name: str, over: tuple[str, ...], *, module: Any = marginal) -> float:
+    """How far differences of potential between positions are from those with integrals by quadrature."""
+    target, n = made(name, "gaussian", "primal"), 6
+    random = streams("integral", n)
+    state = target.initial_state(random, sigmas=None)
+    precisions = np.repeat(state.precisions[:1], n, axis=0)
+    made_of = module.marginal(target, over)
+    given = made_of.given(replace(state, precisions=precisions), random)
+    value = given.potential(state.position[:, given.kept], precisions)
+    zeroed = marginal._with_columns(precisions, made_of.groups, at_means=False)
+    if over == PRECISIONS:
+        rest = target.potential(state.position, zeroed)
+    else:
+        given = marginal.marginal(target, OUTPUTS).given(replace(state, precisions=precisions), random)
+        rest = given.potential(state.position[:, given.kept], zeroed)
+    integrals = np.zeros(n)
+    for group in made_of.groups:
+        scales = np.ones(group.size)
+        if group.adjustments is not None:
+            scales = np.resize(precisions[0, group.adjustments], group.size)
+        alpha, mean = group.precision.prior.alphas[0], group.precision.mean
+        squares = (scales * state.position[:, group.part] ** 2).sum(axis=1)
+        integrals -= [log_integral(alpha, mean, group.size, each) for each in squares]
+    return float(np.ptp(value - rest - integrals))
+
+
+@pytest.mark.parametrize("over", [PRECISIONS, BOTH])
+@pytest.mark.parametrize("name", ["common precisions", "adjustments"])
+def test_integrated_precisions_leave_their_integral(name: str, over: tuple[str, ...]) -> None:
+    assert integral_error(name, over) < 1e-7
+
+
+def test_all_groups_of_common_precisions_are_integrated_out() -> None:
+    target = made("common precisions", "gaussian", "primal")
+    names = set(target.parameter_layout.slices)
+    assert {group.precision.name for group in marginal.marginal(target, PRECISIONS).groups} == names
+    found = {group.precision.name for group in marginal.marginal(target, BOTH).groups}
+    assert found == names - {"ho0", "ho1", "io", "bo"}
+    assert marginal.marginal(target, OUTPUTS).groups == ()
+
+
+def log_integral(alpha: float, mean: float, n: int, squares: float) -> float:
+    """log of the integral over x = log tau of the Gamma density and tau**(n/2) exp(-tau squares/2)."""
+    tau_most_likely = (alpha + n) / (alpha / mean + squares)
+
+    def log_density(x: float) -> float:
+        tau = tau_most_likely * np.exp(x)
+        return float((alpha + n) / 2 * np.log(tau) - tau * (alpha / mean + squares) / 2)
+
+    peak = log_density(0.0)
+    area, _ = scipy.integrate.quad(lambda x: np.exp(log_density(x) - peak), -12, 5, epsabs=0, epsrel=1e-11)
+    return float(peak + np.log(area))
+
+
+def without(position: Array, precisions: Array, given: Any) -> tuple[Array, Array, Array]:
+    """Potential, gradient and stepsizes."""
+    part = position[:, given.kept]
+    return (*given.potential_and_gradient(part, precisions), given.stepsizes(precisions))
+
+
+@pytest.mark.parametrize("over", [OUTPUTS, PRECISIONS, BOTH])
+def test_nothing_depends_on_what_is_integrated_out(over: tuple[str, ...]) -> None:
+    """The potential, its gradient and the stepsizes; Gaussian noise needs no auxiliary variables."""
+    target = made("common precisions", "gaussian", "primal")
+    state, given = conditional(target, over, "depends", 3)
+    random = streams("depends", 3, iteration=2)
+    other_position, other_precisions = state.position.copy(), state.precisions.copy()
+    made_of = marginal.marginal(target, over)
+    if over != PRECISIONS:
+        other_position[:, given.kept.stop :] += 1.0
+    for group in made_of.groups:
+        other_precisions[:, group.precision.common] *= 7.0
+    assert bool(made_of.groups) == ("precisions" in over)
+    other = made_of.given(replace(state, position=other_position, precisions=other_precisions), random)
+    for a, b in zip(
+        without(state.position, state.precisions, given),
+        without(other_position, other_precisions, other),
+        strict=True,
+    ):
+        assert np.array_equal(a, b)
+
+
+def test_stepsizes_do_not_depend_on_parameters() -> None:
+    for model in REAL:
+        target = made("every level", model, "primal")
+        state, given = conditional(target, BOTH, "stepsizes", 3)
+        moved = marginal.marginal(target, BOTH).given(
+            replace(state, position=state.position + 1), streams("other", 3)
+        )
+        assert np.array_equal(given.stepsizes(state.precisions), moved.stepsizes(state.precisions))
+
+
+def test_stepsizes_are_finite_under_vague_priors_of_the_output_weights() -> None:
+    spec = problems.network({**COMMON, "ho0": "+", "ho1": "+", "io": "+", "bo": "+"})
+    state, given = conditional(problem("gaussian", spec=spec, n_cases=19), OUTPUTS, "vague", 3)
+    least = problem("gaussian", spec=problems.network(COMMON)).stepsizes(state.precisions).min()
+    assert given.stepsizes(state.precisions).min() > 1e-3 * min(1.0, least)
+
+
+@pytest.mark.parametrize("form", N_CASES)
+@pytest.mark.parametrize("model", REAL)
+def test_output_parameters_are_drawn_from_their_normal_distribution(model: str, form: str) -> None:
+    """One density for 3,000 chains: L'(w - m) is standard normal, A = L L' from the columns of outputs."""
+    target = made("t output weights", model, form, is_missing=True)
+    random, n = streams(f"draws {model} {form}", 3_000), 3_000
+    one = target.initial_state(streams(f"start {model}", 1), sigmas=None)
+    given_one = marginal.marginal(target, BOTH).given(one, streams(f"start {model}", 1, iteration=1))
+    assert isinstance(given_one, WithoutOutputs)
+    state = ChainState(*(np.repeat(a, n, axis=0) for a in (one.position, one.momentum, one.precisions)))
+    data = given_one.regression
+    many = replace(data, noise=np.repeat(data.noise, n, axis=0), prior=np.repeat(data.prior, n, axis=0))
+    after = replace(given_one, regression=many).complete(state, random)
+    n_kept = given_one.n_parameters
+    assert np.array_equal(after.position[:, :n_kept], state.position[:, :n_kept])
+    assert after.momentum is state.momentum
+    assert data.is_dual == (form == "dual")
+
+    basis = np.repeat(one.position, target.n_parameters - n_kept, axis=0)
+    basis[:, n_kept:] = np.eye(len(basis))
+    columns = target.outputs(basis, target.inputs[:-1].T).swapaxes(1, 2).reshape(len(basis), -1)
+    noise = np.broadcast_to(data.noise[0], (target.n_targets, target.n_cases)).ravel()
+    prior_precisions = given_one.marginal.layer.flat(data.prior[0].T[None])[0]
+    a = (columns * noise) @ columns.T + np.diag(prior_precisions)
+    m = np.linalg.solve(a, columns @ (noise * data.targets[0].ravel()))
+    uniform = scipy.special.ndtr((after.position[:, n_kept:] - m) @ np.linalg.cholesky(a))
+    assert min(ks_p_value(column) for column in uniform.T) > 1e-5 / uniform.shape[1]
+    covariances = np.corrcoef(uniform.T)[np.triu_indices(uniform.shape[1], 1)]
+    assert abs(covariances).max() < 5.5 / np.sqrt(n)  # of up to 276: 1 in 100,000
+
+
+def test_precisions_are_drawn_given_the_new_parameters() -> None:
+    target = made("common precisions", "gaussian", "primal")
+    random = streams("precisions", 4_000)
+    state = target.initial_state(random, sigmas=None)
+    given = marginal.marginal(target, PRECISIONS).given(state, random)
+    assert isinstance(given, WithoutPrecisions)
+    after = given.complete(state, random.at(iteration=1))
+    groups = {group.precision.common: group for group in given.groups}
+    for column in range(target.n_precisions):
+        if column not in groups:
+            assert np.array_equal(after.precisions[:, column], state.precisions[:, column])
+            continue
+        group = groups[column]
+        alpha = group.precision.prior.alphas[0]
+        rate = (alpha / group.precision.mean + (state.position[:, group.part] ** 2).sum(axis=1)) / 2
+        uniform = scipy.special.gammainc((alpha + group.size) / 2, after.precisions[:, column] * rate)
+        assert ks_p_value(uniform) > 1e-6
+
+
+def test_groups_with_other_levels_stay_as_they_are() -> None:
+    target = made("every level", "gaussian", "primal")
+    found = {group.precision.name for group in marginal.marginal(target, PRECISIONS).groups}
+    assert found == {"bh0", "ho1"}
+    found = {group.precision.name for group in marginal.marginal(target, BOTH).groups}
+    assert found == {"bh0"}
+
+
+@pytest.mark.parametrize("model", ["class"])
+def test_other_models_are_refused_over_outputs_alone(model: str) -> None:
+    target = problem(model)
+    for over in (OUTPUTS, BOTH):
+        with pytest.raises(
+            ConfigError, match='over: the outputs cannot .* model.kind = "class" has no Gauss'
+        ):
+            target.marginal(over)
+    assert isinstance(target.marginal(PRECISIONS), WithoutPrecisions)
+
+
+def test_configured_connections_into_the_outputs_are_refused() -> None:
+    table = Table((0, 1), (0, 1), (0, 0))
+    spec = NetworkSpec(
+        2, 2, (LayerSpec(2),), parse({"ih0": "1", "ho0": "1:3", "bo": "1"}), connections={"ho0": table}
+    )
+    with pytest.raises(ConfigError, match="network.connections.ho0 feeds the outputs"):
+        problem("gaussian", spec=spec).marginal(OUTPUTS)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("form", N_CASES)
+@pytest.mark.parametrize("model", ["gaussian", "t by target"])
+def test_chains_do_not_depend_on_their_batch(model: str, form: str, dtype: str) -> None:
+    target = made("common precisions", model, form, dtype=dtype)
+    state, given = conditional(target, BOTH, "batch", 5)
+    random = streams("batch", 5, iteration=1)
+    after = given.complete(state, random)
+    energy, gradient = given.potential_and_gradient(state.position[:, given.kept], state.precisions)
+    energy, gradient = energy.copy(), gradient.copy()
+    for chains in ([0], [3, 4]):
+        part = ChainState(state.position[chains], state.momentum[chains], state.precisions[chains])
+        own = replace(random, chains=random.chains[chains])
+        alone = marginal.marginal(target, BOTH).given(part, own)
+        position = np.ascontiguousarray(part.position[:, alone.kept])
+        own_energy, own_gradient = alone.potential_and_gradient(position, part.precisions)
+        assert np.array_equal(own_energy, energy[chains])
+        assert np.array_equal(own_gradient, gradient[chains])
+        completed = alone.complete(part, own)
+        assert np.array_equal(completed.position, after.position[chains])
+        assert np.array_equal(completed.precisions, after.precisions[chains])
+
+
+def test_float32_is_close_to_float64() -> None:
+    single, double = (
+        made("common precisions", "gaussian", "primal", dtype=d) for d in ("float32", "float64")
+    )
+    state, given = conditional(double, BOTH, "close", 6)
+    rounded = replace(state, position=state.position.astype(np.float32))
+    other = marginal.marginal(single, BOTH).given(rounded, streams("close", 6, iteration=1))
+    a, da = given.potential_and_gradient(state.position[:, given.kept], state.precisions)
+    b, db = other.potential_and_gradient(rounded.position[:, given.kept], state.precisions)
+    assert b.dtype == np.float64 and db.dtype == np.float32
+    assert np.allclose(a, b, rtol=1e-4) and np.allclose(da, db, rtol=1e-2, atol=1e-3 * np.abs(da).max())
+
+
+def test_a_trajectory_that_blows_up_is_silent(recwarn: pytest.WarningsRecorder) -> None:
+    for form in N_CASES:
+        target = made("common precisions", "gaussian", form, dtype="float32")
+        state, given = conditional(target, BOTH, "blow-up", 3)
+        for value in (1e30, np.inf, np.nan):
+            position = state.position[:, given.kept].copy()
+            whole = given.potential_and_gradient(position, state.precisions)[0].copy()
+            position[1] = value
+            energy, _ = given.potential_and_gradient(position, state.precisions)
+            assert not np.isfinite(energy[1])
+            assert np.array_equal(energy[[0, 2]], whole[[0, 2]])
+    assert len(recwarn) == 0
+
+
+# Bugs in the formulas: module, (old, new), and the number of cases of the problem that must show them.
+FORMULA_MUTANTS: dict[str, tuple[Any, tuple[str, str], str]] = {
+    "log|A| forgotten": (regression, ("found.log_determinant - xp.log", "-xp.log"), "primal"),
+    "log|S| forgotten": (regression, (" - xp.log(given.prior).sum(axis=2)", ""), "primal"),
+    "one log determinant for all targets": (
+        regression,
+        ("0.5 * (n_each * log_ratio + squares)", "0.5 * (log_ratio + squares)"),
+        "primal",
+    ),
+    "log T forgotten": (
+        regression,
+        ("regression.noise, 1.0)) - _LOG_2_PI", "1.0, 1.0)) - _LOG_2_PI"),
+        "primal",
+    ),
+    "residuals without their precisions": (
+        regression,
+        ("(noise * residuals**2)", "(residuals**2)"),
+        "primal",
+    ),
+    "m'Sm forgotten": (
+        regression,
+        ("squares += (given.prior[:, :, :, None] * found.mean**2).sum(axis=(1, 2, 3))", "pass"),
+        "primal",
+    ),
+    "gradient of the determinant halved": (
+        regression,
+        ("slopes = xp.matmul((noise * inverse)", "slopes = 0.5 * xp.matmul((noise * inverse)"),
+        "primal",
+    ),
+    "gradient of the residuals forgotten": (
+        regression,
+        ("slopes -= xp.matmul(means, residuals", "0 * xp.matmul(means, residuals"),
+        "primal",
+    ),
+    "log|B| forgotten": (
+        regression,
+        ("n_each * found.log_determinant.sum(axis=1) + squares", "squares"),
+        "dual",
+    ),
+    "dual gradient of the residuals forgotten": (
+        regression,
+        ("inverse -= xp.matmul(found.mean, found.mean.swapaxes(2, 3))", "pass"),
+        "dual",
+    ),
+    "alpha left out of the integrated prior": (
+        marginal,
+        ("(alpha + group.size) / 2 * xp.log(rate)", "group.size / 2 * xp.log(rate)"),
+        "primal",
+    ),
+    "slope of the integrated prior": (
+        marginal,
+        ("((alpha + group.size) / rate)", "(group.size / rate)"),
+        "primal",
+    ),
+    "adjustments not in the integrated prior": (
+        marginal,
+        ("scaled = (rows * precisions[:, None, group.adjustments]).reshape(w.shape)", "pass"),
+        "primal",
+    ),
+    "input offsets by way of the direct connections": (
+        marginal,
+        ("gradient[:, layer.wiring.offsets[0]][:, units] += value_gradients[0].sum(axis=2)", "pass"),
+        "primal",
+    ),
+    "hidden units' way to the outputs": (
+        network,
+        ("in (value_gradients or {}).items()", "in {}"),
+        "primal",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMULA_MUTANTS)
+def test_mutant_of_the_formulas_is_killed(name: str) -> None:
+    """By the value where it has another one, else by central differences."""
+    module, replacement, form = FORMULA_MUTANTS[name]
+    changed = mutant(module, replacement)
+    if module is not marginal:
+        made_of = mutant(marginal)
+        if module is regression:
+            made_of.regression = changed  # type: ignore[attr-defined]
+        else:
+            made_of.backward = changed.backward  # type: ignore[attr-defined]
+        changed = made_of
+    target = made("adjustments", "gaussian", form)
+    spec = made("common precisions", "gaussian", form)
+    errors = []
+    for each in (target, spec):
+        state, given = conditional(each, BOTH, "mutant", 4, module=changed)
+        errors.append(worst_error(state, given) > 1e-3)
+        state, given = conditional(each, OUTPUTS, "mutant", 4, module=changed)
+        value = given.potential(state.position[:, given.kept], state.precisions)
+        errors.append(not np.allclose(value, by_brute_force(state, given) + prior_energy(state, given)))
+    errors.append(integral_error("adjustments", BOTH, module=changed) > 1e-3)
+    assert any(errors)
