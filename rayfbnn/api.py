@@ -390,7 +390,8 @@ def plot(
 ) -> list[Path]:
     """Pictures of a run as PNG files in the folder `out`, and where they are.
 
-    Of draws from the prior: functions and predictive bands along one input.
+    Traces, convergence, predictive bands along one input; where inputs have sigmas of their own, these; of
+    survival times, survival curves. Of draws from the prior: functions and bands along one input.
 
     data        cases with real targets: adds predicted against actual values and an overview
     input_name  which input the predictive bands run along; the first if not given
@@ -426,6 +427,10 @@ def plot(
         plots.rhat_and_ess(diagnosis, folder / "convergence.png"),
         plots.predictive_bands([store], folder / "bands.png", input_name=input_name),
     ]
+    if plots.has_relevance(store):
+        made.append(plots.relevance_of_inputs(store, folder / "relevance.png"))
+    if store.spec.model.kind == "survival":
+        made.append(plots.survival_curves(store, folder / "survival.png"))
     if prediction is not None:
         names = store.data.target_names
         made += [

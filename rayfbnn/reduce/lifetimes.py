@@ -62,6 +62,18 @@ def survival_curve(log_hazard: Array, times: Array, model: ModelSpec) -> Array:
     return curve
 
 
+def kaplan_meier(targets: Array) -> tuple[Array, Array]:
+    """Times of events, and after each of them the share that lived on; negative targets are censored.
+
+    S(t) = product over events at t_i <= t of (1 - d_i / r_i), d_i events and r_i cases at risk at t_i.
+    Kaplan and Meier (1958), "Nonparametric estimation from incomplete observations".
+    """
+    times, is_event = np.abs(targets), targets > 0
+    events, n_events = np.unique(times[is_event], return_counts=True)
+    at_risk = (times[:, None] >= events).sum(axis=0)
+    return events, np.asarray(np.cumprod(1 - n_events / at_risk))
+
+
 def time_quantiles(log_hazard: Array, probabilities: Sequence[float], model: ModelSpec) -> Array:
     """The times t with P(T <= t) = p, (n_cases, n_probabilities); log_hazard (n_cases, n_draws, n_pieces).
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.reduce.lifetimes import kaplan_meier
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,6 +97,57 @@ def draw_probabilities(
     axis.set_ylabel("probability")
 
 
+def draw_survival(
+    axis: Axes,
+    times: Array,
+    curves: Array,
+    targets: Array,
+    *,
+    label: str,
+    colour: str,
+    explain: bool = False,
+) -> None:
+    """Survival by the model as a line with its 80 % interval, by the cases themselves as steps.
+
+    curves (n_draws, n_times): of single draws, averaged over the cases; targets (n_cases,) negative: censored
+    explain  what interval, steps and ticks are, in the legend
+    """
+    names = ["80 % interval", "Kaplan and Meier", "censored"] if explain else [None, None, None]
+    low, high = np.quantile(curves, [0.1, 0.9], axis=0)
+    axis.fill_between(times, low, high, color=colour, alpha=0.22, lw=0, label=names[0])
+    axis.plot(times, curves.mean(axis=0), color=colour, label=label)
+    events, left = kaplan_meier(targets)
+    ends = np.concatenate([[0.0], events, [np.abs(targets).max()]])
+    values = np.concatenate([[1.0], left, left[-1:] if len(left) else [1.0]])
+    axis.step(ends, values, where="post", color=colour, lw=0.9, ls=(0, (3, 1.2)), label=names[1])
+    censored = -targets[targets < 0]
+    at = values[np.searchsorted(ends[:-1], censored, side="right") - 1]
+    axis.plot(censored, at, "|", color=colour, ms=6, mew=0.9, label=names[2])
+
+
+def draw_relevance(axis: Axes, names: Sequence[str], values: Array) -> None:
+    """Posterior of each input's sigma as a row: median, 80 % and 98 % intervals; ticks: medians of chains.
+
+    values (n_inputs, n_chains, n_draws)
+    """
+    places = np.arange(len(names))[::-1]
+    pooled = values.reshape(len(values), -1)
+    levels = np.quantile(pooled, [0.01, 0.1, 0.5, 0.9, 0.99], axis=1)
+    axis.hlines(places, levels[0], levels[4], color=SKY, lw=1.4, label="98 %")
+    axis.hlines(places, levels[1], levels[3], color=BLUE, lw=3.6, label="80 %")
+    axis.plot(levels[2], places, "o", color="white", mec=BLUE, mew=1.3, ms=5.5, ls="", label="median")
+    if values.shape[1] > 1:
+        chains = np.median(values, axis=2)
+        x, y = chains.ravel(), np.repeat(places, values.shape[1]) - 0.28
+        axis.plot(x, y, "|", color=GREY, ms=4.5, mew=0.7, alpha=0.8, ls="", label="medians of chains")
+    _logarithmic(axis, levels, which="x")
+    axis.set_yticks(places, names)
+    axis.tick_params(axis="y", length=0)
+    axis.set_ylim(-0.7, len(names) - 0.4)
+    axis.grid(axis="x", color="0.9", lw=0.6)
+    axis.set_axisbelow(True)
+
+
 def draw_predicted(axes: Array, table: pd.DataFrame, actual: Array, name: str) -> None:
     """Predicted against actual above; below, how far off, with the ends of the 80 % interval at -1 and 1."""
     above, below = axes
@@ -136,9 +188,10 @@ def _draw_trace(axis: Axes, values: Array, name: str) -> None:
     axis.margins(y=0.05)
 
 
-def _logarithmic(axis: Axes, values: Array) -> None:
+def _logarithmic(axis: Axes, values: Array, *, which: str = "y") -> None:
     """A logarithmic scale whose ticks are round numbers with their value written, also within one decade."""
-    axis.set_yscale("log")
+    scaled = axis.yaxis if which == "y" else axis.xaxis
+    axis.set(**{f"{which}scale": "log"})
     low, high = float(values.min()), float(values.max())
     steps = (1,) if high / low > 1e3 else (1, 3) if high / low > 30 else (1, 2, 5)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -147,7 +200,7 @@ def _logarithmic(axis: Axes, values: Array) -> None:
     if len(ticks) < 2:
         ticks = _round_numbers(low, high)
     ticks = ticks[:: 1 + len(ticks) // 6]
-    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    scaled.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
     axis.minorticks_off()
 
 

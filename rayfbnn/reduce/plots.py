@@ -14,15 +14,23 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.reduce.diagnostics import summarize
-from rayfbnn.reduce.draws import Draws, committed
+from rayfbnn.reduce.draws import Draws, committed, output_blocks
 from rayfbnn.reduce.functions import function_values
+from rayfbnn.reduce.lifetimes import survival_curve
 from rayfbnn.reduce.panels import (
+    BLUE,
     CHAIN_COLOURS,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    RED,
     draw_band,
     draw_ess,
     draw_predicted,
     draw_probabilities,
+    draw_relevance,
     draw_rhat,
+    draw_survival,
     draw_targets,
     draw_traces,
 )
@@ -55,6 +63,8 @@ STYLE: Any = {
 _DPI = 160
 _MAX_ROWS = 12  # of traces
 _MAX_BARS = 40
+_MAX_CURVES = 400  # draws of a survival curve
+_MEMORY_BYTES = 64e6
 _MAX_SPREAD = 30  # of a linear axis: the largest value to the typical one
 
 P = ParamSpec("P")
@@ -182,6 +192,64 @@ def rhat_and_ess(diagnosis: Diagnosis, path: str | Path) -> Path:
 
 
 @_styled
+def survival_curves(store: Store, path: str | Path, *, n_groups: int = 3, n_times: int = 120) -> Path:
+    """Survival of the training cases, all and by predicted risk, by the model and by the cases themselves.
+
+    The groups are of equal size, by each case's mean survival over the times. Lines and bands: the model's
+    curves averaged over the cases, and over draws; steps: Kaplan and Meier's estimate.
+    """
+    data = store.data
+    targets = data.targets[:, 0]
+    times = np.linspace(0, np.abs(targets).max(), n_times)
+    curves = _curves_by_draw(store, times)  # (n_draws, n_cases, n_times)
+    order = np.argsort(curves.mean(axis=(0, 2)), kind="stable")
+    groups = np.array_split(order, min(n_groups, len(order)))
+    figure, axes = _figure(1, 2, width=7.6, height=3.3, sharey="row")
+    draw_survival(axes[0, 0], times, curves.mean(axis=1), targets, label="model", colour=BLUE, explain=True)
+    axes[0, 0].set_title(f"All {len(targets):,} cases")
+    names = ("high", "middle", "low") if len(groups) == 3 else tuple(map(str, range(1, len(groups) + 1)))
+    for group, name, colour in zip(groups, names, (RED, ORANGE, GREEN, BLUE, PURPLE), strict=False):
+        each = curves[:, group].mean(axis=1)
+        draw_survival(axes[0, 1], times, each, targets[group], label=f"{name} risk", colour=colour)
+    axes[0, 1].set_title("By predicted risk")
+    for axis in axes[0]:
+        axis.set(xlabel=data.target_names[0], ylim=(-0.02, 1.02))
+        axis.set_xlim(0, times[-1])
+        axis.legend(loc="best")
+    axes[0, 0].set_ylabel("share surviving")
+    return _save(figure, path)
+
+
+def has_relevance(store: Store) -> bool:
+    """Whether inputs have sigmas of their own."""
+    return bool(_relevance_groups(store))
+
+
+@_styled
+def relevance_of_inputs(store: Store, path: str | Path) -> Path:
+    """The sigma of each input's weights, for each group whose prior has one (ARD).
+
+    At most 40 inputs of a group, those with the largest medians, in their order.
+    """
+    run = committed(store)
+    found = sigmas(run)
+    groups = _relevance_groups(store)
+    rows = {group: _largest(_of_inputs(found, group), _MAX_BARS) for group in groups}
+    height = 1.1 + 0.27 * max(len(each) for each in rows.values())
+    figure, axes = _figure(1, len(rows), width=0.6 + 4.4 * len(rows), height=max(2.2, height))
+    for axis, (group, values) in zip(axes[0], rows.items(), strict=True):
+        draw_relevance(axis, list(values), np.stack(list(values.values())))
+        axis.set_xlabel(f"sigma_{group}_unit")
+        where = "outputs" if group == "io" else f"hidden layer {group[2:]}"
+        left_out = len(_of_inputs(found, group)) - len(values)
+        more = f", the {len(values)} largest" if left_out else ""
+        axis.set_title(f"Weights from each input to {where}{more}")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return _save(figure, path)
+
+
+@_styled
 def overview(
     store: Store,
     diagnosis: Diagnosis,
@@ -227,6 +295,39 @@ def overview(
 
 
 # What the figures share.
+
+
+def _curves_by_draw(store: Store, times: Array) -> Array:
+    """P(T > t) of the training cases for at most _MAX_CURVES draws, (n_draws, n_cases, n_times)."""
+    run, model, data = committed(store), store.spec.model_spec(), store.data
+    stride = math.ceil(run.n_chains * run.n_draws / _MAX_CURVES)
+    kept: list[Array] = []
+    seen = 0
+    for _, _, outputs, _ in output_blocks(run, data.standardized_inputs, memory_bytes=_MEMORY_BYTES):
+        log_hazard = outputs.reshape(-1, *outputs.shape[2:])  # (n_draws, n_cases, n_pieces)
+        chosen = log_hazard[-seen % stride :: stride]
+        seen += len(log_hazard)
+        shape = (*chosen.shape[:2], len(times))
+        # Each case of each draw by itself, as one draw of a mixture.
+        kept.append(survival_curve(chosen.reshape(-1, 1, chosen.shape[2]), times, model).reshape(shape))
+    return np.concatenate(kept)
+
+
+def _relevance_groups(store: Store) -> list[str]:
+    groups = store.precision_layout.units
+    return [group for group in groups if group == "io" or group.startswith("ih")]
+
+
+def _of_inputs(found: dict[str, Array], group: str) -> dict[str, Array]:
+    """Input -> its sigma in the group, (n_chains, n_draws)."""
+    start = f"sigma_{group}_unit["
+    return {name[len(start) : -1]: values for name, values in found.items() if name.startswith(start)}
+
+
+def _largest(values: dict[str, Array], at_most: int) -> dict[str, Array]:
+    """Those with the largest medians, in their order."""
+    medians = sorted(values, key=lambda name: -float(np.median(values[name])))
+    return {name: values[name] for name in values if name in medians[:at_most]}
 
 
 def _with_error(value: float, error: float) -> str:

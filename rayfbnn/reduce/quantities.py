@@ -16,8 +16,8 @@ def quantities(run: Draws, *, cases: int = 10, inputs: Array | None = None) -> d
     """Each quantity by name, (n_chains, n_draws) float64: sigmas, log densities, and functions at some cases.
 
     Weights are not among them, nor the sigmas or adjustments of single hidden units: units can be exchanged
-    without changing the function, so chains need not agree on them. Functions are the networks' outputs on the data
-    file's scale ("y1[17]": target y1 at case 17, counted from 0), or probabilities ("p_y1[17]", "p_2[17]").
+    without changing the function, so chains need not agree on them. Functions are the networks' outputs on
+    the data file's scale ("y1[17]": target y1 at case 17, counted from 0), or probabilities ("p_y1[17]").
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def adjustments(run: Draws) -> dict[str, Array]:
 
     As factors of sigmas, tau**-1/2, (n_chains, n_draws) each.
     """
-    found = {}
+    found: dict[str, Array] = {}
     for group in run.store.precision_layout.adjustments:
         values = sigmas_of_columns(run, np.arange(group.columns.start, group.columns.stop))
         if group.name == "ao":

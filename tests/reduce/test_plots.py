@@ -16,9 +16,16 @@ pytest.importorskip("matplotlib", reason="the plots extra is not installed")
 from rayfbnn.errors import ConfigError  # noqa: E402
 from rayfbnn.reduce import plots  # noqa: E402
 from rayfbnn.reduce.diagnostics import diagnose  # noqa: E402
+from rayfbnn.reduce.lifetimes import kaplan_meier  # noqa: E402
 from rayfbnn.reduce.panels import describe_quantity  # noqa: E402
 from rayfbnn.reduce.predict import predict  # noqa: E402
 from tests.reduce.standin import make_data, make_spec, make_store  # noqa: E402
+from tests.reduce.test_predict_models import (  # noqa: E402
+    PIECEWISE,
+    log_hazards_by_hand,
+    store_of,
+    survival_by_hand,
+)
 
 
 @pytest.fixture
@@ -164,3 +171,66 @@ def test_overview_is_for_real_targets(tmp_path: Path) -> None:
 )
 def test_quantities_are_explained(name: str, words: str) -> None:
     assert describe_quantity(name) == words
+
+
+@pytest.mark.parametrize("model", [{"kind": "survival", "hazard": "constant"}, PIECEWISE])
+def test_survival_curves(model: dict[str, Any], tmp_path: Path, figures: list[Any]) -> None:
+    store, _, _ = store_of(model)
+    check_picture(plots.survival_curves(store, tmp_path / "survival.png"), figures)
+    whole, groups = figures[0].axes
+    model_line, steps = whole.lines[:2]
+    log_hazard = log_hazards_by_hand(store, store.data.inputs)
+    times = model_line.get_xdata()
+    points = model.get("time_points", [])
+    expected = [survival_by_hand(time, log_hazard, points).mean() for time in times]
+    np.testing.assert_allclose(model_line.get_ydata(), expected, rtol=1e-9)
+    events, left = kaplan_meier(store.data.targets[:, 0])
+    np.testing.assert_allclose(steps.get_xdata()[1:-1], events)
+    np.testing.assert_allclose(steps.get_ydata()[1:-1], left)
+    # High risk first: fewest survive.
+    heights = [line.get_ydata().mean() for line in groups.lines if len(line.get_xdata()) == len(times)]
+    assert len(heights) == 3 and heights == sorted(heights)
+
+
+def test_kaplan_and_meiers_estimate_by_hand() -> None:
+    """Events at 1 (one of five at risk), 2 (two of four), 4 (the last); one case is censored at 2."""
+    events, left = kaplan_meier(np.array([2.0, 1.0, -2.0, 2.0, 4.0]))
+    assert events.tolist() == [1.0, 2.0, 4.0]
+    np.testing.assert_allclose(left, [4 / 5, 4 / 5 * 2 / 4, 0.0])
+    assert kaplan_meier(np.array([-1.0, -2.0]))[0].size == 0
+
+
+def test_survival_curves_where_all_are_censored(tmp_path: Path, figures: list[Any]) -> None:
+    store, _, _ = store_of(PIECEWISE)
+    store.data.targets[:] = -abs(store.data.targets)
+    check_picture(plots.survival_curves(store, tmp_path / "survival.png"), figures)
+
+
+def test_relevance_of_inputs(tmp_path: Path, figures: list[Any]) -> None:
+    store, _ = prepared(network__priors__io="0.5:3:3")
+    assert plots.has_relevance(store)
+    check_picture(plots.relevance_of_inputs(store, tmp_path / "relevance.png"), figures)
+    hidden, outputs = figures[0].axes
+    assert [label.get_text() for label in hidden.get_yticklabels()] == ["x1", "x2"]
+    assert "hidden layer 0" in hidden.get_title(loc="left") and "outputs" in outputs.get_title(loc="left")
+    medians = hidden.lines[0].get_xdata()
+    units = store.precision_layout.units["ih0"]
+    np.testing.assert_allclose(medians, np.median(store.precisions[:, :, units] ** -0.5, axis=(0, 1)))
+
+
+def test_relevance_of_many_inputs_shows_the_largest(tmp_path: Path, figures: list[Any]) -> None:
+    names = [f"x{number}" for number in range(1, 61)]
+    store, _ = prepared(data__inputs=str(names))
+    check_picture(plots.relevance_of_inputs(store, tmp_path / "relevance.png"), figures)
+    axis = figures[0].axes[0]
+    units = store.precision_layout.units["ih0"]
+    medians = np.median(store.precisions[:, :, units] ** -0.5, axis=(0, 1))
+    largest = [
+        name for name, place in zip(names, np.argsort(np.argsort(-medians)), strict=True) if place < 40
+    ]
+    assert [label.get_text() for label in axis.get_yticklabels()] == largest
+    assert "40 largest" in axis.get_title(loc="left")
+
+
+def test_without_sigmas_of_inputs_there_is_no_relevance() -> None:
+    assert not plots.has_relevance(prepared(network__priors__ih0="1:4")[0])
