@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that use Ray share one process of several; those of the device are skipped where there is none."""
+    """Tests that use Ray share one of several processes; those of a device are skipped where none is."""
     from rayfbnn.arrays import gpu_is_available
 
     for item in items:

@@ -22,7 +22,7 @@ BLAS_FROM = 16384
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """Those that this processor has and the kernels were compiled for, the best one first; () without kernels."""
+    """Those that this processor has and there are kernels for, the best one first; () without kernels."""
     return tuple(_cpu.instruction_sets()) if _cpu is not None else ()
 
 

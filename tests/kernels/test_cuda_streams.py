@@ -107,7 +107,7 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("before, after", MUTANTS)
-def test_mutants_are_told_from_the_host(before: str, after: str) -> None:
+def test_mutants_of_the_device_are_seen(before: str, after: str) -> None:
     mutant = DeviceStreams(7, CHAINS, 3, 2, ShimBuild(replace=(before, after, 0)))
     shapes, omega = np.full((100, 40), 0.3), np.full((100, 40), 0.5)
     equal = [
