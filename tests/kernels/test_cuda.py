@@ -208,22 +208,6 @@ def test_threads_may_run_in_any_order(kernel: str) -> None:
     assert are_equal(results_in_orders(target, kernel))
 
 
-@pytest.mark.parametrize("kernel, which", [("block", n) for n in range(9)] + [("warp", n) for n in range(3)])
-def test_every_barrier_is_needed(kernel: str, which: int) -> None:
-    """Mutants: without it the bits depend on the order of the threads, or are not the plain code's."""
-    barrier = "__syncwarp();" if kernel == "warp" else "__syncthreads();"
-    target = full_problem("class", kernel, "float64", n_cases=70)
-    start = Start.of(target, n_chains=2, n_partitions=2)
-    results = results_in_orders(target, kernel, replace=(barrier, "", which))
-    expected = start.run(leapfrog.advance, target)
-    differs = any(
-        not np.allclose(values, others, rtol=1e-9, equal_nan=False)
-        for result in results
-        for values, others in zip(result, expected, strict=True)
-    )
-    assert differs or not are_equal(results)
-
-
 MUTANTS = [
     ("warp", "is_end ? full[i] / 2 : full[i]", "full[i]"),
     ("block", "is_end ? full[i] / 2 : full[i]", "full[i]"),
