@@ -290,10 +290,9 @@ __device__ __forceinline__ void data_gradient(real* shared, const real* inputs, 
   }
 }
 
-// The sum of both values over the block, in one order, at thread 0.
+// The sum of both values over the block, in one order, at thread 0. Behind a barrier.
 __device__ __forceinline__ void sum_over_block(real* shared, double& a, double& b) {
   double* sums = reinterpret_cast<double*>(shared);  // nothing else is needed any more
-  __syncthreads();
   sums[threadIdx.x] = a;
   sums[THREADS + threadIdx.x] = b;
   __syncthreads();
