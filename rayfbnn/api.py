@@ -313,11 +313,11 @@ def check(
 
 def show(what: Spec, *, set: Sequence[str] = ()) -> str:
     """What a specification or a store means, in words: network, priors, schedule, defaults, how far it is."""
-    from rayfbnn.describe import describe
+    from rayfbnn.describe import describe, describe_tuning
 
     if isinstance(what, str | Path) and Path(what).is_dir():
         store = Store.open(Path(what))
-        return describe(store.spec) + "\n" + _describe_progress(store)
+        return describe(store.spec) + "\n" + describe_tuning(store) + _describe_progress(store)
     return describe(_read_spec(what, set))
 
 

@@ -17,12 +17,15 @@ from rayfbnn.architecture import (
 )
 from rayfbnn.errors import ConfigError
 from rayfbnn.operations import (
+    AUTO,
     HybridMarginal,
     Operation,
     RandomGrid,
     Repeat,
     SampleSigmas,
     SimulatedTempering,
+    Tunable,
+    automatic,
     inner_operations,
 )
 from rayfbnn.spec.connections import check_connections
@@ -295,6 +298,19 @@ def _check_phases(spec: RunSpec) -> None:
                 f"it must be at most {_MAX_UPDATES}: use more iterations instead"
             )
     _check_groups_of_operations(spec)
+    _check_automatic(spec)
+
+
+def _check_automatic(spec: RunSpec) -> None:
+    """What is automatic in phases that are kept is found before them."""
+    found = {op for number in spec.tuning_phases for op in automatic(spec.phase[number].operations)}
+    for key, operation in all_operations(spec):
+        if isinstance(operation, Tunable) and automatic((operation,)) and operation not in found:
+            name = "steps" if operation.steps == AUTO else "stepsize"
+            raise ConfigError(
+                f'{key}.{name}: is found in phases before those that are kept, got "auto"; give a number, or'
+                " an earlier phase with the same operation, letter by letter, and keep = false"
+            )
 
 
 def _check_groups_of_operations(spec: RunSpec) -> None:

@@ -247,6 +247,12 @@ class RunSpec(Record):
         return sum(phase.iterations for phase in self.phase if phase.keep == "warmup")
 
     @property
+    def tuning_phases(self) -> tuple[int, ...]:
+        """The numbers of the phases that may tune: not kept, and before every phase that is."""
+        n = next(number for number, phase in enumerate(self.phase) if phase.keep is True)
+        return tuple(range(n))
+
+    @property
     def total_iterations(self) -> int:
         return sum(phase.iterations for phase in self.phase)
 
