@@ -62,7 +62,10 @@ _OTHER_USES = {
         "test_exact_draws_stay_exact",
         "test_densities_are_the_joint_density_up_to_a_constant",
     },
-    "tests/model/test_gibbs.py": {"test_exact_draws_stay_exact_under_gibbs_updates"},
+    "tests/model/test_gibbs.py": {
+        "test_exact_draws_stay_exact_under_gibbs_updates",
+        "test_exact_draws_stay_exact_under_updates_of_some_precisions",
+    },
     "tests/model/test_prior.py": {"test_rejection_sampling_is_from_the_posterior"},
     "tests/model/test_tempered.py": {"test_noise_given_a_power_of_the_likelihood_is_drawn_exactly"},
 }
