@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import scipy.special
 
 from rayfbnn.architecture import GroupSpec, LayerSpec, PriorSpec
+from rayfbnn.kernels import choose
 from rayfbnn.mcmc.schedule import gradient_evaluations
 from rayfbnn.operations import (
     AUTO,
@@ -188,7 +189,7 @@ def _data(spec: RunSpec) -> list[str]:
 
 def _schedule(spec: RunSpec) -> list[str]:
     start = "a draw from the prior" if spec.initial.from_prior else f"all sigmas at {spec.initial.sigmas:g}"
-    lines = [f"Schedule of each of {spec.chains} chains, from {start}"]
+    lines = [f"Schedule of each of {spec.chains} chains, from {start}", f"  leapfrog steps: {_kernel(spec)}"]
     total, is_known = 0, True
     for number, phase in enumerate(spec.phase, start=1):
         each = gradient_evaluations(phase.operations)
@@ -236,6 +237,13 @@ def describe_tuning(store: Store) -> str:
             what += f", accepted {sum(accepted) / len(accepted):.2f} in the last {len(last)} rounds"
         lines.append(what)
     return "\n".join(lines) + "\n"
+
+
+def _kernel(spec: RunSpec) -> str:
+    """What would run the trajectories on this machine."""
+    return choose.name_for(
+        spec.network_spec(), spec.model_spec(), n_targets=len(spec.data.targets), device=spec.device
+    )
 
 
 def _kept(phase: PhaseSpec) -> str:
