@@ -362,8 +362,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) advance(KERNEL_ARGUMENTS) 
       load_outputs(shared, v);
       terms_here += log_likelihood_terms(v, targets, first + threadIdx.x);
     }
-    __syncthreads();
   }
+  __syncthreads();
   sum_over_block(shared, terms_here, prior_here);
   if (threadIdx.x == 0) {
     terms[chain] = terms_here;
