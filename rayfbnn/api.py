@@ -102,6 +102,7 @@ def resume(
     _check_is_run(store)
     _check_workers(store.spec, workers, address, max_failures)
     resuming.check_version(store)
+    resuming.compare_kernel(store)
     if spec is not None:
         iterations = resuming.agreed_iterations(store, _read_spec(spec, ()), iterations)
     if iterations is not None:
