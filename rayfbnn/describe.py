@@ -202,10 +202,9 @@ def _schedule(spec: RunSpec) -> list[str]:
         lines += [f"    {line}" for line in _tuning(spec, number - 1)]
         lines += [f"    {line}" for line in _operations(phase.operations)]
         lines += [f"    note: {note}" for note in _notes(spec, phase)]
-    rest = "" if is_known else " and those of automatic steps"
-    lines.append(f"  a chain: {total:,} gradient evaluations{rest}, {spec.kept_draws:,} draws kept")
-    total, n_draws = total * spec.chains, spec.kept_draws * spec.chains
-    lines.append(f"  in all:  {total:,} gradient evaluations{rest}, {n_draws:,} draws kept")
+    rest = "" if is_known else " and those of automatic trajectories"
+    for who, n in (("a chain:", 1), ("in all: ", spec.chains)):
+        lines.append(f"  {who} {n * total:,} gradient evaluations{rest}, {n * spec.kept_draws:,} draws kept")
     return lines
 
 
@@ -364,6 +363,8 @@ def _defaults(spec: RunSpec) -> list[str]:
     ]
     if "standardize" not in spec.data.model_fields_set:
         taken.append("data.standardize = []")
+    if "phase" not in spec.model_fields_set:
+        taken.append(f"phases, the last of iterations = {spec.phase[-1].iterations}")
     if "initial" not in spec.model_fields_set:
         taken.append(f"initial.sigmas = {spec.initial.sigmas}")
     return [f"Defaults taken: {', '.join(taken)}"] if taken else []

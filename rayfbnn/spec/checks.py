@@ -39,11 +39,15 @@ _SCALE_RANGE = (1e-12, 1e12)  # of a width; its square times any n must stay ins
 _ALPHA_RANGE = (1e-6, 1e6)  # below, a precision's logarithm overflows; above, it is infinity in all but name
 
 
-def check(spec: RunSpec) -> None:
-    """Raise ConfigError for the first thing about a configuration that makes no sense as a whole."""
+def check_problem(spec: RunSpec) -> None:
+    """Raise ConfigError for the first thing about data, model and network that makes no sense as a whole."""
     _check_data_spec(spec)
     _check_model(spec)
     _check_network(spec)
+
+
+def check_schedule(spec: RunSpec) -> None:
+    """Raise ConfigError for the first thing about the phases that makes no sense for the problem."""
     _check_phases(spec)
     _check_marginal(spec)
 
