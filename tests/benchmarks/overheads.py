@@ -250,16 +250,8 @@ def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         "import rayfbnn": [python, "-c", "import rayfbnn"],
         "rayfbnn --help": [*program, "--help"],
         "rayfbnn show": [*program, "show", str(EXAMPLE)],
-        "a tiny run, --workers 0": [*program, "sample", str(EXAMPLE), "STORE", *short, "--workers", "0"],
-        "a tiny run, --workers 2 (Ray)": [
-            *program,
-            "sample",
-            str(EXAMPLE),
-            "STORE",
-            *short,
-            "--workers",
-            "2",
-        ],
+        "a tiny run, --workers 0": [*sample, "--workers", "0"],
+        "a tiny run, --workers 2 (Ray)": [*sample, "--workers", "2"],
     }
     rows = []
     for name, command in commands.items():
