@@ -102,6 +102,7 @@ def resume(
     _check_is_run(store)
     _check_workers(store.spec, workers, address, max_failures)
     resuming.check_version(store)
+    resuming.compare_kernel(store)
     if spec is not None:
         iterations = resuming.agreed_iterations(store, _read_spec(spec, ()), iterations)
     if iterations is not None:
@@ -116,15 +117,20 @@ def resume(
 
 
 def predict(
-    path: str | Path | Sequence[str | Path], *, data: str | Path, out: str | Path | None = None
+    path: str | Path | Sequence[str | Path],
+    *,
+    data: str | Path,
+    out: str | Path | None = None,
+    skip: int = 0,
 ) -> Prediction:
     """Predictions for the cases in `data`, pooled over one store or several of the same posterior.
 
-    out  a new .csv or .parquet file for the table, one row per case
+    out   a new .csv or .parquet file for the table, one row per case
+    skip  draws of each chain that are left out, the first ones
     """
     from rayfbnn.reduce.predict import predict as reduce_predict
 
-    stores = [Store.open(Path(each)) for each in ([path] if isinstance(path, str | Path) else path)]
+    stores = [_opened(each, skip) for each in ([path] if isinstance(path, str | Path) else path)]
     if not stores:
         raise ConfigError("path: no store given; give one or several")
     if out is not None:
@@ -143,15 +149,17 @@ def diagnose(
     cases: int = 10,
     max_rhat: float = 1.01,
     min_ess: float = 400.0,
+    skip: int = 0,
 ) -> Diagnosis:
     """Whether the chains agree: R-hat, effective sample sizes, acceptance, divergences, and a verdict.
 
     cases  training cases, evenly spaced, at which the network's outputs are looked at
+    skip   draws of each chain that are left out, the first ones
     """
     from rayfbnn.reduce.diagnostics import diagnose as reduce_diagnose
 
     _check_cases(cases)
-    return reduce_diagnose(Store.open(Path(path)), cases=cases, max_rhat=max_rhat, min_ess=min_ess)
+    return reduce_diagnose(_opened(path, skip), cases=cases, max_rhat=max_rhat, min_ess=min_ess)
 
 
 def reject(
@@ -296,28 +304,34 @@ def evidence(
 
 
 def check(
-    path: str | Path, exact: str | Path, *, false_alarm_rate: float = 1e-3, cases: int = 10
+    path: str | Path,
+    exact: str | Path,
+    *,
+    false_alarm_rate: float = 1e-3,
+    cases: int = 10,
+    skip: int = 0,
 ) -> CheckResult:
     """Whether a run's draws and the exact draws of `reject` can be from one distribution.
 
     false_alarm_rate  probability of a difference being reported where there is none, over all quantities
+    skip  draws of each chain of the run that are left out, the first ones
     """
     from rayfbnn.reduce.check import check as reduce_check
 
     if not 0 < false_alarm_rate < 1:
         raise ConfigError(f"false_alarm_rate: must be between 0 and 1, got {false_alarm_rate}")
     _check_cases(cases)
-    stores = Store.open(Path(path)), Store.open(Path(exact))
+    stores = _opened(path, skip), Store.open(Path(exact))
     return reduce_check(*stores, false_alarm_rate=false_alarm_rate, cases=cases)
 
 
 def show(what: Spec, *, set: Sequence[str] = ()) -> str:
     """What a specification or a store means, in words: network, priors, schedule, defaults, how far it is."""
-    from rayfbnn.describe import describe
+    from rayfbnn.describe import describe, describe_tuning
 
     if isinstance(what, str | Path) and Path(what).is_dir():
         store = Store.open(Path(what))
-        return describe(store.spec) + "\n" + _describe_progress(store)
+        return describe(store.spec) + "\n" + describe_tuning(store) + _describe_progress(store)
     return describe(_read_spec(what, set))
 
 
@@ -387,6 +401,7 @@ def plot(
     out: str | Path = "plots",
     data: str | Path | None = None,
     input_name: str | None = None,
+    skip: int = 0,
 ) -> list[Path]:
     """Pictures of a run as PNG files in the folder `out`, and where they are.
 
@@ -395,10 +410,11 @@ def plot(
 
     data        cases with real targets: adds predicted against actual values and an overview
     input_name  which input the predictive bands run along; the first if not given
+    skip        draws of each chain that are left out, the first ones
     """
     from rayfbnn.reduce import plots
 
-    store, folder = Store.open(Path(path)), Path(out)
+    store, folder = _opened(path, skip), Path(out)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"out: is a file, got {folder}; give a folder for the pictures")
     _check_folder(folder)
@@ -419,8 +435,8 @@ def plot(
         inputs, targets = read_cases(data, store.data, "real")
         if targets is None:
             raise ConfigError(f"data: {data} has no targets to compare predictions with")
-        prediction = predict(path, data=data)
-    diagnosis = diagnose(path)
+        prediction = predict(path, data=data, skip=skip)
+    diagnosis = diagnose(path, skip=skip)
     folder.mkdir(exist_ok=True)
     made = [
         plots.traces_and_ranks(store, folder / "traces.png"),
@@ -471,6 +487,12 @@ def _with_absolute_train_path(spec: RunSpec) -> RunSpec:
     raw = spec.to_dict()
     raw["data"]["train"] = str(spec.train_path.resolve())
     return RunSpec.from_dict(raw)
+
+
+def _opened(path: str | Path, skip: int) -> Store:
+    from rayfbnn.reduce.skipping import without_first
+
+    return without_first(Store.open(Path(path)), skip)
 
 
 def _check_new_path(path: Path) -> None:

@@ -52,6 +52,7 @@ Workers = Annotated[
 Address = Annotated[str | None, typer.Option(help='A Ray cluster to join, such as "auto" or host:port.')]
 MaxFailures = Annotated[int, typer.Option(help="How many workers may die and be replaced.")]
 ShowProgress = Annotated[bool, typer.Option(help="Show how far the run is, on standard error.")]
+Skip = Annotated[int, typer.Option(help="Draws of each chain to leave out, the first ones.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")]
 
 
@@ -139,12 +140,13 @@ def predict(
     path: Annotated[list[Path], typer.Argument(metavar="STORE...", help="One store, or several to pool.")],
     data: Annotated[Path, typer.Option(help="The cases to predict, CSV or Parquet.")],
     out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file for a row of each case.")] = None,
+    skip: Skip = 0,
     as_json: AsJson = False,
 ) -> None:
     """Predict new cases: means, medians, quantiles, probabilities, and errors where targets are known."""
     from rayfbnn import api
 
-    prediction = api.predict(path, data=data, out=out)
+    prediction = api.predict(path, data=data, out=out, skip=skip)
     if as_json:
         print(prediction.to_json())
         return
@@ -159,12 +161,13 @@ def diagnose(
     cases: Annotated[int, typer.Option(help="Training cases at which the outputs are looked at.")] = 10,
     max_rhat: Annotated[float, typer.Option(help="R-hat above this is not ok.")] = 1.01,
     min_ess: Annotated[float, typer.Option(help="An effective sample size below this is not ok.")] = 400.0,
+    skip: Skip = 0,
     as_json: AsJson = False,
 ) -> None:
     """Say whether the chains agree; exit 3 when a check falls short."""
     from rayfbnn import api
 
-    diagnosis = api.diagnose(path, cases=cases, max_rhat=max_rhat, min_ess=min_ess)
+    diagnosis = api.diagnose(path, cases=cases, max_rhat=max_rhat, min_ess=min_ess, skip=skip)
     print(diagnosis.to_json() if as_json else _diagnosis_text(diagnosis))
     if not diagnosis.ok:
         raise typer.Exit(NOT_CONVERGED)
@@ -238,12 +241,13 @@ def check(
     exact: Annotated[Path, typer.Argument(metavar="EXACT", help="A store made by `reject`.")],
     false_alarm_rate: Annotated[float, typer.Option(help="Of a difference where there is none.")] = 1e-3,
     cases: Annotated[int, typer.Option(help="Training cases at which the outputs are compared.")] = 10,
+    skip: Skip = 0,
     as_json: AsJson = False,
 ) -> None:
     """Compare a run with exact draws of the same posterior; exit 1 if they differ more than by chance."""
     from rayfbnn import api
 
-    result = api.check(path, exact, false_alarm_rate=false_alarm_rate, cases=cases)
+    result = api.check(path, exact, false_alarm_rate=false_alarm_rate, cases=cases, skip=skip)
     print(result.to_json() if as_json else _check_text(result))
     if not result.ok:
         raise CheckFailed("; ".join(result.reasons))
@@ -321,11 +325,12 @@ def plot(
     input_name: Annotated[
         str | None, typer.Option(help="Which input the bands of predictions run along.")
     ] = None,
+    skip: Skip = 0,
 ) -> None:
-    """Pictures of a run as PNG files: traces and ranks, convergence, predictions."""
+    """Pictures of a run as PNG files: traces, convergence, predictions, relevance of inputs, survival."""
     from rayfbnn import api
 
-    for picture in api.plot(path, out=out, data=data, input_name=input_name):
+    for picture in api.plot(path, out=out, data=data, input_name=input_name, skip=skip):
         print(picture)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import scipy.special
 
 from rayfbnn.architecture import GroupSpec, LayerSpec, PriorSpec
+from rayfbnn.kernels import choose
 from rayfbnn.mcmc.schedule import gradient_evaluations
 from rayfbnn.operations import (
+    AUTO,
     Dynamic,
     Heatbath,
     Hybrid,
@@ -28,10 +31,16 @@ from rayfbnn.operations import (
     SimulatedTempering,
     Slice1,
     TemperedTransition,
+    Tunable,
+    automatic,
     inner_operations,
     unrolled,
 )
+from rayfbnn.run.rounds import rounds
 from rayfbnn.spec import PhaseSpec, RunSpec
+
+if TYPE_CHECKING:
+    from rayfbnn.run.store import Store
 
 
 def describe(spec: RunSpec) -> str:
@@ -180,21 +189,60 @@ def _data(spec: RunSpec) -> list[str]:
 
 def _schedule(spec: RunSpec) -> list[str]:
     start = "a draw from the prior" if spec.initial.from_prior else f"all sigmas at {spec.initial.sigmas:g}"
-    lines = [f"Schedule of each of {spec.chains} chains, from {start}"]
-    total = 0
+    lines = [f"Schedule of each of {spec.chains} chains, from {start}", f"  leapfrog steps: {_kernel(spec)}"]
+    total, is_known = 0, True
     for number, phase in enumerate(spec.phase, start=1):
         each = gradient_evaluations(phase.operations)
         total += each * phase.iterations
-        lines.append(
-            f"  phase {number}: {phase.iterations} iterations, {_kept(phase)}; "
-            f"{each * phase.iterations:,} gradient evaluations ({each:,} an iteration)"
-        )
+        cost = f"{each * phase.iterations:,} gradient evaluations ({each:,} an iteration)"
+        if _has_automatic_steps(phase):
+            cost = "gradient evaluations by the steps that are found"
+            is_known = False
+        lines.append(f"  phase {number}: {phase.iterations} iterations, {_kept(phase)}; {cost}")
+        lines += [f"    {line}" for line in _tuning(spec, number - 1)]
         lines += [f"    {line}" for line in _operations(phase.operations)]
         lines += [f"    note: {note}" for note in _notes(spec, phase)]
-    lines.append(f"  a chain: {total:,} gradient evaluations, {spec.kept_draws:,} draws kept")
-    total, n_draws = total * spec.chains, spec.kept_draws * spec.chains
-    lines.append(f"  in all:  {total:,} gradient evaluations, {n_draws:,} draws kept")
+    rest = "" if is_known else " and those of automatic trajectories"
+    for who, n in (("a chain:", 1), ("in all: ", spec.chains)):
+        lines.append(f"  {who} {n * total:,} gradient evaluations{rest}, {n * spec.kept_draws:,} draws kept")
     return lines
+
+
+def _has_automatic_steps(phase: PhaseSpec) -> bool:
+    return any(operation.steps == AUTO for operation in automatic(phase.operations))
+
+
+def _tuning(spec: RunSpec, number: int) -> list[str]:
+    """Where automatic settings come from."""
+    own = [each for each in rounds(spec) if each.phase == number]
+    if own:
+        length = own[0].last - own[0].first + 1
+        return [f"finds automatic settings, in {len(own)} rounds of {length} iterations of all chains"]
+    return ["with automatic settings as found before"] if automatic(spec.phase[number].operations) else []
+
+
+def describe_tuning(store: Store) -> str:
+    """What a run has found so far for its automatic operations; nothing for a run without any."""
+    log = store.tuning
+    if not log.rounds:
+        return ""
+    n_finished, settings = log.latest()
+    lines = [f"tuning: {n_finished} of {len(log.rounds)} rounds"]
+    for operation, found in settings.items():
+        last = [each.number for each in log.rounds[:n_finished] if operation in each.operations][-10:]
+        what = f"  {operation.op}: {found.steps} steps, stepsize {found.stepsize:.4g}"
+        if last:
+            accepted = [log.read(number).mean_acceptance(operation) for number in last]
+            what += f", accepted {sum(accepted) / len(accepted):.2f} in the last {len(last)} rounds"
+        lines.append(what)
+    return "\n".join(lines) + "\n"
+
+
+def _kernel(spec: RunSpec) -> str:
+    """What would run the trajectories on this machine."""
+    return choose.name_for(
+        spec.network_spec(), spec.model_spec(), n_targets=len(spec.data.targets), device=spec.device
+    )
 
 
 def _kept(phase: PhaseSpec) -> str:
@@ -215,11 +263,13 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                 lines.append(f"repeat {operation.times} times")
                 lines += [f"  {line}" for line in _operations(operation.operations)]
             case Hybrid() | HybridMax():
-                steps = (
-                    f"at most {operation.max_steps}" if isinstance(operation, HybridMax) else operation.steps
-                )
-                parts = [f"{operation.op}: {steps} {operation.integrator} steps"]
-                parts += [f"stepsize {operation.stepsize:g}", *_jitter(operation.stepsize_jitter)]
+                if isinstance(operation, HybridMax):
+                    parts = [f"{operation.op}: at most {operation.max_steps} {operation.integrator} steps"]
+                    parts += [f"stepsize {operation.stepsize:g}"]
+                else:
+                    parts = [f"{operation.op}: {_steps(operation)} {operation.integrator} steps"]
+                    parts += [_stepsize(operation)]
+                parts += _jitter(operation.stepsize_jitter)
                 if isinstance(operation, HybridMax):
                     parts.append(f"ending after {operation.max_ok} acceptable states")
                 elif operation.window > 1:
@@ -230,8 +280,8 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                     parts.append(f"{operation.partitions} partial gradients a step")
                 lines.append(", ".join(parts))
             case HybridMarginal():
-                parts = [f"{operation.op} over {' and '.join(operation.over)}: {operation.steps} steps"]
-                parts += [f"stepsize {operation.stepsize:g}", *_jitter(operation.stepsize_jitter)]
+                parts = [f"{operation.op} over {' and '.join(operation.over)}: {_steps(operation)} steps"]
+                parts += [_stepsize(operation), *_jitter(operation.stepsize_jitter)]
                 if operation.window > 1:
                     parts.append(f"windows of {operation.window} states")
                 if operation.jump > 1:
@@ -267,6 +317,14 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
             case SampleNoise() | RadialHeatbath() | Negate():
                 lines.append(operation.op)
     return lines
+
+
+def _steps(operation: Tunable) -> str:
+    return "automatic" if operation.steps == AUTO else str(operation.steps)
+
+
+def _stepsize(operation: Tunable) -> str:
+    return "automatic stepsize" if operation.stepsize == AUTO else f"stepsize {operation.stepsize:g}"
 
 
 def _of_groups(groups: tuple[str, ...] | None) -> str:
@@ -305,6 +363,8 @@ def _defaults(spec: RunSpec) -> list[str]:
     ]
     if "standardize" not in spec.data.model_fields_set:
         taken.append("data.standardize = []")
+    if "phase" not in spec.model_fields_set:
+        taken.append(f"phases, the last of iterations = {spec.phase[-1].iterations}")
     if "initial" not in spec.model_fields_set:
         taken.append(f"initial.sigmas = {spec.initial.sigmas}")
     return [f"Defaults taken: {', '.join(taken)}"] if taken else []

@@ -19,6 +19,7 @@ from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.arrays import Array, array_namespace, device_namespace, gpu_is_available, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.exactness import LEVEL, is_exact, ks_p_value, square_p_value
+from rayfbnn.kernels import choose
 from rayfbnn.mcmc import hmc, leapfrog, schedule
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.operations import Heatbath, Hybrid, Negate, Operation, SampleSigmas
@@ -323,7 +324,8 @@ def joint(name: str, xp: ModuleType, seed: int, chains: int, dtype: Dtype) -> Ju
         target = PROBLEMS[name].posterior(xp, dtype)
         state, data = exact_start(target, streams)
         given = target.with_targets(data)
-        iteration = schedule.build_iteration(UPDATES, target=given, updates=given.updates)
+        advance, _ = choose.advance_for(given)
+        iteration = schedule.build_iteration(UPDATES, target=given, updates=given.updates, advance=advance)
         state = _after_iterations(state, streams, iteration)
         after = ChainState(*(to_host(array).astype(float) for array in vars(state).values()))
         host = Streams(seed, np.arange(n_chains, dtype=np.uint64))

@@ -19,6 +19,7 @@ import numpy as np
 from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.arrays import array_namespace, device_namespace, to_host
 from rayfbnn.errors import ConfigError
+from rayfbnn.kernels import choose
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.schedule import build_iteration, gradient_evaluations
 from rayfbnn.model.posterior import Posterior
@@ -151,7 +152,8 @@ def shape_of(posterior: Posterior) -> str:
 def kernels_of(posterior: Posterior) -> list[tuple[str, Advance]]:
     """Every kernel that there is for a network, the plain code first."""
     plain = "plain CuPy" if array_namespace(posterior.inputs) is not np else "plain NumPy"
-    return [(plain, leapfrog.advance)]
+    chosen, name = choose.advance_for(posterior)
+    return [(plain, leapfrog.advance), *([] if chosen is leapfrog.advance else [(name, chosen)])]
 
 
 def kernel_rows(posterior: Posterior, *, chains: int, seconds: float) -> Iterator[Row]:

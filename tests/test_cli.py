@@ -109,6 +109,15 @@ def test_predict_prints_each_measure_with_its_standard_error(folder: Path) -> No
         assert any(line.startswith(measure) and " +- " in line for line in result.stdout.splitlines())
 
 
+def test_the_first_draws_can_be_left_out(folder: Path) -> None:
+    store, data = folder / "run.zarr", folder / "train.csv"
+    found = json.loads(rayfbnn("predict", store, "--data", data, "--skip", 4, "--json").stdout)
+    assert found["draws"] == 5 * (10 - 4)
+    assert "3 draws in each chain" in rayfbnn("diagnose", store, "--skip", 7).stdout
+    refused = rayfbnn("diagnose", store, "--skip", 10)
+    assert refused.exit_code == 2 and "skip: leaves no draw of the 10" in refused.stderr
+
+
 def test_diagnose_that_falls_short_exits_with_3_and_says_why(folder: Path) -> None:
     result = rayfbnn("diagnose", folder / "run.zarr")
     assert result.exit_code == 3

@@ -58,7 +58,7 @@ def test_the_first_problem_of_the_readme_has_ten_lines_and_runs(tmp_path: Path) 
     summary = rayfbnn.sample(
         tmp_path / "run.toml",
         tmp_path / "run.zarr",
-        set=[*SHORT, "phase[0].iterations=2"],
+        set=[*SHORT[:3], "iterations=4"],
         workers=0,
         progress=False,
     )
@@ -73,3 +73,57 @@ def test_functions_from_the_prior_run_from_file_to_pictures(tmp_path: Path) -> N
     rayfbnn.plot(tmp_path / "prior.zarr", out=tmp_path / "plots")
     runpy.run_path(str(folder / "figures.py"))["main"]([str(tmp_path), "--only", "2.1"])
     assert (tmp_path / "figure_2_1.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("name", "test_file"), [("boston", "test.csv"), ("led", "test.csv.gz")])
+def test_a_problem_of_the_benchmarks_runs_from_file_to_predictions(
+    name: str, test_file: str, tmp_path: Path
+) -> None:
+    folder = ROOT / "examples" / name
+    short = ["phase[0].iterations=1", "phase[1].iterations=1", *SHORT]
+    short += ["phase[-1].operations[2].steps=20", "phase[-1].operations[2].window=5"]
+    summary = rayfbnn.sample(
+        folder / f"{name}.toml", tmp_path / "run.zarr", set=short, workers=0, progress=False
+    )
+    assert (summary.chains, summary.draws) == (2, 4)
+    prediction = rayfbnn.predict(tmp_path / "run.zarr", data=folder / test_file)
+    assert prediction.summary["cases"] == {"boston": 253, "led": 5000}[name]
+
+
+def test_boston_is_split_in_halves_without_a_case_in_both() -> None:
+    halves = [
+        (ROOT / "examples" / "boston" / name).read_text().splitlines() for name in ("train.csv", "test.csv")
+    ]
+    assert halves[0][0] == halves[1][0]
+    assert [len(half) for half in halves] == [254, 254]
+    assert not set(halves[0][1:]) & set(halves[1][1:])
+
+
+@pytest.mark.parametrize("form", ["csv", "idx"])
+def test_mnist_is_prepared_from_a_file_and_runs(form: str, tmp_path: Path) -> None:
+    digits = np.arange(20, dtype=np.uint8) % 10
+    streams = Streams(seed=1, chains=np.arange(20, dtype=np.uint64))
+    pixels = streams.integers(256, Purpose.TARGET_VALUE, (784,)).astype(np.uint8)
+    pixels[0, 0], pixels[1, 0] = 255, 0
+    if form == "csv":
+        source = tmp_path / "images.csv"
+        np.savetxt(source, np.column_stack([pixels, digits]), fmt="%d", delimiter=",")
+    else:
+        source = tmp_path / "train-images-idx3-ubyte"
+        source.write_bytes(b"\0\0\x08\x03" + np.array([20, 28, 28], dtype=">i4").tobytes() + pixels.tobytes())
+        labels = tmp_path / "train-labels-idx1-ubyte"
+        labels.write_bytes(b"\0\0\x08\x01" + np.array([20], dtype=">i4").tobytes() + digits.tobytes())
+    prepare = runpy.run_path(str(ROOT / "examples" / "mnist" / "prepare.py"))["main"]
+    prepare([str(source), "--test", str(source), "--out", str(tmp_path / "mnist"), "--cases", "10"])
+    spec = RunSpec.from_toml(tmp_path / "mnist" / "mnist.toml")
+    dataset = read_dataset(spec)
+    assert dataset.inputs.shape == (10, 784)
+    assert (dataset.inputs[0] == pixels[0] / 255).all()
+    assert dataset.targets[-1, 0] == 9
+    short = [*SHORT, "phase[0].iterations=1", "phase[1].operations[2].steps=10"]
+    summary = rayfbnn.sample(
+        tmp_path / "mnist" / "mnist.toml", tmp_path / "run.zarr", set=short, workers=0, progress=False
+    )
+    assert summary.draws == 4
+    prediction = rayfbnn.predict(tmp_path / "run.zarr", data=tmp_path / "mnist" / "test.parquet")
+    assert prediction.summary["cases"] == 20

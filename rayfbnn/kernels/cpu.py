@@ -22,7 +22,7 @@ BLAS_FROM = 16384
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """Those that this processor has and there are kernels for, the best one first; () without kernels."""
+    """Those that this processor has and kernels were made for, the best first; () without any."""
     return tuple(_cpu.instruction_sets()) if _cpu is not None else ()
 
 
@@ -48,6 +48,7 @@ class CompiledAdvance:
     block_bytes: int = 0
     # By the identity of the inputs, which are kept beside so that no other array can take it over.
     kernels: dict[tuple[int, int], tuple[Array, Compiled]] = field(default_factory=dict)
+    known: dict[int, tuple[Any, ...]] = field(default_factory=dict)
 
     def __call__(
         self,
@@ -70,7 +71,7 @@ class CompiledAdvance:
             position=position,
             momentum=momentum,
             stepsizes=stepsizes,
-            order=order,
+            order=order if order is None else np.ascontiguousarray(order, dtype=np.int64),
             n_steps=n_steps,
             new_position=moved,
             new_momentum=kicked,
@@ -101,9 +102,16 @@ class CompiledAdvance:
             return numbers.potential(energy, terms), gradient
 
     def _checked(self, target: Target) -> Posterior:
-        if not isinstance(target, Posterior) or Program.of(target) != self.program:
-            raise TypeError("target: must be a posterior of the network that the kernel was made for")
-        return target
+        if isinstance(target, Posterior):
+            # What is tempered or given other targets shares these with the posterior that it comes from.
+            parts = (target.wiring, target.model, target.parameter_layout)
+            known = self.known.get(id(target.wiring), ())
+            if len(known) == len(parts) and all(a is b for a, b in zip(known, parts, strict=True)):
+                return target
+            if Program.of(target) == self.program:
+                self.known[id(target.wiring)] = parts
+                return target
+        raise TypeError("target: must be a posterior of the network that the kernel was made for")
 
     def _kernel(self, posterior: Posterior, n_partitions: int) -> Compiled:
         key = (id(posterior.inputs), n_partitions)

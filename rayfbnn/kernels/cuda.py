@@ -229,17 +229,8 @@ def check(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...])
         raise ValueError(f"{name}: must be C-contiguous")
 
 
-def build_on_device(source: str, name: str, shared_bytes: int) -> Kernel:
-    """Compile for the current device; CuPy keeps what it compiled on disk as well."""
-    import cupy
-
-    function = cupy.RawModule(code=source, options=("--std=c++17",)).get_function(name)
-    if shared_bytes > 48 * 1024:  # more must be asked for
-        function.max_dynamic_shared_size_bytes = shared_bytes
-    return function  # type: ignore[no-any-return]
-
-
 def build_once(source: str, name: str, shared_bytes: int) -> Kernel:
+    """A function of the current device, compiled at its first use; CuPy keeps it on disk as well."""
     import cupy
 
     return _built(int(cupy.cuda.runtime.getDevice()), source, name, shared_bytes)
@@ -247,8 +238,19 @@ def build_once(source: str, name: str, shared_bytes: int) -> Kernel:
 
 @cache
 def _built(device: int, source: str, name: str, shared_bytes: int) -> Kernel:
-    """One compiled kernel a device and source; the source says all that a kernel depends on."""
-    return build_on_device(source, name, shared_bytes)
+    """The source says all that a kernel depends on: the program, the plan, the dtype."""
+    function = _module(device, source).get_function(name)
+    if shared_bytes > 48 * 1024:  # more must be asked for
+        function.max_dynamic_shared_size_bytes = shared_bytes
+    return function  # type: ignore[no-any-return]
+
+
+@cache
+def _module(device: int, source: str) -> Any:
+    """One for all functions of a source."""
+    import cupy
+
+    return cupy.RawModule(code=source, options=("--std=c++17",))
 
 
 def shared_memory_of_device() -> int:

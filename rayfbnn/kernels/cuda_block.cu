@@ -290,10 +290,9 @@ __device__ __forceinline__ void data_gradient(real* shared, const real* inputs, 
   }
 }
 
-// The sum of both values over the block, in one order, at thread 0.
+// The sum of both values over the block, in one order, at thread 0. Behind a barrier.
 __device__ __forceinline__ void sum_over_block(real* shared, double& a, double& b) {
   double* sums = reinterpret_cast<double*>(shared);  // nothing else is needed any more
-  __syncthreads();
   sums[threadIdx.x] = a;
   sums[THREADS + threadIdx.x] = b;
   __syncthreads();
@@ -363,8 +362,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) advance(KERNEL_ARGUMENTS) 
       load_outputs(shared, v);
       terms_here += log_likelihood_terms(v, targets, first + threadIdx.x);
     }
-    __syncthreads();
   }
+  __syncthreads();
   sum_over_block(shared, terms_here, prior_here);
   if (threadIdx.x == 0) {
     terms[chain] = terms_here;

@@ -79,16 +79,16 @@ def advance(
             if number > 0:
                 position += full * momentum
             part = None if blocks is None else blocks[:, number % n_partitions]
-            with _products(xp, uses_tf32):
+            with products(xp, uses_tf32):
                 gradient = work.gradient(position, part, n_partitions)
             momentum -= (full / 2 if number in (0, last) else full) * gradient
-        with _products(xp, False):
+        with products(xp, False):
             potential = work.potential(position)
         return position, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
 
 
 @contextmanager
-def _products(xp: Any, uses_tf32: bool) -> Iterator[None]:
+def products(xp: Any, uses_tf32: bool) -> Iterator[None]:
     """Matrix products of float32 with TF32 or without it, whatever CuPy was told by its environment."""
     if xp is np:
         yield

@@ -11,7 +11,14 @@ import numpy as np
 from rayfbnn.arrays import device_namespace, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.annealing import annealed_log_weights, inverse_temperatures, normaliser
-from rayfbnn.operations import Dynamic, Operation, SimulatedTempering, TemperedTransition, unrolled
+from rayfbnn.operations import (
+    Dynamic,
+    Operation,
+    SimulatedTempering,
+    TemperedTransition,
+    automatic,
+    unrolled,
+)
 from rayfbnn.run.sampler import build_posterior
 from rayfbnn.streams import Streams
 
@@ -93,6 +100,11 @@ def evidence(
 
 def check_operations(operations: tuple[Operation, ...]) -> None:
     """Refuse what does not leave its distribution as it is, or changes temperature itself."""
+    for found in automatic(operations):
+        raise ConfigError(
+            "phase[-1].operations: annealed importance sampling tunes nothing, got"
+            f' "auto" in {found.op}; give steps and stepsize as numbers'
+        )
     for operation in unrolled(operations):
         if isinstance(operation, Dynamic | SimulatedTempering | TemperedTransition):
             raise ConfigError(

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from rayfbnn.mcmc.schedule import gradient_evaluations
+from rayfbnn.mcmc.tuning import Tuning
+from rayfbnn.run.rounds import round_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,25 +66,23 @@ class Estimate:
         self._store = store
         self._clock = clock
         self._started = math.nan  # when the first block began
-        self._first: dict[int, float] = {}  # work that was done before this run, by batch
-        self._done: dict[int, float] = {}
+        self._first: dict[int, int] = {}  # iterations that were done before this run, by batch
+        self._done: dict[int, int] = {}
 
     def row(self, progress: Progress) -> BatchRow:
         """The texts for one batch; remembers the progress."""
         chains = self._store.batch_chains(progress.batch)
         if not self._done:
             self._started = self._clock() - progress.seconds
-        done = self._work(progress.iteration)
-        before = self._work(progress.iteration - progress.block_iterations)
-        self._first.setdefault(progress.batch, before)
-        self._done[progress.batch] = done
+        self._first.setdefault(progress.batch, progress.iteration - progress.block_iterations)
+        self._done[progress.batch] = progress.iteration
         rate = (
             len(chains) * progress.block_iterations / progress.seconds if progress.seconds > 0 else math.nan
         )
         is_kept = self._store.spec.phase[progress.phase].keep is True
         return BatchRow(
             batch=f"{chains[0]}-{chains[-1]}" if len(chains) > 1 else str(chains[0]),
-            iteration=f"{progress.iteration}/{progress.total_iterations}",
+            iteration=f"{progress.iteration}/{progress.total_iterations}{self._round(progress)}",
             draws=f"{progress.draws}/{progress.total_draws}",
             acceptance="-" if math.isnan(progress.acceptance) else f"{progress.acceptance:.2f}",
             diverged=str(progress.diverged),
@@ -90,20 +90,29 @@ class Estimate:
             left=_duration(self._seconds_left(progress.batch)),
         )
 
+    def _round(self, progress: Progress) -> str:
+        """Which round of the tuning a batch is in, if it is in one."""
+        rounds = self._store.tuning.rounds
+        current = round_of(rounds, progress.iteration)
+        return "" if current is None else f", tuning {current.number + 1}/{len(rounds)}"
+
     def _work(self, iteration: int) -> float:
-        """Gradient evaluations up to an iteration."""
+        """Gradient evaluations up to an iteration, with automatic settings as they are now."""
         work = 0.0
-        for phase in self._store.spec.phase:
+        settings = self._store.tuning.latest()[1]
+        for number, phase in enumerate(self._store.spec.phase):
             count = min(iteration, phase.iterations)
-            work += count * (1 + gradient_evaluations(phase.operations))
+            tuning = Tuning(settings, is_measured=number in self._store.spec.tuning_phases)
+            work += count * (1 + gradient_evaluations(phase.operations, tuning=tuning))
             iteration -= count
         return work
 
     def _seconds_left(self, batch: int) -> float:
-        done_now = self._done[batch] - self._first[batch]
+        done = self._work(self._done[batch])
+        done_now = done - self._work(self._first[batch])
         if done_now <= 0:
             return math.nan
-        remaining = self._work(self._store.spec.total_iterations) - self._done[batch]
+        remaining = self._work(self._store.spec.total_iterations) - done
         return remaining * (self._clock() - self._started) / done_now
 
 

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from rayfbnn.errors import ConfigError, StoreMismatchError
+from rayfbnn.kernels import choose
 from rayfbnn.run.data import first_difference, read_training_file
 from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec, differences
@@ -32,6 +33,26 @@ def check_version(store: Store) -> None:
         raise StoreMismatchError(
             f"{store.path}: was made by rayfbnn {store.root.version}, this is {__version__}, whose draws may"
             f" differ; go on with rayfbnn {store.root.version}"
+        )
+
+
+def compare_kernel(store: Store) -> None:
+    """Say so where this machine cannot go on with the kernel that the run began with.
+
+    Another one rounds differently: draws are as exact, but from here on not the same bits.
+    """
+    if not choose.is_available(store.root.kernel):
+        spec = store.spec
+        n_targets = len(spec.data.targets)
+        other = choose.name_for(
+            spec.network_spec(), spec.model_spec(), n_targets=n_targets, device=spec.device
+        )
+        _log.warning(
+            "%s: was begun with the kernel %s, which is not to be had here; going on with %s: draws are as"
+            " right, but from here on not to the bit those that the other would give",
+            store.path,
+            store.root.kernel,
+            other,
         )
 
 

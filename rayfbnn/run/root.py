@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreExistsError
+from rayfbnn.kernels import choose
 from rayfbnn.run.catalogue import COMMITS, ArrayPlan, Header, array_plans
 from rayfbnn.run.filesystem import FileSystem
 from rayfbnn.run.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
@@ -40,6 +41,7 @@ class Root:
     n_extensions  how often the run was lengthened
     before        the header before the last extension, which a crash may have left some arrays at
     version       of rayfbnn that created the store
+    kernel        what was to run the leapfrog steps, as choose.name_for says it
     """
 
     identity: str
@@ -49,6 +51,7 @@ class Root:
     n_extensions: int
     before: Header
     version: str
+    kernel: str
 
 
 def create(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Dataset) -> None:
@@ -91,6 +94,7 @@ def _build(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Data
             "header": asdict(header),
             "spec": spec.to_dict(),
             "fixed_chunks": fixed,
+            "kernel": _kernel(spec),
         }
     )
     batches = [path / COMMITS / f"batch{batch:04d}" for batch in range(header.n_batches)]
@@ -103,6 +107,12 @@ def _build(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Data
         fs.write_atomic(path / file, content)
     for folder in (*batches, *sorted(folders, reverse=True), path):
         fs.fsync_dir(folder)
+
+
+def _kernel(spec: RunSpec) -> str:
+    return choose.name_for(
+        spec.network_spec(), spec.model_spec(), n_targets=len(spec.data.targets), device=spec.device
+    )
 
 
 def _clear(fs: FileSystem, building: Path) -> None:
@@ -148,7 +158,14 @@ def read_root(fs: FileSystem, path: Path) -> Root:
         header = replace(header, n_draws=document["n_draws"], n_blocks=document["n_blocks"])
         spec = _spec(document["spec"], file)
     return Root(
-        identity, header, spec, attributes["fixed_chunks"], extensions, before, attributes["rayfbnn_version"]
+        identity,
+        header,
+        spec,
+        attributes["fixed_chunks"],
+        extensions,
+        before,
+        attributes["rayfbnn_version"],
+        attributes.get("kernel", choose.PLAIN),  # of stores from before there were others
     )
 
 

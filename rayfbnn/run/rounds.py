@@ -35,9 +35,8 @@ def rounds(spec: RunSpec) -> tuple[Round, ...]:
 
 def _rounds(spec: RunSpec) -> Iterator[Round]:
     number, first = 0, 1
-    for index, phase in enumerate(spec.phase):
-        if phase.keep is True:
-            return
+    for index in spec.tuning_phases:
+        phase = spec.phase[index]
         end, operations = first + phase.iterations, automatic(phase.operations)
         if operations:
             length = -(-phase.iterations // MOST_ROUNDS)

@@ -35,6 +35,7 @@ def run_to_end(
     KeyboardInterrupt, saying how to go on, when a signal ended it before.
     """
     total, failures = store.spec.total_iterations, 0
+    publish_finished_rounds(store)
     batches = behind(store, total)
     try:
         if batches:
@@ -59,13 +60,22 @@ def run_rounds(store: Store, executor: Executor, on_progress: Callable[[Progress
     early where the executor was asked to stop.
     """
     for each in store.tuning.rounds:
-        for news in executor.run(store.path, behind(store, each.last), until=each.last):
+        waiting = behind(store, each.last)
+        for news in executor.run(store.path, waiting, until=each.last) if waiting else ():
             on_progress(news)
         if behind(store, each.last):
             return
         store.tuning.publish(each.number)
     for news in executor.run(store.path, behind(store, store.spec.total_iterations)):
         on_progress(news)
+
+
+def publish_finished_rounds(store: Store) -> None:
+    """Make the records that a driver which died, or a repair, has left to be made."""
+    for each in store.tuning.rounds:
+        if behind(store, each.last):
+            return
+        store.tuning.publish(each.number)
 
 
 def behind(store: Store, iteration: int) -> list[int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from rayfbnn.arrays import Array, copies_to_host, device_namespace, to_host
+from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda_streams import DeviceStreams
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.energy import not_finite
@@ -132,6 +133,8 @@ class Sampler:
         self.store = store
         self.worker = worker
         self.posterior = build_posterior(store.spec, store.data, device=store.spec.device)
+        # The kernel that the run began with, wherever this worker is: others round differently.
+        self.advance, self.kernel = choose.advance_for(self.posterior, recorded=store.root.kernel)
         self._iterations: dict[tuple[int, int], schedule.Iteration] = {}
 
     def run_block(self, batch: int, *, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
@@ -171,6 +174,7 @@ class Sampler:
                 phase.operations,
                 target=self.posterior,
                 updates=self.posterior.updates,
+                advance=self.advance,
                 tuning=log.at(plan.first) if automatic(phase.operations) else None,
             )
         return self._iterations[key]

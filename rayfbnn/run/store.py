@@ -312,6 +312,8 @@ class Store:
             self.fs.sweep(folder)
         if self.tuning.rounds and self.fs.exists(self.tuning.folder):
             self.fs.sweep(self.tuning.folder)
+            # Whoever made the last record may have died just before this.
+            self.fs.fsync_dir(self.tuning.folder)
 
     def verify(self) -> VerifyReport:
         """Every file against its checksum and its record; problems are listed, not raised."""

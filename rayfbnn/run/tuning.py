@@ -16,7 +16,7 @@ from rayfbnn.errors import StoreCorruptError, StoreError
 from rayfbnn.mcmc.tuning import Measured, Settings, Tuning, first_settings, settings_after
 from rayfbnn.operations import Tunable
 from rayfbnn.run.catalogue import COMMITS
-from rayfbnn.run.commits import CommitLog
+from rayfbnn.run.commits import DISCARDED, CommitLog
 from rayfbnn.run.filesystem import FileSystem
 from rayfbnn.run.records import NO_SEAL, SEAL, Record, seal, unseal
 from rayfbnn.run.rounds import Round, n_finished, n_rounds, round_of, rounds
@@ -37,7 +37,12 @@ class RoundRecord:
 
     measured: Mapping[Tunable, Measured]
     settings: Mapping[Tunable, Settings]
-    digest: str = ""
+    digest: str
+
+    def mean_acceptance(self, operation: Tunable) -> float:
+        """Of all trajectories of the round, at the longest of the lengths that were measured."""
+        measured = self.measured[operation]
+        return measured.mean_acceptance(measured.lengths[-1])
 
 
 class TuningLog:
@@ -63,12 +68,23 @@ class TuningLog:
 
     def at(self, iteration: int) -> Tuning:
         """What automatic operations run with in an iteration; StoreCorruptError if that is not known."""
-        finished = self.rounds[: n_finished(self.rounds, iteration)]
+        settings = self._settings(n_finished(self.rounds, iteration))
+        return Tuning(settings, is_measured=round_of(self.rounds, iteration) is not None)
+
+    def latest(self) -> tuple[int, Mapping[Tunable, Settings]]:
+        """How many rounds have their record, and what followed from the last of each operation."""
+        n = next((each.number for each in self.rounds if not self._is_there(each.number)), len(self.rounds))
+        return n, self._settings(n)
+
+    def _is_there(self, number: int) -> bool:
+        return number in self._cache or self._fs.exists(self.file(number))
+
+    def _settings(self, n_finished: int) -> dict[Tunable, Settings]:
+        """The settings after so many rounds."""
         settings = {op: first_settings(op) for each in self.rounds for op in each.operations}
         # Records hold the operations of their own round; those tuned in earlier phases are in older ones.
-        last = {operation: each.number for each in finished for operation in each.operations}
-        settings |= {operation: self.read(number).settings[operation] for operation, number in last.items()}
-        return Tuning(settings, is_measured=round_of(self.rounds, iteration) is not None)
+        last = {op: each.number for each in self.rounds[:n_finished] for op in each.operations}
+        return settings | {op: self.read(number).settings[op] for op, number in last.items()}
 
     def read(self, number: int) -> RoundRecord:
         """One record, with its checksum and its place checked."""
@@ -83,14 +99,45 @@ class TuningLog:
 
     def publish(self, number: int) -> None:
         """Make the record of a round that every batch has committed, if it is not there, durably."""
-        if self._fs.exists(self.file(number)):
-            # The attempt that made it may have failed just before this.
-            self._fs.fsync_dir(self.folder)
+        if self._is_there(number):
             return
         content = self.content(number)
         self._fs.mkdir(self.folder)
         self._fs.fsync_dir(self.folder.parent)
         self._fs.write_exclusive(self.file(number), content)
+
+    def check(self, number: int) -> None:
+        """StoreCorruptError if a record is not what follows from what the batches committed.
+
+        Where a batch has yet to commit the round again, or its commits are damaged themselves, only the
+        record's own checksum and place are looked at.
+        """
+        self.read(number)
+        try:
+            expected = self.content(number)
+        except StoreError:
+            return
+        if self._fs.read(self.file(number)) != expected:
+            raise StoreCorruptError(
+                f"{self.file(number)}: is not what follows from the commits of round {number} of the tuning"
+            )
+
+    def is_readable(self, number: int) -> bool:
+        """Whether a record is there and whole, whatever it says."""
+        try:
+            self.read(number)
+        except StoreError:
+            return False
+        return True
+
+    def discard(self, number: int) -> None:
+        """Move a record aside, if there is one; `publish` makes it again."""
+        self._cache.pop(number, None)
+        if self._fs.exists(self.file(number)):
+            aside = self._root / COMMITS / DISCARDED
+            self._fs.mkdir(aside)
+            taken = len(self._fs.listdir(aside))
+            self._fs.rename_new(self.file(number), aside / f"{taken:04d}-tuning-{number:06d}.json")
 
     def content(self, number: int) -> bytes:
         """The bytes of a record, computed from what every batch committed; StoreError if one has not."""

@@ -15,6 +15,7 @@ from rayfbnn.run.commits import CommitLog
 from rayfbnn.run.filesystem import FileSystem
 from rayfbnn.run.hierarchy import ADVICE, METADATA, Hierarchy, array_metadata
 from rayfbnn.run.records import Problem, Record, VerifyReport, unseal
+from rayfbnn.run.tuning import TUNING, TuningLog
 from rayfbnn.run.writing import chunk_rows, digest
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def verify(path: str | Path, *, fs: FileSystem | None = None) -> VerifyReport:
     """What is wrong with a store, file by file; also with one that cannot be opened. Nothing is changed.
 
     Checked are the metadata, the coordinates, the training cases, the commit records and their order, and
-    every chunk that a record names: each block's values in it must have the digest in the record. Chunks that
+    every chunk that a record names: each block's values in it must have the digest in the record; and the
+    records of the tuning, which are computed again from those of the commits. Chunks that
     no record names are what a crash left behind, discarded records what a repair did; nobody reads them.
     """
     found = _Verification(FileSystem() if fs is None else fs, Path(path).absolute())
@@ -38,11 +40,14 @@ def verify(path: str | Path, *, fs: FileSystem | None = None) -> VerifyReport:
 def repair(store: Store) -> VerifyReport:
     """Set aside the records of each damaged block and of those after it in its batch, under the store's lock.
 
+    A damaged record of the tuning is set aside alone, as the next driver makes it again from the commits; a
+    whole one that says what does not follow from them takes with it all that came after.
     Returns what was wrong. What is in no block (metadata, the data) cannot be computed again:
     StoreCorruptError.
     """
     report = verify(store.path, fs=store.fs)
-    lost = [problem for problem in report.problems if problem.batch is None]
+    of_tuning = [problem for problem in report.problems if problem.file.startswith(f"{COMMITS}/{TUNING}/")]
+    lost = [problem for problem in report.problems if problem.batch is None and problem not in of_tuning]
     if lost:
         listed = "\n  ".join(f"{problem.file}: {problem.what}" for problem in lost)
         raise StoreCorruptError(
@@ -50,10 +55,23 @@ def repair(store: Store) -> VerifyReport:
         )
     first: dict[int, int] = {}
     for problem in report.problems:
+        if problem in of_tuning:
+            continue
         assert problem.batch is not None and problem.block is not None
         first[problem.batch] = min(problem.block, first.get(problem.batch, problem.block))
+    rounds = {int(Path(problem.file).stem) for problem in of_tuning}
+    wrong = min((number for number in rounds if store.tuning.is_readable(number)), default=None)
+    if wrong is not None:
+        # What came after it may have been drawn with other settings than those that should have been.
+        for batch in range(store.n_batches):
+            for record in store.commits.all(batch)[: first.get(batch)]:
+                if record.first_iteration > store.tuning.rounds[wrong].last:
+                    first[batch] = record.block
+                    break
     for batch, block in first.items():
         store.commits.discard(batch, block)
+    for number in rounds if wrong is None else {*rounds, *range(wrong, len(store.tuning.rounds))}:
+        store.tuning.discard(number)
     for problem in report.problems:
         # With its block gone a damaged chunk would only be in the way of those who open the store with Zarr
         # alone. One that holds draws of blocks that are kept is whole (they would be damaged too) and stays.
@@ -100,6 +118,20 @@ class _Verification:
         commits = CommitLog(self.fs, self.path, self.root.identity)
         for batch in range(self.root.header.n_batches):
             self._check_batch(commits, batch)
+        self._check_tuning(commits)
+
+    def _check_tuning(self, commits: CommitLog) -> None:
+        """The record of every round that some batch has gone beyond, and of every other that is there."""
+        header = self.root.header
+        log = TuningLog(self.fs, self.path, self.root.identity, self.root.spec, header.n_batches)
+        done = 0
+        for batch in range(header.n_batches if log.rounds else 0):
+            with suppress(StoreError):  # reported with the batch
+                done = max(done, commits.progress(batch).iteration)
+        for each in log.rounds:
+            path = log.file(each.number)
+            if done > each.last or self.fs.exists(path):
+                self._try(path, partial(log.check, each.number))
 
     def _check_fixed(self) -> None:
         """Coordinates, names, training cases: written at creation, and the draw numbers again by `extend`."""

@@ -17,12 +17,15 @@ from rayfbnn.architecture import (
 )
 from rayfbnn.errors import ConfigError
 from rayfbnn.operations import (
+    AUTO,
     HybridMarginal,
     Operation,
     RandomGrid,
     Repeat,
     SampleSigmas,
     SimulatedTempering,
+    Tunable,
+    automatic,
     inner_operations,
 )
 from rayfbnn.spec.connections import check_connections
@@ -36,11 +39,15 @@ _SCALE_RANGE = (1e-12, 1e12)  # of a width; its square times any n must stay ins
 _ALPHA_RANGE = (1e-6, 1e6)  # below, a precision's logarithm overflows; above, it is infinity in all but name
 
 
-def check(spec: RunSpec) -> None:
-    """Raise ConfigError for the first thing about a configuration that makes no sense as a whole."""
+def check_problem(spec: RunSpec) -> None:
+    """Raise ConfigError for the first thing about data, model and network that makes no sense as a whole."""
     _check_data_spec(spec)
     _check_model(spec)
     _check_network(spec)
+
+
+def check_schedule(spec: RunSpec) -> None:
+    """Raise ConfigError for the first thing about the phases that makes no sense for the problem."""
     _check_phases(spec)
     _check_marginal(spec)
 
@@ -295,6 +302,19 @@ def _check_phases(spec: RunSpec) -> None:
                 f"it must be at most {_MAX_UPDATES}: use more iterations instead"
             )
     _check_groups_of_operations(spec)
+    _check_automatic(spec)
+
+
+def _check_automatic(spec: RunSpec) -> None:
+    """What is automatic in phases that are kept is found before them."""
+    found = {op for number in spec.tuning_phases for op in automatic(spec.phase[number].operations)}
+    for key, operation in all_operations(spec):
+        if isinstance(operation, Tunable) and automatic((operation,)) and operation not in found:
+            name = "steps" if operation.steps == AUTO else "stepsize"
+            raise ConfigError(
+                f'{key}.{name}: is found in phases before those that are kept, got "auto"; give a number, or'
+                " an earlier phase with the same operation, letter by letter, and keep = false"
+            )
 
 
 def _check_groups_of_operations(spec: RunSpec) -> None:

@@ -16,8 +16,16 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model
 from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.errors import ConfigError
 from rayfbnn.operations import Dynamic, Hybrid, HybridMax
-from rayfbnn.spec.checks import adjustment_alpha, all_operations, check, check_gradient, input_numbers
+from rayfbnn.spec.checks import (
+    adjustment_alpha,
+    all_operations,
+    check_gradient,
+    check_problem,
+    check_schedule,
+    input_numbers,
+)
 from rayfbnn.spec.connections import connections_of, with_tables
+from rayfbnn.spec.defaults import KEPT_ITERATIONS, default_phases
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.operations import AnyOperation, Record
 from rayfbnn.spec.text import override, plain, read_toml, to_toml
@@ -161,7 +169,11 @@ class PhaseSpec(Record):
 
 
 class RunSpec(Record):
-    """Everything that determines a run's draws, bit for bit, besides the data themselves."""
+    """Everything that determines a run's draws, bit for bit, besides the data themselves.
+
+    Without phases it gets those of defaults.py, the last of `iterations`, and is then as if they had been
+    written.
+    """
 
     seed: Annotated[int, Field(ge=0, le=MAX_WORD)] = 1
     chains: Count = 16
@@ -174,7 +186,8 @@ class RunSpec(Record):
     model: ModelConfig
     network: NetworkConfig
     initial: InitialSpec = InitialSpec(sigmas=0.5)
-    phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1)]
+    iterations: Count | None = None
+    phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1)] = ()
     _base_dir: Path = PrivateAttr(default_factory=Path)
 
     @staticmethod
@@ -247,6 +260,12 @@ class RunSpec(Record):
         return sum(phase.iterations for phase in self.phase if phase.keep == "warmup")
 
     @property
+    def tuning_phases(self) -> tuple[int, ...]:
+        """The numbers of the phases that may tune: not kept, and before every phase that is."""
+        n = next(number for number, phase in enumerate(self.phase) if phase.keep is True)
+        return tuple(range(n))
+
+    @property
     def total_iterations(self) -> int:
         return sum(phase.iterations for phase in self.phase)
 
@@ -316,7 +335,22 @@ class RunSpec(Record):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        check(self)
+        check_problem(self)
+        if not self.phase:
+            phases = default_phases(
+                self.network_spec(),
+                self.model_spec(),
+                is_tempered=self.temperature != 1,
+                iterations=self.iterations or KEPT_ITERATIONS,
+            )
+            object.__setattr__(self, "phase", tuple(PhaseSpec(**phase) for phase in phases))
+            object.__setattr__(self, "iterations", None)
+        elif self.iterations is not None:
+            raise ConfigError(
+                "iterations: is of the schedule of a configuration without phases, got"
+                f" {self.iterations} besides [[phase]]; give each phase its own, or leave the phases out"
+            )
+        check_schedule(self)
         return self
 
 

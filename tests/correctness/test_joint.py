@@ -20,12 +20,12 @@ import scipy.special
 
 from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.arrays import Array, gpu_is_available, to_host
-from rayfbnn.mcmc import energy, hmc, schedule
+from rayfbnn.mcmc import energy, hmc, leapfrog, schedule
 from rayfbnn.model import gibbs, posterior, prior
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.operations import Heatbath, Hybrid, Negate, Operation, SampleSigmas
 from rayfbnn.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
-from rayfbnn.state import ChainState
+from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.correctness.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
 from tests.correctness.mutants import mutant
@@ -177,6 +177,7 @@ def p_values(
     xp: Any = np,
     schedule: ModuleType = schedule,
     prepare: Callable[[Posterior], Any] = lambda target: target,
+    advance_for: Callable[[Any], Advance] = lambda target: leapfrog.advance,
 ) -> dict[str, float]:
     """One p-value for each statistic, after the iterations; `prepare` is a place for mutants."""
     device_streams = Streams(seed, xp.arange(n_chains, dtype=xp.uint64))
@@ -187,6 +188,7 @@ def p_values(
         problem.operations,
         target=sampled,
         updates={"sample-sigmas": sampled.sample_sigmas, "sample-noise": sampled.sample_noise},
+        advance=advance_for(sampled),
     )
     for _, after, _ in schedule.run(state, device_streams, iteration=iteration, first=1, count=N_ITERATIONS):
         state = after

@@ -10,6 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.run.data import read_dataset
+from rayfbnn.run.filesystem import FileSystem
 from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec
 from rayfbnn.streams import Purpose, Streams
@@ -77,7 +78,7 @@ def small_spec(folder: Path, **replaced: Any) -> RunSpec:
     return RunSpec.from_dict(small(**replaced), base_dir=folder)
 
 
-def make_store(path: Path, spec: RunSpec) -> Store:
+def make_store(path: Path, spec: RunSpec, *, fs: FileSystem | None = None) -> Store:
     return Store.create(
         path,
         spec=spec,
@@ -87,6 +88,7 @@ def make_store(path: Path, spec: RunSpec) -> Store:
         chains=spec.chains,
         chains_per_batch=spec.chains_per_batch,
         draws_per_block=spec.draws_per_block,
+        fs=fs,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -20,6 +21,7 @@ HERE = Path(__file__).parent
 # bound here: the C library has an `advance` of its own. _FORTIFY_SOURCE refuses longjmp between stacks.
 OPTIONS = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-w", "-Wl,-Bsymbolic"]
 OPTIONS += ["-U_FORTIFY_SOURCE"]
+KERNELS = r'extern "C" __global__ void (?:__launch_bounds__\(.*?\) )?(\w+)\('
 SCALARS: dict[type, Any] = {
     np.int32: ctypes.c_int,
     np.uint32: ctypes.c_uint,
@@ -64,18 +66,19 @@ class ShimBuild:
             parts = source.split(before)
             assert len(parts) > which + 1, f"the source has no occurrence {which} of {before!r}"
             source = before.join(parts[: which + 1]) + after + before.join(parts[which + 1 :])
-        library = ctypes.CDLL(str(_compiled(source, name)))
+        library = ctypes.CDLL(str(_compiled(source)))
         return ShimKernel(library[f"launch_{name}"], self.order)
 
 
 @cache
-def _compiled(source: str, name: str) -> Path:
-    """The shared library of a source, made once a process."""
+def _compiled(source: str) -> Path:
+    """The shared library of a source and what launches its kernels, made once a process."""
     folder = Path(_folder().name)
-    stem = hashlib.sha256(f"{name}\n{source}".encode()).hexdigest()[:20]
-    launch = (
+    stem = hashlib.sha256(source.encode()).hexdigest()[:20]
+    launch = "".join(
         f'extern "C" int launch_{name}(int n_blocks, int n_threads, size_t bytes, int order, void** a)'
         f" {{ return shim::launch_with({name}, n_blocks, n_threads, bytes, order, a); }}\n"
+        for name in re.findall(KERNELS, source)
     )
     text, library = folder / f"{stem}.cpp", folder / f"{stem}.so"
     text.write_text(f'#include "shim.hpp"\n{source}\n{launch}')

@@ -1,0 +1,98 @@
+"""Which code runs the leapfrog steps of a posterior: the one place that chooses a kernel or array code."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.architecture import ModelSpec, NetworkSpec
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.kernels import cpu, device
+from rayfbnn.kernels.program import Program
+from rayfbnn.mcmc import leapfrog
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import Advance, Target
+
+VARIABLE = "RAYFBNN_KERNELS"
+"""Of the environment: "plain" forces array code, the name of an instruction set (such as AVX2) that one."""
+PLAIN = "plain NumPy"
+_COMPILED = "compiled, "
+_DEVICE = "CUDA"
+_NO_KERNELS = "no compiled kernels: installed without a C++ compiler"
+
+
+def advance_for(target: Posterior, *, recorded: str | None = None) -> tuple[Advance, str]:
+    """What runs a posterior's trajectories, and its name for people and stores.
+
+    On a CPU a compiled kernel wherever there is one: on every shape that was measured it took at most the
+    time of the array code (docs/benchmarks.md). The Advance takes any target, and runs array code for those
+    that are no Posterior.
+
+    recorded  the name that a run began with, which is kept to where this machine can
+    """
+    if array_namespace(target.inputs) is not np:
+        chosen = "array code is forced" if _is_forced_plain() else device.advance_for(target)
+        if isinstance(chosen, str):
+            return leapfrog.advance, f"plain CuPy ({chosen})"
+        return ForPosteriors(chosen[0]), chosen[1]
+    name = recorded if recorded is not None and is_available(recorded) else _name(Program.of(target))
+    if not name.startswith(_COMPILED):
+        return leapfrog.advance, name
+    instruction_set = name.removeprefix(_COMPILED)
+    return ForPosteriors(cpu.advance_for(target, instruction_set=instruction_set)), name
+
+
+def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: str) -> str:
+    """The name of what `advance_for` will choose on this machine, before there are data."""
+    if device == "gpu":
+        return "plain CuPy (array code is forced)" if _is_forced_plain() else _DEVICE
+    if model.kind == "survival":  # its targets are times, of which there are none yet
+        return f"{PLAIN} ({model.kind} targets)"
+    nothing = np.zeros((1, network.inputs)), np.zeros((1, n_targets))
+    return _name(Program.of(Posterior.of(network, model, *nothing)))
+
+
+def is_available(name: str) -> bool:
+    """Whether this machine, as its environment says, can go on with the kernel of this name."""
+    if name.startswith(_COMPILED):
+        return not _is_forced_plain() and name.removeprefix(_COMPILED) in cpu.instruction_sets()
+    return name.startswith(PLAIN) or not _is_forced_plain()
+
+
+def _name(program: Program | str) -> str:
+    """Of what runs a program on this machine's CPU."""
+    wanted, sets = os.environ.get(VARIABLE, ""), cpu.instruction_sets()
+    if _is_forced_plain():
+        return f"{PLAIN} ({VARIABLE} is plain)"
+    if isinstance(program, str):
+        return f"{PLAIN} ({program})"
+    if not sets:
+        return f"{PLAIN} ({_NO_KERNELS})"
+    return _COMPILED + (wanted if wanted in sets else sets[0])
+
+
+def _is_forced_plain() -> bool:
+    return os.environ.get(VARIABLE) == "plain"
+
+
+@dataclass(frozen=True)
+class ForPosteriors:
+    """A kernel for posteriors, and array code for targets of other kinds (such as marginal ones)."""
+
+    kernel: Advance
+
+    def __call__(
+        self,
+        target: Target,
+        position: Array,
+        momentum: Array,
+        precisions: Array,
+        stepsizes: Array,
+        *,
+        n_steps: int,
+        order: Array | None = None,
+    ) -> tuple[Array, Array, Array]:
+        advance = self.kernel if isinstance(target, Posterior) else leapfrog.advance
+        return advance(target, position, momentum, precisions, stepsizes, n_steps=n_steps, order=order)

@@ -1,0 +1,40 @@
+"""The schedule of a configuration that has no phases of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rayfbnn.architecture import ModelSpec, NetworkSpec, why_outputs_stay
+from rayfbnn.operations import AUTO, Heatbath, Hybrid, HybridMarginal, Operation, SampleNoise, SampleSigmas
+
+KEPT_ITERATIONS = 1000
+_FIRST_ITERATIONS = (
+    40  # with the sigmas of weights as at the start: drawn when weights are zero they collapse
+)
+_JITTER = -0.2  # decades: a trajectory whose length fits a period of the target would come back every time
+
+
+def default_phases(
+    network: NetworkSpec, model: ModelSpec, *, is_tempered: bool, iterations: int
+) -> list[dict[str, Any]]:
+    """Phases as the fields of PhaseSpec: two to get there and tune, the second half as long as the kept one.
+
+    Where the outputs can be integrated out, trajectories are those of hybrid-marginal: at first over the
+    outputs alone, then over common precisions too. Elsewhere they are those of hybrid.
+    """
+    first: Operation
+    later: Operation
+    if network.hidden and why_outputs_stay(network, model, is_tempered=is_tempered) is None:
+        first = HybridMarginal(over=("outputs",), steps=AUTO, stepsize=AUTO, stepsize_jitter=_JITTER)
+        later = HybridMarginal(
+            over=("outputs", "precisions"), steps=AUTO, stepsize=AUTO, stepsize_jitter=_JITTER
+        )
+    else:
+        first = later = Hybrid(steps=AUTO, stepsize=AUTO, stepsize_jitter=_JITTER)
+    noise: tuple[Operation, ...] = () if model.noise is None else (SampleNoise(),)
+    update = (SampleSigmas(), Heatbath(), later)
+    return [
+        {"iterations": _FIRST_ITERATIONS, "keep": False, "operations": (*noise, Heatbath(), first)},
+        {"iterations": max(_FIRST_ITERATIONS, iterations // 2), "keep": False, "operations": update},
+        {"iterations": iterations, "keep": True, "operations": update},
+    ]

@@ -1,0 +1,181 @@
+"""Leapfrog steps per second on a CUDA device: the kernels, array code, and JAX on the same card.
+
+    python tests/benchmarks/device_steps.py [--out FILE]
+
+Needs CuPy and a device; JAX is timed where the same interpreter has it, and then both must end trajectories
+at the same place. Times are the device's own (events), medians after a warm-up; beside them the card's rate of
+matrix products, measured in the same run. Random data, from streams.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import statistics
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take the memory of the others
+
+import cupy  # noqa: E402, after JAX's settings
+import numpy as np  # noqa: E402
+from machine import append, conditions, heading  # noqa: E402
+from steps import layers_of, stepsizes  # noqa: E402
+
+from rayfbnn import timing  # noqa: E402
+from rayfbnn.arrays import Array, to_host  # noqa: E402
+from rayfbnn.kernels import device, wide  # noqa: E402
+from rayfbnn.kernels.cuda import build_once  # noqa: E402
+from rayfbnn.mcmc import leapfrog  # noqa: E402
+from rayfbnn.model.posterior import Posterior  # noqa: E402
+from rayfbnn.state import Advance  # noqa: E402
+
+# The shape, chains, and steps of a trajectory: long ones where a launch would otherwise show.
+ROWS = [
+    ("1-8-1/100", 4096, 1000),
+    ("2-16-2/200", 256, 1000),
+    ("2-16-2/200", 4096, 1000),
+    ("2-16-2/200", 16_384, 500),
+    ("10-100-1/1000", 1024, 100),
+    ("13-50-50-1/506", 1024, 100),
+    ("784-100-10/60000", 32, 10),
+]
+
+
+def measure(shape: str, chains: int, n_steps: int, *, dtype: timing.Dtype, repeats: int) -> dict[str, Any]:
+    """Microseconds per step and chain, steps a second, and GFLOP/s of each code on one shape."""
+    posterior = timing.made_up_posterior(shape, dtype=dtype, device="gpu")
+    operations = timing.floating_point_operations(posterior)
+    seconds = {
+        name: event_seconds(trajectory(posterior, advance, chains, n_steps), repeats)
+        for name, advance in codes(posterior).items()
+    }
+    if importlib.util.find_spec("jax") is not None:
+        seconds["JAX"] = jax_seconds(posterior, chains, n_steps, repeats)
+    per_step = {name: taken / (n_steps + 1) / chains for name, taken in seconds.items()}
+    return {
+        "shape": shape,
+        "dtype": dtype,
+        "chains": chains,
+        "us_per_step": {name: 1e6 * each for name, each in per_step.items()},
+        "steps_per_second": {name: 1 / each for name, each in per_step.items()},
+        "gflops": {name: 1e-9 * operations / each for name, each in per_step.items()},
+    }
+
+
+def codes(posterior: Posterior) -> dict[str, Advance]:
+    """Array code, the kernel that would be chosen, and products without TF32 where these are it."""
+    found: dict[str, Advance] = {"plain CuPy": leapfrog.advance}
+    chosen = device.advance_for(posterior)
+    assert not isinstance(chosen, str), chosen
+    advance, name = chosen
+    found[name] = advance
+    if "products" in name:
+        exact = wide.advance_for(posterior, build=build_once, uses_tf32=False)
+        assert not isinstance(exact, str)
+        found["CUDA, products over all chains, float32 throughout"] = exact
+    return found
+
+
+def trajectory(
+    posterior: Posterior, advance: Advance, chains: int, n_steps: int
+) -> Callable[[], tuple[Array, Array, Array]]:
+    """A trajectory of all chains, everything that it starts from already on the device."""
+    state, _ = timing.started(posterior, chains)
+    factor = stepsizes(posterior, state)
+    start = (posterior, state.position, state.momentum, state.precisions, factor)
+    return partial(advance, *start, n_steps=n_steps)
+
+
+def event_seconds(run: Callable[[], Any], repeats: int) -> float:
+    """Median time on the device, after a warm-up that compiles and allocates."""
+    run()
+    times = []
+    for _ in range(repeats):
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(1e-3 * cupy.cuda.get_elapsed_time(begin, end))
+    return statistics.median(times)
+
+
+def jax_seconds(posterior: Posterior, chains: int, n_steps: int, repeats: int) -> float:
+    """JAX's on the same card, jitted and vmapped; it ends where the kernel does."""
+    import jax_steps
+
+    state, _ = timing.started(posterior, chains)
+    arrays = {
+        "inputs": to_host(posterior.inputs[:-1]),
+        "targets": to_host(posterior.targets).astype(posterior.dtype),
+        "noise": np.asarray(0.3**-2, dtype=posterior.dtype),
+        "prior": np.ones(posterior.n_parameters, dtype=posterior.dtype),
+        "position": to_host(state.position),
+        "momentum": to_host(state.momentum),
+        "stepsizes": to_host(stepsizes(posterior, state)),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "problem.npz"
+        np.savez(path, **arrays)
+        problem = jax_steps.load({"path": str(path), "layers": layers_of(posterior)})
+    chosen = device.advance_for(posterior)
+    assert not isinstance(chosen, str)
+    own = to_host(trajectory(posterior, chosen[0], chains, 2)()[0][0])
+    difference = np.abs(own - jax_steps.trajectory_end(problem, chains, 2)).max() / np.abs(own).max()
+    if not difference < 5e-3:  # TF32 is good to 1e-3
+        raise SystemExit(f"the kernel and JAX end at different places: {difference:.2g}")
+    return statistics.median(jax_steps.timed(problem, chains, n_steps) for _ in range(repeats))
+
+
+def product_rates(size: int = 8192, repeats: int = 5) -> dict[str, float]:
+    """GFLOP/s of square float32 products on this card, with TF32 and without."""
+    a = cupy.full((size, size), 0.5, dtype=cupy.float32)
+    rates = {}
+    for name, uses_tf32 in (("float32", False), ("TF32", True)):
+        with wide.products(cupy, uses_tf32):
+            rates[name] = 2e-9 * size**3 / event_seconds(lambda: a @ a, repeats)
+    return rates
+
+
+def table(rows: list[dict[str, Any]], rates: dict[str, float]) -> str:
+    lines = [
+        "| network / cases | dtype | chains | code | us per step | steps a second | of the card's product |"
+    ]
+    lines.append("|---|---|---|---|---|---|---|")
+    for row in rows:
+        for name, us in row["us_per_step"].items():
+            rate = rates["TF32" if "TF32" in name else "float32"]
+            lines.append(
+                f"| {row['shape']} | {row['dtype']} | {row['chains']} | {name} | {us:.4g} |"
+                f" {row['steps_per_second'][name]:.3g} | {row['gflops'][name] / rate:.2f} |"
+            )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--dtypes", nargs="+", default=["float32"], choices=["float32", "float64"])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="a file that a line of JSON for each row is added to")
+    given = parser.parse_args()
+    if "float64" in given.dtypes:
+        os.environ["JAX_ENABLE_X64"] = "1"
+    card = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    rates = product_rates()
+    about = conditions(card=card, cupy=cupy.__version__, repeats=given.repeats, product_gflops=rates)
+    print(heading(about), flush=True)
+    rows = []
+    for dtype in given.dtypes:
+        for shape, chains, n_steps in ROWS:
+            rows.append(measure(shape, chains, n_steps, dtype=dtype, repeats=given.repeats))
+            append(given.out, {"benchmark": "device_steps", **about, **rows[-1]})
+    print(table(rows, rates))
+
+
+if __name__ == "__main__":
+    main()

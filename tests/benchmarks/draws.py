@@ -1,0 +1,277 @@
+"""Effective draws per second: the least over sigmas, noise, log likelihood and outputs, on one core.
+
+    python tests/benchmarks/draws.py robot_arm --seconds 60
+    python tests/benchmarks/draws.py boston led --seconds 300 --methods gibbs:100 gibbs:500 nuts
+    python tests/benchmarks/draws.py mnist --folder mnist --methods gibbs:100 hmc-gibbs:100
+
+Problems are those of examples/ (mnist: a folder that examples/mnist/prepare.py made). Methods:
+
+    gibbs:L       Gibbs draws of the precisions, hybrid Monte Carlo of L leapfrog steps (windows of 10)
+    marginal:L    the same with output layer and precisions integrated out in the trajectory
+    example       the example's own last phase
+    nuts, nuts:D  NumPyro's NUTS with trees of depth 10 or D at most
+    hmc-gibbs:L   NumPyro's HMCGibbs, HMC of L steps
+    NAME={...}    operations of one iteration as JSON, [{"op": "sample-sigmas"}, ...]
+
+Bulk effective sample sizes and R-hat are those of Vehtari et al. (2021), by arviz-stats, for all alike. Time
+is that of the draws kept; what went before is beside it. An R-hat above 1.01 says that the rest of the row
+cannot be believed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import numpy as np  # noqa: E402, after the threads are set
+from machine import PEERS, ROOT, append, conditions, heading, peers_python, pin  # noqa: E402
+
+from rayfbnn.arrays import Array  # noqa: E402
+from rayfbnn.mcmc.schedule import gradient_evaluations  # noqa: E402
+from rayfbnn.reduce.draws import committed  # noqa: E402
+from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, rhat  # noqa: E402
+from rayfbnn.reduce.quantities import quantities  # noqa: E402
+from rayfbnn.run.data import read_dataset  # noqa: E402
+from rayfbnn.run.store import Store  # noqa: E402
+from rayfbnn.run.workers import InProcess  # noqa: E402
+from rayfbnn.spec import RunSpec  # noqa: E402
+
+N_CASES = 10
+MOST_ITERATIONS = 100_000
+STEPSIZES = {"robot_arm": 0.3, "boston": 0.5, "led": 0.4, "mnist": 0.02}
+MARGINAL_STEPSIZES = {"robot_arm": 0.3, "boston": 0.3}  # the class targets have no marginal form
+
+
+def configuration(problem: str, folder: Path | None) -> Path:
+    """The problem's configuration file."""
+    if problem == "mnist":
+        if folder is None:
+            raise SystemExit("mnist: give --folder, made by examples/mnist/prepare.py")
+        return folder / "mnist.toml"
+    return ROOT / "examples" / problem / f"{problem}.toml"
+
+
+def operations_of(method: str, problem: str, spec: dict[str, Any], given: Any) -> list[dict[str, Any]]:
+    """What one iteration of the last phase does."""
+    name, _, rest = method.partition(":")
+    stepsize = given.stepsize or STEPSIZES[problem]
+    if "=" in method:
+        return json.loads(method.partition("=")[2])  # type: ignore[no-any-return]
+    if name == "example":
+        return spec["phase"][-1]["operations"]  # type: ignore[no-any-return]
+    if name == "gibbs":
+        steps = int(rest)
+        window = max(1, min(10, steps // 10))
+        last = {"op": "hybrid", "steps": steps, "window": window, "stepsize": stepsize}
+        return [{"op": "sample-sigmas"}, {"op": "heatbath"}, last]
+    if name == "marginal":
+        stepsize = given.marginal_stepsize or MARGINAL_STEPSIZES[problem]
+        last = {"op": "hybrid-marginal", "over": ["outputs", "precisions"], "steps": int(rest)}
+        return [{"op": "sample-sigmas"}, {"op": "heatbath"}, {**last, "stepsize": stepsize}]
+    raise SystemExit(f"methods: {method} is none; see --help")
+
+
+def our_draws(path: Path, method: str, problem: str, given: Any) -> dict[str, Any]:
+    """Run the whole program in this process for the time given: (quantities, seconds, gradients)."""
+    raw = RunSpec.from_toml(path).to_dict()
+    raw["data"]["train"] = str(RunSpec.from_toml(path).train_path.resolve())
+    raw["chains"] = raw["chains_per_batch"] = given.chains
+    raw["draws_per_block"] = given.draws_per_block
+    raw["phase"][-1]["operations"] = operations_of(method, problem, raw, given)
+    raw["phase"][-1]["iterations"] = MOST_ITERATIONS
+    if given.burn_in:
+        burn_in = {**raw["phase"][-1], "iterations": given.burn_in, "keep": False}
+        raw["phase"].insert(-1, burn_in)
+    spec = RunSpec.from_dict(raw)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.create(
+            Path(folder) / "run.zarr",
+            spec=spec,
+            data=read_dataset(spec),
+            n_draws=spec.kept_draws,
+            n_warmup_draws=spec.warmup_draws,
+            chains=spec.chains,
+            chains_per_batch=spec.chains_per_batch,
+            draws_per_block=spec.draws_per_block,
+        )
+        begun = time.perf_counter()
+        kept_from, is_last = begun, len(spec.phase) - 1
+        with store.lock(), InProcess() as executor:
+            for progress in executor.run(store.path, [0]):
+                now = time.perf_counter()
+                if progress.phase < is_last:
+                    kept_from = now
+                elif now - kept_from > given.seconds:
+                    executor.request_stop()
+        ended = time.perf_counter()
+        store = Store.open(store.path)
+        found = quantities(committed(store), cases=N_CASES)
+        del found["log_prior"]  # the peers have none
+        draws = store.committed_draws
+    return {
+        "quantities": found,
+        "seconds": ended - kept_from,
+        "seconds_initial": kept_from - begun,
+        "gradients": draws * spec.chains * gradient_evaluations(spec.phase[-1].operations),
+    }
+
+
+def peer_draws(path: Path, method: str, given: Any) -> dict[str, Any]:
+    """The same of NumPyro, in the peers' environment."""
+    spec = RunSpec.from_toml(path)
+    dataset = read_dataset(spec)
+    chosen = np.unique(np.linspace(0, dataset.n_cases - 1, N_CASES).round().astype(int))
+    name, _, rest = method.partition(":")
+    settings = {
+        "method": name,
+        "depth": int(rest or 10),
+        "steps": int(rest or 100),
+        "chains": given.peer_chains,
+        "warmup": given.peer_warmup,
+        "chunk": given.peer_chunk,
+        "accept": given.peer_accept,
+        "seconds": given.seconds,
+        "seed": 1,
+        "noncentered": given.noncentered and name == "nuts",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        files = {key: str(Path(folder) / key) for key in ("problem", "arrays.npz", "out.npz", "settings")}
+        Path(files["problem"]).write_text(json.dumps(described(spec, dataset.n_targets)))
+        Path(files["settings"]).write_text(json.dumps(settings))
+        inputs = dataset.standardized_inputs
+        np.savez(
+            files["arrays.npz"], inputs=inputs, targets=dataset.standardized_targets, points=inputs[chosen]
+        )
+        script = str(Path(__file__).parent / "numpyro_draws.py")
+        subprocess.run([peers_python(given.peers), script, *files.values()], check=True)
+        found = dict(np.load(files["out.npz"]))
+    return {
+        "quantities": {
+            name.removeprefix("q_"): value.astype(float) for name, value in found.items() if name[:2] == "q_"
+        },
+        **{name: float(found[name]) for name in ("seconds", "seconds_initial", "gradients", "diverged")},
+    }
+
+
+def described(spec: RunSpec, n_targets: int) -> dict[str, Any]:
+    """A fully connected network and its priors in plain numbers; an infinite alpha is null."""
+
+    def alphas(prior: Any) -> list[float | None]:
+        return [alpha if math.isfinite(alpha) else None for alpha in prior.alphas]
+
+    network, model = spec.network_spec(), spec.model_spec()
+    groups = {
+        group.name: {"shape": group.shape, "mean": group.mean_precision, "alphas": alphas(group.prior)}
+        for group in network.groups()
+    }
+    names = {name: spec.data.inputs for name in groups if name == "io" or name.startswith("ih")}
+    noise = model.noise
+    return {
+        "kind": model.kind,
+        "hidden": [layer.activation for layer in network.hidden],
+        "groups": groups,
+        "noise": None
+        if noise is None
+        else {"mean": noise.mean_precision(n_targets), "alphas": alphas(noise)},
+        "unit_names": names | {"noise": spec.data.targets},
+    }
+
+
+def judged(found: dict[str, Array]) -> dict[str, dict[str, float]]:
+    """R-hat and bulk effective sample size of each quantity (n_chains, n_draws)."""
+    return {
+        name: {"ess_bulk": float(ess_bulk(values)), "rhat": float(rhat(values)), "mean": float(values.mean())}
+        for name, values in found.items()
+        if np.ptp(values) > 0
+    }
+
+
+def row(problem: str, method: str, found: dict[str, Any]) -> dict[str, Any]:
+    """What the table has of one run."""
+    values = found.pop("quantities")
+    n_chains, n_draws = next(iter(values.values())).shape
+    if n_draws < MIN_DRAWS:
+        raise SystemExit(f"{problem}, {method}: {n_draws} draws are too few; give more --seconds")
+    each = judged(values)
+    least = min(each, key=lambda name: each[name]["ess_bulk"])
+    worst = max(each, key=lambda name: each[name]["rhat"])
+    is_function = [name for name in each if not name.startswith(("sigma_", "log_"))]
+    return {
+        "problem": problem,
+        "method": method,
+        "chains": n_chains,
+        "draws": n_draws,
+        **found,
+        "min_ess": each[least]["ess_bulk"],
+        "min_ess_of": least,
+        "min_ess_per_second": each[least]["ess_bulk"] / found["seconds"],
+        "min_ess_per_million_gradients": 1e6 * each[least]["ess_bulk"] / found["gradients"],
+        "functions_min_ess_per_second": min(each[name]["ess_bulk"] for name in is_function)
+        / found["seconds"],
+        "max_rhat": each[worst]["rhat"],
+        "max_rhat_of": worst,
+        "quantities": each,
+    }
+
+
+HEADINGS = (
+    "| problem | method | chains x draws | s before | s | 10^6 gradients | least ESS (of) | a second |"
+    " a 10^6 gradients | outputs a second | worst R-hat (of) |\n|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def line(found: dict[str, Any]) -> str:
+    return (
+        f"| {found['problem']} | {found['method']} | {found['chains']} x {found['draws']} |"
+        f" {found['seconds_initial']:.0f} | {found['seconds']:.0f} | {found['gradients'] / 1e6:.3g} |"
+        f" {found['min_ess']:.0f} ({found['min_ess_of']}) | {found['min_ess_per_second']:.3g} |"
+        f" {found['min_ess_per_million_gradients']:.3g} | {found['functions_min_ess_per_second']:.3g} |"
+        f" {found['max_rhat']:.3f} ({found['max_rhat_of']}) |"
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("problems", nargs="+", choices=list(STEPSIZES))
+    parser.add_argument("--methods", nargs="+", default=["gibbs:500", "gibbs:2000", "gibbs:8000", "nuts"])
+    parser.add_argument("--seconds", type=float, default=60.0, help="of kept draws, for each method")
+    parser.add_argument("--chains", type=int, default=8)
+    parser.add_argument("--burn-in", type=int, default=0, help="iterations of the method itself not kept")
+    parser.add_argument("--draws-per-block", type=int, default=50)
+    parser.add_argument("--stepsize", type=float, help="of gibbs, in place of the problem's")
+    parser.add_argument("--marginal-stepsize", type=float, help="of marginal, in place of the problem's")
+    parser.add_argument("--folder", type=Path, help="of mnist")
+    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="that all run on")
+    parser.add_argument("--peers", type=Path, default=PEERS, help="the interpreter that has NumPyro")
+    parser.add_argument("--peer-chains", type=int, default=4)
+    parser.add_argument("--peer-warmup", type=int, default=500, help="iterations in which NumPyro adapts")
+    parser.add_argument("--peer-chunk", type=int, default=20, help="draws between looks at the clock")
+    parser.add_argument("--peer-accept", type=float, default=0.8)
+    parser.add_argument("--noncentered", action="store_true", help="NUTS on weights divided by their sigmas")
+    parser.add_argument("--out", type=Path, help="a file that a line of JSON for each row is added to")
+    given = parser.parse_args(arguments)
+    about = conditions(seconds=given.seconds)
+    pin(given.core)
+    print(heading(about) + "\n\n" + HEADINGS, flush=True)
+    for problem in given.problems:
+        path = configuration(problem, given.folder)
+        for method in given.methods:
+            is_peer = method.startswith(("nuts", "hmc-gibbs"))
+            found = peer_draws(path, method, given) if is_peer else our_draws(path, method, problem, given)
+            found = row(problem, method, found)
+            append(given.out, {"benchmark": "draws", **about, **found})
+            print(line(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

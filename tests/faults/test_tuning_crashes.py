@@ -1,0 +1,134 @@
+"""A driver or a machine that dies at any call to the disk around the rounds of a tuning changes no bit."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from rayfbnn.run.filesystem import PARTIAL, FileSystem, SystemCalls
+from rayfbnn.run.running import run_rounds
+from rayfbnn.run.sampler import Progress, Sampler
+from rayfbnn.run.store import Store
+from rayfbnn.run.workers import InProcess
+from rayfbnn.spec import RunSpec
+from tests.faults.disks import MemoryDisk
+from tests.faults.test_store_crashes import choices, crashes
+from tests.faults.toy import PATH, create, opened, toy_spec
+
+_OPERATIONS = [
+    {"op": "sample-sigmas"},
+    {"op": "heatbath"},
+    {"op": "hybrid", "steps": "auto", "stepsize": "auto"},
+]
+
+
+class Enough(Exception):
+    """The part of a run that is looked at is over."""
+
+
+def tuned_spec() -> RunSpec:
+    phases: list[dict[str, Any]] = [
+        {"iterations": 3, "keep": False, "operations": _OPERATIONS},
+        {"iterations": 2, "operations": _OPERATIONS},
+    ]
+    return toy_spec(phase=phases)
+
+
+def drive(calls: SystemCalls, *, until: int = 5) -> None:
+    """A driver, from opening the store until every batch has committed so many iterations."""
+    store = opened(calls)
+
+    def stop(progress: Progress) -> None:
+        if all(store.progress(batch).iteration >= until for batch in range(store.n_batches)):
+            raise Enough
+
+    with store.lock(), InProcess() as executor:
+        executor._sampler = Sampler(store)
+        run_rounds(store, executor, stop)
+
+
+def drive_to(calls: SystemCalls, until: int) -> None:
+    """As `drive`, ending there as a driver that dies does: without a word."""
+    with pytest.raises(Enough):
+        drive(calls, until=until)
+
+
+@cache
+def first_round_done() -> MemoryDisk:
+    """Both batches have committed the first round; its record is still to be made."""
+    disk = MemoryDisk()
+    disk.mkdir(PATH.parent)
+    create(FileSystem(disk), spec=tuned_spec())
+    drive_to(disk, 1)
+    assert not disk.exists(opened(disk).tuning.file(0))
+    return disk.copy()
+
+
+@cache
+def undisturbed() -> dict[str, bytes]:
+    disk = first_round_done().copy()
+    go_on(disk)
+    return contents(opened(disk))
+
+
+def go_on(calls: SystemCalls) -> None:
+    store = opened(calls)
+    with store.lock(), InProcess() as executor:
+        executor._sampler = Sampler(store)
+        run_rounds(store, executor, lambda progress: None)
+
+
+def contents(store: Store) -> dict[str, bytes]:
+    """What is drawn, and the records of the tuning, whose bytes are a function of it."""
+    found = {"positions": store.read_positions().tobytes(), "precisions": store.read_precisions().tobytes()}
+    for each in store.tuning.rounds:
+        found[f"round {each.number}"] = store.fs.read(store.tuning.file(each.number))
+    return found
+
+
+def assert_sound(disk: MemoryDisk) -> None:
+    """Nothing damaged; going on gives the bits of an undisturbed run, and no litter."""
+    report = opened(disk).verify()
+    assert report.ok, report.problems
+    go_on(disk)
+    assert opened(disk).verify().ok
+    assert contents(opened(disk)) == undisturbed()
+    assert not [path for path in disk.files() if path.name.endswith(PARTIAL)]
+
+
+def boundary(calls: SystemCalls) -> None:
+    """The work that is disturbed: the first round's record is made and both batches go on to the second."""
+    drive_to(calls, 2)
+
+
+@pytest.mark.parametrize("fault", ["crash", "torn"])
+def test_a_crash_at_any_call_around_a_round_changes_no_bit(fault: str) -> None:
+    disks = list(crashes(boundary, first_round_done(), fault))
+    had_record = {disk.exists(PATH / "commits/tuning/000000.json") for disk in disks}
+    assert had_record == {False, True}  # before it was made, and after
+    for disk in disks:
+        assert_sound(disk)
+
+
+def test_power_loss_at_any_call_around_a_round_changes_no_bit() -> None:
+    for at, disk in enumerate(crashes(boundary, first_round_done(), "crash")):
+        assert_sound(disk.after_power_loss(choices(at)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", ["crash", "torn"])
+def test_a_crash_at_any_call_of_a_whole_tuned_run_changes_no_bit(fault: str) -> None:
+    for disk in crashes(go_on, first_round_done(), fault):
+        assert_sound(disk)
+
+
+def test_workers_never_go_on_without_a_synced_record() -> None:
+    """When the first block of the next round is committed, power loss leaves the record that it stands on."""
+    disk = first_round_done().copy()
+    drive_to(disk, 2)
+    for number in range(20):
+        after = disk.after_power_loss(choices(number))
+        assert opened(after).tuning.is_readable(0)
+        assert_sound(after)

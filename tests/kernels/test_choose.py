@@ -1,0 +1,92 @@
+"""Which code runs a posterior's trajectories, what it is called, and that a recorded choice is kept to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rayfbnn.architecture import ModelSpec
+from rayfbnn.kernels import choose, cpu
+from rayfbnn.mcmc import leapfrog
+from tests.kernels.networks import Start
+from tests.mcmc.test_leapfrog import start
+from tests.model.problems import network, problem
+from tests.targets import banana
+
+needs_kernels = pytest.mark.skipif(not cpu.instruction_sets(), reason="installed without a C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(choose.VARIABLE, raising=False)
+
+
+@needs_kernels
+def test_a_covered_network_is_run_by_the_best_instruction_set() -> None:
+    target = problem()
+    advance, name = choose.advance_for(target)
+    assert name == f"compiled, {cpu.instruction_sets()[0]}"
+    start = Start.of(target)
+    for values, others in zip(
+        start.run(advance, target), start.run(cpu.advance_for(target), target), strict=True
+    ):
+        assert np.array_equal(values, others)
+
+
+def test_what_is_not_covered_is_run_by_array_code_and_says_why() -> None:
+    spec = network(units=(4, 3), activations=("tanh", "softmax"))
+    advance, name = choose.advance_for(problem(spec=spec))
+    assert advance is leapfrog.advance
+    assert name == "plain NumPy (softmax layers)"
+
+
+def test_without_compiled_kernels_array_code_runs_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "_cpu", None)
+    advance, name = choose.advance_for(problem())
+    assert advance is leapfrog.advance
+    assert name == "plain NumPy (no compiled kernels: installed without a C++ compiler)"
+
+
+def test_array_code_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(choose.VARIABLE, "plain")
+    advance, name = choose.advance_for(problem())
+    assert advance is leapfrog.advance
+    assert name == "plain NumPy (RAYFBNN_KERNELS is plain)"
+
+
+@needs_kernels
+def test_an_instruction_set_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wanted in cpu.instruction_sets():
+        monkeypatch.setenv(choose.VARIABLE, wanted)
+        assert choose.advance_for(problem())[1] == f"compiled, {wanted}"
+
+
+def test_the_name_is_the_same_before_there_are_data() -> None:
+    for activation in ("tanh", "softmax"):
+        spec = network(units=(4, 3), activations=(activation, "tanh"))
+        target = problem("t", spec=spec)
+        name = choose.name_for(spec, target.model, n_targets=2, device="cpu")
+        assert name == choose.advance_for(target)[1]
+    survival = choose.name_for(spec, ModelSpec("survival", times=(1.0, 2.0)), n_targets=1, device="cpu")
+    assert survival == "plain NumPy (survival targets)"
+
+
+@needs_kernels
+def test_what_a_run_began_with_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = problem()
+    for recorded in (choose.PLAIN, *(f"compiled, {each}" for each in cpu.instruction_sets())):
+        assert choose.advance_for(target, recorded=recorded)[1] == recorded
+    best = f"compiled, {cpu.instruction_sets()[0]}"
+    assert choose.advance_for(target, recorded="compiled, of another machine")[1] == best
+    monkeypatch.setenv(choose.VARIABLE, "plain")
+    assert choose.advance_for(target, recorded=best)[1].startswith(choose.PLAIN)
+
+
+def test_targets_that_are_no_posterior_are_run_by_array_code() -> None:
+    target = banana()
+    advance, _ = choose.advance_for(problem())
+    position, momentum, precisions, stepsizes, order = start(3, target)
+    arrays = (target, position, momentum, precisions, stepsizes)
+    expected = leapfrog.advance(*arrays, n_steps=4, order=order)
+    for values, others in zip(advance(*arrays, n_steps=4, order=order), expected, strict=True):
+        assert np.array_equal(values, others)

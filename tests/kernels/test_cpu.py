@@ -1,0 +1,287 @@
+"""Compiled kernels of a CPU equal the plain code, refuse what they would misread, and keep draws exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rayfbnn.arrays import Array
+from rayfbnn.kernels import cpu
+from rayfbnn.kernels.program import ACTIVATION_CODES
+from rayfbnn.mcmc import hmc, leapfrog
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import Advance
+from rayfbnn.streams import Purpose
+from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
+from tests.kernels.networks import Start, assert_close, small
+from tests.model.problems import MODELS, PRIORS, network, problem, streams
+
+SETS = cpu.instruction_sets()
+pytestmark = pytest.mark.skipif(not SETS, reason="installed without a C++ compiler: no compiled kernels")
+ACTIVATIONS = sorted(ACTIVATION_CODES)
+
+
+def full_problem(
+    model: str, dtype: str = "float64", *, n_cases: int = 37, activation: str = "tanh"
+) -> Posterior:
+    """Every group of parameters that a network of two hidden layers can have."""
+    outputs = 3 if model == "class" else 2
+    spec = network(outputs=outputs, activations=(activation, activation))
+    return problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
+
+
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_trajectory_is_that_of_the_plain_code(model: str, dtype: str, instruction_set: str) -> None:
+    for activation in ACTIVATIONS:
+        target = full_problem(model, dtype, activation=activation)
+        advance = cpu.advance_for(target, instruction_set=instruction_set)
+        for n_partitions in (1, 3):
+            start = Start.of(target, n_partitions=n_partitions)
+            assert_close(start.run(advance, target), start.run(leapfrog.advance, target), dtype)
+
+
+@st.composite
+def posteriors(draw: Callable[..., Any]) -> tuple[Posterior, cpu.CompiledAdvance]:
+    """A network of any depth with some of its possible groups, some targets missing, and its kernel."""
+    units = tuple(draw(st.lists(st.integers(1, 13), max_size=4)))
+    activations = tuple(
+        draw(st.lists(st.sampled_from(ACTIVATIONS), min_size=len(units), max_size=len(units)))
+    )
+    model = draw(st.sampled_from(sorted(MODELS)))
+    outputs = 3 if model == "class" else draw(st.integers(1, 5))
+    last = len(units) - 1
+    possible = ["ti", "io", "bo", *(f"h{k}h{layer}" for layer in range(last + 1) for k in range(layer))]
+    for layer in range(last + 1):
+        possible += [f"ih{layer}", f"bh{layer}", f"th{layer}", f"ho{layer}"]
+    chosen = draw(st.lists(st.sampled_from(possible), min_size=1, unique=True))
+    priors = {
+        name: draw(st.sampled_from(["1:3", "0.7::4" if name[0] in "bt" else "0.7:::4"])) for name in chosen
+    }
+    spec = network(
+        priors, inputs=draw(st.integers(1, 5)), outputs=outputs, units=units, activations=activations
+    )
+    dtype = draw(st.sampled_from(["float32", "float64"]))
+    n_cases = draw(st.integers(1, 150))
+    target = problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
+    if draw(st.booleans()):
+        values = target.targets[:1].argmax(0)[:, None] if model == "class" else target.targets.T
+        values = np.array(values, dtype=float)
+        values[draw(st.integers(0, n_cases - 1)), 0] = np.nan
+        target = target.with_targets(values)
+    advance = cpu.advance_for(target, instruction_set=draw(st.sampled_from(SETS)))
+    advance.block_bytes = draw(st.sampled_from([0, 1, 3000]))
+    advance.blas_from = draw(st.sampled_from([1, 20, cpu.BLAS_FROM]))
+    return target, advance
+
+
+@settings(max_examples=150)
+@given(
+    made=posteriors(), n_partitions=st.integers(1, 5), n_chains=st.integers(1, 4), n_steps=st.integers(1, 3)
+)
+def test_random_networks_are_those_of_the_plain_code(
+    made: tuple[Posterior, cpu.CompiledAdvance], n_partitions: int, n_chains: int, n_steps: int
+) -> None:
+    target, advance = made
+    start = Start.of(target, n_chains=n_chains, n_partitions=min(n_partitions, target.n_cases))
+    expected = start.run(leapfrog.advance, target, n_steps=n_steps)
+    got = start.run(advance, target, n_steps=n_steps)
+    assert_close(got, expected, target.dtype)
+    if target.dtype == "float64":
+        assert np.abs(got[2] / expected[2] - 1).max() < 1e-9
+    expected = target.potential_and_gradient(start.position, start.precisions)
+    assert_near(advance.potential_and_gradient(target, start.position, start.precisions), expected)
+
+
+def assert_near(got: tuple[Array, Array], expected: tuple[Array, Array]) -> None:
+    """Potential and gradient to rounding, the gradient's by its largest component."""
+    tolerance = 1e-5 if expected[1].dtype == np.float32 else 1e-12
+    assert got[1].dtype == expected[1].dtype
+    assert (np.abs(got[0] - expected[0]) <= tolerance * np.maximum(1, np.abs(expected[0]))).all()
+    assert (np.abs(got[1] - expected[1]).max() <= tolerance * max(1, np.abs(expected[1]).max())).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_units_far_from_zero_are_those_of_the_plain_code(activation: str, dtype: str) -> None:
+    """Summed inputs from 1e-6 to 1e6, on either side, through the saturation of every activation."""
+    spec = small((5,), inputs=1, outputs=1, activation=activation)
+    target = problem(spec=spec, dtype=dtype, n_cases=60)
+    start = Start.of(target)
+    for size in 10.0 ** np.arange(-6, 7):
+        position = start.position.copy()
+        position[:, :10] *= size
+        start = replace(start, position=position)
+        got = cpu.advance_for(target).potential_and_gradient(target, position, start.precisions)
+        expected = target.potential_and_gradient(position, start.precisions)
+        scale = np.abs(expected[1]).max() if dtype == "float32" and activation == "sin" else 1
+        if size * scale <= 1e5 or activation != "sin":  # beyond, a sine's own argument is rounded too much
+            assert_near(got, expected)
+
+
+@pytest.mark.parametrize("model", ["t by target", "class"])
+def test_each_chain_may_have_targets_and_a_temperature_of_its_own(model: str) -> None:
+    target = full_problem(model)
+    start = Start.of(target)
+    random = streams("own targets", 3)
+    values = random.normal(Purpose.TARGET_VALUE, (target.n_cases, target.n_targets))
+    if model == "class":
+        values = np.floor(random.uniform(Purpose.TARGET_VALUE, (target.n_cases, 1)) * 3)
+    values[1, 5, 0] = np.nan
+    advance = cpu.advance_for(target)
+    own = target.with_targets(values).tempered(np.array([1.0, 0.5, 0.1]))
+    assert_close(start.run(advance, own), start.run(leapfrog.advance, own), "float64")
+
+
+def test_large_matrices_through_blas_are_those_of_the_plain_code() -> None:
+    target = problem(spec=small((130, 140), inputs=150), n_cases=70, dtype="float32")
+    start = Start.of(target)
+    assert_close(start.run(cpu.advance_for(target), target), start.run(leapfrog.advance, target), "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_chain_does_not_depend_on_its_batch(dtype: str) -> None:
+    target = problem(spec=small((20, 130), inputs=130), n_cases=61, dtype=dtype)
+    for n_partitions in (1, 2):
+        start = Start.of(target, n_chains=5, n_partitions=n_partitions)
+        together = start.run(cpu.advance_for(target), target)
+        for chain in range(5):
+            arrays = {
+                name: None if values is None else values[chain : chain + 1]
+                for name, values in vars(start).items()
+            }
+            alone = Start(**arrays).run(cpu.advance_for(target), target)
+            for values, others in zip(alone, together, strict=True):
+                assert np.array_equal(values[0], others[chain])
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("model", ["gaussian", "t", "binary", "class"])
+def test_a_chain_that_blows_up_ends_with_an_infinite_potential(model: str, activation: str) -> None:
+    for dtype in ("float32", "float64"):
+        target = full_problem(model, dtype, activation=activation)
+        start = Start.of(target)
+        position = start.position.copy()
+        position[1, 7] = np.nan
+        *_, potential = replace(start, position=position).run(cpu.advance_for(target), target)
+        assert np.isfinite(potential).tolist() == [True, False, True]
+        assert potential[1] == np.inf
+        stepsizes = start.stepsizes * np.array([[1], [1e30], [1]], dtype=dtype)
+        *_, potential = replace(start, stepsizes=stepsizes).run(cpu.advance_for(target), target, n_steps=20)
+        assert np.isfinite(potential).tolist() == [True, False, True]
+        assert potential[1] == np.inf
+
+
+def test_a_trajectory_reverses() -> None:
+    target = full_problem("t by target")
+    advance = cpu.advance_for(target)
+    for n_partitions in (1, 3):
+        start = Start.of(target, n_partitions=n_partitions)
+        position, momentum, _ = start.run(advance, target, n_steps=20)
+        order = None if start.order is None else hmc.reversed_order(start.order)
+        back = replace(start, position=position, momentum=momentum, stepsizes=-start.stepsizes, order=order)
+        assert np.abs(back.run(advance, target, n_steps=20)[0] - start.position).max() < 1e-11
+
+
+def test_energies_in_float32_are_as_right_as_those_of_the_plain_code() -> None:
+    """Errors of both against float64 at the same positions, root mean square over 200 states."""
+    spec = small((16,))
+    exact = problem(spec=spec, n_cases=200)
+    rounded = problem(spec=spec, n_cases=200, dtype="float32")
+    start = Start.of(rounded, n_chains=200)
+    expected = exact.potential(start.position.astype(float), start.precisions)
+    plain = rounded.potential(start.position, start.precisions) - expected
+    ours = (
+        cpu.advance_for(rounded).potential_and_gradient(rounded, start.position, start.precisions)[0]
+        - expected
+    )
+    assert np.sqrt((ours**2).mean()) < 1.5 * np.sqrt((plain**2).mean())
+
+
+def arguments(n_partitions: int = 1) -> tuple[Posterior, dict[str, Any]]:
+    target = full_problem("gaussian", "float32")
+    return target, dict(vars(Start.of(target, n_partitions=n_partitions)))
+
+
+@pytest.mark.parametrize("name", ["position", "momentum", "stepsizes"])
+def test_arrays_that_would_be_misread_are_refused_by_name(name: str) -> None:
+    target, given_arrays = arguments()
+    advance = cpu.advance_for(target)
+    good = given_arrays[name]
+    wrong: dict[str, tuple[type[Exception], Array]] = {
+        "dtype": (TypeError, good.astype(np.float64)),
+        "C-contiguous": (ValueError, np.asfortranarray(good)),
+        "shape": (ValueError, good[:, :-1].copy()),
+    }
+    for word, (kind, array) in wrong.items():
+        with pytest.raises(kind, match=f"{name}.*{word}"):
+            Start(**given_arrays | {name: array}).run(advance, target)
+    strided = np.repeat(good, 2, axis=1)[:, ::2]
+    with pytest.raises(ValueError, match=f"{name}.*C-contiguous"):
+        Start(**given_arrays | {name: strided}).run(advance, target)
+
+
+def test_targets_and_inputs_that_would_be_misread_are_refused() -> None:
+    target, given_arrays = arguments()
+    start = Start(**given_arrays)
+    for field, word in (("targets", "targets"), ("inputs", "inputs")):
+        wrong = replace(target, **{field: np.asfortranarray(getattr(target, field))})
+        with pytest.raises(ValueError, match=f"{word}: must be C-contiguous"):
+            start.run(cpu.advance_for(wrong), wrong)
+    with pytest.raises(TypeError, match="targets: must be of dtype float64"):
+        wrong = replace(target, targets=target.targets.astype(np.float32))
+        start.run(cpu.advance_for(wrong), wrong)
+
+
+def test_the_posterior_of_another_network_is_refused() -> None:
+    target, given_arrays = arguments()
+    other = problem(spec=network(dict(list(PRIORS.items())[1:])), dtype="float32")
+    with pytest.raises(TypeError, match="made for"):
+        Start(**given_arrays).run(cpu.advance_for(target), other)
+
+
+def test_orders_that_are_none_are_refused() -> None:
+    target, given_arrays = arguments(3)
+    with pytest.raises(ValueError, match="order"):
+        Start(**given_arrays | {"order": given_arrays["order"] + 1}).run(cpu.advance_for(target), target)
+    with pytest.raises(ValueError, match="n_partitions"):
+        orders = np.tile(np.arange(38), (3, 1))
+        Start(**given_arrays | {"order": orders}).run(cpu.advance_for(target), target)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_joint_distribution_stays_through_the_kernel(name: str, dtype: Any) -> None:
+    assert stays_exact(
+        PROBLEMS[name], f"{name} compiled {dtype}", advance_for=cpu.advance_for, dtype=dtype, n_chains=10_000
+    )
+
+
+@pytest.mark.parametrize("name", ["real", "binary"])
+def test_a_kernel_that_gives_another_energy_is_killed(name: str) -> None:
+    def wrong(target: Posterior) -> Advance:
+        def advance(*arrays: Any, **options: Any) -> tuple[Array, Array, Array]:
+            position, momentum, potential = cpu.advance_for(target)(*arrays, **options)
+            return position, momentum, 0.9 * potential
+
+        return advance
+
+    assert not stays_exact(PROBLEMS[name], "compiled wrong energy", advance_for=wrong, n_chains=20_000)
+
+
+def test_a_kernel_with_data_of_another_chain_is_killed() -> None:
+    def wrong(target: Posterior) -> Advance:
+        def advance(posterior: Any, *arrays: Any, **options: Any) -> tuple[Array, Array, Array]:
+            rolled = replace(posterior, targets=np.roll(posterior.targets, 1, axis=0))
+            return cpu.advance_for(target)(rolled, *arrays, **options)
+
+        return advance
+
+    assert not stays_exact(PROBLEMS["real"], "compiled other data", advance_for=wrong, n_chains=FEW)

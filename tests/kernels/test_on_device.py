@@ -1,0 +1,197 @@
+"""The kernels on a device: against the plain code on the host, and the joint test through them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.arrays import Array, copies_to_host, to_host
+from rayfbnn.errors import SamplingError
+from rayfbnn.kernels import cuda, device, wide
+from rayfbnn.kernels.cuda_streams import DeviceStreams
+from rayfbnn.mcmc import hmc, leapfrog, schedule
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.operations import Heatbath, Hybrid, SampleSigmas
+from rayfbnn.pivots import joint_p_values
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Purpose, Streams
+from tests.kernels.networks import WITHOUT_INPUT_OFFSETS, Start, small
+from tests.model.problems import network, problem, streams
+
+pytestmark = pytest.mark.gpu
+
+
+def on_device(values: Array) -> Array:
+    import cupy
+
+    return None if values is None else cupy.asarray(values)
+
+
+def device_copy(host: Posterior, values: Array) -> Posterior:
+    import cupy
+
+    return Posterior.of(host.network, host.model, host.covariates, values, dtype=host.dtype, xp=cupy)
+
+
+def both(model: str, dtype: Any, spec: Any, n_cases: int) -> tuple[Posterior, Posterior]:
+    host = problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
+    values = host.targets.T
+    if model == "class":
+        values = values.argmax(axis=1)[:, None].astype(float)
+    return host, device_copy(host, values)
+
+
+@pytest.mark.parametrize("n_partitions", [1, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("model", ["gaussian by target", "t", "binary", "class"])
+@pytest.mark.parametrize("units", [(4, 3), (40, 30), (400, 300)])
+def test_a_trajectory_is_that_of_the_plain_code(
+    units: tuple[int, int], model: str, dtype: str, n_partitions: int
+) -> None:
+    """Units for which a warp, a block, and products are chosen (in float64 the first by blocks too)."""
+    spec = network(WITHOUT_INPUT_OFFSETS, units=units, outputs=3 if model == "class" else 2)
+    host, there = both(model, dtype, spec, 150)
+    chosen = device.advance_for(there)
+    assert not isinstance(chosen, str)
+    start = Start.of(host, n_chains=6, n_partitions=n_partitions)
+    expected = start.run(leapfrog.advance, host)
+    moved = Start(*(on_device(getattr(start, name)) for name in start.__dataclass_fields__))
+    found = [to_host(values) for values in moved.run(chosen[0], there)]
+    # The device's fast functions err by some 1e-6, TF32 by 1e-3 of a gradient; the potential is that of where
+    # the trajectory ended, to float32's own rounding.
+    tolerance = 1e-10 if dtype == "float64" else 5e-3 if "products" in chosen[1] else 1e-4
+    for values, others in zip(found, expected, strict=True):
+        assert np.max(np.abs(values - others) / np.maximum(np.abs(others), 1)) < tolerance
+    energy = host.potential(found[0], start.precisions)
+    assert np.max(np.abs(found[2] - energy) / np.abs(energy)) < (1e-5 if dtype == "float32" else 1e-12)
+
+
+@pytest.mark.parametrize("units", [(16,), (100,)])
+def test_the_same_bits_every_time_and_in_every_batch(units: tuple[int, ...]) -> None:
+    host, there = both("gaussian", "float32", small(units), 200)
+    start = Start.of(host, n_chains=64)
+    names = ("position", "momentum", "precisions", "stepsizes")
+    chosen = device.advance_for(there)
+    assert not isinstance(chosen, str)
+
+    def ends(chains: slice) -> list[Array]:
+        part = replace(start, **{name: on_device(getattr(start, name)[chains]) for name in names})
+        return [to_host(values) for values in part.run(chosen[0], there, n_steps=50)]
+
+    whole, again, some = ends(slice(0, 64)), ends(slice(0, 64)), ends(slice(7, 20))
+    for values, same, part in zip(whole, again, some, strict=True):
+        assert np.array_equal(values, same)
+        assert np.array_equal(values[7:20], part)
+
+
+def test_trajectories_return_with_the_fast_functions() -> None:
+    host, there = both("gaussian", "float32", small((16,)), 200)
+    start = Start.of(host, n_chains=32)
+    moved = Start(*(on_device(getattr(start, name)) for name in start.__dataclass_fields__))
+    chosen = device.advance_for(there)
+    assert not isinstance(chosen, str)
+    position, momentum, _ = moved.run(chosen[0], there, n_steps=20)
+    back = replace(moved, position=position, momentum=-momentum)
+    returned = to_host(back.run(chosen[0], there, n_steps=20)[0])
+    assert np.max(np.abs(returned - start.position)) < 1e-4
+
+
+def test_energies_of_products_are_not_in_tf32() -> None:
+    host, there = both("class", "float32", small((300, 300), inputs=200, outputs=3), 500)
+    start = Start.of(host)
+    moved = Start(*(on_device(getattr(start, name)) for name in start.__dataclass_fields__))
+    advance = wide.advance_for(there)
+    assert not isinstance(advance, str)
+    position, _, potential = moved.run(advance, there)
+    exact = problem("class", spec=host.network, dtype="float64", n_cases=500)
+    expected = exact.potential(to_host(position).astype(np.float64), start.precisions)
+    assert np.max(np.abs(to_host(potential) - expected) / np.abs(expected)) < 1e-6
+
+
+def test_the_devices_random_numbers_are_the_hosts() -> None:
+    import cupy
+
+    here = Streams(7, np.arange(1_000, dtype=np.uint64), 3, 2)
+    there = DeviceStreams(7, cupy.arange(1_000, dtype=cupy.uint64), 3, 2)
+    uniform = to_host(there.uniform(Purpose.MOMENTUM, (33,)))
+    assert np.array_equal(uniform, here.uniform(Purpose.MOMENTUM, (33,)))
+    for found, expected in (
+        (there.normal(Purpose.MOMENTUM, (33,)), here.normal(Purpose.MOMENTUM, (33,))),
+        (there.log_gamma(0.3, Purpose.GRID, (5,)), here.log_gamma(0.3, Purpose.GRID, (5,))),
+    ):
+        assert np.max(np.abs(to_host(found) - expected)) < 1e-9
+
+
+def test_a_start_that_is_not_finite_is_told_with_the_results() -> None:
+    host, there = both("gaussian", "float32", small((4,)), 20)
+    import cupy
+
+    random = DeviceStreams(1, cupy.arange(4, dtype=cupy.uint64), 1)
+    state = there.initial_state(random, sigmas=0.5)
+    state.position[2] = cupy.nan
+    operations = (Heatbath(), Hybrid(steps=3, stepsize=0.1))
+    chosen = device.advance_for(there)
+    assert not isinstance(chosen, str)
+    iteration = schedule.build_iteration(operations, target=there, updates=there.updates, advance=chosen[0])
+    _, info = iteration(state, random)
+    assert np.isnan(to_host(info.diverged)).tolist() == [False, False, True, False]
+    with pytest.raises(SamplingError):
+        start = host.initial_state(streams("bad", 4), sigmas=0.5)
+        start.position[2] = np.nan
+        hmc.hybrid(start, streams("bad", 4), target=host, steps=3, stepsize=0.1)
+
+
+def test_copies_are_of_what_was_there_when_they_began() -> None:
+    import cupy
+
+    values = cupy.arange(1_000_000, dtype=cupy.float64)
+    arrived = copies_to_host({"values": values})
+    values = cupy.full(1_000_000, 7.0)  # in other memory: the first is held until it has arrived
+    assert np.array_equal(arrived()["values"], np.arange(1_000_000.0))
+
+
+@pytest.mark.parametrize("units", [(2,), (120,)])
+def test_joint_distribution_through_the_kernels(units: tuple[int, ...]) -> None:
+    """Exact starts stay exact (`rayfbnn.pivots`), by a warp and a block a chain; level 1e-5, Bonferroni."""
+    import cupy
+
+    spec = network(
+        {"ih0": "0.7:3", "bh0": "0.7:3", "ho0": "x1:5", "bo": "1"},
+        inputs=1,
+        outputs=1,
+        units=units,
+        activations=("tanh",),
+    )
+    host, there = both("gaussian", "float64", spec, 6)
+    random = DeviceStreams(11, cupy.arange(20_000, dtype=cupy.uint64))
+    state = there.initial_state(random, sigmas=None)
+    targets = there.sample_targets(state.position, state.precisions, random)
+    own = there.with_targets(targets)
+    chosen = device.advance_for(there)
+    assert not isinstance(chosen, str)
+    operations = (SampleSigmas(), Heatbath(), Hybrid(steps=8, window=2, partitions=3, stepsize=0.3))
+    iteration = schedule.build_iteration(operations, target=own, updates=own.updates, advance=chosen[0])
+    info = None
+    for number in range(1, 4):
+        state, info = iteration(state, random.at(iteration=number))
+    assert info is not None and 0.2 < float(info.accepted.mean()) < 0.999
+    other = host.initial_state(streams("other", 20_000), sigmas=None)
+    other_targets = host.sample_targets(other.position, other.precisions, streams("other", 20_000))
+    after = ChainState(*(to_host(values) for values in (state.position, state.momentum, state.precisions)))
+    p_values = joint_p_values(host, (after, to_host(targets)), (other, other_targets), streams("p", 20_000))
+    assert min(p_values.values()) * len(p_values) > 1e-5, p_values
+
+
+def test_programs_are_compiled_once() -> None:
+    _, there = both("gaussian", "float32", small((3,)), 20)
+    chosen = device.advance_for(there)
+    assert not isinstance(chosen, str)
+    start = Start.of(problem(spec=small((3,)), dtype="float32", n_cases=20))
+    moved = Start(*(on_device(getattr(start, name)) for name in start.__dataclass_fields__))
+    moved.run(chosen[0], there)
+    before = cuda._module.cache_info().misses
+    moved.run(chosen[0], there)
+    assert cuda._module.cache_info().misses == before

@@ -1,0 +1,334 @@
+"""Automatic stepsizes and lengths: what a round measures, and the settings that follow from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import reduce
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.arrays import Array
+from rayfbnn.mcmc import hmc, leapfrog, schedule, tuning
+from rayfbnn.mcmc.tuning import Measured, Probe, Settings, Tuning
+from rayfbnn.operations import Heatbath, Hybrid, Operation, automatic
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Purpose, Streams
+from tests.correctness.mutants import mutant
+from tests.targets import ANHARMONIC, banana, gaussian, wall
+
+AUTOMATIC = Hybrid(steps="auto", stepsize="auto")
+ONE = 1 << 40  # in the numbers of Measured
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Independent normals with these standard deviations, and stepsizes that know nothing of them."""
+
+    sigmas: tuple[float, ...]
+
+    @property
+    def n_parameters(self) -> int:
+        return len(self.sigmas)
+
+    def potential_and_gradient(
+        self, position: Array, precisions: Array, *, partition: Array | None = None, n_partitions: int = 1
+    ) -> tuple[Array, Array]:
+        scaled = position / np.array(self.sigmas) ** 2
+        return (scaled * position).sum(axis=1) / 2, scaled
+
+    def potential(self, position: Array, precisions: Array) -> Array:
+        return self.potential_and_gradient(position, precisions)[0]
+
+    def stepsizes(self, precisions: Array) -> Array:
+        return np.ones((len(precisions), self.n_parameters))
+
+
+def streams(n_chains: int, *, seed: int = 1, first: int = 0) -> Streams:
+    return Streams(seed, np.arange(first, first + n_chains, dtype=np.uint64), iteration=1)
+
+
+def start(n_chains: int, n_parameters: int, *, seed: int = 1, first: int = 0) -> ChainState:
+    s = streams(n_chains, seed=seed, first=first)
+    position = s.normal(Purpose.INITIAL_PARAMETER, (n_parameters,))
+    return ChainState(position, s.normal(Purpose.MOMENTUM, (n_parameters,)), np.ones((n_chains, 1)))
+
+
+def tuned(
+    target: Any, operation: Hybrid = AUTOMATIC, *, n_rounds: int = 40, n_chains: int = 16, per_round: int = 5
+) -> tuple[list[Measured], Settings, ChainState, int]:
+    """A whole tuning: what the rounds measured, the settings found, the state and its iteration."""
+    operations: tuple[Operation, ...] = (Heatbath(), operation)
+    state, s, number = start(n_chains, target.n_parameters), streams(n_chains), 0
+    rounds: list[Measured] = []
+    settings = tuning.first_settings(operation)
+    for _ in range(n_rounds):
+        iteration = schedule.build_iteration(
+            operations, target=target, updates={}, tuning=Tuning({operation: settings}, is_measured=True)
+        )
+        each = []
+        for _ in range(per_round):
+            number += 1
+            state, info = iteration(state, s.at(iteration=number))
+            each.append(info.measured[operation])
+        rounds.append(reduce(Measured.__add__, each))
+        settings = tuning.settings_after(rounds, operation, n_rounds=n_rounds)
+    return rounds, settings, state, number
+
+
+def frozen(target: Any, operation: Hybrid, settings: Settings, state: ChainState, number: int) -> float:
+    """The acceptance of 200 further updates of every chain."""
+    iteration = schedule.build_iteration(
+        (Heatbath(), operation), target=target, updates={}, tuning=Tuning({operation: settings})
+    )
+    accepted = []
+    for step in range(200):
+        state, info = iteration(state, streams(len(state.position)).at(iteration=number + step + 1))
+        assert not info.measured
+        accepted.append(info.accepted)
+    return float(np.mean(accepted))
+
+
+@pytest.mark.parametrize(
+    "target",
+    # Not 70 equal scales: five steps may be half their period, where energies come back by themselves.
+    [
+        gaussian(10),
+        Scaled(tuple(0.3 + k / 100 for k in range(70))),
+        ANHARMONIC,
+        banana(),
+        Scaled((0.01, 1.0, 0.1)),
+    ],
+    ids=["10 normals", "70 scales", "anharmonic", "banana", "scales of 100 to 1"],
+)
+@pytest.mark.parametrize("steps", ["auto", 5])
+def test_the_settings_found_are_accepted_at_the_target_rate(target: Any, steps: Any) -> None:
+    """Within 0.06: the last average is over 20 rounds of 80 trajectories, 0.01 by itself."""
+    operation = Hybrid(steps=steps, stepsize="auto", stepsize_jitter=-0.1)
+    _, settings, state, number = tuned(target, operation)
+    assert frozen(target, operation, settings, state, number) == pytest.approx(
+        tuning.TARGET_ACCEPTANCE, abs=0.06
+    )
+
+
+def test_windows_are_tuned_by_the_acceptance_of_windows() -> None:
+    operation = Hybrid(steps=8, stepsize="auto", window=4)
+    _, settings, state, number = tuned(gaussian(100), operation)
+    assert frozen(gaussian(100), operation, settings, state, number) == pytest.approx(0.8, abs=0.06)
+    _, plain, _, _ = tuned(gaussian(100), replace(operation, window=1))
+    assert settings.stepsize > 1.1 * plain.stepsize
+
+
+def test_long_trajectories_are_found_where_a_scale_is_long_and_short_ones_where_none_is() -> None:
+    """A quarter of the period of the slowest scale, pi/2 100 / stepsize, within a factor of 2."""
+    _, settings, _, _ = tuned(Scaled((1.0, 100.0)))
+    quarter = math.pi / 2 * 100 / settings.stepsize
+    assert quarter / 2 <= settings.steps <= 2 * quarter
+    _, settings, _, _ = tuned(gaussian(10))
+    assert settings.steps == 4
+
+
+def test_a_stepsize_or_a_length_that_is_given_stays() -> None:
+    _, settings, _, _ = tuned(gaussian(10), Hybrid(steps="auto", stepsize=0.1), n_rounds=12)
+    assert settings.stepsize == 0.1 and settings.steps in (8, 16, 32)
+    _, settings, _, _ = tuned(gaussian(10), Hybrid(steps=7, stepsize="auto"), n_rounds=12)
+    assert settings.steps == settings.longest == 7
+
+
+def test_a_trajectory_measures_what_shorter_ones_would_do() -> None:
+    assert difference_from_separate_trajectories(tuning) < 1e-10
+
+
+def difference_from_separate_trajectories(module: ModuleType) -> float:
+    """Between the sums of one probe, and those of a trajectory of its own for each length."""
+    target, state = ANHARMONIC, start(200, 1)
+    stepsizes = 0.4 * target.stepsizes(state.precisions)
+    probe = module.Probe(leapfrog.advance, (4, 8, 16))
+    probe(target, state.position, state.momentum, state.precisions, stepsizes, n_steps=16)
+    measured = probe.measured
+    energy = target.potential(state.position, state.precisions) + (state.momentum**2).sum(axis=1) / 2
+    worst = abs(np.array(measured.sums) / ONE - state.position.sum(axis=0)).max()
+    worst = max(worst, abs(np.array(measured.squares) / ONE - (state.position**2).sum(axis=0)).max())
+    for place, length in enumerate(measured.lengths):
+        position, momentum, potential = leapfrog.advance(
+            target, state.position, state.momentum, state.precisions, stepsizes, n_steps=length
+        )
+        accepted = np.minimum(1, np.exp(energy - potential - (momentum**2).sum(axis=1) / 2))
+        jumps = (accepted[:, None] * (position - state.position) ** 2).sum(axis=0)
+        worst = max(worst, abs(measured.acceptance[place] / ONE - accepted.sum()))
+        worst = max(worst, abs(np.array(measured.jumps[place]) / ONE - jumps).max() / jumps.max())
+    return float(worst)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        ("n_steps=length - done", "n_steps=length"),
+        ("done = length", "done = 0"),
+        ("start_energy - total_energy(", "total_energy(potential, momentum) - total_energy("),
+        ("accepted[:, None] * xp.square(change)", "xp.square(change)"),
+        ("- start\n", "\n"),
+        ("(int(a) << _BITS) + int(b)", "(int(a) << _BITS)"),
+    ],
+)
+def test_a_mutant_of_the_probe_is_found(bug: tuple[str, str]) -> None:
+    assert difference_from_separate_trajectories(mutant(tuning, bug)) > 1e-3
+
+
+def test_a_measured_update_is_the_update() -> None:
+    """The same state as a trajectory in one piece, to rounding, and the same decision."""
+    target, state, s = banana(), start(300, 3), streams(300)
+    update: dict[str, Any] = {"target": target, "partitions": 3, "stepsize_jitter": -0.5}
+    whole, info = hmc.hybrid(state, s, steps=32, stepsize=0.3, **update)
+    probed, measured = hmc.hybrid(
+        state, s, steps=32, stepsize=0.3, advance=Probe(leapfrog.advance, (4, 8, 16, 32)), **update
+    )
+    assert abs(whole.position - probed.position).max() < 1e-8
+    assert (info.accepted == measured.accepted).all()
+    assert 0.1 < info.accepted.mean() < 0.95
+
+
+@pytest.mark.parametrize("sizes", [(1,) * 12, (5, 7), (11, 1), (3, 4, 5)])
+def test_sums_do_not_depend_on_which_chains_are_summed_together(sizes: tuple[int, ...]) -> None:
+    whole, first, parts = measured_of(12), 0, []
+    for size in sizes:
+        parts.append(measured_of(size, first=first))
+        first += size
+    assert reduce(Measured.__add__, parts) == whole
+    assert reduce(Measured.__add__, parts[::-1]) == whole
+
+
+def measured_of(n_chains: int, first: int = 0) -> Measured:
+    target, state = banana(), start(n_chains, 3, first=first)
+    probe = Probe(leapfrog.advance, (4, 8))
+    stepsizes = 0.2 * target.stepsizes(state.precisions)
+    probe(target, state.position, state.momentum, state.precisions, stepsizes, n_steps=8)
+    return probe.measured
+
+
+def test_a_trajectory_that_blows_up_counts_as_rejected_and_as_no_jump() -> None:
+    target, state = wall(2), start(40, 2)
+    probe = Probe(leapfrog.advance, (4, 8))
+    probe(target, state.position, 30 * state.momentum, state.precisions, np.ones((40, 2)), n_steps=8)
+    assert probe.measured.acceptance[-1] < 0.1 * 40 * ONE
+    assert probe.measured.trajectories == 40
+    rounds, settings, _, _ = tuned(wall(2), n_rounds=20)
+    assert 0.05 < settings.stepsize < 3 and all(math.isfinite(each.squares[0]) for each in rounds)
+
+
+def acceptances(*values: float) -> list[Measured]:
+    return [Measured(10, (5,), (round(10 * value * ONE),)) for value in values]
+
+
+def dual_averaging(values: list[float], start: float) -> tuple[float, float]:
+    """The next stepsize and the average after these acceptances: Hoffman and Gelman (2014), algorithm 5.
+
+    Their recursions, with the running mean H in place of the sum.
+    """
+    mu, h, log_average, log_stepsize = math.log(start), 0.0, 0.0, math.log(start)
+    for t, value in enumerate(values, start=1):
+        h = (1 - 1 / (t + 10)) * h + (0.8 - value) / (t + 10)
+        log_stepsize = mu - math.sqrt(t) / 0.1 * h
+        log_average = t**-0.75 * log_stepsize + (1 - t**-0.75) * log_average
+    return math.exp(log_stepsize), math.exp(log_average)
+
+
+def test_stepsizes_are_those_of_dual_averaging_begun_anew_twice() -> None:
+    assert difference_from_dual_averaging(tuning) < 1e-12
+
+
+def difference_from_dual_averaging(module: ModuleType) -> float:
+    operation, values, worst = (
+        Hybrid(steps=5, stepsize="auto"),
+        [0.1, 0.3, 0.95, 0.7, 0.85, 0.6, 0.9, 0.75],
+        0.0,
+    )
+    begins = {0: 0.5, 2: dual_averaging(values[:2], 0.5)[1]}
+    begins[4] = dual_averaging(values[2:4], begins[2])[1]
+    for n in range(1, 9):
+        first = max(begin for begin in begins if begin < n)
+        stepsize, average = dual_averaging(values[first:n], begins[first])
+        found = module.settings_after(acceptances(*values[:n]), operation, n_rounds=8).stepsize
+        worst = max(worst, abs(found / (average if n == 8 else stepsize) - 1))
+    return worst
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        ("self.lacking + TARGET_ACCEPTANCE - acceptance", "self.lacking - TARGET_ACCEPTANCE + acceptance"),
+        ("weight = made.t**-_KAPPA", "weight = 1 / made.t"),
+        ("n_rounds // 4, n_rounds // 2", "n_rounds // 4,"),
+        ("if number == n_rounds - 1", "if number == n_rounds"),
+        ("made.stepsize) + (1 - weight)", "self.stepsize) + (1 - weight)"),
+    ],
+)
+def test_a_mutant_of_dual_averaging_is_found(bug: tuple[str, str]) -> None:
+    assert difference_from_dual_averaging(mutant(tuning, bug)) > 1e-3
+
+
+def curve(**by_quantity: list[float]) -> Measured:
+    """One trajectory's jumps after 4, 8, 16, ... steps for quantities of variance one."""
+    jumps = tuple(zip(*by_quantity.values(), strict=True))
+    n = len(by_quantity)
+    return Measured(
+        100,
+        tuple(4 << k for k in range(len(jumps))),
+        (80 * ONE,) * len(jumps),
+        tuple(tuple(round(100 * each * ONE) for each in row) for row in jumps),
+        (0,) * n,
+        (100 * ONE,) * n,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "best"),
+    [
+        (curve(a=[0.1, 0.4, 1.6, 1.8]), 16),  # 0.005, 0.012, 0.039, 0.025 effective draws a gradient
+        (curve(a=[0.1, 0.4, 1.6, 1.8], b=[1.9, 1.9, 0.1, 1.9]), 32),  # the slower of both decides
+        (curve(a=[1.9, 3.0, 3.9, 2.1]), 4),  # more than an independent draw does not count
+        (curve(a=[0.0, 0.0]), 64),  # nothing moves: as before
+    ],
+)
+def test_the_length_is_that_of_the_most_effective_draws_of_the_slowest_quantity(
+    found: Measured, best: int
+) -> None:
+    assert tuning._best_length([found], 64) == best
+
+
+@pytest.mark.parametrize(
+    ("bug", "found", "best"),
+    [
+        (("min(rates, default=0.0)", "max(rates, default=0.0)"), 1, 32),
+        (("/ (length + 1)", ""), 0, 16),
+        (("min(1.0, change / (4 - change))", "change / (4 - change)"), 2, 4),
+        ((" / variance", ""), 3, 4),
+    ],
+)
+def test_a_mutant_of_the_choice_of_length_is_found(bug: tuple[str, str], found: int, best: int) -> None:
+    quiet = curve(a=[1.9, 1.95], b=[0.02, 0.04])
+    curves = [
+        curve(a=[0.1, 0.4, 1.6, 1.8]),
+        curve(a=[0.1, 0.4, 1.6, 1.8], b=[1.9, 1.9, 0.1, 1.9]),
+        curve(a=[1.9, 3.0, 3.9, 2.1]),
+        replace(quiet, squares=(100 * ONE, ONE)),  # b's variance is a hundredth
+    ]
+    assert tuning._best_length([curves[found]], 64) == best
+    assert mutant(tuning, bug)._best_length([curves[found]], 64) != best
+
+
+def test_rounds_that_went_less_far_do_not_hide_what_others_saw() -> None:
+    far, near = curve(a=[0.1, 0.4, 1.6]), curve(a=[0.1, 0.4])
+    assert tuning._best_length([near, far, near], 4) == 16
+
+
+def test_automatic_operations_are_found_once_wherever_they_are() -> None:
+    from rayfbnn.operations import Repeat
+
+    other = replace(AUTOMATIC, partitions=2)
+    given = Hybrid(steps=3, stepsize=0.1)
+    operations = (AUTOMATIC, given, Repeat(2, (Heatbath(), Repeat(3, (other, AUTOMATIC)))))
+    assert automatic(operations) == (AUTOMATIC, other)

@@ -1,0 +1,64 @@
+"""Runs and their kernels: what a store records, what its workers take, and what is said when that changes."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rayfbnn.kernels import choose, cpu
+from rayfbnn.run.resuming import compare_kernel
+from rayfbnn.run.sampler import Sampler
+from rayfbnn.run.store import Store
+from tests.run.small import make_store, small_spec
+from tests.run.test_sampler import run_all
+
+needs_kernels = pytest.mark.skipif(not cpu.instruction_sets(), reason="installed without a C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(choose.VARIABLE, raising=False)
+
+
+@needs_kernels
+def test_a_store_says_what_it_began_with_and_workers_keep_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = f"compiled, {cpu.instruction_sets()[0]}"
+    made = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    assert made.root.kernel == best
+    assert Sampler(made).kernel == best
+    monkeypatch.setenv(choose.VARIABLE, "plain")
+    forced = make_store(tmp_path / "plain.zarr", small_spec(tmp_path))
+    assert forced.root.kernel == "plain NumPy (RAYFBNN_KERNELS is plain)"
+    monkeypatch.delenv(choose.VARIABLE)
+    assert Sampler(Store.open(forced.path)).kernel == forced.root.kernel
+
+
+@needs_kernels
+def test_going_on_with_another_kernel_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    with caplog.at_level(logging.WARNING):
+        compare_kernel(store)
+        assert not caplog.records
+        monkeypatch.setattr(cpu, "_cpu", None)
+        compare_kernel(store)
+    assert f"was begun with the kernel {store.root.kernel}" in caplog.text
+    assert "going on with plain NumPy (no compiled kernels" in caplog.text
+
+
+@needs_kernels
+def test_a_run_through_the_kernel_is_the_plain_run_until_rounding_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Iterations that no accept decision has turned yet: positions agree to float32's rounding."""
+    compiled = run_all(make_store(tmp_path / "run.zarr", small_spec(tmp_path))).read_positions()
+    monkeypatch.setenv(choose.VARIABLE, "plain")
+    plain = run_all(make_store(tmp_path / "plain.zarr", small_spec(tmp_path))).read_positions()
+    assert not np.array_equal(compiled, plain)
+    assert np.abs(compiled - plain).max() < 1e-3
