@@ -3,8 +3,8 @@
     python tests/benchmarks/device_steps.py [--out FILE]
 
 Needs CuPy and a device; JAX is timed where the same interpreter has it, and then both must end trajectories
-at the same place. Times are the device's own (events), medians after a warm-up; beside them the card's rate of
-matrix products, measured in the same run. Random data, from streams.
+at the same place. Times are the device's own (events), medians after a warm-up; beside them the rate of the
+card's matrix products, measured in the same run. Random data, from streams.
 """
 
 from __future__ import annotations

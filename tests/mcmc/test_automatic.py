@@ -174,7 +174,7 @@ def difference_from_separate_trajectories(module: ModuleType) -> float:
         ("(int(a) << _BITS) + int(b)", "(int(a) << _BITS)"),
     ],
 )
-def test_a_mutant_of_the_probe_is_found(bug: tuple[str, str]) -> None:
+def test_a_mutant_of_the_probe_is_seen(bug: tuple[str, str]) -> None:
     assert difference_from_separate_trajectories(mutant(tuning, bug)) > 1e-3
 
 
@@ -266,7 +266,7 @@ def difference_from_dual_averaging(module: ModuleType) -> float:
         ("made.stepsize) + (1 - weight)", "self.stepsize) + (1 - weight)"),
     ],
 )
-def test_a_mutant_of_dual_averaging_is_found(bug: tuple[str, str]) -> None:
+def test_a_mutant_of_dual_averaging_is_seen(bug: tuple[str, str]) -> None:
     assert difference_from_dual_averaging(mutant(tuning, bug)) > 1e-3
 
 
@@ -308,7 +308,7 @@ def test_the_length_is_that_of_the_most_effective_draws_of_the_slowest_quantity(
         ((" / variance", ""), 3, 4),
     ],
 )
-def test_a_mutant_of_the_choice_of_length_is_found(bug: tuple[str, str], found: int, best: int) -> None:
+def test_a_mutant_of_the_choice_of_length_is_seen(bug: tuple[str, str], found: int, best: int) -> None:
     quiet = curve(a=[1.9, 1.95], b=[0.02, 0.04])
     curves = [
         curve(a=[0.1, 0.4, 1.6, 1.8]),
