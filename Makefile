@@ -38,13 +38,15 @@ peers: .venv-peers/.installed
 $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
-# A stamp older than pyproject.toml says that what is needed has changed. dev holds plots.
-$(VENV)/.installed-plots: pyproject.toml | $(VENV)/bin/python
-	@if [ $(VENV)/.installed-dev -nt pyproject.toml ]; then :; else \
+# A stamp older than these says that what is needed, or the compiled code, has changed. dev holds plots.
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard rayfbnn/kernels/*.cpp rayfbnn/kernels/*.hpp)
+
+$(VENV)/.installed-plots: $(SOURCES) | $(VENV)/bin/python
+	@if [ -e $(VENV)/.installed-dev ] && [ -z "$$(find $(SOURCES) -newer $(VENV)/.installed-dev)" ]; then :; else \
 	    echo "installing into $(VENV): a minute or two"; $(PIP) --editable '.[plots]'; fi
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.installed-dev: $(SOURCES) | $(VENV)/bin/python
 	@echo "installing into $(VENV): a minute or two"
 	@$(PIP) --editable '.[dev]'
 	@touch $@

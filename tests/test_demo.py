@@ -39,8 +39,8 @@ def test_the_example_is_shipped_and_its_configuration_is_valid() -> None:
         assert (original / name).is_file()
     spec = RunSpec.from_toml(original / "robot_arm.toml")
     assert api.read_dataset(spec).n_cases == 200
-    wheel = tomllib.loads((original.parent.parent / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    assert wheel["targets"]["wheel"]["force-include"] == {"examples/robot_arm": "rayfbnn/examples/robot_arm"}
+    build = tomllib.loads((original.parent.parent / "pyproject.toml").read_text())["tool"]["scikit-build"]
+    assert build["wheel"]["packages"]["rayfbnn/examples/robot_arm"] == "examples/robot_arm"
 
 
 def test_the_demo_samples_reports_and_says_where_the_pictures_are(tmp_path: Path) -> None:
