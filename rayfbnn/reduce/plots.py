@@ -195,13 +195,15 @@ def rhat_and_ess(diagnosis: Diagnosis, path: str | Path) -> Path:
 def survival_curves(store: Store, path: str | Path, *, n_groups: int = 3, n_times: int = 120) -> Path:
     """Survival of the training cases, all and by predicted risk, by the model and by the cases themselves.
 
-    The groups are of equal size, by each case's mean survival over the times. Lines and bands: the model's
-    curves averaged over the cases, and over draws; steps: Kaplan and Meier's estimate.
+    Cases whose time is missing are left out. The groups are of equal size, by each case's mean survival
+    over the times. Lines and bands: the model's curves averaged over the cases, and over draws; steps:
+    Kaplan and Meier's estimate.
     """
     data = store.data
-    targets = data.targets[:, 0]
+    is_known = ~np.isnan(data.targets[:, 0])
+    targets = data.targets[is_known, 0]
     times = np.linspace(0, np.abs(targets).max(), n_times)
-    curves = _curves_by_draw(store, times)  # (n_draws, n_cases, n_times)
+    curves = _curves_by_draw(store, times)[:, is_known]  # (n_draws, n_cases, n_times)
     order = np.argsort(curves.mean(axis=(0, 2)), kind="stable")
     groups = np.array_split(order, min(n_groups, len(order)))
     figure, axes = _figure(1, 2, width=7.6, height=3.3, sharey="row")
