@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rayfbnn.kernels import choose
 from rayfbnn.mcmc import schedule
 from rayfbnn.run.data import read_dataset
 from rayfbnn.run.sampler import Sampler, build_posterior, next_block
@@ -118,7 +119,9 @@ def test_the_stored_draws_are_those_of_the_schedule(tmp_path: Path, undisturbed:
     streams = Streams(spec.seed, np.arange(spec.chains, dtype=np.uint64))
     state, number, positions = posterior.initial_state(streams, sigmas=0.5), 0, []
     for phase in spec.phase:
-        iteration = schedule.build_iteration(phase.operations, target=posterior, updates=updates)
+        iteration = schedule.build_iteration(
+            phase.operations, target=posterior, updates=updates, advance=choose.advance_for(posterior)[0]
+        )
         for _ in range(phase.iterations):
             number += 1
             state, _ = iteration(state, streams.at(iteration=number))

@@ -147,7 +147,10 @@ def test_kept_iterations_run_with_the_frozen_settings(
     )
     assert not automatic(operations)
     iteration = schedule.build_iteration(
-        operations, target=sampler.posterior, updates=sampler.posterior.updates
+        operations,
+        target=sampler.posterior,
+        updates=sampler.posterior.updates,
+        advance=sampler.advance,
     )
     block = store.commits.all(0)[-1]
     streams = sampler._streams(0)
