@@ -79,7 +79,7 @@ class Kernel {
    public:
     // links: (source, destination, start, n_units, has_biases); segments: (start, stop, alpha); inputs as those of
     // Posterior; gemm: the capsule of SciPy's sgemm or dgemm, or None; blas_from: weights of the smallest link that
-    // is left to it; block_bytes: of a block of cases, 0 for a choice by the network's size.
+    // is left to it; block_bytes: of a block of cases, 0 for the usual ones.
     Kernel(
         const std::string& instruction_set, std::vector<int> units, std::vector<int> activations,
         std::vector<int> offsets, const std::vector<std::tuple<int, int, int, int, bool>>& links,
@@ -221,15 +221,12 @@ class Kernel {
     // Block k holds the cases floor(N k/K) .. floor(N (k+1)/K) - 1, as in model/blocks.py, in packs; these in blocks
     // whose values and derivatives stay in cache.
     void cut(int n_partitions, long block_bytes) {
-        long rows = units_[0] + 2 * units_.back(), n_sums = 0;
+        long rows = units_[0] + 2 * units_.back();
         for (size_t l = 1; l + 1 < units_.size(); ++l) rows += 2 * units_[l];
         bool uses_blas = false;
-        for (const Link& link : links_) {
-            uses_blas |= link.uses_blas;
-            if (!link.uses_blas) n_sums += long(link.n_units) * link.n_destinations;
-        }
+        for (const Link& link : links_) uses_blas |= link.uses_blas;
         const long pack_bytes = width() * long(real_bytes());
-        if (block_bytes == 0) block_bytes = n_sums * pack_bytes > 32768 ? 131072 : 32768;
+        if (block_bytes == 0) block_bytes = 262144;  // part of the second cache; 128 to 384 kB are as fast
         long packs = std::max(5L, block_bytes / (rows * pack_bytes));
         if (uses_blas) packs = std::max(packs, 1024L / width());
         starts_.resize(n_partitions);

@@ -2,6 +2,10 @@
 #ifndef RAYFBNN_LANES_HPP
 #define RAYFBNN_LANES_HPP
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 namespace RAYFBNN_NAMESPACE {
 
 #if defined(__AVX512F__)
@@ -50,6 +54,22 @@ template <class M>
 RAYFBNN_INLINE PackDouble select(M chosen, PackDouble a, PackDouble b) {
     return chosen ? a : b;
 }
+#if defined(__AVX512F__)
+RAYFBNN_INLINE PackFloat smaller(PackFloat a, PackFloat b) { return _mm512_min_ps(a, b); }
+RAYFBNN_INLINE PackFloat larger(PackFloat a, PackFloat b) { return _mm512_max_ps(a, b); }
+RAYFBNN_INLINE PackDouble smaller(PackDouble a, PackDouble b) { return _mm512_min_pd(a, b); }
+RAYFBNN_INLINE PackDouble larger(PackDouble a, PackDouble b) { return _mm512_max_pd(a, b); }
+#elif defined(__AVX2__)
+RAYFBNN_INLINE PackFloat smaller(PackFloat a, PackFloat b) { return _mm256_min_ps(a, b); }
+RAYFBNN_INLINE PackFloat larger(PackFloat a, PackFloat b) { return _mm256_max_ps(a, b); }
+RAYFBNN_INLINE PackDouble smaller(PackDouble a, PackDouble b) { return _mm256_min_pd(a, b); }
+RAYFBNN_INLINE PackDouble larger(PackDouble a, PackDouble b) { return _mm256_max_pd(a, b); }
+#elif defined(__SSE2__)
+RAYFBNN_INLINE PackFloat smaller(PackFloat a, PackFloat b) { return _mm_min_ps(a, b); }
+RAYFBNN_INLINE PackFloat larger(PackFloat a, PackFloat b) { return _mm_max_ps(a, b); }
+RAYFBNN_INLINE PackDouble smaller(PackDouble a, PackDouble b) { return _mm_min_pd(a, b); }
+RAYFBNN_INLINE PackDouble larger(PackDouble a, PackDouble b) { return _mm_max_pd(a, b); }
+#endif
 RAYFBNN_INLINE PackInt bits_of(PackFloat x) { return (PackInt)x; }
 RAYFBNN_INLINE PackLong bits_of(PackDouble x) { return (PackLong)x; }
 RAYFBNN_INLINE PackFloat value_of(PackInt bits) { return (PackFloat)bits; }

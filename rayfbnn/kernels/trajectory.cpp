@@ -26,12 +26,16 @@ using rayfbnn::Segment;
 #define RAYFBNN_METHOD inline __attribute__((always_inline))
 
 constexpr int MOST_PACKS = 5;  // of cases in a register tile
+constexpr int GROUP = 8;       // hidden units whose derivatives are computed and used together
 
-// Units in a register tile of n packs: as many sums as the registers hold beside a column of sources.
+// Units in a register tile of n packs, and rows of the gradient in one of n units: as many sums as the registers
+// hold beside a column of sources.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int tile_units(int n_packs) { return n_packs <= 2 ? 8 : 4; }
+constexpr int most_rows(int) { return 5; }
 #else
 constexpr int tile_units(int n_packs) { return n_packs >= 4 ? 2 : n_packs == 3 ? 4 : n_packs == 2 ? 4 : 8; }
+constexpr int most_rows(int n_units) { return n_units == 4 ? 2 : n_units == 2 ? 4 : 5; }
 #endif
 
 template <class T>
@@ -136,13 +140,17 @@ struct Worker {
 
     template <int M, int P>
     RAYFBNN_METHOD void begin(L (&tile)[M][P], const L* begun) const {
+#pragma GCC unroll 16
         for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
             for (int p = 0; p < P; ++p) tile[m][p] = begun ? begun[m * stride + p] : splat<L>(0);
     }
 
     template <int A, int M, int P>
     RAYFBNN_METHOD void activate_tile(L (&tile)[M][P], L* kept) const {
+#pragma GCC unroll 16
         for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
             for (int p = 0; p < P; ++p) {
                 L slope = splat<L>(0);
                 tile[m][p] = activate<L>(A, tile[m][p], slope);
@@ -164,7 +172,9 @@ struct Worker {
                     tile, w, link.n_destinations, 1, link.n_units, source_of(link) + p0, stride);
             if (link.has_biases) {
                 const S* biases = w + long(link.n_units) * link.n_destinations;
+#pragma GCC unroll 16
                 for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
                     for (int p = 0; p < P; ++p) tile[m][p] += biases[m];
             }
         }
@@ -180,17 +190,23 @@ struct Worker {
                 default: break;
             }
         }
+#pragma GCC unroll 16
         for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
             for (int p = 0; p < P; ++p) values[layer][place + m * stride + p] = tile[m][p];
         if (layer < last && net.offsets[layer] >= 0)
+#pragma GCC unroll 16
             for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
                 for (int p = 0; p < P; ++p)
                     sources[layer][place + m * stride + p] = tile[m][p] + q[net.offsets[layer] + j + m];
     }
 
     template <int A, int M, int P>
     RAYFBNN_METHOD void multiply_by_slopes(L (&tile)[M][P], const L* v, const L* kept) const {
+#pragma GCC unroll 16
         for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
             for (int p = 0; p < P; ++p)
                 tile[m][p] *= has_kept_slope(A) ? kept[m * stride + p] : slope_of<L>(A, v[m * stride + p]);
     }
@@ -209,7 +225,9 @@ struct Worker {
                 tile, q + link.start + long(i) * n, 1, n, n, slopes[link.destination] + p0, stride);
         }
         if (net.offsets[layer] >= 0)
+#pragma GCC unroll 16
             for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
                 for (int p = 0; p < P; ++p) sums[offset_sums[layer] + i + m] += tile[m][p];
         const L* v = values[layer] + place;
         L* kept = slopes[layer] + place;
@@ -222,8 +240,13 @@ struct Worker {
             case SIN: multiply_by_slopes<SIN, M, P>(tile, v, kept); break;
             default: break;
         }
-        for (int m = 0; m < M; ++m)
-            for (int p = 0; p < P; ++p) kept[m * stride + p] = tile[m][p];
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) {
+            L total = splat<L>(0);
+#pragma GCC unroll 16
+            for (int p = 0; p < P; ++p) kept[m * stride + p] = tile[m][p], total += tile[m][p];
+            if (needs_unit_sums[layer]) sums[unit_sums[layer] + i + m] += total;
+        }
     }
 
     template <bool FORWARD, int M, int P>
@@ -235,10 +258,8 @@ struct Worker {
     }
 
     template <bool FORWARD, int P>
-    void column(int layer, int first_link, int end_link, long p0) {
+    void column(int layer, int first_link, int end_link, int unit, int n, long p0) {
         constexpr int M = tile_units(P);
-        const int n = net.units[layer];
-        int unit = 0;
         for (; unit + M <= n; unit += M) tile<FORWARD, M, P>(layer, first_link, end_link, unit, p0);
         if constexpr (M > 4)
             if (unit + 4 <= n) tile<FORWARD, 4, P>(layer, first_link, end_link, unit, p0), unit += 4;
@@ -247,18 +268,18 @@ struct Worker {
         if (unit < n) tile<FORWARD, 1, P>(layer, first_link, end_link, unit, p0);
     }
 
-    // All packs of the block, in columns of equal width as nearly as may be.
+    // Units `unit` .. n - 1 at all packs of the block, in columns of equal width as nearly as may be.
     template <bool FORWARD>
-    void layer(int layer, int first_link, int end_link) {
+    void layer(int layer, int first_link, int end_link, int unit, int n) {
         const long n_columns = (stride + MOST_PACKS - 1) / MOST_PACKS;
         for (long c = 0; c < n_columns; ++c) {
             const long p0 = stride * c / n_columns, p1 = stride * (c + 1) / n_columns;
             switch (p1 - p0) {
-                case 1: column<FORWARD, 1>(layer, first_link, end_link, p0); break;
-                case 2: column<FORWARD, 2>(layer, first_link, end_link, p0); break;
-                case 3: column<FORWARD, 3>(layer, first_link, end_link, p0); break;
-                case 4: column<FORWARD, 4>(layer, first_link, end_link, p0); break;
-                default: column<FORWARD, 5>(layer, first_link, end_link, p0); break;
+                case 1: column<FORWARD, 1>(layer, first_link, end_link, unit, n, p0); break;
+                case 2: column<FORWARD, 2>(layer, first_link, end_link, unit, n, p0); break;
+                case 3: column<FORWARD, 3>(layer, first_link, end_link, unit, n, p0); break;
+                case 4: column<FORWARD, 4>(layer, first_link, end_link, unit, n, p0); break;
+                default: column<FORWARD, 5>(layer, first_link, end_link, unit, n, p0); break;
             }
         }
     }
@@ -286,78 +307,100 @@ struct Worker {
                      q + link.start, link.n_destinations, S(begun), values[l], cases);
                 begun = true;
             }
-            layer<true>(l, first, end);
+            layer<true>(l, first, end, 0, net.units[l]);
             first = end;
-        }
-    }
-
-    // From derivatives by the summed inputs of the outputs, in slopes[last], to those of all hidden layers.
-    void backward() {
-        const int cases = int(stride * W);
-        for (int l = last - 1; l > 0; --l) {
-            bool begun = false;
-            for (int k = 0; k < net.n_links; ++k) {
-                const Link& link = net.links[k];
-                if (link.source != l || !link.uses_blas) continue;
-                gemm("N", "N", cases, link.n_units, link.n_destinations, slopes[link.destination], cases,
-                     q + link.start, link.n_destinations, S(begun), by_value[l], cases);
-                begun = true;
-            }
-            layer<false>(l, 0, 0);
         }
     }
 
     // --- sums over cases: the gradient ---
 
-    template <int ROWS, int UNITS>
-    RAYFBNN_METHOD void products(const Link& link, L* gradient, int i, int j) const {
-        add_products<ROWS, UNITS, L>(
-            gradient + long(i) * link.n_destinations + j, link.n_destinations, int(stride),
-            source_of(link) + i * stride, slopes[link.destination] + j * stride, stride);
+    // From derivatives by the summed inputs of the outputs, in slopes[last], to those of all hidden units and the
+    // sums of the gradient. A few hidden units at a time: their values and derivatives are in the first cache
+    // for all that they are needed for.
+    void backward() {
+        sum_outputs();
+        for (int l = last - 1; l > 0; --l) {
+            begin_backward(l);
+            for (int unit = 0; unit < net.units[l]; unit += GROUP) {
+                const int end = unit + GROUP < net.units[l] ? unit + GROUP : net.units[l];
+                layer<false>(l, 0, 0, unit, end);
+                for (int k = 0; k < net.n_links; ++k) {
+                    const Link& link = net.links[k];
+                    if (link.uses_blas || link.n_units == 0) continue;
+                    if (link.source == l) products(link, unit, end, 0, link.n_destinations);
+                    if (link.source == 0 && link.destination == l) products(link, 0, link.n_units, unit, end);
+                }
+            }
+        }
+        weight_gradients_by_blas();
     }
 
-    template <int ROWS, int UNITS>
-    void product_columns(const Link& link, L* gradient, int j) const {
-        int i = 0;
-        for (; i + ROWS <= link.n_units; i += ROWS) products<ROWS, UNITS>(link, gradient, i, j);
-        if constexpr (ROWS > 4)
-            if (i + 4 <= link.n_units) products<4, UNITS>(link, gradient, i, j), i += 4;
-        if constexpr (ROWS > 2)
-            if (i + 2 <= link.n_units) products<2, UNITS>(link, gradient, i, j), i += 2;
-        if (i < link.n_units) products<1, UNITS>(link, gradient, i, j);
+    void begin_backward(int l) const {
+        const int cases = int(stride * W);
+        bool begun = false;
+        for (int k = 0; k < net.n_links; ++k) {
+            const Link& link = net.links[k];
+            if (link.source != l || !link.uses_blas) continue;
+            gemm("N", "N", cases, link.n_units, link.n_destinations, slopes[link.destination], cases,
+                 q + link.start, link.n_destinations, S(begun), by_value[l], cases);
+            begun = true;
+        }
     }
 
-    void weight_gradients() {
+    void weight_gradients_by_blas() const {
         const int cases = int(stride * W);
         for (int k = 0; k < net.n_links; ++k) {
             const Link& link = net.links[k];
-            const int n = link.n_destinations;
-            if (link.n_units == 0) continue;
-            if (link.uses_blas) {
-                gemm("T", "N", n, link.n_units, cases, slopes[link.destination], cases, source_of(link), cases,
-                     S(!is_first_block), data_gradient + link.start, n);
-                continue;
-            }
-            L* gradient = sums + link_sums[k];
-            int j = 0;
-            for (; j + 4 <= n; j += 4)
-#if defined(__AVX512F__) || defined(__aarch64__)
-                product_columns<4, 4>(link, gradient, j);
-#else
-                product_columns<2, 4>(link, gradient, j);
-#endif
-            if (j + 2 <= n) product_columns<4, 2>(link, gradient, j), j += 2;
-            if (j < n) product_columns<8, 1>(link, gradient, j);
+            if (link.uses_blas)
+                gemm("T", "N", link.n_destinations, link.n_units, cases, slopes[link.destination], cases,
+                     source_of(link), cases, S(!is_first_block), data_gradient + link.start, link.n_destinations);
         }
-        for (int l = 1; l <= last; ++l) {
-            if (!needs_unit_sums[l]) continue;
-            const L* row = slopes[l];
-            for (int j = 0; j < net.units[l]; ++j, row += stride) {
-                L total = sums[unit_sums[l] + j];
-                for (long p = 0; p < stride; ++p) total += row[p];
-                sums[unit_sums[l] + j] = total;
+    }
+
+    // What has no hidden units at either end.
+    void sum_outputs() {
+        for (int k = 0; k < net.n_links; ++k) {
+            const Link& link = net.links[k];
+            if (link.source == 0 && link.destination == last && !link.uses_blas)
+                products(link, 0, link.n_units, 0, link.n_destinations);
+        }
+        const L* row = slopes[last];
+        for (int j = 0; needs_unit_sums[last] && j < net.units[last]; ++j, row += stride) {
+            L total = sums[unit_sums[last] + j];
+            for (long p = 0; p < stride; ++p) total += row[p];
+            sums[unit_sums[last] + j] = total;
+        }
+    }
+
+    template <int ROWS, int UNITS>
+    void product_tile(const Link& link, int i, int j) const {
+        add_products<ROWS, UNITS, L>(
+            sums + link_sums[&link - net.links] + long(i) * link.n_destinations + j, link.n_destinations,
+            int(stride), source_of(link) + i * stride, slopes[link.destination] + j * stride, stride);
+    }
+
+    // Rows i .. i_end - 1 of the gradient of the weights into UNITS units from j on, in tiles of equal height as
+    // nearly as may be.
+    template <int UNITS>
+    void product_column(const Link& link, int i, int i_end, int j) const {
+        constexpr int MOST = most_rows(UNITS);
+        const int n = i_end - i, n_tiles = (n + MOST - 1) / MOST;
+        for (int t = 0; t < n_tiles; ++t) {
+            const int begin = i + n * t / n_tiles;
+            switch (i + n * (t + 1) / n_tiles - begin) {
+                case 1: product_tile<1, UNITS>(link, begin, j); break;
+                case 2: product_tile<2, UNITS>(link, begin, j); break;
+                case 3: product_tile<MOST < 3 ? MOST : 3, UNITS>(link, begin, j); break;
+                case 4: product_tile<MOST < 4 ? MOST : 4, UNITS>(link, begin, j); break;
+                default: product_tile<MOST, UNITS>(link, begin, j); break;
             }
         }
+    }
+
+    void products(const Link& link, int i, int i_end, int j, int j_end) const {
+        for (; j + 4 <= j_end; j += 4) product_column<4>(link, i, i_end, j);
+        if (j + 2 <= j_end) product_column<2>(link, i, i_end, j), j += 2;
+        if (j < j_end) product_column<1>(link, i, i_end, j);
     }
 
     void collect_gradient() {
@@ -449,7 +492,6 @@ struct Worker {
                 y + long(net.units[last]) * begin, w ? w + long(net.n_targets) * begin : nullptr,
                 n < stride * W, n - int(stride - 1) * W);
             backward();
-            weight_gradients();
             is_first_block = false;
         }
     }
