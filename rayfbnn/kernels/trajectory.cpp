@@ -25,16 +25,19 @@ using rayfbnn::Segment;
 
 #define RAYFBNN_METHOD inline __attribute__((always_inline))
 
-constexpr int MOST_PACKS = 5;  // of cases in a register tile
-constexpr int GROUP = 8;       // hidden units whose derivatives are computed and used together
+constexpr int MOST_PACKS = 5;    // of cases in a register tile
+constexpr int GROUP = 8;         // hidden units whose derivatives are computed and used together
+constexpr int MOST_INPUTS = 10;  // whose products with derivatives are summed while these are in registers
 
 // Units in a register tile of n packs, and rows of the gradient in one of n units: as many sums as the registers
 // hold beside a column of sources.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int tile_units(int n_packs) { return n_packs <= 2 ? 8 : 4; }
 constexpr int most_rows(int) { return 5; }
+constexpr int narrow_units(int n_sums) { return n_sums <= 5 ? 4 : 2; }  // of n sums each
 #else
 constexpr int tile_units(int n_packs) { return n_packs >= 4 ? 2 : n_packs == 3 ? 4 : n_packs == 2 ? 4 : 8; }
+constexpr int narrow_units(int n_sums) { return n_sums <= 5 ? 2 : 1; }
 constexpr int most_rows(int n_units) { return n_units == 4 ? 2 : n_units == 2 ? 4 : 5; }
 #endif
 
@@ -58,17 +61,22 @@ struct Worker {
     L **values, **sources, **slopes, **by_value;
     bool *sums_forward, *sums_backward;  // whether BLAS has begun the sums into, out of the layer
     bool* needs_unit_sums;
+    // Of a hidden layer whose derivatives and gradient one pass gives: its link out, and in if there is one to
+    // be in that pass; else null.
+    const Link **narrow_out, **narrow_in;
     long *link_sums, *unit_sums, *offset_sums;  // places in `sums`
     long n_sums;
     L* sums;    // of the gradient over cases, a pack each
     S* totals;  // the same over the packs' places
     L *targets, *weights;  // as inputs, of all partitions after each other
-    long stride = 0;
+    long stride = 0;                          // of the block at hand
+    long most_width = 0, n_wide_columns = 0;  // of its columns of packs; the others are one narrower
     const S* q = nullptr;
     S *scales, *taus;
     bool wants_terms = false, wants_gradient = true, is_first_block = true;
     double terms = 0;
     int chain = 0;
+    bool is_in_order;  // whether totals are those of the parameters, one by one
     S* data_gradient;
 
     explicit Worker(const Job& job)
@@ -88,17 +96,24 @@ struct Worker {
             slopes[l] = l == last ? values[l] : l > 0 ? allocate<L>(size) : nullptr;
             sources[l] = l < last && net.offsets[l] >= 0 ? allocate<L>(size) : values[l];
             by_value[l] = nullptr;
+            unit_sums[l] = -1;
         }
+        // In the order of the parameters, where these are of links alone, none left to BLAS.
         long place = 0;
+        is_in_order = net.n_links > 0;
         for (int k = 0; k < net.n_links; ++k) {
             const Link& link = net.links[k];
             if (link.has_biases || (link.source == 0 && net.offsets[0] >= 0))
                 needs_unit_sums[link.destination] = true;
             link_sums[k] = place;
-            if (!link.uses_blas) {
-                place += long(link.n_units) * link.n_destinations;
-                continue;
+            if (!link.uses_blas) place += long(link.n_units) * link.n_destinations;
+            if (link.has_biases && unit_sums[link.destination] < 0) {
+                unit_sums[link.destination] = place;
+                place += link.n_destinations;
             }
+            const long stop = k + 1 < net.n_links ? net.links[k + 1].start : net.n_parameters;
+            is_in_order &= !link.uses_blas && link_sums[k] == link.start && place == stop;
+            if (!link.uses_blas) continue;
             sums_forward[link.destination] = true;
             if (link.source > 0 && !sums_backward[link.source]) {
                 sums_backward[link.source] = true;
@@ -106,11 +121,15 @@ struct Worker {
             }
         }
         for (int l = 1; l < n; ++l) {
-            unit_sums[l] = place;
-            if (needs_unit_sums[l]) place += net.units[l];
+            if (needs_unit_sums[l] && unit_sums[l] < 0) {
+                unit_sums[l] = place;
+                place += net.units[l];
+            }
             offset_sums[l] = place;
             if (l < last && net.offsets[l] >= 0) place += net.units[l];
         }
+        narrow_out = allocate<const Link*>(n), narrow_in = allocate<const Link*>(n);
+        for (int l = 0; l < n; ++l) find_narrow(l);
         n_sums = (place + W - 1) / W * W;
         sums = allocate<L>(n_sums), totals = allocate<S>(n_sums);
         long packs = 0;
@@ -118,7 +137,7 @@ struct Worker {
         targets = allocate<L>(packs * net.units[last]);
         weights = job.weights ? allocate<L>(packs * net.n_targets) : nullptr;
         scales = allocate<S>(net.units[last]), taus = allocate<S>(net.units[last]);
-        data_gradient = allocate<S>(net.n_parameters);
+        data_gradient = is_in_order ? totals : allocate<S>(net.n_parameters);
     }
 
     ~Worker() {
@@ -128,13 +147,32 @@ struct Worker {
             free(values[l]), free(by_value[l]);
         }
         free(values), free(sources), free(slopes), free(by_value);
-        free(sums_forward), free(sums_backward), free(needs_unit_sums);
+        free(sums_forward), free(sums_backward), free(needs_unit_sums), free(narrow_out), free(narrow_in);
         free(link_sums), free(unit_sums), free(offset_sums);
+        if (!is_in_order) free(data_gradient);
         free(sums), free(totals), free(targets), free(weights);
-        free(scales), free(taus), free(data_gradient);
+        free(scales), free(taus);
     }
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
+
+    // Whether a layer is of tanh units that only one link leaves, to one or two units; and whether all that comes
+    // in is one link, from a few inputs.
+    void find_narrow(int l) {
+        narrow_out[l] = narrow_in[l] = nullptr;
+        if (l == 0 || l == last || net.activations[l] != TANH || net.offsets[l] >= 0) return;
+        int n_in = 0, n_out = 0;
+        const Link *in = nullptr, *out = nullptr;
+        for (int k = 0; k < net.n_links; ++k) {
+            const Link& link = net.links[k];
+            if (link.source == l) out = &link, ++n_out;
+            if (link.destination == l) in = &link, ++n_in;
+        }
+        if (n_out != 1 || out->uses_blas || out->n_units == 0 || out->n_destinations > 2) return;
+        narrow_out[l] = out;
+        if (n_in == 1 && in->source == 0 && !in->uses_blas && in->n_units >= 1 && in->n_units <= MOST_INPUTS)
+            narrow_in[l] = in;
+    }
 
     // --- sums over sources, a register tile at a time ---
 
@@ -271,10 +309,9 @@ struct Worker {
     // Units `unit` .. n - 1 at all packs of the block, in columns of equal width as nearly as may be.
     template <bool FORWARD>
     void layer(int layer, int first_link, int end_link, int unit, int n) {
-        const long n_columns = (stride + MOST_PACKS - 1) / MOST_PACKS;
-        for (long c = 0; c < n_columns; ++c) {
-            const long p0 = stride * c / n_columns, p1 = stride * (c + 1) / n_columns;
-            switch (p1 - p0) {
+        for (long c = 0, p0 = 0, width; p0 < stride; ++c, p0 += width) {
+            width = c < n_wide_columns ? most_width : most_width - 1;
+            switch (width) {
                 case 1: column<FORWARD, 1>(layer, first_link, end_link, unit, n, p0); break;
                 case 2: column<FORWARD, 2>(layer, first_link, end_link, unit, n, p0); break;
                 case 3: column<FORWARD, 3>(layer, first_link, end_link, unit, n, p0); break;
@@ -320,14 +357,21 @@ struct Worker {
     void backward() {
         sum_outputs();
         for (int l = last - 1; l > 0; --l) {
+            if (narrow_in[l]) {
+                narrow_layer(l, 0, net.units[l]);
+                continue;
+            }
             begin_backward(l);
             for (int unit = 0; unit < net.units[l]; unit += GROUP) {
                 const int end = unit + GROUP < net.units[l] ? unit + GROUP : net.units[l];
-                layer<false>(l, 0, 0, unit, end);
+                if (narrow_out[l])
+                    narrow_layer(l, unit, end);
+                else
+                    layer<false>(l, 0, 0, unit, end);
                 for (int k = 0; k < net.n_links; ++k) {
                     const Link& link = net.links[k];
                     if (link.uses_blas || link.n_units == 0) continue;
-                    if (link.source == l) products(link, unit, end, 0, link.n_destinations);
+                    if (link.source == l && &link != narrow_out[l]) products(link, unit, end, 0, link.n_destinations);
                     if (link.source == 0 && link.destination == l) products(link, 0, link.n_units, unit, end);
                 }
             }
@@ -372,6 +416,81 @@ struct Worker {
         }
     }
 
+    // Units i .. i + M - 1 of a narrow layer: their derivatives (eqs. 41, 42), which are not kept if there are
+    // ROWS inputs to multiply them by, and the sums over cases of all that they are in (eqs. 50-57).
+    template <int M, int D, int ROWS>
+    void narrow_tile(int l, int i) const {
+        const Link& out = *narrow_out[l];
+        const S* w = q + out.start + long(i) * D;
+        const L *above = slopes[out.destination], *below = sources[0], *v = values[l] + i * stride;
+        L by_unit[M], by_out[M][D], by_in[M][ROWS + 1];
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) {
+            by_unit[m] = splat<L>(0);
+#pragma GCC unroll 16
+            for (int d = 0; d < D; ++d) by_out[m][d] = splat<L>(0);
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS; ++r) by_in[m][r] = splat<L>(0);
+        }
+        for (long p = 0; p < stride; ++p) {
+            L slope[M];
+#pragma GCC unroll 16
+            for (int m = 0; m < M; ++m) {
+                const L value = v[m * stride + p];
+                if constexpr (D == 1) {  // the weight, the same for all cases, comes in last
+                    const L product = value * above[p];
+                    by_out[m][0] += product;
+                    slope[m] = above[p] - product * value;
+                    if (ROWS == 0) slope[m] *= w[m];
+                } else {
+                    slope[m] = (w[2 * m] * above[p] + w[2 * m + 1] * above[stride + p]) * slope_of<L>(TANH, value);
+                    by_out[m][0] += value * above[p];
+                    by_out[m][1] += value * above[stride + p];
+                }
+                by_unit[m] += slope[m];
+                if (ROWS == 0) slopes[l][(i + m) * stride + p] = slope[m];
+            }
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 16
+                for (int m = 0; m < M; ++m) by_in[m][r] += below[r * stride + p] * slope[m];
+        }
+        L* to_out = sums + link_sums[&out - net.links] + long(i) * D;
+        L* to_in = ROWS ? sums + link_sums[narrow_in[l] - net.links] + i : nullptr;
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) {
+            const S factor = D == 1 && ROWS > 0 ? w[m] : S(1);
+            if (needs_unit_sums[l]) sums[unit_sums[l] + i + m] += by_unit[m] * factor;
+#pragma GCC unroll 16
+            for (int d = 0; d < D; ++d) to_out[m * D + d] += by_out[m][d];
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS; ++r) to_in[long(r) * net.units[l] + m] += by_in[m][r] * factor;
+        }
+    }
+
+    template <int D, int ROWS>
+    void narrow_tiles(int l, int i, int end) const {
+        constexpr int M = narrow_units(1 + D + ROWS);
+        for (; i + M <= end; i += M) narrow_tile<M, D, ROWS>(l, i);
+        for (; i < end; ++i) narrow_tile<1, D, ROWS>(l, i);
+    }
+
+    template <int D, int ROWS>
+    void narrow_rows(int l, int n_rows, int i, int end) const {
+        if (n_rows == ROWS)
+            narrow_tiles<D, ROWS>(l, i, end);
+        else if constexpr (ROWS > 0)
+            narrow_rows<D, ROWS - 1>(l, n_rows, i, end);
+    }
+
+    void narrow_layer(int l, int i, int end) const {
+        const int n_rows = narrow_in[l] ? narrow_in[l]->n_units : 0;
+        if (narrow_out[l]->n_destinations == 1)
+            narrow_rows<1, MOST_INPUTS>(l, n_rows, i, end);
+        else
+            narrow_rows<2, MOST_INPUTS>(l, n_rows, i, end);
+    }
+
     template <int ROWS, int UNITS>
     void product_tile(const Link& link, int i, int j) const {
         add_products<ROWS, UNITS, L>(
@@ -408,6 +527,7 @@ struct Worker {
             const L total = sums_of<W>(sums + k);
             memcpy(totals + k, &total, sizeof total);
         }
+        if (is_in_order) return;
         S* input_offsets = net.offsets[0] >= 0 ? data_gradient + net.offsets[0] : nullptr;
         for (int i = 0; input_offsets && i < net.units[0]; ++i) input_offsets[i] = 0;
         for (int k = 0; k < net.n_links; ++k) {
@@ -473,7 +593,12 @@ struct Worker {
         const L* x = static_cast<const L*>(partition.inputs);
         for (int b = 0; b < partition.n_blocks; ++b) {
             const int begin = partition.block_starts[b], end = partition.block_starts[b + 1];
-            stride = end - begin;
+            if (stride != end - begin) {
+                stride = end - begin;
+                const long n_columns = (stride + MOST_PACKS - 1) / MOST_PACKS;
+                most_width = (stride + n_columns - 1) / n_columns;
+                n_wide_columns = stride - n_columns * (most_width - 1);
+            }
             if (net.offsets[0] < 0) {
                 sources[0] = const_cast<L*>(x + long(net.units[0]) * begin);
                 values[0] = sources[0];
@@ -551,7 +676,10 @@ struct Worker {
 
     // p -= half or full step * gradient, and then, but for the last, q += full step * p.
     template <bool IS_LAST>
-    void kick_and_drift(S* position, S* momentum, const double* tau, const S* kick, const S* drift) const {
+    void kick_and_drift(
+        S* __restrict position, S* __restrict momentum, const double* __restrict tau, const S* __restrict kick,
+        const S* __restrict drift) const {
+        const S* __restrict data_gradient = this->data_gradient;
         for (int s = 0; s < net.n_segments; ++s) {
             const int stop = net.segments[s].stop;
             const double alpha = net.segments[s].alpha;
