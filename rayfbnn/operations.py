@@ -271,14 +271,16 @@ class Slice1:
     """Slice sampling of one parameter after another.
 
     stepsize   first width of the interval, as a factor on the heuristic stepsizes
-    max_steps  how many such widths the interval may have after stepping out
+    max_steps  how many such widths the interval may have in the end; doubling: a power of two of them
     random     one parameter, chosen at random for each chain, rather than every one in order
+    doubling   the interval is doubled rather than stepped out, where it may have to be much wider
     """
 
     stepsize: float
     max_steps: int = 100
     stepsize_jitter: float | None = None
     random: bool = False
+    doubling: bool = False
     op: Literal["slice-1"] = "slice-1"
     __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
 

@@ -66,6 +66,12 @@ def test_defaults_taken_are_listed_and_settings_given_are_not() -> None:
     assert "chains" not in defaults
 
 
+def test_a_doubled_interval_ends_at_a_power_of_two() -> None:
+    for setting, words in (("false", "of at most 100"), ("true", "doubled to at most 64")):
+        text = robot_arm(f'phase[3].operations[2]={{op="slice-1",stepsize=1,doubling={setting}}}')
+        assert f"intervals {words} stepsizes" in text
+
+
 @pytest.mark.parametrize(
     ("override", "note"),
     [

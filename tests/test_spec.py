@@ -267,6 +267,7 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     ((f"{HYBRID}={{op='slice-1',stepsize=-1}}",), f"{HYBRID}.stepsize", "a positive number"),
     ((f"{HYBRID}={{op='slice-1',stepsize=1,max_steps=0}}",), f"{HYBRID}.max_steps", "at least 1"),
     ((f"{HYBRID}={{op='slice-1',stepsize=1,max_steps=2.5}}",), f"{HYBRID}.max_steps", "a whole number"),
+    ((f"{HYBRID}={{op='slice-1',stepsize=1,doubling=2}}",), f"{HYBRID}.doubling", "true or false"),
     ((f"{HYBRID}={{op='slice-1',stepsize=1,steps=3}}",), f"{HYBRID}.steps", "unknown key"),
     ((f"{HYBRID}={{op='random-grid',stepsize=0}}",), f"{HYBRID}.stepsize", "a positive number"),
     ((f"{HYBRID}={{op='random-grid',step=1}}",), f"{HYBRID}.step", "did you mean stepsize?"),

@@ -250,6 +250,7 @@ def _kernel(
                 max_steps=operation.max_steps,
                 stepsize_jitter=operation.stepsize_jitter,
                 random=operation.random,
+                doubling=operation.doubling,
             )
         case SimulatedTempering():
             return partial(

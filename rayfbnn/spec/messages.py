@@ -69,6 +69,7 @@ RIGHT = {
     "integrator": '"leapfrog" or "fourth-order"',
     "level": '"lower" or "upper"; left out, both',
     "random": "true or false",
+    "doubling": "true or false",
     "stepsize_jitter": "a positive number (alpha of a Gamma) or a negative one (decades)",
     "times": "a whole number of at least 1",
     "inverse_temperatures": "a list of numbers that begins with 1 and descends, such as [1, 0.5, 0.2]",
