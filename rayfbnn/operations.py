@@ -166,7 +166,8 @@ class HybridMarginal:
     """A hybrid Monte Carlo update with some variables integrated out, which are drawn anew after it.
 
     over  "outputs": the parameters that feed the outputs, which are linear in them;
-          "precisions": the common precisions of groups of Gaussian parameters without precisions of units
+          "precisions": the common precisions of groups of Gaussian parameters without precisions of units;
+          with both, those of what feeds the outputs are not integrated out: they move along
     The other settings are those of `hybrid`.
     """
 
