@@ -10,7 +10,7 @@ import scipy.stats
 from rayfbnn.describe import describe, sigma_range
 from rayfbnn.spec import RunSpec
 
-ROBOT_ARM = Path(__file__).parent.parent / "examples" / "robot_arm" / "robot_arm.toml"
+ROBOT_ARM = Path(__file__).parent.parent / "examples" / "robot_arm" / "hybrid.toml"
 
 
 def robot_arm(*overrides: str) -> str:

@@ -18,7 +18,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.operations import Heatbath, Hybrid, Repeat, SampleSigmas
 from rayfbnn.spec import RunSpec, differences
 
-ROBOT_ARM = Path(__file__).parent.parent / "examples" / "robot_arm" / "robot_arm.toml"
+ROBOT_ARM = Path(__file__).parent.parent / "examples" / "robot_arm" / "hybrid.toml"
 
 BASE: dict[str, Any] = {
     "seed": 7,

@@ -203,7 +203,7 @@ def _kernel(
                 jump=operation.jump,
                 stepsize_jitter=operation.stepsize_jitter,
             )
-            return _with_settings(update, operation, advance=leapfrog.advance, tuning=tuning)
+            return _with_settings(update, operation, advance=advance, tuning=tuning)
         case HybridMax():
             return partial(
                 hybrid_max,
