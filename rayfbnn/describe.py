@@ -26,6 +26,7 @@ from rayfbnn.operations import (
     RadialHeatbath,
     RandomGrid,
     Repeat,
+    Rescale,
     SampleNoise,
     SampleSigmas,
     SimulatedTempering,
@@ -308,6 +309,9 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                     parts.append(f"intervals {most} stepsizes")
                 parts.append("one parameter at random" if operation.random else "each parameter in turn")
                 lines.append(", ".join(parts))
+            case Rescale():
+                what = {"sigmas": "each sigma and its parameters", "layers": "layers, in against out"}
+                lines.append(f"rescale: {what[operation.along]}, stepsize {operation.stepsize:g}")
             case RandomGrid():
                 parts = [f"random-grid: stepsize {operation.stepsize:g}", "of the upper-level precisions"]
                 lines.append(", ".join(parts) + _of_groups(operation.groups))

@@ -60,6 +60,24 @@ class RandomGrid:
 
 
 @dataclass(frozen=True)
+class Rescale:
+    """Metropolis updates that scale sigmas and the parameters they rule together.
+
+    along     "sigmas": each sigma in turn; "layers": for each hidden layer all groups that lead into it, and
+              inversely those that lead from it
+    stepsize  of the logarithm of the factor: proposals are normal
+    """
+
+    along: Literal["sigmas", "layers"]
+    stepsize: float = 0.3
+    op: Literal["rescale"] = "rescale"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        _check_stepsize(self.stepsize, None)
+
+
+@dataclass(frozen=True)
 class Heatbath:
     """p becomes decay * p + sqrt(1 - decay**2) * n, n standard normal. decay 0 forgets the old momentum."""
 
@@ -389,6 +407,7 @@ Operation = (
     SampleSigmas
     | SampleNoise
     | RandomGrid
+    | Rescale
     | Heatbath
     | RadialHeatbath
     | Negate

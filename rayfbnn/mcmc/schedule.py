@@ -34,6 +34,7 @@ from rayfbnn.operations import (
     RadialHeatbath,
     RandomGrid,
     Repeat,
+    Rescale,
     SampleNoise,
     SampleSigmas,
     SimulatedTempering,
@@ -177,6 +178,8 @@ def _kernel(
             return partial(updates[operation.op], stepsize=operation.stepsize)
         case RandomGrid():
             return partial(updates[operation.op], stepsize=operation.stepsize, groups=operation.groups)
+        case Rescale():
+            return partial(updates[operation.op], along=operation.along, stepsize=operation.stepsize)
         case Heatbath():
             return partial(hmc.heatbath, decay=operation.decay)
         case RadialHeatbath():
