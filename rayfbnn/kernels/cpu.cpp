@@ -79,7 +79,7 @@ class Kernel {
    public:
     // links: (source, destination, start, n_units, has_biases); segments: (start, stop, alpha); inputs as those of
     // Posterior; gemm: the capsule of SciPy's sgemm or dgemm, or None; blas_from: weights of the smallest link that
-    // is left to it; block_bytes: of a block of cases, 0 for a choice by the network's size; integrated: (start, stop,
+    // is left to it; block_bytes: of a block of cases, 0 for the usual ones; integrated: (start, stop,
     // shape, rate). features: (layer, row), which make the outputs a regression on them, with no units and no links
     // of the last layer; n_systems, n_each: of it; moved: (first, stop, half, mean).
     Kernel(
@@ -276,15 +276,12 @@ class Kernel {
     // Block k holds the cases floor(N k/K) .. floor(N (k+1)/K) - 1, as in model/blocks.py, in packs; these in blocks
     // whose values and derivatives stay in cache.
     void cut(int n_partitions, long block_bytes) {
-        long rows = units_[0] + 2 * units_.back(), n_sums = 0;
+        long rows = units_[0] + 2 * units_.back();
         for (size_t l = 1; l + 1 < units_.size(); ++l) rows += 2 * units_[l];
         bool uses_blas = false;
-        for (const Link& link : links_) {
-            uses_blas |= link.uses_blas;
-            if (!link.uses_blas) n_sums += long(link.n_units) * link.n_destinations;
-        }
+        for (const Link& link : links_) uses_blas |= link.uses_blas;
         const long pack_bytes = width() * long(real_bytes());
-        if (block_bytes == 0) block_bytes = n_sums * pack_bytes > 32768 ? 131072 : 32768;
+        if (block_bytes == 0) block_bytes = 393216;  // part of the second cache; half as much is nearly as fast
         long packs = std::max(5L, block_bytes / (rows * pack_bytes));
         if (uses_blas) packs = std::max(packs, 1024L / width());
         if (!features_.empty()) packs = n_cases_;  // one block: all cases make one matrix

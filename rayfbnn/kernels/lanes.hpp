@@ -2,6 +2,10 @@
 #ifndef RAYFBNN_LANES_HPP
 #define RAYFBNN_LANES_HPP
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 namespace RAYFBNN_NAMESPACE {
 
 #if defined(__AVX512F__)
@@ -50,6 +54,22 @@ template <class M>
 RAYFBNN_INLINE PackDouble select(M chosen, PackDouble a, PackDouble b) {
     return chosen ? a : b;
 }
+#if defined(__AVX512F__)
+RAYFBNN_INLINE PackFloat smaller(PackFloat a, PackFloat b) { return _mm512_min_ps(a, b); }
+RAYFBNN_INLINE PackFloat larger(PackFloat a, PackFloat b) { return _mm512_max_ps(a, b); }
+RAYFBNN_INLINE PackDouble smaller(PackDouble a, PackDouble b) { return _mm512_min_pd(a, b); }
+RAYFBNN_INLINE PackDouble larger(PackDouble a, PackDouble b) { return _mm512_max_pd(a, b); }
+#elif defined(__AVX2__)
+RAYFBNN_INLINE PackFloat smaller(PackFloat a, PackFloat b) { return _mm256_min_ps(a, b); }
+RAYFBNN_INLINE PackFloat larger(PackFloat a, PackFloat b) { return _mm256_max_ps(a, b); }
+RAYFBNN_INLINE PackDouble smaller(PackDouble a, PackDouble b) { return _mm256_min_pd(a, b); }
+RAYFBNN_INLINE PackDouble larger(PackDouble a, PackDouble b) { return _mm256_max_pd(a, b); }
+#elif defined(__SSE2__)
+RAYFBNN_INLINE PackFloat smaller(PackFloat a, PackFloat b) { return _mm_min_ps(a, b); }
+RAYFBNN_INLINE PackFloat larger(PackFloat a, PackFloat b) { return _mm_max_ps(a, b); }
+RAYFBNN_INLINE PackDouble smaller(PackDouble a, PackDouble b) { return _mm_min_pd(a, b); }
+RAYFBNN_INLINE PackDouble larger(PackDouble a, PackDouble b) { return _mm_max_pd(a, b); }
+#endif
 RAYFBNN_INLINE PackInt bits_of(PackFloat x) { return (PackInt)x; }
 RAYFBNN_INLINE PackLong bits_of(PackDouble x) { return (PackLong)x; }
 RAYFBNN_INLINE PackFloat value_of(PackInt bits) { return (PackFloat)bits; }
@@ -64,23 +84,30 @@ struct MakeIndices<0, I...> {
     typedef Indices<I...> Type;
 };
 
-// Place k of the result: x[k] + x[k ^ HALF] where k has the bit HALF clear, y[k] + y[k ^ HALF] where it is set.
-template <int HALF, class L, int... I>
-RAYFBNN_INLINE L fold(L x, L y, Indices<I...>) {
-    constexpr int W = Lane<L>::width;
-    return __builtin_shufflevector(x, y, ((I & HALF) ? W + I : I)...) +
-           __builtin_shufflevector(x, y, ((I & HALF) ? W + (I ^ HALF) : (I ^ HALF))...);
+// Half of the places of x and y, and the other half (PART = 1), in pieces of G places: by turns from x and y
+// within 16 bytes, or, if pieces are of 16 bytes, of x and then of y. Each is one instruction where packs are
+// wider, which shuffles of single places are not.
+template <int G, int PART, class L, int... I>
+RAYFBNN_INLINE L part_of(L x, L y, Indices<I...>) {
+    constexpr int W = Lane<L>::width, E = 16 / sizeof(typename Lane<L>::Scalar);
+    if constexpr (G < E)
+        return __builtin_shufflevector(
+            x, y, (I % (2 * G) / G * W + I / E * E + I % E / (2 * G) * G + I % G + PART * E / 2)...);
+    else
+        return __builtin_shufflevector(x, y, ((2 * (I / E) + PART) * E + I % E)...);
 }
 
-// The sums over the places of N packs: place k of the result is that of pack k (mod N), over the places that
-// agree with k in the bits not folded yet; all of them for N = width. A butterfly of N - 1 additions.
+// The sums over the places of N packs, those of pack k in the places k (mod N) of the result if N < 16 bytes, or
+// in order if N = width. N - 1 additions.
 template <int N, class L>
 RAYFBNN_INLINE L sums_of(const L* packs) {
     if constexpr (N == 1) {
         return packs[0];
     } else {
         typedef typename MakeIndices<Lane<L>::width>::Type All;
-        return fold<N / 2>(sums_of<N / 2>(packs), sums_of<N / 2>(packs + N / 2), All());
+        constexpr int E = 16 / sizeof(typename Lane<L>::Scalar), G = N / 2 < E ? N / 2 : E;
+        const L x = sums_of<N / 2>(packs), y = sums_of<N / 2>(packs + N / 2);
+        return part_of<G, 0>(x, y, All()) + part_of<G, 1>(x, y, All());
     }
 }
 

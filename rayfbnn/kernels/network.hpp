@@ -125,18 +125,26 @@ RAYFBNN_INLINE L power_of_two(typename Lane<L>::Integer n) {
     return value_of((n + F::bias) << F::mantissa);
 }
 
+// The second where either is NaN, so that NaN stays NaN below. lanes.hpp has them as single instructions.
+template <class L>
+RAYFBNN_INLINE L smaller(L a, L b) {
+    return select(a < b, a, b);
+}
+template <class L>
+RAYFBNN_INLINE L larger(L a, L b) {
+    return select(a > b, a, b);
+}
 template <class L>
 RAYFBNN_INLINE L absolute(L x) {
-    return select(x < 0, -x, x);
+    return larger(-x, x);
 }
-// NaN stays NaN: a comparison with NaN is false, which chooses x.
 template <class L>
 RAYFBNN_INLINE L at_most(L x, typename Lane<L>::Scalar bound) {
-    return select(x > bound, splat<L>(bound), x);
+    return smaller(splat<L>(bound), x);
 }
 template <class L>
 RAYFBNN_INLINE L at_least(L x, typename Lane<L>::Scalar bound) {
-    return select(x < bound, splat<L>(bound), x);
+    return larger(splat<L>(bound), x);
 }
 
 // --- elementary functions -------------------------------------------------------------------------------
@@ -202,7 +210,7 @@ RAYFBNN_INLINE L exp_of_negative(L x) {
 }
 
 // tanh. float: x P(x**2)/Q(x**2), minimax for the relative error (1e-8, with rounding 3e-7 at worst and 6e-8
-// root mean square), never above 1. double: through expm1, to rounding.
+// root mean square, so that 1 may become 1 + 2e-7). double: through expm1, to rounding.
 template <class L>
 RAYFBNN_INLINE L hyperbolic_tangent(L x) {
     if constexpr (!Is_double<typename Lane<L>::Scalar>::value) {

@@ -29,13 +29,20 @@ using rayfbnn::Segment;
 
 #define RAYFBNN_METHOD inline __attribute__((always_inline))
 
-constexpr int MOST_PACKS = 5;  // of cases in a register tile
+constexpr int MOST_PACKS = 5;    // of cases in a register tile
+constexpr int GROUP = 8;         // hidden units whose derivatives are computed and used together
+constexpr int MOST_INPUTS = 10;  // whose products with derivatives are summed while these are in registers
 
-// Units in a register tile of n packs: as many sums as the registers hold beside a column of sources.
+// Units in a register tile of n packs, and rows of the gradient in one of n units: as many sums as the registers
+// hold beside a column of sources.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int tile_units(int n_packs) { return n_packs <= 2 ? 8 : 4; }
+constexpr int most_rows(int) { return 5; }
+constexpr int narrow_units(int n_sums) { return n_sums <= 5 ? 4 : 2; }  // of n sums each
 #else
 constexpr int tile_units(int n_packs) { return n_packs >= 4 ? 2 : n_packs == 3 ? 4 : n_packs == 2 ? 4 : 8; }
+constexpr int narrow_units(int n_sums) { return n_sums <= 5 ? 2 : 1; }
+constexpr int most_rows(int n_units) { return n_units == 4 ? 2 : n_units == 2 ? 4 : 5; }
 #endif
 
 template <class S>
@@ -51,17 +58,22 @@ struct Worker {
     L **values, **sources, **slopes, **by_value;
     bool *sums_forward, *sums_backward;  // whether BLAS has begun the sums into, out of the layer
     bool* needs_unit_sums;
+    // Of a hidden layer whose derivatives and gradient one pass gives: its link out, and in if there is one to
+    // be in that pass; else null.
+    const Link **narrow_out, **narrow_in;
     long *link_sums, *unit_sums, *offset_sums;  // places in `sums`
     long n_sums;
     L* sums;    // of the gradient over cases, a pack each
     S* totals;  // the same over the packs' places
     L *targets, *weights;  // as inputs, of all partitions after each other
-    long stride = 0;
+    long stride = 0;                          // of the block at hand
+    long most_width = 0, n_wide_columns = 0;  // of its columns of packs; the others are one narrower
     const S* q = nullptr;
     S *scales, *taus;
     bool wants_terms = false, wants_gradient = true, is_first_block = true;
     double terms = 0;
     int chain = 0;
+    bool is_in_order;  // whether totals are those of the parameters, one by one
     S* data_gradient;
     double* taus_of_parameters;  // of the chain, those that are integrated out as at the last gradient
     RegressionWorker<S> regression;
@@ -88,30 +100,41 @@ struct Worker {
             slopes[l] = l == last ? values[l] : l > 0 ? allocate<L>(size) : nullptr;
             sources[l] = l < last && net.offsets[l] >= 0 ? allocate<L>(size) : values[l];
             by_value[l] = nullptr;
+            unit_sums[l] = -1;
         }
         for (int k = 0; k < job.regression.n_features; ++k) {
             const int l = job.regression.features[k].layer;
             if (l > 0) begin_sums_backward(l);
         }
+        // In the order of the parameters, where these are of links alone, none left to BLAS.
         long place = 0;
+        is_in_order = net.n_links > 0;
         for (int k = 0; k < net.n_links; ++k) {
             const Link& link = net.links[k];
             if (link.has_biases || (link.source == 0 && net.offsets[0] >= 0))
                 needs_unit_sums[link.destination] = true;
             link_sums[k] = place;
-            if (!link.uses_blas) {
-                place += long(link.n_units) * link.n_destinations;
-                continue;
+            if (!link.uses_blas) place += long(link.n_units) * link.n_destinations;
+            if (link.has_biases && unit_sums[link.destination] < 0) {
+                unit_sums[link.destination] = place;
+                place += link.n_destinations;
             }
+            const long stop = k + 1 < net.n_links ? net.links[k + 1].start : net.n_parameters;
+            is_in_order &= !link.uses_blas && link_sums[k] == link.start && place == stop;
+            if (!link.uses_blas) continue;
             sums_forward[link.destination] = true;
             if (link.source > 0) begin_sums_backward(link.source);
         }
         for (int l = 1; l < n; ++l) {
-            unit_sums[l] = place;
-            if (needs_unit_sums[l]) place += net.units[l];
+            if (needs_unit_sums[l] && unit_sums[l] < 0) {
+                unit_sums[l] = place;
+                place += net.units[l];
+            }
             offset_sums[l] = place;
             if (l < last && net.offsets[l] >= 0) place += net.units[l];
         }
+        narrow_out = allocate<const Link*>(n), narrow_in = allocate<const Link*>(n);
+        for (int l = 0; l < n; ++l) find_narrow(l);
         n_sums = (place + W - 1) / W * W;
         sums = allocate<L>(n_sums), totals = allocate<S>(n_sums);
         long packs = 0;
@@ -119,7 +142,7 @@ struct Worker {
         targets = allocate<L>(packs * net.units[last]);
         weights = job.weights ? allocate<L>(packs * net.n_targets) : nullptr;
         scales = allocate<S>(net.units[last]), taus = allocate<S>(net.units[last]);
-        data_gradient = allocate<S>(net.n_parameters);
+        data_gradient = is_in_order ? totals : allocate<S>(net.n_parameters);
         taus_of_parameters = allocate<double>(net.n_parameters);
     }
 
@@ -136,25 +159,48 @@ struct Worker {
             free(values[l]), free(by_value[l]);
         }
         free(values), free(sources), free(slopes), free(by_value);
-        free(sums_forward), free(sums_backward), free(needs_unit_sums);
+        free(sums_forward), free(sums_backward), free(needs_unit_sums), free(narrow_out), free(narrow_in);
         free(link_sums), free(unit_sums), free(offset_sums);
+        if (!is_in_order) free(data_gradient);
         free(sums), free(totals), free(targets), free(weights);
-        free(scales), free(taus), free(data_gradient), free(taus_of_parameters);
+        free(scales), free(taus), free(taus_of_parameters);
     }
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
+
+    // Whether a layer is of tanh units that only one link leaves, to one or two units; and whether all that comes
+    // in is one link, from a few inputs.
+    void find_narrow(int l) {
+        narrow_out[l] = narrow_in[l] = nullptr;
+        if (l == 0 || l == last || net.activations[l] != TANH || net.offsets[l] >= 0 || sums_backward[l]) return;
+        int n_in = 0, n_out = 0;
+        const Link *in = nullptr, *out = nullptr;
+        for (int k = 0; k < net.n_links; ++k) {
+            const Link& link = net.links[k];
+            if (link.source == l) out = &link, ++n_out;
+            if (link.destination == l) in = &link, ++n_in;
+        }
+        if (n_out != 1 || out->uses_blas || out->n_units == 0 || out->n_destinations > 2) return;
+        narrow_out[l] = out;
+        if (n_in == 1 && in->source == 0 && !in->uses_blas && in->n_units >= 1 && in->n_units <= MOST_INPUTS)
+            narrow_in[l] = in;
+    }
 
     // --- sums over sources, a register tile at a time ---
 
     template <int M, int P>
     RAYFBNN_METHOD void begin(L (&tile)[M][P], const L* begun) const {
+#pragma GCC unroll 16
         for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
             for (int p = 0; p < P; ++p) tile[m][p] = begun ? begun[m * stride + p] : splat<L>(0);
     }
 
     template <int A, int M, int P>
     RAYFBNN_METHOD void activate_tile(L (&tile)[M][P], L* kept) const {
+#pragma GCC unroll 16
         for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
             for (int p = 0; p < P; ++p) {
                 L slope = splat<L>(0);
                 tile[m][p] = activate<L>(A, tile[m][p], slope);
@@ -176,7 +222,9 @@ struct Worker {
                     tile, w, link.n_destinations, 1, link.n_units, source_of(link) + p0, stride);
             if (link.has_biases) {
                 const S* biases = w + long(link.n_units) * link.n_destinations;
+#pragma GCC unroll 16
                 for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
                     for (int p = 0; p < P; ++p) tile[m][p] += biases[m];
             }
         }
@@ -192,17 +240,23 @@ struct Worker {
                 default: break;
             }
         }
+#pragma GCC unroll 16
         for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
             for (int p = 0; p < P; ++p) values[layer][place + m * stride + p] = tile[m][p];
         if (layer < last && net.offsets[layer] >= 0)
+#pragma GCC unroll 16
             for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
                 for (int p = 0; p < P; ++p)
                     sources[layer][place + m * stride + p] = tile[m][p] + q[net.offsets[layer] + j + m];
     }
 
     template <int A, int M, int P>
     RAYFBNN_METHOD void multiply_by_slopes(L (&tile)[M][P], const L* v, const L* kept) const {
+#pragma GCC unroll 16
         for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
             for (int p = 0; p < P; ++p)
                 tile[m][p] *= has_kept_slope(A) ? kept[m * stride + p] : slope_of<L>(A, v[m * stride + p]);
     }
@@ -221,7 +275,9 @@ struct Worker {
                 tile, q + link.start + long(i) * n, 1, n, n, slopes[link.destination] + p0, stride);
         }
         if (net.offsets[layer] >= 0)
+#pragma GCC unroll 16
             for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
                 for (int p = 0; p < P; ++p) sums[offset_sums[layer] + i + m] += tile[m][p];
         const L* v = values[layer] + place;
         L* kept = slopes[layer] + place;
@@ -234,8 +290,13 @@ struct Worker {
             case SIN: multiply_by_slopes<SIN, M, P>(tile, v, kept); break;
             default: break;
         }
-        for (int m = 0; m < M; ++m)
-            for (int p = 0; p < P; ++p) kept[m * stride + p] = tile[m][p];
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) {
+            L total = splat<L>(0);
+#pragma GCC unroll 16
+            for (int p = 0; p < P; ++p) kept[m * stride + p] = tile[m][p], total += tile[m][p];
+            if (needs_unit_sums[layer]) sums[unit_sums[layer] + i + m] += total;
+        }
     }
 
     template <bool FORWARD, int M, int P>
@@ -247,10 +308,8 @@ struct Worker {
     }
 
     template <bool FORWARD, int P>
-    void column(int layer, int first_link, int end_link, long p0) {
+    void column(int layer, int first_link, int end_link, int unit, int n, long p0) {
         constexpr int M = tile_units(P);
-        const int n = net.units[layer];
-        int unit = 0;
         for (; unit + M <= n; unit += M) tile<FORWARD, M, P>(layer, first_link, end_link, unit, p0);
         if constexpr (M > 4)
             if (unit + 4 <= n) tile<FORWARD, 4, P>(layer, first_link, end_link, unit, p0), unit += 4;
@@ -259,18 +318,17 @@ struct Worker {
         if (unit < n) tile<FORWARD, 1, P>(layer, first_link, end_link, unit, p0);
     }
 
-    // All packs of the block, in columns of equal width as nearly as may be.
+    // Units `unit` .. n - 1 at all packs of the block, in columns of equal width as nearly as may be.
     template <bool FORWARD>
-    void layer(int layer, int first_link, int end_link) {
-        const long n_columns = (stride + MOST_PACKS - 1) / MOST_PACKS;
-        for (long c = 0; c < n_columns; ++c) {
-            const long p0 = stride * c / n_columns, p1 = stride * (c + 1) / n_columns;
-            switch (p1 - p0) {
-                case 1: column<FORWARD, 1>(layer, first_link, end_link, p0); break;
-                case 2: column<FORWARD, 2>(layer, first_link, end_link, p0); break;
-                case 3: column<FORWARD, 3>(layer, first_link, end_link, p0); break;
-                case 4: column<FORWARD, 4>(layer, first_link, end_link, p0); break;
-                default: column<FORWARD, 5>(layer, first_link, end_link, p0); break;
+    void layer(int layer, int first_link, int end_link, int unit, int n) {
+        for (long c = 0, p0 = 0, width; p0 < stride; ++c, p0 += width) {
+            width = c < n_wide_columns ? most_width : most_width - 1;
+            switch (width) {
+                case 1: column<FORWARD, 1>(layer, first_link, end_link, unit, n, p0); break;
+                case 2: column<FORWARD, 2>(layer, first_link, end_link, unit, n, p0); break;
+                case 3: column<FORWARD, 3>(layer, first_link, end_link, unit, n, p0); break;
+                case 4: column<FORWARD, 4>(layer, first_link, end_link, unit, n, p0); break;
+                default: column<FORWARD, 5>(layer, first_link, end_link, unit, n, p0); break;
             }
         }
     }
@@ -298,78 +356,182 @@ struct Worker {
                      q + link.start, link.n_destinations, S(begun), values[l], cases);
                 begun = true;
             }
-            layer<true>(l, first, end);
+            layer<true>(l, first, end, 0, net.units[l]);
             first = end;
-        }
-    }
-
-    // From derivatives by the summed inputs of the outputs, in slopes[last], to those of all hidden layers.
-    void backward() {
-        const int cases = int(stride * W);
-        for (int l = last - 1; l > 0; --l) {
-            bool begun = regression.has_features_of(l);
-            for (int k = 0; k < net.n_links; ++k) {
-                const Link& link = net.links[k];
-                if (link.source != l || !link.uses_blas) continue;
-                gemm("N", "N", cases, link.n_units, link.n_destinations, slopes[link.destination], cases,
-                     q + link.start, link.n_destinations, S(begun), by_value[l], cases);
-                begun = true;
-            }
-            layer<false>(l, 0, 0);
         }
     }
 
     // --- sums over cases: the gradient ---
 
-    template <int ROWS, int UNITS>
-    RAYFBNN_METHOD void products(const Link& link, L* gradient, int i, int j) const {
-        add_products<ROWS, UNITS, L>(
-            gradient + long(i) * link.n_destinations + j, link.n_destinations, int(stride),
-            source_of(link) + i * stride, slopes[link.destination] + j * stride, stride);
+    // From derivatives by the summed inputs of the outputs, in slopes[last], to those of all hidden units and the
+    // sums of the gradient. A few hidden units at a time: their values and derivatives are in the first cache
+    // for all that they are needed for.
+    void backward() {
+        sum_outputs();
+        for (int l = last - 1; l > 0; --l) {
+            if (narrow_in[l]) {
+                narrow_layer(l, 0, net.units[l]);
+                continue;
+            }
+            begin_backward(l);
+            for (int unit = 0; unit < net.units[l]; unit += GROUP) {
+                const int end = unit + GROUP < net.units[l] ? unit + GROUP : net.units[l];
+                if (narrow_out[l])
+                    narrow_layer(l, unit, end);
+                else
+                    layer<false>(l, 0, 0, unit, end);
+                for (int k = 0; k < net.n_links; ++k) {
+                    const Link& link = net.links[k];
+                    if (link.uses_blas || link.n_units == 0) continue;
+                    if (link.source == l && &link != narrow_out[l]) products(link, unit, end, 0, link.n_destinations);
+                    if (link.source == 0 && link.destination == l) products(link, 0, link.n_units, unit, end);
+                }
+            }
+        }
+        weight_gradients_by_blas();
     }
 
-    template <int ROWS, int UNITS>
-    void product_columns(const Link& link, L* gradient, int j) const {
-        int i = 0;
-        for (; i + ROWS <= link.n_units; i += ROWS) products<ROWS, UNITS>(link, gradient, i, j);
-        if constexpr (ROWS > 4)
-            if (i + 4 <= link.n_units) products<4, UNITS>(link, gradient, i, j), i += 4;
-        if constexpr (ROWS > 2)
-            if (i + 2 <= link.n_units) products<2, UNITS>(link, gradient, i, j), i += 2;
-        if (i < link.n_units) products<1, UNITS>(link, gradient, i, j);
+    void begin_backward(int l) const {
+        const int cases = int(stride * W);
+        bool begun = regression.has_features_of(l);
+        for (int k = 0; k < net.n_links; ++k) {
+            const Link& link = net.links[k];
+            if (link.source != l || !link.uses_blas) continue;
+            gemm("N", "N", cases, link.n_units, link.n_destinations, slopes[link.destination], cases,
+                 q + link.start, link.n_destinations, S(begun), by_value[l], cases);
+            begun = true;
+        }
     }
 
-    void weight_gradients() {
+    void weight_gradients_by_blas() const {
         const int cases = int(stride * W);
         for (int k = 0; k < net.n_links; ++k) {
             const Link& link = net.links[k];
-            const int n = link.n_destinations;
-            if (link.n_units == 0) continue;
-            if (link.uses_blas) {
-                gemm("T", "N", n, link.n_units, cases, slopes[link.destination], cases, source_of(link), cases,
-                     S(!is_first_block), data_gradient + link.start, n);
-                continue;
-            }
-            L* gradient = sums + link_sums[k];
-            int j = 0;
-            for (; j + 4 <= n; j += 4)
-#if defined(__AVX512F__) || defined(__aarch64__)
-                product_columns<4, 4>(link, gradient, j);
-#else
-                product_columns<2, 4>(link, gradient, j);
-#endif
-            if (j + 2 <= n) product_columns<4, 2>(link, gradient, j), j += 2;
-            if (j < n) product_columns<8, 1>(link, gradient, j);
+            if (link.uses_blas)
+                gemm("T", "N", link.n_destinations, link.n_units, cases, slopes[link.destination], cases,
+                     source_of(link), cases, S(!is_first_block), data_gradient + link.start, link.n_destinations);
         }
-        for (int l = 1; l <= last; ++l) {
-            if (!needs_unit_sums[l]) continue;
-            const L* row = slopes[l];
-            for (int j = 0; j < net.units[l]; ++j, row += stride) {
-                L total = sums[unit_sums[l] + j];
-                for (long p = 0; p < stride; ++p) total += row[p];
-                sums[unit_sums[l] + j] = total;
+    }
+
+    // What has no hidden units at either end.
+    void sum_outputs() {
+        for (int k = 0; k < net.n_links; ++k) {
+            const Link& link = net.links[k];
+            if (link.source == 0 && link.destination == last && !link.uses_blas)
+                products(link, 0, link.n_units, 0, link.n_destinations);
+        }
+        const L* row = slopes[last];
+        for (int j = 0; needs_unit_sums[last] && j < net.units[last]; ++j, row += stride) {
+            L total = sums[unit_sums[last] + j];
+            for (long p = 0; p < stride; ++p) total += row[p];
+            sums[unit_sums[last] + j] = total;
+        }
+    }
+
+    // Units i .. i + M - 1 of a narrow layer: their derivatives (eqs. 41, 42), which are not kept if there are
+    // ROWS inputs to multiply them by, and the sums over cases of all that they are in (eqs. 50-57).
+    template <int M, int D, int ROWS>
+    void narrow_tile(int l, int i) const {
+        const Link& out = *narrow_out[l];
+        const S* w = q + out.start + long(i) * D;
+        const L *above = slopes[out.destination], *below = sources[0], *v = values[l] + i * stride;
+        L by_unit[M], by_out[M][D], by_in[M][ROWS + 1];
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) {
+            by_unit[m] = splat<L>(0);
+#pragma GCC unroll 16
+            for (int d = 0; d < D; ++d) by_out[m][d] = splat<L>(0);
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS; ++r) by_in[m][r] = splat<L>(0);
+        }
+        for (long p = 0; p < stride; ++p) {
+            L slope[M];
+#pragma GCC unroll 16
+            for (int m = 0; m < M; ++m) {
+                const L value = v[m * stride + p];
+                if constexpr (D == 1) {  // the weight, the same for all cases, comes in last
+                    const L product = value * above[p];
+                    by_out[m][0] += product;
+                    slope[m] = above[p] - product * value;
+                    if (ROWS == 0) slope[m] *= w[m];
+                } else {
+                    slope[m] = (w[2 * m] * above[p] + w[2 * m + 1] * above[stride + p]) * slope_of<L>(TANH, value);
+                    by_out[m][0] += value * above[p];
+                    by_out[m][1] += value * above[stride + p];
+                }
+                by_unit[m] += slope[m];
+                if (ROWS == 0) slopes[l][(i + m) * stride + p] = slope[m];
+            }
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 16
+                for (int m = 0; m < M; ++m) by_in[m][r] += below[r * stride + p] * slope[m];
+        }
+        L* to_out = sums + link_sums[&out - net.links] + long(i) * D;
+        L* to_in = ROWS ? sums + link_sums[narrow_in[l] - net.links] + i : nullptr;
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) {
+            const S factor = D == 1 && ROWS > 0 ? w[m] : S(1);
+            if (needs_unit_sums[l]) sums[unit_sums[l] + i + m] += by_unit[m] * factor;
+#pragma GCC unroll 16
+            for (int d = 0; d < D; ++d) to_out[m * D + d] += by_out[m][d];
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS; ++r) to_in[long(r) * net.units[l] + m] += by_in[m][r] * factor;
+        }
+    }
+
+    template <int D, int ROWS>
+    void narrow_tiles(int l, int i, int end) const {
+        constexpr int M = narrow_units(1 + D + ROWS);
+        for (; i + M <= end; i += M) narrow_tile<M, D, ROWS>(l, i);
+        for (; i < end; ++i) narrow_tile<1, D, ROWS>(l, i);
+    }
+
+    template <int D, int ROWS>
+    void narrow_rows(int l, int n_rows, int i, int end) const {
+        if (n_rows == ROWS)
+            narrow_tiles<D, ROWS>(l, i, end);
+        else if constexpr (ROWS > 0)
+            narrow_rows<D, ROWS - 1>(l, n_rows, i, end);
+    }
+
+    void narrow_layer(int l, int i, int end) const {
+        const int n_rows = narrow_in[l] ? narrow_in[l]->n_units : 0;
+        if (narrow_out[l]->n_destinations == 1)
+            narrow_rows<1, MOST_INPUTS>(l, n_rows, i, end);
+        else
+            narrow_rows<2, MOST_INPUTS>(l, n_rows, i, end);
+    }
+
+    template <int ROWS, int UNITS>
+    void product_tile(const Link& link, int i, int j) const {
+        add_products<ROWS, UNITS, L>(
+            sums + link_sums[&link - net.links] + long(i) * link.n_destinations + j, link.n_destinations,
+            int(stride), source_of(link) + i * stride, slopes[link.destination] + j * stride, stride);
+    }
+
+    // Rows i .. i_end - 1 of the gradient of the weights into UNITS units from j on, in tiles of equal height as
+    // nearly as may be.
+    template <int UNITS>
+    void product_column(const Link& link, int i, int i_end, int j) const {
+        constexpr int MOST = most_rows(UNITS);
+        const int n = i_end - i, n_tiles = (n + MOST - 1) / MOST;
+        for (int t = 0; t < n_tiles; ++t) {
+            const int begin = i + n * t / n_tiles;
+            switch (i + n * (t + 1) / n_tiles - begin) {
+                case 1: product_tile<1, UNITS>(link, begin, j); break;
+                case 2: product_tile<2, UNITS>(link, begin, j); break;
+                case 3: product_tile<MOST < 3 ? MOST : 3, UNITS>(link, begin, j); break;
+                case 4: product_tile<MOST < 4 ? MOST : 4, UNITS>(link, begin, j); break;
+                default: product_tile<MOST, UNITS>(link, begin, j); break;
             }
         }
+    }
+
+    void products(const Link& link, int i, int i_end, int j, int j_end) const {
+        for (; j + 4 <= j_end; j += 4) product_column<4>(link, i, i_end, j);
+        if (j + 2 <= j_end) product_column<2>(link, i, i_end, j), j += 2;
+        if (j < j_end) product_column<1>(link, i, i_end, j);
     }
 
     void collect_gradient() {
@@ -377,6 +539,7 @@ struct Worker {
             const L total = sums_of<W>(sums + k);
             memcpy(totals + k, &total, sizeof total);
         }
+        if (is_in_order) return;
         S* input_offsets = net.offsets[0] >= 0 ? data_gradient + net.offsets[0] : nullptr;
         for (int i = 0; input_offsets && i < net.units[0]; ++i) input_offsets[i] = 0;
         for (int k = 0; k < net.n_links; ++k) {
@@ -442,7 +605,12 @@ struct Worker {
         const L* x = static_cast<const L*>(partition.inputs);
         for (int b = 0; b < partition.n_blocks; ++b) {
             const int begin = partition.block_starts[b], end = partition.block_starts[b + 1];
-            stride = end - begin;
+            if (stride != end - begin) {
+                stride = end - begin;
+                const long n_columns = (stride + MOST_PACKS - 1) / MOST_PACKS;
+                most_width = (stride + n_columns - 1) / n_columns;
+                n_wide_columns = stride - n_columns * (most_width - 1);
+            }
             if (net.offsets[0] < 0) {
                 sources[0] = const_cast<L*>(x + long(net.units[0]) * begin);
                 values[0] = sources[0];
@@ -457,7 +625,7 @@ struct Worker {
                 terms -= regress();
                 if (!wants_gradient) continue;
                 backward();
-                weight_gradients();
+                is_first_block = false;
                 continue;
             }
             const int first = begin * W;
@@ -468,7 +636,6 @@ struct Worker {
                 y + long(net.units[last]) * begin, w ? w + long(net.n_targets) * begin : nullptr,
                 n < stride * W, n - int(stride - 1) * W);
             backward();
-            weight_gradients();
             is_first_block = false;
         }
     }
@@ -593,9 +760,11 @@ struct Worker {
 
     // p -= half or full step * gradient, and then, but for the last, q += full step * p.
     template <bool IS_LAST>
-    void kick_and_drift(S* position, S* momentum, const S* kick, const S* drift) {
+    void kick_and_drift(
+        S* __restrict position, S* __restrict momentum, const S* __restrict kick, const S* __restrict drift) {
         set_integrated_taus(position);
-        const double* tau = taus_of_parameters;
+        const double* __restrict tau = taus_of_parameters;
+        const S* __restrict data_gradient = this->data_gradient;
         for (int s = 0; s < net.n_segments; ++s) {
             const int stop = net.segments[s].stop;
             const double alpha = net.segments[s].alpha;

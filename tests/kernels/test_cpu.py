@@ -140,6 +140,21 @@ def test_each_chain_may_have_targets_and_a_temperature_of_its_own(model: str) ->
     assert_close(start.run(advance, own), start.run(leapfrog.advance, own), "float64")
 
 
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+def test_narrow_networks_are_those_of_the_plain_code(outputs: int, dtype: str, instruction_set: str) -> None:
+    """Those with their own pass through tanh units, for each number of inputs, and some that have none."""
+    for inputs in range(1, 13):
+        for units in ((7,), (4, 9)):
+            target = problem(spec=small(units, inputs=inputs, outputs=outputs), n_cases=37, dtype=dtype)
+            start = Start.of(target)
+            advance = cpu.advance_for(target, instruction_set=instruction_set)
+            assert_close(start.run(advance, target), start.run(leapfrog.advance, target), dtype)
+            expected = target.potential_and_gradient(start.position, start.precisions)
+            assert_near(advance.potential_and_gradient(target, start.position, start.precisions), expected)
+
+
 def test_large_matrices_through_blas_are_those_of_the_plain_code() -> None:
     target = problem(spec=small((130, 140), inputs=150), n_cases=70, dtype="float32")
     start = Start.of(target)
