@@ -26,6 +26,7 @@ from rayfbnn.operations import (
     RadialHeatbath,
     RandomGrid,
     Repeat,
+    Rescale,
     SampleNoise,
     SampleSigmas,
     SimulatedTempering,
@@ -303,9 +304,14 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                     *_jitter(operation.stepsize_jitter),
                 ]
                 if isinstance(operation, Slice1):
-                    parts.append(f"intervals of at most {operation.max_steps} stepsizes")
+                    doubled = f"doubled to at most {1 << (operation.max_steps.bit_length() - 1)}"
+                    most = doubled if operation.doubling else f"of at most {operation.max_steps}"
+                    parts.append(f"intervals {most} stepsizes")
                 parts.append("one parameter at random" if operation.random else "each parameter in turn")
                 lines.append(", ".join(parts))
+            case Rescale():
+                what = {"sigmas": "each sigma and its parameters", "layers": "layers, in against out"}
+                lines.append(f"rescale: {what[operation.along]}, stepsize {operation.stepsize:g}")
             case RandomGrid():
                 parts = [f"random-grid: stepsize {operation.stepsize:g}", "of the upper-level precisions"]
                 lines.append(", ".join(parts) + _of_groups(operation.groups))

@@ -60,6 +60,24 @@ class RandomGrid:
 
 
 @dataclass(frozen=True)
+class Rescale:
+    """Metropolis updates that scale sigmas and the parameters they rule together.
+
+    along     "sigmas": each sigma in turn; "layers": for each hidden layer all groups that lead into it, and
+              inversely those that lead from it
+    stepsize  of the logarithm of the factor: proposals are normal
+    """
+
+    along: Literal["sigmas", "layers"]
+    stepsize: float = 0.3
+    op: Literal["rescale"] = "rescale"
+    __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
+
+    def __post_init__(self) -> None:
+        _check_stepsize(self.stepsize, None)
+
+
+@dataclass(frozen=True)
 class Heatbath:
     """p becomes decay * p + sqrt(1 - decay**2) * n, n standard normal. decay 0 forgets the old momentum."""
 
@@ -166,7 +184,8 @@ class HybridMarginal:
     """A hybrid Monte Carlo update with some variables integrated out, which are drawn anew after it.
 
     over  "outputs": the parameters that feed the outputs, which are linear in them;
-          "precisions": the common precisions of groups of Gaussian parameters without precisions of units
+          "precisions": the common precisions of groups of Gaussian parameters without precisions of units;
+          with both, those of what feeds the outputs are not integrated out: they move along
     The other settings are those of `hybrid`.
     """
 
@@ -271,14 +290,16 @@ class Slice1:
     """Slice sampling of one parameter after another.
 
     stepsize   first width of the interval, as a factor on the heuristic stepsizes
-    max_steps  how many such widths the interval may have after stepping out
+    max_steps  how many such widths the interval may have in the end; doubling: a power of two of them
     random     one parameter, chosen at random for each chain, rather than every one in order
+    doubling   the interval is doubled rather than stepped out, where it may have to be much wider
     """
 
     stepsize: float
     max_steps: int = 100
     stepsize_jitter: float | None = None
     random: bool = False
+    doubling: bool = False
     op: Literal["slice-1"] = "slice-1"
     __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
 
@@ -386,6 +407,7 @@ Operation = (
     SampleSigmas
     | SampleNoise
     | RandomGrid
+    | Rescale
     | Heatbath
     | RadialHeatbath
     | Negate

@@ -109,16 +109,17 @@ class TemperedTarget(Target, Protocol):
 
 
 class ConditionalTarget(Target, Protocol):
-    """The density of some of a state's parameters, others and some precisions integrated out.
+    """The density of some of a state's coordinates, others integrated out, given what was drawn for it.
 
-    It is of the parameters that `kept` takes from a position, given precisions and whatever was drawn for it.
+    Its coordinates are parameters, and may be logarithms of precisions.
     """
 
-    @property
-    def kept(self) -> slice: ...
+    def start(self, state: ChainState, streams: Streams) -> ChainState:
+        """These coordinates of the state, and their momentum: the state's, drawn where it has none."""
+        ...
 
-    def complete(self, state: ChainState, streams: Streams) -> ChainState:
-        """The state with a draw of all that is integrated out, given the parameters that are kept."""
+    def complete(self, state: ChainState, moved: ChainState, streams: Streams) -> ChainState:
+        """The state with `moved` in place of what `start` took, and a draw of all that is integrated out."""
         ...
 
 

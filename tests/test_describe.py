@@ -10,7 +10,7 @@ import scipy.stats
 from rayfbnn.describe import describe, sigma_range
 from rayfbnn.spec import RunSpec
 
-ROBOT_ARM = Path(__file__).parent.parent / "examples" / "robot_arm" / "robot_arm.toml"
+ROBOT_ARM = Path(__file__).parent.parent / "examples" / "robot_arm" / "hybrid.toml"
 
 
 def robot_arm(*overrides: str) -> str:
@@ -64,6 +64,18 @@ def test_defaults_taken_are_listed_and_settings_given_are_not() -> None:
     defaults = robot_arm().split("Defaults taken: ")[1]
     assert "dtype = float32" in defaults
     assert "chains" not in defaults
+
+
+def test_a_doubled_interval_ends_at_a_power_of_two() -> None:
+    for setting, words in (("false", "of at most 100"), ("true", "doubled to at most 64")):
+        text = robot_arm(f'phase[3].operations[2]={{op="slice-1",stepsize=1,doubling={setting}}}')
+        assert f"intervals {words} stepsizes" in text
+
+
+def test_what_is_rescaled_is_said() -> None:
+    for along, words in (("sigmas", "each sigma and its parameters"), ("layers", "layers, in against out")):
+        text = robot_arm(f'phase[3].operations[2]={{op="rescale",along="{along}"}}')
+        assert f"rescale: {words}, stepsize 0.3" in text
 
 
 @pytest.mark.parametrize(

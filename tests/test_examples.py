@@ -40,7 +40,7 @@ def test_robot_arm_runs_from_file_to_predictions(tmp_path: Path) -> None:
     short = [*SHORT, "phase[1].iterations=1", "phase[2].iterations=1"]
     short += ["phase[2].operations[2].steps=40", "phase[3].operations[2].steps=40"]
     summary = rayfbnn.sample(
-        folder / "robot_arm.toml", tmp_path / "run.zarr", set=short, workers=0, progress=False
+        folder / "hybrid.toml", tmp_path / "run.zarr", set=short, workers=0, progress=False
     )
     assert (summary.chains, summary.draws) == (2, 4)
     prediction = rayfbnn.predict(tmp_path / "run.zarr", data=folder / "test.csv")

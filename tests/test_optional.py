@@ -56,7 +56,7 @@ def test_help(arguments: list[str]) -> None:
 
 
 def test_show_of_a_configuration() -> None:
-    result = python("from rayfbnn.cli import main\nmain()", "show", "examples/robot_arm/robot_arm.toml")
+    result = python("from rayfbnn.cli import main\nmain()", "show", "examples/robot_arm/hybrid.toml")
     assert result.returncode == 0, result.stderr
     assert "82 parameters" in result.stdout
 
@@ -71,7 +71,7 @@ from rayfbnn.run.data import read_dataset
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.streams import Streams
 
-spec = RunSpec.from_toml("examples/robot_arm/robot_arm.toml", ["phase[1].operations[0].times=2"])
+spec = RunSpec.from_toml("examples/robot_arm/hybrid.toml", ["phase[1].operations[0].times=2"])
 data = read_dataset(spec)
 network, model = spec.network_spec(), spec.model_spec()
 posterior = Posterior.of(network, model, data.inputs, data.targets, dtype=spec.dtype)

@@ -18,7 +18,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.operations import Heatbath, Hybrid, Repeat, SampleSigmas
 from rayfbnn.spec import RunSpec, differences
 
-ROBOT_ARM = Path(__file__).parent.parent / "examples" / "robot_arm" / "robot_arm.toml"
+ROBOT_ARM = Path(__file__).parent.parent / "examples" / "robot_arm" / "hybrid.toml"
 
 BASE: dict[str, Any] = {
     "seed": 7,
@@ -267,8 +267,12 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     ((f"{HYBRID}={{op='slice-1',stepsize=-1}}",), f"{HYBRID}.stepsize", "a positive number"),
     ((f"{HYBRID}={{op='slice-1',stepsize=1,max_steps=0}}",), f"{HYBRID}.max_steps", "at least 1"),
     ((f"{HYBRID}={{op='slice-1',stepsize=1,max_steps=2.5}}",), f"{HYBRID}.max_steps", "a whole number"),
+    ((f"{HYBRID}={{op='slice-1',stepsize=1,doubling=2}}",), f"{HYBRID}.doubling", "true or false"),
     ((f"{HYBRID}={{op='slice-1',stepsize=1,steps=3}}",), f"{HYBRID}.steps", "unknown key"),
     ((f"{HYBRID}={{op='random-grid',stepsize=0}}",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}={{op='rescale'}}",), f"{HYBRID}.along", '"sigmas" or "layers"'),
+    ((f"{HYBRID}={{op='rescale',along='layer'}}",), f"{HYBRID}.along", "did you mean layers?"),
+    ((f"{HYBRID}={{op='rescale',along='sigmas',stepsize=-1}}",), f"{HYBRID}.stepsize", "a positive number"),
     ((f"{HYBRID}={{op='random-grid',step=1}}",), f"{HYBRID}.step", "did you mean stepsize?"),
     ((f"{HYBRID}={{op='random-grid',groups=['noise','ih1']}}",), f"{HYBRID}.groups", "did you mean ih0?"),
     ((f"{HYBRID}={{op='sample-sigmas',level='low'}}",), f"{HYBRID}.level", "did you mean lower?"),

@@ -41,7 +41,8 @@ def advance_for(target: Posterior, *, recorded: str | None = None) -> tuple[Adva
     if not name.startswith(_COMPILED):
         return leapfrog.advance, name
     instruction_set = name.removeprefix(_COMPILED)
-    return ForPosteriors(cpu.advance_for(target, instruction_set=instruction_set)), name
+    kernel = cpu.advance_for(target, instruction_set=instruction_set)
+    return ForPosteriors(kernel, cpu.CompiledMarginalAdvance(instruction_set)), name
 
 
 def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: str) -> str:
@@ -79,9 +80,10 @@ def _is_forced_plain() -> bool:
 
 @dataclass(frozen=True)
 class ForPosteriors:
-    """A kernel for posteriors, and array code for targets of other kinds (such as marginal ones)."""
+    """A kernel for posteriors, one for what is left of them, and array code for targets of other kinds."""
 
     kernel: Advance
+    marginal: cpu.CompiledMarginalAdvance | None = None
 
     def __call__(
         self,
@@ -94,5 +96,9 @@ class ForPosteriors:
         n_steps: int,
         order: Array | None = None,
     ) -> tuple[Array, Array, Array]:
-        advance = self.kernel if isinstance(target, Posterior) else leapfrog.advance
+        advance: Advance = leapfrog.advance
+        if isinstance(target, Posterior):
+            advance = self.kernel
+        elif self.marginal is not None and self.marginal.covers(target):
+            advance = self.marginal
         return advance(target, position, momentum, precisions, stepsizes, n_steps=n_steps, order=order)

@@ -79,14 +79,19 @@ class Kernel {
    public:
     // links: (source, destination, start, n_units, has_biases); segments: (start, stop, alpha); inputs as those of
     // Posterior; gemm: the capsule of SciPy's sgemm or dgemm, or None; blas_from: weights of the smallest link that
-    // is left to it; block_bytes: of a block of cases, 0 for the usual ones.
+    // is left to it; block_bytes: of a block of cases, 0 for the usual ones; integrated: (start, stop,
+    // shape, rate). features: (layer, row), which make the outputs a regression on them, with no units and no links
+    // of the last layer; n_systems, n_each: of it; moved: (first, stop, half, mean).
     Kernel(
         const std::string& instruction_set, std::vector<int> units, std::vector<int> activations,
         std::vector<int> offsets, const std::vector<std::tuple<int, int, int, int, bool>>& links,
         const std::vector<std::tuple<int, int, double>>& segments, int model, double alpha, int n_targets,
         int n_parameters, const Input& inputs, int n_partitions, nb::object gemm, long blas_from,
-        long block_bytes)
+        long block_bytes, const std::vector<std::tuple<int, int, double, double>>& integrated,
+        const std::vector<std::tuple<int, int>>& features, int n_systems, int n_each,
+        const std::vector<std::tuple<int, int, double, double>>& moved)
         : units_(std::move(units)), activations_(std::move(activations)), offsets_(std::move(offsets)) {
+        const bool ends_in_regression = !features.empty();
         for (const Kernels* each : instruction_sets())
             if (instruction_set == each->name) kernels_ = each;
         require(kernels_ != nullptr, "instruction_set: this processor does not have it");
@@ -96,7 +101,8 @@ class Kernel {
             "units, activations, offsets: one of each for every layer");
         for (int l = 0; l < n_layers; ++l)
             require(
-                units_[l] > 0 && offsets_[l] < n_parameters && (offsets_[l] < 0 || offsets_[l] + units_[l] <= n_parameters),
+                (ends_in_regression && l + 1 == n_layers ? units_[l] == 0 : units_[l] > 0) &&
+                    offsets_[l] < n_parameters && (offsets_[l] < 0 || offsets_[l] + units_[l] <= n_parameters),
                 "offsets: outside the parameters");
         require(offsets_.back() < 0, "offsets: the outputs have none");
         require(inputs.ndim() == 2 && inputs.shape(0) == size_t(units_[0]) + 1, "inputs: a row for each unit and ones");
@@ -126,13 +132,20 @@ class Kernel {
             place = stop;
         }
         require(place == n_parameters, "segments: of all parameters");
-        require(n_targets >= 1 && (model == 3 || n_targets == units_.back()), "n_targets: one for each output");
+        const bool has_outputs = model == 3 || ends_in_regression || n_targets == units_.back();
+        require(n_targets >= 1 && has_outputs, "n_targets: one for each output");
+        for (const auto& [start, stop, shape, rate] : integrated) {
+            require(start >= 0 && start <= stop && stop <= n_parameters, "integrated: outside the parameters");
+            integrated_.push_back({start, stop, shape, rate});
+        }
         network_ = {n_layers, units_.data(), activations_.data(), offsets_.data(), int(links_.size()),
-                    links_.data(), int(segments_.size()), segments_.data(), model, alpha, n_targets, n_parameters};
+                    links_.data(), int(segments_.size()), segments_.data(), int(integrated_.size()),
+                    integrated_.data(), model, alpha, n_targets, n_parameters};
         job_.network = &network_;
         job_.n_partitions = n_partitions;
         job_.n_cases = n_cases_;
         job_.gemm = reinterpret_cast<Gemm>(blas);
+        if (ends_in_regression) regress(features, n_systems, n_each, moved);
         cut(n_partitions, block_bytes);
         lay_out(rows);
     }
@@ -140,11 +153,11 @@ class Kernel {
     // Whole trajectories; new_position and new_momentum are written to. Returns what Job says of the last two.
     void advance(
         const Input& position, const Input& momentum, const Input& stepsizes, const Input& precisions,
-        const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object order,
-        int n_steps, const Output& new_position, const Output& new_momentum, const Output& prior_energy,
+        const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object prior,
+        nb::object order, int n_steps, const Output& new_position, const Output& new_momentum, const Output& prior_energy,
         const Output& terms) const {
         Job job = job_;
-        const size_t n = fill(job, position, precisions, noise, powers, targets, weights, prior_energy, terms);
+        const size_t n = fill(job, position, precisions, noise, powers, targets, weights, prior, prior_energy, terms);
         const std::vector<size_t> shape = {n, size_t(network_.n_parameters)};
         require(n_steps >= 1, "n_steps: at least 1");
         job.n_steps = n_steps;
@@ -167,10 +180,10 @@ class Kernel {
     // The potential's parts, and its gradient.
     void potential_and_gradient(
         const Input& position, const Input& precisions, const Input& noise, const Input& powers,
-        const Input& targets, nb::object weights, const Output& gradient, const Output& prior_energy,
-        const Output& terms) const {
+        const Input& targets, nb::object weights, nb::object prior, const Output& gradient,
+        const Output& prior_energy, const Output& terms) const {
         Job job = job_;
-        const size_t n = fill(job, position, precisions, noise, powers, targets, weights, prior_energy, terms);
+        const size_t n = fill(job, position, precisions, noise, powers, targets, weights, prior, prior_energy, terms);
         require(job_.n_partitions == 1, "n_partitions: must be 1 here");
         job.new_momentum = data_of(gradient, "gradient", real(), {n, size_t(network_.n_parameters)});
         run(job);
@@ -183,24 +196,66 @@ class Kernel {
 
     size_t fill(
         Job& job, const Input& position, const Input& precisions, const Input& noise, const Input& powers,
-        const Input& targets, const nb::object& weights, const Output& prior_energy, const Output& terms) const {
+        const Input& targets, const nb::object& weights, const nb::object& prior, const Output& prior_energy,
+        const Output& terms) const {
         const auto float64 = nb::dtype<double>();
         const size_t n = position.ndim() > 0 ? position.shape(0) : 0, n_parameters = network_.n_parameters;
-        const size_t n_outputs = units_.back(), n_targets = network_.n_targets, n_cases = n_cases_;
+        const size_t n_outputs = units_.back(), n_targets = network_.n_targets;
         job.n_chains = int(n);
         job.position = data_of(position, "position", real(), {n, n_parameters});
         job.precisions = static_cast<const double*>(data_of(precisions, "precisions", float64, {n, n_parameters}));
+        job.powers = static_cast<const double*>(data_of(powers, "powers", float64, {n}));
+        job.prior_energy = static_cast<double*>(data_of(prior_energy, "prior_energy", float64, {n}));
+        job.terms = static_cast<double*>(data_of(terms, "terms", float64, {n}));
+        require(prior.is_none() == features_.empty(), "prior: of a regression, and only of one");
+        if (!prior.is_none()) {
+            fill_regression(job.regression, n, noise, targets, nb::cast<Input>(prior, false));
+            return n;
+        }
         const size_t n_noise = network_.model <= 1 ? n_targets : 0;
         job.noise = static_cast<const double*>(data_of(noise, "noise", float64, {n, n_noise}));
-        job.powers = static_cast<const double*>(data_of(powers, "powers", float64, {n}));
         job.targets = rows_of(targets, "targets", n, n_outputs, job.targets_step);
         job.weights = nullptr;
         if (!weights.is_none())
             job.weights = rows_of(nb::cast<Input>(weights, false), "weights", n, n_targets, job.weights_step);
-        job.prior_energy = static_cast<double*>(data_of(prior_energy, "prior_energy", float64, {n}));
-        job.terms = static_cast<double*>(data_of(terms, "terms", float64, {n}));
-        (void)n_cases;
         return n;
+    }
+
+    // noise (n, n_systems, n_cases or 1), targets (n or 1, n_systems, n_each, n_cases), prior (n, n_systems, n_features)
+    void fill_regression(
+        rayfbnn::Regression& regression, size_t n, const Input& noise, const Input& targets, const Input& prior) const {
+        const auto float64 = nb::dtype<double>();
+        const size_t n_systems = regression.n_systems, n_each = regression.n_each, n_cases = n_cases_;
+        regression.is_uniform = noise.ndim() == 3 && noise.shape(2) == 1;
+        const bool by_chain = targets.ndim() == 4 && targets.shape(0) != 1;
+        regression.noise = static_cast<const double*>(
+            data_of(noise, "noise", float64, {n, n_systems, regression.is_uniform ? 1 : n_cases}));
+        regression.targets = static_cast<const double*>(
+            data_of(targets, "targets", float64, {by_chain ? n : 1, n_systems, n_each, n_cases}));
+        regression.targets_step = by_chain ? long(n_systems * n_each * n_cases) : 0;
+        regression.prior = static_cast<const double*>(
+            data_of(prior, "prior", float64, {n, n_systems, size_t(regression.n_features)}));
+    }
+
+    void regress(
+        const std::vector<std::tuple<int, int>>& features, int n_systems, int n_each,
+        const std::vector<std::tuple<int, int, double, double>>& moved) {
+        const int n_hidden = int(units_.size()) - 1, n_features = int(features.size());
+        for (const auto& [layer, row] : features) {
+            require(
+                layer >= 0 && layer < n_hidden && row >= -1 && row < units_[layer], "features: outside the layers");
+            features_.push_back({layer, row});
+        }
+        for (const auto& [first, stop, half, mean] : moved) {
+            require(first >= 0 && first <= stop && stop <= n_features, "moved: outside the features");
+            moved_.push_back({first, stop, half, mean});
+        }
+        for (const Link& link : links_) require(link.destination < n_hidden, "links: none into a regression");
+        require(job_.n_partitions == 1, "n_partitions: must be 1 for a regression");
+        require(n_systems >= 1 && n_each >= 1, "n_systems, n_each: at least 1");
+        require(int(moved_.size()) <= network_.n_parameters, "moved: one parameter each");
+        job_.regression = {n_features, n_systems, n_each, n_cases_, int(moved_.size()), true, features_.data(),
+                           moved_.data(), nullptr, nullptr, nullptr, 0};
     }
 
     // (n_rows, n_cases), or of every chain with step the size of one chain's.
@@ -229,6 +284,7 @@ class Kernel {
         if (block_bytes == 0) block_bytes = 393216;  // part of the second cache; half as much is nearly as fast
         long packs = std::max(5L, block_bytes / (rows * pack_bytes));
         if (uses_blas) packs = std::max(packs, 1024L / width());
+        if (!features_.empty()) packs = n_cases_;  // one block: all cases make one matrix
         starts_.resize(n_partitions);
         for (int k = 0; k < n_partitions; ++k) {
             const int first = int(long(n_cases_) * k / n_partitions);
@@ -267,6 +323,9 @@ class Kernel {
     std::vector<int> units_, activations_, offsets_;
     std::vector<Link> links_;
     std::vector<Segment> segments_;
+    std::vector<Integrated> integrated_;
+    std::vector<Feature> features_;
+    std::vector<Moved> moved_;
     std::vector<std::vector<int>> starts_;
     std::vector<Partition> partitions_;
     std::unique_ptr<void, Free> inputs_;
@@ -296,21 +355,24 @@ NB_MODULE(_cpu, module) {
                 const std::string&, std::vector<int>, std::vector<int>, std::vector<int>,
                 const std::vector<std::tuple<int, int, int, int, bool>>&,
                 const std::vector<std::tuple<int, int, double>>&, int, double, int, int, const Input&, int,
-                nb::object, long, long>(),
+                nb::object, long, long, const std::vector<std::tuple<int, int, double, double>>&,
+                const std::vector<std::tuple<int, int>>&, int, int,
+                const std::vector<std::tuple<int, int, double, double>>&>(),
             nb::kw_only(), nb::arg("instruction_set"), nb::arg("units"), nb::arg("activations"), nb::arg("offsets"),
             nb::arg("links"), nb::arg("segments"), nb::arg("model"), nb::arg("alpha"), nb::arg("n_targets"),
             nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("n_partitions"), nb::arg("gemm").none(),
-            nb::arg("blas_from"), nb::arg("block_bytes"))
+            nb::arg("blas_from"), nb::arg("block_bytes"), nb::arg("integrated"), nb::arg("features"),
+            nb::arg("n_systems"), nb::arg("n_each"), nb::arg("moved"))
         .def(
             "advance", &Kernel::advance, nb::kw_only(), nb::arg("position").noconvert(),
             nb::arg("momentum").noconvert(), nb::arg("stepsizes").noconvert(), nb::arg("precisions").noconvert(),
             nb::arg("noise").noconvert(), nb::arg("powers").noconvert(), nb::arg("targets").noconvert(),
-            nb::arg("weights").none(), nb::arg("order").none(), nb::arg("n_steps"),
+            nb::arg("weights").none(), nb::arg("prior").none(), nb::arg("order").none(), nb::arg("n_steps"),
             nb::arg("new_position").noconvert(), nb::arg("new_momentum").noconvert(),
             nb::arg("prior_energy").noconvert(), nb::arg("terms").noconvert())
         .def(
             "potential_and_gradient", &Kernel::potential_and_gradient, nb::kw_only(),
             nb::arg("position").noconvert(), nb::arg("precisions").noconvert(), nb::arg("noise").noconvert(),
             nb::arg("powers").noconvert(), nb::arg("targets").noconvert(), nb::arg("weights").none(),
-            nb::arg("gradient").noconvert(), nb::arg("prior_energy").noconvert(), nb::arg("terms").noconvert());
+            nb::arg("prior").none(), nb::arg("gradient").noconvert(), nb::arg("prior_energy").noconvert(), nb::arg("terms").noconvert());
 }

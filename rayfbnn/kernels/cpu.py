@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.kernels import marginal
 from rayfbnn.kernels.program import ChainNumbers, Program, prior_of
+from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Target
 
@@ -65,23 +68,8 @@ class CompiledAdvance:
         posterior = self._checked(target)
         kernel = self._kernel(posterior, 1 if order is None else order.shape[1])
         numbers = prior_of(posterior, precisions)
-        moved, kicked = np.empty_like(position, order="C"), np.empty_like(position, order="C")
-        energy, terms = np.empty(len(position)), np.empty(len(position))
-        kernel.advance(
-            position=position,
-            momentum=momentum,
-            stepsizes=stepsizes,
-            order=order if order is None else np.ascontiguousarray(order, dtype=np.int64),
-            n_steps=n_steps,
-            new_position=moved,
-            new_momentum=kicked,
-            prior_energy=energy,
-            terms=terms,
-            **_of_chains(posterior, numbers),
-        )
-        with np.errstate(all="ignore"):
-            potential = numbers.potential(energy, terms)
-        return moved, kicked, np.where(np.isfinite(potential), potential, np.inf)
+        arrays = {"stepsizes": stepsizes, **_of_chains(posterior, numbers)}
+        return _advanced(kernel, numbers, position, momentum, arrays, n_steps=n_steps, order=order)
 
     def potential_and_gradient(
         self, target: Target, position: Array, precisions: Array
@@ -89,17 +77,7 @@ class CompiledAdvance:
         """As `Posterior.potential_and_gradient`, of all cases."""
         posterior = self._checked(target)
         numbers = prior_of(posterior, precisions)
-        gradient = np.empty_like(position, order="C")
-        energy, terms = np.empty(len(position)), np.empty(len(position))
-        self._kernel(posterior, 1).potential_and_gradient(
-            position=position,
-            gradient=gradient,
-            prior_energy=energy,
-            terms=terms,
-            **_of_chains(posterior, numbers),
-        )
-        with np.errstate(all="ignore"):
-            return numbers.potential(energy, terms), gradient
+        return _evaluated(self._kernel(posterior, 1), numbers, position, _of_chains(posterior, numbers))
 
     def _checked(self, target: Target) -> Posterior:
         if isinstance(target, Posterior):
@@ -128,6 +106,121 @@ class CompiledAdvance:
         return self.kernels[key][1]
 
 
+@dataclass
+class CompiledMarginalAdvance:
+    """An `Advance` for what is left of posteriors once outputs or common precisions are integrated out.
+
+    instruction_set  one of `instruction_sets()`
+    """
+
+    instruction_set: str
+    blas_from: int = BLAS_FROM
+    block_bytes: int = 0
+    # By number of partitions; None where the kernels do not cover what is left.
+    kernels: WeakKeyDictionary[OutputMarginal | WithoutPrecisions, dict[int, Compiled | None]] = field(
+        default_factory=WeakKeyDictionary
+    )
+
+    def covers(self, target: Target) -> bool:
+        """Whether it is such a target, of a network that the kernels cover."""
+        if not isinstance(target, WithoutOutputs | WithoutPrecisions):
+            return False
+        return self._kernel(target, 1) is not None
+
+    def __call__(
+        self,
+        target: Target,
+        position: Array,
+        momentum: Array,
+        precisions: Array,
+        stepsizes: Array,
+        *,
+        n_steps: int,
+        order: Array | None = None,
+    ) -> tuple[Array, Array, Array]:
+        """As `mcmc.leapfrog.advance`: position, momentum and potential after n_steps steps of every chain."""
+        kernel, target = self._checked(target, 1 if order is None else order.shape[1])
+        numbers = marginal.numbers_of(target, precisions)
+        arrays = {"stepsizes": stepsizes, **_of_marginal_chains(target, numbers)}
+        return _advanced(kernel, numbers, position, momentum, arrays, n_steps=n_steps, order=order)
+
+    def potential_and_gradient(
+        self, target: Target, position: Array, precisions: Array
+    ) -> tuple[Array, Array]:
+        """As the target's own."""
+        kernel, target = self._checked(target, 1)
+        numbers = marginal.numbers_of(target, precisions)
+        return _evaluated(kernel, numbers, position, _of_marginal_chains(target, numbers))
+
+    def _checked(
+        self, target: Target, n_partitions: int
+    ) -> tuple[Compiled, WithoutOutputs | WithoutPrecisions]:
+        assert isinstance(target, WithoutOutputs | WithoutPrecisions)
+        kernel = self._kernel(target, n_partitions)
+        assert kernel is not None
+        return kernel, target
+
+    def _kernel(self, target: WithoutOutputs | WithoutPrecisions, n_partitions: int) -> Compiled | None:
+        made = target.marginal if isinstance(target, WithoutOutputs) else target
+        known = self.kernels.setdefault(made, {})
+        if n_partitions not in known:
+            program = marginal.program_of(made)
+            known[n_partitions] = None
+            if not isinstance(program, str):
+                known[n_partitions] = compiled(
+                    program,
+                    made.posterior.inputs,
+                    instruction_set=self.instruction_set,
+                    n_partitions=n_partitions,
+                    blas_from=self.blas_from,
+                    block_bytes=self.block_bytes,
+                )
+        return known[n_partitions]
+
+
+def _advanced(
+    kernel: Compiled,
+    numbers: ChainNumbers | marginal.MarginalNumbers,
+    position: Array,
+    momentum: Array,
+    arrays: dict[str, Any],
+    *,
+    n_steps: int,
+    order: Array | None,
+) -> tuple[Array, Array, Array]:
+    moved, kicked = np.empty_like(position, order="C"), np.empty_like(position, order="C")
+    energy, terms = np.empty(len(position)), np.empty(len(position))
+    kernel.advance(
+        position=position,
+        momentum=momentum,
+        order=order if order is None else np.ascontiguousarray(order, dtype=np.int64),
+        n_steps=n_steps,
+        new_position=moved,
+        new_momentum=kicked,
+        prior_energy=energy,
+        terms=terms,
+        **arrays,
+    )
+    with np.errstate(all="ignore"):
+        potential = numbers.potential(energy, terms)
+    return moved, kicked, np.where(np.isfinite(potential), potential, np.inf)
+
+
+def _evaluated(
+    kernel: Compiled,
+    numbers: ChainNumbers | marginal.MarginalNumbers,
+    position: Array,
+    arrays: dict[str, Any],
+) -> tuple[Array, Array]:
+    gradient = np.empty_like(position, order="C")
+    energy, terms = np.empty(len(position)), np.empty(len(position))
+    kernel.potential_and_gradient(
+        position=position, gradient=gradient, prior_energy=energy, terms=terms, **arrays
+    )
+    with np.errstate(all="ignore"):
+        return numbers.potential(energy, terms), gradient
+
+
 def advance_for(posterior: Posterior, *, instruction_set: str | None = None) -> CompiledAdvance:
     """The compiled Advance for a posterior that `Program.of` covers, on its arrays on the host."""
     program = Program.of(posterior)
@@ -146,6 +239,7 @@ def compiled(
     block_bytes: int,
 ) -> Compiled:
     """The extension's kernel for a program and inputs (n_inputs + 1, n_cases) of either dtype."""
+    outputs = program.regression
     made = _cpu.Kernel(
         instruction_set=instruction_set,
         units=list(program.units),
@@ -165,6 +259,13 @@ def compiled(
         gemm=_gemm(inputs.dtype, program, blas_from),
         blas_from=blas_from,
         block_bytes=block_bytes,
+        integrated=[(each.start, each.stop, each.shape, each.rate) for each in program.integrated],
+        features=[] if outputs is None else list(outputs.features),
+        n_systems=0 if outputs is None else outputs.n_systems,
+        n_each=0 if outputs is None else outputs.n_each,
+        moved=[]
+        if outputs is None
+        else [(each.first, each.stop, each.half, each.mean) for each in outputs.moved],
     )
     return cast(Compiled, made)
 
@@ -178,11 +279,29 @@ def _gemm(dtype: Any, program: Program, blas_from: int) -> Any:
     return cython_blas.__pyx_capi__["sgemm" if dtype == np.float32 else "dgemm"]
 
 
-def _of_chains(posterior: Posterior, numbers: ChainNumbers) -> dict[str, Array]:
+def _of_chains(posterior: Posterior, numbers: ChainNumbers) -> dict[str, Any]:
     return {
         "precisions": numbers.precisions,
         "noise": numbers.noise,
         "powers": numbers.inverse_temperature,
         "targets": posterior.targets,
         "weights": posterior.observed,
+        "prior": None,
+    }
+
+
+def _of_marginal_chains(
+    target: WithoutOutputs | WithoutPrecisions, numbers: ChainNumbers | marginal.MarginalNumbers
+) -> dict[str, Any]:
+    if isinstance(target, WithoutPrecisions):
+        assert isinstance(numbers, ChainNumbers)
+        return _of_chains(target.posterior, numbers)
+    given = target.regression
+    return {
+        "precisions": numbers.precisions,
+        "noise": np.ascontiguousarray(given.noise),
+        "powers": np.ones(len(numbers.precisions)),
+        "targets": np.ascontiguousarray(given.targets),
+        "weights": None,
+        "prior": np.ascontiguousarray(given.prior),
     }

@@ -10,6 +10,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import likelihood, prior
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.wiring import Wiring
 
 # The numbers that network.hpp knows activations and data models by.
 ACTIVATION_CODES = {
@@ -60,6 +61,47 @@ class PriorSegment:
 
 
 @dataclass(frozen=True)
+class ProgramIntegrated:
+    """Gaussian parameters start .. stop - 1 whose common precision is integrated out.
+
+    With a the factors in place of their precisions, minus the log density is shape/2 log(rate + sum a w**2).
+    """
+
+    start: int
+    stop: int
+    shape: float
+    rate: float
+
+
+@dataclass(frozen=True)
+class ProgramMoved:
+    """Features first .. stop - 1, whose prior precisions are multiplied by exp of a coordinate x.
+
+    x has the density of the log of a Gamma variable of shape `half` and mean `mean`.
+    """
+
+    first: int
+    stop: int
+    half: float
+    mean: float
+
+
+@dataclass(frozen=True)
+class ProgramRegression:
+    """What the outputs are, their parameters integrated out: a regression on features; model/regression.py.
+
+    features           (layer, row) of each, row -1 for ones
+    n_systems, n_each  sets of targets with a matrix A of their own, and targets of each
+    moved              coordinates behind the parameters of the network
+    """
+
+    features: tuple[tuple[int, int], ...]
+    n_systems: int
+    n_each: int
+    moved: tuple[ProgramMoved, ...]
+
+
+@dataclass(frozen=True)
 class Program:
     """A fully connected network with element-wise activations, its data model, and the kinds of its priors.
 
@@ -71,6 +113,8 @@ class Program:
     alpha        degrees of freedom of t noise, infinite otherwise
     n_targets    rows of weights for missing targets: output o belongs to target o % n_targets
     segments     of the flat vector, in order, all of it
+    integrated   parts of it
+    regression   in place of outputs, of which there are then none
     """
 
     units: tuple[int, ...]
@@ -82,6 +126,8 @@ class Program:
     n_targets: int
     n_parameters: int
     segments: tuple[PriorSegment, ...]
+    integrated: tuple[ProgramIntegrated, ...] = ()
+    regression: ProgramRegression | None = None
 
     @property
     def n_outputs(self) -> int:
@@ -93,20 +139,9 @@ class Program:
         wiring, model = posterior.wiring, posterior.model
         if model.kind not in ("real", "binary", "class"):
             return f"{model.kind} targets"
-        for activation in wiring.activations:
-            if activation not in ACTIVATION_CODES:
-                return f"{activation} layers"
-        if any(factor is not None for factor in wiring.factors):
-            return "layers with products"
-        links = []
-        for link in (link for into in wiring.incoming for link in into):
-            if link.configured is not None:
-                return "configured connections"
-            if not isinstance(link.rows, slice):
-                return "connections that leave out inputs"
-            first, n_rows = link.rows.start, link.rows.stop - link.rows.start
-            start = link.parameters.start
-            links.append(ProgramLink(link.source, link.destination, start, first, n_rows, link.n_units))
+        links = links_of(wiring)
+        if isinstance(links, str):
+            return links
         alpha = math.inf
         if model.kind == "real":
             assert model.noise is not None
@@ -114,22 +149,54 @@ class Program:
         name = model.kind if model.kind != "real" else ("t" if math.isfinite(alpha) else "gaussian")
         return Program(
             units=wiring.units,
-            activations=tuple(ACTIVATION_CODES[activation] for activation in wiring.activations),
-            links=tuple(links),
-            offsets=tuple(-1 if offset is None else offset.start for offset in wiring.offsets),
+            activations=activations_of(wiring),
+            links=links,
+            offsets=offsets_of(wiring),
             model=MODEL_CODES[name],
             alpha=alpha,
             n_targets=posterior.n_targets,
             n_parameters=posterior.n_parameters,
-            segments=_segments(posterior),
+            segments=segments_of(posterior, posterior.n_parameters),
         )
 
 
-def _segments(posterior: Posterior) -> tuple[PriorSegment, ...]:
-    """One for each run of groups whose parameters' alphas are equal."""
+def links_of(wiring: Wiring) -> tuple[ProgramLink, ...] | str:
+    """The links of a network of element-wise layers, or in words what of it the kernels do not cover."""
+    for activation in wiring.activations:
+        if activation not in ACTIVATION_CODES:
+            return f"{activation} layers"
+    if any(factor is not None for factor in wiring.factors):
+        return "layers with products"
+    links = []
+    for link in (link for into in wiring.incoming for link in into):
+        if link.configured is not None:
+            return "configured connections"
+        if not isinstance(link.rows, slice):
+            return "connections that leave out inputs"
+        first, n_rows = link.rows.start, link.rows.stop - link.rows.start
+        links.append(
+            ProgramLink(link.source, link.destination, link.parameters.start, first, n_rows, link.n_units)
+        )
+    return tuple(links)
+
+
+def activations_of(wiring: Wiring) -> tuple[int, ...]:
+    """Their codes, of each hidden layer."""
+    return tuple(ACTIVATION_CODES[activation] for activation in wiring.activations)
+
+
+def offsets_of(wiring: Wiring) -> tuple[int, ...]:
+    """Where those of the inputs and of each hidden layer start, -1 without."""
+    return tuple(-1 if offset is None else offset.start for offset in wiring.offsets)
+
+
+def segments_of(posterior: Posterior, n_parameters: int) -> tuple[PriorSegment, ...]:
+    """One for each run of groups whose parameters' alphas are equal, of the first n_parameters."""
     segments: list[PriorSegment] = []
     for group in posterior.parameter_layout.groups:
         part, alpha = posterior.parameter_layout.slices[group.name], group.prior.alphas[2]
+        if part.start >= n_parameters:
+            continue
         if segments and segments[-1].alpha == alpha:
             segments[-1] = PriorSegment(segments[-1].start, part.stop, alpha)
         else:

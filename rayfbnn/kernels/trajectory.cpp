@@ -12,11 +12,15 @@
 #include <string.h>
 
 #define RAYFBNN_PACKS
+#include "memory.hpp"
 #include "network.hpp"
+#include "regression.hpp"
 
 namespace RAYFBNN_NAMESPACE {
 
+using rayfbnn::Feature;
 using rayfbnn::Gemm;
+using rayfbnn::Integrated;
 using rayfbnn::Job;
 using rayfbnn::Link;
 using rayfbnn::Network;
@@ -40,13 +44,6 @@ constexpr int tile_units(int n_packs) { return n_packs >= 4 ? 2 : n_packs == 3 ?
 constexpr int narrow_units(int n_sums) { return n_sums <= 5 ? 2 : 1; }
 constexpr int most_rows(int n_units) { return n_units == 4 ? 2 : n_units == 2 ? 4 : 5; }
 #endif
-
-template <class T>
-T* allocate(size_t n) {
-    void* memory = nullptr;
-    if (posix_memalign(&memory, 64, n * sizeof(T) + 64) != 0) abort();
-    return static_cast<T*>(memory);
-}
 
 template <class S>
 struct Worker {
@@ -78,9 +75,16 @@ struct Worker {
     int chain = 0;
     bool is_in_order;  // whether totals are those of the parameters, one by one
     S* data_gradient;
+    double* taus_of_parameters;  // of the chain, those that are integrated out as at the last gradient
+    RegressionWorker<S> regression;
+    const bool ends_in_regression;
 
     explicit Worker(const Job& job)
-        : job(job), net(*job.network), last(job.network->n_layers - 1) {
+        : job(job),
+          net(*job.network),
+          last(job.network->n_layers - 1),
+          regression(job.regression, job.largest_block),
+          ends_in_regression(job.regression.n_features > 0) {
         const int n = net.n_layers;
         const long block = job.largest_block;
         values = allocate<L*>(n), sources = allocate<L*>(n), slopes = allocate<L*>(n);
@@ -97,6 +101,10 @@ struct Worker {
             sources[l] = l < last && net.offsets[l] >= 0 ? allocate<L>(size) : values[l];
             by_value[l] = nullptr;
             unit_sums[l] = -1;
+        }
+        for (int k = 0; k < job.regression.n_features; ++k) {
+            const int l = job.regression.features[k].layer;
+            if (l > 0) begin_sums_backward(l);
         }
         // In the order of the parameters, where these are of links alone, none left to BLAS.
         long place = 0;
@@ -115,10 +123,7 @@ struct Worker {
             is_in_order &= !link.uses_blas && link_sums[k] == link.start && place == stop;
             if (!link.uses_blas) continue;
             sums_forward[link.destination] = true;
-            if (link.source > 0 && !sums_backward[link.source]) {
-                sums_backward[link.source] = true;
-                by_value[link.source] = allocate<L>(net.units[link.source] * block);
-            }
+            if (link.source > 0) begin_sums_backward(link.source);
         }
         for (int l = 1; l < n; ++l) {
             if (needs_unit_sums[l] && unit_sums[l] < 0) {
@@ -138,6 +143,13 @@ struct Worker {
         weights = job.weights ? allocate<L>(packs * net.n_targets) : nullptr;
         scales = allocate<S>(net.units[last]), taus = allocate<S>(net.units[last]);
         data_gradient = is_in_order ? totals : allocate<S>(net.n_parameters);
+        taus_of_parameters = allocate<double>(net.n_parameters);
+    }
+
+    void begin_sums_backward(int layer) {
+        if (sums_backward[layer]) return;
+        sums_backward[layer] = true;
+        by_value[layer] = allocate<L>(long(net.units[layer]) * job.largest_block);
     }
 
     ~Worker() {
@@ -151,7 +163,7 @@ struct Worker {
         free(link_sums), free(unit_sums), free(offset_sums);
         if (!is_in_order) free(data_gradient);
         free(sums), free(totals), free(targets), free(weights);
-        free(scales), free(taus);
+        free(scales), free(taus), free(taus_of_parameters);
     }
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
@@ -160,7 +172,7 @@ struct Worker {
     // in is one link, from a few inputs.
     void find_narrow(int l) {
         narrow_out[l] = narrow_in[l] = nullptr;
-        if (l == 0 || l == last || net.activations[l] != TANH || net.offsets[l] >= 0) return;
+        if (l == 0 || l == last || net.activations[l] != TANH || net.offsets[l] >= 0 || sums_backward[l]) return;
         int n_in = 0, n_out = 0;
         const Link *in = nullptr, *out = nullptr;
         for (int k = 0; k < net.n_links; ++k) {
@@ -381,7 +393,7 @@ struct Worker {
 
     void begin_backward(int l) const {
         const int cases = int(stride * W);
-        bool begun = false;
+        bool begun = regression.has_features_of(l);
         for (int k = 0; k < net.n_links; ++k) {
             const Link& link = net.links[k];
             if (link.source != l || !link.uses_blas) continue;
@@ -609,6 +621,13 @@ struct Worker {
                         sources[0][i * stride + p] = row[i * stride + p] + q[net.offsets[0] + i];
             }
             forward();
+            if (ends_in_regression) {
+                terms -= regress();
+                if (!wants_gradient) continue;
+                backward();
+                is_first_block = false;
+                continue;
+            }
             const int first = begin * W;
             const int n = (b + 1 < partition.n_blocks ? end * W : partition.n_cases) - first;
             if (wants_terms) add_terms(partition.first + first, n);
@@ -619,6 +638,44 @@ struct Worker {
             backward();
             is_first_block = false;
         }
+    }
+
+    // The energy of the output layer's regression at the hidden units, and its slopes to `by_value`.
+    double regress() {
+        for (int k = 0; k < job.regression.n_features; ++k) {
+            const Feature& feature = job.regression.features[k];
+            const bool changes = feature.layer > 0 || net.offsets[0] >= 0;
+            if (feature.row < 0) {
+                if (regression.is_new_chain) regression.set_ones(k);
+            } else if (changes || regression.is_new_chain) {
+                regression.set_feature(k, sources[feature.layer] + feature.row * stride);
+            }
+        }
+        regression.is_new_chain = false;
+        const double energy = regression.evaluate(q + net.n_parameters - job.regression.n_moved, wants_terms, wants_gradient);
+        if (!wants_gradient) return energy;
+        for (int k = 0; k < job.regression.n_features;) {
+            const Feature& feature = job.regression.features[k];
+            int n = 1;  // consecutive units of one layer
+            while (k + n < job.regression.n_features && job.regression.features[k + n].layer == feature.layer &&
+                   job.regression.features[k + n].row == feature.row + n)
+                ++n;
+            if (feature.layer > 0 && feature.row >= 0)
+                regression.slopes(k, n, by_value[feature.layer] + feature.row * stride);
+            k += n;
+        }
+        return energy;
+    }
+
+    // Derivatives by the inputs' offsets through features that are inputs, and by what moves of the regression.
+    void collect_regression() {
+        for (int k = 0; k < job.regression.n_features; ++k) {
+            const Feature& feature = job.regression.features[k];
+            if (feature.layer == 0 && feature.row >= 0 && net.offsets[0] >= 0)
+                data_gradient[net.offsets[0] + feature.row] += regression.sum_of_slopes(k);
+        }
+        S* moved = data_gradient + net.n_parameters - job.regression.n_moved;
+        for (int k = 0; k < job.regression.n_moved; ++k) moved[k] = S(regression.moved_gradient[k]);
     }
 
     // Data part of the gradient at q, of one partition or, if it is -1, of all, to data_gradient.
@@ -633,6 +690,7 @@ struct Worker {
             if (w) w += long(net.n_targets) * job.partitions[k].n_packs;
         }
         if (wants_gradient) collect_gradient();
+        if (wants_gradient && ends_in_regression) collect_regression();
         // Not left pointing into the inputs, which are the caller's.
         if (net.offsets[0] < 0) sources[0] = values[0] = nullptr;
     }
@@ -662,12 +720,38 @@ struct Worker {
         if (chain == 0 || job.targets_step) lay_out(targets, job.targets + chain * job.targets_step, net.units[last]);
         if (weights && (chain == 0 || job.weights_step))
             lay_out(weights, job.weights + chain * job.weights_step, net.n_targets);
+        memcpy(taus_of_parameters, job.precisions + long(chain) * net.n_parameters, net.n_parameters * sizeof(double));
+        if (ends_in_regression) regression.begin_chain(chain);
     }
 
     // --- prior and leapfrog ---
 
-    double prior_energy(const S* position, const double* tau) const {
+    // alpha/omega + sum a w**2 of a group whose precision is integrated out; a in place of the precisions.
+    double rate_of(const Integrated& group, const S* position) const {
+        const double* a = job.precisions + long(chain) * net.n_parameters;
+        double rate = group.rate;
+        for (int k = group.start; k < group.stop; ++k) rate += a[k] * double(position[k]) * double(position[k]);
+        return rate;
+    }
+
+    // The precisions that make a Gaussian prior's slopes those of what is left once a precision is integrated out.
+    void set_integrated_taus(const S* position) {
+        const double* a = job.precisions + long(chain) * net.n_parameters;
+        for (int g = 0; g < net.n_integrated; ++g) {
+            const Integrated& group = net.integrated[g];
+            const double factor = group.shape / rate_of(group, position);
+            for (int k = group.start; k < group.stop; ++k) taus_of_parameters[k] = factor * a[k];
+        }
+    }
+
+    double prior_energy(const S* position) {
+        const double* tau = taus_of_parameters;
         double total = 0;
+        for (int g = 0; g < net.n_integrated; ++g) {
+            const Integrated& group = net.integrated[g];
+            total += group.shape / 2 * RAYFBNN_LOG(rate_of(group, position));
+            for (int k = group.start; k < group.stop; ++k) taus_of_parameters[k] = 0;
+        }
         for (int s = 0; s < net.n_segments; ++s)
             for (int k = net.segments[s].start; k < net.segments[s].stop; ++k)
                 total += prior_term(double(position[k]), tau[k], net.segments[s].alpha);
@@ -677,8 +761,9 @@ struct Worker {
     // p -= half or full step * gradient, and then, but for the last, q += full step * p.
     template <bool IS_LAST>
     void kick_and_drift(
-        S* __restrict position, S* __restrict momentum, const double* __restrict tau, const S* __restrict kick,
-        const S* __restrict drift) const {
+        S* __restrict position, S* __restrict momentum, const S* __restrict kick, const S* __restrict drift) {
+        set_integrated_taus(position);
+        const double* __restrict tau = taus_of_parameters;
         const S* __restrict data_gradient = this->data_gradient;
         for (int s = 0; s < net.n_segments; ++s) {
             const int stop = net.segments[s].stop;
@@ -702,16 +787,17 @@ struct Worker {
     void gradient_of_chain() {
         const long n = net.n_parameters;
         const S* position = static_cast<const S*>(job.position) + chain * n;
-        const double* tau = job.precisions + chain * n;
         wants_terms = true;
         evaluate(position, -1);
+        set_integrated_taus(position);
+        const double* tau = taus_of_parameters;
         S* gradient = static_cast<S*>(job.new_momentum) + chain * n;
         for (int s = 0; s < net.n_segments; ++s)
             for (int k = net.segments[s].start; k < net.segments[s].stop; ++k)
                 gradient[k] =
                     data_gradient[k] + S(prior_slope(double(position[k]), tau[k], net.segments[s].alpha));
         job.terms[chain] = terms;
-        job.prior_energy[chain] = prior_energy(position, tau);
+        job.prior_energy[chain] = prior_energy(position);
     }
 
     void trajectory_of_chain(S* half, S* full) {
@@ -722,7 +808,6 @@ struct Worker {
         memcpy(momentum, static_cast<const S*>(job.momentum) + chain * n, n * sizeof(S));
         const S* stepsizes = static_cast<const S*>(job.stepsizes) + chain * n;
         for (long k = 0; k < n; ++k) full[k] = stepsizes[k] / job.n_partitions, half[k] = full[k] / 2;
-        const double* tau = job.precisions + chain * n;
         const long long* order = job.order ? job.order + long(chain) * job.n_partitions : nullptr;
         const long n_gradients = long(job.n_steps) * job.n_partitions;
         for (long number = 0; number <= n_gradients; ++number) {
@@ -731,9 +816,9 @@ struct Worker {
             evaluate(position, order ? int(order[number % job.n_partitions]) : -1);
             const S* kick = number == 0 || is_last ? half : full;
             if (is_last)
-                kick_and_drift<true>(position, momentum, tau, kick, full);
+                kick_and_drift<true>(position, momentum, kick, full);
             else
-                kick_and_drift<false>(position, momentum, tau, kick, full);
+                kick_and_drift<false>(position, momentum, kick, full);
         }
         if (order) {
             wants_terms = true, wants_gradient = false;
@@ -741,7 +826,7 @@ struct Worker {
             wants_gradient = true;
         }
         job.terms[chain] = terms;
-        job.prior_energy[chain] = prior_energy(position, tau);
+        job.prior_energy[chain] = prior_energy(position);
     }
 };
 

@@ -18,6 +18,13 @@ struct Segment {
     double alpha;
 };
 
+// Gaussian parameters start .. stop - 1 whose common precision, a Gamma's, is integrated out: minus the log density
+// is shape/2 log(rate + sum a w**2), a the factors that stand in place of their precisions.
+struct Integrated {
+    int start, stop;
+    double shape, rate;
+};
+
 // As Program of program.py; links are ordered by destination.
 struct Network {
     int n_layers;  // inputs and outputs included
@@ -28,6 +35,8 @@ struct Network {
     const Link* links;
     int n_segments;
     const Segment* segments;
+    int n_integrated;
+    const Integrated* integrated;
     int model;
     double alpha;
     int n_targets, n_parameters;
@@ -43,6 +52,31 @@ struct Partition {
     const void* inputs;
 };
 
+// A row of a layer's units (with offsets) at all cases, or ones if it is -1.
+struct Feature {
+    int layer, row;
+};
+
+// Features whose prior precisions are multiplied by exp(x), x a coordinate of the position with the density of the
+// log of a Gamma variable of shape `half` and mean `mean`.
+struct Moved {
+    int first, stop;
+    double half, mean;
+};
+
+// A linear regression of the targets on features, its coefficients integrated out, as Regression of
+// model/regression.py; without features there is none. The last n_moved parameters are those of `moved`.
+struct Regression {
+    int n_features, n_systems, n_each, n_cases, n_moved;
+    bool is_uniform;
+    const Feature* features;
+    const Moved* moved;
+    const double* noise;    // (n_chains, n_systems, n_cases, or 1 if is_uniform)
+    const double* prior;    // (n_chains, n_systems, n_features)
+    const double* targets;  // (n_systems, n_each, n_cases), and for each chain if targets_step > 0
+    long targets_step;
+};
+
 // dgemm or sgemm of BLAS, with Fortran's conventions.
 typedef void (*Gemm)(
     const char*, const char*, const int*, const int*, const int*, const void*, const void*, const int*,
@@ -56,6 +90,7 @@ struct Job {
     int n_cases;
     int largest_block;  // packs
     Gemm gemm;
+    Regression regression;
 
     int n_chains, n_steps;
     const long long* order;     // (n_chains, n_partitions), or null for full gradients

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from rayfbnn.arrays import array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.hmc import hybrid
 from rayfbnn.state import Advance, ChainState, HMCInfo, Marginal
@@ -23,7 +20,7 @@ def hybrid_marginal(
     stepsize_jitter: float | None = None,
     advance: Advance = leapfrog.advance,
 ) -> tuple[ChainState, HMCInfo]:
-    """One hybrid Monte Carlo update of the parameters that are kept, then a draw of all the rest.
+    """One hybrid Monte Carlo update of the coordinates that are kept, then a draw of all the rest.
 
     With x kept, y integrated out, and auxiliary variables a such that p(x | a) can be computed:
 
@@ -35,16 +32,9 @@ def hybrid_marginal(
 
     Parameters are those of `hmc.hybrid`.
     """
-    xp = array_namespace(state.position)
     target = marginal.given(state, streams)
-    kept = target.kept
-    part = ChainState(
-        xp.ascontiguousarray(state.position[:, kept]),
-        xp.ascontiguousarray(state.momentum[:, kept]),
-        state.precisions,
-    )
-    part, info = hybrid(
-        part,
+    moved, info = hybrid(
+        target.start(state, streams),
         streams,
         target=target,
         steps=steps,
@@ -54,6 +44,4 @@ def hybrid_marginal(
         stepsize_jitter=stepsize_jitter,
         advance=advance,
     )
-    position, momentum = state.position.copy(), state.momentum.copy()
-    position[:, kept], momentum[:, kept] = part.position, part.momentum
-    return target.complete(replace(state, position=position, momentum=momentum), streams), info
+    return target.complete(state, moved, streams), info

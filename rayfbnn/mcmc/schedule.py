@@ -34,6 +34,7 @@ from rayfbnn.operations import (
     RadialHeatbath,
     RandomGrid,
     Repeat,
+    Rescale,
     SampleNoise,
     SampleSigmas,
     SimulatedTempering,
@@ -177,6 +178,8 @@ def _kernel(
             return partial(updates[operation.op], stepsize=operation.stepsize)
         case RandomGrid():
             return partial(updates[operation.op], stepsize=operation.stepsize, groups=operation.groups)
+        case Rescale():
+            return partial(updates[operation.op], along=operation.along, stepsize=operation.stepsize)
         case Heatbath():
             return partial(hmc.heatbath, decay=operation.decay)
         case RadialHeatbath():
@@ -203,7 +206,7 @@ def _kernel(
                 jump=operation.jump,
                 stepsize_jitter=operation.stepsize_jitter,
             )
-            return _with_settings(update, operation, advance=leapfrog.advance, tuning=tuning)
+            return _with_settings(update, operation, advance=advance, tuning=tuning)
         case HybridMax():
             return partial(
                 hybrid_max,
@@ -250,6 +253,7 @@ def _kernel(
                 max_steps=operation.max_steps,
                 stepsize_jitter=operation.stepsize_jitter,
                 random=operation.random,
+                doubling=operation.doubling,
             )
         case SimulatedTempering():
             return partial(

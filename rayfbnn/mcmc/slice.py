@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.coordinates import Line, turns
+from rayfbnn.mcmc.doubling import doubled
 from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
 from rayfbnn.mcmc.jitter import scaled_stepsizes
 from rayfbnn.state import ChainState, Target
@@ -28,6 +29,7 @@ def slice_1(
     max_steps: int = 100,
     stepsize_jitter: float | None = None,
     random: bool = False,
+    doubling: bool = False,
 ) -> tuple[ChainState, None]:
     """Slice sampling updates of every parameter in order, or of one at random; the momentum stays.
 
@@ -35,6 +37,9 @@ def slice_1(
     parameter's stepsize is placed at random about its value and stepped out, to at most max_steps such
     widths, until both ends are outside the slice. Points are drawn in it, and it is shrunk to each
     one outside the slice, until one is inside: the new value. Neal (2003), "Slice sampling", figs. 3 and 5.
+
+    doubling  the interval is doubled rather than stepped out, to the power of two of
+              widths that max_steps reaches; figs. 4 and 6
     """
     xp = array_namespace(state.position)
     parameters = turns(streams, target.n_parameters, random=random)  # (n_turns, n_chains)
@@ -42,6 +47,8 @@ def slice_1(
     widths = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams).astype(xp.float64)
     above = -xp.log(streams.uniform(Purpose.SLICE_LEVEL, n_turns))
     below, share = (streams.uniform(Purpose.SLICE_INTERVAL, n_turns, index=index) for index in (0, 1))
+    n_doublings = max_steps.bit_length() - 1  # a power of two of widths, max_steps at most
+    sides = streams.uniform(Purpose.SLICE_INTERVAL, (*n_turns, n_doublings), index=2) if doubling else None
     rounds: list[Array] = []
 
     with np.errstate(all="ignore"):
@@ -53,16 +60,15 @@ def slice_1(
             value, level = line.value.astype(xp.float64), energy + above[:, turn]
             width = widths[xp.arange(streams.n_chains), parameter]
             left = value - width * below[:, turn]
-            n_left = xp.floor(max_steps * share[:, turn])
             points = _points(rounds, streams, n_turns, turn)
-            position, energy = _shrunk(
-                line,
-                level,
-                _stepped_out(line, level, left, -width, n_left),
-                _stepped_out(line, level, left + width, width, max_steps - 1 - n_left),
-                points,
-                streams,
-            )
+            if sides is not None:
+                start, end, accepts = doubled(line, level, left, width, sides[:, turn])
+            else:
+                n_left = xp.floor(max_steps * share[:, turn])
+                start = _stepped_out(line, level, left, -width, n_left)
+                end = _stepped_out(line, level, left + width, width, max_steps - 1 - n_left)
+                accepts = None
+            position, energy = _shrunk(line, level, start, end, points, streams, accepts=accepts)
     return replace(state, position=position), None
 
 
@@ -79,9 +85,19 @@ def _stepped_out(line: Line, level: Array, edge: Array, step: Array, n_steps: Ar
 
 
 def _shrunk(
-    line: Line, level: Array, left: Array, right: Array, points: Iterator[Array], streams: Streams
+    line: Line,
+    level: Array,
+    left: Array,
+    right: Array,
+    points: Iterator[Array],
+    streams: Streams,
+    *,
+    accepts: Callable[[Array, Array], Array] | None = None,
 ) -> tuple[Array, Array]:
-    """Position with the parameter at a point of the slice between the ends, and its potential."""
+    """Position with the parameter at a point of the slice between the ends, and its potential.
+
+    accepts  of points in the slice, whether they may be taken
+    """
     xp = array_namespace(left)
     value = line.value.astype(xp.float64)
     position, energy = line.position, xp.zeros(len(left))
@@ -90,6 +106,8 @@ def _shrunk(
         point = left + uniform * (right - left)
         moved, moved_energy = line.at(point)
         inside = pending & (moved_energy <= level)
+        if accepts is not None:
+            inside = accepts(point, inside)
         position = xp.where(inside[:, None], moved, position)
         energy = xp.where(inside, moved_energy, energy)
         pending &= ~inside

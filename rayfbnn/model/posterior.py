@@ -12,7 +12,17 @@ import numpy as np
 
 from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model import gibbs, likelihood, marginal, prior, quantities, random_grid, stepsize, survival
+from rayfbnn.model import (
+    gibbs,
+    likelihood,
+    marginal,
+    prior,
+    quantities,
+    random_grid,
+    rescaling,
+    stepsize,
+    survival,
+)
 from rayfbnn.model.blocks import Blocks
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionLayout
 from rayfbnn.model.network import Activity, Buffers, backward, forward, input_rows
@@ -126,6 +136,7 @@ class Posterior:
             "sample-sigmas": self.sample_sigmas,
             "sample-noise": self.sample_noise,
             "random-grid": self.random_grid,
+            "rescale": self.rescale,
         }
 
     @property
@@ -336,6 +347,20 @@ class Posterior:
                 continue
             random_grid.update_upper_levels(rows, group, precisions, streams, stepsize=stepsize, index=number)
         return replace(state, precisions=precisions), None
+
+    def rescale(
+        self, state: ChainState, streams: Streams, *, along: rescaling.Along, stepsize: float
+    ) -> tuple[ChainState, None]:
+        """Metropolis updates that scale parameters and precisions together; see rescaling.py."""
+        orbits = rescaling.orbits_along(along, self.network, self.parameter_layout, self.precision_layout)
+        made = rescaling.rescale(
+            state, streams, orbits=orbits, log_density=self._log_density, stepsize=stepsize
+        )
+        return made, None
+
+    def _log_density(self, position: Array, precisions: Array) -> Array:
+        """Of parameters and free precisions given the targets, up to a constant, (n_chains,)."""
+        return self.log_prior(position, precisions) - self.data_energy(position, precisions)
 
     def _residuals(self, state: ChainState) -> tuple[Array, float | Array]:
         """Residuals (n_chains, n_targets, n_cases), and how much each counts for the noise."""

@@ -7,6 +7,7 @@ and coefficients w_j normal with precisions S_j (diagonal), both given:
 
     -log p(y_j | Phi) = (log|A_j| - log|S_j| - sum log T_j + r_j' T_j r_j + m_j' S_j m_j + n log 2 pi) / 2
     d/dPhi            = sum_j ( A_j^-1 Phi T_j - m_j (T_j r_j)' )
+    d/d log S_j       = ( diag(A_j^-1) S_j - 1 + S_j m_j^2 ) / 2
     w_j | Phi, y_j    ~ Normal(m_j, A_j^-1)
 
 The usual y'Ty - b'm with b = Phi T y is the sum of the two squares here, which loses nothing by
@@ -60,16 +61,24 @@ class Solution:
     mean: Array
 
 
-def energy_and_gradient(
-    features: Array, regression: Regression, *, with_gradient: bool = True
-) -> tuple[Array, Array | None]:
-    """-log p(y | Phi) summed over targets (n_chains,), and its gradient by Phi.
+@dataclass(frozen=True)
+class Slopes:
+    """Derivatives by features (n_chains, n_features, n_cases), by log S (n_chains, n_systems, n_features)."""
 
-    features and gradient  (n_chains, n_features, n_cases) float64
+    features: Array
+    log_prior: Array
+
+
+def energy_and_slopes(
+    features: Array, regression: Regression, *, with_slopes: bool = True
+) -> tuple[Array, Slopes | None]:
+    """-log p(y | Phi) summed over targets (n_chains,), and its derivatives.
+
+    features  (n_chains, n_features, n_cases) float64
     """
     form = _dual if regression.is_dual else _primal
-    energy, gradient = form(features, regression, with_gradient)
-    return energy - _log_normaliser(regression), gradient
+    energy, slopes = form(features, regression, with_slopes)
+    return energy - log_normaliser(regression), slopes
 
 
 def means(features: Array, regression: Regression) -> Array:
@@ -88,7 +97,7 @@ def draw(features: Array, regression: Regression, streams: Streams) -> Array:
     return form(features, regression, streams)
 
 
-def _log_normaliser(regression: Regression) -> Array:
+def log_normaliser(regression: Regression) -> Array:
     """(sum log T - n log 2 pi) / 2 over the observed targets, (n_chains,)."""
     xp = array_namespace(regression.noise)
     n_each, n_cases = regression.targets.shape[2:]
@@ -97,7 +106,7 @@ def _log_normaliser(regression: Regression) -> Array:
     return 0.5 * n_each * (n_cases / regression.noise.shape[2]) * logs.sum(axis=(1, 2))
 
 
-def _primal(features: Array, given: Regression, with_gradient: bool) -> tuple[Array, Array | None]:
+def _primal(features: Array, given: Regression, with_slopes: bool) -> tuple[Array, Slopes | None]:
     xp = array_namespace(features)
     found = _solve_primal(features, given)
     n_each, noise = given.targets.shape[2], given.noise[:, :, None, :]
@@ -106,18 +115,20 @@ def _primal(features: Array, given: Regression, with_gradient: bool) -> tuple[Ar
     squares += (given.prior[:, :, :, None] * found.mean**2).sum(axis=(1, 2, 3))
     log_ratio = (found.log_determinant - xp.log(given.prior).sum(axis=2)).sum(axis=1)
     energy = 0.5 * (n_each * log_ratio + squares)
-    if not with_gradient:
+    if not with_slopes:
         return energy, None
     inverse = n_each * xp.matmul(found.half.swapaxes(2, 3), found.half)
+    second_moments = xp.diagonal(inverse, axis1=2, axis2=3) + (found.mean**2).sum(axis=3)
+    log_prior = 0.5 * (given.prior * second_moments - n_each)
     if given.is_uniform:
         # One product for all systems: their matrices are added up first.
         slopes = xp.matmul((noise * inverse).sum(axis=1), features)
         n_chains, _, n_features, _ = found.mean.shape
         means = (noise * found.mean).swapaxes(1, 2).reshape(n_chains, n_features, -1)
         slopes -= xp.matmul(means, residuals.reshape(n_chains, -1, features.shape[2]))
-        return energy, slopes
+        return energy, Slopes(slopes, log_prior)
     each = xp.matmul(inverse, features[:, None]) - xp.matmul(found.mean, residuals)
-    return energy, (noise * each).sum(axis=1)
+    return energy, Slopes((noise * each).sum(axis=1), log_prior)
 
 
 def _solve_primal(features: Array, given: Regression) -> Solution:
@@ -145,10 +156,11 @@ def _draw_primal(features: Array, given: Regression, streams: Streams) -> Array:
     return found.mean + xp.matmul(found.half.swapaxes(2, 3), z)
 
 
-def _dual(features: Array, given: Regression, with_gradient: bool) -> tuple[Array, Array | None]:
-    """With B and u = T r = T^1/2 B^-1 T^1/2 y:
+def _dual(features: Array, given: Regression, with_slopes: bool) -> tuple[Array, Slopes | None]:
+    """With B, V^-1 = T^1/2 B^-1 T^1/2 and u = T r = V^-1 y:
 
-    log|A| - log|S| = log|B| ;  r'Tr + m'Sm = y'u ;  A^-1 Phi T = S^-1 Phi T^1/2 B^-1 T^1/2 ;  m = S^-1 Phi u
+    log|A| - log|S| = log|B| ;  r'Tr + m'Sm = y'u ;  A^-1 Phi T = S^-1 Phi V^-1 ;  m = S^-1 Phi u
+    A^-1 = S^-1 - S^-1 Phi V^-1 Phi' S^-1
     """
     xp = array_namespace(features)
     spread = features[:, None] / given.prior[:, :, :, None]
@@ -157,12 +169,13 @@ def _dual(features: Array, given: Regression, with_gradient: bool) -> tuple[Arra
     scaled = root[:, :, None, :] * given.targets
     squares = (scaled.swapaxes(2, 3) * found.mean).sum(axis=(1, 2, 3))
     energy = 0.5 * (n_each * found.log_determinant.sum(axis=1) + squares)
-    if not with_gradient:
+    if not with_slopes:
         return energy, None
     inverse = n_each * xp.matmul(found.half.swapaxes(2, 3), found.half)
     inverse -= xp.matmul(found.mean, found.mean.swapaxes(2, 3))
     inverse *= root[:, :, :, None] * root[:, :, None, :]
-    return energy, xp.matmul(spread, inverse).sum(axis=1)
+    slopes = xp.matmul(spread, inverse)
+    return energy, Slopes(slopes.sum(axis=1), -0.5 * (slopes * features[:, None]).sum(axis=3))
 
 
 def _solve_dual(features: Array, spread: Array, given: Regression) -> Solution:

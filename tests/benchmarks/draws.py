@@ -27,6 +27,7 @@ import os
 import subprocess
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ from rayfbnn.reduce.draws import committed  # noqa: E402
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, rhat  # noqa: E402
 from rayfbnn.reduce.quantities import quantities  # noqa: E402
 from rayfbnn.run.data import read_dataset  # noqa: E402
+from rayfbnn.run.running import run_rounds  # noqa: E402
+from rayfbnn.run.sampler import Progress  # noqa: E402
 from rayfbnn.run.store import Store  # noqa: E402
 from rayfbnn.run.workers import InProcess  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
@@ -49,7 +52,7 @@ from rayfbnn.spec import RunSpec  # noqa: E402
 N_CASES = 10
 MOST_ITERATIONS = 100_000
 STEPSIZES = {"robot_arm": 0.3, "boston": 0.5, "led": 0.4, "mnist": 0.02}
-MARGINAL_STEPSIZES = {"robot_arm": 0.3, "boston": 0.3}  # the class targets have no marginal form
+MARGINAL_STEPSIZES = {"robot_arm": 0.7, "boston": 0.5}  # the class targets have no marginal form
 
 
 def configuration(problem: str, folder: Path | None) -> Path:
@@ -107,23 +110,34 @@ def our_draws(path: Path, method: str, problem: str, given: Any) -> dict[str, An
         begun = time.perf_counter()
         kept_from, is_last = begun, len(spec.phase) - 1
         with store.lock(), InProcess() as executor:
-            for progress in executor.run(store.path, [0]):
+
+            def look_at_the_clock(progress: Progress) -> None:
+                nonlocal kept_from
                 now = time.perf_counter()
                 if progress.phase < is_last:
                     kept_from = now
                 elif now - kept_from > given.seconds:
                     executor.request_stop()
+
+            run_rounds(store, executor, look_at_the_clock)
         ended = time.perf_counter()
         store = Store.open(store.path)
         found = quantities(committed(store), cases=N_CASES)
         del found["log_prior"]  # the peers have none
         draws = store.committed_draws
+        operations = with_found_settings(spec.phase[-1].operations, store)
     return {
         "quantities": found,
         "seconds": ended - kept_from,
         "seconds_initial": kept_from - begun,
-        "gradients": draws * spec.chains * gradient_evaluations(spec.phase[-1].operations),
+        "gradients": draws * spec.chains * gradient_evaluations(operations),
     }
+
+
+def with_found_settings(operations: tuple[Any, ...], store: Store) -> tuple[Any, ...]:
+    """Operations with what was found for those whose steps are automatic."""
+    found = store.tuning.latest()[1] if store.tuning.rounds else {}
+    return tuple(replace(each, steps=found[each].steps) if each in found else each for each in operations)
 
 
 def peer_draws(path: Path, method: str, given: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from rayfbnn.run.store import Store  # noqa: E402
 from rayfbnn.run.workers import Executor, InProcess, RayExecutor, Worker  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 
-EXAMPLE = ROOT / "examples" / "robot_arm" / "robot_arm.toml"
+EXAMPLE = ROOT / "examples" / "robot_arm" / "hybrid.toml"
 PLAN = ({"op": "sample-sigmas"}, {"op": "heatbath"})
 
 

@@ -50,6 +50,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "tests/correctness/test_one_at_a_time.py::test_stepping_out_beyond_the_slice_stays_exact": {
         "": "whatever ends an interval, all points of the slice lead to it as often",
     },
+    "tests/correctness/test_one_at_a_time.py::test_looking_at_every_half_stays_exact": {
+        "": "a half that holds the value as well cannot have both ends outside the slice, or doubling would"
+        " have ended with it",
+    },
     "tests/correctness/test_tempering.py::test_equivalent_mutant_of_simulated_tempering_stays_exact": {
         "weights of the other sign": "any weights leave the distribution at temperature one: these only visit"
         " the levels unevenly",

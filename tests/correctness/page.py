@@ -31,7 +31,7 @@ LAYERS = {
     "tests/model/": "1 formulas",
     "tests/mcmc/test_rejection": "7 exact draws",
     "tests/mcmc/": "3 trajectories",
-    "tests/correctness/test_(cells|joint|random_grid)": "5 joint",
+    "tests/correctness/test_(cells|joint|marginal|random_grid|rescaling)": "5 joint",
     "tests/correctness/test_annealing": "6 normalisers",
     "tests/correctness/test_tempered_draws": "7 exact draws",
     "tests/correctness/": "4 known targets",

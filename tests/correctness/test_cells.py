@@ -79,7 +79,7 @@ NOT_IN_CELLS = {
     "repeat",  # written out
     "dynamic",  # biased, and shown to be: test_dynamic.py
     "simulated-tempering",  # needs chains that share their data: test_tempering.py
-    "hybrid-marginal",  # of few models: tests/model/test_marginal.py, test_binary_marginal.py
+    "rescale",  # in cells of its own: test_rescaling.py
 }
 
 

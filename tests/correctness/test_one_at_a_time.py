@@ -9,7 +9,7 @@ import pytest
 import scipy.special
 
 from rayfbnn.errors import SamplingError
-from rayfbnn.mcmc import metropolis, slice
+from rayfbnn.mcmc import doubling, metropolis, slice
 from rayfbnn.operations import Heatbath, Metropolis1, Operation, Slice1
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
@@ -25,9 +25,30 @@ from tests.correctness.invariance import (
     stays_exact,
 )
 from tests.correctness.mutants import mutant
-from tests.targets import banana, gaussian
+from tests.targets import SumOfTerms, banana, gaussian
 
 BANANA = banana()
+# Two normals, so that a slice may be two intervals apart: share, mean, sd of each.
+SHARE, MEANS, SDS = np.array([0.35, 0.65]), np.array([-1.6, 1.4]), np.array([0.4, 0.8])
+
+
+def two_normals(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    z = (q - MEANS) / SDS
+    each = np.log(SHARE / SDS / np.sqrt(2 * np.pi)) - z**2 / 2
+    total = np.logaddexp(each[:, 0], each[:, 1])
+    return -total, (np.exp(each - total[:, None]) * z / SDS).sum(axis=1, keepdims=True)
+
+
+def two_normals_draws(streams: Streams) -> np.ndarray:
+    which = (streams.uniform(Purpose.INITIAL_PARAMETER, (1,), index=1) < SHARE[1]).astype(int)
+    return MEANS[which] + SDS[which] * streams.normal(Purpose.INITIAL_PARAMETER, (1,))
+
+
+def two_normals_cdf(q: np.ndarray) -> np.ndarray:
+    return (scipy.special.ndtr((q - MEANS) / SDS) * SHARE).sum(axis=1, keepdims=True)
+
+
+APART = ExactTarget(SumOfTerms((two_normals,), 1), two_normals_draws, two_normals_cdf)
 CONFIGURATIONS: dict[str, tuple[ExactTarget, tuple[Operation, ...]]] = {
     "metropolis-1": (ONE, (Heatbath(), Metropolis1(stepsize=1.5))),
     "metropolis-1 of three": (THREE, (Heatbath(), Metropolis1(stepsize=1.0, stepsize_jitter=-0.5))),
@@ -37,6 +58,9 @@ CONFIGURATIONS: dict[str, tuple[ExactTarget, tuple[Operation, ...]]] = {
     "slice-1 of few widths": (THREE, (Heatbath(), Slice1(stepsize=0.4, max_steps=2, stepsize_jitter=5.0))),
     "slice-1 of three": (THREE, (Slice1(stepsize=1.0),)),
     "slice-1 at random": (THREE, (Slice1(stepsize=0.5, max_steps=4, random=True),)),
+    "slice-1 doubling": (APART, (Heatbath(), Slice1(stepsize=0.7, doubling=True))),
+    "slice-1 of one dip": (ONE, (Slice1(stepsize=0.3, doubling=True),)),
+    "slice-1 doubling twice": (THREE, (Slice1(stepsize=0.5, max_steps=7, doubling=True),)),
 }
 
 
@@ -108,6 +132,51 @@ def test_mutant_is_killed(name: str) -> None:
         assert not stays_exact(exact, operations, name=configuration, **options)
     except SamplingError:  # a slice at a stale level may hold no point at all
         assert name == "slice_stale_energy"
+
+
+DOUBLING_MUTANTS = {
+    "every point accepted": ("ok &= ~(halving & is_apart & both_outside)", "pass"),
+    "one end outside is enough": ("> level) & (line.at(high)", "> level) | (line.at(high)"),
+    "always to the right": ("uniform < 0.5", "uniform < 0.1"),
+    "both ends must be inside": ("<= level) | (line.at(right)", "<= level) & (line.at(right)"),
+    "wide halves alone": ("1.1 * width", "9 * width"),
+    "no doubling more than once": ("growing &= (", "growing &= (right - left < 1.5 * width) & ("),
+}
+
+
+@pytest.mark.parametrize("name", DOUBLING_MUTANTS)
+def test_mutant_of_doubling_is_killed(name: str) -> None:
+    changed = mutant(slice)
+    changed.doubled = mutant(doubling, DOUBLING_MUTANTS[name]).doubled  # type: ignore[attr-defined]
+    exact, operations = CONFIGURATIONS["slice-1 doubling"]
+    options = {"schedule": schedule_with(slice_1=changed.slice_1)}
+    assert not stays_exact(exact, operations, name="slice-1 doubling", n_chains=QUICK // 4, **options)
+
+
+def test_looking_at_every_half_stays_exact() -> None:
+    """An equivalent mutant: with both ends of such a half outside, doubling would have ended there."""
+    changed = mutant(slice)
+    always = mutant(doubling, ("is_apart |= halving & (", "is_apart |= halving | ("))
+    changed.doubled = always.doubled  # type: ignore[attr-defined]
+    exact, operations = CONFIGURATIONS["slice-1 doubling"]
+    options = {"schedule": schedule_with(slice_1=changed.slice_1)}
+    assert stays_exact(exact, operations, name="slice-1 doubling", n_chains=QUICK // 4, **options)
+
+
+def test_doubling_finds_a_wide_slice_in_few_evaluations() -> None:
+    state, streams = start(500)
+    target, calls = gaussian(3), 0
+    potential = target.potential
+
+    def counted(*arguments):
+        nonlocal calls
+        calls += 1
+        return potential(*arguments)
+
+    object.__setattr__(target, "potential", counted)
+    after, _ = slice.slice_1(state, streams, target=target, stepsize=1e-4, max_steps=2**30, doubling=True)
+    # Stepping out would take some 20,000 for each of the three parameters.
+    assert calls < 4_000 and abs(after.position - state.position).mean() > 0.5
 
 
 def test_stepping_out_beyond_the_slice_stays_exact() -> None:

@@ -16,7 +16,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.connections import Table
 from rayfbnn.errors import ConfigError
 from rayfbnn.model import marginal, network, prior, regression
-from rayfbnn.model.marginal import WithoutOutputs, WithoutPrecisions
+from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import ChainState
 from tests.correctness.exactness import ks_p_value
@@ -92,9 +92,16 @@ def conditional(
     return state, module.marginal(target, over).given(state, random.at(iteration=1))
 
 
+def coordinates(state: ChainState, given: Any) -> Array:
+    """Where the state is in what is kept, (n_chains, given.n_parameters)."""
+    position = given.start(state, streams("momentum", len(state.position))).position
+    assert position.shape[1] == given.n_parameters
+    return position
+
+
 def worst_error(state: ChainState, given: Any) -> float:
     """Largest difference from central differences, relative to the gradient's largest component."""
-    position = state.position[:, given.kept]
+    position = coordinates(state, given)
     energy, gradient = given.potential_and_gradient(position, state.precisions)
     assert np.all(np.isfinite(energy))
     assert np.allclose(energy, given.potential(position, state.precisions), rtol=1e-13)
@@ -142,16 +149,15 @@ def by_brute_force(state: ChainState, given: WithoutOutputs) -> Array:
     Outputs are linear in the output parameters, so that an output with one of them at one is a column of the
     matrix that takes them to outputs.
     """
-    target, n_kept = given.marginal.posterior, given.n_parameters
-    inputs, data = target.inputs[:-1].T, given.regression
+    target, n_kept = given.marginal.posterior, given.n_kept
+    inputs, data = target.inputs[:-1].T, given.regression_at(coordinates(state, given))
     n_outputs, n_cases = target.n_targets, target.n_cases
     energies = []
     for chain in range(len(state.position)):
         basis = np.repeat(state.position[chain : chain + 1], target.n_parameters - n_kept, axis=0)
         basis[:, n_kept:] = np.eye(target.n_parameters - n_kept)
         columns = target.outputs(basis, inputs).swapaxes(1, 2).reshape(len(basis), -1)
-        each = np.broadcast_to(data.prior[chain], (n_outputs, data.prior.shape[2])).T[None]
-        prior_precisions = given.marginal.layer.flat(each)[0]
+        prior_precisions = np.broadcast_to(data.prior[chain], (n_outputs, data.prior.shape[2])).T.ravel()
         noise = np.broadcast_to(data.noise[chain], (n_outputs, n_cases)).ravel()
         targets = np.broadcast_to(data.targets[0], data.targets.shape[1:]).reshape(-1)
         is_seen = noise > 0
@@ -166,7 +172,7 @@ def prior_energy(state: ChainState, given: WithoutOutputs) -> Array:
     """Of the kept parameters: the whole prior's with all output parameters zero."""
     target = given.marginal.posterior
     position = state.position.copy()
-    position[:, given.n_parameters :] = 0
+    position[:, given.n_kept :] = 0
     energy, _ = prior.energy_and_gradient(
         position, state.precisions, target.parameter_layout, target.precision_layout
     )
@@ -180,7 +186,7 @@ def test_value_is_the_normal_density_of_the_targets(name: str, model: str, form:
     for is_missing in (False, True):
         target = made(name, model, form, is_missing=is_missing)
         state, given = conditional(target, OUTPUTS, f"value {name}", 5)
-        value = given.potential(state.position[:, given.kept], state.precisions)
+        value = given.potential(coordinates(state, given), state.precisions)
         expected = by_brute_force(state, given) + prior_energy(state, given)
         assert np.allclose(value, expected, rtol=1e-9, atol=1e-9)
 
@@ -191,7 +197,7 @@ def test_both_forms_are_used_and_are_one() -> None:
         state, given = conditional(target, BOTH, "forms", 6)
         assert given.regression.is_dual
         other = replace(given, regression=replace(given.regression, is_dual=False))
-        position = state.position[:, given.kept]
+        position = coordinates(state, given)
         for a, b in zip(
             given.potential_and_gradient(position, state.precisions),
             other.potential_and_gradient(position, state.precisions),
@@ -225,13 +231,13 @@ def integral_error(name: str, over: tuple[str, ...], *, module: Any = marginal) 
     precisions = np.repeat(state.precisions[:1], n, axis=0)
     made_of = module.marginal(target, over)
     given = made_of.given(replace(state, precisions=precisions), random)
-    value = given.potential(state.position[:, given.kept], precisions)
-    zeroed = marginal._with_columns(precisions, made_of.groups, at_means=False)
+    value = given.potential(coordinates(replace(state, precisions=precisions), given), precisions)
+    zeroed = marginal._with_columns(precisions, made_of.groups, value=0.0)
     if over == PRECISIONS:
         rest = target.potential(state.position, zeroed)
     else:
         given = marginal.marginal(target, OUTPUTS).given(replace(state, precisions=precisions), random)
-        rest = given.potential(state.position[:, given.kept], zeroed)
+        rest = given.potential(coordinates(state, given), zeroed)
     integrals = np.zeros(n)
     for group in made_of.groups:
         scales = np.ones(group.size)
@@ -253,9 +259,51 @@ def test_all_groups_of_common_precisions_are_integrated_out() -> None:
     target = made("common precisions", "gaussian", "primal")
     names = set(target.parameter_layout.slices)
     assert {group.precision.name for group in marginal.marginal(target, PRECISIONS).groups} == names
-    found = {group.precision.name for group in marginal.marginal(target, BOTH).groups}
-    assert found == names - {"ho0", "ho1", "io", "bo"}
-    assert marginal.marginal(target, OUTPUTS).groups == ()
+    both, outputs = marginal.marginal(target, BOTH), marginal.marginal(target, OUTPUTS)
+    assert isinstance(both, OutputMarginal) and isinstance(outputs, OutputMarginal)
+    feeding = {"ho0", "ho1", "io", "bo"}
+    assert {group.precision.name for group in both.groups} == names - feeding
+    assert {group.precision.name for group in both.moved} == feeding
+    assert outputs.groups == outputs.moved == ()
+
+
+def moved_error(module: Any = marginal) -> float:
+    """How far the potential along the logs of precisions is from Gamma densities and the targets' density."""
+    target, n = made("common precisions", "gaussian by target", "primal"), 8
+    random = streams("moved", n)
+    state = target.initial_state(random, sigmas=None)
+    both = module.marginal(target, BOTH)
+    precisions = np.repeat(state.precisions[:1], n, axis=0)
+    log_prior = np.zeros(n)
+    for group in both.moved:
+        column, alpha = group.precision.common, group.precision.prior.alphas[0]
+        precisions[:, column] = state.precisions[:, column]
+        tau = precisions[:, column]
+        log_prior += prior.log_gamma_density(tau, alpha, group.precision.mean) + np.log(tau)
+    state = ChainState(np.repeat(state.position[:1], n, axis=0), state.momentum, precisions)
+    given, other = (each.given(state, random) for each in (both, marginal.marginal(target, OUTPUTS)))
+    value = given.potential(coordinates(state, given), precisions)
+    rest = other.potential(coordinates(state, other), precisions)
+    return float(np.ptp(value - rest + log_prior))
+
+
+def test_precisions_that_move_along_have_their_prior() -> None:
+    assert moved_error() < 1e-9
+
+
+def test_precisions_that_move_along_are_where_they_were_and_where_they_went() -> None:
+    target = made("common precisions", "gaussian", "primal")
+    state, given = conditional(target, BOTH, "moved", 4)
+    random = streams("moved", 4, iteration=1)
+    start = given.start(state, random)
+    columns = [group.precision.common for group in given.marginal.moved]
+    n = given.n_kept
+    assert np.array_equal(start.momentum[:, :n], state.momentum[:, :n])
+    assert np.allclose(np.exp(start.position[:, n:]), state.precisions[:, columns], rtol=1e-12)
+    after = given.complete(state, replace(start, position=start.position + 1), random)
+    assert np.allclose(after.precisions[:, columns], np.e * state.precisions[:, columns], rtol=1e-12)
+    assert np.array_equal(after.position[:, :n], state.position[:, :n] + 1)
+    assert np.array_equal(after.momentum, state.momentum)
 
 
 def log_integral(alpha: float, mean: float, n: int, squares: float) -> float:
@@ -271,32 +319,49 @@ def log_integral(alpha: float, mean: float, n: int, squares: float) -> float:
     return float(peak + np.log(area))
 
 
-def without(position: Array, precisions: Array, given: Any) -> tuple[Array, Array, Array]:
-    """Potential, gradient and stepsizes."""
-    part = position[:, given.kept]
-    return (*given.potential_and_gradient(part, precisions), given.stepsizes(precisions))
+def dependence(over: tuple[str, ...], *, module: Any = marginal) -> set[str]:
+    """What depends on variables that are integrated out; Gaussian noise needs no auxiliary variables."""
+    target = made("common precisions", "gaussian", "primal")
+    state, given = conditional(target, over, "depends", 3, module=module)
+    random, made_of = streams("depends", 3, iteration=2), module.marginal(target, over)
+    position, precisions = state.position.copy(), state.precisions.copy()
+    if over != PRECISIONS:
+        position[:, given.n_kept :] += 1.0
+    for group in made_of.groups:
+        precisions[:, group.precision.common] *= 7.0
+    changed = replace(state, position=position, precisions=precisions)
+    other = made_of.given(changed, random)
+    found = []
+    for each, at in ((given, state), (other, changed)):
+        energy, gradient = each.potential_and_gradient(coordinates(at, each), at.precisions)
+        found.append({"energy": energy, "gradient": gradient, "stepsizes": each.stepsizes(at.precisions)})
+    return {name for name in found[0] if not np.array_equal(found[0][name], found[1][name])}
 
 
 @pytest.mark.parametrize("over", [OUTPUTS, PRECISIONS, BOTH])
 def test_nothing_depends_on_what_is_integrated_out(over: tuple[str, ...]) -> None:
-    """The potential, its gradient and the stepsizes; Gaussian noise needs no auxiliary variables."""
+    assert dependence(over) == set()
+
+
+def test_stepsizes_do_not_depend_on_precisions_that_move_along() -> None:
     target = made("common precisions", "gaussian", "primal")
-    state, given = conditional(target, over, "depends", 3)
-    random = streams("depends", 3, iteration=2)
-    other_position, other_precisions = state.position.copy(), state.precisions.copy()
-    made_of = marginal.marginal(target, over)
-    if over != PRECISIONS:
-        other_position[:, given.kept.stop :] += 1.0
-    for group in made_of.groups:
-        other_precisions[:, group.precision.common] *= 7.0
-    assert bool(made_of.groups) == ("precisions" in over)
-    other = made_of.given(replace(state, position=other_position, precisions=other_precisions), random)
-    for a, b in zip(
-        without(state.position, state.precisions, given),
-        without(other_position, other_precisions, other),
-        strict=True,
-    ):
-        assert np.array_equal(a, b)
+    state, given = conditional(target, BOTH, "moved stepsizes", 3)
+    assert len(given.marginal.moved) == 4
+    changed = state.precisions.copy()
+    for group in given.marginal.moved:
+        changed[:, group.precision.common] *= 7.0
+    assert np.array_equal(given.stepsizes(state.precisions), given.stepsizes(changed))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "over"),
+    [
+        ("_with_columns(precisions, (*made.groups, *made.moved)).copy()", "precisions.copy()", BOTH),
+        ("stepsizes(_with_columns(precisions, self.groups))", "stepsizes(precisions)", PRECISIONS),
+    ],
+)
+def test_stepsizes_of_what_is_integrated_out_are_seen(old: str, new: str, over: tuple[str, ...]) -> None:
+    assert dependence(over, module=mutant(marginal, (old, new))) == {"stepsizes"}
 
 
 def test_stepsizes_do_not_depend_on_parameters() -> None:
@@ -328,17 +393,18 @@ def test_output_parameters_are_drawn_from_their_normal_distribution(model: str, 
     state = ChainState(*(np.repeat(a, n, axis=0) for a in (one.position, one.momentum, one.precisions)))
     data = given_one.regression
     many = replace(data, noise=np.repeat(data.noise, n, axis=0), prior=np.repeat(data.prior, n, axis=0))
-    after = replace(given_one, regression=many).complete(state, random)
-    n_kept = given_one.n_parameters
+    given = replace(given_one, regression=many)
+    after = given.complete(state, given.start(state, random), random)
+    n_kept = given_one.n_kept
     assert np.array_equal(after.position[:, :n_kept], state.position[:, :n_kept])
-    assert after.momentum is state.momentum
+    assert np.array_equal(after.momentum, state.momentum)
     assert data.is_dual == (form == "dual")
 
     basis = np.repeat(one.position, target.n_parameters - n_kept, axis=0)
     basis[:, n_kept:] = np.eye(len(basis))
     columns = target.outputs(basis, target.inputs[:-1].T).swapaxes(1, 2).reshape(len(basis), -1)
     noise = np.broadcast_to(data.noise[0], (target.n_targets, target.n_cases)).ravel()
-    prior_precisions = given_one.marginal.layer.flat(data.prior[0].T[None])[0]
+    prior_precisions = given_one.regression_at(coordinates(one, given_one)).prior[0].T.ravel()
     a = (columns * noise) @ columns.T + np.diag(prior_precisions)
     m = np.linalg.solve(a, columns @ (noise * data.targets[0].ravel()))
     uniform = scipy.special.ndtr((after.position[:, n_kept:] - m) @ np.linalg.cholesky(a))
@@ -353,7 +419,7 @@ def test_precisions_are_drawn_given_the_new_parameters() -> None:
     state = target.initial_state(random, sigmas=None)
     given = marginal.marginal(target, PRECISIONS).given(state, random)
     assert isinstance(given, WithoutPrecisions)
-    after = given.complete(state, random.at(iteration=1))
+    after = given.complete(state, given.start(state, random), random.at(iteration=1))
     groups = {group.precision.common: group for group in given.groups}
     for column in range(target.n_precisions):
         if column not in groups:
@@ -401,18 +467,17 @@ def test_chains_do_not_depend_on_their_batch(model: str, form: str, dtype: str) 
     target = made("common precisions", model, form, dtype=dtype)
     state, given = conditional(target, BOTH, "batch", 5)
     random = streams("batch", 5, iteration=1)
-    after = given.complete(state, random)
-    energy, gradient = given.potential_and_gradient(state.position[:, given.kept], state.precisions)
+    after = given.complete(state, given.start(state, random), random)
+    energy, gradient = given.potential_and_gradient(coordinates(state, given), state.precisions)
     energy, gradient = energy.copy(), gradient.copy()
     for chains in ([0], [3, 4]):
         part = ChainState(state.position[chains], state.momentum[chains], state.precisions[chains])
         own = replace(random, chains=random.chains[chains])
         alone = marginal.marginal(target, BOTH).given(part, own)
-        position = np.ascontiguousarray(part.position[:, alone.kept])
-        own_energy, own_gradient = alone.potential_and_gradient(position, part.precisions)
+        own_energy, own_gradient = alone.potential_and_gradient(coordinates(part, alone), part.precisions)
         assert np.array_equal(own_energy, energy[chains])
         assert np.array_equal(own_gradient, gradient[chains])
-        completed = alone.complete(part, own)
+        completed = alone.complete(part, alone.start(part, own), own)
         assert np.array_equal(completed.position, after.position[chains])
         assert np.array_equal(completed.precisions, after.precisions[chains])
 
@@ -424,8 +489,8 @@ def test_float32_is_close_to_float64() -> None:
     state, given = conditional(double, BOTH, "close", 6)
     rounded = replace(state, position=state.position.astype(np.float32))
     other = marginal.marginal(single, BOTH).given(rounded, streams("close", 6, iteration=1))
-    a, da = given.potential_and_gradient(state.position[:, given.kept], state.precisions)
-    b, db = other.potential_and_gradient(rounded.position[:, given.kept], state.precisions)
+    a, da = given.potential_and_gradient(coordinates(state, given), state.precisions)
+    b, db = other.potential_and_gradient(coordinates(rounded, other), state.precisions)
     assert b.dtype == np.float64 and db.dtype == np.float32
     assert np.allclose(a, b, rtol=1e-4) and np.allclose(da, db, rtol=1e-2, atol=1e-3 * np.abs(da).max())
 
@@ -435,7 +500,7 @@ def test_a_trajectory_that_blows_up_is_silent(recwarn: pytest.WarningsRecorder) 
         target = made("common precisions", "gaussian", form, dtype="float32")
         state, given = conditional(target, BOTH, "blow-up", 3)
         for value in (1e30, np.inf, np.nan):
-            position = state.position[:, given.kept].copy()
+            position = coordinates(state, given).copy()
             whole = given.potential_and_gradient(position, state.precisions)[0].copy()
             position[1] = value
             energy, _ = given.potential_and_gradient(position, state.precisions)
@@ -498,6 +563,18 @@ FORMULA_MUTANTS: dict[str, tuple[Any, tuple[str, str], str]] = {
         ("((alpha + group.size) / rate)", "(group.size / rate)"),
         "primal",
     ),
+    "alpha left out of the prior of what moves along": (
+        marginal,
+        ("half * (ratio - x[:, number])", "half * ratio"),
+        "primal",
+    ),
+    "slope of the prior of what moves along": (marginal, ("half * (ratio - 1)", "half * ratio"), "primal"),
+    "slope by log S": (
+        regression,
+        ("0.5 * (given.prior * second_moments - n_each)", "0.5 * given.prior * second_moments"),
+        "primal",
+    ),
+    "dual slope by log S": (regression, ("-0.5 * (slopes * features", "-0.4 * (slopes * features"), "dual"),
     "adjustments not in the integrated prior": (
         marginal,
         ("scaled = (rows * precisions[:, None, group.adjustments]).reshape(w.shape)", "pass"),
@@ -535,7 +612,8 @@ def test_mutant_of_the_formulas_is_killed(name: str) -> None:
         state, given = conditional(each, BOTH, "mutant", 4, module=changed)
         errors.append(worst_error(state, given) > 1e-3)
         state, given = conditional(each, OUTPUTS, "mutant", 4, module=changed)
-        value = given.potential(state.position[:, given.kept], state.precisions)
+        value = given.potential(coordinates(state, given), state.precisions)
         errors.append(not np.allclose(value, by_brute_force(state, given) + prior_energy(state, given)))
     errors.append(integral_error("adjustments", BOTH, module=changed) > 1e-3)
+    errors.append(moved_error(changed) > 1e-3)
     assert any(errors)

@@ -1,0 +1,122 @@
+"""What a compiled kernel needs to know of a posterior with outputs or common precisions integrated out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.kernels.program import (
+    ChainNumbers,
+    PriorSegment,
+    Program,
+    ProgramIntegrated,
+    ProgramMoved,
+    ProgramRegression,
+    activations_of,
+    links_of,
+    offsets_of,
+    prior_of,
+    segments_of,
+)
+from rayfbnn.model import prior, regression
+from rayfbnn.model.marginal import Integrated, OutputLayer, OutputMarginal, WithoutOutputs, WithoutPrecisions
+
+MODEL_CODE = 0
+"""Of outputs that are integrated out; no kernel looks at it."""
+
+
+def program_of(marginal: WithoutPrecisions | OutputMarginal) -> Program | str:
+    """The program of what is left of a posterior, or in words what of it the kernels do not cover."""
+    posterior, integrated = marginal.posterior, tuple(_integrated(group) for group in marginal.groups)
+    if isinstance(marginal, WithoutPrecisions):
+        program = Program.of(posterior)
+        return program if isinstance(program, str) else replace(program, integrated=integrated)
+    layer = marginal.layer
+    if layer.is_dual:
+        return "regressions in matrices of the cases"
+    links = links_of(layer.wiring)
+    if isinstance(links, str):
+        return links
+    n_moved = len(marginal.moved)
+    kept = segments_of(posterior, layer.n_kept)
+    return Program(
+        units=layer.wiring.units,
+        activations=activations_of(layer.wiring),
+        links=links,
+        offsets=offsets_of(layer.wiring),
+        model=MODEL_CODE,
+        alpha=math.inf,
+        n_targets=layer.n_outputs,
+        n_parameters=layer.n_kept + n_moved,
+        segments=(*kept, PriorSegment(layer.n_kept, layer.n_kept + n_moved, math.inf)),
+        integrated=integrated,
+        regression=ProgramRegression(
+            features=_features(layer),
+            n_systems=layer.n_systems,
+            n_each=layer.n_outputs // layer.n_systems,
+            moved=tuple(_moved(group, layer) for group in marginal.moved),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class MarginalNumbers:
+    """What differs from chain to chain, as ChainNumbers has it for posteriors.
+
+    precisions  (n_chains, n_parameters): those of the parameters, the factors a where they are integrated
+                out, 0 for what moves along
+    constant    (n_chains,): what the kernel leaves out of the energy
+    """
+
+    precisions: Array
+    constant: Array
+
+    def potential(self, prior_energy: Array, terms: Array) -> Array:
+        return prior_energy - terms + self.constant
+
+
+def numbers_of(
+    target: WithoutOutputs | WithoutPrecisions, precisions: Array
+) -> MarginalNumbers | ChainNumbers:
+    """Each chain's numbers given its precisions (n_chains, n_precisions)."""
+    if isinstance(target, WithoutPrecisions):
+        return prior_of(target.posterior, _with_ones(precisions, target.groups))
+    xp = array_namespace(precisions)
+    made, given = target.marginal, target.regression
+    ruling = prior.parameter_precisions(_with_ones(precisions, made.groups), made.posterior.precision_layout)
+    of_parameters = xp.zeros((len(ruling), target.n_parameters))
+    of_parameters[:, : target.n_kept] = ruling[:, : target.n_kept]
+    n_each = given.targets.shape[2]
+    constant = -regression.log_normaliser(given) - 0.5 * n_each * xp.log(given.prior).sum(axis=(1, 2))
+    return MarginalNumbers(of_parameters, constant)
+
+
+def _with_ones(precisions: Array, groups: tuple[Integrated, ...]) -> Array:
+    """Precisions with the common ones of `groups` at one, so that their parameters' are the factors a."""
+    changed = precisions.copy()
+    for group in groups:
+        changed[:, group.precision.common] = 1.0
+    return changed
+
+
+def _integrated(group: Integrated) -> ProgramIntegrated:
+    alpha = group.precision.prior.alphas[0]
+    return ProgramIntegrated(
+        group.part.start, group.part.stop, alpha + group.size, alpha / group.precision.mean
+    )
+
+
+def _moved(group: Integrated, layer: OutputLayer) -> ProgramMoved:
+    part = layer.features_of(group)
+    return ProgramMoved(part.start, part.stop, group.precision.prior.alphas[0] / 2, group.precision.mean)
+
+
+def _features(layer: OutputLayer) -> tuple[tuple[int, int], ...]:
+    """Rows of the links' sources; the row behind the last unit is of ones."""
+    found = []
+    for link in layer.links:
+        n_units = layer.wiring.units[link.source]
+        for row in range(n_units + 1)[link.rows] if isinstance(link.rows, slice) else link.rows.tolist():
+            found.append((link.source, -1 if row == n_units else int(row)))
+    return tuple(found)

@@ -1,0 +1,237 @@
+"""Compiled kernels of a CPU equal the plain code where outputs or common precisions are integrated out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.arrays import Array
+from rayfbnn.kernels import choose, cpu
+from rayfbnn.kernels.marginal import program_of
+from rayfbnn.mcmc import leapfrog
+from rayfbnn.model import marginal
+from rayfbnn.operations import Heatbath, HybridMarginal, SampleSigmas
+from rayfbnn.state import Advance, ChainState
+from rayfbnn.streams import Purpose
+from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
+from tests.kernels.networks import small
+from tests.model.problems import problem, streams
+from tests.model.test_marginal import (
+    BOTH,
+    NETWORKS,
+    OUTPUTS,
+    PRECISIONS,
+    REAL,
+    conditional,
+    coordinates,
+    made,
+)
+
+SETS = cpu.instruction_sets()
+pytestmark = pytest.mark.skipif(not SETS, reason="installed without a C++ compiler: no compiled kernels")
+NOT_COVERED = {
+    "product": "layers with products",
+    "softmax and normalization": "softmax layers",
+    "configured": "configured connections",
+    "inputs left out": "connections that leave out inputs",
+}
+TOLERANCES = {"float64": 1e-11, "float32": 3e-4}
+
+
+def largest_error(a: Array, b: Array) -> float:
+    """Of each chain relative to its largest value, at most over the chains."""
+    a, b = a.reshape(len(a), -1).astype(float), b.reshape(len(b), -1).astype(float)
+    return float((np.abs(a - b).max(axis=1, initial=0) / np.abs(b).max(axis=1, initial=1e-3)).max())
+
+
+def beginning(given: Any, state: ChainState) -> tuple[Array, ...]:
+    """Position, momentum, precisions and short steps."""
+    position, n = coordinates(state, given), len(state.position)
+    momentum = streams("kick", n).normal(Purpose.MOMENTUM, (given.n_parameters,)).astype(position.dtype)
+    stepsizes = (0.3 * given.stepsizes(state.precisions)).astype(position.dtype)
+    return position, momentum, state.precisions, stepsizes
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("model", REAL)
+@pytest.mark.parametrize("name", sorted(set(NETWORKS) - set(NOT_COVERED)))
+def test_energies_gradients_and_trajectories_are_those_of_the_plain_code(
+    name: str, model: str, dtype: str
+) -> None:
+    for is_missing in (False, True):
+        target = made(name, model, "primal", is_missing=is_missing, dtype=dtype)
+        # Output weights drawn from a vague prior give energies of 1e20.
+        for over in (OUTPUTS, BOTH) if name == "vague" else (OUTPUTS, PRECISIONS, BOTH):
+            state, given = conditional(target, over, f"kernel {name} {model}", 5)
+            start = beginning(given, state)
+            expected = (
+                *given.potential_and_gradient(start[0], state.precisions),
+                *leapfrog.advance(given, *start, n_steps=5),
+            )
+            for instruction_set in SETS:
+                advance = cpu.CompiledMarginalAdvance(instruction_set)
+                assert advance.covers(given)
+                found = (
+                    *advance.potential_and_gradient(given, start[0], state.precisions),
+                    *advance(given, *start, n_steps=5),
+                )
+                for a, b in zip(found, expected, strict=True):
+                    assert a.dtype == b.dtype and a.shape == b.shape
+                    assert largest_error(a, b) < TOLERANCES[dtype], (over, is_missing, instruction_set)
+
+
+@pytest.mark.parametrize("over", [OUTPUTS, BOTH])
+def test_binary_targets_with_their_auxiliary_variables(over: tuple[str, ...]) -> None:
+    target = made("common precisions", "binary", "primal", dtype="float32")
+    state, given = conditional(target, over, "kernel binary", 5)
+    start = beginning(given, state)
+    found = cpu.CompiledMarginalAdvance(SETS[0])(given, *start, n_steps=5)
+    for a, b in zip(found, leapfrog.advance(given, *start, n_steps=5), strict=True):
+        assert largest_error(a, b) < TOLERANCES["float32"]
+
+
+@pytest.mark.parametrize("units", [(64,), (40, 130)])
+def test_wide_layers_whose_products_are_left_to_blas(units: tuple[int, ...]) -> None:
+    """Sums of slopes that the regression began and BLAS goes on with."""
+    spec = small(units, inputs=300)
+    spec = replace(spec, priors=spec.priors | {"ho0": spec.priors["bo"]})
+    target = problem(spec=spec, n_cases=250)
+    state, given = conditional(target, OUTPUTS, "kernel wide", 2)
+    start = beginning(given, state)
+    expected = leapfrog.advance(given, *start, n_steps=3)
+    for blas_from in (1, cpu.BLAS_FROM):
+        found = cpu.CompiledMarginalAdvance(SETS[0], blas_from=blas_from)(given, *start, n_steps=3)
+        for a, b in zip(found, expected, strict=True):
+            assert largest_error(a, b) < 1e-10
+
+
+def test_partial_gradients_with_common_precisions_integrated_out() -> None:
+    target = made("common precisions", "gaussian", "primal")
+    state, given = conditional(target, PRECISIONS, "kernel partial", 4)
+    start = beginning(given, state)
+    order = streams("order", 4).permutation(3, Purpose.PARTITION_ORDER)
+    found = cpu.CompiledMarginalAdvance(SETS[0])(given, *start, n_steps=4, order=order)
+    for a, b in zip(found, leapfrog.advance(given, *start, n_steps=4, order=order), strict=True):
+        assert largest_error(a, b) < 1e-11
+
+
+def test_what_is_not_covered_is_said_and_run_by_the_plain_code() -> None:
+    for name, reason in {**NOT_COVERED, "common precisions": "regressions in matrices of the cases"}.items():
+        target = made(name, "gaussian", "dual" if name == "common precisions" else "primal")
+        state, given = conditional(target, OUTPUTS, "not covered", 3)
+        assert program_of(given.marginal) == reason
+        advance = cpu.CompiledMarginalAdvance(SETS[0])
+        assert not advance.covers(given)
+        start = beginning(given, state)
+        chosen = choose.ForPosteriors(cpu.CompiledMarginalAdvance(SETS[0]), advance)
+        for a, b in zip(
+            chosen(given, *start, n_steps=2), leapfrog.advance(given, *start, n_steps=2), strict=True
+        ):
+            assert np.array_equal(a, b)
+
+
+def test_what_is_covered_is_run_by_the_kernel() -> None:
+    target = made("common precisions", "gaussian", "primal", dtype="float32")
+    state, given = conditional(target, BOTH, "chosen", 3)
+    start = beginning(given, state)
+    found = choose.advance_for(target)[0](given, *start, n_steps=2)
+    kernel = cpu.CompiledMarginalAdvance(SETS[0])(given, *start, n_steps=2)
+    assert all(np.array_equal(a, b) for a, b in zip(found, kernel, strict=True))
+
+
+@pytest.mark.parametrize("model", REAL)
+def test_chains_do_not_depend_on_their_batch(model: str) -> None:
+    target = made("common precisions", model, "primal", dtype="float32", is_missing=model == "t")
+    state, given = conditional(target, BOTH, "kernel batch", 5)
+    start, advance = beginning(given, state), cpu.CompiledMarginalAdvance(SETS[0])
+    together = advance(given, *start, n_steps=4)
+    data = given.regression
+    for chain in range(5):
+        one = slice(chain, chain + 1)
+        alone = replace(
+            given,
+            regression=replace(
+                data,
+                noise=data.noise[one],
+                prior=data.prior[one],
+                targets=data.targets[one] if len(data.targets) > 1 else data.targets,
+            ),
+        )
+        own = advance(alone, *(array[one] for array in start), n_steps=4)
+        assert all(np.array_equal(a[0], b[chain]) for a, b in zip(own, together, strict=True))
+
+
+def test_a_trajectory_that_blows_up_ends_as_infinite() -> None:
+    target = made("common precisions", "gaussian", "primal", dtype="float32")
+    state, given = conditional(target, BOTH, "kernel blow-up", 3)
+    position, *others = beginning(given, state)
+    advance = cpu.CompiledMarginalAdvance(SETS[0])
+    good = advance(given, position, *others, n_steps=2)[2]
+    for value in (1e30, np.inf, np.nan):
+        changed = position.copy()
+        changed[1] = value
+        potential = advance(given, changed, *others, n_steps=2)[2]
+        assert potential[1] == np.inf
+        assert np.array_equal(potential[[0, 2]], good[[0, 2]])
+
+
+def test_arrays_that_would_be_misread_are_refused_by_name() -> None:
+    target = made("common precisions", "gaussian", "primal", dtype="float32")
+    state, given = conditional(target, BOTH, "kernel misread", 3)
+    start, advance = beginning(given, state), cpu.CompiledMarginalAdvance(SETS[0])
+    data = given.regression
+    wrong = {
+        "noise": (TypeError, data.noise.astype(np.float32)),
+        "prior": (ValueError, data.prior[:, :, :-1]),
+        "targets": (ValueError, data.targets[..., :-1]),
+    }
+    for name, (kind, array) in wrong.items():
+        changed = replace(given, regression=replace(data, **{name: array}))
+        with pytest.raises(kind, match=f"{name}: must"):
+            advance(changed, *start, n_steps=2)
+    with pytest.raises(ValueError, match="momentum: must have the shape"):
+        advance(given, start[0], start[1][:, :-1].copy(), *start[2:], n_steps=2)
+
+
+OPERATIONS = (SampleSigmas(), Heatbath(), HybridMarginal(BOTH, steps=4, stepsize=2.0, window=2))
+
+
+def compiled(target: Any) -> Advance:
+    return choose.ForPosteriors(cpu.advance_for(target), cpu.CompiledMarginalAdvance(SETS[0]))
+
+
+@pytest.mark.parametrize("name", ["real", "t", "binary"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_joint_distribution_stays_through_the_kernel(name: str, dtype: Any) -> None:
+    given_problem = replace(PROBLEMS[name], operations=OPERATIONS)
+    assert stays_exact(
+        given_problem, f"{name} marginal compiled {dtype}", advance_for=compiled, dtype=dtype, n_chains=10_000
+    )
+
+
+def wrong_energy(found: tuple[Array, ...], target: Any) -> tuple[Array, ...]:
+    return *found[:2], 0.8 * found[2]
+
+
+def without_log_of_the_matrix(found: tuple[Array, ...], target: Any) -> tuple[Array, ...]:
+    _, phi = target._features(found[0][:, : target.n_kept].copy())
+    solved = marginal.regression._solve_primal(phi, target.regression_at(found[0]))
+    return *found[:2], found[2] - 0.5 * solved.log_determinant.sum(axis=1)
+
+
+@pytest.mark.parametrize("change", [wrong_energy, without_log_of_the_matrix])
+def test_a_kernel_that_gives_another_energy_is_killed(
+    change: Callable[[tuple[Array, ...], Any], tuple[Array, ...]],
+) -> None:
+    def wrong(posterior: Any) -> Advance:
+        def advance(target: Any, *arrays: Any, **options: Any) -> tuple[Array, ...]:
+            return change(compiled(posterior)(target, *arrays, **options), target)
+
+        return advance  # type: ignore[return-value]
+
+    given_problem = replace(PROBLEMS["real"], operations=OPERATIONS)
+    assert not stays_exact(given_problem, f"marginal {change.__name__}", advance_for=wrong, n_chains=FEW)
