@@ -43,7 +43,7 @@ def main() -> None:
 
 def kill_and_resume(folder: Path, moments: int, seed: int, iterations: int) -> None:
     """The scenario in `folder`; AssertionError if a draw differs, a file is damaged or a process stays."""
-    spec = slow_spec(folder, iterations=iterations, steps=1500, chains=7)
+    spec = slow_spec(folder, iterations=iterations, steps=250_000, chains=7)
     (folder / "run.toml").write_text(spec.to_toml())
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     began = time.monotonic()
