@@ -1,6 +1,6 @@
 """Kill a run again and again, go on each time with another number of workers, and compare the draws.
 
-    python -m tests.faults.kill_and_resume [--moments 20] [--seed 1] [--iterations 150]
+    python -m tests.faults.kill_and_resume [--moments 20] [--seed 1] [--iterations 500]
 
 At each moment the driver or one of its workers gets SIGKILL. A worker's death either ends the driver
 (--max-failures 0) or is made good by it, and then the driver is killed a little later. Exits with 1, saying
@@ -35,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--moments", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1, help="of the moments, not of the draws")
-    parser.add_argument("--iterations", type=int, default=150)
+    parser.add_argument("--iterations", type=int, default=500)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         kill_and_resume(Path(folder), arguments.moments, arguments.seed, arguments.iterations)
