@@ -27,8 +27,8 @@ def advance_for(target: Posterior, *, recorded: str | None = None) -> tuple[Adva
     """What runs a posterior's trajectories, and its name for people and stores.
 
     On a CPU a compiled kernel wherever there is one: on every shape that was measured it took at most the
-    time of the array code (docs/benchmarks.md). The Advance takes any target, and runs array code for those
-    that are no Posterior.
+    time of the array code (docs/benchmarks.md). The Advance takes any target: it runs a kernel for a
+    Posterior and, on a CPU, for what is left of one by hybrid-marginal, and array code for the others.
 
     recorded  the name that a run began with, which is kept to where this machine can
     """

@@ -115,7 +115,6 @@ class CompiledMarginalAdvance:
 
     instruction_set: str
     blas_from: int = BLAS_FROM
-    block_bytes: int = 0
     # By number of partitions; None where the kernels do not cover what is left.
     kernels: WeakKeyDictionary[OutputMarginal | WithoutPrecisions, dict[int, Compiled | None]] = field(
         default_factory=WeakKeyDictionary
@@ -173,7 +172,7 @@ class CompiledMarginalAdvance:
                     instruction_set=self.instruction_set,
                     n_partitions=n_partitions,
                     blas_from=self.blas_from,
-                    block_bytes=self.block_bytes,
+                    block_bytes=0,
                 )
         return known[n_partitions]
 
