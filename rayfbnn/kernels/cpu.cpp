@@ -78,16 +78,16 @@ struct Free {
 class Kernel {
    public:
     // links: (source, destination, start, n_units, has_biases); segments: (start, stop, alpha); inputs as those of
-    // Posterior; gemm: the capsule of SciPy's sgemm or dgemm, or None; blas_from: weights of the smallest link that
-    // is left to it; block_bytes: of a block of cases, 0 for the usual ones; integrated: (start, stop,
-    // shape, rate). features: (layer, row), which make the outputs a regression on them, with no units and no links
-    // of the last layer; n_systems, n_each: of it; moved: (first, stop, half, mean).
+    // Posterior; large_from: weights of the smallest link that is_large; block_bytes: of a block of cases, 0 for the
+    // usual ones; integrated: (start, stop, shape, rate). features: (layer, row), which make the outputs a
+    // regression on them, with no units and no links of the last layer; n_systems, n_each: of it; moved: (first,
+    // stop, half, mean).
     Kernel(
         const std::string& instruction_set, std::vector<int> units, std::vector<int> activations,
         std::vector<int> offsets, const std::vector<std::tuple<int, int, int, int, bool>>& links,
         const std::vector<std::tuple<int, int, double>>& segments, int model, double alpha, int n_targets,
-        int n_parameters, const Input& inputs, int n_partitions, nb::object gemm, long blas_from,
-        long block_bytes, const std::vector<std::tuple<int, int, double, double>>& integrated,
+        int n_parameters, const Input& inputs, int n_partitions, long large_from, long block_bytes,
+        const std::vector<std::tuple<int, int, double, double>>& integrated,
         const std::vector<std::tuple<int, int>>& features, int n_systems, int n_each,
         const std::vector<std::tuple<int, int, double, double>>& moved)
         : units_(std::move(units)), activations_(std::move(activations)), offsets_(std::move(offsets)) {
@@ -112,7 +112,6 @@ class Kernel {
         const auto* rows = static_cast<const char*>(
             data_of(inputs, "inputs", real(), {inputs.shape(0), inputs.shape(1)}));
         require(n_partitions >= 1 && n_partitions <= n_cases_, "n_partitions: 1 to the number of cases");
-        void* blas = gemm.is_none() ? nullptr : PyCapsule_GetPointer(gemm.ptr(), PyCapsule_GetName(gemm.ptr()));
         for (const auto& [source, destination, start, n_units, has_biases] : links) {
             require(
                 destination >= 1 && destination < n_layers && source >= 0 && source < destination,
@@ -122,8 +121,8 @@ class Kernel {
                 links_.empty() || links_.back().destination <= destination, "links: by order of destination");
             const long size = long(n_units + has_biases) * units_[destination];
             require(start >= 0 && start + size <= n_parameters, "links: outside the parameters");
-            const bool uses_blas = blas && long(n_units) * units_[destination] >= blas_from;
-            links_.push_back({source, destination, start, n_units, units_[destination], has_biases, uses_blas});
+            const bool is_large = long(n_units) * units_[destination] >= large_from;
+            links_.push_back({source, destination, start, n_units, units_[destination], has_biases, is_large});
         }
         int place = 0;
         for (const auto& [start, stop, segment_alpha] : segments) {
@@ -144,7 +143,6 @@ class Kernel {
         job_.network = &network_;
         job_.n_partitions = n_partitions;
         job_.n_cases = n_cases_;
-        job_.gemm = reinterpret_cast<Gemm>(blas);
         if (ends_in_regression) regress(features, n_systems, n_each, moved);
         cut(n_partitions, block_bytes);
         lay_out(rows);
@@ -278,12 +276,12 @@ class Kernel {
     void cut(int n_partitions, long block_bytes) {
         long rows = units_[0] + 2 * units_.back();
         for (size_t l = 1; l + 1 < units_.size(); ++l) rows += 2 * units_[l];
-        bool uses_blas = false;
-        for (const Link& link : links_) uses_blas |= link.uses_blas;
+        bool is_large = false;
+        for (const Link& link : links_) is_large |= link.is_large;
         const long pack_bytes = width() * long(real_bytes());
         if (block_bytes == 0) block_bytes = 393216;  // part of the second cache; half as much is nearly as fast
         long packs = std::max(5L, block_bytes / (rows * pack_bytes));
-        if (uses_blas) packs = std::max(packs, 1024L / width());
+        if (is_large) packs = std::max(packs, 60L);  // a block's gradient is added up over the places of packs
         if (!features_.empty()) packs = n_cases_;  // one block: all cases make one matrix
         starts_.resize(n_partitions);
         for (int k = 0; k < n_partitions; ++k) {
@@ -355,13 +353,13 @@ NB_MODULE(_cpu, module) {
                 const std::string&, std::vector<int>, std::vector<int>, std::vector<int>,
                 const std::vector<std::tuple<int, int, int, int, bool>>&,
                 const std::vector<std::tuple<int, int, double>>&, int, double, int, int, const Input&, int,
-                nb::object, long, long, const std::vector<std::tuple<int, int, double, double>>&,
+                long, long, const std::vector<std::tuple<int, int, double, double>>&,
                 const std::vector<std::tuple<int, int>>&, int, int,
                 const std::vector<std::tuple<int, int, double, double>>&>(),
             nb::kw_only(), nb::arg("instruction_set"), nb::arg("units"), nb::arg("activations"), nb::arg("offsets"),
             nb::arg("links"), nb::arg("segments"), nb::arg("model"), nb::arg("alpha"), nb::arg("n_targets"),
-            nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("n_partitions"), nb::arg("gemm").none(),
-            nb::arg("blas_from"), nb::arg("block_bytes"), nb::arg("integrated"), nb::arg("features"),
+            nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("n_partitions"),
+            nb::arg("large_from"), nb::arg("block_bytes"), nb::arg("integrated"), nb::arg("features"),
             nb::arg("n_systems"), nb::arg("n_each"), nb::arg("moved"))
         .def(
             "advance", &Kernel::advance, nb::kw_only(), nb::arg("position").noconvert(),

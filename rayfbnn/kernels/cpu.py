@@ -20,8 +20,8 @@ try:
 except ImportError:  # installed without a compiler
     _cpu = None
 
-BLAS_FROM = 16384
-"""Weights of the smallest matrix whose products are left to BLAS."""
+LARGE_FROM = 2000
+"""Weights of the smallest matrix that does not stay in cache with the sums of its gradient."""
 
 
 def instruction_sets() -> tuple[str, ...]:
@@ -47,7 +47,7 @@ class CompiledAdvance:
 
     program: Program
     instruction_set: str
-    blas_from: int = BLAS_FROM
+    large_from: int = LARGE_FROM
     block_bytes: int = 0
     # By the identity of the inputs, which are kept beside so that no other array can take it over.
     kernels: dict[tuple[int, int], tuple[Array, Compiled]] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class CompiledAdvance:
                 posterior.inputs,
                 instruction_set=self.instruction_set,
                 n_partitions=n_partitions,
-                blas_from=self.blas_from,
+                large_from=self.large_from,
                 block_bytes=self.block_bytes,
             )
             self.kernels[key] = (posterior.inputs, made)
@@ -114,7 +114,7 @@ class CompiledMarginalAdvance:
     """
 
     instruction_set: str
-    blas_from: int = BLAS_FROM
+    large_from: int = LARGE_FROM
     # By number of partitions; None where the kernels do not cover what is left.
     kernels: WeakKeyDictionary[OutputMarginal | WithoutPrecisions, dict[int, Compiled | None]] = field(
         default_factory=WeakKeyDictionary
@@ -171,7 +171,7 @@ class CompiledMarginalAdvance:
                     made.posterior.inputs,
                     instruction_set=self.instruction_set,
                     n_partitions=n_partitions,
-                    blas_from=self.blas_from,
+                    large_from=self.large_from,
                     block_bytes=0,
                 )
         return known[n_partitions]
@@ -234,7 +234,7 @@ def compiled(
     *,
     instruction_set: str,
     n_partitions: int,
-    blas_from: int,
+    large_from: int,
     block_bytes: int,
 ) -> Compiled:
     """The extension's kernel for a program and inputs (n_inputs + 1, n_cases) of either dtype."""
@@ -255,8 +255,7 @@ def compiled(
         n_parameters=program.n_parameters,
         inputs=inputs,
         n_partitions=n_partitions,
-        gemm=_gemm(inputs.dtype, program, blas_from),
-        blas_from=blas_from,
+        large_from=large_from,
         block_bytes=block_bytes,
         integrated=[(each.start, each.stop, each.shape, each.rate) for each in program.integrated],
         features=[] if outputs is None else list(outputs.features),
@@ -267,15 +266,6 @@ def compiled(
         else [(each.first, each.stop, each.half, each.mean) for each in outputs.moved],
     )
     return cast(Compiled, made)
-
-
-def _gemm(dtype: Any, program: Program, blas_from: int) -> Any:
-    """The function pointer of SciPy's sgemm or dgemm, or None where no link is large."""
-    if all(link.n_units * program.units[link.destination] < blas_from for link in program.links):
-        return None
-    from scipy.linalg import cython_blas
-
-    return cython_blas.__pyx_capi__["sgemm" if dtype == np.float32 else "dgemm"]
 
 
 def _of_chains(posterior: Posterior, numbers: ChainNumbers) -> dict[str, Any]:

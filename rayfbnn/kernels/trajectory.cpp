@@ -19,7 +19,6 @@
 namespace RAYFBNN_NAMESPACE {
 
 using rayfbnn::Feature;
-using rayfbnn::Gemm;
 using rayfbnn::Integrated;
 using rayfbnn::Job;
 using rayfbnn::Link;
@@ -32,17 +31,20 @@ using rayfbnn::Segment;
 constexpr int MOST_PACKS = 5;    // of cases in a register tile
 constexpr int GROUP = 8;         // hidden units whose derivatives are computed and used together
 constexpr int MOST_INPUTS = 10;  // whose products with derivatives are summed while these are in registers
+constexpr int SET = 4;           // destinations whose weights lie together in a large link's copy
 
 // Units in a register tile of n packs, and rows of the gradient in one of n units: as many sums as the registers
 // hold beside a column of sources.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int tile_units(int n_packs) { return n_packs <= 2 ? 8 : 4; }
 constexpr int most_rows(int) { return 5; }
+constexpr int FOLDED_ROWS = 4, FOLDED_COLUMNS = 4;  // of a register tile of the gradient of a large link
 constexpr int narrow_units(int n_sums) { return n_sums <= 5 ? 4 : 2; }  // of n sums each
 #else
 constexpr int tile_units(int n_packs) { return n_packs >= 4 ? 2 : n_packs == 3 ? 4 : n_packs == 2 ? 4 : 8; }
 constexpr int narrow_units(int n_sums) { return n_sums <= 5 ? 2 : 1; }
 constexpr int most_rows(int n_units) { return n_units == 4 ? 2 : n_units == 2 ? 4 : 5; }
+constexpr int FOLDED_ROWS = 4, FOLDED_COLUMNS = 3;
 #endif
 
 template <class S>
@@ -54,9 +56,9 @@ struct Worker {
     const Network& net;
     const int last;  // the outputs' layer
     // Of each layer, rows of `stride` packs: a unit's values, the same with offsets, and derivatives of the
-    // potential by its summed input (kept slopes until then; before that, of BLAS's links, by its value).
+    // potential by its summed input (kept slopes until then). by_value: those by the values of units that a
+    // regression has as features, else null.
     L **values, **sources, **slopes, **by_value;
-    bool *sums_forward, *sums_backward;  // whether BLAS has begun the sums into, out of the layer
     bool* needs_unit_sums;
     // Of a hidden layer whose derivatives and gradient one pass gives: its link out, and in if there is one to
     // be in that pass; else null.
@@ -65,12 +67,13 @@ struct Worker {
     long n_sums;
     L* sums;    // of the gradient over cases, a pack each
     S* totals;  // the same over the packs' places
+    S** packed;  // of each large link, its weights by sets of destinations: (sets, n_units, SET); else null
     L *targets, *weights;  // as inputs, of all partitions after each other
     long stride = 0;                          // of the block at hand
     long most_width = 0, n_wide_columns = 0;  // of its columns of packs; the others are one narrower
     const S* q = nullptr;
     S *scales, *taus;
-    bool wants_terms = false, wants_gradient = true, is_first_block = true;
+    bool wants_terms = false, wants_gradient = true;
     double terms = 0;
     int chain = 0;
     bool is_in_order;  // whether totals are those of the parameters, one by one
@@ -88,13 +91,12 @@ struct Worker {
         const int n = net.n_layers;
         const long block = job.largest_block;
         values = allocate<L*>(n), sources = allocate<L*>(n), slopes = allocate<L*>(n);
-        by_value = allocate<L*>(n);
-        sums_forward = allocate<bool>(n), sums_backward = allocate<bool>(n);
+        by_value = allocate<L*>(n), packed = allocate<S*>(net.n_links);
         needs_unit_sums = allocate<bool>(n);
         link_sums = allocate<long>(net.n_links), unit_sums = allocate<long>(n);
         offset_sums = allocate<long>(n);
         for (int l = 0; l < n; ++l) {
-            sums_forward[l] = sums_backward[l] = needs_unit_sums[l] = false;
+            needs_unit_sums[l] = false;
             const long size = net.units[l] * block;
             values[l] = l > 0 ? allocate<L>(size) : nullptr;
             slopes[l] = l == last ? values[l] : l > 0 ? allocate<L>(size) : nullptr;
@@ -104,9 +106,9 @@ struct Worker {
         }
         for (int k = 0; k < job.regression.n_features; ++k) {
             const int l = job.regression.features[k].layer;
-            if (l > 0) begin_sums_backward(l);
+            if (l > 0 && !by_value[l]) by_value[l] = allocate<L>(net.units[l] * block);
         }
-        // In the order of the parameters, where these are of links alone, none left to BLAS.
+        // In the order of the parameters, where these are of links alone, none of them large.
         long place = 0;
         is_in_order = net.n_links > 0;
         for (int k = 0; k < net.n_links; ++k) {
@@ -114,16 +116,15 @@ struct Worker {
             if (link.has_biases || (link.source == 0 && net.offsets[0] >= 0))
                 needs_unit_sums[link.destination] = true;
             link_sums[k] = place;
-            if (!link.uses_blas) place += long(link.n_units) * link.n_destinations;
+            const long n_sets = (link.n_destinations + SET - 1) / SET;
+            packed[k] = link.is_large ? allocate<S>(n_sets * SET * link.n_units) : nullptr;
+            if (!link.is_large) place += long(link.n_units) * link.n_destinations;
             if (link.has_biases && unit_sums[link.destination] < 0) {
                 unit_sums[link.destination] = place;
                 place += link.n_destinations;
             }
             const long stop = k + 1 < net.n_links ? net.links[k + 1].start : net.n_parameters;
-            is_in_order &= !link.uses_blas && link_sums[k] == link.start && place == stop;
-            if (!link.uses_blas) continue;
-            sums_forward[link.destination] = true;
-            if (link.source > 0) begin_sums_backward(link.source);
+            is_in_order &= !link.is_large && link_sums[k] == link.start && place == stop;
         }
         for (int l = 1; l < n; ++l) {
             if (needs_unit_sums[l] && unit_sums[l] < 0) {
@@ -146,20 +147,15 @@ struct Worker {
         taus_of_parameters = allocate<double>(net.n_parameters);
     }
 
-    void begin_sums_backward(int layer) {
-        if (sums_backward[layer]) return;
-        sums_backward[layer] = true;
-        by_value[layer] = allocate<L>(long(net.units[layer]) * job.largest_block);
-    }
-
     ~Worker() {
         for (int l = 0; l < net.n_layers; ++l) {
             if (sources[l] != values[l]) free(sources[l]);
             if (l != last) free(slopes[l]);
             free(values[l]), free(by_value[l]);
         }
-        free(values), free(sources), free(slopes), free(by_value);
-        free(sums_forward), free(sums_backward), free(needs_unit_sums), free(narrow_out), free(narrow_in);
+        for (int k = 0; k < net.n_links; ++k) free(packed[k]);
+        free(values), free(sources), free(slopes), free(by_value), free(packed);
+        free(needs_unit_sums), free(narrow_out), free(narrow_in);
         free(link_sums), free(unit_sums), free(offset_sums);
         if (!is_in_order) free(data_gradient);
         free(sums), free(totals), free(targets), free(weights);
@@ -172,7 +168,7 @@ struct Worker {
     // in is one link, from a few inputs.
     void find_narrow(int l) {
         narrow_out[l] = narrow_in[l] = nullptr;
-        if (l == 0 || l == last || net.activations[l] != TANH || net.offsets[l] >= 0 || sums_backward[l]) return;
+        if (l == 0 || l == last || net.activations[l] != TANH || net.offsets[l] >= 0 || by_value[l]) return;
         int n_in = 0, n_out = 0;
         const Link *in = nullptr, *out = nullptr;
         for (int k = 0; k < net.n_links; ++k) {
@@ -180,9 +176,9 @@ struct Worker {
             if (link.source == l) out = &link, ++n_out;
             if (link.destination == l) in = &link, ++n_in;
         }
-        if (n_out != 1 || out->uses_blas || out->n_units == 0 || out->n_destinations > 2) return;
+        if (n_out != 1 || out->is_large || out->n_units == 0 || out->n_destinations > 2) return;
         narrow_out[l] = out;
-        if (n_in == 1 && in->source == 0 && !in->uses_blas && in->n_units >= 1 && in->n_units <= MOST_INPUTS)
+        if (n_in == 1 && in->source == 0 && !in->is_large && in->n_units >= 1 && in->n_units <= MOST_INPUTS)
             narrow_in[l] = in;
     }
 
@@ -208,16 +204,39 @@ struct Worker {
             }
     }
 
+    // The sums over a large link's sources, for M units from number `first` of a set on.
+    template <int M, int P>
+    RAYFBNN_METHOD void multiply_add_packed(L (&tile)[M][P], const S* weights, int first, const Link& link, long p0) const {
+        constexpr int N = M < SET ? M : SET;
+#pragma GCC unroll 16
+        for (int m = 0; m < M; m += N)
+            multiply_add<N, P, L>(
+                reinterpret_cast<L(&)[N][P]>(tile[m]), weights + long(m) * link.n_units + first, SET, 1,
+                link.n_units, source_of(link) + p0, stride);
+    }
+
+    void pack_weights() {
+        for (int k = 0; k < net.n_links; ++k) {
+            const Link& link = net.links[k];
+            const int n = link.n_destinations;
+            for (int j = 0; packed[k] && j < n; ++j)
+                for (int i = 0; i < link.n_units; ++i)
+                    packed[k][(long(j / SET) * link.n_units + i) * SET + j % SET] = q[link.start + long(i) * n + j];
+        }
+    }
+
     // Units j .. j + M - 1 of a layer at packs p0 .. p0 + P - 1; eqs. 1-3.
     template <int M, int P>
     void forward_tile(int layer, int first_link, int end_link, int j, long p0) {
         L tile[M][P];
         const long place = j * stride + p0;
-        begin<M, P>(tile, sums_forward[layer] ? values[layer] + place : nullptr);
+        begin<M, P>(tile, nullptr);
         for (int k = first_link; k < end_link; ++k) {
             const Link& link = net.links[k];
             const S* w = q + link.start + j;
-            if (!link.uses_blas)
+            if (link.is_large)
+                multiply_add_packed<M, P>(tile, packed[k] + long(j / SET) * SET * link.n_units, j % SET, link, p0);
+            else
                 multiply_add<M, P, L>(
                     tile, w, link.n_destinations, 1, link.n_units, source_of(link) + p0, stride);
             if (link.has_biases) {
@@ -266,10 +285,10 @@ struct Worker {
     void backward_tile(int layer, int, int, int i, long p0) {
         L tile[M][P];
         const long place = i * stride + p0;
-        begin<M, P>(tile, sums_backward[layer] ? by_value[layer] + place : nullptr);
+        begin<M, P>(tile, by_value[layer] ? by_value[layer] + place : nullptr);
         for (int k = 0; k < net.n_links; ++k) {
             const Link& link = net.links[k];
-            if (link.source != layer || link.uses_blas || link.n_units == 0) continue;
+            if (link.source != layer || link.n_units == 0) continue;
             const int n = link.n_destinations;
             multiply_add<M, P, L>(
                 tile, q + link.start + long(i) * n, 1, n, n, slopes[link.destination] + p0, stride);
@@ -335,27 +354,12 @@ struct Worker {
 
     const L* source_of(const Link& link) const { return sources[link.source]; }
 
-    void gemm(
-        const char* a_form, const char* b_form, int m, int n, int k, const void* a, int a_step,
-        const void* b, int b_step, S beta, void* c, int c_step) const {
-        const S one = 1;
-        job.gemm(a_form, b_form, &m, &n, &k, &one, a, &a_step, b, &b_step, &beta, c, &c_step);
-    }
-
-    // Values of all units at the block; a block's matrices are (units, cases), in Fortran's order (cases, units).
+    // Values of all units at the block.
     void forward() {
-        const int cases = int(stride * W);
         int first = 0;
         for (int l = 1; l <= last; ++l) {
             int end = first;
-            bool begun = false;
-            for (; end < net.n_links && net.links[end].destination == l; ++end) {
-                const Link& link = net.links[end];
-                if (!link.uses_blas) continue;
-                gemm("N", "T", cases, link.n_destinations, link.n_units, source_of(link), cases,
-                     q + link.start, link.n_destinations, S(begun), values[l], cases);
-                begun = true;
-            }
+            while (end < net.n_links && net.links[end].destination == l) ++end;
             layer<true>(l, first, end, 0, net.units[l]);
             first = end;
         }
@@ -373,51 +377,36 @@ struct Worker {
                 narrow_layer(l, 0, net.units[l]);
                 continue;
             }
-            begin_backward(l);
-            for (int unit = 0; unit < net.units[l]; unit += GROUP) {
-                const int end = unit + GROUP < net.units[l] ? unit + GROUP : net.units[l];
+            const int group = leaves_by_large(l) ? net.units[l] : GROUP;
+            for (int unit = 0; unit < net.units[l]; unit += group) {
+                const int end = unit + group < net.units[l] ? unit + group : net.units[l];
                 if (narrow_out[l])
                     narrow_layer(l, unit, end);
                 else
                     layer<false>(l, 0, 0, unit, end);
                 for (int k = 0; k < net.n_links; ++k) {
                     const Link& link = net.links[k];
-                    if (link.uses_blas || link.n_units == 0) continue;
+                    if (link.is_large || link.n_units == 0) continue;
                     if (link.source == l && &link != narrow_out[l]) products(link, unit, end, 0, link.n_destinations);
                     if (link.source == 0 && link.destination == l) products(link, 0, link.n_units, unit, end);
                 }
             }
         }
-        weight_gradients_by_blas();
+        for (int k = 0; k < net.n_links; ++k)
+            if (net.links[k].is_large) folded_products(net.links[k]);
     }
 
-    void begin_backward(int l) const {
-        const int cases = int(stride * W);
-        bool begun = regression.has_features_of(l);
-        for (int k = 0; k < net.n_links; ++k) {
-            const Link& link = net.links[k];
-            if (link.source != l || !link.uses_blas) continue;
-            gemm("N", "N", cases, link.n_units, link.n_destinations, slopes[link.destination], cases,
-                 q + link.start, link.n_destinations, S(begun), by_value[l], cases);
-            begun = true;
-        }
-    }
-
-    void weight_gradients_by_blas() const {
-        const int cases = int(stride * W);
-        for (int k = 0; k < net.n_links; ++k) {
-            const Link& link = net.links[k];
-            if (link.uses_blas)
-                gemm("T", "N", link.n_destinations, link.n_units, cases, slopes[link.destination], cases,
-                     source_of(link), cases, S(!is_first_block), data_gradient + link.start, link.n_destinations);
-        }
+    bool leaves_by_large(int l) const {
+        for (int k = 0; k < net.n_links; ++k)
+            if (net.links[k].source == l && net.links[k].is_large) return true;
+        return false;
     }
 
     // What has no hidden units at either end.
     void sum_outputs() {
         for (int k = 0; k < net.n_links; ++k) {
             const Link& link = net.links[k];
-            if (link.source == 0 && link.destination == last && !link.uses_blas)
+            if (link.source == 0 && link.destination == last && !link.is_large)
                 products(link, 0, link.n_units, 0, link.n_destinations);
         }
         const L* row = slopes[last];
@@ -534,6 +523,36 @@ struct Worker {
         if (j < j_end) product_column<1>(link, i, i_end, j);
     }
 
+    // A block's share of the gradient of a large link's weights, rows i .. and columns j ..: summed over the
+    // places of packs at once, as a pack for each weight would leave the cache before the next block.
+    template <int ROWS, int UNITS>
+    RAYFBNN_METHOD void folded_tile(const Link& link, int i, int j) const {
+        constexpr int N = ROWS * UNITS, PADDED = (N + W - 1) / W * W;
+        L parts[PADDED] = {};
+        add_products<ROWS, UNITS, L>(
+            parts, UNITS, int(stride), source_of(link) + i * stride, slopes[link.destination] + j * stride, stride);
+        S found[PADDED];
+        for (int k = 0; k < PADDED; k += W) {
+            const L total = sums_of<W>(parts + k);
+            memcpy(found + k, &total, sizeof total);
+        }
+        S* to = data_gradient + link.start + long(i) * link.n_destinations + j;
+        for (int r = 0; r < ROWS; ++r, to += link.n_destinations)
+            for (int u = 0; u < UNITS; ++u) to[u] += found[r * UNITS + u];
+    }
+    template <int ROWS>
+    void folded_rows(const Link& link, int i) const {
+        int j = 0;
+        for (; j + FOLDED_COLUMNS <= link.n_destinations; j += FOLDED_COLUMNS)
+            folded_tile<ROWS, FOLDED_COLUMNS>(link, i, j);
+        for (; j < link.n_destinations; ++j) folded_tile<ROWS, 1>(link, i, j);
+    }
+    void folded_products(const Link& link) const {
+        int i = 0;
+        for (; i + FOLDED_ROWS <= link.n_units; i += FOLDED_ROWS) folded_rows<FOLDED_ROWS>(link, i);
+        for (; i < link.n_units; ++i) folded_rows<1>(link, i);
+    }
+
     void collect_gradient() {
         for (long k = 0; k < n_sums; k += W) {
             const L total = sums_of<W>(sums + k);
@@ -546,7 +565,7 @@ struct Worker {
             const Link& link = net.links[k];
             const int n = link.n_destinations;
             const long size = long(link.n_units) * n;
-            if (!link.uses_blas) memcpy(data_gradient + link.start, totals + link_sums[k], size * sizeof(S));
+            if (!link.is_large) memcpy(data_gradient + link.start, totals + link_sums[k], size * sizeof(S));
             const S* by_unit = totals + unit_sums[link.destination];
             if (link.has_biases) memcpy(data_gradient + link.start + size, by_unit, n * sizeof(S));
             if (input_offsets && link.source == 0)  // eqs. 43, 53: all cases share the weights
@@ -625,7 +644,6 @@ struct Worker {
                 terms -= regress();
                 if (!wants_gradient) continue;
                 backward();
-                is_first_block = false;
                 continue;
             }
             const int first = begin * W;
@@ -636,7 +654,6 @@ struct Worker {
                 y + long(net.units[last]) * begin, w ? w + long(net.n_targets) * begin : nullptr,
                 n < stride * W, n - int(stride - 1) * W);
             backward();
-            is_first_block = false;
         }
     }
 
@@ -678,11 +695,21 @@ struct Worker {
         for (int k = 0; k < job.regression.n_moved; ++k) moved[k] = S(regression.moved_gradient[k]);
     }
 
+    void begin_gradient() {
+        memset(static_cast<void*>(sums), 0, n_sums * sizeof(L));
+        for (int k = 0; k < net.n_links; ++k) {
+            const Link& link = net.links[k];
+            const long size = long(link.n_units) * link.n_destinations;
+            if (link.is_large) memset(static_cast<void*>(data_gradient + link.start), 0, size * sizeof(S));
+        }
+    }
+
     // Data part of the gradient at q, of one partition or, if it is -1, of all, to data_gradient.
     void evaluate(const S* position, int partition) {
         q = position;
         terms = 0;
-        if (wants_gradient) memset(static_cast<void*>(sums), 0, n_sums * sizeof(L)), is_first_block = true;
+        pack_weights();
+        if (wants_gradient) begin_gradient();
         const L *y = targets, *w = weights;
         for (int k = 0; k < job.n_partitions; ++k) {
             if (partition < 0 || partition == k) pass(job.partitions[k], y, w);

@@ -6,10 +6,10 @@
 
 namespace rayfbnn {
 
-// As ProgramLink of program.py. uses_blas: whether its products over many cases are left to BLAS.
+// As ProgramLink of program.py. is_large: whether its weights and their gradient do not stay in cache.
 struct Link {
     int source, destination, start, n_units, n_destinations;
-    bool has_biases, uses_blas;
+    bool has_biases, is_large;
 };
 
 // Consecutive parameters with one kind of prior.
@@ -77,11 +77,6 @@ struct Regression {
     long targets_step;
 };
 
-// dgemm or sgemm of BLAS, with Fortran's conventions.
-typedef void (*Gemm)(
-    const char*, const char*, const int*, const int*, const int*, const void*, const void*, const int*,
-    const void*, const int*, const void*, void*, const int*);
-
 // What one call works on. Real numbers are float or double as the kernel called.
 struct Job {
     const Network* network;
@@ -89,7 +84,6 @@ struct Job {
     const Partition* partitions;
     int n_cases;
     int largest_block;  // packs
-    Gemm gemm;
     Regression regression;
 
     int n_chains, n_steps;

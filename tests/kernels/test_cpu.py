@@ -78,7 +78,7 @@ def posteriors(draw: Callable[..., Any]) -> tuple[Posterior, cpu.CompiledAdvance
         target = target.with_targets(values)
     advance = cpu.advance_for(target, instruction_set=draw(st.sampled_from(SETS)))
     advance.block_bytes = draw(st.sampled_from([0, 1, 3000]))
-    advance.blas_from = draw(st.sampled_from([1, 20, cpu.BLAS_FROM]))
+    advance.large_from = draw(st.sampled_from([1, 20, cpu.LARGE_FROM]))
     return target, advance
 
 
@@ -155,10 +155,13 @@ def test_narrow_networks_are_those_of_the_plain_code(outputs: int, dtype: str, i
             assert_near(advance.potential_and_gradient(target, start.position, start.precisions), expected)
 
 
-def test_large_matrices_through_blas_are_those_of_the_plain_code() -> None:
-    target = problem(spec=small((130, 140), inputs=150), n_cases=70, dtype="float32")
+@pytest.mark.parametrize("n_cases", [5, 20, 1_100])  # register tiles of one pack, of two, and two blocks
+@pytest.mark.parametrize("instruction_set", SETS)
+def test_large_matrices_are_those_of_the_plain_code(instruction_set: str, n_cases: int) -> None:
+    target = problem(spec=small((131, 142), inputs=50), n_cases=n_cases, dtype="float32")
     start = Start.of(target)
-    assert_close(start.run(cpu.advance_for(target), target), start.run(leapfrog.advance, target), "float32")
+    advance = cpu.advance_for(target, instruction_set=instruction_set)
+    assert_close(start.run(advance, target), start.run(leapfrog.advance, target), "float32")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -95,16 +95,16 @@ def test_binary_targets_with_their_auxiliary_variables(over: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize("units", [(64,), (40, 130)])
-def test_wide_layers_whose_products_are_left_to_blas(units: tuple[int, ...]) -> None:
-    """Sums of slopes that the regression began and BLAS goes on with."""
+def test_wide_layers_with_large_matrices(units: tuple[int, ...]) -> None:
+    """Sums of slopes that the regression began and others go on with."""
     spec = small(units, inputs=300)
     spec = replace(spec, priors=spec.priors | {"ho0": spec.priors["bo"]})
     target = problem(spec=spec, n_cases=250)
     state, given = conditional(target, OUTPUTS, "kernel wide", 2)
     start = beginning(given, state)
     expected = leapfrog.advance(given, *start, n_steps=3)
-    for blas_from in (1, cpu.BLAS_FROM):
-        found = cpu.CompiledMarginalAdvance(SETS[0], blas_from=blas_from)(given, *start, n_steps=3)
+    for large_from in (1, cpu.LARGE_FROM):
+        found = cpu.CompiledMarginalAdvance(SETS[0], large_from=large_from)(given, *start, n_steps=3)
         for a, b in zip(found, expected, strict=True):
             assert largest_error(a, b) < 1e-10
 
