@@ -40,6 +40,9 @@ NOT_COVERED = {
     "inputs left out": "connections that leave out inputs",
 }
 TOLERANCES = {"float64": 1e-11, "float32": 3e-4}
+COVERED = sorted(set(NETWORKS) - set(NOT_COVERED))
+DUAL = ("adjustments", "common precisions", "every level", "one output", "t output weights")
+FORMS = [(name, "primal") for name in COVERED] + [(name, "dual") for name in DUAL]
 
 
 def largest_error(a: Array, b: Array) -> float:
@@ -58,15 +61,16 @@ def beginning(given: Any, state: ChainState) -> tuple[Array, ...]:
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("model", REAL)
-@pytest.mark.parametrize("name", sorted(set(NETWORKS) - set(NOT_COVERED)))
+@pytest.mark.parametrize(("name", "form"), FORMS)
 def test_energies_gradients_and_trajectories_are_those_of_the_plain_code(
-    name: str, model: str, dtype: str
+    name: str, form: str, model: str, dtype: str
 ) -> None:
     for is_missing in (False, True):
-        target = made(name, model, "primal", is_missing=is_missing, dtype=dtype)
+        target = made(name, model, form, is_missing=is_missing, dtype=dtype)
         # Output weights drawn from a vague prior give energies of 1e20.
-        for over in (OUTPUTS, BOTH) if name == "vague" else (OUTPUTS, PRECISIONS, BOTH):
+        for over in (OUTPUTS, BOTH) if name == "vague" or form == "dual" else (OUTPUTS, PRECISIONS, BOTH):
             state, given = conditional(target, over, f"kernel {name} {model}", 5)
+            assert over == PRECISIONS or given.regression.is_dual == (form == "dual")
             start = beginning(given, state)
             expected = (
                 *given.potential_and_gradient(start[0], state.precisions),
