@@ -65,40 +65,37 @@ struct DualRegression : RegressionWorker<S> {
     typedef typename Base::L L;
     typedef typename Base::Half Half;
     using Base::WD;
-    using Base::given, Base::n_features, Base::stride_double, Base::doubles;
+    using Base::given, Base::n_features, Base::stride, Base::stride_double, Base::doubles;
     using Base::noise, Base::prior, Base::targets, Base::n_targets;
     static constexpr int BLOCK = 8;  // rows of B that begin at the same pack
 
     Cholesky matrix;      // B of a system
-    PackDouble* scaled;   // (n_features, stride_double): S^-1/2 Phi T^1/2 of a system
-    PackDouble* roots;    // (n_systems, stride_double): T^1/2, zero behind the last case
+    const long n_packs;   // that hold all cases, where `stride_double` is as many as the kernel's type needs
+    PackDouble* scaled;   // (n_features, n_packs): S^-1/2 Phi T^1/2 of a system
+    PackDouble* roots;    // (n_systems, n_packs): T^1/2, zero behind the last case
     double* right;        // (n_targets, n_cases): T^1/2 y
     double* solved;       // (n_each, padded): B^-1 T^1/2 y of a system
-    PackDouble* between;  // (n_cases, stride_double): V of a system, see `set_between`
-    PackDouble *part, *total;  // (n_features, stride_double): slopes of a system times S, slopes of all systems
+    PackDouble* between;  // (n_cases, n_packs): V of a system, see `set_between`
+    PackDouble *part, *total;  // (n_features, n_packs): slopes of a system times S, slopes of all systems
 
-    DualRegression(const rayfbnn::Regression& given, long n_packs)
-        : Base(given, n_packs, given.n_features, 0), matrix(given.n_cases) {
-        scaled = allocate<PackDouble>(n_features * stride_double);
-        roots = allocate<PackDouble>(given.n_systems * stride_double);
+    DualRegression(const rayfbnn::Regression& given, long n_packs_of_type)
+        : Base(given, n_packs_of_type, given.n_features, 0), matrix(given.n_cases), n_packs(matrix.padded / WD) {
+        scaled = allocate<PackDouble>(n_features * n_packs), roots = allocate<PackDouble>(given.n_systems * n_packs);
         right = allocate<double>(long(n_targets()) * given.n_cases);
         solved = allocate<double>(long(given.n_each) * matrix.padded);
-        between = allocate<PackDouble>(given.n_cases * stride_double);
-        part = allocate<PackDouble>(n_features * stride_double);
-        total = allocate<PackDouble>(n_features * stride_double);
         memset(static_cast<void*>(solved), 0, long(given.n_each) * matrix.padded * sizeof(double));
-        memset(static_cast<void*>(between), 0, given.n_cases * stride_double * sizeof(PackDouble));
+        between = allocate<PackDouble>(given.n_cases * n_packs);
+        part = allocate<PackDouble>(n_features * n_packs), total = allocate<PackDouble>(n_features * n_packs);
     }
     ~DualRegression() override {
         free(scaled), free(roots), free(right), free(solved), free(between), free(part), free(total);
     }
 
     void set_targets() override {
-        memset(static_cast<void*>(roots), 0, given.n_systems * stride_double * sizeof(PackDouble));
+        memset(static_cast<void*>(roots), 0, given.n_systems * n_packs * sizeof(PackDouble));
         for (int s = 0; s < given.n_systems; ++s) {
-            double* root = reinterpret_cast<double*>(roots + s * stride_double);
-            for (int c = 0; c < given.n_cases; ++c)
-                root[c] = __builtin_sqrt(noise(s)[given.is_uniform ? 0 : c]);
+            double* root = reinterpret_cast<double*>(roots + s * n_packs);
+            for (int c = 0; c < given.n_cases; ++c) root[c] = __builtin_sqrt(noise(s)[given.is_uniform ? 0 : c]);
             for (int j = s * given.n_each; j < (s + 1) * given.n_each; ++j)
                 for (int c = 0; c < given.n_cases; ++c) right[long(j) * given.n_cases + c] = root[c] * targets(j)[c];
         }
@@ -119,18 +116,17 @@ struct DualRegression : RegressionWorker<S> {
     }
 
     void set_matrix(int system) {
-        const PackDouble* root = roots + system * stride_double;
+        const PackDouble* root = roots + system * n_packs;
         for (int k = 0; k < n_features; ++k) {
             const PackDouble factor = splat<PackDouble>(1 / __builtin_sqrt(prior(system)[k]));
-            for (long p = 0; p < stride_double; ++p)
-                scaled[k * stride_double + p] = doubles[k * stride_double + p] * (root[p] * factor);
+            for (long p = 0; p < n_packs; ++p)
+                scaled[k * n_packs + p] = doubles[k * stride_double + p] * (root[p] * factor);
         }
-        const long n_packs = matrix.padded / WD;
         PackDouble* rows_of_matrix = reinterpret_cast<PackDouble*>(matrix.factor);
         for (int i = 0; i < given.n_cases; i += BLOCK) {  // the upper triangle, by whole packs
             const Combination products = {
-                reinterpret_cast<const double*>(scaled) + i, stride_double * WD, 1, n_features, scaled + i / WD,
-                stride_double, rows_of_matrix + i * n_packs + i / WD, n_packs};
+                reinterpret_cast<const double*>(scaled) + i, n_packs * WD, 1, n_features, scaled + i / WD, n_packs,
+                rows_of_matrix + i * n_packs + i / WD, n_packs};
             products.all(given.n_cases - i < BLOCK ? given.n_cases - i : BLOCK, n_packs - i / WD);
         }
         for (int c = 0; c < given.n_cases; ++c) matrix.factor[long(c) * matrix.padded + c] += 1;
@@ -139,12 +135,11 @@ struct DualRegression : RegressionWorker<S> {
     // V = T^1/2 (n_each B^-1 - sum over targets u u') T^1/2 with u = B^-1 T^1/2 y, so that S^-1 Phi V are the slopes.
     void set_between(int system) {
         matrix.invert();
-        const long n_packs = matrix.padded / WD;
-        const PackDouble* root = roots + system * stride_double;
+        const PackDouble* root = roots + system * n_packs;
         for (int c = 0; c < given.n_cases; ++c) {
             const PackDouble own = splat<PackDouble>(reinterpret_cast<const double*>(root)[c]);
             const PackDouble* inverse = reinterpret_cast<const PackDouble*>(matrix.inverse) + c * n_packs;
-            PackDouble* to = between + c * stride_double;
+            PackDouble* to = between + c * n_packs;
             for (long p = 0; p < n_packs; ++p) {
                 PackDouble value = splat<PackDouble>(given.n_each) * inverse[p];
                 for (int e = 0; e < given.n_each; ++e) {
@@ -158,30 +153,32 @@ struct DualRegression : RegressionWorker<S> {
 
     void add_slopes(int system) {
         const Combination products = {
-            reinterpret_cast<const double*>(doubles), 1, stride_double * WD, given.n_cases, between, stride_double, part,
-            stride_double};
-        products.all(n_features, stride_double);
+            reinterpret_cast<const double*>(doubles), 1, stride_double * WD, given.n_cases, between, n_packs, part, n_packs};
+        products.all(n_features, n_packs);
         for (int k = 0; k < n_features; ++k) {
             const PackDouble factor = splat<PackDouble>(1 / prior(system)[k]);
-            const PackDouble* from = part + k * stride_double;
-            PackDouble* to = total + k * stride_double;
-            for (long p = 0; p < stride_double; ++p) to[p] = system == 0 ? factor * from[p] : to[p] + factor * from[p];
+            const PackDouble* from = part + k * n_packs;
+            PackDouble* to = total + k * n_packs;
+            for (long p = 0; p < n_packs; ++p) to[p] = system == 0 ? factor * from[p] : to[p] + factor * from[p];
         }
     }
 
     double prior_slope(int feature) const override {
-        const PackDouble *slope = total + feature * stride_double, *value = doubles + feature * stride_double;
+        const PackDouble *slope = total + feature * n_packs, *value = doubles + feature * stride_double;
         PackDouble sum = splat<PackDouble>(0);
-        for (long p = 0; p < stride_double; ++p) sum += slope[p] * value[p];
+        for (long p = 0; p < n_packs; ++p) sum += slope[p] * value[p];
         double result = 0;
         for (int k = 0; k < WD; ++k) result -= 0.5 * sum[k];
         return result;
     }
 
     void slopes(int first, int n, L* to) const override {
-        Half* places = reinterpret_cast<Half*>(to);
-        const PackDouble* from = total + first * stride_double;
-        for (long p = 0; p < n * stride_double; ++p) places[p] = __builtin_convertvector(from[p], Half);
+        for (int k = 0; k < n; ++k) {
+            Half* places = reinterpret_cast<Half*>(to + k * stride);
+            const PackDouble* from = total + (first + k) * n_packs;
+            for (long p = 0; p < n_packs; ++p) places[p] = __builtin_convertvector(from[p], Half);
+            for (long p = n_packs; p < stride_double; ++p) places[p] = Half{};
+        }
     }
 };
 
