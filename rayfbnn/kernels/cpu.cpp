@@ -80,15 +80,15 @@ class Kernel {
     // links: (source, destination, start, n_units, has_biases); segments: (start, stop, alpha); inputs as those of
     // Posterior; large_from: weights of the smallest link that is_large; block_bytes: of a block of cases, 0 for the
     // usual ones; integrated: (start, stop, shape, rate). features: (layer, row), which make the outputs a
-    // regression on them, with no units and no links of the last layer; n_systems, n_each: of it; moved: (first,
-    // stop, half, mean).
+    // regression on them, with no units and no links of the last layer; n_systems, n_each, is_dual: of it; moved:
+    // (first, stop, half, mean).
     Kernel(
         const std::string& instruction_set, std::vector<int> units, std::vector<int> activations,
         std::vector<int> offsets, const std::vector<std::tuple<int, int, int, int, bool>>& links,
         const std::vector<std::tuple<int, int, double>>& segments, int model, double alpha, int n_targets,
         int n_parameters, const Input& inputs, int n_partitions, long large_from, long block_bytes,
         const std::vector<std::tuple<int, int, double, double>>& integrated,
-        const std::vector<std::tuple<int, int>>& features, int n_systems, int n_each,
+        const std::vector<std::tuple<int, int>>& features, int n_systems, int n_each, bool is_dual,
         const std::vector<std::tuple<int, int, double, double>>& moved)
         : units_(std::move(units)), activations_(std::move(activations)), offsets_(std::move(offsets)) {
         const bool ends_in_regression = !features.empty();
@@ -143,7 +143,7 @@ class Kernel {
         job_.network = &network_;
         job_.n_partitions = n_partitions;
         job_.n_cases = n_cases_;
-        if (ends_in_regression) regress(features, n_systems, n_each, moved);
+        if (ends_in_regression) regress(features, n_systems, n_each, is_dual, moved);
         cut(n_partitions, block_bytes);
         lay_out(rows);
     }
@@ -236,7 +236,7 @@ class Kernel {
     }
 
     void regress(
-        const std::vector<std::tuple<int, int>>& features, int n_systems, int n_each,
+        const std::vector<std::tuple<int, int>>& features, int n_systems, int n_each, bool is_dual,
         const std::vector<std::tuple<int, int, double, double>>& moved) {
         const int n_hidden = int(units_.size()) - 1, n_features = int(features.size());
         for (const auto& [layer, row] : features) {
@@ -252,8 +252,8 @@ class Kernel {
         require(job_.n_partitions == 1, "n_partitions: must be 1 for a regression");
         require(n_systems >= 1 && n_each >= 1, "n_systems, n_each: at least 1");
         require(int(moved_.size()) <= network_.n_parameters, "moved: one parameter each");
-        job_.regression = {n_features, n_systems, n_each, n_cases_, int(moved_.size()), true, features_.data(),
-                           moved_.data(), nullptr, nullptr, nullptr, 0};
+        job_.regression = {n_features, n_systems, n_each, n_cases_, int(moved_.size()), is_dual, true,
+                           features_.data(), moved_.data(), nullptr, nullptr, nullptr, 0};
     }
 
     // (n_rows, n_cases), or of every chain with step the size of one chain's.
@@ -354,13 +354,13 @@ NB_MODULE(_cpu, module) {
                 const std::vector<std::tuple<int, int, int, int, bool>>&,
                 const std::vector<std::tuple<int, int, double>>&, int, double, int, int, const Input&, int,
                 long, long, const std::vector<std::tuple<int, int, double, double>>&,
-                const std::vector<std::tuple<int, int>>&, int, int,
+                const std::vector<std::tuple<int, int>>&, int, int, bool,
                 const std::vector<std::tuple<int, int, double, double>>&>(),
             nb::kw_only(), nb::arg("instruction_set"), nb::arg("units"), nb::arg("activations"), nb::arg("offsets"),
             nb::arg("links"), nb::arg("segments"), nb::arg("model"), nb::arg("alpha"), nb::arg("n_targets"),
             nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("n_partitions"),
             nb::arg("large_from"), nb::arg("block_bytes"), nb::arg("integrated"), nb::arg("features"),
-            nb::arg("n_systems"), nb::arg("n_each"), nb::arg("moved"))
+            nb::arg("n_systems"), nb::arg("n_each"), nb::arg("is_dual"), nb::arg("moved"))
         .def(
             "advance", &Kernel::advance, nb::kw_only(), nb::arg("position").noconvert(),
             nb::arg("momentum").noconvert(), nb::arg("stepsizes").noconvert(), nb::arg("precisions").noconvert(),

@@ -261,6 +261,7 @@ def compiled(
         features=[] if outputs is None else list(outputs.features),
         n_systems=0 if outputs is None else outputs.n_systems,
         n_each=0 if outputs is None else outputs.n_each,
+        is_dual=outputs is not None and outputs.is_dual,
         moved=[]
         if outputs is None
         else [(each.first, each.stop, each.half, each.mean) for each in outputs.moved],

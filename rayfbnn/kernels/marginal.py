@@ -33,8 +33,6 @@ def program_of(marginal: WithoutPrecisions | OutputMarginal) -> Program | str:
         program = Program.of(posterior)
         return program if isinstance(program, str) else replace(program, integrated=integrated)
     layer = marginal.layer
-    if layer.is_dual:
-        return "regressions in matrices of the cases"
     links = links_of(layer.wiring)
     if isinstance(links, str):
         return links
@@ -55,6 +53,7 @@ def program_of(marginal: WithoutPrecisions | OutputMarginal) -> Program | str:
             features=_features(layer),
             n_systems=layer.n_systems,
             n_each=layer.n_outputs // layer.n_systems,
+            is_dual=layer.is_dual,
             moved=tuple(_moved(group, layer) for group in marginal.moved),
         ),
     )
@@ -88,7 +87,9 @@ def numbers_of(
     of_parameters = xp.zeros((len(ruling), target.n_parameters))
     of_parameters[:, : target.n_kept] = ruling[:, : target.n_kept]
     n_each = given.targets.shape[2]
-    constant = -regression.log_normaliser(given) - 0.5 * n_each * xp.log(given.prior).sum(axis=(1, 2))
+    constant = -regression.log_normaliser(given)
+    if not made.layer.is_dual:  # log|A| - log|S|, where the dual form has log|B|
+        constant -= 0.5 * n_each * xp.log(given.prior).sum(axis=(1, 2))
     return MarginalNumbers(of_parameters, constant)
 
 

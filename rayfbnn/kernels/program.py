@@ -92,12 +92,14 @@ class ProgramRegression:
 
     features           (layer, row) of each, row -1 for ones
     n_systems, n_each  sets of targets with a matrix A of their own, and targets of each
+    is_dual            whether by matrices of the cases
     moved              coordinates behind the parameters of the network
     """
 
     features: tuple[tuple[int, int], ...]
     n_systems: int
     n_each: int
+    is_dual: bool
     moved: tuple[ProgramMoved, ...]
 
 

@@ -14,7 +14,8 @@
 #define RAYFBNN_PACKS
 #include "memory.hpp"
 #include "network.hpp"
-#include "regression.hpp"
+#include "regression_dual.hpp"
+#include "regression_primal.hpp"
 
 namespace RAYFBNN_NAMESPACE {
 
@@ -79,15 +80,13 @@ struct Worker {
     bool is_in_order;  // whether totals are those of the parameters, one by one
     S* data_gradient;
     double* taus_of_parameters;  // of the chain, those that are integrated out as at the last gradient
-    RegressionWorker<S> regression;
-    const bool ends_in_regression;
+    RegressionWorker<S>* regression;  // null where the network ends in outputs
 
     explicit Worker(const Job& job)
         : job(job),
           net(*job.network),
           last(job.network->n_layers - 1),
-          regression(job.regression, job.largest_block),
-          ends_in_regression(job.regression.n_features > 0) {
+          regression(regression_of(job)) {
         const int n = net.n_layers;
         const long block = job.largest_block;
         values = allocate<L*>(n), sources = allocate<L*>(n), slopes = allocate<L*>(n);
@@ -147,6 +146,12 @@ struct Worker {
         taus_of_parameters = allocate<double>(net.n_parameters);
     }
 
+    static RegressionWorker<S>* regression_of(const Job& job) {
+        if (job.regression.n_features == 0) return nullptr;
+        if (job.regression.is_dual) return new DualRegression<S>(job.regression, job.largest_block);
+        return new PrimalRegression<S>(job.regression, job.largest_block);
+    }
+
     ~Worker() {
         for (int l = 0; l < net.n_layers; ++l) {
             if (sources[l] != values[l]) free(sources[l]);
@@ -160,6 +165,7 @@ struct Worker {
         if (!is_in_order) free(data_gradient);
         free(sums), free(totals), free(targets), free(weights);
         free(scales), free(taus), free(taus_of_parameters);
+        delete regression;
     }
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
@@ -640,7 +646,7 @@ struct Worker {
                         sources[0][i * stride + p] = row[i * stride + p] + q[net.offsets[0] + i];
             }
             forward();
-            if (ends_in_regression) {
+            if (regression) {
                 terms -= regress();
                 if (!wants_gradient) continue;
                 backward();
@@ -663,13 +669,13 @@ struct Worker {
             const Feature& feature = job.regression.features[k];
             const bool changes = feature.layer > 0 || net.offsets[0] >= 0;
             if (feature.row < 0) {
-                if (regression.is_new_chain) regression.set_ones(k);
-            } else if (changes || regression.is_new_chain) {
-                regression.set_feature(k, sources[feature.layer] + feature.row * stride);
+                if (regression->is_new_chain) regression->set_ones(k);
+            } else if (changes || regression->is_new_chain) {
+                regression->set_feature(k, sources[feature.layer] + feature.row * stride);
             }
         }
-        regression.is_new_chain = false;
-        const double energy = regression.evaluate(q + net.n_parameters - job.regression.n_moved, wants_terms, wants_gradient);
+        regression->is_new_chain = false;
+        const double energy = regression->evaluate(q + net.n_parameters - job.regression.n_moved, wants_terms, wants_gradient);
         if (!wants_gradient) return energy;
         for (int k = 0; k < job.regression.n_features;) {
             const Feature& feature = job.regression.features[k];
@@ -678,7 +684,7 @@ struct Worker {
                    job.regression.features[k + n].row == feature.row + n)
                 ++n;
             if (feature.layer > 0 && feature.row >= 0)
-                regression.slopes(k, n, by_value[feature.layer] + feature.row * stride);
+                regression->slopes(k, n, by_value[feature.layer] + feature.row * stride);
             k += n;
         }
         return energy;
@@ -689,10 +695,10 @@ struct Worker {
         for (int k = 0; k < job.regression.n_features; ++k) {
             const Feature& feature = job.regression.features[k];
             if (feature.layer == 0 && feature.row >= 0 && net.offsets[0] >= 0)
-                data_gradient[net.offsets[0] + feature.row] += regression.sum_of_slopes(k);
+                data_gradient[net.offsets[0] + feature.row] += regression->sum_of_slopes(k);
         }
         S* moved = data_gradient + net.n_parameters - job.regression.n_moved;
-        for (int k = 0; k < job.regression.n_moved; ++k) moved[k] = S(regression.moved_gradient[k]);
+        for (int k = 0; k < job.regression.n_moved; ++k) moved[k] = S(regression->moved_gradient[k]);
     }
 
     void begin_gradient() {
@@ -717,7 +723,7 @@ struct Worker {
             if (w) w += long(net.n_targets) * job.partitions[k].n_packs;
         }
         if (wants_gradient) collect_gradient();
-        if (wants_gradient && ends_in_regression) collect_regression();
+        if (wants_gradient && regression) collect_regression();
         // Not left pointing into the inputs, which are the caller's.
         if (net.offsets[0] < 0) sources[0] = values[0] = nullptr;
     }
@@ -748,7 +754,7 @@ struct Worker {
         if (weights && (chain == 0 || job.weights_step))
             lay_out(weights, job.weights + chain * job.weights_step, net.n_targets);
         memcpy(taus_of_parameters, job.precisions + long(chain) * net.n_parameters, net.n_parameters * sizeof(double));
-        if (ends_in_regression) regression.begin_chain(chain);
+        if (regression) regression->begin_chain(chain);
     }
 
     // --- prior and leapfrog ---

@@ -65,10 +65,11 @@ struct Moved {
 };
 
 // A linear regression of the targets on features, its coefficients integrated out, as Regression of
-// model/regression.py; without features there is none. The last n_moved parameters are those of `moved`.
+// model/regression.py; without features there is none. The last n_moved parameters are those of `moved`. is_dual:
+// by matrices of the cases.
 struct Regression {
     int n_features, n_systems, n_each, n_cases, n_moved;
-    bool is_uniform;
+    bool is_dual, is_uniform;
     const Feature* features;
     const Moved* moved;
     const double* noise;    // (n_chains, n_systems, n_cases, or 1 if is_uniform)

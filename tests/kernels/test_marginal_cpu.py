@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rayfbnn.architecture import LayerSpec
 from rayfbnn.arrays import Array
 from rayfbnn.kernels import choose, cpu
 from rayfbnn.kernels.marginal import program_of
@@ -19,9 +20,10 @@ from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
 from tests.kernels.networks import small
-from tests.model.problems import problem, streams
+from tests.model.problems import parse, problem, streams
 from tests.model.test_marginal import (
     BOTH,
+    N_CASES,
     NETWORKS,
     OUTPUTS,
     PRECISIONS,
@@ -40,6 +42,9 @@ NOT_COVERED = {
     "inputs left out": "connections that leave out inputs",
 }
 TOLERANCES = {"float64": 1e-11, "float32": 3e-4}
+COVERED = sorted(set(NETWORKS) - set(NOT_COVERED))
+DUAL = ("adjustments", "common precisions", "every level", "one output", "t output weights")
+FORMS = [(name, "primal") for name in COVERED] + [(name, "dual") for name in DUAL]
 
 
 def largest_error(a: Array, b: Array) -> float:
@@ -58,15 +63,16 @@ def beginning(given: Any, state: ChainState) -> tuple[Array, ...]:
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("model", REAL)
-@pytest.mark.parametrize("name", sorted(set(NETWORKS) - set(NOT_COVERED)))
+@pytest.mark.parametrize(("name", "form"), FORMS)
 def test_energies_gradients_and_trajectories_are_those_of_the_plain_code(
-    name: str, model: str, dtype: str
+    name: str, form: str, model: str, dtype: str
 ) -> None:
     for is_missing in (False, True):
-        target = made(name, model, "primal", is_missing=is_missing, dtype=dtype)
+        target = made(name, model, form, is_missing=is_missing, dtype=dtype)
         # Output weights drawn from a vague prior give energies of 1e20.
-        for over in (OUTPUTS, BOTH) if name == "vague" else (OUTPUTS, PRECISIONS, BOTH):
+        for over in (OUTPUTS, BOTH) if name == "vague" or form == "dual" else (OUTPUTS, PRECISIONS, BOTH):
             state, given = conditional(target, over, f"kernel {name} {model}", 5)
+            assert over == PRECISIONS or given.regression.is_dual == (form == "dual")
             start = beginning(given, state)
             expected = (
                 *given.potential_and_gradient(start[0], state.precisions),
@@ -84,9 +90,28 @@ def test_energies_gradients_and_trajectories_are_those_of_the_plain_code(
                     assert largest_error(a, b) < TOLERANCES[dtype], (over, is_missing, instruction_set)
 
 
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("model", ["gaussian", "t"])
+def test_matrices_of_the_cases_of_every_size(model: str, dtype: str) -> None:
+    """Tiles of every height and width: one to five packs of cases, and what is left over of each."""
+    spec = replace(small((83,)), priors=parse(dict.fromkeys(("ih0", "bh0", "ho0"), "0.7:3") | {"bo": "1"}))
+    for n_cases in (*range(1, 20), 24, 31, 40, 48, 49, 65, 81):
+        target = problem(model, spec=spec, n_cases=n_cases, dtype=dtype)
+        state, given = conditional(target, BOTH, f"kernel {n_cases} cases", 2)
+        assert given.regression.is_dual and len(given.marginal.moved) == 1
+        position = coordinates(state, given)
+        expected = given.potential_and_gradient(position, state.precisions)
+        for instruction_set in SETS:
+            advance = cpu.CompiledMarginalAdvance(instruction_set)
+            found = advance.potential_and_gradient(given, position, state.precisions)
+            for a, b in zip(found, expected, strict=True):
+                assert largest_error(a, b) < TOLERANCES[dtype], (n_cases, instruction_set)
+
+
+@pytest.mark.parametrize("form", N_CASES)
 @pytest.mark.parametrize("over", [OUTPUTS, BOTH])
-def test_binary_targets_with_their_auxiliary_variables(over: tuple[str, ...]) -> None:
-    target = made("common precisions", "binary", "primal", dtype="float32")
+def test_binary_targets_with_their_auxiliary_variables(over: tuple[str, ...], form: str) -> None:
+    target = made("common precisions", "binary", form, dtype="float32")
     state, given = conditional(target, over, "kernel binary", 5)
     start = beginning(given, state)
     found = cpu.CompiledMarginalAdvance(SETS[0])(given, *start, n_steps=5)
@@ -94,12 +119,13 @@ def test_binary_targets_with_their_auxiliary_variables(over: tuple[str, ...]) ->
         assert largest_error(a, b) < TOLERANCES["float32"]
 
 
+@pytest.mark.parametrize("n_cases", [250, 30], ids=["primal", "dual"])
 @pytest.mark.parametrize("units", [(64,), (40, 130)])
-def test_wide_layers_with_large_matrices(units: tuple[int, ...]) -> None:
+def test_wide_layers_with_large_matrices(units: tuple[int, ...], n_cases: int) -> None:
     """Sums of slopes that the regression began and others go on with."""
     spec = small(units, inputs=300)
     spec = replace(spec, priors=spec.priors | {"ho0": spec.priors["bo"]})
-    target = problem(spec=spec, n_cases=250)
+    target = problem(spec=spec, n_cases=n_cases)
     state, given = conditional(target, OUTPUTS, "kernel wide", 2)
     start = beginning(given, state)
     expected = leapfrog.advance(given, *start, n_steps=3)
@@ -120,8 +146,8 @@ def test_partial_gradients_with_common_precisions_integrated_out() -> None:
 
 
 def test_what_is_not_covered_is_said_and_run_by_the_plain_code() -> None:
-    for name, reason in {**NOT_COVERED, "common precisions": "regressions in matrices of the cases"}.items():
-        target = made(name, "gaussian", "dual" if name == "common precisions" else "primal")
+    for name, reason in NOT_COVERED.items():
+        target = made(name, "gaussian", "primal")
         state, given = conditional(target, OUTPUTS, "not covered", 3)
         assert program_of(given.marginal) == reason
         advance = cpu.CompiledMarginalAdvance(SETS[0])
@@ -134,8 +160,9 @@ def test_what_is_not_covered_is_said_and_run_by_the_plain_code() -> None:
             assert np.array_equal(a, b)
 
 
-def test_what_is_covered_is_run_by_the_kernel() -> None:
-    target = made("common precisions", "gaussian", "primal", dtype="float32")
+@pytest.mark.parametrize("form", N_CASES)
+def test_what_is_covered_is_run_by_the_kernel(form: str) -> None:
+    target = made("common precisions", "gaussian", form, dtype="float32")
     state, given = conditional(target, BOTH, "chosen", 3)
     start = beginning(given, state)
     found = choose.advance_for(target)[0](given, *start, n_steps=2)
@@ -143,9 +170,10 @@ def test_what_is_covered_is_run_by_the_kernel() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(found, kernel, strict=True))
 
 
+@pytest.mark.parametrize("form", N_CASES)
 @pytest.mark.parametrize("model", REAL)
-def test_chains_do_not_depend_on_their_batch(model: str) -> None:
-    target = made("common precisions", model, "primal", dtype="float32", is_missing=model == "t")
+def test_chains_do_not_depend_on_their_batch(model: str, form: str) -> None:
+    target = made("common precisions", model, form, dtype="float32", is_missing=model == "t")
     state, given = conditional(target, BOTH, "kernel batch", 5)
     start, advance = beginning(given, state), cpu.CompiledMarginalAdvance(SETS[0])
     together = advance(given, *start, n_steps=4)
@@ -165,8 +193,9 @@ def test_chains_do_not_depend_on_their_batch(model: str) -> None:
         assert all(np.array_equal(a[0], b[chain]) for a, b in zip(own, together, strict=True))
 
 
-def test_a_trajectory_that_blows_up_ends_as_infinite() -> None:
-    target = made("common precisions", "gaussian", "primal", dtype="float32")
+@pytest.mark.parametrize("form", N_CASES)
+def test_a_trajectory_that_blows_up_ends_as_infinite(form: str) -> None:
+    target = made("common precisions", "gaussian", form, dtype="float32")
     state, given = conditional(target, BOTH, "kernel blow-up", 3)
     position, *others = beginning(given, state)
     advance = cpu.CompiledMarginalAdvance(SETS[0])
@@ -179,8 +208,9 @@ def test_a_trajectory_that_blows_up_ends_as_infinite() -> None:
         assert np.array_equal(potential[[0, 2]], good[[0, 2]])
 
 
-def test_arrays_that_would_be_misread_are_refused_by_name() -> None:
-    target = made("common precisions", "gaussian", "primal", dtype="float32")
+@pytest.mark.parametrize("form", N_CASES)
+def test_arrays_that_would_be_misread_are_refused_by_name(form: str) -> None:
+    target = made("common precisions", "gaussian", form, dtype="float32")
     state, given = conditional(target, BOTH, "kernel misread", 3)
     start, advance = beginning(given, state), cpu.CompiledMarginalAdvance(SETS[0])
     data = given.regression
@@ -198,18 +228,24 @@ def test_arrays_that_would_be_misread_are_refused_by_name() -> None:
 
 
 OPERATIONS = (SampleSigmas(), Heatbath(), HybridMarginal(BOTH, steps=4, stepsize=2.0, window=2))
+JOINT = {name: replace(PROBLEMS[name], operations=OPERATIONS) for name in ("real", "t", "binary")}
+JOINT["dual"] = replace(JOINT["t"], hidden=(LayerSpec(8),))  # 11 features, 7 cases
 
 
 def compiled(target: Any) -> Advance:
     return choose.ForPosteriors(cpu.advance_for(target), cpu.CompiledMarginalAdvance(SETS[0]))
 
 
-@pytest.mark.parametrize("name", ["real", "t", "binary"])
+def test_one_of_the_joint_problems_is_in_the_dual_form() -> None:
+    forms = {name: each.posterior().marginal(BOTH).layer.is_dual for name, each in JOINT.items()}
+    assert forms == {name: name == "dual" for name in JOINT}
+
+
+@pytest.mark.parametrize("name", JOINT)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_joint_distribution_stays_through_the_kernel(name: str, dtype: Any) -> None:
-    given_problem = replace(PROBLEMS[name], operations=OPERATIONS)
     assert stays_exact(
-        given_problem, f"{name} marginal compiled {dtype}", advance_for=compiled, dtype=dtype, n_chains=10_000
+        JOINT[name], f"{name} marginal compiled {dtype}", advance_for=compiled, dtype=dtype, n_chains=10_000
     )
 
 
@@ -219,13 +255,19 @@ def wrong_energy(found: tuple[Array, ...], target: Any) -> tuple[Array, ...]:
 
 def without_log_of_the_matrix(found: tuple[Array, ...], target: Any) -> tuple[Array, ...]:
     _, phi = target._features(found[0][:, : target.n_kept].copy())
-    solved = marginal.regression._solve_primal(phi, target.regression_at(found[0]))
-    return *found[:2], found[2] - 0.5 * solved.log_determinant.sum(axis=1)
+    given = target.regression_at(found[0])
+    n_each = given.targets.shape[2]
+    if given.is_dual:
+        solved = marginal.regression._solve_dual(phi, phi[:, None] / given.prior[:, :, :, None], given)
+    else:
+        solved = marginal.regression._solve_primal(phi, given)
+    return *found[:2], found[2] - 0.5 * n_each * solved.log_determinant.sum(axis=1)
 
 
+@pytest.mark.parametrize("name", ["real", "dual"])
 @pytest.mark.parametrize("change", [wrong_energy, without_log_of_the_matrix])
 def test_a_kernel_that_gives_another_energy_is_killed(
-    change: Callable[[tuple[Array, ...], Any], tuple[Array, ...]],
+    change: Callable[[tuple[Array, ...], Any], tuple[Array, ...]], name: str
 ) -> None:
     def wrong(posterior: Any) -> Advance:
         def advance(target: Any, *arrays: Any, **options: Any) -> tuple[Array, ...]:
@@ -233,5 +275,5 @@ def test_a_kernel_that_gives_another_energy_is_killed(
 
         return advance  # type: ignore[return-value]
 
-    given_problem = replace(PROBLEMS["real"], operations=OPERATIONS)
-    assert not stays_exact(given_problem, f"marginal {change.__name__}", advance_for=wrong, n_chains=FEW)
+    mutant = f"{name} marginal {change.__name__}"
+    assert not stays_exact(JOINT[name], mutant, advance_for=wrong, n_chains=FEW)

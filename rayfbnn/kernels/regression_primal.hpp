@@ -1,0 +1,281 @@
+// The regression by matrices of the features, A = Phi T Phi' + S, as _primal of model/regression.py has it.
+#ifndef RAYFBNN_REGRESSION_PRIMAL_HPP
+#define RAYFBNN_REGRESSION_PRIMAL_HPP
+
+#include "cholesky.hpp"
+#include "regression.hpp"
+
+namespace RAYFBNN_NAMESPACE {
+
+template <class S>
+struct PrimalRegression : RegressionWorker<S> {
+    typedef RegressionWorker<S> Base;
+    typedef typename Base::L L;
+    using Base::W, Base::WD;
+    using Base::given, Base::n_features, Base::stride, Base::stride_double, Base::rows, Base::doubles;
+    using Base::noise, Base::prior, Base::targets, Base::n_targets;
+#if defined(__AVX512F__) || defined(__aarch64__)
+    static constexpr int COLUMNS = 4;  // of a register tile of products, four rows high
+#else
+    static constexpr int COLUMNS = 3;
+#endif
+
+    // Behind the features, `rows` has residuals of every target, `doubles` targets.
+    const int n_rows;    // of the features, then of targets that are worked on together
+    PackDouble* scaled;  // (n_features, stride_double): features times noise, where cases differ
+    double* gram;        // (n_rows, n_features), the lower triangle
+    Cholesky matrix;     // A of a system
+    double* means;       // (n_systems, n_each, n_features)
+    S* weights;          // what features and residuals are multiplied by for the slopes, see `combine`
+    S* negative;         // (n_features,): -m of a target
+    L* case_noise;       // (n_systems, stride) in the kernel's type, where cases differ
+    double* prior_slopes;  // (n_features,): derivatives by the logs of S, summed over systems
+
+    PrimalRegression(const rayfbnn::Regression& given, long n_packs)
+        : Base(given, n_packs, given.n_features + given.n_systems * given.n_each, 0.5 * given.n_each),
+          n_rows(given.n_features + (given.is_uniform ? given.n_systems : 1) * given.n_each),
+          matrix(given.n_features) {
+        scaled = allocate<PackDouble>(n_features * stride_double);
+        gram = allocate<double>(long(n_rows) * n_features);
+        means = allocate<double>(long(n_targets()) * n_features);
+        weights = allocate<S>(n_weights()), negative = allocate<S>(n_features);
+        case_noise = allocate<L>(given.is_uniform ? 0 : given.n_systems * stride);
+        prior_slopes = allocate<double>(n_features);
+    }
+    ~PrimalRegression() override {
+        free(scaled), free(gram), free(means), free(weights), free(negative), free(case_noise), free(prior_slopes);
+    }
+
+    // Places behind the last case stay zero.
+    void set_targets() override {
+        for (int j = 0; j < n_targets(); ++j) {
+            double* row = reinterpret_cast<double*>(doubles + (n_features + j) * stride_double);
+            memset(static_cast<void*>(row), 0, stride_double * sizeof(PackDouble));
+            memcpy(row, targets(j), given.n_cases * sizeof(double));
+        }
+        if (given.is_uniform) return;
+        memset(static_cast<void*>(case_noise), 0, given.n_systems * stride * sizeof(L));
+        for (int s = 0; s < given.n_systems; ++s) {
+            S* row = reinterpret_cast<S*>(case_noise + s * stride);
+            for (int c = 0; c < given.n_cases; ++c) row[c] = S(noise(s)[c]);
+        }
+    }
+
+    void begin_slopes() override {
+        memset(static_cast<void*>(weights), 0, n_weights() * sizeof(S));
+        memset(static_cast<void*>(prior_slopes), 0, n_features * sizeof(double));
+    }
+
+    double solve_system(int system, bool wants_energy, bool wants_slopes) override {
+        products(system);
+        const double log_determinant = factorise(system, wants_energy);
+        solve(system);
+        const double energy = wants_energy ? 0.5 * (given.n_each * log_determinant + squares(system)) : 0;
+        if (wants_slopes) residuals(system), combine(system);
+        return energy;
+    }
+
+    double prior_slope(int feature) const override { return prior_slopes[feature]; }
+
+    // --- products ---
+
+    // gram[i][j] of rows first .. first + n - 1 and columns j <= i that are features; `into` is the first's place.
+    void triangle(const PackDouble* from, int into, int n, const PackDouble* columns) {
+        int i = 0;
+        for (; i + 4 <= n; i += 4) row_block<4>(from + i * stride_double, into + i, columns);
+        if (n - i == 3) row_block<3>(from + i * stride_double, into + i, columns);
+        if (n - i == 2) row_block<2>(from + i * stride_double, into + i, columns);
+        if (n - i == 1) row_block<1>(from + i * stride_double, into + i, columns);
+    }
+    template <int ROWS>
+    void row_block(const PackDouble* from, int i, const PackDouble* columns) {
+        const int end = i + ROWS < n_features ? i + ROWS : n_features;
+        int j = 0;
+        for (; j + COLUMNS <= end; j += COLUMNS) tile<ROWS, COLUMNS>(from, i, j, columns);
+        if (end - j == 3) tile<ROWS, 3>(from, i, j, columns);
+        if (end - j == 2) tile<ROWS, 2>(from, i, j, columns);
+        if (end - j == 1) tile<ROWS, 1>(from, i, j, columns);
+    }
+    template <int ROWS, int UNITS>
+    void tile(const PackDouble* from, int i, int j, const PackDouble* columns) {
+        constexpr int n = ROWS * UNITS, n_padded = (n + WD - 1) / WD * WD;
+        PackDouble sums[n_padded] = {};  // before they are summed over places
+        add_products<ROWS, UNITS, PackDouble>(
+            sums, UNITS, int(stride_double), from, columns + j * stride_double, stride_double);
+        double totals[n_padded];
+        for (int k = 0; k < n_padded; k += WD) {
+            const PackDouble total = sums_of<WD>(sums + k);
+            memcpy(totals + k, &total, sizeof total);
+        }
+        for (int r = 0; r < ROWS; ++r)
+            memcpy(gram + long(i + r) * n_features + j, totals + r * UNITS, UNITS * sizeof(double));
+    }
+
+    // Phi T Phi' and, in the rows behind it, (Phi T y)' of the targets: of all systems at once if T is alike for
+    // all cases, without T then; of one system else.
+    void products(int system) {
+        if (given.is_uniform && system > 0) return;
+        const PackDouble* columns = doubles;
+        if (!given.is_uniform) {
+            const double* t = noise(system);
+            for (int k = 0; k < n_features; ++k) {
+                const double* from = reinterpret_cast<const double*>(doubles + k * stride_double);
+                double* to = reinterpret_cast<double*>(scaled + k * stride_double);
+                for (int c = 0; c < given.n_cases; ++c) to[c] = t[c] * from[c];
+                for (long c = given.n_cases; c < stride * W; ++c) to[c] = 0;
+            }
+            columns = scaled;
+        }
+        if (system == 0) {  // the targets' rows follow the features'
+            triangle(doubles, 0, n_rows, columns);
+        } else {
+            triangle(doubles, 0, n_features, columns);
+            triangle(doubles + (n_features + long(system) * given.n_each) * stride_double, n_features, given.n_each, columns);
+        }
+    }
+    // (Phi T y)' of a target, T left out if it is alike for all cases.
+    const double* right_side(int system, int each) const {
+        return gram + long(n_features + (given.is_uniform ? system * given.n_each : 0) + each) * n_features;
+    }
+
+    // --- solutions ---
+
+    double factorise(int system, bool wants_energy) {
+        const double t = given.is_uniform ? noise(system)[0] : 1;
+        const double* s = prior(system);
+        for (int i = 0; i < n_features; ++i) {
+            double* row = matrix.factor + long(i) * matrix.padded;
+            for (int j = 0; j < matrix.padded; ++j) row[j] = 0;
+            for (int j = i; j < n_features; ++j) row[j] = t * gram[long(j) * n_features + i];
+            row[i] += s[i];
+        }
+        return matrix.factorise(wants_energy);
+    }
+
+    // m of a system's targets.
+    void solve(int system) {
+        const double t = given.is_uniform ? noise(system)[0] : 1;
+        for (int e = 0; e < given.n_each; ++e)
+            matrix.solve(right_side(system, e), t, means + long(system * given.n_each + e) * n_features);
+    }
+
+    // r'Tr + m'Sm of a system's targets.
+    double squares(int system) const {
+        const double* t = noise(system);
+        const double* s = prior(system);
+        double total = 0;
+        for (int e = 0; e < given.n_each; ++e) {
+            const int target = system * given.n_each + e;
+            const double* m = means + long(target) * n_features;
+            const double* y = targets(target);
+            for (int c = 0; c < given.n_cases; ++c) {
+                double r = y[c];
+                for (int k = 0; k < n_features; ++k)
+                    r -= m[k] * reinterpret_cast<const double*>(doubles + k * stride_double)[c];
+                total += (given.is_uniform ? t[0] : t[c]) * r * r;
+            }
+            for (int k = 0; k < n_features; ++k) total += s[k] * m[k] * m[k];
+        }
+        return total;
+    }
+
+    // Residuals of a system's targets, behind the features.
+    void residuals(int system) {
+        for (int e = 0; e < given.n_each; ++e) {
+            const int target = system * given.n_each + e;
+            const double* m = means + long(target) * n_features;
+            for (int k = 0; k < n_features; ++k) negative[k] = S(-m[k]);
+            L* row = rows + (n_features + target) * stride;
+            const double* y = reinterpret_cast<const double*>(doubles + (n_features + target) * stride_double);
+            S* places = reinterpret_cast<S*>(row);
+            for (long c = 0; c < stride * W; ++c) places[c] = S(y[c]);
+            long p = 0;
+            for (; p + 5 <= stride; p += 5) add_combination<1, 5>(row + p, negative, 1, n_features, rows + p);
+            for (; p < stride; ++p) add_combination<1, 1>(row + p, negative, 1, n_features, rows + p);
+        }
+    }
+
+    // to[m][p] += sum over k < n of factors[k * row_step + m] * from[k][p]
+    template <int UNITS, int CASES>
+    void add_combination(L* to, const S* factors, long row_step, int n, const L* from) const {
+        L tile[UNITS][CASES];
+        for (int m = 0; m < UNITS; ++m)
+            for (int p = 0; p < CASES; ++p) tile[m][p] = to[m * stride + p];
+        multiply_add<UNITS, CASES, L>(tile, factors, row_step, 1, n, from, stride);
+        for (int m = 0; m < UNITS; ++m)
+            for (int p = 0; p < CASES; ++p) to[m * stride + p] = tile[m][p];
+    }
+
+    // What the slopes of a system's features are combined of: weights[k][f], k a feature or a residual.
+    //
+    // Of systems with the same noise in all cases they are added up, T and all, behind the features' part
+    // those of every target; of others each system has its own block and T is left to `slopes`.
+    void combine(int system) {
+        matrix.invert();
+        const double* inverse = matrix.inverse;
+        const int padded = matrix.padded;
+        const double t = given.is_uniform ? noise(system)[0] : 1;
+        S* block = given.is_uniform ? weights : weights + long(system) * (n_features + given.n_each) * n_features;
+        S* by_residual = block + long(n_features) * n_features;
+        if (given.is_uniform) by_residual += long(system) * given.n_each * n_features;
+        const double factor = t * given.n_each;
+        for (int k = 0; k < n_features; ++k)
+            for (int f = 0; f < n_features; ++f)
+                block[long(k) * n_features + f] += S(factor * inverse[long(k) * padded + f]);
+        for (int e = 0; e < given.n_each; ++e)
+            for (int f = 0; f < n_features; ++f)
+                by_residual[long(e) * n_features + f] =
+                    S(-t * means[long(system * given.n_each + e) * n_features + f]);
+        const double* s = prior(system);
+        for (int f = 0; f < n_features; ++f) {  // ( S (diag(A^-1) + m**2) - 1 ) / 2, summed over targets
+            double second_moments = given.n_each * inverse[long(f) * padded + f];
+            for (int e = 0; e < given.n_each; ++e) {
+                const double m = means[long(system * given.n_each + e) * n_features + f];
+                second_moments += m * m;
+            }
+            prior_slopes[f] += 0.5 * (s[f] * second_moments - given.n_each);
+        }
+    }
+
+    void slopes(int first, int n, L* to) const override {
+        int k = 0;
+        for (; k + 2 <= n; k += 2) slope_rows<2>(first + k, to + k * stride);
+        if (k < n) slope_rows<1>(first + k, to + k * stride);
+    }
+    template <int UNITS>
+    void slope_rows(int feature, L* to) const {
+        long p = 0;
+        for (; p + 5 <= stride; p += 5) slope_tile<UNITS, 5>(feature, p, to + p);
+        for (; p + 2 <= stride; p += 2) slope_tile<UNITS, 2>(feature, p, to + p);
+        for (; p < stride; ++p) slope_tile<UNITS, 1>(feature, p, to + p);
+    }
+    template <int UNITS, int CASES>
+    void slope_tile(int feature, long p, L* to) const {
+        L tile[UNITS][CASES] = {};
+        if (given.is_uniform) {
+            multiply_add<UNITS, CASES, L>(
+                tile, weights + feature, n_features, 1, n_features + n_targets(), rows + p, stride);
+        } else {
+            for (int s = 0; s < given.n_systems; ++s) {
+                const S* block = weights + long(s) * (n_features + given.n_each) * n_features + feature;
+                const L* residuals = rows + (n_features + long(s) * given.n_each) * stride + p;
+                L part[UNITS][CASES] = {};
+                multiply_add<UNITS, CASES, L>(part, block, n_features, 1, n_features, rows + p, stride);
+                multiply_add<UNITS, CASES, L>(
+                    part, block + long(n_features) * n_features, n_features, 1, given.n_each, residuals, stride);
+                for (int m = 0; m < UNITS; ++m)
+                    for (int c = 0; c < CASES; ++c) tile[m][c] += part[m][c] * case_noise[s * stride + p + c];
+            }
+        }
+        for (int m = 0; m < UNITS; ++m)
+            for (int c = 0; c < CASES; ++c) to[m * stride + c] = tile[m][c];
+    }
+
+    long n_weights() const {
+        return given.is_uniform ? long(n_features + n_targets()) * n_features
+                                : long(given.n_systems) * (n_features + given.n_each) * n_features;
+    }
+};
+
+}  // namespace RAYFBNN_NAMESPACE
+#endif
