@@ -82,12 +82,6 @@ struct RegressionWorker {
         set_targets();
     }
 
-    bool has_features_of(int layer) const {
-        for (int k = 0; k < n_features; ++k)
-            if (given.features[k].layer == layer && given.features[k].row >= 0) return true;
-        return false;
-    }
-
     // Row number k of the features, in packs whose last may be filled up with anything.
     void set_feature(int k, const L* values) {
         L* row = rows + k * stride;

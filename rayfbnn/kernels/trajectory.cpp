@@ -104,8 +104,9 @@ struct Worker {
             unit_sums[l] = -1;
         }
         for (int k = 0; k < job.regression.n_features; ++k) {
-            const int l = job.regression.features[k].layer;
-            if (l > 0 && !by_value[l]) by_value[l] = allocate<L>(net.units[l] * block);
+            const Feature& feature = job.regression.features[k];
+            L*& begun = by_value[feature.layer];
+            if (feature.layer > 0 && feature.row >= 0 && !begun) begun = allocate<L>(net.units[feature.layer] * block);
         }
         // In the order of the parameters, where these are of links alone, none of them large.
         long place = 0;
