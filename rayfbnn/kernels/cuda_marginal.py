@@ -14,6 +14,9 @@ from rayfbnn.kernels.program import ChainNumbers, Program, ProgramRegression
 from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.state import Target
 
+_WARP = 32
+_MOST_OF_A_WARP = 128  # parameters, or entries of a matrix: up to four for each thread
+
 
 @dataclass(frozen=True)
 class MarginalAdvance:
@@ -106,7 +109,8 @@ def plan_of(program: Program, *, dtype: str, is_uniform: bool, max_shared_bytes:
     if program.n_parameters == 0:
         return "no parameters are kept"
     n_features = len(program.regression.features)
-    threads = cuda.threads_for(max(program.n_parameters, n_features**2))
+    size = max(program.n_parameters, n_features**2)
+    threads = _WARP if size <= _MOST_OF_A_WARP else cuda.threads_for(size)
     for tile in TILES:
         shared_bytes = marginal_bytes(program, tile, threads, np.dtype(dtype).itemsize, is_uniform=is_uniform)
         if shared_bytes <= max_shared_bytes:
