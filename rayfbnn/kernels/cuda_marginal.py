@@ -14,6 +14,7 @@ from rayfbnn.kernels.program import ChainNumbers, Program, ProgramRegression
 from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.state import Target
 
+Choice = tuple[Program, Plan]
 _WARP = 32
 _MOST_OF_A_WARP = 128  # parameters, or entries of a matrix: up to four for each thread
 
@@ -27,34 +28,26 @@ class MarginalAdvance:
 
     build: Build = cuda.build_once
     max_shared_bytes: int | None = None
-    programs: WeakKeyDictionary[OutputMarginal | WithoutPrecisions, Program | str] = field(
+    # By whether all cases have the same noise.
+    known: WeakKeyDictionary[OutputMarginal | WithoutPrecisions, dict[bool, Choice | str]] = field(
         default_factory=WeakKeyDictionary
     )
 
     def covers(self, target: Target) -> bool:
         """Whether it is such a target, of a network whose state fits on the chip."""
-        return isinstance(target, WithoutOutputs | WithoutPrecisions) and not isinstance(
-            self.chosen(target), str
-        )
+        if not isinstance(target, WithoutOutputs | WithoutPrecisions):
+            return False
+        return not isinstance(self.chosen(target), str)
 
-    def chosen(self, target: WithoutOutputs | WithoutPrecisions) -> tuple[Program, Plan] | str:
+    def chosen(self, target: WithoutOutputs | WithoutPrecisions) -> Choice | str:
         """What runs it, or in words why array code does."""
         made = target.marginal if isinstance(target, WithoutOutputs) else target
-        if made.posterior.inputs.ndim != 2:
-            return "inputs of each chain's own"
-        if made not in self.programs:
-            self.programs[made] = marginal.program_of(made)
-        program = self.programs[made]
-        if isinstance(program, str):
-            return program
-        limit = cuda.shared_memory_of_device() if self.max_shared_bytes is None else self.max_shared_bytes
-        dtype = made.posterior.dtype
-        if isinstance(target, WithoutPrecisions):
-            plan = cuda.plan_of(program, dtype=dtype, max_shared_bytes=limit)
-        else:
-            is_uniform = target.regression.is_uniform
-            plan = plan_of(program, dtype=dtype, is_uniform=is_uniform, max_shared_bytes=limit)
-        return plan if isinstance(plan, str) else (program, plan)
+        is_uniform = isinstance(target, WithoutOutputs) and target.regression.is_uniform
+        known = self.known.setdefault(made, {})
+        if is_uniform not in known:
+            limit = cuda.shared_memory_of_device() if self.max_shared_bytes is None else self.max_shared_bytes
+            known[is_uniform] = _choice(made, is_uniform=is_uniform, max_shared_bytes=limit)
+        return known[is_uniform]
 
     def __call__(
         self,
@@ -101,6 +94,23 @@ class MarginalAdvance:
             plan=plan,
             build=self.build,
         )
+
+
+def _choice(
+    made: OutputMarginal | WithoutPrecisions, *, is_uniform: bool, max_shared_bytes: int
+) -> Choice | str:
+    posterior, program = made.posterior, marginal.program_of(made)
+    if isinstance(program, str):
+        return program
+    if posterior.inputs.ndim != 2:
+        return "inputs of each chain's own"
+    if isinstance(made, WithoutPrecisions):
+        plan = cuda.plan_of(program, dtype=posterior.dtype, max_shared_bytes=max_shared_bytes)
+    else:
+        plan = plan_of(
+            program, dtype=posterior.dtype, is_uniform=is_uniform, max_shared_bytes=max_shared_bytes
+        )
+    return plan if isinstance(plan, str) else (program, plan)
 
 
 def plan_of(program: Program, *, dtype: str, is_uniform: bool, max_shared_bytes: int) -> Plan | str:

@@ -61,7 +61,7 @@ def spilled(log: str) -> int:
     return max((int(line.split(",")[-1]) for line in lines), default=-1)
 
 
-ROBOT_ARM = {"ih0": "0.05:0.5", "bh0": "0.05:0.5", "ho0": "x0.05:0.5", "bo": "100"}
+ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
 
 
 @pytest.mark.parametrize("is_uniform", [True, False])
