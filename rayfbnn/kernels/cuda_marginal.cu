@@ -404,10 +404,15 @@ __device__ __forceinline__ double squares_here(real* shared, const Regression& g
   return sum;
 }
 
+// Registers for as many blocks as the shared memory of a multiprocessor holds (228 KiB, of which a block takes one
+// more), up to 24 warps, or 16 where more would spill: the robot arm in float32 has 12 blocks without. Not timed yet.
+constexpr int MOST_THREADS = sizeof(real) == 4 && THREADS <= 64 ? 768 : 512;
+constexpr int BLOCKS_AT_ONCE = least(MOST_THREADS / THREADS, 228 * 1024 / (SHARED_BYTES + 1024));
+
 // Arguments as KERNEL_ARGUMENTS has them; noise, prior and targets as Regression has them, of each chain (targets:
 // target_stride behind the chain's before). Minus `terms` is the energy of regression and what moves, without what
 // is constant along a trajectory.
-extern "C" __global__ void __launch_bounds__(THREADS) advance(
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) advance(
     real* position, real* momentum, const real* stepsizes, const double* precisions, const double* noise,
     const double* prior, const real* inputs, const double* targets, double* prior_energy, double* terms,
     long long target_stride, int n_cases, int n_steps) {
