@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.kernels import cpu, device
+from rayfbnn.kernels import cpu, cuda_marginal, device
 from rayfbnn.kernels.program import Program
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.posterior import Posterior
@@ -27,8 +28,8 @@ def advance_for(target: Posterior, *, recorded: str | None = None) -> tuple[Adva
     """What runs a posterior's trajectories, and its name for people and stores.
 
     On a CPU a compiled kernel wherever there is one: on every shape that was measured it took at most the
-    time of the array code (docs/benchmarks.md). The Advance takes any target: it runs a kernel for a
-    Posterior and, on a CPU, for what is left of one by hybrid-marginal, and array code for the others.
+    time of the array code (docs/benchmarks.md). The Advance takes any target: it runs kernels for a
+    Posterior and for what is left of one by hybrid-marginal, and array code for the others.
 
     recorded  the name that a run began with, which is kept to where this machine can
     """
@@ -36,7 +37,7 @@ def advance_for(target: Posterior, *, recorded: str | None = None) -> tuple[Adva
         chosen = "array code is forced" if _is_forced_plain() else device.advance_for(target)
         if isinstance(chosen, str):
             return leapfrog.advance, f"plain CuPy ({chosen})"
-        return ForPosteriors(chosen[0]), chosen[1]
+        return ForPosteriors(chosen[0], cuda_marginal.MarginalAdvance()), chosen[1]
     name = recorded if recorded is not None and is_available(recorded) else _name(Program.of(target))
     if not name.startswith(_COMPILED):
         return leapfrog.advance, name
@@ -78,12 +79,18 @@ def _is_forced_plain() -> bool:
     return os.environ.get(VARIABLE) == "plain"
 
 
+class MarginalAdvance(Advance, Protocol):
+    """An Advance for what hybrid-marginal leaves of posteriors, some of them."""
+
+    def covers(self, target: Target) -> bool: ...
+
+
 @dataclass(frozen=True)
 class ForPosteriors:
     """A kernel for posteriors, one for what is left of them, and array code for targets of other kinds."""
 
     kernel: Advance
-    marginal: cpu.CompiledMarginalAdvance | None = None
+    marginal: MarginalAdvance
 
     def __call__(
         self,
@@ -99,6 +106,6 @@ class ForPosteriors:
         advance: Advance = leapfrog.advance
         if isinstance(target, Posterior):
             advance = self.kernel
-        elif self.marginal is not None and self.marginal.covers(target):
+        elif self.marginal.covers(target):
             advance = self.marginal
         return advance(target, position, momentum, precisions, stepsizes, n_steps=n_steps, order=order)

@@ -31,6 +31,8 @@ template <int FIRST, int LAST, class F> __device__ __forceinline__ void each_dow
 enum Activation { IDENTITY, TANH, SIGMOID, RELU, SOFTPLUS, SOFTPLUS0, SIN };
 enum Model { GAUSSIAN, STUDENT, BINARY, CLASS };
 
+constexpr int WARP = 32;
+constexpr unsigned ALL_THREADS = 0xFFFFFFFFu;
 constexpr int OUTPUT_LAYER = N_LAYERS - 1;
 constexpr int N_OUTPUTS = units_of(OUTPUT_LAYER);
 
@@ -201,4 +203,12 @@ __device__ __forceinline__ double prior_energy_of(int parameter, real w, double 
     if (alpha > 0) return (alpha + 1) / 2 * log1p(z / alpha);
   }
   return 0.5 * z;
+}
+
+__device__ __forceinline__ double sum_over_warp(double value) {
+#pragma unroll
+  for (int distance = WARP / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(ALL_THREADS, value, distance);
+  }
+  return value;
 }

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.kernels.program import Program, prior_of
+from rayfbnn.kernels.program import ChainNumbers, Program, prior_of
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 
@@ -20,7 +20,8 @@ _SOURCES = Path(__file__).parent
 _WARP = 32
 # Of 255 registers a thread, what a case's units and the gradient may take in the kernel of one warp a chain.
 _MAX_WARP_WORDS = 176
-_QUAD = 4  # of cuda_block.cu
+QUAD = 4  # of cuda_tiles.cuh
+TILES = (64, 32, 16)  # cases; the first that fits
 
 
 class Kernel(Protocol):
@@ -44,14 +45,23 @@ class Plan:
     shared_bytes  of dynamic shared memory
     """
 
-    kernel: Literal["warp", "block", "wide"]
+    kernel: Literal["warp", "block", "marginal", "wide"]
     threads: int
     tile: int
     shared_bytes: int
 
     def n_blocks(self, n_chains: int) -> int:
-        return n_chains if self.kernel == "block" else -(-n_chains * _WARP // self.threads)
+        is_of_block = self.kernel in ("block", "marginal")
+        return n_chains if is_of_block else -(-n_chains * _WARP // self.threads)
 
+
+# What a kernel is made of: behind cuda.cuh, in this order.
+_FILES = {
+    "warp": ("cuda_warp.cu",),
+    "block": ("cuda_tiles.cuh", "cuda_steps.cuh", "cuda_block.cu"),
+    "marginal": ("cuda_tiles.cuh", "cuda_steps.cuh", "cuda_marginal.cu"),
+    "wide": ("cuda_wide.cu",),
+}
 
 # Of the element-wise kernels between the products of wide.py.
 wide_plan = Plan("wide", threads=256, tile=1, shared_bytes=0)
@@ -62,30 +72,42 @@ def plan_of(program: Program, *, dtype: str, max_shared_bytes: int) -> Plan | st
     size = np.dtype(dtype).itemsize
     own = -(-program.n_parameters // _WARP)
     words = (own * _WARP + 2 * sum(program.units) + 5 * own) * size // 4
-    if words <= _MAX_WARP_WORDS:
+    if words <= _MAX_WARP_WORDS and not program.integrated:
         return Plan("warp", threads=4 * _WARP, tile=1, shared_bytes=0)
-    # More threads than weights would wait, and fewer would hold so many that registers run out.
-    threads = 64 if program.n_parameters <= 512 else 128 if program.n_parameters <= 2048 else 256
-    for tile in (64, 32, 16):
-        shared_bytes = max(block_reals(program, tile) * size, 16 * threads)
+    threads = threads_for(program.n_parameters)
+    for tile in TILES:
+        shared_bytes = block_bytes(program, tile, threads, size)
         if shared_bytes <= max_shared_bytes:
             return Plan("block", threads, tile, shared_bytes)
+    return does_not_fit(f"{program.n_parameters} parameters", shared_bytes, max_shared_bytes)
+
+
+def threads_for(n_numbers: int) -> int:
+    """Of a block: more than it has numbers to hold would wait, and with fewer registers run out."""
+    return 64 if n_numbers <= 512 else 128 if n_numbers <= 2048 else 256
+
+
+def does_not_fit(what: str, shared_bytes: int, max_shared_bytes: int) -> str:
     return (
-        f"{program.n_parameters} parameters: their state takes {shared_bytes // 1024} KiB, and a block has"
+        f"{what}: their state takes {shared_bytes // 1024} KiB, and a block has"
         f" {max_shared_bytes // 1024} KiB of shared memory"
     )
 
 
-def block_reals(program: Program, tile: int) -> int:
-    """Numbers in shared memory of cuda_block.cu: END_OF_TILES there, which is checked against this."""
-    rounded = -(-program.n_parameters // _QUAD) * _QUAD
+def block_bytes(program: Program, tile: int, threads: int, size: int) -> int:
+    """Shared memory of cuda_block.cu, with reals of `size` bytes: END_OF_SQUARES, checked against this."""
+    rounded = -(-program.n_parameters // QUAD) * QUAD
     with_offsets = sum(n for n, start in zip(program.units, program.offsets, strict=False) if start >= 0)
     rows = sum(program.units[:-1]) + sum(program.units[1:]) + with_offsets
-    return 2 * rounded + rows * (tile + _QUAD)
+    reals = 2 * rounded + rows * (tile + QUAD)
+    squares = len(program.integrated) * threads // _WARP
+    return max(8 * (-(-reals * size // 8) + squares), 16 * threads)
 
 
 @cache
-def source_of(program: Program, plan: Plan, *, dtype: str, is_weighted: bool) -> str:
+def source_of(
+    program: Program, plan: Plan, *, dtype: str, is_weighted: bool, constants_besides: tuple[str, ...] = ()
+) -> str:
     """CUDA C++ of a network's kernel: its sizes as constants, and the sources that they are for."""
     ends = [segment.stop for segment in program.segments]
     alphas = [0.0 if math.isinf(segment.alpha) else segment.alpha for segment in program.segments]
@@ -96,30 +118,36 @@ def source_of(program: Program, plan: Plan, *, dtype: str, is_weighted: bool) ->
         "N_LAYERS": len(program.units),
         "N_LINKS": len(program.links),
         "N_PARAMETERS": program.n_parameters,
+        "N_INTEGRATED": len(program.integrated),
         "N_TARGETS": program.n_targets if program.model in (0, 1) else _rows_of_weights(program),
         "MODEL": program.model,
         "THREADS": plan.threads,
         "TILE": plan.tile,
         "SHARED_BYTES": plan.shared_bytes,
     }
-    links = program.links
+    links, integrated = program.links, program.integrated
     lines = [
         f"typedef {'float' if dtype == 'float32' else 'double'} real;",
         *(f"constexpr int {name} = {value};" for name, value in constants.items()),
         f"constexpr bool IS_WEIGHTED = {str(is_weighted).lower()};",
         f"constexpr double NOISE_ALPHA = {0.0 if math.isinf(program.alpha) else program.alpha!r};",
         f"constexpr bool HAS_STUDENT_PRIORS = {str(any(alphas)).lower()};",
-        _table("units_of", program.units),
-        _table("activation_of", (0, *program.activations, 0)),
-        _table("offset_of", (*program.offsets, -1)),
-        _table("link_source", [link.source for link in links]),
-        _table("link_destination", [link.destination for link in links]),
-        _table("link_start", [link.start for link in links]),
-        _table("link_units", [link.n_units for link in links]),
-        _table("link_rows", [link.n_rows for link in links]),
+        table("units_of", program.units),
+        table("activation_of", (0, *program.activations, 0)),
+        table("offset_of", (*program.offsets, -1)),
+        table("link_source", [link.source for link in links]),
+        table("link_destination", [link.destination for link in links]),
+        table("link_start", [link.start for link in links]),
+        table("link_units", [link.n_units for link in links]),
+        table("link_rows", [link.n_rows for link in links]),
+        table("integrated_start", [each.start for each in integrated]),
+        table("integrated_stop", [each.stop for each in integrated]),
+        table("integrated_shape", [each.shape for each in integrated], "double"),
+        table("integrated_rate", [each.rate for each in integrated], "double"),
         f"__device__ inline double prior_alpha_of(int parameter) {{ return {choices}{alphas[-1]!r}; }}",
+        *constants_besides,
     ]
-    files = [_SOURCES / "cuda.cuh", _SOURCES / f"cuda_{plan.kernel}.cu"]
+    files = [_SOURCES / name for name in ("cuda.cuh", *_FILES[plan.kernel])]
     return "\n".join([*lines, *(file.read_text() for file in files)])
 
 
@@ -128,10 +156,11 @@ def _rows_of_weights(program: Program) -> int:
     return max(program.n_targets, 1)
 
 
-def _table(name: str, values: Sequence[int]) -> str:
+def table(name: str, values: Sequence[float], kind: str = "int") -> str:
     """A constexpr function from a place to a number; a table of its own would not be seen by the device."""
-    choices = "".join(f"place == {place} ? {value} : " for place, value in enumerate(values[:-1]))
-    return f"__host__ __device__ constexpr int {name}(int place) {{ return {choices}{values[-1]}; }}"
+    numbers = [float(value) if kind == "double" else value for value in values]
+    choices = "".join(f"place == {place} ? {value!r} : " for place, value in enumerate(numbers))
+    return f"__host__ __device__ constexpr {kind} {name}(int place) {{ return {choices}0; }}"
 
 
 def advance_for(
@@ -171,12 +200,40 @@ def advance(
 
     The potential at the end is computed with accurate functions, from the position alone, in float64.
     """
+    check("precisions", precisions, np.dtype(np.float64), (len(position), target.n_precisions))
+    numbers = prior_of(target, precisions)
+    return launch(
+        target,
+        numbers,
+        position,
+        momentum,
+        stepsizes,
+        n_steps=n_steps,
+        order=order,
+        program=program,
+        plan=plan,
+        build=build,
+    )
+
+
+def launch(
+    target: Posterior,
+    numbers: ChainNumbers,
+    position: Array,
+    momentum: Array,
+    stepsizes: Array,
+    *,
+    n_steps: int,
+    order: Array | None,
+    program: Program,
+    plan: Plan,
+    build: Build,
+) -> tuple[Array, Array, Array]:
+    """As `advance`, given the chains' numbers."""
     xp, n_chains = array_namespace(position), position.shape[0]
     dtype = np.dtype(target.dtype)
     for name, array in (("position", position), ("momentum", momentum), ("stepsizes", stepsizes)):
         check(name, array, dtype, (n_chains, program.n_parameters))
-    check("precisions", precisions, np.dtype(np.float64), (n_chains, target.n_precisions))
-    numbers = prior_of(target, precisions)
     n_partitions = 1 if order is None else order.shape[1]
     if n_partitions > target.n_cases:
         raise ValueError(f"order: at most the {target.n_cases} cases, got {n_partitions} partitions")

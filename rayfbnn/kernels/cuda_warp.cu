@@ -5,8 +5,6 @@
 // prior. Positions are in shared memory, from where all threads read the same weight at a time. Warps do not
 // wait for each other, and nothing but cases is read from device memory inside a trajectory.
 
-constexpr int WARP = 32;
-constexpr unsigned ALL_THREADS = 0xFFFFFFFFu;
 constexpr int OWN = (N_PARAMETERS + WARP - 1) / WARP;  // parameters that a thread holds: its number * OWN ...
 constexpr int PADDED = OWN * WARP;
 
@@ -131,14 +129,6 @@ template <int COUNT, int DISTANCE> __device__ __forceinline__ void share_sums(re
     }
     share_sums<HALF, DISTANCE / 2>(v, thread);
   }
-}
-
-__device__ __forceinline__ double sum_over_warp(double value) {
-#pragma unroll
-  for (int distance = WARP / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(ALL_THREADS, value, distance);
-  }
-  return value;
 }
 
 // Registers for three blocks on a multiprocessor (two in float64): measured, more blocks would spill on 2-16-2.

@@ -1,5 +1,7 @@
 """Leapfrog steps per second on a CUDA device: the kernels, array code, and JAX on the same card.
 
+The last row is of the robot arm's `hybrid-marginal`, its output layer and common precisions integrated out.
+
     python tests/benchmarks/device_steps.py [--out FILE]
 
 Needs CuPy and a device; JAX is timed where the same interpreter has it, and then both must end trajectories
@@ -15,6 +17,7 @@ import os
 import statistics
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,9 +30,11 @@ from machine import append, conditions, heading  # noqa: E402
 from steps import layers_of, stepsizes  # noqa: E402
 
 from rayfbnn import timing  # noqa: E402
+from rayfbnn.architecture import ModelSpec, PriorSpec  # noqa: E402
 from rayfbnn.arrays import Array, to_host  # noqa: E402
 from rayfbnn.kernels import device, wide  # noqa: E402
 from rayfbnn.kernels.cuda import build_once  # noqa: E402
+from rayfbnn.kernels.cuda_marginal import MarginalAdvance  # noqa: E402
 from rayfbnn.mcmc import leapfrog  # noqa: E402
 from rayfbnn.model.posterior import Posterior  # noqa: E402
 from rayfbnn.state import Advance  # noqa: E402
@@ -44,6 +49,10 @@ ROWS = [
     ("13-50-50-1/506", 1024, 100),
     ("784-100-10/60000", 32, 10),
 ]
+MARGINAL = ("2-16-2/200", 4096, 200)
+# Of examples/robot_arm.
+ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
+NOISE = "0.1:0.2"
 
 
 def measure(shape: str, chains: int, n_steps: int, *, dtype: timing.Dtype, repeats: int) -> dict[str, Any]:
@@ -56,6 +65,38 @@ def measure(shape: str, chains: int, n_steps: int, *, dtype: timing.Dtype, repea
     }
     if importlib.util.find_spec("jax") is not None:
         seconds["JAX"] = jax_seconds(posterior, chains, n_steps, repeats)
+    row = as_row(shape, chains, n_steps, dtype, seconds)
+    rates = {name: 1e-3 * operations / each for name, each in row["us_per_step"].items()}
+    return {**row, "gflops": rates}
+
+
+def measure_marginal(
+    shape: str, chains: int, n_steps: int, *, dtype: timing.Dtype, repeats: int
+) -> dict[str, Any]:
+    """The same of hybrid-marginal on the robot arm's model: a gradient of a trajectory, without rates."""
+    made_up = timing.made_up_posterior(shape, dtype=dtype, device="gpu")
+    priors = {name: PriorSpec.parse(text, key=name) for name, text in ROBOT_ARM.items()}
+    model = ModelSpec("real", PriorSpec.parse(NOISE, key="noise"))
+    network = replace(made_up.network, priors=priors)
+    values = made_up.targets.T
+    posterior = Posterior.of(network, model, made_up.covariates, values, dtype=dtype, xp=cupy)
+    state, streams = timing.started(posterior, chains)
+    target = posterior.marginal(("outputs", "precisions")).given(state, streams)
+    begun = target.start(state, streams)
+    kernel = MarginalAdvance()
+    assert kernel.covers(target)
+    factor = (timing.STEPSIZE * target.stepsizes(begun.precisions)).astype(posterior.dtype)
+    start = (target, begun.position, begun.momentum, begun.precisions, factor)
+    seconds = {
+        name: event_seconds(partial(advance, *start, n_steps=n_steps), repeats)
+        for name, advance in {"plain CuPy": leapfrog.advance, "CUDA, a block a chain": kernel}.items()
+    }
+    return as_row(f"{shape} hybrid-marginal", chains, n_steps, dtype, seconds)
+
+
+def as_row(
+    shape: str, chains: int, n_steps: int, dtype: timing.Dtype, seconds: dict[str, float]
+) -> dict[str, Any]:
     per_step = {name: taken / (n_steps + 1) / chains for name, taken in seconds.items()}
     return {
         "shape": shape,
@@ -63,7 +104,7 @@ def measure(shape: str, chains: int, n_steps: int, *, dtype: timing.Dtype, repea
         "chains": chains,
         "us_per_step": {name: 1e6 * each for name, each in per_step.items()},
         "steps_per_second": {name: 1 / each for name, each in per_step.items()},
-        "gflops": {name: 1e-9 * operations / each for name, each in per_step.items()},
+        "gflops": {},
     }
 
 
@@ -150,9 +191,10 @@ def table(rows: list[dict[str, Any]], rates: dict[str, float]) -> str:
     for row in rows:
         for name, us in row["us_per_step"].items():
             rate = rates["TF32" if "TF32" in name else "float32"]
+            share = f"{row['gflops'][name] / rate:.2f}" if name in row["gflops"] else "-"
             lines.append(
                 f"| {row['shape']} | {row['dtype']} | {row['chains']} | {name} | {us:.4g} |"
-                f" {row['steps_per_second'][name]:.3g} | {row['gflops'][name] / rate:.2f} |"
+                f" {row['steps_per_second'][name]:.3g} | {share} |"
             )
     return "\n".join(lines)
 
@@ -171,8 +213,9 @@ def main() -> None:
     print(heading(about), flush=True)
     rows = []
     for dtype in given.dtypes:
-        for shape, chains, n_steps in ROWS:
-            rows.append(measure(shape, chains, n_steps, dtype=dtype, repeats=given.repeats))
+        kinds = [(measure, *row) for row in ROWS] + [(measure_marginal, *MARGINAL)]
+        for measured, shape, chains, n_steps in kinds:
+            rows.append(measured(shape, chains, n_steps, dtype=dtype, repeats=given.repeats))
             append(given.out, {"benchmark": "device_steps", **about, **rows[-1]})
     print(table(rows, rates))
 

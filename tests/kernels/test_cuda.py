@@ -47,7 +47,7 @@ def advance_of(target: Posterior, kernel: str, build: ShimBuild | None = None) -
     plan = cuda.Plan("warp", threads=64, tile=1, shared_bytes=0)
     if kernel == "block":
         size = np.dtype(target.dtype).itemsize
-        plan = cuda.Plan("block", 64, 32, max(cuda.block_reals(program, 32) * size, 16 * 64))
+        plan = cuda.Plan("block", 64, 32, cuda.block_bytes(program, 32, 64, size))
 
     def advance(*arguments: Any, **options: Any) -> Any:
         return cuda.advance(*arguments, **options, program=program, plan=plan, build=build)
@@ -235,13 +235,13 @@ def test_every_barrier_is_needed(kernel: str, which: int) -> None:
 
 MUTANTS = [
     ("warp", "is_end ? full[i] / 2 : full[i]", "full[i]"),
-    ("block", "is_end ? full[i] / 2 : full[i]", "full[i]"),
+    ("block", "is_end ? own.stepsize[i] / 2 : own.stepsize[i]", "own.stepsize[i]"),
     ("warp", "-n_partitions * inverse_temperature[chain]", "-inverse_temperature[chain]"),
     ("block", "(long long)n_cases * part / n_partitions", "n_cases / n_partitions * part"),
     ("warp", "order[chain * n_partitions + sub_step % n_partitions]", "sub_step % n_partitions"),
     ("block", "value += shared[offset_of(0) + unit]", "value += 0"),
     ("warp", "gradient[offset_of(LAYER) + unit] += derivative", "gradient[offset_of(LAYER) + unit] += 0"),
-    ("block", "shared[GRADIENT + own] = 0;\n      p[i]", "p[i]"),
+    ("block", "shared[GRADIENT + parameter] = 0;\n    own.momentum[i] -=", "own.momentum[i] -="),
     ("warp", "(alpha + 1) / (alpha + gradient * w)", "(alpha + 1) / (alpha + w)"),
     ("block", "* inverse_temperature[chain]", ""),
 ]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rayfbnn.kernels import cuda, cuda_streams
+from rayfbnn.kernels import cuda, cuda_marginal, cuda_streams
+from rayfbnn.kernels.marginal import program_of
 from rayfbnn.kernels.program import Program
+from rayfbnn.model.marginal import marginal
 from rayfbnn.model.posterior import Posterior
 from tests.kernels import nvrtc
 from tests.kernels.networks import H100_SHARED_BYTES, small
-from tests.model.problems import problem
+from tests.model.problems import network, problem
 
 pytestmark = pytest.mark.skipif(
     nvrtc.library() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc (in the dev extra)"
@@ -50,12 +52,42 @@ def test_the_timed_networks_stay_in_registers(units: tuple[int, ...], inputs: in
     log = compile_network(
         problem(spec=small(units, inputs=inputs, outputs=outputs), dtype="float32"), "sm_90"
     )
-    spilled = [
-        int(line.split("bytes spill stores")[0].split(",")[-1])
-        for line in log.splitlines()
-        if "spill" in line
-    ]
-    assert spilled and max(spilled) <= 64  # bytes a thread; a kernel without room to spare takes hundreds
+    assert 0 <= spilled(log) <= 64  # bytes a thread; a kernel without room to spare takes hundreds
+
+
+def spilled(log: str) -> int:
+    """Bytes a thread that a kernel stores away from registers, -1 if the log does not say."""
+    lines = [line.split("bytes spill stores")[0] for line in log.splitlines() if "bytes spill stores" in line]
+    return max((int(line.split(",")[-1]) for line in lines), default=-1)
+
+
+ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
+
+
+@pytest.mark.parametrize("is_uniform", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_robot_arm_without_its_outputs_stays_in_registers(
+    architecture: str, dtype: str, is_uniform: bool
+) -> None:
+    spec = network(ROBOT_ARM, inputs=2, units=(16,), activations=("tanh",))
+    left = marginal(problem(spec=spec, n_cases=200, dtype=dtype), ("outputs", "precisions"))
+    program = program_of(left)
+    assert not isinstance(program, str) and program.regression is not None
+    plan = cuda_marginal.plan_of(
+        program, dtype=dtype, is_uniform=is_uniform, max_shared_bytes=H100_SHARED_BYTES
+    )
+    assert isinstance(plan, cuda.Plan)
+    constants = cuda_marginal.constants_of(program.regression, is_uniform=is_uniform)
+    source = cuda.source_of(program, plan, dtype=dtype, is_weighted=False, constants_besides=constants)
+    code, log = nvrtc.compile_for(architecture, source)
+    assert code[:4] == b"\x7fELF", log
+    assert 0 <= spilled(log) <= 64
+    too_little = source.replace(
+        f"SHARED_BYTES = {plan.shared_bytes}", f"SHARED_BYTES = {plan.shared_bytes - 64}"
+    )
+    code, log = nvrtc.compile_for(architecture, too_little)
+    assert code == b"" and "less shared memory" in log
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

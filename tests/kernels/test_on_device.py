@@ -10,16 +10,21 @@ import pytest
 
 from rayfbnn.arrays import Array, copies_to_host, to_host
 from rayfbnn.errors import SamplingError
-from rayfbnn.kernels import cuda, device, wide
+from rayfbnn.kernels import choose, cuda, device, wide
+from rayfbnn.kernels.cuda_marginal import MarginalAdvance
 from rayfbnn.kernels.cuda_streams import DeviceStreams
 from rayfbnn.mcmc import hmc, leapfrog, schedule
+from rayfbnn.model.marginal import WithoutOutputs, marginal
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.operations import Heatbath, Hybrid, SampleSigmas
+from rayfbnn.model.regression import Regression
+from rayfbnn.operations import Heatbath, Hybrid, HybridMarginal, SampleSigmas
 from rayfbnn.pivots import joint_p_values
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.kernels.networks import WITHOUT_INPUT_OFFSETS, Start, small
+from tests.kernels.test_marginal_cpu import beginning
 from tests.model.problems import network, problem, streams
+from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional
 
 pytestmark = pytest.mark.gpu
 
@@ -67,6 +72,45 @@ def test_a_trajectory_is_that_of_the_plain_code(
         assert np.max(np.abs(values - others) / np.maximum(np.abs(others), 1)) < tolerance
     energy = host.potential(found[0], start.precisions)
     assert np.max(np.abs(found[2] - energy) / np.abs(energy)) < (1e-5 if dtype == "float32" else 1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("over", [OUTPUTS, PRECISIONS, BOTH])
+@pytest.mark.parametrize("model", ["gaussian", "gaussian by target", "t by target"])
+def test_a_trajectory_without_what_is_integrated_out(model: str, over: tuple[str, ...], dtype: str) -> None:
+    host, there = both(model, dtype, network(COMMON), 150)
+    state, given = conditional(host, over, "on a device", 6)
+    moved = marginal(there, over)
+    if isinstance(given, WithoutOutputs):
+        data = given.regression
+        arrays = (on_device(values) for values in (data.noise, data.targets, data.prior))
+        moved = WithoutOutputs(moved, Regression(*arrays, is_dual=False))
+    start, advance = beginning(given, state), MarginalAdvance()
+    assert advance.covers(moved)
+    expected = leapfrog.advance(given, *start, n_steps=5)
+    found = [to_host(values) for values in advance(moved, *map(on_device, start), n_steps=5)]
+    tolerance = 1e-9 if dtype == "float64" else 1e-3  # slopes magnify what the fast functions err by
+    for values, others in zip(found, expected, strict=True):
+        assert np.max(np.abs(values - others) / np.maximum(np.abs(others), 1)) < tolerance
+    energy = given.potential(found[0], state.precisions)
+    assert np.max(np.abs(found[2] - energy) / np.abs(energy)) < (1e-5 if dtype == "float32" else 1e-11)
+
+
+@pytest.mark.parametrize("model", ["gaussian", "binary"])
+def test_an_iteration_of_hybrid_marginal(model: str) -> None:
+    import cupy
+
+    _, there = both(model, "float32", network(COMMON), 100)
+    random = DeviceStreams(1, cupy.arange(500, dtype=cupy.uint64), 1)
+    state = there.initial_state(random, sigmas=0.5)
+    operations = (SampleSigmas(), Heatbath(), HybridMarginal(BOTH, steps=5, stepsize=0.5, window=2))
+    advance = choose.advance_for(there)[0]
+    assert isinstance(advance, choose.ForPosteriors)
+    assert advance.marginal.covers(there.marginal(BOTH).given(state, random))
+    iteration = schedule.build_iteration(operations, target=there, updates=there.updates, advance=advance)
+    after, info = iteration(state, random)
+    assert np.isfinite(to_host(after.position)).all() and not to_host(info.diverged).any()
+    assert to_host(info.accepted).mean() > 0.5
 
 
 @pytest.mark.parametrize("units", [(16,), (100,)])

@@ -73,14 +73,16 @@ REAL = ("gaussian", "gaussian by target", "t", "t by target")
 N_CASES = {"primal": 19, "dual": 5}  # the features are from 1 to 12
 
 
-def made(name: str, model: str, form: str, *, is_missing: bool = False, **options: Any) -> Posterior:
-    target = problem(model, spec=NETWORKS[name], n_cases=N_CASES[form], **options)
+def made(
+    name: str, model: str, form: str, *, is_missing: bool = False, n_cases: int = 0, dtype: Any = "float64"
+) -> Posterior:
+    target = problem(model, spec=NETWORKS[name], n_cases=n_cases or N_CASES[form], dtype=dtype)
     if not is_missing:
         return target
     targets = target.targets.T.copy()
     targets[[0, 3], 0] = np.nan
     targets[[2, 3], -1] = np.nan
-    return Posterior.of(target.network, target.model, target.inputs[:-1].T, targets)
+    return Posterior.of(target.network, target.model, target.inputs[:-1].T, targets, dtype=dtype)
 
 
 def conditional(

@@ -1,0 +1,453 @@
+// Whole trajectories without the output layer's parameters: a linear regression of the targets on the units
+// before them has these integrated out, as model/regression.py says. A block of threads for each chain.
+//
+// A gradient takes two passes over the tiles of cases: one adds up the features' products Phi T Phi', in double,
+// and behind the factors of A the other begins the derivatives by units with the slopes of the features,
+// A^-1 Phi T - m (T r)', in `real`. Logarithms are taken for the energy at the end alone.
+
+constexpr int N_ALL = N_SYSTEMS * N_EACH;  // targets
+constexpr int N_KEPT = N_PARAMETERS - N_MOVED;
+// Of the same noise in all cases, T is left out of the products, which then serve all systems, and the slopes of
+// all systems are combined from one block of weights; else each system has products and a block of its own.
+constexpr int N_BLOCKS = IS_UNIFORM ? 1 : N_SYSTEMS;
+constexpr int N_RESIDUALS = IS_UNIFORM ? N_ALL : N_EACH;  // rows of a block behind those of the features
+constexpr int BLOCK = (N_FEATURES + N_RESIDUALS) * N_FEATURES;
+constexpr int WIDTH = N_FEATURES | 1;  // of a matrix in memory; odd: columns lie in different banks
+constexpr int MATRIX = N_FEATURES * WIDTH;
+constexpr bool KEEPS_PRODUCTS = IS_UNIFORM && N_SYSTEMS > 1;  // else the factors take their place
+
+// Where things lie in shared memory behind the tiles. In reals: a row of ones, the residuals of each target, what
+// features and residuals are multiplied by for the slopes of the features, -m of each target.
+constexpr int ONES = rounded((END_OF_SQUARES * 8 + int(sizeof(real)) - 1) / int(sizeof(real)));
+constexpr int RESIDUALS = ONES + PITCH;
+constexpr int WEIGHTS = RESIDUALS + N_ALL * PITCH;
+constexpr int NEGATIVE = WEIGHTS + N_BLOCKS * BLOCK;
+constexpr int END_OF_REALS = NEGATIVE + N_ALL * N_FEATURES;
+
+// In doubles: Phi T Phi', Phi T y of each target, the factors, a vector of them, X b, m, S, derivatives by log S.
+constexpr int PRODUCTS = (END_OF_REALS * int(sizeof(real)) + 7) / 8;
+constexpr int RIGHT = PRODUCTS + N_BLOCKS * MATRIX;
+constexpr int FACTORS = RIGHT + N_ALL * N_FEATURES;
+constexpr int VECTOR = FACTORS + (KEEPS_PRODUCTS ? MATRIX : 0);
+constexpr int HALVES = VECTOR + N_FEATURES;
+constexpr int MEANS = HALVES + N_EACH * N_FEATURES;
+constexpr int PRECISIONS = MEANS + N_ALL * N_FEATURES;
+constexpr int PRIOR_SLOPES = PRECISIONS + N_SYSTEMS * N_FEATURES;
+constexpr int END_OF_DOUBLES = PRIOR_SLOPES + N_FEATURES;
+static_assert(sizeof(double) * END_OF_DOUBLES <= SHARED_BYTES, "cuda_marginal.py asks for less shared memory");
+
+constexpr double MOST_LOG_PRECISION = 600;  // MAX_LOG_PRECISION of model/prior.py
+
+// Of one chain.
+struct Regression {
+  const double* noise;    // T (N_SYSTEMS, n_cases), or (N_SYSTEMS,) of the same noise in all cases
+  const double* prior;    // S (N_SYSTEMS, N_FEATURES) with the precisions that move at one
+  const double* targets;  // (N_ALL, n_cases)
+  const real* inputs;
+  int n_cases;
+
+  __device__ __forceinline__ double noise_of(int system, int number) const {
+    if constexpr (IS_UNIFORM) return noise[system];
+    return noise[(long long)system * n_cases + number];
+  }
+  __device__ __forceinline__ double target(int which, int number) const {
+    return targets[(long long)which * n_cases + number];
+  }
+};
+
+__device__ __forceinline__ double* doubles_of(real* shared) { return reinterpret_cast<double*>(shared); }
+
+// Features come in runs of rows that lie one behind the other.
+template <int RUN> __host__ __device__ constexpr int place_of_run() {
+  return run_layer(RUN) < 0 ? ONES : values_of(run_layer(RUN)) + run_row(RUN) * PITCH;
+}
+
+// Where a feature's row begins.
+__device__ __forceinline__ int place_of(int feature) {
+  int place = 0;
+  each<0, N_RUNS>([&](auto run) {
+    constexpr int RUN = decltype(run)::value;
+    if (feature >= run_start(RUN)) place = place_of_run<RUN>() + (feature - run_start(RUN)) * PITCH;
+  });
+  return place;
+}
+
+// f(feature, where its row begins) of all.
+template <class F> __device__ __forceinline__ void each_feature(F f) {
+  each<0, N_RUNS>([&](auto run) {
+    constexpr int RUN = decltype(run)::value;
+#pragma unroll 4
+    for (int k = 0; k < run_size(RUN); ++k) f(run_start(RUN) + k, place_of_run<RUN>() + k * PITCH);
+  });
+}
+
+// The lower triangle of a matrix: f(i, j), j <= i, for each place that is the thread's. Rows r and SIZE - 1 - r
+// lie side by side, so that threads have equal shares.
+template <int SIZE, class F> __device__ __forceinline__ void each_of_triangle(int matrices, F f) {
+  constexpr int LENGTH = (SIZE + 1) / 2 * (SIZE + 1);
+  for (int place = threadIdx.x; place < matrices * LENGTH; place += THREADS) {
+    const int row = place % LENGTH / (SIZE + 1), column = place % LENGTH % (SIZE + 1);
+    const bool is_upper = column >= SIZE - row;
+    if (is_upper && 2 * row == SIZE - 1) continue;  // the middle row has no other
+    f(place / LENGTH, is_upper ? row : SIZE - 1 - row, is_upper ? column - (SIZE - row) : column);
+  }
+}
+
+// S, with what moves.
+__device__ __forceinline__ void set_precisions(real* shared, const Regression& given) {
+  for (int place = threadIdx.x; place < N_SYSTEMS * N_FEATURES; place += THREADS) {
+    double precision = given.prior[place];
+    each<0, N_MOVED>([&](auto which) {
+      constexpr int K = decltype(which)::value;
+      const int feature = place % N_FEATURES;
+      if (feature < moved_start(K) || feature >= moved_stop(K)) return;
+      const double x = shared[N_KEPT + K];
+      precision *= exp(x < -MOST_LOG_PRECISION ? -MOST_LOG_PRECISION : x > MOST_LOG_PRECISION ? MOST_LOG_PRECISION : x);
+    });
+    doubles_of(shared)[PRECISIONS + place] = precision;
+  }
+}
+
+// Phi T Phi' and Phi T y of a tile's cases, added to those of the tiles before.
+__device__ __forceinline__ void add_products(real* shared, const Regression& given, int first) {
+  constexpr int SIDE = weight_tile(N_FEATURES * N_FEATURES), SIDES = (N_FEATURES + SIDE - 1) / SIDE;
+  const int n_here = least(TILE, given.n_cases - first);
+  each_of_triangle<SIDES>(N_BLOCKS, [&](int system, int i, int j) {
+    int row[SIDE], column[SIDE];
+    double sum[SIDE][SIDE];
+#pragma unroll
+    for (int k = 0; k < SIDE; ++k) {
+      row[k] = place_of(least(i * SIDE + k, N_FEATURES - 1));
+      column[k] = place_of(least(j * SIDE + k, N_FEATURES - 1));
+#pragma unroll
+      for (int l = 0; l < SIDE; ++l) sum[k][l] = 0;
+    }
+    for (int begin = 0; begin < n_here; begin += QUAD) {
+      Quad rows[SIDE], columns[SIDE];
+#pragma unroll
+      for (int k = 0; k < SIDE; ++k) {
+        rows[k] = quad(shared + row[k] + begin);
+        columns[k] = quad(shared + column[k] + begin);
+      }
+#pragma unroll
+      for (int number = 0; number < QUAD; ++number) {
+        if (begin + number >= n_here) break;  // what is behind the last case
+        double weighted[SIDE];
+#pragma unroll
+        for (int k = 0; k < SIDE; ++k) {
+          weighted[k] = rows[k].at[number];
+          if constexpr (!IS_UNIFORM) weighted[k] *= given.noise_of(system, first + begin + number);
+        }
+#pragma unroll
+        for (int l = 0; l < SIDE; ++l) {
+          const double value = columns[l].at[number];
+#pragma unroll
+          for (int k = 0; k < SIDE; ++k) sum[k][l] += weighted[k] * value;
+        }
+      }
+    }
+    double* products = doubles_of(shared) + PRODUCTS + system * MATRIX;
+#pragma unroll
+    for (int k = 0; k < SIDE; ++k) {
+#pragma unroll
+      for (int l = 0; l < SIDE; ++l) {
+        if (i * SIDE + k >= N_FEATURES || j * SIDE + l >= N_FEATURES) continue;
+        double& total = products[(i * SIDE + k) * WIDTH + j * SIDE + l];
+        total = first > 0 ? total + sum[k][l] : sum[k][l];
+      }
+    }
+  });
+  // By the threads that had the fewest of the above.
+  for (int place = THREADS - 1 - threadIdx.x; place < N_ALL * N_FEATURES; place += THREADS) {
+    const int which = place / N_FEATURES, row = place_of(place % N_FEATURES);
+    double sum = 0;
+    for (int number = 0; number < n_here; ++number) {
+      double target = given.target(which, first + number);
+      if constexpr (!IS_UNIFORM) target *= given.noise_of(which / N_EACH, first + number);
+      sum += target * shared[row + number];
+    }
+    double& total = doubles_of(shared)[RIGHT + place];
+    total = first > 0 ? total + sum : sum;
+  }
+}
+
+__device__ __forceinline__ double* factors_of(real* shared, int system) {
+  return doubles_of(shared) + (KEEPS_PRODUCTS ? FACTORS : PRODUCTS + (IS_UNIFORM ? 0 : system * MATRIX));
+}
+
+// L^-1 of A = L L' in the lower triangle of a system's factors. A matrix that is not positive definite makes NaN.
+//
+// Columns of A that are done with are taken over by those of L^-1: with v the part l of column k behind its pivot
+// and the part x of row k of L^-1 up to it, both divided by the pivot's root, a step is -v v' on the rows behind.
+__device__ __forceinline__ void factorise(real* shared, const Regression& given, int system) {
+  double* a = factors_of(shared, system);
+  const double* products = doubles_of(shared) + PRODUCTS + (IS_UNIFORM ? 0 : system * MATRIX);
+  const double* precisions = doubles_of(shared) + PRECISIONS + system * N_FEATURES;
+  const double t = IS_UNIFORM ? given.noise_of(system, 0) : 1.0;
+  each_of_triangle<N_FEATURES>(1, [&](int, int i, int j) {
+    a[i * WIDTH + j] = t * products[i * WIDTH + j] + (i == j ? precisions[i] : 0.0);
+  });
+  __syncthreads();
+  double* v = doubles_of(shared) + VECTOR;
+  for (int k = 0; k < N_FEATURES; ++k) {
+    const double pivot = a[k * WIDTH + k], scale = pivot > 0 ? 1 / sqrt(pivot) : nan("");
+    for (int j = threadIdx.x; j < N_FEATURES; j += THREADS) {
+      v[j] = scale * (j < k ? a[k * WIDTH + j] : j > k ? a[j * WIDTH + k] : 1.0);
+    }
+    __syncthreads();
+    for (int place = k * N_FEATURES + threadIdx.x; place < N_FEATURES * N_FEATURES; place += THREADS) {
+      const int i = place / N_FEATURES, j = place % N_FEATURES;
+      if (j > i) continue;
+      double& to = a[i * WIDTH + j];
+      to = i == k ? v[j] : (j == k ? 0.0 : to) - v[i] * v[j];
+    }
+    __syncthreads();
+  }
+}
+
+// m of a system's targets, m = L^-1' (L^-1 b). With it either the weights of the slopes, or the thread's part of
+// the energy (log|A| of each target + m'Sm) / 2.
+template <bool is_energy>
+__device__ __forceinline__ double solve(real* shared, const Regression& given, int system) {
+  const double* x = factors_of(shared, system);
+  double *doubles = doubles_of(shared), *halves = doubles + HALVES;
+  const double t = IS_UNIFORM ? given.noise_of(system, 0) : 1.0;
+  for (int place = threadIdx.x; place < N_EACH * N_FEATURES; place += THREADS) {
+    const int which = system * N_EACH + place / N_FEATURES, i = place % N_FEATURES;
+    double sum = 0;
+    for (int j = 0; j <= i; ++j) sum += x[i * WIDTH + j] * doubles[RIGHT + which * N_FEATURES + j];
+    halves[place] = t * sum;
+  }
+  __syncthreads();
+  double energy = 0;
+  real* block = shared + WEIGHTS + (IS_UNIFORM ? 0 : system * BLOCK);
+  const bool is_first = !IS_UNIFORM || system == 0;
+  for (int f = threadIdx.x; f < N_FEATURES; f += THREADS) {
+    double diagonal = 0, squares = 0;  // of A^-1; sum of m**2
+    for (int i = f; i < N_FEATURES; ++i) diagonal += x[i * WIDTH + f] * x[i * WIDTH + f];
+    for (int each = 0; each < N_EACH; ++each) {
+      const int which = system * N_EACH + each;
+      double m = 0;
+      for (int i = f; i < N_FEATURES; ++i) m += x[i * WIDTH + f] * halves[each * N_FEATURES + i];
+      squares += m * m;
+      doubles[MEANS + which * N_FEATURES + f] = m;
+      shared[NEGATIVE + which * N_FEATURES + f] = real(-m);
+      block[(N_FEATURES + (IS_UNIFORM ? which : each)) * N_FEATURES + f] = real(-t * m);
+    }
+    const double s = doubles[PRECISIONS + system * N_FEATURES + f];
+    if constexpr (is_energy) {
+      energy += 0.5 * s * squares - N_EACH * log(x[f * WIDTH + f]);
+    } else {
+      const double slope = 0.5 * (s * (N_EACH * diagonal + squares) - N_EACH);
+      double& total = doubles[PRIOR_SLOPES + f];
+      total = system > 0 ? total + slope : slope;
+    }
+  }
+  if constexpr (!is_energy) {
+    each_of_triangle<N_FEATURES>(1, [&](int, int i, int j) {
+      double sum = 0;  // of A^-1
+      for (int k = i; k < N_FEATURES; ++k) sum += x[k * WIDTH + i] * x[k * WIDTH + j];
+      const real weight = real(t * N_EACH * sum) + (is_first ? real(0) : block[i * N_FEATURES + j]);
+      block[i * N_FEATURES + j] = weight;
+      block[j * N_FEATURES + i] = weight;
+    });
+  }
+  __syncthreads();
+  return energy;
+}
+
+// Features at all cases to factors, and what `solve` makes of them.
+template <bool is_energy> __device__ __forceinline__ double solve_all(real* shared, const Regression& given) {
+  for (int first = 0; first < given.n_cases; first += TILE) {
+    load_inputs(shared, given.inputs, given.n_cases, first, given.n_cases);
+    __syncthreads();
+    forward_all<is_energy>(shared);
+    add_products(shared, given, first);
+    __syncthreads();
+  }
+  double energy = 0;
+  for (int system = 0; system < N_SYSTEMS; ++system) {
+    factorise(shared, given, system);
+    energy += solve<is_energy>(shared, given, system);
+  }
+  return energy;
+}
+
+// The tiles again, from the last, which is still there: f(first case) at the features of each.
+template <bool is_exact, class F> __device__ __forceinline__ void each_tile(real* shared, const Regression& given, F f) {
+  const int last = (given.n_cases - 1) / TILE * TILE;
+  for (int first = last; first >= 0; first -= TILE) {
+    if (first < last) {
+      load_inputs(shared, given.inputs, given.n_cases, first, given.n_cases);
+      __syncthreads();
+      forward_all<is_exact>(shared);
+    }
+    f(first);
+    __syncthreads();
+  }
+}
+
+// r = y - Phi' m at a tile's cases, zero behind the last.
+__device__ __forceinline__ void set_residuals(real* shared, const Regression& given, int first) {
+  for (int place = threadIdx.x; place < N_ALL * LANES; place += THREADS) {
+    const int which = place / LANES, begin = place % LANES * QUAD;
+    Quad residual;
+#pragma unroll
+    for (int i = 0; i < QUAD; ++i) {
+      const int number = first + begin + i;
+      residual.at[i] = number < given.n_cases ? real(given.target(which, number)) : real(0);
+    }
+    each_feature([&](int feature, int row) {
+      const Quad value = quad(shared + row + begin);
+      const real weight = shared[NEGATIVE + which * N_FEATURES + feature];
+#pragma unroll
+      for (int i = 0; i < QUAD; ++i) residual.at[i] += weight * value.at[i];
+    });
+    quad(shared + RESIDUALS + which * PITCH + begin) = residual;
+  }
+}
+
+// What the derivatives by units that are features begin with, for cuda_tiles.cuh.
+struct FeatureSlopes {
+  real* shared;
+  const Regression& given;
+  int first;
+
+  template <int LAYER, int UNITS>
+  __device__ __forceinline__ void operator()(Number<LAYER>, const int (&unit)[UNITS], Quad (&derivative)[UNITS]) const {
+    const int begin = threadIdx.x % LANES * QUAD;
+    each<0, N_RUNS>([&](auto run) {
+      constexpr int RUN = decltype(run)::value;
+      if constexpr (run_layer(RUN) == LAYER) {
+        int feature[UNITS];  // threads whose unit is not in the run repeat one that is
+#pragma unroll
+        for (int k = 0; k < UNITS; ++k) {
+          const int here = unit[k] - run_row(RUN);
+          feature[k] = run_start(RUN) + (here < 0 ? 0 : least(here, run_size(RUN) - 1));
+        }
+        for (int number = 0; number < N_BLOCKS; ++number) {
+          Quad slope[UNITS];
+          combine(feature, shared + WEIGHTS + number * BLOCK, number, begin, slope);
+#pragma unroll
+          for (int i = 0; i < QUAD; ++i) {
+            const int at = first + begin + i;
+            if (at >= given.n_cases) continue;
+            const real noise = IS_UNIFORM ? real(1) : real(given.noise_of(number, at));
+#pragma unroll
+            for (int k = 0; k < UNITS; ++k) {
+              const int here = unit[k] - run_row(RUN);
+              if (here >= 0 && here < run_size(RUN)) derivative[k].at[i] += noise * slope[k].at[i];
+            }
+          }
+        }
+      }
+    });
+  }
+
+  // Features and residuals times a block of weights.
+  template <int UNITS>
+  __device__ __forceinline__ void combine(const int (&feature)[UNITS], const real* block, int number, int begin,
+                                          Quad (&slope)[UNITS]) const {
+#pragma unroll
+    for (int k = 0; k < UNITS; ++k) slope[k] = Quad{};
+    const auto add = [&](int row, int place) {
+      const Quad value = quad(shared + place + begin);
+#pragma unroll
+      for (int k = 0; k < UNITS; ++k) {
+        const real weight = block[row * N_FEATURES + feature[k]];
+#pragma unroll
+        for (int i = 0; i < QUAD; ++i) slope[k].at[i] += weight * value.at[i];
+      }
+    };
+    each_feature(add);
+    for (int each = 0; each < N_RESIDUALS; ++each) {
+      add(N_FEATURES + each, RESIDUALS + (number * N_EACH + each) * PITCH);
+    }
+  }
+};
+
+// The gradient by what moves, from the slopes of all systems.
+__device__ __forceinline__ void set_moved_gradient(real* shared) {
+  each<0, N_MOVED>([&](auto which) {
+    constexpr int K = decltype(which)::value;
+    if (threadIdx.x != K) return;
+    double sum = moved_half(K) * (exp(double(shared[N_KEPT + K])) / moved_mean(K) - 1);
+    for (int f = moved_start(K); f < moved_stop(K); ++f) sum += doubles_of(shared)[PRIOR_SLOPES + f];
+    shared[GRADIENT + N_KEPT + K] = real(sum);
+  });
+}
+
+// -log density of what moves, less log|S| / 2 of all targets as far as it moves.
+__device__ __forceinline__ double energy_of_moved(const real* shared) {
+  double energy = 0;
+  each<0, N_MOVED>([&](auto which) {
+    constexpr int K = decltype(which)::value;
+    const double x = shared[N_KEPT + K];
+    const double within = x < -MOST_LOG_PRECISION ? -MOST_LOG_PRECISION : x > MOST_LOG_PRECISION ? MOST_LOG_PRECISION : x;
+    energy += moved_half(K) * (exp(x) / moved_mean(K) - x) - 0.5 * N_ALL * (moved_stop(K) - moved_start(K)) * within;
+  });
+  return energy;
+}
+
+// The thread's part of r'Tr / 2 at a tile's cases.
+__device__ __forceinline__ double squares_here(real* shared, const Regression& given, int first) {
+  double sum = 0;
+  for (int place = threadIdx.x; place < N_ALL * TILE; place += THREADS) {
+    const int which = place / TILE, number = first + place % TILE;
+    if (number >= given.n_cases) continue;
+    double residual = given.target(which, number);
+    each_feature([&](int feature, int row) {
+      residual -= doubles_of(shared)[MEANS + which * N_FEATURES + feature] * shared[row + place % TILE];
+    });
+    sum += 0.5 * given.noise_of(which / N_EACH, number) * residual * residual;
+  }
+  return sum;
+}
+
+// Registers for as many blocks as the shared memory of a multiprocessor holds (228 KiB, of which a block takes one
+// more), up to 24 warps, or 16 where more would spill: the robot arm in float32 has 12 blocks without. Not timed yet.
+constexpr int MOST_THREADS = sizeof(real) == 4 && THREADS <= 64 ? 768 : 512;
+constexpr int BLOCKS_AT_ONCE = least(MOST_THREADS / THREADS, 228 * 1024 / (SHARED_BYTES + 1024));
+
+// Arguments as KERNEL_ARGUMENTS has them; noise, prior and targets as Regression has them, of each chain (targets:
+// target_stride behind the chain's before). Minus `terms` is the energy of regression and what moves, without what
+// is constant along a trajectory.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) advance(
+    real* position, real* momentum, const real* stepsizes, const double* precisions, const double* noise,
+    const double* prior, const real* inputs, const double* targets, double* prior_energy, double* terms,
+    long long target_stride, int n_cases, int n_steps) {
+  DYNAMIC_SHARED_MEMORY(memory);
+  real* shared = reinterpret_cast<real*>(memory);
+  const long long chain = blockIdx.x, vector = chain * N_PARAMETERS;
+  const Regression given = {noise + chain * N_SYSTEMS * (IS_UNIFORM ? 1 : n_cases),
+                            prior + chain * N_SYSTEMS * N_FEATURES, targets + chain * target_stride, inputs, n_cases};
+  Own own;
+  load(shared, own, position, momentum, stepsizes, precisions, vector);
+  for (int place = threadIdx.x; place < TILE; place += THREADS) shared[ONES + place] = 1;
+  __syncthreads();
+
+  for (int step = 0; step <= n_steps; ++step) {
+    set_squares(shared, own);
+    set_precisions(shared, given);
+    solve_all<false>(shared, given);
+    set_moved_gradient(shared);
+    each_tile<false>(shared, given, [&](int first) {
+      set_residuals(shared, given, first);
+      __syncthreads();
+      backward_all(shared, FeatureSlopes{shared, given, first});
+    });
+    kick_and_drift(shared, own, step, n_steps);
+    __syncthreads();
+  }
+
+  store(shared, own, position, momentum, vector);
+  double prior_here = prior_energy_here(shared, own);
+  double energy_here = threadIdx.x == 0 ? energy_of_moved(shared) : 0.0;
+  energy_here += solve_all<true>(shared, given);
+  each_tile<true>(shared, given, [&](int first) { energy_here += squares_here(shared, given, first); });
+  sum_over_block(shared, energy_here, prior_here);
+  if (threadIdx.x == 0) {
+    terms[chain] = -energy_here;
+    prior_energy[chain] = prior_here;
+  }
+}

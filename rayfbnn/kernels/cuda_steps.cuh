@@ -1,0 +1,122 @@
+// Leapfrog steps of a chain by its block of threads: momentum, stepsize and prior are in the registers of the
+// one thread that holds the parameter, positions and gradient in shared memory (cuda_tiles.cuh).
+//
+// Common precisions may be integrated out of the prior: minus the log density of such a group's parameters is
+// shape/2 log(rate + sum a w**2), a the factors in place of their precisions.
+
+constexpr int OWN = (N_PARAMETERS + THREADS - 1) / THREADS;  // parameters that a thread holds
+constexpr int WARPS = THREADS / WARP;
+
+// Behind the tiles, in doubles: each warp's share of the sums of a w**2, by group.
+constexpr int SQUARES = (END_OF_TILES * int(sizeof(real)) + 7) / 8;
+constexpr int END_OF_SQUARES = SQUARES + N_INTEGRATED * WARPS;
+static_assert(sizeof(double) * END_OF_SQUARES <= SHARED_BYTES && 2 * sizeof(double) * THREADS <= SHARED_BYTES,
+              "cuda.py asks for less shared memory than this needs");
+
+struct Own {
+  real momentum[OWN], stepsize[OWN];
+  double tau[OWN];  // precisions; the factors a where they are integrated out
+};
+
+// f(i, parameter) for each that the thread holds.
+template <class F> __device__ __forceinline__ void each_own(F f) {
+#pragma unroll
+  for (int i = 0; i < OWN; ++i) {
+    const int parameter = threadIdx.x + i * THREADS;
+    if (parameter < N_PARAMETERS) f(i, parameter);
+  }
+}
+
+// A chain's part of the arguments, its numbers from `vector` on. A barrier must follow.
+__device__ __forceinline__ void load(real* shared, Own& own, const real* position, const real* momentum,
+                                     const real* stepsizes, const double* precisions, long long vector) {
+  each_own([&](int i, int parameter) {
+    shared[parameter] = position[vector + parameter];
+    shared[GRADIENT + parameter] = 0;
+    own.momentum[i] = momentum[vector + parameter];
+    own.stepsize[i] = stepsizes[vector + parameter];
+    own.tau[i] = precisions[vector + parameter];
+  });
+}
+
+__device__ __forceinline__ void store(const real* shared, const Own& own, real* position, real* momentum,
+                                      long long vector) {
+  each_own([&](int i, int parameter) {
+    position[vector + parameter] = shared[parameter];
+    momentum[vector + parameter] = own.momentum[i];
+  });
+}
+
+template <int GROUP> __device__ __forceinline__ bool is_integrated(int parameter) {
+  return parameter >= integrated_start(GROUP) && parameter < integrated_stop(GROUP);
+}
+
+// The sums of a w**2 at the position, by warps. A barrier must follow.
+__device__ __forceinline__ void set_squares(real* shared, const Own& own) {
+  each<0, N_INTEGRATED>([&](auto group) {
+    constexpr int GROUP = decltype(group)::value;
+    double sum = 0;
+    each_own([&](int i, int parameter) {
+      const double w = shared[parameter];
+      if (is_integrated<GROUP>(parameter)) sum += own.tau[i] * w * w;
+    });
+    sum = sum_over_warp(sum);
+    double* sums = reinterpret_cast<double*>(shared) + SQUARES + GROUP * WARPS;
+    if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = sum;
+  });
+}
+
+// rate + sum a w**2
+template <int GROUP> __device__ __forceinline__ double rate_of(const real* shared) {
+  const double* sums = reinterpret_cast<const double*>(shared) + SQUARES + GROUP * WARPS;
+  double rate = integrated_rate(GROUP);
+  for (int warp = 0; warp < WARPS; ++warp) rate += sums[warp];
+  return rate;
+}
+
+// The kick of a gradient in shared memory, and the drift to the next: each thread's own parameters alone.
+__device__ __forceinline__ void kick_and_drift(real* shared, Own& own, int number, int last) {
+  const bool is_end = number == 0 || number == last;
+  each_own([&](int i, int parameter) {
+    double tau = own.tau[i];
+    each<0, N_INTEGRATED>([&](auto group) {
+      constexpr int GROUP = decltype(group)::value;
+      if (is_integrated<GROUP>(parameter)) tau *= integrated_shape(GROUP) / rate_of<GROUP>(shared);
+    });
+    const real gradient = shared[GRADIENT + parameter] + prior_gradient(parameter, shared[parameter], tau);
+    shared[GRADIENT + parameter] = 0;
+    own.momentum[i] -= (is_end ? own.stepsize[i] / 2 : own.stepsize[i]) * gradient;
+    if (number < last) shared[parameter] += own.stepsize[i] * own.momentum[i];
+  });
+}
+
+// The thread's part of the prior's energy.
+__device__ __forceinline__ double prior_energy_here(const real* shared, const Own& own) {
+  double energy = 0;
+  each_own([&](int i, int parameter) {
+    double tau = own.tau[i];
+    each<0, N_INTEGRATED>([&](auto group) {
+      if (is_integrated<decltype(group)::value>(parameter)) tau = 0;
+    });
+    energy += prior_energy_of(parameter, shared[parameter], tau);
+  });
+  each<0, N_INTEGRATED>([&](auto group) {
+    constexpr int GROUP = decltype(group)::value;
+    if (threadIdx.x == 0) energy += integrated_shape(GROUP) / 2 * log(rate_of<GROUP>(shared));
+  });
+  return energy;
+}
+
+// The sum of both values over the block, in one order, at thread 0. Behind a barrier.
+__device__ __forceinline__ void sum_over_block(real* shared, double& a, double& b) {
+  double* sums = reinterpret_cast<double*>(shared);  // nothing else is needed any more
+  sums[threadIdx.x] = a;
+  sums[THREADS + threadIdx.x] = b;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int thread = 1; thread < THREADS; ++thread) {
+      a += sums[thread];
+      b += sums[THREADS + thread];
+    }
+  }
+}

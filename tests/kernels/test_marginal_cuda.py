@@ -1,0 +1,305 @@
+"""The CUDA kernels equal the plain code where outputs or common precisions are integrated out; on a CPU.
+
+The source is compiled by g++ with a shim, as in test_cuda.py, which says what this cannot show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.arrays import Array
+from rayfbnn.kernels import choose
+from rayfbnn.kernels.cuda_marginal import MarginalAdvance
+from rayfbnn.mcmc import leapfrog
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.operations import Heatbath, HybridMarginal, SampleSigmas
+from rayfbnn.state import Advance
+from rayfbnn.streams import Purpose
+from tests.correctness.test_joint import PROBLEMS, stays_exact
+from tests.kernels.networks import H100_SHARED_BYTES, small
+from tests.kernels.shim.compiled import ShimBuild, needs_gxx
+from tests.kernels.test_cuda import are_equal
+from tests.kernels.test_marginal_cpu import NOT_COVERED, beginning, largest_error
+from tests.model import problems
+from tests.model.problems import problem, streams
+from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
+
+pytestmark = needs_gxx
+TOLERANCES = {"float64": 1e-11, "float32": 3e-5}
+
+
+def kernel(build: ShimBuild | None = None, *, max_shared_bytes: int = H100_SHARED_BYTES) -> MarginalAdvance:
+    return MarginalAdvance(ShimBuild() if build is None else build, max_shared_bytes)
+
+
+def worst_error(given: Any, start: tuple[Array, ...], advance: Advance, **options: Any) -> float:
+    """Of position, momentum and potential after a trajectory by the kernel and by the plain code."""
+    found, expected = advance(given, *start, **options), leapfrog.advance(given, *start, **options)
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+    return max(largest_error(a, b) for a, b in zip(found, expected, strict=True))
+
+
+# Several tiles of cases, the last one in part. Between them one system and several, noise that is the same in
+# all cases and not, missing targets, precisions that move, hidden groups' integrated out, factors a, offsets
+# of the inputs, no hidden layer, nothing but biases, priors that are no priors.
+CASES = [
+    ("common precisions", "gaussian", BOTH, "float32", False),
+    ("common precisions", "gaussian by target", BOTH, "float64", False),
+    ("common precisions", "gaussian", BOTH, "float32", True),
+    ("common precisions", "t", BOTH, "float64", True),
+    ("every level", "gaussian", BOTH, "float64", False),
+    ("t output weights", "t by target", BOTH, "float32", False),
+    ("one output", "gaussian", OUTPUTS, "float64", True),
+    ("no biases", "t", BOTH, "float64", False),
+    ("no hidden layer", "gaussian by target", BOTH, "float64", False),
+    ("biases alone feed the outputs", "gaussian", BOTH, "float64", True),
+    ("adjustments", "gaussian", BOTH, "float64", False),
+    ("vague", "gaussian", BOTH, "float64", False),
+    ("common precisions", "gaussian", PRECISIONS, "float32", False),
+    ("adjustments", "t by target", PRECISIONS, "float64", True),
+    ("common precisions", "binary", BOTH, "float32", False),
+    ("common precisions", "binary", PRECISIONS, "float64", False),
+]
+
+
+@pytest.mark.parametrize("name, model, over, dtype, is_missing", CASES)
+def test_a_trajectory_is_that_of_the_plain_code(
+    name: str, model: str, over: tuple[str, ...], dtype: str, is_missing: bool
+) -> None:
+    target = made(name, model, "primal", is_missing=is_missing, n_cases=150, dtype=dtype)
+    state, given = conditional(target, over, f"device {name} {model}", 3)
+    advance = kernel()
+    assert advance.covers(given)
+    assert worst_error(given, beginning(given, state), advance, n_steps=3) < TOLERANCES[dtype]
+
+
+def test_features_that_leave_out_inputs() -> None:
+    """Runs of rows that are no whole layer, of inputs whose offsets get the slopes."""
+    spec = replace(problems.network(COMMON), omitted={"io": (1,)})
+    state, given = conditional(problem(spec=spec, n_cases=30), BOTH, "device runs", 3)
+    assert worst_error(given, beginning(given, state), kernel(), n_steps=3) < 1e-11
+
+
+@pytest.mark.parametrize("units, threads", [((3,), 32), ((48,), 256)])
+def test_blocks_of_every_size(units: tuple[int, ...], threads: int) -> None:
+    target = problem(spec=small(units), n_cases=100, dtype="float32")
+    state, given = conditional(target, OUTPUTS, "device sizes", 2)
+    advance = kernel()
+    chosen = advance.chosen(given)
+    assert not isinstance(chosen, str) and chosen[1].threads == threads
+    assert worst_error(given, beginning(given, state), advance, n_steps=2) < TOLERANCES["float32"]
+
+
+@pytest.mark.parametrize("over", [OUTPUTS, PRECISIONS])
+def test_temperatures_and_targets_of_each_chain(over: tuple[str, ...]) -> None:
+    target = made("common precisions", "gaussian", "primal")
+    own = np.stack([target.targets.T, target.targets.T[::-1], 2 * target.targets.T])
+    if over == PRECISIONS:
+        target = target.tempered(np.array([0.3, 1.0, 0.7]))
+    state, given = conditional(target.with_targets(own), over, "device own", 3)
+    assert worst_error(given, beginning(given, state), kernel(), n_steps=3) < 1e-11
+
+
+def test_partial_gradients_with_common_precisions_integrated_out() -> None:
+    target = made("common precisions", "gaussian", "primal")
+    state, given = conditional(target, PRECISIONS, "device partial", 4)
+    order = streams("order", 4).permutation(3, Purpose.PARTITION_ORDER)
+    assert worst_error(given, beginning(given, state), kernel(), n_steps=4, order=order) < 1e-11
+
+
+def of_chains(given: Any, start: tuple[Array, ...], chains: slice) -> tuple[Any, tuple[Array, ...]]:
+    """Of some chains alone."""
+    data = given.regression
+    part = replace(data, noise=data.noise[chains], prior=data.prior[chains])
+    if len(data.targets) > 1:
+        part = replace(part, targets=data.targets[chains])
+    return replace(given, regression=part), tuple(array[chains] for array in start)
+
+
+@pytest.mark.parametrize("model", ["gaussian", "t by target"])
+def test_chains_do_not_depend_on_their_batch(model: str) -> None:
+    target = made("common precisions", model, "primal", dtype="float32")
+    state, given = conditional(target, BOTH, "device batch", 4)
+    start, advance = beginning(given, state), kernel()
+    whole = advance(given, *start, n_steps=3)
+    for chains in (slice(0, 1), slice(2, 4)):
+        part, its_start = of_chains(given, start, chains)
+        own = advance(part, *its_start, n_steps=3)
+        assert all(np.array_equal(a, b[chains]) for a, b in zip(own, whole, strict=True))
+
+
+def test_a_trajectory_that_blows_up_ends_as_infinite() -> None:
+    target = made("common precisions", "gaussian", "primal", dtype="float32")
+    state, given = conditional(target, BOTH, "device blow-up", 3)
+    position, *others = beginning(given, state)
+    advance = kernel()
+    good = advance(given, position, *others, n_steps=2)
+    for value in (1e30, np.inf, np.nan):
+        changed = position.copy()
+        changed[1] = value
+        found = advance(given, changed, *others, n_steps=2)
+        assert found[2][1] == np.inf
+        assert all(np.array_equal(a[[0, 2]], b[[0, 2]]) for a, b in zip(found, good, strict=True))
+
+
+def test_a_matrix_that_is_not_positive_definite_is_infinite() -> None:
+    target = made("common precisions", "gaussian", "primal")
+    state, given = conditional(target, OUTPUTS, "device indefinite", 3)
+    data = given.regression
+    prior = data.prior.copy()
+    prior[1] *= -1e9
+    start = beginning(given, state)
+    indefinite = replace(given, regression=replace(data, prior=prior))
+    with np.errstate(invalid="ignore"):
+        found = kernel()(indefinite, *start, n_steps=2)
+    good = kernel()(given, *start, n_steps=2)
+    assert found[2][1] == np.inf
+    assert all(np.array_equal(a[[0, 2]], b[[0, 2]]) for a, b in zip(found, good, strict=True))
+
+
+# Two warps; noise that differs by case, and two systems of the same noise in all cases, one after the other.
+ORDERED = [("t", OUTPUTS), ("gaussian by target", BOTH), ("gaussian by target", OUTPUTS)]
+
+
+def results_in_orders(model: str, over: tuple[str, ...], **options: Any) -> list[tuple[Array, ...]]:
+    """A trajectory with the threads of a block running forwards, backwards, and jumping about."""
+    given, start = several_tiles(model, over)
+    return [kernel(ShimBuild(order, **options))(given, *start, n_steps=2) for order in (0, 1, 5)]
+
+
+def several_tiles(model: str, over: tuple[str, ...]) -> tuple[Any, tuple[Array, ...]]:
+    target = problem(model, spec=problems.network(COMMON, units=(6, 4)), n_cases=99)
+    state, given = conditional(target, over, "device orders", 2)
+    return given, beginning(given, state)
+
+
+@pytest.mark.parametrize("model, over", ORDERED)
+def test_threads_may_run_in_any_order(model: str, over: tuple[str, ...]) -> None:
+    assert are_equal(results_in_orders(model, over))
+
+
+@pytest.mark.parametrize("which", range(15))
+def test_every_barrier_is_needed(which: int) -> None:
+    """Mutants: without it the bits depend on the order of the threads, or are not the plain code's.
+
+    Nothing is integrated out of priors here: on the CPU the shuffles of those sums wait for all threads.
+    """
+    problem_of_all = ORDERED[-1]
+    given, start = several_tiles(*problem_of_all)
+    results = results_in_orders(*problem_of_all, replace=("__syncthreads();", "", which))
+    expected = leapfrog.advance(given, *start, n_steps=2)
+    is_plain = all(
+        largest_error(a, b) < 1e-9 for result in results for a, b in zip(result, expected, strict=True)
+    )
+    assert not is_plain or not are_equal(results)
+
+
+MUTANTS = [
+    ("- N_EACH * log(x[f * WIDTH + f])", ""),
+    ("energy += 0.5 * s * squares", "energy += 0.5 * squares"),
+    ("energy_of_moved(shared) : 0.0", "0.0 : 0.0"),
+    ("0.5 * N_ALL * (moved_stop", "0.5 * N_EACH * (moved_stop"),
+    ("integrated_shape(GROUP) / 2 * log", "integrated_shape(GROUP) * log"),
+    ("tau *= integrated_shape(GROUP) / rate_of", "tau /= rate_of"),
+    ("double rate = integrated_rate(GROUP)", "double rate = 0"),
+    ("(exp(double(shared[N_KEPT + K])) / moved_mean(K) - 1)", "0"),
+    ("total = system > 0 ? total + slope : slope", "total = slope"),
+    ("(is_first ? real(0) : block[i * N_FEATURES + j])", "real(0)"),
+    ("real(-t * m)", "real(-m)"),
+    ("if (at >= given.n_cases) continue;", ""),
+    ("if (begin + number >= n_here) break;", ""),
+]
+
+
+@pytest.mark.parametrize("before, after", MUTANTS)
+def test_mutants_are_told_from_the_plain_code(before: str, after: str) -> None:
+    given, start = several_tiles("gaussian by target", BOTH)
+    advance = kernel(ShimBuild(replace=(before, after, 0)))
+    assert worst_error(given, start, advance, n_steps=3) > 1e-6
+
+
+def test_what_is_not_covered_is_said_and_run_by_the_plain_code() -> None:
+    reasons = {**NOT_COVERED, "common precisions": "regressions in matrices of the cases"}
+    for name, reason in reasons.items():
+        form = "dual" if name == "common precisions" else "primal"
+        state, given = conditional(made(name, "gaussian", form), OUTPUTS, "not covered", 3)
+        advance = kernel()
+        assert advance.chosen(given) == reason and not advance.covers(given)
+        start = beginning(given, state)
+        found = choose.ForPosteriors(leapfrog.advance, advance)(given, *start, n_steps=2)
+        expected = leapfrog.advance(given, *start, n_steps=2)
+        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_what_does_not_fit_on_the_chip_is_said() -> None:
+    wide = problem(spec=small((160,)), n_cases=170)
+    _, given = conditional(wide, OUTPUTS, "too large", 2)
+    assert kernel().chosen(given) == (
+        "480 parameters and a regression on 161 features: their state takes 479 KiB, and a block has"
+        " 227 KiB of shared memory"
+    )
+    _, given = conditional(wide, PRECISIONS, "too large", 2)
+    assert "parameters: their state takes" in str(kernel(max_shared_bytes=10_000).chosen(given))
+    nothing = problems.network({"io": "1", "bo": "1"}, units=(), activations=())
+    _, given = conditional(problem(spec=nothing, n_cases=30), OUTPUTS, "nothing kept", 2)
+    assert kernel().chosen(given) == "no parameters are kept"
+
+
+def test_what_is_covered_is_run_by_the_kernel() -> None:
+    target = made("common precisions", "gaussian", "primal", dtype="float32")
+    state, given = conditional(target, BOTH, "chosen", 3)
+    start, advance = beginning(given, state), kernel()
+    found = choose.ForPosteriors(leapfrog.advance, advance)(given, *start, n_steps=2)
+    for a, b in zip(found, advance(given, *start, n_steps=2), strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_arrays_that_would_be_misread_are_refused_by_name() -> None:
+    target = made("common precisions", "gaussian", "primal", dtype="float32")
+    state, given = conditional(target, BOTH, "device misread", 3)
+    start, advance = beginning(given, state), kernel()
+    for place, name in enumerate(("position", "momentum", "precisions", "stepsizes")):
+        array = start[place]
+        other = array.astype(np.float32 if name == "precisions" else np.float64)
+        wrong = {
+            "float": (TypeError, other),
+            "have the shape": (ValueError, np.ascontiguousarray(array[:, 1:])),
+        }
+        if name != "precisions":  # the kernel gets others, made of these
+            wrong["C-contiguous"] = (ValueError, np.asfortranarray(array))
+        for words, (kind, values) in wrong.items():
+            with pytest.raises(kind, match=f"{name}: must .*{words}"):
+                advance(given, *start[:place], values, *start[place + 1 :], n_steps=2)
+    data = given.regression
+    for name in ("noise", "prior", "targets"):
+        array = getattr(data, name)
+        for kind, values in ((TypeError, array.astype(np.float32)), (ValueError, array[:, :0])):
+            changed = replace(given, regression=replace(data, **{name: values}))
+            with pytest.raises(kind, match=f"{name}: must"):
+                advance(changed, *start, n_steps=2)
+
+
+OPERATIONS = (SampleSigmas(), Heatbath(), HybridMarginal(BOTH, steps=2, stepsize=4.0))
+
+
+def stays_exact_through(build: ShimBuild, name: str, *, n_chains: int) -> bool:
+    def advance_for(target: Posterior) -> Advance:
+        return choose.ForPosteriors(leapfrog.advance, kernel(build))
+
+    return stays_exact(
+        replace(PROBLEMS["binary"], operations=OPERATIONS), name, n_chains=n_chains, advance_for=advance_for
+    )
+
+
+def test_joint_distribution_stays_through_the_kernel() -> None:
+    assert stays_exact_through(ShimBuild(), "marginal device", n_chains=1_000)
+
+
+@pytest.mark.parametrize("before, after", [MUTANTS[0], ("sum += 0.5 * given", "sum += 0.2 * given")])
+def test_a_kernel_that_gives_another_energy_is_killed(before: str, after: str) -> None:
+    assert not stays_exact_through(ShimBuild(replace=(before, after, 0)), "wrong", n_chains=400)
