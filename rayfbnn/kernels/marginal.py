@@ -20,7 +20,9 @@ from rayfbnn.kernels.program import (
     segments_of,
 )
 from rayfbnn.model import prior, regression
-from rayfbnn.model.marginal import Integrated, OutputLayer, OutputMarginal, WithoutOutputs, WithoutPrecisions
+from rayfbnn.model.integrated import Integrated
+from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecisions
+from rayfbnn.model.output_layer import OutputLayer
 
 MODEL_CODE = 0
 """Of outputs that are integrated out; no kernel looks at it."""

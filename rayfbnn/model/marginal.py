@@ -2,37 +2,39 @@
 
 What is integrated out is drawn again by `complete`; hybrid-marginal of mcmc/marginal.py is the update made
 of both. The outputs are linear in the parameters that feed them, so that given Gaussian noise these are the
-coefficients of a linear regression on the units before them (regression.py). Other noise and other priors are
-made Gaussian by auxiliary precisions, drawn from their conditional distribution: `gaussian_targets` for the
-data, `_output_precisions` for t weights.
+coefficients of a linear regression on the units before them (output_layer.py, regression.py). Other noise
+and other priors are made Gaussian by auxiliary precisions (auxiliary.py).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.architecture import destination, why_outputs_stay
+from rayfbnn.architecture import why_outputs_stay
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
-from rayfbnn.model import gibbs, likelihood, prior, quantities, regression
-from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
+from rayfbnn.model import prior, quantities, regression
+from rayfbnn.model.auxiliary import gaussian_targets, output_precisions
+from rayfbnn.model.integrated import (
+    Integrated,
+    add_integrated,
+    draw_integrated,
+    integrated_groups,
+    with_columns,
+)
+from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.network import Activity, Buffers, backward, forward
-from rayfbnn.model.polya_gamma import polya_gamma
+from rayfbnn.model.output_layer import OutputLayer, feeds_outputs
 from rayfbnn.model.regression import Regression
-from rayfbnn.model.wiring import Link, Wiring
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 
 if TYPE_CHECKING:
     from rayfbnn.model.posterior import Posterior
-
-# A prior this much wider than another one makes the dual form lose all digits of the narrower one.
-_MAX_RATIO_OF_DUAL = 1e6
 
 _LOGIT_SQUARE = 4.0  # outputs of 2 and -2 are probabilities of 0.88 and 0.12
 
@@ -40,140 +42,6 @@ _LOGIT_SQUARE = 4.0  # outputs of 2 and -2 are probabilities of 0.88 and 0.12
 # robot arm 0.06 to 1 make no difference (1450 to 1660 effective draws of ih0's sigma per million gradients;
 # 750 if it does not move), and 1 has fewer accepted, 0.88 of 0.91.
 _MOVED_STEP = 0.25
-
-
-@dataclass(frozen=True)
-class GaussianTargets:
-    """Targets with Gaussian noise in place of the data, given auxiliary variables; missing ones have T = 0.
-
-    precisions  T (n_chains, n_targets, n_cases, or 1 if all cases are alike)
-    targets     y (n_chains or 1, n_targets, n_cases), finite everywhere
-    """
-
-    precisions: Array
-    targets: Array
-
-
-def gaussian_targets(posterior: Posterior, state: ChainState, streams: Streams) -> GaussianTargets:
-    """Gaussian targets of which the likelihood is a mixture, given the state; b is the inverse temperature.
-
-    Gaussian noise  T = b tau, y as it is
-    t noise         T is a case's own precision, Gamma given the residual (gibbs.draw_value_precisions)
-    binary targets  T = omega ~ PG(1, output), y replaced by (y - 1/2)/omega (polya_gamma.py)
-    """
-    xp = array_namespace(state.position)
-    targets = posterior.targets if posterior.targets.ndim == 3 else posterior.targets[None]
-    if posterior.model.kind == "binary":
-        omega = polya_gamma(_outputs(posterior, state), streams, purpose=Purpose.POLYA_GAMMA)
-        return GaussianTargets(_case_weights(posterior) * omega, (targets - 0.5) / omega)
-    assert posterior.model.noise is not None
-    tau = likelihood.noise_precision(state.precisions, posterior.precision_layout)[:, :, None]
-    alpha = posterior.model.noise.alphas[2]
-    if math.isinf(alpha):
-        return GaussianTargets(_case_weights(posterior) * tau, targets)
-    squares = (targets - _outputs(posterior, state)) ** 2
-    weights = xp.broadcast_to(_case_weights(posterior), squares.shape)
-    drawn = gibbs.draw_value_precisions(
-        squares, tau, alpha, weights, streams, index=0, purpose=Purpose.NOISE_CASE
-    )
-    return GaussianTargets(xp.where(weights > 0, drawn, 0.0), targets)
-
-
-def _outputs(posterior: Posterior, state: ChainState) -> Array:
-    """Outputs at the training cases, (n_chains, n_outputs, n_cases) float64."""
-    activity = forward(state.position, posterior.inputs, posterior.wiring, buffers=Buffers())
-    return activity.outputs.astype(array_namespace(state.position).float64)
-
-
-def _case_weights(posterior: Posterior) -> Array:
-    """Power of each target's density, that broadcasts to (n_chains, n_targets, n_cases): b, 0 if missing."""
-    xp = array_namespace(posterior.targets)
-    b = xp.reshape(xp.asarray(posterior.inverse_temperature, dtype=xp.float64), (-1, 1, 1))
-    return b if posterior.observed is None else b * posterior.observed
-
-
-@dataclass(frozen=True, eq=False)
-class Integrated:
-    """A group of parameters whose common precision is integrated out.
-
-    part        its parameters in the flat vector
-    adjustments columns of its destination units' adjustments, or None
-    """
-
-    precision: PrecisionGroup
-    part: slice
-    adjustments: slice | None
-
-    @property
-    def size(self) -> int:
-        return int(self.part.stop - self.part.start)
-
-
-def integrated_groups(posterior: Posterior, names: set[str]) -> tuple[Integrated, ...]:
-    """Those of the named groups whose free common precision rules Gaussian parameters and nothing else."""
-    layout = posterior.precision_layout
-    found = []
-    for group in layout.groups:
-        alpha_common, _, alpha_value = group.prior.alphas
-        is_alone = math.isfinite(alpha_common) and group.units is None and math.isinf(alpha_value)
-        if group.name in names and is_alone:
-            part = posterior.parameter_layout.slices[group.name]
-            adjusted = layout.adjusted.get(group.name)
-            found.append(Integrated(group, part, None if adjusted is None else adjusted[1]))
-    return tuple(found)
-
-
-def add_integrated(
-    position: Array, precisions: Array, groups: tuple[Integrated, ...], *, gradient: Array
-) -> Array:
-    """-log density of the groups' parameters up to a constant, (n_chains,); adds its gradient to `gradient`.
-
-    Of a group of n parameters, a the adjustments of their destinations (1 if there are none):
-
-    ((alpha + n)/2) log(alpha/omega + sum a w**2) ;    (alpha + n) a w / (alpha/omega + sum a w**2)
-
-    the integral over tau of Gamma(tau; shape alpha/2, mean omega) prod_i Normal(w_i; 0, 1/(a_i tau)).
-    """
-    xp = array_namespace(position)
-    energy = xp.zeros(len(position))
-    for group in groups:
-        alpha = group.precision.prior.alphas[0]
-        w = position[:, group.part].astype(xp.float64)
-        scaled = w
-        if group.adjustments is not None:
-            rows = w.reshape(len(w), -1, group.adjustments.stop - group.adjustments.start)
-            scaled = (rows * precisions[:, None, group.adjustments]).reshape(w.shape)
-        rate = alpha / group.precision.mean + (scaled * w).sum(axis=1)
-        energy += (alpha + group.size) / 2 * xp.log(rate)
-        slopes = ((alpha + group.size) / rate)[:, None] * scaled
-        gradient[:, group.part] += slopes.astype(gradient.dtype)
-    return energy
-
-
-def draw_integrated(
-    posterior: Posterior,
-    state: ChainState,
-    groups: tuple[Integrated, ...],
-    streams: Streams,
-) -> ChainState:
-    """The groups' common precisions given their parameters, as in sample-sigmas."""
-    if not groups:
-        return state
-    layout = replace(
-        posterior.precision_layout, groups=tuple(group.precision for group in groups), adjustments=()
-    )
-    values = posterior.parameter_layout.views(state.position)
-    return replace(state, precisions=gibbs.update_groups(values, state.precisions, streams, layout=layout))
-
-
-def _with_columns(precisions: Array, groups: tuple[Integrated, ...], *, value: float | None = None) -> Array:
-    """Precisions with the common ones of `groups` at a value, or at their prior means."""
-    if not groups:
-        return precisions
-    changed = precisions.copy()
-    for group in groups:
-        changed[:, group.precision.common] = group.precision.mean if value is None else value
-    return changed
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +65,7 @@ class WithoutPrecisions:
         """The posterior's energy with the prior of `groups` as `add_integrated` has it, and its gradient."""
         energy, gradient = self.posterior.potential_and_gradient(
             position,
-            _with_columns(precisions, self.groups, value=0.0),
+            with_columns(precisions, self.groups, value=0.0),
             partition=partition,
             n_partitions=n_partitions,
         )
@@ -206,7 +74,7 @@ class WithoutPrecisions:
 
     def potential(self, position: Array, precisions: Array) -> Array:
         xp = array_namespace(position)
-        energy = self.posterior.potential(position, _with_columns(precisions, self.groups, value=0.0))
+        energy = self.posterior.potential(position, with_columns(precisions, self.groups, value=0.0))
         with np.errstate(all="ignore"):
             return energy + add_integrated(
                 position, precisions, self.groups, gradient=xp.empty_like(position)
@@ -214,7 +82,7 @@ class WithoutPrecisions:
 
     def stepsizes(self, precisions: Array) -> Array:
         """The posterior's heuristic, with the means of the precisions that are integrated out."""
-        return self.posterior.stepsizes(_with_columns(precisions, self.groups))
+        return self.posterior.stepsizes(with_columns(precisions, self.groups))
 
     def quantities(self, position: Array, precisions: Array) -> Array:
         return self.posterior.quantities(position, precisions)
@@ -225,105 +93,6 @@ class WithoutPrecisions:
     def complete(self, state: ChainState, moved: ChainState, streams: Streams) -> ChainState:
         """The precisions given the parameters."""
         return draw_integrated(self.posterior, moved, self.groups, streams)
-
-
-@dataclass(frozen=True, eq=False)
-class OutputLayer:
-    """The linear regression that ends a network: its features and coefficients.
-
-    links        into the outputs, their parts counted from the first output parameter
-    n_kept       parameters before that one, all that do not feed the outputs
-    features     of each link, the part of all features that it uses; values of the output parameters
-                 (n_chains, n) are (n_chains, n_features, n_outputs) as they lie
-    n_outputs    targets
-    n_systems    1 if one matrix A serves all targets, else one for each
-    wiring       the network without those links and without outputs
-    is_dual      whether there are more features than cases (and no prior is too vague for that form)
-    """
-
-    links: tuple[Link, ...]
-    n_kept: int
-    features: tuple[slice, ...]
-    n_outputs: int
-    n_systems: int
-    wiring: Wiring
-    is_dual: bool
-
-    @staticmethod
-    def of(posterior: Posterior) -> OutputLayer:
-        network, wiring = posterior.network, posterior.wiring
-        of_outputs = [group for group in network.groups() if destination(group.name) == "o"]
-        n_kept = posterior.parameter_layout.slices[of_outputs[0].name].start
-        links, features, n_features = [], [], 0
-        for link in wiring.incoming[-1]:
-            part = slice(link.parameters.start - n_kept, link.parameters.stop - n_kept)
-            links.append(replace(link, parameters=part))
-            n_rows = (part.stop - part.start) // network.outputs
-            features.append(slice(n_features, n_features + n_rows))
-            n_features += n_rows
-        last = len(wiring.units) - 1
-        means = [group.mean_precision for group in of_outputs]
-        return OutputLayer(
-            links=tuple(links),
-            n_kept=n_kept,
-            features=tuple(features),
-            n_outputs=network.outputs,
-            n_systems=1 if _targets_are_alike(posterior) else network.outputs,
-            wiring=replace(
-                wiring,
-                units=(*wiring.units[:-1], 0),
-                incoming=(*wiring.incoming[:-1], ()),
-                outgoing=tuple(
-                    tuple(link for link in out if link.destination != last) for out in wiring.outgoing
-                ),
-            ),
-            is_dual=n_features > posterior.n_cases and max(means) < _MAX_RATIO_OF_DUAL * min(means),
-        )
-
-    @property
-    def n_features(self) -> int:
-        return int(self.features[-1].stop)
-
-    def features_of(self, group: Integrated) -> slice:
-        """Those that the parameters of a group multiply."""
-        start, stop = group.part.start - self.n_kept, group.part.stop - self.n_kept
-        return slice(start // self.n_outputs, stop // self.n_outputs)
-
-    def phi(self, activity: Activity, *, n_chains: int, buffers: Buffers) -> Array:
-        """Features (n_chains, n_features, n_cases) float64."""
-        xp = array_namespace(activity.sources[0])
-        n_cases = activity.sources[0].shape[-1]
-        like = xp.empty(0, dtype=xp.float64)
-        phi = buffers.empty("features", (n_chains, self.n_features, n_cases), like=like)
-        for link, part in zip(self.links, self.features, strict=True):
-            phi[:, part] = activity.sources[link.source][..., link.rows, :]
-        return phi
-
-    def value_gradients(self, slopes: Array, dtype: type) -> dict[int, Array]:
-        """Derivatives by features as those by the units of each layer that feeds the outputs."""
-        found: dict[int, Array] = {}
-        for link, part in zip(self.links, self.features, strict=True):
-            if link.n_units > 0:
-                own = slopes[:, part.start : part.start + link.n_units]
-                found[link.source] = own.astype(dtype)
-        return found
-
-
-def _targets_are_alike(posterior: Posterior) -> bool:
-    """Whether all targets have the same noise and their parameters the same priors, whatever is drawn."""
-    network, layout = posterior.network, posterior.precision_layout
-    noise = posterior.model.noise
-    if posterior.n_targets == 1:
-        return True
-    if noise is None or any(math.isfinite(alpha) for alpha in noise.alphas[1:]):
-        return False
-    if posterior.observed is not None or "ao" in network.adjustments:
-        return False
-    return all(math.isinf(group.prior.alphas[2]) for group in layout.groups if _feeds_outputs(group.name))
-
-
-def _feeds_outputs(name: str) -> bool:
-    return name != NOISE and destination(name) == "o"
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,8 +114,8 @@ class OutputMarginal:
         """With auxiliary precisions drawn given the state, where noise or priors are not Gaussian."""
         xp = array_namespace(state.position)
         data = gaussian_targets(self.posterior, state, streams)
-        ruled = _with_columns(state.precisions, self.moved, value=1.0)
-        drawn = _output_precisions(self.posterior, replace(state, precisions=ruled), streams)
+        ruled = with_columns(state.precisions, self.moved, value=1.0)
+        drawn = output_precisions(self.posterior, replace(state, precisions=ruled), streams)
         precisions = drawn[:, self.layer.n_kept :].reshape(len(drawn), -1, self.layer.n_outputs)
         precisions = precisions.swapaxes(1, 2)  # (n_chains, n_outputs, n_features)
         n = self.layer.n_systems
@@ -387,27 +156,6 @@ class OutputMarginal:
         }
         columns = full.parameter_columns[: self.layer.n_kept]
         return replace(full, parameter_columns=columns, adjusted=adjusted)
-
-
-def _output_precisions(posterior: Posterior, state: ChainState, streams: Streams) -> Array:
-    """Each parameter's precision, (n_chains, n_parameters); drawn where t parameters feed the outputs."""
-    xp = array_namespace(state.position)
-    layout = posterior.precision_layout
-    found = prior.parameter_precisions(state.precisions, layout)
-    for number, group in enumerate(layout.groups):
-        alpha = group.prior.alphas[2]
-        if _feeds_outputs(group.name) and math.isfinite(alpha):
-            part = posterior.parameter_layout.slices[group.name]
-            found[:, part] = gibbs.draw_value_precisions(
-                state.position[:, part].astype(xp.float64) ** 2,
-                found[:, part],
-                alpha,
-                1.0,
-                streams,
-                index=number,
-                purpose=Purpose.PRECISION_PARAMETER,
-            )
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -524,9 +272,9 @@ class WithoutOutputs:
         """
         xp = array_namespace(precisions)
         made = self.marginal
-        changed = _with_columns(precisions, (*made.groups, *made.moved)).copy()
+        changed = with_columns(precisions, (*made.groups, *made.moved)).copy()
         for group in made.posterior.precision_layout.groups:
-            if _feeds_outputs(group.name):
+            if feeds_outputs(group.name):
                 columns = slice(group.common, group.common + 1 if group.units is None else group.units.stop)
                 changed[:, columns] = changed[:, columns].clip(1 / made.output_square[:, None])
         full = made.posterior.stepsizes(changed)
@@ -574,7 +322,7 @@ class WithoutOutputs:
         made = self.marginal
         energy, gradient = prior.energy_and_gradient(
             position,
-            _with_columns(precisions, made.groups, value=0.0),
+            with_columns(precisions, made.groups, value=0.0),
             made.parameter_layout,
             made.precision_layout,
         )
@@ -592,6 +340,6 @@ def marginal(posterior: Posterior, over: tuple[str, ...]) -> WithoutPrecisions |
     if reason := why_outputs_stay(network, posterior.model, is_tempered=is_tempered):
         raise ConfigError(f'over: the outputs cannot be integrated out, got "outputs"; {reason}')
     names = names if "precisions" in over else set()
-    hidden = integrated_groups(posterior, {name for name in names if not _feeds_outputs(name)})
-    moved = integrated_groups(posterior, {name for name in names if _feeds_outputs(name)})
+    hidden = integrated_groups(posterior, {name for name in names if not feeds_outputs(name)})
+    moved = integrated_groups(posterior, {name for name in names if feeds_outputs(name)})
     return OutputMarginal(posterior, OutputLayer.of(posterior), hidden, moved)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from types import ModuleType
 
 
@@ -18,4 +19,13 @@ def mutant(module: ModuleType, *replacements: tuple[str, str]) -> ModuleType:
         source = source.replace(old, new)
     copy = ModuleType(module.__name__)
     exec(compile(source, f"<mutant of {module.__name__}>", "exec"), copy.__dict__)
+    return copy
+
+
+def importing(module: ModuleType, changed: ModuleType) -> ModuleType:
+    """A copy of `module` with all that it imports by name from the original of `changed` taken from that."""
+    copy, original = mutant(module), sys.modules[changed.__name__]
+    for name, value in vars(module).items():
+        if not name.startswith("__") and value is getattr(original, name, copy):
+            setattr(copy, name, getattr(changed, name))
     return copy

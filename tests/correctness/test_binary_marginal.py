@@ -12,14 +12,14 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc import schedule
-from rayfbnn.model import marginal, polya_gamma, posterior
+from rayfbnn.model import auxiliary, marginal, polya_gamma, posterior
 from rayfbnn.operations import Heatbath, HybridMarginal, Negate, Operation, SampleSigmas
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
 from tests.correctness.cell_statistics import exact_start, judged, posterior_of
 from tests.correctness.cells import Cell
-from tests.correctness.mutants import mutant
+from tests.correctness.mutants import importing, mutant
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ def test_one_of_the_cells_is_in_the_dual_form() -> None:
     assert not posterior_of(CELLS["one layer"]).marginal(("outputs",)).layer.is_dual
 
 
-def with_marginal(module: ModuleType) -> ModuleType:
+def with_auxiliary(module: ModuleType) -> ModuleType:
     changed = mutant(posterior)
-    changed.marginal = module  # type: ignore[attr-defined]
+    changed.marginal = importing(marginal, module)  # type: ignore[attr-defined]
     return changed
 
 
-# A bug in marginal.py: (old, new) in its source, and the cell that must show it.
+# A bug in auxiliary.py: (old, new) in its source, and the cell that must show it.
 MUTANTS: dict[str, tuple[str, str, str]] = {
     "labels not centred": ("(targets - 0.5) / omega", "(targets - 0.4) / omega", "one layer"),
     "variables of outputs at zero": (
@@ -91,7 +91,7 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_killed(name: str) -> None:
     old, new, cell = MUTANTS[name]
-    changed = with_marginal(mutant(marginal, (old, new)))
+    changed = with_auxiliary(mutant(auxiliary, (old, new)))
     assert not judged(CELLS[cell], n_chains=4_000, name=f", {name}", posterior=changed).is_exact
 
 
@@ -101,19 +101,19 @@ def test_means_in_place_of_draws_are_killed() -> None:
     def mean(v: Array, streams: Streams, **_: object) -> Array:
         return np.where(abs(v) < 1e-6, 0.25, np.tanh(v / 2) / np.where(abs(v) < 1e-6, 1.0, 2 * v))
 
-    changed = mutant(marginal)
+    changed = mutant(auxiliary)
     changed.polya_gamma = mean  # type: ignore[attr-defined]
     assert not judged(
-        CELLS["one layer"], n_chains=4_000, name=", means", posterior=with_marginal(changed)
+        CELLS["one layer"], n_chains=4_000, name=", means", posterior=with_auxiliary(changed)
     ).is_exact
 
 
 def test_a_wrong_draw_is_killed() -> None:
-    changed = mutant(marginal)
+    changed = mutant(auxiliary)
     wrong = mutant(polya_gamma, ("return result / 4", "return result / 3"))
     changed.polya_gamma = wrong.polya_gamma  # type: ignore[attr-defined]
     assert not judged(
-        CELLS["one layer"], n_chains=4_000, name=", wrong draw", posterior=with_marginal(changed)
+        CELLS["one layer"], n_chains=4_000, name=", wrong draw", posterior=with_auxiliary(changed)
     ).is_exact
 
 

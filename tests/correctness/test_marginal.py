@@ -10,7 +10,7 @@ import pytest
 
 from rayfbnn.mcmc import marginal as update
 from rayfbnn.mcmc import schedule
-from rayfbnn.model import marginal, posterior, regression
+from rayfbnn.model import auxiliary, integrated, marginal, output_layer, posterior, regression
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.prior import parameter_precisions
 from rayfbnn.operations import Heatbath, Hybrid, HybridMarginal, Operation, Repeat, SampleSigmas
@@ -18,7 +18,7 @@ from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.correctness.cell_statistics import judged, posterior_of
 from tests.correctness.cells import CELLS
-from tests.correctness.mutants import mutant
+from tests.correctness.mutants import importing, mutant
 from tests.model import problems
 
 BY_NAME = {
@@ -48,6 +48,8 @@ def on(module: ModuleType, *replacements: tuple[str, str]) -> dict[str, ModuleTy
         layer: Any = mutant(marginal)
         layer.regression = bug
         bug = layer
+    if module in (auxiliary, integrated, output_layer):
+        bug = importing(marginal, bug)
     made: Any = mutant(posterior)
     made.marginal = bug
     return {"posterior": made}
@@ -114,14 +116,14 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
     "stepsizes of the precisions that move along": (
         marginal,
         (
-            "_with_columns(precisions, (*made.groups, *made.moved)).copy()",
-            "_with_columns(precisions, made.groups).copy()",
+            "with_columns(precisions, (*made.groups, *made.moved)).copy()",
+            "with_columns(precisions, made.groups).copy()",
         ),
         "common",
     ),
     "precisions that move along counted twice": (
         marginal,
-        ("ruled = _with_columns(state.precisions, self.moved, value=1.0)", "ruled = state.precisions"),
+        ("ruled = with_columns(state.precisions, self.moved, value=1.0)", "ruled = state.precisions"),
         "common",
     ),
     "precisions that move along stay": (
@@ -145,7 +147,7 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
     "stepsizes of all groups' precisions": (
         marginal,
         (
-            "self.posterior.stepsizes(_with_columns(precisions, self.groups))",
+            "self.posterior.stepsizes(with_columns(precisions, self.groups))",
             "self.posterior.stepsizes(precisions)",
         ),
         "class",
@@ -187,7 +189,7 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
         "dual",
     ),
     "auxiliary precisions of other residuals": (
-        marginal,
+        auxiliary,
         (
             "(targets - _outputs(posterior, state)) ** 2",
             "xp.roll((targets - _outputs(posterior, state)) ** 2, 1, axis=2)",
@@ -195,16 +197,16 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
         "t noise",
     ),
     "stale auxiliary precisions": (
-        marginal,
+        auxiliary,
         (
             "squares, tau, alpha, weights, streams, index=0",
             "0 * squares, tau, alpha, weights, streams, index=0",
         ),
         "t noise",
     ),
-    "t noise taken for Gaussian": (marginal, ("if math.isinf(alpha):", "if True:"), "t noise"),
+    "t noise taken for Gaussian": (auxiliary, ("if math.isinf(alpha):", "if True:"), "t noise"),
     "stale auxiliary precisions of output weights": (
-        marginal,
+        auxiliary,
         (
             "state.position[:, part].astype(xp.float64) ** 2,",
             "0 * state.position[:, part].astype(xp.float64) ** 2,",
@@ -212,12 +214,12 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
         "t weights",
     ),
     "t output weights taken for Gaussian": (
-        marginal,
-        ("if _feeds_outputs(group.name) and math.isfinite(alpha):", "if False:"),
+        auxiliary,
+        ("if feeds_outputs(group.name) and math.isfinite(alpha):", "if False:"),
         "t weights",
     ),
     "missing targets taken for zeros": (
-        marginal,
+        auxiliary,
         (
             "return b if posterior.observed is None else b * posterior.observed",
             "return b + 0 * posterior.targets",
@@ -225,17 +227,17 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
         "missing",
     ),
     "one matrix for all targets": (
-        marginal,
+        output_layer,
         ("n_systems=1 if _targets_are_alike(posterior) else network.outputs", "n_systems=1"),
         "two targets",
     ),
     "integrated prior without alpha": (
-        marginal,
+        integrated,
         ("(alpha + group.size) / 2 * xp.log(rate)", "group.size / 2 * xp.log(rate)"),
         "common",
     ),
     "adjustments not in the integrated prior": (
-        marginal,
+        integrated,
         ("scaled = (rows * precisions[:, None, group.adjustments]).reshape(w.shape)", "pass"),
         "adjustments",
     ),

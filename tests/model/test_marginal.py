@@ -15,12 +15,12 @@ from rayfbnn.architecture import ACTIVATIONS, LayerSpec, NetworkSpec
 from rayfbnn.arrays import Array
 from rayfbnn.connections import Table
 from rayfbnn.errors import ConfigError
-from rayfbnn.model import marginal, network, prior, regression
+from rayfbnn.model import integrated, marginal, network, prior, regression
 from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import ChainState
 from tests.correctness.exactness import ks_p_value
-from tests.correctness.mutants import mutant
+from tests.correctness.mutants import importing, mutant
 from tests.model import problems
 from tests.model.problems import PRIORS, parse, problem, streams
 
@@ -234,7 +234,7 @@ def integral_error(name: str, over: tuple[str, ...], *, module: Any = marginal) 
     made_of = module.marginal(target, over)
     given = made_of.given(replace(state, precisions=precisions), random)
     value = given.potential(coordinates(replace(state, precisions=precisions), given), precisions)
-    zeroed = marginal._with_columns(precisions, made_of.groups, value=0.0)
+    zeroed = integrated.with_columns(precisions, made_of.groups, value=0.0)
     if over == PRECISIONS:
         rest = target.potential(state.position, zeroed)
     else:
@@ -358,8 +358,8 @@ def test_stepsizes_do_not_depend_on_precisions_that_move_along() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "over"),
     [
-        ("_with_columns(precisions, (*made.groups, *made.moved)).copy()", "precisions.copy()", BOTH),
-        ("stepsizes(_with_columns(precisions, self.groups))", "stepsizes(precisions)", PRECISIONS),
+        ("with_columns(precisions, (*made.groups, *made.moved)).copy()", "precisions.copy()", BOTH),
+        ("stepsizes(with_columns(precisions, self.groups))", "stepsizes(precisions)", PRECISIONS),
     ],
 )
 def test_stepsizes_of_what_is_integrated_out_are_seen(old: str, new: str, over: tuple[str, ...]) -> None:
@@ -556,12 +556,12 @@ FORMULA_MUTANTS: dict[str, tuple[Any, tuple[str, str], str]] = {
         "dual",
     ),
     "alpha left out of the integrated prior": (
-        marginal,
+        integrated,
         ("(alpha + group.size) / 2 * xp.log(rate)", "group.size / 2 * xp.log(rate)"),
         "primal",
     ),
     "slope of the integrated prior": (
-        marginal,
+        integrated,
         ("((alpha + group.size) / rate)", "(group.size / rate)"),
         "primal",
     ),
@@ -578,7 +578,7 @@ FORMULA_MUTANTS: dict[str, tuple[Any, tuple[str, str], str]] = {
     ),
     "dual slope by log S": (regression, ("-0.5 * (slopes * features", "-0.4 * (slopes * features"), "dual"),
     "adjustments not in the integrated prior": (
-        marginal,
+        integrated,
         ("scaled = (rows * precisions[:, None, group.adjustments]).reshape(w.shape)", "pass"),
         "primal",
     ),
@@ -600,13 +600,12 @@ def test_mutant_of_the_formulas_is_killed(name: str) -> None:
     """By the value where it has another one, else by central differences."""
     module, replacement, form = FORMULA_MUTANTS[name]
     changed = mutant(module, replacement)
-    if module is not marginal:
-        made_of = mutant(marginal)
-        if module is regression:
-            made_of.regression = changed  # type: ignore[attr-defined]
-        else:
-            made_of.backward = changed.backward  # type: ignore[attr-defined]
+    if module is regression:
+        made_of: Any = mutant(marginal)
+        made_of.regression = changed
         changed = made_of
+    elif module is not marginal:
+        changed = importing(marginal, changed)
     target = made("adjustments", "gaussian", form)
     spec = made("common precisions", "gaussian", form)
     errors = []
