@@ -7,31 +7,42 @@ call. Gradients may be computed with TF32; energies never are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from operator import matmul
 from typing import Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, to_host
+from rayfbnn.kernels import cublas
 from rayfbnn.kernels.cuda import Build, build_once, check, source_of, stride, wide_plan
+from rayfbnn.kernels.graphs import Recording, Recordings
 from rayfbnn.kernels.program import ChainNumbers, Program, ProgramLink, prior_of
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 
 _THREADS = 256
 _TILE_BYTES = 2 * 2**30  # of the units of all chains at a tile's cases: far above what fills a device
+_FEWEST_STEPS_TO_RECORD = 8  # a recording costs some three gradients
 
 
 def advance_for(
-    posterior: Posterior, *, build: Build | None = None, uses_tf32: bool = True, tile_bytes: int = _TILE_BYTES
+    posterior: Posterior,
+    *,
+    build: Build | None = None,
+    uses_tf32: bool = True,
+    tile_bytes: int = _TILE_BYTES,
+    recordings: Recordings | None = None,
 ) -> Advance | str:
     """`state.Advance` for a posterior on a device, or in words why it is not covered.
 
     As a whole product's rounding may depend on its width, a chain's bits may depend on how many chains are
     in its batch; batches are fixed in the store.
+
+    recordings  where full gradients are CUDA graphs: not by default, as none has run on a device yet
     """
     program = Program.of(posterior)
     if isinstance(program, str):
@@ -41,7 +52,14 @@ def advance_for(
     if program.offsets[0] >= 0:
         return "offsets of the inputs"
     build = build_once if build is None else build
-    return partial(advance, program=program, build=build, uses_tf32=uses_tf32, tile_bytes=tile_bytes)
+    return partial(
+        advance,
+        program=program,
+        build=build,
+        uses_tf32=uses_tf32,
+        tile_bytes=tile_bytes,
+        recordings=recordings,
+    )
 
 
 def advance(
@@ -57,6 +75,7 @@ def advance(
     build: Build,
     uses_tf32: bool,
     tile_bytes: int,
+    recordings: Recordings | None = None,
 ) -> tuple[Array, Array, Array]:
     """What mcmc.leapfrog.advance does, to the rounding of its gradients; the potential is exact."""
     xp, n_chains = array_namespace(position), position.shape[0]
@@ -72,19 +91,46 @@ def advance(
     if n_partitions > target.n_cases:
         raise ValueError(f"order: at most the {target.n_cases} cases, got {n_partitions} partitions")
     last = n_steps * n_partitions
-    position, momentum = position.copy(), momentum.copy()
+    recording = None
+    if recordings is not None and blocks is None and n_steps >= _FEWEST_STEPS_TO_RECORD:
+        recording = _recording(recordings, work, position, uses_tf32)
+    position = position.copy() if recording is None else recording.arguments[0]
+    momentum = momentum.copy()
     full = stepsizes / n_partitions
     with np.errstate(all="ignore"):
         for number in range(last + 1):
             if number > 0:
                 position += full * momentum
-            part = None if blocks is None else blocks[:, number % n_partitions]
-            with products(xp, uses_tf32):
-                gradient = work.gradient(position, part, n_partitions)
+            if recording is not None:
+                gradient = recording.launch()
+            else:
+                part = None if blocks is None else blocks[:, number % n_partitions]
+                with products(xp, uses_tf32):
+                    gradient = work.gradient(position, part, n_partitions)
             momentum -= (full / 2 if number in (0, last) else full) * gradient
         with products(xp, False):
             potential = work.potential(position)
-        return position, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
+        # A recording's position is written to by the next trajectory.
+        ended = position if recording is None else position.copy()
+        return ended, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
+
+
+def _recording(recordings: Recordings, work: _Pass, position: Array, uses_tf32: bool) -> Recording | None:
+    """That of the full gradient, its first argument the position."""
+    xp, target, numbers = array_namespace(position), work.target, work.numbers
+    own = replace(work, product=partial(cublas.product, uses_tf32=uses_tf32))
+    # What is not an argument is in the graph by its address: held by it, so that no other array has the same.
+    arrays = target.inputs, target.targets, target.observed
+    key = (work.program, uses_tf32, work.tile_bytes, position.shape, *(id(array) for array in arrays))
+    tolerance = 1e-9 if position.dtype == np.float64 else 2e-2 if uses_tf32 else 1e-3
+    with np.errstate(all="ignore"), products(xp, uses_tf32):
+        return recordings.of(
+            key,
+            own.gradient_given,
+            (position, numbers.precisions, numbers.noise, numbers.inverse_temperature),
+            plain=work.gradient_given,
+            tolerance=tolerance,
+        )
 
 
 @contextmanager
@@ -113,6 +159,14 @@ class _Pass:
     build: Build
     numbers: ChainNumbers
     tile_bytes: int
+    product: Callable[[Array, Array], Array] = matmul
+
+    def gradient_given(
+        self, position: Array, precisions: Array, noise: Array, inverse_temperature: Array
+    ) -> Array:
+        """That of the potential, with other numbers of the chains."""
+        given = ChainNumbers(precisions, noise, inverse_temperature, self.numbers.normaliser)
+        return replace(self, numbers=given).gradient(position, None, 1)
 
     def gradient(self, position: Array, part: Any, n_partitions: int) -> Array:
         """That of the potential, or of each chain's block `part` (n_chains,); (n_chains, n_parameters)."""
@@ -169,7 +223,7 @@ class _Pass:
             u: Array = None
             for link in program.links:
                 if link.destination == layer:
-                    part = _summed(_matrix(position, link, program), link, inputs, values[link.source])
+                    part = self._summed(_matrix(position, link, program), link, inputs, values[link.source])
                     u = part if u is None else u + part
             if u is None:
                 u = xp.zeros((len(position), program.units[layer], end - begin), dtype=position.dtype)
@@ -205,7 +259,7 @@ class _Pass:
             for link in program.links:
                 if link.destination == layer:
                     part = _matrix(gradient, link, program)
-                    _add_weight_gradient(part, link, inputs, values[link.source], summed[layer])
+                    self._add_weight_gradient(part, link, inputs, values[link.source], summed[layer])
 
     def _hidden_derivative(
         self,
@@ -220,13 +274,40 @@ class _Pass:
         for link in program.links:
             if link.source == layer and link.n_units > 0:
                 weights = _matrix(position, link, program)[:, : link.n_units]
-                product = xp.multiply if weights.shape[2] == 1 else xp.matmul
+                product = xp.multiply if weights.shape[2] == 1 else self.product
                 derivative += product(weights, summed[link.destination])
         if program.offsets[layer] >= 0:
             offset = program.offsets[layer]
             gradient[:, offset : offset + program.units[layer]] += derivative.sum(axis=2)
         derivative *= slopes[layer]
         return derivative
+
+    def _summed(self, matrix: Array, link: ProgramLink, inputs: Array, values: Array) -> Array:
+        """A link's part of the summed inputs, (n_chains, n_destinations, n), in an array of its own."""
+        xp = array_namespace(matrix)
+        if link.source == 0:
+            rows = inputs[link.first_row : link.first_row + link.n_rows]
+            # One product for all chains, biases included: the inputs' last row are ones.
+            stacked = xp.ascontiguousarray(matrix.swapaxes(1, 2)).reshape(-1, link.n_rows)
+            return self.product(stacked, rows).reshape(matrix.shape[0], matrix.shape[2], -1)
+        summed = self.product(matrix[:, : link.n_units].swapaxes(1, 2), values)
+        if link.has_biases:
+            summed += matrix[:, link.n_units, :, None]
+        return summed
+
+    def _add_weight_gradient(
+        self, gradient: Array, link: ProgramLink, inputs: Array, values: Array, summed: Array
+    ) -> None:
+        """Add to the link's part of the gradient (n_chains, n_rows, n_destinations), a view."""
+        if link.source == 0:
+            rows = inputs[link.first_row : link.first_row + link.n_rows]
+            stacked = summed.reshape(-1, summed.shape[2])
+            product = self.product(stacked, rows.T)  # (n_chains * n_destinations, n_rows)
+            gradient += product.reshape(summed.shape[0], summed.shape[1], -1).swapaxes(1, 2)
+            return
+        gradient[:, : link.n_units] += self.product(values, summed.swapaxes(1, 2))
+        if link.has_biases:
+            gradient[:, link.n_units] += summed.sum(axis=2)
 
     def _tiles(self, n_chains: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """Cases in pieces whose units take at most tile_bytes."""
@@ -268,32 +349,3 @@ def _matrix(vector: Array, link: ProgramLink, program: Program) -> Array:
     """The link's part of (n_chains, n_parameters) as a view (n_chains, n_rows, n_destinations)."""
     n = program.units[link.destination]
     return vector[:, link.start : link.start + link.n_rows * n].reshape(len(vector), link.n_rows, n)
-
-
-def _summed(matrix: Array, link: ProgramLink, inputs: Array, values: Array) -> Array:
-    """A link's part of the summed inputs, (n_chains, n_destinations, n), in an array of its own."""
-    xp = array_namespace(matrix)
-    if link.source == 0:
-        rows = inputs[link.first_row : link.first_row + link.n_rows]
-        # One product for all chains, biases included: the inputs' last row are ones.
-        stacked = xp.ascontiguousarray(matrix.swapaxes(1, 2)).reshape(-1, link.n_rows)
-        return (stacked @ rows).reshape(matrix.shape[0], matrix.shape[2], -1)
-    summed = xp.matmul(matrix[:, : link.n_units].swapaxes(1, 2), values)
-    if link.has_biases:
-        summed += matrix[:, link.n_units, :, None]
-    return summed
-
-
-def _add_weight_gradient(
-    gradient: Array, link: ProgramLink, inputs: Array, values: Array, summed: Array
-) -> None:
-    """Add to the link's part of the gradient (n_chains, n_rows, n_destinations), a view."""
-    xp = array_namespace(gradient)
-    if link.source == 0:
-        rows = inputs[link.first_row : link.first_row + link.n_rows]
-        product = summed.reshape(-1, summed.shape[2]) @ rows.T  # (n_chains * n_destinations, n_rows)
-        gradient += product.reshape(summed.shape[0], summed.shape[1], -1).swapaxes(1, 2)
-        return
-    gradient[:, : link.n_units] += xp.matmul(values, summed.swapaxes(1, 2))
-    if link.has_biases:
-        gradient[:, link.n_units] += summed.sum(axis=2)
