@@ -30,6 +30,7 @@ from rayfbnn import timing  # noqa: E402
 from rayfbnn.arrays import Array, to_host  # noqa: E402
 from rayfbnn.kernels import device, wide  # noqa: E402
 from rayfbnn.kernels.cuda import build_once  # noqa: E402
+from rayfbnn.kernels.graphs import Recordings  # noqa: E402
 from rayfbnn.mcmc import leapfrog  # noqa: E402
 from rayfbnn.model.posterior import Posterior  # noqa: E402
 from rayfbnn.state import Advance  # noqa: E402
@@ -43,6 +44,7 @@ ROWS = [
     ("10-100-1/1000", 1024, 100),
     ("13-50-50-1/506", 1024, 100),
     ("784-100-10/60000", 32, 10),
+    ("784-100-10/1000", 8, 100),  # little to do in each kernel: what CUDA graphs are for
 ]
 
 
@@ -68,7 +70,7 @@ def measure(shape: str, chains: int, n_steps: int, *, dtype: timing.Dtype, repea
 
 
 def codes(posterior: Posterior) -> dict[str, Advance]:
-    """Array code, the kernel that would be chosen, and products without TF32 where these are it."""
+    """Array code, the kernel that would be chosen, and where these are products, two other ways to them."""
     found: dict[str, Advance] = {"plain CuPy": leapfrog.advance}
     chosen = device.advance_for(posterior)
     assert not isinstance(chosen, str), chosen
@@ -78,6 +80,9 @@ def codes(posterior: Posterior) -> dict[str, Advance]:
         exact = wide.advance_for(posterior, build=build_once, uses_tf32=False)
         assert not isinstance(exact, str)
         found["CUDA, products over all chains, float32 throughout"] = exact
+        recorded = wide.advance_for(posterior, build=build_once, recordings=Recordings())
+        assert not isinstance(recorded, str)
+        found[f"{name}, as CUDA graphs"] = recorded
     return found
 
 

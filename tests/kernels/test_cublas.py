@@ -69,6 +69,7 @@ def test_other_views_are_copied(library: Any) -> None:
     both = numbers(3, 8, 10)
     assert_products_are_equal(library, both[:, ::2, ::2], numbers(3, 5, 2))
     assert_products_are_equal(library, np.broadcast_to(numbers(1, 4), (3, 4)), both[0, :4, ::3])
+    assert_products_are_equal(library, np.broadcast_to(numbers(4, 1), (4, 3)), numbers(3, 2))
     assert_products_are_equal(library, both[0, :, ::-1], numbers(10, 2))
 
 
