@@ -53,7 +53,7 @@ class Plan:
         return n_chains if self.kernel == "block" else -(-n_chains * _WARP // self.threads)
 
 
-# Of the element-wise kernels between the products of wide.py.
+# Of the element-wise kernels between the products of wide_pass.py.
 wide_plan = Plan("wide", threads=256, tile=1, shared_bytes=0)
 
 

@@ -28,7 +28,7 @@ from steps import layers_of, stepsizes  # noqa: E402
 
 from rayfbnn import timing  # noqa: E402
 from rayfbnn.arrays import Array, to_host  # noqa: E402
-from rayfbnn.kernels import device, wide  # noqa: E402
+from rayfbnn.kernels import device, wide, wide_pass  # noqa: E402
 from rayfbnn.kernels.cuda import build_once  # noqa: E402
 from rayfbnn.kernels.graphs import Recordings  # noqa: E402
 from rayfbnn.mcmc import leapfrog  # noqa: E402
@@ -142,7 +142,7 @@ def product_rates(size: int = 8192, repeats: int = 5) -> dict[str, float]:
     a = cupy.full((size, size), 0.5, dtype=cupy.float32)
     rates = {}
     for name, uses_tf32 in (("float32", False), ("TF32", True)):
-        with wide.products(cupy, uses_tf32):
+        with wide_pass.products(cupy, uses_tf32):
             rates[name] = 2e-9 * size**3 / event_seconds(lambda: a @ a, repeats)
     return rates
 
