@@ -98,6 +98,8 @@ class Recordings:
             return None
         found = self._kept.pop(key, None)
         if found is None:
+            while len(self._kept) >= _N_KEPT:  # before the new one takes memory
+                del self._kept[next(iter(self._kept))]
             try:
                 found = Recording(function, arguments, self._record)
                 difference = _difference(found.launch(), plain(*arguments))
@@ -111,8 +113,6 @@ class Recordings:
             if not difference <= tolerance:
                 self._give_up(f"what a graph computes is off by {difference:.2g}")
                 return None
-            while len(self._kept) >= _N_KEPT:
-                del self._kept[next(iter(self._kept))]
         self._kept[key] = found  # the last one used is at the end
         found.load(*arguments)
         return found
