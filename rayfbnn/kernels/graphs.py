@@ -103,11 +103,7 @@ class Recordings:
             try:
                 found = Recording(function, arguments, self._record)
                 difference = _difference(found.launch(), plain(*arguments))
-            except (
-                RuntimeError,
-                MemoryError,
-                OSError,
-            ) as error:  # CUDA's, cuBLAS's, a library that is not there
+            except (RuntimeError, MemoryError, OSError) as error:  # of CUDA; no memory; no library
                 self._give_up(f"{type(error).__name__}: {error}")
                 return None
             if not difference <= tolerance:
