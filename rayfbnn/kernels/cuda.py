@@ -63,7 +63,7 @@ _FILES = {
     "wide": ("cuda_wide.cu",),
 }
 
-# Of the element-wise kernels between the products of wide.py.
+# Of the element-wise kernels between the products of wide_pass.py.
 wide_plan = Plan("wide", threads=256, tile=1, shared_bytes=0)
 
 

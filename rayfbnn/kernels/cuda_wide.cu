@@ -1,4 +1,4 @@
-// The element-wise parts of a large network's pass, between the matrix products of wide.py: a thread for each
+// The element-wise parts of a large network's pass, between the products of wide_pass.py: a thread for each
 // unit at each case, or for each case of a chain.
 
 #define THIS_THREAD ((long long)blockIdx.x * blockDim.x + threadIdx.x)

@@ -1,37 +1,42 @@
-"""Trajectories of large networks on a device: products of all chains at once, and kernels between them.
+"""Trajectories of large networks on a device.
 
-The inputs are the same for all chains, so the first layer of all of them is one product, of (chains * units,
-inputs) and (inputs, cases), and its gradient another; further layers are a product for each chain, in one
-call. Gradients may be computed with TF32; energies never are.
+Gradients may be computed with TF32; energies never are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, to_host
-from rayfbnn.kernels.cuda import Build, build_once, check, source_of, stride, wide_plan
-from rayfbnn.kernels.program import ChainNumbers, Program, ProgramLink, prior_of
+from rayfbnn.kernels import cublas
+from rayfbnn.kernels.cuda import Build, build_once, check
+from rayfbnn.kernels.graphs import Recording, Recordings
+from rayfbnn.kernels.program import Program, prior_of
+from rayfbnn.kernels.wide_pass import Pass, products
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 
-_THREADS = 256
 _TILE_BYTES = 2 * 2**30  # of the units of all chains at a tile's cases: far above what fills a device
+_FEWEST_STEPS_TO_RECORD = 8  # a recording costs some three gradients
 
 
 def advance_for(
-    posterior: Posterior, *, build: Build | None = None, uses_tf32: bool = True, tile_bytes: int = _TILE_BYTES
+    posterior: Posterior,
+    *,
+    build: Build | None = None,
+    uses_tf32: bool = True,
+    tile_bytes: int = _TILE_BYTES,
+    recordings: Recordings | None = None,
 ) -> Advance | str:
     """`state.Advance` for a posterior on a device, or in words why it is not covered.
 
     As a whole product's rounding may depend on its width, a chain's bits may depend on how many chains are
     in its batch; batches are fixed in the store.
+
+    recordings  where full gradients are CUDA graphs: not by default, as none has run on a device yet
     """
     program = Program.of(posterior)
     if isinstance(program, str):
@@ -41,7 +46,14 @@ def advance_for(
     if program.offsets[0] >= 0:
         return "offsets of the inputs"
     build = build_once if build is None else build
-    return partial(advance, program=program, build=build, uses_tf32=uses_tf32, tile_bytes=tile_bytes)
+    return partial(
+        advance,
+        program=program,
+        build=build,
+        uses_tf32=uses_tf32,
+        tile_bytes=tile_bytes,
+        recordings=recordings,
+    )
 
 
 def advance(
@@ -57,6 +69,7 @@ def advance(
     build: Build,
     uses_tf32: bool,
     tile_bytes: int,
+    recordings: Recordings | None = None,
 ) -> tuple[Array, Array, Array]:
     """What mcmc.leapfrog.advance does, to the rounding of its gradients; the potential is exact."""
     xp, n_chains = array_namespace(position), position.shape[0]
@@ -65,235 +78,50 @@ def advance(
         check(name, array, dtype, (n_chains, program.n_parameters))
     check("precisions", precisions, np.dtype(np.float64), (n_chains, target.n_precisions))
     numbers = prior_of(target, precisions)
-    work = _Pass(target, program, build, numbers, tile_bytes)
+    work = Pass(target, program, build, numbers, tile_bytes)
     # Which chains share their cases at each sub-step; the one thing that the host must know.
     blocks = None if order is None else to_host(order)
     n_partitions = 1 if blocks is None else blocks.shape[1]
     if n_partitions > target.n_cases:
         raise ValueError(f"order: at most the {target.n_cases} cases, got {n_partitions} partitions")
     last = n_steps * n_partitions
-    position, momentum = position.copy(), momentum.copy()
+    recording = None
+    if recordings is not None and blocks is None and n_steps >= _FEWEST_STEPS_TO_RECORD:
+        recording = _recording(recordings, work, position, uses_tf32)
+    position = position.copy() if recording is None else recording.arguments[0]
+    momentum = momentum.copy()
     full = stepsizes / n_partitions
     with np.errstate(all="ignore"):
         for number in range(last + 1):
             if number > 0:
                 position += full * momentum
-            part = None if blocks is None else blocks[:, number % n_partitions]
-            with products(xp, uses_tf32):
-                gradient = work.gradient(position, part, n_partitions)
+            if recording is not None:
+                gradient = recording.launch()
+            else:
+                part = None if blocks is None else blocks[:, number % n_partitions]
+                with products(xp, uses_tf32):
+                    gradient = work.gradient(position, part, n_partitions)
             momentum -= (full / 2 if number in (0, last) else full) * gradient
         with products(xp, False):
             potential = work.potential(position)
-        return position, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
+        # A recording's position is written to by the next trajectory.
+        ended = position if recording is None else position.copy()
+        return ended, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
 
 
-@contextmanager
-def products(xp: Any, uses_tf32: bool) -> Iterator[None]:
-    """Matrix products of float32 with TF32 or without it, whatever CuPy was told by its environment."""
-    if xp is np:
-        yield
-        return
-    from cupy import _core
-    from cupy._core import _routines_linalg as kinds
-
-    before = _core.get_compute_type(np.dtype(np.float32))
-    _core.set_compute_type(np.float32, kinds.COMPUTE_TYPE_TF32 if uses_tf32 else kinds.COMPUTE_TYPE_FP32)
-    try:
-        yield
-    finally:
-        _core.set_compute_type(np.float32, before)
-
-
-@dataclass(frozen=True, eq=False)
-class _Pass:
-    """Forward and backward passes of the networks of one posterior, with numbers of its chains."""
-
-    target: Posterior
-    program: Program
-    build: Build
-    numbers: ChainNumbers
-    tile_bytes: int
-
-    def gradient(self, position: Array, part: Any, n_partitions: int) -> Array:
-        """That of the potential, or of each chain's block `part` (n_chains,); (n_chains, n_parameters)."""
-        xp, n_chains, n_cases = array_namespace(position), len(position), self.target.n_cases
-        gradient = xp.zeros_like(position)
-        scale = -n_partitions * self.numbers.inverse_temperature
-        for k in range(n_partitions):
-            begin, end = n_cases * k // n_partitions, n_cases * (k + 1) // n_partitions
-            if part is None:
-                self._add_gradient(gradient, position, xp.arange(n_chains), scale, begin, end)
-            elif (part == k).any():
-                chains = xp.asarray(np.flatnonzero(part == k))
-                own = xp.zeros((len(chains), position.shape[1]), dtype=position.dtype)
-                self._add_gradient(own, position[chains], chains, scale[chains], begin, end)
-                gradient[chains] = own
-        arguments = (position, self.numbers.precisions, gradient, np.int32(n_chains))
-        self._launch("add_prior", position.size, arguments)
-        return gradient
-
-    def potential(self, position: Array) -> Array:
-        """(n_chains,) float64."""
-        xp, n_chains = array_namespace(position), len(position)
-        chains, total = xp.arange(n_chains), xp.zeros(n_chains)
-        for begin, end in self._tiles(n_chains, 0, self.target.n_cases):
-            outputs = self._forward(position, begin, end, slopes=None)[-1]
-            terms = xp.empty((n_chains, end - begin))
-            arguments = (outputs, terms, *self._outputs(chains, begin, end))
-            self._launch("terms_of_outputs", terms.size, arguments)
-            total += terms.sum(axis=1)
-        energies = xp.empty(position.shape)
-        arguments = (position, self.numbers.precisions, energies, np.int32(n_chains))
-        self._launch("prior_energies", position.size, arguments)
-        return self.numbers.potential(energies.sum(axis=1), total)
-
-    def _add_gradient(
-        self, gradient: Array, position: Array, chains: Array, scale: Array, begin: int, end: int
-    ) -> None:
-        for first, behind in self._tiles(len(position), begin, end):
-            slopes: dict[int, Array] = {}
-            values = self._forward(position, first, behind, slopes=slopes)
-            outputs = values[-1]
-            arguments = (outputs, scale, *self._outputs(chains, first, behind))
-            self._launch("slopes_of_outputs", len(position) * (behind - first), arguments)
-            self._backward(gradient, position, values, slopes, first, behind)
-
-    def _forward(
-        self, position: Array, begin: int, end: int, *, slopes: dict[int, Array] | None
-    ) -> list[Array]:
-        """Values of the units of each layer, (n_chains, n_units, n); with `slopes` those of hidden layers."""
-        program, xp = self.program, array_namespace(position)
-        inputs = self.target.inputs[:, begin:end]
-        values = [inputs]
-        for layer in range(1, len(program.units)):
-            u: Array = None
-            for link in program.links:
-                if link.destination == layer:
-                    part = _summed(_matrix(position, link, program), link, inputs, values[link.source])
-                    u = part if u is None else u + part
-            if u is None:
-                u = xp.zeros((len(position), program.units[layer], end - begin), dtype=position.dtype)
-            if layer < len(program.units) - 1:
-                if slopes is None:
-                    self._launch("activate_for_energy", u.size, (np.int32(layer), u, np.int64(u.size)))
-                else:
-                    slopes[layer] = xp.empty_like(u)
-                    arguments = (np.int32(layer), u, slopes[layer], np.int64(u.size))
-                    self._launch("activate_for_force", u.size, arguments)
-                if program.offsets[layer] >= 0:
-                    offset = program.offsets[layer]
-                    u += position[:, offset : offset + program.units[layer], None]
-            values.append(u)
-        return values
-
-    def _backward(
-        self,
-        gradient: Array,
-        position: Array,
-        values: list[Array],
-        slopes: dict[int, Array],
-        begin: int,
-        end: int,
-    ) -> None:
-        """Add a tile's share; values[-1] holds the derivatives by the outputs."""
-        program = self.program
-        inputs = self.target.inputs[:, begin:end]
-        summed = {len(program.units) - 1: values[-1]}  # derivatives by the summed inputs of each layer
-        for layer in range(len(program.units) - 1, 0, -1):
-            if layer < len(program.units) - 1:
-                summed[layer] = self._hidden_derivative(gradient, position, slopes, summed, layer)
-            for link in program.links:
-                if link.destination == layer:
-                    part = _matrix(gradient, link, program)
-                    _add_weight_gradient(part, link, inputs, values[link.source], summed[layer])
-
-    def _hidden_derivative(
-        self,
-        gradient: Array,
-        position: Array,
-        slopes: dict[int, Array],
-        summed: dict[int, Array],
-        layer: int,
-    ) -> Array:
-        program, xp = self.program, array_namespace(position)
-        derivative = xp.zeros_like(slopes[layer])
-        for link in program.links:
-            if link.source == layer and link.n_units > 0:
-                weights = _matrix(position, link, program)[:, : link.n_units]
-                product = xp.multiply if weights.shape[2] == 1 else xp.matmul
-                derivative += product(weights, summed[link.destination])
-        if program.offsets[layer] >= 0:
-            offset = program.offsets[layer]
-            gradient[:, offset : offset + program.units[layer]] += derivative.sum(axis=2)
-        derivative *= slopes[layer]
-        return derivative
-
-    def _tiles(self, n_chains: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Cases in pieces whose units take at most tile_bytes."""
-        # Values and slopes of every unit, and a derivative of the widest layer on the way back.
-        each = n_chains * (2 * sum(self.program.units[1:]) + max(self.program.units[1:]))
-        n = max(1, self.tile_bytes // (each * np.dtype(self.target.dtype).itemsize))
-        for first in range(begin, end, n):
-            yield first, min(first + n, end)
-
-    def _outputs(self, chains: Array, begin: int, end: int) -> tuple[Any, ...]:
-        """OUTPUT_ARGUMENTS of cuda_wide.cu."""
-        target, xp = self.target, array_namespace(chains)
-        weights = xp.empty(0) if target.observed is None else target.observed
-        return (
-            chains,
-            self.numbers.noise,
-            xp.ascontiguousarray(target.targets, dtype=target.dtype),
-            target.targets,
-            weights,
-            np.int64(stride(target.targets)),
-            np.int64(stride(weights)),
-            np.int32(len(chains)),
-            np.int32(target.n_cases),
-            np.int32(begin),
-            np.int32(end - begin),
+def _recording(recordings: Recordings, work: Pass, position: Array, uses_tf32: bool) -> Recording | None:
+    """That of the full gradient, its first argument the position."""
+    xp, target, numbers = array_namespace(position), work.target, work.numbers
+    own = replace(work, product=partial(cublas.product, uses_tf32=uses_tf32))
+    # What is not an argument is in the graph by its address: held by it, so that no other array has the same.
+    arrays = target.inputs, target.targets, target.observed
+    key = (work.program, uses_tf32, work.tile_bytes, position.shape, *(id(array) for array in arrays))
+    tolerance = 1e-9 if position.dtype == np.float64 else 2e-2 if uses_tf32 else 1e-3
+    with np.errstate(all="ignore"), products(xp, uses_tf32):
+        return recordings.of(
+            key,
+            own.gradient_given,
+            (position, numbers.precisions, numbers.noise, numbers.inverse_temperature),
+            plain=work.gradient_given,
+            tolerance=tolerance,
         )
-
-    def _launch(self, name: str, n: int, arguments: tuple[Any, ...]) -> None:
-        source = source_of(
-            self.program,
-            wide_plan,
-            dtype=self.target.dtype,
-            is_weighted=self.target.observed is not None,
-        )
-        self.build(source, name, 0)((-(-n // _THREADS),), (_THREADS,), arguments)
-
-
-def _matrix(vector: Array, link: ProgramLink, program: Program) -> Array:
-    """The link's part of (n_chains, n_parameters) as a view (n_chains, n_rows, n_destinations)."""
-    n = program.units[link.destination]
-    return vector[:, link.start : link.start + link.n_rows * n].reshape(len(vector), link.n_rows, n)
-
-
-def _summed(matrix: Array, link: ProgramLink, inputs: Array, values: Array) -> Array:
-    """A link's part of the summed inputs, (n_chains, n_destinations, n), in an array of its own."""
-    xp = array_namespace(matrix)
-    if link.source == 0:
-        rows = inputs[link.first_row : link.first_row + link.n_rows]
-        # One product for all chains, biases included: the inputs' last row are ones.
-        stacked = xp.ascontiguousarray(matrix.swapaxes(1, 2)).reshape(-1, link.n_rows)
-        return (stacked @ rows).reshape(matrix.shape[0], matrix.shape[2], -1)
-    summed = xp.matmul(matrix[:, : link.n_units].swapaxes(1, 2), values)
-    if link.has_biases:
-        summed += matrix[:, link.n_units, :, None]
-    return summed
-
-
-def _add_weight_gradient(
-    gradient: Array, link: ProgramLink, inputs: Array, values: Array, summed: Array
-) -> None:
-    """Add to the link's part of the gradient (n_chains, n_rows, n_destinations), a view."""
-    xp = array_namespace(gradient)
-    if link.source == 0:
-        rows = inputs[link.first_row : link.first_row + link.n_rows]
-        product = summed.reshape(-1, summed.shape[2]) @ rows.T  # (n_chains * n_destinations, n_rows)
-        gradient += product.reshape(summed.shape[0], summed.shape[1], -1).swapaxes(1, 2)
-        return
-    gradient[:, : link.n_units] += xp.matmul(values, summed.swapaxes(1, 2))
-    if link.has_biases:
-        gradient[:, link.n_units] += summed.sum(axis=2)

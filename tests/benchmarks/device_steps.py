@@ -32,9 +32,10 @@ from steps import layers_of, stepsizes  # noqa: E402
 from rayfbnn import timing  # noqa: E402
 from rayfbnn.architecture import ModelSpec, PriorSpec  # noqa: E402
 from rayfbnn.arrays import Array, to_host  # noqa: E402
-from rayfbnn.kernels import device, wide  # noqa: E402
+from rayfbnn.kernels import device, wide, wide_pass  # noqa: E402
 from rayfbnn.kernels.cuda import build_once  # noqa: E402
 from rayfbnn.kernels.cuda_marginal import MarginalAdvance  # noqa: E402
+from rayfbnn.kernels.graphs import Recordings  # noqa: E402
 from rayfbnn.mcmc import leapfrog  # noqa: E402
 from rayfbnn.model.posterior import Posterior  # noqa: E402
 from rayfbnn.state import Advance  # noqa: E402
@@ -48,6 +49,7 @@ ROWS = [
     ("10-100-1/1000", 1024, 100),
     ("13-50-50-1/506", 1024, 100),
     ("784-100-10/60000", 32, 10),
+    ("784-100-10/1000", 8, 100),  # little to do in each kernel: what CUDA graphs are for
 ]
 MARGINAL = ("2-16-2/200", 4096, 200)
 # Of examples/robot_arm.
@@ -109,7 +111,7 @@ def as_row(
 
 
 def codes(posterior: Posterior) -> dict[str, Advance]:
-    """Array code, the kernel that would be chosen, and products without TF32 where these are it."""
+    """Array code, the kernel that would be chosen, and where these are products, two other ways to them."""
     found: dict[str, Advance] = {"plain CuPy": leapfrog.advance}
     chosen = device.advance_for(posterior)
     assert not isinstance(chosen, str), chosen
@@ -119,6 +121,9 @@ def codes(posterior: Posterior) -> dict[str, Advance]:
         exact = wide.advance_for(posterior, build=build_once, uses_tf32=False)
         assert not isinstance(exact, str)
         found["CUDA, products over all chains, float32 throughout"] = exact
+        recorded = wide.advance_for(posterior, build=build_once, recordings=Recordings())
+        assert not isinstance(recorded, str)
+        found[f"{name}, as CUDA graphs"] = recorded
     return found
 
 
@@ -178,7 +183,7 @@ def product_rates(size: int = 8192, repeats: int = 5) -> dict[str, float]:
     a = cupy.full((size, size), 0.5, dtype=cupy.float32)
     rates = {}
     for name, uses_tf32 in (("float32", False), ("TF32", True)):
-        with wide.products(cupy, uses_tf32):
+        with wide_pass.products(cupy, uses_tf32):
             rates[name] = 2e-9 * size**3 / event_seconds(lambda: a @ a, repeats)
     return rates
 

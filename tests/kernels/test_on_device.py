@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from rayfbnn.arrays import Array, copies_to_host, to_host
 from rayfbnn.errors import SamplingError
-from rayfbnn.kernels import choose, cuda, device, wide
+from rayfbnn.kernels import choose, cublas, cuda, device, wide
 from rayfbnn.kernels.cuda_marginal import MarginalAdvance
 from rayfbnn.kernels.cuda_streams import DeviceStreams
+from rayfbnn.kernels.graphs import Recordings
 from rayfbnn.mcmc import hmc, leapfrog, schedule
 from rayfbnn.model.marginal import WithoutOutputs, marginal
 from rayfbnn.model.posterior import Posterior
@@ -141,6 +143,42 @@ def test_trajectories_return_with_the_fast_functions() -> None:
     back = replace(moved, position=position, momentum=-momentum)
     returned = to_host(back.run(chosen[0], there, n_steps=20)[0])
     assert np.max(np.abs(returned - start.position)) < 1e-4
+
+
+@pytest.mark.parametrize("dtype, uses_tf32", [("float32", True), ("float32", False), ("float64", False)])
+@pytest.mark.parametrize("model", ["gaussian by target", "class"])
+def test_recorded_gradients_are_those_launched_one_by_one(model: str, dtype: str, uses_tf32: bool) -> None:
+    """Of two states and two posteriors in turn; a recording that fails would warn."""
+    spec = network(WITHOUT_INPUT_OFFSETS, units=(400, 300), outputs=3 if model == "class" else 2)
+    recordings = Recordings()
+    for number, n_cases in enumerate((150, 90, 150)):
+        host, there = both(model, dtype, spec, n_cases)
+        start = Start.of(host, n_chains=6, name=str(number))
+        moved = Start(*(on_device(getattr(start, name)) for name in start.__dataclass_fields__))
+        results = []
+        for kept in (recordings, None):
+            advance = wide.advance_for(there, uses_tf32=uses_tf32, recordings=kept)
+            assert not isinstance(advance, str)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                results.append([to_host(values) for values in moved.run(advance, there, n_steps=20)])
+        tolerance = 1e-10 if dtype == "float64" else 1e-2 if uses_tf32 else 1e-4
+        for values, others in zip(*results, strict=True):
+            assert np.max(np.abs(values - others) / np.maximum(np.abs(others), 1)) < tolerance
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-13)])
+def test_products_by_address_are_those_of_cupy(dtype: str, tolerance: float) -> None:
+    import cupy
+
+    values = streams("products", 1).normal(Purpose.PROPOSAL, (3, 40, 50))[0].astype(dtype)
+    stack = cupy.asarray(values)
+    pairs = [(stack, stack.swapaxes(1, 2)), (stack[:, :7].swapaxes(1, 2), stack[:, :7, :9])]
+    pairs += [(stack[0], stack[1].T), (stack[0, :, 5:9], stack[1, 2:6, 3:20])]
+    for a, b in pairs:
+        expected = to_host(a).astype(np.float64) @ to_host(b).astype(np.float64)
+        found = to_host(cublas.product(a, b, uses_tf32=False))
+        assert np.max(np.abs(found - expected)) < tolerance * np.max(np.abs(expected))
 
 
 def test_energies_of_products_are_not_in_tf32() -> None:

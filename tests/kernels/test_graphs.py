@@ -1,0 +1,257 @@
+"""Recorded gradients of large networks: a stand-in for CUDA graphs on the CPU gives the trajectories of none.
+
+What it cannot show is that a device captures what it is given: see test_on_device.py.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.arrays import Array
+from rayfbnn.kernels import graphs, wide
+from rayfbnn.kernels.graphs import Recording, Recordings
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import Advance
+from tests.kernels.networks import WITHOUT_INPUT_OFFSETS, Start
+from tests.kernels.shim.compiled import ShimBuild, needs_gxx
+from tests.model.problems import network, problem
+
+Function = Callable[[], None]
+
+
+class StandIn:
+    """Records as a device does: nothing is carried out then, and a launch is on the same memory."""
+
+    def __init__(self) -> None:
+        self.n_recorded = 0
+        self.n_launched = 0
+
+    def __call__(self, function: Function) -> Function:
+        self.n_recorded += 1
+        recording = function.__self__  # type: ignore[attr-defined]
+        assert isinstance(recording, Recording)
+        before = self.addresses(recording)
+
+        def launch() -> None:
+            self.n_launched += 1
+            function()
+            assert self.addresses(recording) == before
+
+        return launch
+
+    @staticmethod
+    def addresses(recording: Recording) -> list[int]:
+        return [array.ctypes.data for array in (*recording.arguments, recording._result)]
+
+
+def posterior(model: str = "gaussian by target", dtype: str = "float64") -> Posterior:
+    spec = network(WITHOUT_INPUT_OFFSETS, outputs=3 if model == "class" else 2)
+    return problem(model, spec=spec, dtype=dtype, n_cases=37)
+
+
+def advance_of(target: Posterior, recordings: Recordings | None) -> Advance:
+    """Several tiles of cases in each gradient."""
+    advance = wide.advance_for(target, build=ShimBuild(), tile_bytes=4_000, recordings=recordings)
+    assert not isinstance(advance, str)
+    return advance
+
+
+def assert_equal_with_and_without(
+    target: Posterior,
+    start: Start,
+    recordings: Recordings,
+    *,
+    n_steps: int = 9,
+    base: Posterior | None = None,
+) -> tuple[Array, ...]:
+    base = target if base is None else base
+    found = start.run(advance_of(base, recordings), target, n_steps=n_steps)
+    expected = start.run(advance_of(base, None), target, n_steps=n_steps)
+    for values, others in zip(found, expected, strict=True):
+        assert np.array_equal(values, others)
+    return found
+
+
+@needs_gxx
+@pytest.mark.parametrize("n_steps", [8, 11])
+@pytest.mark.parametrize("model, dtype", [("gaussian by target", "float64"), ("class", "float32")])
+def test_recorded_trajectories_are_the_same_bit_for_bit(model: str, dtype: str, n_steps: int) -> None:
+    target, device = posterior(model, dtype), StandIn()
+    assert_equal_with_and_without(target, Start.of(target), Recordings(device), n_steps=n_steps)
+    # A gradient to check the recording, then the trajectory's own.
+    assert (device.n_recorded, device.n_launched) == (1, 1 + n_steps + 1)
+
+
+@needs_gxx
+def test_one_recording_serves_all_states_and_temperatures_of_a_posterior() -> None:
+    target, device = posterior(), StandIn()
+    recordings = Recordings(device)
+    starts = [Start.of(target, name=name) for name in ("one", "two")]
+    cases = [target, target.tempered(np.array([0.3, 1.0, 0.7])), target.tempered(0.5), target]
+    for number, case in enumerate(cases):
+        assert_equal_with_and_without(case, starts[number % 2], recordings, base=target)
+    assert device.n_recorded == 1
+
+
+@needs_gxx
+def test_a_later_trajectory_does_not_write_to_the_ends_of_an_earlier_one() -> None:
+    target, recordings = posterior(), Recordings(StandIn())
+    ends = assert_equal_with_and_without(target, Start.of(target, name="one"), recordings)
+    copies = [values.copy() for values in ends]
+    assert_equal_with_and_without(target, Start.of(target, name="two"), recordings)
+    assert all(np.array_equal(values, copy) for values, copy in zip(ends, copies, strict=True))
+
+
+@needs_gxx
+def test_what_a_trajectory_started_from_may_change_afterwards() -> None:
+    target, device = posterior(), StandIn()
+    recordings, start = Recordings(device), Start.of(target)
+    again = replace(start, **{name: getattr(start, name).copy() for name in ("position", "precisions")})
+    expected = assert_equal_with_and_without(target, start, recordings)
+    start.position.fill(math.nan)
+    start.precisions.fill(math.nan)
+    found = again.run(advance_of(target, recordings), target, n_steps=9)
+    assert device.n_recorded == 1
+    assert all(np.array_equal(values, others) for values, others in zip(found, expected, strict=True))
+
+
+@needs_gxx
+def test_other_targets_data_and_numbers_of_chains_have_their_own() -> None:
+    target, device = posterior(), StandIn()
+    recordings = Recordings(device)
+    own = target.with_targets(np.stack([target.targets.T[::-1]] * 3))
+    missing = np.where(np.arange(37)[:, None] == 4, math.nan, target.targets.T)
+    without = Posterior.of(target.network, target.model, target.covariates, missing)
+    other = Posterior.of(target.network, target.model, -target.covariates, target.targets.T)
+    for case in (target, own, without, other):
+        assert_equal_with_and_without(case, Start.of(case), recordings)
+    assert device.n_recorded == 4
+    assert_equal_with_and_without(target, Start.of(target, n_chains=2), recordings)
+    single = posterior("class", "float32")
+    assert_equal_with_and_without(single, Start.of(single), recordings)
+    assert device.n_recorded == 6
+    assert len(recordings._kept) == graphs._N_KEPT
+    assert_equal_with_and_without(target, Start.of(target), recordings)  # recorded anew
+    assert_equal_with_and_without(single, Start.of(single), recordings)  # kept
+    assert device.n_recorded == 7
+
+
+@needs_gxx
+def test_short_trajectories_and_partial_gradients_are_not_recorded() -> None:
+    target, device = posterior(), StandIn()
+    assert_equal_with_and_without(target, Start.of(target), Recordings(device), n_steps=7)
+    assert_equal_with_and_without(target, Start.of(target, n_partitions=3), Recordings(device))
+    assert device.n_recorded == 0
+
+
+@needs_gxx
+def test_a_chain_that_blows_up_is_recorded_with_the_others() -> None:
+    target = posterior("class", "float32")
+    recordings, start = Recordings(StandIn()), Start.of(target)
+    start.position[1] = 1e30
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        potential = start.run(advance_of(target, recordings), target, n_steps=9)[2]
+    assert potential[1] == math.inf and np.isfinite(potential[[0, 2]]).all()
+
+
+def refuses(error: Exception) -> graphs.Record:
+    def record(function: Function) -> Function:
+        raise error
+
+    return record
+
+
+def computes_nothing(function: Function) -> Function:
+    return lambda: None
+
+
+def computes_too_much(function: Function) -> Function:
+    def launch() -> None:
+        function()
+        function.__self__._result[2, 0] += 0.1  # type: ignore[attr-defined]
+
+    return launch
+
+
+@needs_gxx
+@pytest.mark.parametrize(
+    "record, reason",
+    [
+        (refuses(NotImplementedError("calling cuBLAS")), "NotImplementedError: calling cuBLAS"),
+        (refuses(RuntimeError("cublasSetStream_v2: status 1")), "cublasSetStream_v2: status 1"),
+        (refuses(OSError("libcublas.so.12: cannot open")), "OSError: libcublas"),
+        (refuses(MemoryError("out of memory")), "MemoryError"),
+        (computes_nothing, "off by nan"),
+        (computes_too_much, "off by"),
+    ],
+)
+def test_what_cannot_be_recorded_is_launched_one_by_one_and_said_once(
+    record: graphs.Record, reason: str
+) -> None:
+    target = posterior()
+    recordings = Recordings(record)
+    with pytest.warns(UserWarning, match=f"no CUDA graphs.*{reason}") as said:
+        for name in ("one", "two"):
+            assert_equal_with_and_without(target, Start.of(target, name=name), recordings)
+    assert len(said) == 1
+
+
+class FakeCupy:
+    """The part of CuPy that records; it says in which order it was used."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.cuda = SimpleNamespace(
+            Stream=self.stream,
+            MemoryPool=lambda: SimpleNamespace(malloc=None),
+            using_allocator=self.allocator,
+        )
+
+    def stream(self, *, non_blocking: bool) -> FakeCupy:
+        assert non_blocking  # the default stream cannot be captured, nor one that waits for it
+        return self
+
+    def allocator(self, malloc: Any) -> FakeCupy:
+        return self
+
+    def __enter__(self) -> FakeCupy:
+        self.events.append("enter")
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        self.events.append("exit")
+
+    def begin_capture(self) -> None:
+        self.events.append("begin")
+
+    def end_capture(self) -> Any:
+        self.events.append("end")
+        if "broken" in self.events:
+            raise RuntimeError("cudaErrorStreamCaptureInvalidated")
+        return SimpleNamespace(launch=lambda: self.events.append("launch"))
+
+
+def test_a_capture_is_ended_whatever_happens_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = FakeCupy()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)  # type: ignore[arg-type]
+    graphs.cuda_graph(lambda: cupy.events.append("work"))()
+    assert cupy.events == ["enter", "enter", "begin", "work", "end", "exit", "exit", "launch"]
+    cupy.events.clear()
+
+    def broken() -> None:
+        cupy.events.append("broken")
+        raise NotImplementedError("calling cuBLAS")
+
+    with pytest.raises(NotImplementedError, match="calling cuBLAS"):
+        graphs.cuda_graph(broken)
+    assert cupy.events == ["enter", "enter", "begin", "broken", "end", "exit", "exit"]
