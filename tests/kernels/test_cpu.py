@@ -275,7 +275,7 @@ def test_orders_that_are_none_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.long)])
 def test_joint_distribution_stays_through_the_kernel(name: str, dtype: Any) -> None:
     assert stays_exact(
         PROBLEMS[name], f"{name} compiled {dtype}", advance_for=cpu.advance_for, dtype=dtype, n_chains=10_000

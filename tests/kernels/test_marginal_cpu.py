@@ -242,7 +242,7 @@ def test_one_of_the_joint_problems_is_in_the_dual_form() -> None:
 
 
 @pytest.mark.parametrize("name", JOINT)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.long)])
 def test_joint_distribution_stays_through_the_kernel(name: str, dtype: Any) -> None:
     assert stays_exact(
         JOINT[name], f"{name} marginal compiled {dtype}", advance_for=compiled, dtype=dtype, n_chains=10_000
