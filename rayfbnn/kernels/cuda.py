@@ -45,21 +45,23 @@ class Plan:
     shared_bytes  of dynamic shared memory
     """
 
-    kernel: Literal["warp", "block", "marginal", "wide"]
+    kernel: Literal["warp", "block", "marginal", "marginal dual", "wide"]
     threads: int
     tile: int
     shared_bytes: int
 
     def n_blocks(self, n_chains: int) -> int:
-        is_of_block = self.kernel in ("block", "marginal")
+        is_of_block = self.kernel not in ("warp", "wide")
         return n_chains if is_of_block else -(-n_chains * _WARP // self.threads)
 
 
 # What a kernel is made of: behind cuda.cuh, in this order.
+_REGRESSION = ("cuda_tiles.cuh", "cuda_steps.cuh", "cuda_cholesky.cuh", "cuda_regression.cuh")
 _FILES = {
     "warp": ("cuda_warp.cu",),
     "block": ("cuda_tiles.cuh", "cuda_steps.cuh", "cuda_block.cu"),
-    "marginal": ("cuda_tiles.cuh", "cuda_steps.cuh", "cuda_marginal.cu"),
+    "marginal": (*_REGRESSION, "cuda_marginal.cu"),
+    "marginal dual": (*_REGRESSION, "cuda_marginal_dual.cu"),
     "wide": ("cuda_wide.cu",),
 }
 

@@ -1,12 +1,10 @@
-// Whole trajectories without the output layer's parameters: a linear regression of the targets on the units
-// before them has these integrated out, as model/regression.py says. A block of threads for each chain.
+// The regression of cuda_regression.cuh by matrices of the features, A = Phi T Phi' + S, as _primal of
+// model/regression.py has it.
 //
 // A gradient takes two passes over the tiles of cases: one adds up the features' products Phi T Phi', in double,
 // and behind the factors of A the other begins the derivatives by units with the slopes of the features,
 // A^-1 Phi T - m (T r)', in `real`. Logarithms are taken for the energy at the end alone.
 
-constexpr int N_ALL = N_SYSTEMS * N_EACH;  // targets
-constexpr int N_KEPT = N_PARAMETERS - N_MOVED;
 // Of the same noise in all cases, T is left out of the products, which then serve all systems, and the slopes of
 // all systems are combined from one block of weights; else each system has products and a block of its own.
 constexpr int N_BLOCKS = IS_UNIFORM ? 1 : N_SYSTEMS;
@@ -16,10 +14,9 @@ constexpr int WIDTH = N_FEATURES | 1;  // of a matrix in memory; odd: columns li
 constexpr int MATRIX = N_FEATURES * WIDTH;
 constexpr bool KEEPS_PRODUCTS = IS_UNIFORM && N_SYSTEMS > 1;  // else the factors take their place
 
-// Where things lie in shared memory behind the tiles. In reals: a row of ones, the residuals of each target, what
-// features and residuals are multiplied by for the slopes of the features, -m of each target.
-constexpr int ONES = rounded((END_OF_SQUARES * 8 + int(sizeof(real)) - 1) / int(sizeof(real)));
-constexpr int RESIDUALS = ONES + PITCH;
+// Where things lie in shared memory behind the ones. In reals: the residuals of each target, what features and
+// residuals are multiplied by for the slopes of the features, -m of each target.
+constexpr int RESIDUALS = END_OF_ONES;
 constexpr int WEIGHTS = RESIDUALS + N_ALL * PITCH;
 constexpr int NEGATIVE = WEIGHTS + N_BLOCKS * BLOCK;
 constexpr int END_OF_REALS = NEGATIVE + N_ALL * N_FEATURES;
@@ -36,75 +33,10 @@ constexpr int PRIOR_SLOPES = PRECISIONS + N_SYSTEMS * N_FEATURES;
 constexpr int END_OF_DOUBLES = PRIOR_SLOPES + N_FEATURES;
 static_assert(sizeof(double) * END_OF_DOUBLES <= SHARED_BYTES, "cuda_marginal.py asks for less shared memory");
 
-constexpr double MOST_LOG_PRECISION = 600;  // MAX_LOG_PRECISION of model/prior.py
-
-// Of one chain.
-struct Regression {
-  const double* noise;    // T (N_SYSTEMS, n_cases), or (N_SYSTEMS,) of the same noise in all cases
-  const double* prior;    // S (N_SYSTEMS, N_FEATURES) with the precisions that move at one
-  const double* targets;  // (N_ALL, n_cases)
-  const real* inputs;
-  int n_cases;
-
-  __device__ __forceinline__ double noise_of(int system, int number) const {
-    if constexpr (IS_UNIFORM) return noise[system];
-    return noise[(long long)system * n_cases + number];
-  }
-  __device__ __forceinline__ double target(int which, int number) const {
-    return targets[(long long)which * n_cases + number];
-  }
-};
-
-__device__ __forceinline__ double* doubles_of(real* shared) { return reinterpret_cast<double*>(shared); }
-
-// Features come in runs of rows that lie one behind the other.
-template <int RUN> __host__ __device__ constexpr int place_of_run() {
-  return run_layer(RUN) < 0 ? ONES : values_of(run_layer(RUN)) + run_row(RUN) * PITCH;
-}
-
-// Where a feature's row begins.
-__device__ __forceinline__ int place_of(int feature) {
-  int place = 0;
-  each<0, N_RUNS>([&](auto run) {
-    constexpr int RUN = decltype(run)::value;
-    if (feature >= run_start(RUN)) place = place_of_run<RUN>() + (feature - run_start(RUN)) * PITCH;
-  });
-  return place;
-}
-
-// f(feature, where its row begins) of all.
-template <class F> __device__ __forceinline__ void each_feature(F f) {
-  each<0, N_RUNS>([&](auto run) {
-    constexpr int RUN = decltype(run)::value;
-#pragma unroll 4
-    for (int k = 0; k < run_size(RUN); ++k) f(run_start(RUN) + k, place_of_run<RUN>() + k * PITCH);
-  });
-}
-
-// The lower triangle of a matrix: f(i, j), j <= i, for each place that is the thread's. Rows r and SIZE - 1 - r
-// lie side by side, so that threads have equal shares.
-template <int SIZE, class F> __device__ __forceinline__ void each_of_triangle(int matrices, F f) {
-  constexpr int LENGTH = (SIZE + 1) / 2 * (SIZE + 1);
-  for (int place = threadIdx.x; place < matrices * LENGTH; place += THREADS) {
-    const int row = place % LENGTH / (SIZE + 1), column = place % LENGTH % (SIZE + 1);
-    const bool is_upper = column >= SIZE - row;
-    if (is_upper && 2 * row == SIZE - 1) continue;  // the middle row has no other
-    f(place / LENGTH, is_upper ? row : SIZE - 1 - row, is_upper ? column - (SIZE - row) : column);
-  }
-}
-
 // S, with what moves.
 __device__ __forceinline__ void set_precisions(real* shared, const Regression& given) {
   for (int place = threadIdx.x; place < N_SYSTEMS * N_FEATURES; place += THREADS) {
-    double precision = given.prior[place];
-    each<0, N_MOVED>([&](auto which) {
-      constexpr int K = decltype(which)::value;
-      const int feature = place % N_FEATURES;
-      if (feature < moved_start(K) || feature >= moved_stop(K)) return;
-      const double x = shared[N_KEPT + K];
-      precision *= exp(x < -MOST_LOG_PRECISION ? -MOST_LOG_PRECISION : x > MOST_LOG_PRECISION ? MOST_LOG_PRECISION : x);
-    });
-    doubles_of(shared)[PRECISIONS + place] = precision;
+    doubles_of(shared)[PRECISIONS + place] = precision_at(shared, given, place);
   }
 }
 
@@ -175,11 +107,8 @@ __device__ __forceinline__ double* factors_of(real* shared, int system) {
   return doubles_of(shared) + (KEEPS_PRODUCTS ? FACTORS : PRODUCTS + (IS_UNIFORM ? 0 : system * MATRIX));
 }
 
-// L^-1 of A = L L' in the lower triangle of a system's factors. A matrix that is not positive definite makes NaN.
-//
-// Columns of A that are done with are taken over by those of L^-1: with v the part l of column k behind its pivot
-// and the part x of row k of L^-1 up to it, both divided by the pivot's root, a step is -v v' on the rows behind.
-__device__ __forceinline__ void factorise(real* shared, const Regression& given, int system) {
+// L^-1 of A = L L' in the lower triangle of a system's factors.
+__device__ __forceinline__ void set_factors(real* shared, const Regression& given, int system) {
   double* a = factors_of(shared, system);
   const double* products = doubles_of(shared) + PRODUCTS + (IS_UNIFORM ? 0 : system * MATRIX);
   const double* precisions = doubles_of(shared) + PRECISIONS + system * N_FEATURES;
@@ -188,21 +117,7 @@ __device__ __forceinline__ void factorise(real* shared, const Regression& given,
     a[i * WIDTH + j] = t * products[i * WIDTH + j] + (i == j ? precisions[i] : 0.0);
   });
   __syncthreads();
-  double* v = doubles_of(shared) + VECTOR;
-  for (int k = 0; k < N_FEATURES; ++k) {
-    const double pivot = a[k * WIDTH + k], scale = pivot > 0 ? 1 / sqrt(pivot) : nan("");
-    for (int j = threadIdx.x; j < N_FEATURES; j += THREADS) {
-      v[j] = scale * (j < k ? a[k * WIDTH + j] : j > k ? a[j * WIDTH + k] : 1.0);
-    }
-    __syncthreads();
-    for (int place = k * N_FEATURES + threadIdx.x; place < N_FEATURES * N_FEATURES; place += THREADS) {
-      const int i = place / N_FEATURES, j = place % N_FEATURES;
-      if (j > i) continue;
-      double& to = a[i * WIDTH + j];
-      to = i == k ? v[j] : (j == k ? 0.0 : to) - v[i] * v[j];
-    }
-    __syncthreads();
-  }
+  factorise<N_FEATURES, WIDTH>(a, doubles_of(shared) + VECTOR);
 }
 
 // m of a system's targets, m = L^-1' (L^-1 b). With it either the weights of the slopes, or the thread's part of
@@ -267,7 +182,7 @@ template <bool is_energy> __device__ __forceinline__ double solve_all(real* shar
   }
   double energy = 0;
   for (int system = 0; system < N_SYSTEMS; ++system) {
-    factorise(shared, given, system);
+    set_factors(shared, given, system);
     energy += solve<is_energy>(shared, given, system);
   }
   return energy;
@@ -366,29 +281,6 @@ struct FeatureSlopes {
   }
 };
 
-// The gradient by what moves, from the slopes of all systems.
-__device__ __forceinline__ void set_moved_gradient(real* shared) {
-  each<0, N_MOVED>([&](auto which) {
-    constexpr int K = decltype(which)::value;
-    if (threadIdx.x != K) return;
-    double sum = moved_half(K) * (exp(double(shared[N_KEPT + K])) / moved_mean(K) - 1);
-    for (int f = moved_start(K); f < moved_stop(K); ++f) sum += doubles_of(shared)[PRIOR_SLOPES + f];
-    shared[GRADIENT + N_KEPT + K] = real(sum);
-  });
-}
-
-// -log density of what moves, less log|S| / 2 of all targets as far as it moves.
-__device__ __forceinline__ double energy_of_moved(const real* shared) {
-  double energy = 0;
-  each<0, N_MOVED>([&](auto which) {
-    constexpr int K = decltype(which)::value;
-    const double x = shared[N_KEPT + K];
-    const double within = x < -MOST_LOG_PRECISION ? -MOST_LOG_PRECISION : x > MOST_LOG_PRECISION ? MOST_LOG_PRECISION : x;
-    energy += moved_half(K) * (exp(x) / moved_mean(K) - x) - 0.5 * N_ALL * (moved_stop(K) - moved_start(K)) * within;
-  });
-  return energy;
-}
-
 // The thread's part of r'Tr / 2 at a tile's cases.
 __device__ __forceinline__ double squares_here(real* shared, const Regression& given, int first) {
   double sum = 0;
@@ -404,50 +296,20 @@ __device__ __forceinline__ double squares_here(real* shared, const Regression& g
   return sum;
 }
 
-// Registers for as many blocks as the shared memory of a multiprocessor holds (228 KiB, of which a block takes one
-// more), up to 24 warps, or 16 where more would spill: the robot arm in float32 has 12 blocks without. Not timed yet.
-constexpr int MOST_THREADS = sizeof(real) == 4 && THREADS <= 64 ? 768 : 512;
-constexpr int BLOCKS_AT_ONCE = least(MOST_THREADS / THREADS, 228 * 1024 / (SHARED_BYTES + 1024));
-
-// Arguments as KERNEL_ARGUMENTS has them; noise, prior and targets as Regression has them, of each chain (targets:
-// target_stride behind the chain's before). Minus `terms` is the energy of regression and what moves, without what
-// is constant along a trajectory.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) advance(
-    real* position, real* momentum, const real* stepsizes, const double* precisions, const double* noise,
-    const double* prior, const real* inputs, const double* targets, double* prior_energy, double* terms,
-    long long target_stride, int n_cases, int n_steps) {
-  DYNAMIC_SHARED_MEMORY(memory);
-  real* shared = reinterpret_cast<real*>(memory);
-  const long long chain = blockIdx.x, vector = chain * N_PARAMETERS;
-  const Regression given = {noise + chain * N_SYSTEMS * (IS_UNIFORM ? 1 : n_cases),
-                            prior + chain * N_SYSTEMS * N_FEATURES, targets + chain * target_stride, inputs, n_cases};
-  Own own;
-  load(shared, own, position, momentum, stepsizes, precisions, vector);
-  for (int place = threadIdx.x; place < TILE; place += THREADS) shared[ONES + place] = 1;
-  __syncthreads();
-
-  for (int step = 0; step <= n_steps; ++step) {
-    set_squares(shared, own);
-    set_precisions(shared, given);
-    solve_all<false>(shared, given);
-    set_moved_gradient(shared);
-    each_tile<false>(shared, given, [&](int first) {
-      set_residuals(shared, given, first);
-      __syncthreads();
-      backward_all(shared, FeatureSlopes{shared, given, first});
-    });
-    kick_and_drift(shared, own, step, n_steps);
+__device__ __forceinline__ void set_gradient(real* shared, const Regression& given) {
+  set_precisions(shared, given);
+  solve_all<false>(shared, given);
+  set_moved_gradient(shared, doubles_of(shared) + PRIOR_SLOPES);
+  each_tile<false>(shared, given, [&](int first) {
+    set_residuals(shared, given, first);
     __syncthreads();
-  }
+    backward_all(shared, FeatureSlopes{shared, given, first});
+  });
+}
 
-  store(shared, own, position, momentum, vector);
-  double prior_here = prior_energy_here(shared, own);
-  double energy_here = threadIdx.x == 0 ? energy_of_moved(shared) : 0.0;
-  energy_here += solve_all<true>(shared, given);
-  each_tile<true>(shared, given, [&](int first) { energy_here += squares_here(shared, given, first); });
-  sum_over_block(shared, energy_here, prior_here);
-  if (threadIdx.x == 0) {
-    terms[chain] = -energy_here;
-    prior_energy[chain] = prior_here;
-  }
+__device__ __forceinline__ double energy_of(real* shared, const Regression& given) {
+  double energy = threadIdx.x == 0 ? energy_of_moved<N_ALL>(shared) : 0.0;
+  energy += solve_all<true>(shared, given);
+  each_tile<true>(shared, given, [&](int first) { energy += squares_here(shared, given, first); });
+  return energy;
 }

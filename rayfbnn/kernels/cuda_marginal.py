@@ -102,31 +102,43 @@ def _choice(
     posterior, program = made.posterior, marginal.program_of(made)
     if isinstance(program, str):
         return program
-    if program.regression is not None and program.regression.is_dual:
-        return "regressions in matrices of the cases"
     if posterior.inputs.ndim != 2:
         return "inputs of each chain's own"
     if isinstance(made, WithoutPrecisions):
         plan = cuda.plan_of(program, dtype=posterior.dtype, max_shared_bytes=max_shared_bytes)
     else:
         plan = plan_of(
-            program, dtype=posterior.dtype, is_uniform=is_uniform, max_shared_bytes=max_shared_bytes
+            program,
+            dtype=posterior.dtype,
+            n_cases=posterior.n_cases,
+            is_uniform=is_uniform,
+            max_shared_bytes=max_shared_bytes,
         )
     return plan if isinstance(plan, str) else (program, plan)
 
 
-def plan_of(program: Program, *, dtype: str, is_uniform: bool, max_shared_bytes: int) -> Plan | str:
+def plan_of(
+    program: Program, *, dtype: str, n_cases: int, is_uniform: bool, max_shared_bytes: int
+) -> Plan | str:
     """The plan for a network that ends in a regression, or in words why there is none."""
-    assert program.regression is not None
+    given = program.regression
+    assert given is not None
     if program.n_parameters == 0:
         return "no parameters are kept"
-    n_features = len(program.regression.features)
-    size = max(program.n_parameters, n_features**2)
+    if given.is_dual and n_cases > max(TILES):
+        return f"more than {max(TILES)} cases in the dual form"
+    n_features, bytes_of_real = len(given.features), np.dtype(dtype).itemsize
+    size = max(program.n_parameters, n_features * (n_cases if given.is_dual else n_features))
     threads = _WARP if size <= _MOST_OF_A_WARP else cuda.threads_for(size)
-    for tile in TILES:
-        shared_bytes = marginal_bytes(program, tile, threads, np.dtype(dtype).itemsize, is_uniform=is_uniform)
+    # In the dual form the one that all cases are in, with the fewest places left over.
+    tiles = (min(tile for tile in TILES if tile >= n_cases),) if given.is_dual else TILES
+    for tile in tiles:
+        if given.is_dual:
+            shared_bytes = dual_bytes(program, tile, threads, bytes_of_real, n_cases=n_cases)
+        else:
+            shared_bytes = marginal_bytes(program, tile, threads, bytes_of_real, is_uniform=is_uniform)
         if shared_bytes <= max_shared_bytes:
-            return Plan("marginal", threads, tile, shared_bytes)
+            return Plan("marginal dual" if given.is_dual else "marginal", threads, tile, shared_bytes)
     what = f"{program.n_parameters} parameters and a regression on {n_features} features"
     return cuda.does_not_fit(what, shared_bytes, max_shared_bytes)
 
@@ -137,21 +149,36 @@ def marginal_bytes(program: Program, tile: int, threads: int, size: int, *, is_u
     assert given is not None
     n, n_all = len(given.features), given.n_systems * given.n_each
     n_blocks = 1 if is_uniform else given.n_systems
-    rows = 1 + n_all
     weights = n_blocks * (n + (n_all if is_uniform else given.n_each)) * n + n_all * n
     matrices = n_blocks + (is_uniform and given.n_systems > 1)
     vectors = 2 + given.n_each + 2 * n_all + given.n_systems
-    tiles = _rounded(cuda.block_bytes(program, tile, threads, size), QUAD * size)
-    reals = _rounded(tiles + (rows * (tile + QUAD) + weights) * size, 8)
+    ones = _bytes_with_ones(program, tile, threads, size)
+    reals = _rounded(ones + (n_all * (tile + QUAD) + weights) * size, 8)
     return reals + 8 * (matrices * n * (n | 1) + vectors * n)
+
+
+def dual_bytes(program: Program, tile: int, threads: int, size: int, *, n_cases: int) -> int:
+    """The same of cuda_marginal_dual.cu."""
+    given = program.regression
+    assert given is not None
+    n, n_all = len(given.features), given.n_systems * given.n_each
+    of_cases = given.n_systems * (1 + ((n_cases + 1) | 1)) + 3 * n_all + n
+    of_features = given.n_systems + 1
+    reals = _rounded(_bytes_with_ones(program, tile, threads, size), 8)
+    return reals + 8 * (of_cases * n_cases + of_features * n)
+
+
+def _bytes_with_ones(program: Program, tile: int, threads: int, size: int) -> int:
+    """END_OF_ONES of cuda_regression.cuh."""
+    return _rounded(cuda.block_bytes(program, tile, threads, size), QUAD * size) + (tile + QUAD) * size
 
 
 def _rounded(n_bytes: int, multiple: int) -> int:
     return -(-n_bytes // multiple) * multiple
 
 
-def constants_of(given: ProgramRegression, *, is_uniform: bool) -> tuple[str, ...]:
-    """Of the regression, for cuda.source_of."""
+def constants_of(given: ProgramRegression, *, n_cases: int, is_uniform: bool) -> tuple[str, ...]:
+    """Of the regression, for cuda.source_of: the cases only where matrices are of them."""
     runs = _runs(given.features)
     counts = {
         "N_FEATURES": len(given.features),
@@ -159,7 +186,7 @@ def constants_of(given: ProgramRegression, *, is_uniform: bool) -> tuple[str, ..
         "N_EACH": given.n_each,
         "N_MOVED": len(given.moved),
         "N_RUNS": len(runs),
-    }
+    } | ({"N_CASES": n_cases} if given.is_dual else {})
     return (
         *(f"constexpr int {name} = {value};" for name, value in counts.items()),
         f"constexpr bool IS_UNIFORM = {str(is_uniform).lower()};",
@@ -218,7 +245,7 @@ def _launch(
     check("targets", given.targets, double, (n_sets, *targets_of_one))
     position, momentum = position.copy(), momentum.copy()
     prior_energy, terms = xp.empty(n_chains), xp.empty(n_chains)
-    constants = constants_of(regression, is_uniform=given.is_uniform)
+    constants = constants_of(regression, n_cases=n_cases, is_uniform=given.is_uniform)
     source = cuda.source_of(
         program, plan, dtype=posterior.dtype, is_weighted=False, constants_besides=constants
     )

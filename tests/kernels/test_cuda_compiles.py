@@ -71,15 +71,30 @@ def test_the_robot_arm_without_its_outputs_stays_in_registers(
     architecture: str, dtype: str, is_uniform: bool
 ) -> None:
     spec = network(ROBOT_ARM, inputs=2, units=(16,), activations=("tanh",))
-    left = marginal(problem(spec=spec, n_cases=200, dtype=dtype), ("outputs", "precisions"))
-    program = program_of(left)
+    compile_regression(problem(spec=spec, n_cases=200, dtype=dtype), architecture, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("dtype, is_uniform", [("float32", True), ("float64", False)])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_matrices_of_the_cases_stay_in_registers(architecture: str, dtype: str, is_uniform: bool) -> None:
+    spec = network(ROBOT_ARM, inputs=1, outputs=1, units=(100,), activations=("tanh",))
+    compile_regression(problem(spec=spec, n_cases=20, dtype=dtype), architecture, is_uniform=is_uniform)
+
+
+def compile_regression(target: Posterior, architecture: str, *, is_uniform: bool) -> None:
+    program = program_of(marginal(target, ("outputs", "precisions")))
     assert not isinstance(program, str) and program.regression is not None
+    n_cases = target.n_cases
     plan = cuda_marginal.plan_of(
-        program, dtype=dtype, is_uniform=is_uniform, max_shared_bytes=H100_SHARED_BYTES
+        program,
+        dtype=target.dtype,
+        n_cases=n_cases,
+        is_uniform=is_uniform,
+        max_shared_bytes=H100_SHARED_BYTES,
     )
     assert isinstance(plan, cuda.Plan)
-    constants = cuda_marginal.constants_of(program.regression, is_uniform=is_uniform)
-    source = cuda.source_of(program, plan, dtype=dtype, is_weighted=False, constants_besides=constants)
+    constants = cuda_marginal.constants_of(program.regression, n_cases=n_cases, is_uniform=is_uniform)
+    source = cuda.source_of(program, plan, dtype=target.dtype, is_weighted=False, constants_besides=constants)
     code, log = nvrtc.compile_for(architecture, source)
     assert code[:4] == b"\x7fELF", log
     assert 0 <= spilled(log) <= 64

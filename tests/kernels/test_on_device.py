@@ -79,14 +79,18 @@ def test_a_trajectory_is_that_of_the_plain_code(
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("over", [OUTPUTS, PRECISIONS, BOTH])
 @pytest.mark.parametrize("model", ["gaussian", "gaussian by target", "t by target"])
-def test_a_trajectory_without_what_is_integrated_out(model: str, over: tuple[str, ...], dtype: str) -> None:
-    host, there = both(model, dtype, network(COMMON), 150)
+@pytest.mark.parametrize("n_cases", [150, 5], ids=["primal", "dual"])
+def test_a_trajectory_without_what_is_integrated_out(
+    n_cases: int, model: str, over: tuple[str, ...], dtype: str
+) -> None:
+    host, there = both(model, dtype, network(COMMON), n_cases)
     state, given = conditional(host, over, "on a device", 6)
     moved = marginal(there, over)
     if isinstance(given, WithoutOutputs):
         data = given.regression
+        assert data.is_dual == (n_cases == 5)
         arrays = (on_device(values) for values in (data.noise, data.targets, data.prior))
-        moved = WithoutOutputs(moved, Regression(*arrays, is_dual=False))
+        moved = WithoutOutputs(moved, Regression(*arrays, is_dual=data.is_dual))
     start, advance = beginning(given, state), MarginalAdvance()
     assert advance.covers(moved)
     expected = leapfrog.advance(given, *start, n_steps=5)

@@ -1,0 +1,136 @@
+// Whole trajectories without the output layer's parameters: a linear regression of the targets on the units
+// before them has these integrated out, as model/regression.py says. A block of threads for each chain.
+//
+// The source behind this one has the form of the regression: by matrices of the features or of the cases.
+
+constexpr int N_ALL = N_SYSTEMS * N_EACH;  // targets
+constexpr int N_KEPT = N_PARAMETERS - N_MOVED;
+
+// In shared memory behind the tiles a row of ones, in reals; then what the form needs.
+constexpr int ONES = rounded((END_OF_SQUARES * 8 + int(sizeof(real)) - 1) / int(sizeof(real)));
+constexpr int END_OF_ONES = ONES + PITCH;
+
+constexpr double MOST_LOG_PRECISION = 600;  // MAX_LOG_PRECISION of model/prior.py
+
+// Of one chain.
+struct Regression {
+  const double* noise;    // T (N_SYSTEMS, n_cases), or (N_SYSTEMS,) of the same noise in all cases
+  const double* prior;    // S (N_SYSTEMS, N_FEATURES) with the precisions that move at one
+  const double* targets;  // (N_ALL, n_cases)
+  const real* inputs;
+  int n_cases;
+
+  __device__ __forceinline__ double noise_of(int system, int number) const {
+    if constexpr (IS_UNIFORM) return noise[system];
+    return noise[(long long)system * n_cases + number];
+  }
+  __device__ __forceinline__ double target(int which, int number) const {
+    return targets[(long long)which * n_cases + number];
+  }
+};
+
+// What the form has: the gradient but for the prior of what is kept, with a barrier behind it; and the thread's part of
+// the energy of regression and what moves, at the position of the last gradient.
+__device__ __forceinline__ void set_gradient(real* shared, const Regression& given);
+__device__ __forceinline__ double energy_of(real* shared, const Regression& given);
+
+__device__ __forceinline__ double* doubles_of(real* shared) { return reinterpret_cast<double*>(shared); }
+
+// Features come in runs of rows that lie one behind the other.
+template <int RUN> __host__ __device__ constexpr int place_of_run() {
+  return run_layer(RUN) < 0 ? ONES : values_of(run_layer(RUN)) + run_row(RUN) * PITCH;
+}
+
+// Where a feature's row begins.
+__device__ __forceinline__ int place_of(int feature) {
+  int place = 0;
+  each<0, N_RUNS>([&](auto run) {
+    constexpr int RUN = decltype(run)::value;
+    if (feature >= run_start(RUN)) place = place_of_run<RUN>() + (feature - run_start(RUN)) * PITCH;
+  });
+  return place;
+}
+
+// f(feature, where its row begins) of all.
+template <class F> __device__ __forceinline__ void each_feature(F f) {
+  each<0, N_RUNS>([&](auto run) {
+    constexpr int RUN = decltype(run)::value;
+#pragma unroll 4
+    for (int k = 0; k < run_size(RUN); ++k) f(run_start(RUN) + k, place_of_run<RUN>() + k * PITCH);
+  });
+}
+
+// S of a system's feature, with what moves.
+__device__ __forceinline__ double precision_at(const real* shared, const Regression& given, int place) {
+  double precision = given.prior[place];
+  each<0, N_MOVED>([&](auto which) {
+    constexpr int K = decltype(which)::value;
+    const int feature = place % N_FEATURES;
+    if (feature < moved_start(K) || feature >= moved_stop(K)) return;
+    const double x = shared[N_KEPT + K];
+    precision *= exp(x < -MOST_LOG_PRECISION ? -MOST_LOG_PRECISION : x > MOST_LOG_PRECISION ? MOST_LOG_PRECISION : x);
+  });
+  return precision;
+}
+
+// The gradient by what moves, from the derivatives by log S of each feature.
+__device__ __forceinline__ void set_moved_gradient(real* shared, const double* slopes) {
+  each<0, N_MOVED>([&](auto which) {
+    constexpr int K = decltype(which)::value;
+    if (threadIdx.x != K) return;
+    double sum = moved_half(K) * (exp(double(shared[N_KEPT + K])) / moved_mean(K) - 1);
+    for (int f = moved_start(K); f < moved_stop(K); ++f) sum += slopes[f];
+    shared[GRADIENT + N_KEPT + K] = real(sum);
+  });
+}
+
+// -log density of what moves, less log|S| / 2 of so many targets as far as it moves.
+template <int TARGETS> __device__ __forceinline__ double energy_of_moved(const real* shared) {
+  double energy = 0;
+  each<0, N_MOVED>([&](auto which) {
+    constexpr int K = decltype(which)::value;
+    const double x = shared[N_KEPT + K];
+    const double within = x < -MOST_LOG_PRECISION ? -MOST_LOG_PRECISION : x > MOST_LOG_PRECISION ? MOST_LOG_PRECISION : x;
+    energy += moved_half(K) * (exp(x) / moved_mean(K) - x) - 0.5 * TARGETS * (moved_stop(K) - moved_start(K)) * within;
+  });
+  return energy;
+}
+
+// Registers for as many blocks as the shared memory of a multiprocessor holds (228 KiB, of which a block takes one
+// more), up to 24 warps, or 16 where more would spill: the robot arm in float32 has 12 blocks without. Not timed yet.
+constexpr int MOST_THREADS = sizeof(real) == 4 && THREADS <= 64 ? 768 : 512;
+constexpr int BLOCKS_AT_ONCE = least(MOST_THREADS / THREADS, 228 * 1024 / (SHARED_BYTES + 1024));
+
+// Arguments as KERNEL_ARGUMENTS has them; noise, prior and targets as Regression has them, of each chain (targets:
+// target_stride behind the chain's before). Minus `terms` is the energy of regression and what moves, without what
+// is constant along a trajectory.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) advance(
+    real* position, real* momentum, const real* stepsizes, const double* precisions, const double* noise,
+    const double* prior, const real* inputs, const double* targets, double* prior_energy, double* terms,
+    long long target_stride, int n_cases, int n_steps) {
+  DYNAMIC_SHARED_MEMORY(memory);
+  real* shared = reinterpret_cast<real*>(memory);
+  const long long chain = blockIdx.x, vector = chain * N_PARAMETERS;
+  const Regression given = {noise + chain * N_SYSTEMS * (IS_UNIFORM ? 1 : n_cases),
+                            prior + chain * N_SYSTEMS * N_FEATURES, targets + chain * target_stride, inputs, n_cases};
+  Own own;
+  load(shared, own, position, momentum, stepsizes, precisions, vector);
+  for (int place = threadIdx.x; place < TILE; place += THREADS) shared[ONES + place] = 1;
+  __syncthreads();
+
+  for (int step = 0; step <= n_steps; ++step) {
+    set_squares(shared, own);
+    set_gradient(shared, given);
+    kick_and_drift(shared, own, step, n_steps);
+    __syncthreads();
+  }
+
+  store(shared, own, position, momentum, vector);
+  double prior_here = prior_energy_here(shared, own);
+  double energy_here = energy_of(shared, given);
+  sum_over_block(shared, energy_here, prior_here);
+  if (threadIdx.x == 0) {
+    terms[chain] = -energy_here;
+    prior_energy[chain] = prior_here;
+  }
+}

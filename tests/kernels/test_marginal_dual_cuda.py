@@ -1,0 +1,181 @@
+"""The CUDA kernel with matrices of the cases equals the plain code; on a CPU, as in test_marginal_cuda.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.arrays import Array
+from rayfbnn.kernels import choose, cuda_marginal
+from rayfbnn.mcmc import leapfrog
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import Advance
+from tests.correctness.test_joint import stays_exact
+from tests.kernels.networks import small
+from tests.kernels.shim.compiled import ShimBuild, needs_gxx
+from tests.kernels.test_cuda import are_equal
+from tests.kernels.test_marginal_cpu import JOINT, beginning, largest_error
+from tests.kernels.test_marginal_cuda import OPERATIONS, TOLERANCES, kernel, of_chains, worst_error
+from tests.model import problems
+from tests.model.problems import parse, problem
+from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, conditional, made
+
+pytestmark = needs_gxx
+
+# Between them one system and several, noise that is the same in all cases and not, missing targets,
+# precisions that move, hidden groups' integrated out, connections from the inputs, factors a, offsets of the
+# inputs.
+CASES = [
+    ("common precisions", "gaussian", BOTH, "float32", True),
+    ("common precisions", "gaussian by target", BOTH, "float64", False),
+    ("adjustments", "t by target", OUTPUTS, "float32", True),
+    ("every level", "t", BOTH, "float64", True),
+    ("t output weights", "gaussian", OUTPUTS, "float32", False),
+    ("one output", "binary", BOTH, "float64", False),
+]
+
+
+@pytest.mark.parametrize("name, model, over, dtype, is_missing", CASES)
+def test_a_trajectory_is_that_of_the_plain_code(
+    name: str, model: str, over: tuple[str, ...], dtype: str, is_missing: bool
+) -> None:
+    target = made(name, model, "dual", is_missing=is_missing, dtype=dtype)
+    state, given = conditional(target, over, f"device dual {name} {model}", 5)
+    assert given.regression.is_dual and kernel().covers(given)
+    assert worst_error(given, beginning(given, state), kernel(), n_steps=3) < TOLERANCES[dtype]
+
+
+WIDE = replace(small((83,)), priors=parse(dict.fromkeys(("ih0", "bh0", "ho0"), "0.7:3") | {"bo": "1"}))
+
+
+@pytest.mark.parametrize("n_cases, tile, threads", [(1, 16, 64), (17, 32, 128), (64, 64, 256)])
+def test_numbers_of_cases(n_cases: int, tile: int, threads: int) -> None:
+    """Squares of one, two and four places of B to a thread; tiles that are full and not."""
+    state, given = conditional(problem(spec=WIDE, n_cases=n_cases), BOTH, f"device {n_cases} cases", 2)
+    advance = kernel()
+    chosen = advance.chosen(given)
+    assert not isinstance(chosen, str) and (chosen[1].tile, chosen[1].threads) == (tile, threads)
+    assert worst_error(given, beginning(given, state), advance, n_steps=2) < TOLERANCES["float64"]
+
+
+def test_targets_of_each_chain() -> None:
+    target = made("common precisions", "gaussian by target", "dual")
+    own = np.stack([target.targets.T, target.targets.T[::-1], 2 * target.targets.T])
+    state, given = conditional(target.with_targets(own), BOTH, "device dual own", 3)
+    assert worst_error(given, beginning(given, state), kernel(), n_steps=3) < TOLERANCES["float64"]
+
+
+# Two warps; one system and several, noise that differs by case and does not.
+ORDERED = [("t", OUTPUTS), ("gaussian by target", BOTH)]
+
+
+def two_warps(model: str, over: tuple[str, ...]) -> tuple[Any, tuple[Array, ...]]:
+    target = problem(model, spec=problems.network(COMMON, units=(6, 4)), n_cases=13)
+    state, given = conditional(target, over, "device dual orders", 2)
+    chosen = kernel().chosen(given)
+    assert given.regression.is_dual and not isinstance(chosen, str) and chosen[1].threads == 64
+    return given, beginning(given, state)
+
+
+def results_in_orders(model: str, over: tuple[str, ...], **options: Any) -> list[tuple[Array, ...]]:
+    given, start = two_warps(model, over)
+    return [kernel(ShimBuild(order, **options))(given, *start, n_steps=2) for order in (0, 1, 5)]
+
+
+@pytest.mark.parametrize("model, over", ORDERED)
+def test_threads_may_run_in_any_order(model: str, over: tuple[str, ...]) -> None:
+    assert are_equal(results_in_orders(model, over))
+
+
+BARRIER = "__syncthreads();"
+OWN_BARRIERS = Path(cuda_marginal.__file__).with_name("cuda_marginal_dual.cu").read_text().count(BARRIER)
+
+
+@pytest.mark.parametrize("which", range(OWN_BARRIERS))
+def test_every_barrier_is_needed(which: int) -> None:
+    """Mutants: without it the bits depend on the order of the threads, or are not the plain code's.
+
+    Of the last source; test_marginal_cuda.py has those before it.
+    """
+    given, start = two_warps(*ORDERED[-1])
+    results = results_in_orders(*ORDERED[-1], replace=(BARRIER, "", which - OWN_BARRIERS - 1))
+    expected = leapfrog.advance(given, *start, n_steps=2)
+    is_plain = all(
+        largest_error(a, b) < 1e-9 for result in results for a, b in zip(result, expected, strict=True)
+    )
+    assert not is_plain or not are_equal(results)
+
+
+LOG_OF_MATRIX = ("- log(x[c * WIDTH + c])", "")
+MUTANTS = [
+    LOG_OF_MATRIX,
+    ("sum *= N_EACH;", ""),
+    ("slope[k][i] += spread * sum[k][i]", "slope[k][i] = spread * sum[k][i]"),
+    ("] = -0.5 * sum;", "] = 0;"),
+    ("energy_of_moved<0>", "energy_of_moved<N_ALL>"),
+]
+
+
+@pytest.mark.parametrize("before, after", MUTANTS)
+def test_mutants_are_told_from_the_plain_code(before: str, after: str) -> None:
+    model = "gaussian" if "N_EACH" in before else "gaussian by target"
+    given, start = two_warps(model, BOTH)
+    advance = kernel(ShimBuild(replace=(before, after, 0)))
+    assert worst_error(given, start, advance, n_steps=3) > 1e-6
+
+
+def test_chains_do_not_depend_on_their_batch() -> None:
+    target = made("common precisions", "gaussian", "dual", is_missing=True, dtype="float32")
+    state, given = conditional(target, BOTH, "device dual batch", 4)
+    start, advance = beginning(given, state), kernel()
+    whole = advance(given, *start, n_steps=3)
+    for chains in (slice(0, 1), slice(2, 4)):
+        part, its_start = of_chains(given, start, chains)
+        own = advance(part, *its_start, n_steps=3)
+        assert all(np.array_equal(a, b[chains]) for a, b in zip(own, whole, strict=True))
+
+
+def test_a_trajectory_that_blows_up_ends_as_infinite() -> None:
+    target = made("common precisions", "gaussian", "dual", is_missing=True, dtype="float32")
+    state, given = conditional(target, BOTH, "device dual blow-up", 3)
+    position, *others = beginning(given, state)
+    advance = kernel()
+    good = advance(given, position, *others, n_steps=2)
+    for value in (1e30, np.inf, np.nan):
+        changed = position.copy()
+        changed[1] = value
+        found = advance(given, changed, *others, n_steps=2)
+        assert found[2][1] == np.inf
+        assert all(np.array_equal(a[[0, 2]], b[[0, 2]]) for a, b in zip(found, good, strict=True))
+
+
+def test_what_is_not_covered_is_said() -> None:
+    _, given = conditional(problem(spec=WIDE, n_cases=65), OUTPUTS, "many cases", 2)
+    assert given.regression.is_dual
+    assert kernel().chosen(given) == "more than 64 cases in the dual form" and not kernel().covers(given)
+    _, given = conditional(problem(spec=WIDE, n_cases=60), OUTPUTS, "little memory", 2)
+    assert kernel(max_shared_bytes=48 * 1024).chosen(given) == (
+        "249 parameters and a regression on 84 features: their state takes 166 KiB, and a block has"
+        " 48 KiB of shared memory"
+    )
+
+
+def stays_exact_through(build: ShimBuild, name: str, *, n_chains: int) -> bool:
+    def advance_for(target: Posterior) -> Advance:
+        assert target.marginal(BOTH).layer.is_dual
+        return choose.ForPosteriors(leapfrog.advance, kernel(build))
+
+    changed = replace(JOINT["dual"], operations=OPERATIONS)
+    return stays_exact(changed, name, n_chains=n_chains, advance_for=advance_for)
+
+
+def test_joint_distribution_stays_through_the_kernel() -> None:
+    assert stays_exact_through(ShimBuild(), "dual marginal device", n_chains=1_000)
+
+
+def test_a_kernel_that_gives_another_energy_is_killed() -> None:
+    assert not stays_exact_through(ShimBuild(replace=(*LOG_OF_MATRIX, 0)), "wrong dual", n_chains=400)
