@@ -21,6 +21,7 @@ from rayfbnn.mcmc import hmc, leapfrog
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
+from tests.correctness.test_joint import PROBLEMS, stays_exact
 from tests.kernels.networks import (
     H100_SHARED_BYTES,
     WITHOUT_INPUT_OFFSETS,
@@ -292,3 +293,23 @@ def test_arrays_that_would_be_misread_are_refused(name: str, kernel: str) -> Non
     with pytest.raises(ValueError, match="at most the 7 cases, got 8"):
         order = streams("order", 3).permutation(8, Purpose.PARTITION_ORDER)
         replace(start, order=order).run(advance, target)
+
+
+def stays_exact_through(kernel: str, build: ShimBuild, name: str, *, n_chains: int) -> bool:
+    def advance_for(target: Posterior) -> Advance:
+        return advance_of(target, kernel, build)
+
+    return stays_exact(PROBLEMS["class"], f"{name} {kernel}", n_chains=n_chains, advance_for=advance_for)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_joint_distribution_stays_through_the_kernel(kernel: str) -> None:
+    assert stays_exact_through(kernel, ShimBuild(), "device", n_chains=1_000)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_kernel_that_gives_another_energy_is_killed(kernel: str) -> None:
+    build = ShimBuild(replace=("(chosen - log(total))", "0 * (chosen - log(total))", 0))
+    assert not stays_exact_through(kernel, build, "wrong device", n_chains=400)

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from rayfbnn.architecture import LayerSpec
 from rayfbnn.arrays import Array
 from rayfbnn.kernels import choose, cpu
 from rayfbnn.kernels.marginal import program_of
+from rayfbnn.kernels.program import ACTIVATION_CODES
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model import marginal
 from rayfbnn.operations import Heatbath, HybridMarginal, SampleSigmas
@@ -20,7 +23,7 @@ from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
 from tests.kernels.networks import small
-from tests.model.problems import parse, problem, streams
+from tests.model.problems import network, parse, problem, streams
 from tests.model.test_marginal import (
     BOTH,
     N_CASES,
@@ -106,6 +109,44 @@ def test_matrices_of_the_cases_of_every_size(model: str, dtype: str) -> None:
             found = advance.potential_and_gradient(given, position, state.precisions)
             for a, b in zip(found, expected, strict=True):
                 assert largest_error(a, b) < TOLERANCES[dtype], (n_cases, instruction_set)
+
+
+@st.composite
+def conditionals(draw: st.DrawFn, *, most_cases: int) -> tuple[Any, tuple[Array, ...]]:
+    """What is left of a random network's posterior in float64, and where its chains begin."""
+    units = tuple(draw(st.lists(st.integers(1, 12), min_size=1, max_size=3)))
+    last, levels = len(units) - 1, st.sampled_from(["1", "1:3", "1:4:5"])
+    priors = {"bo": "1:3", f"ho{last}": draw(levels), "ih0": draw(levels)}
+    for layer in range(1, len(units)):
+        priors |= {f"h{layer - 1}h{layer}": draw(levels), f"bh{layer}": "1:4"}
+    besides = {"io": "1:3", "ti": "0.5:4", "th0": "0.5", "ho0": "1:3"}
+    priors |= {name: besides[name] for name in draw(st.sets(st.sampled_from(sorted(besides))))}
+    spec = network(
+        priors,
+        inputs=draw(st.integers(1, 4)),
+        outputs=draw(st.integers(1, 3)),
+        units=units,
+        activations=tuple(draw(st.sampled_from(sorted(ACTIVATION_CODES))) for _ in units),
+    )
+    target = problem(
+        draw(st.sampled_from([*REAL, "binary"])), spec=spec, n_cases=draw(st.integers(1, most_cases))
+    )
+    state, given = conditional(target, draw(st.sampled_from([OUTPUTS, PRECISIONS, BOTH])), "random", 3)
+    return given, beginning(given, state)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(made=conditionals(most_cases=60), instruction_set=st.sampled_from(SETS))
+def test_random_networks_are_those_of_the_plain_code(
+    made: tuple[Any, tuple[Array, ...]], instruction_set: str
+) -> None:
+    given, start = made
+    advance = cpu.CompiledMarginalAdvance(instruction_set)
+    assert advance.covers(given)
+    for a, b in zip(
+        advance(given, *start, n_steps=3), leapfrog.advance(given, *start, n_steps=3), strict=True
+    ):
+        assert largest_error(a, b) < 1e-10
 
 
 @pytest.mark.parametrize("form", N_CASES)

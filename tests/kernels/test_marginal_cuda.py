@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels import choose
@@ -23,7 +24,7 @@ from tests.correctness.test_joint import PROBLEMS, stays_exact
 from tests.kernels.networks import H100_SHARED_BYTES, small
 from tests.kernels.shim.compiled import ShimBuild, needs_gxx
 from tests.kernels.test_cuda import are_equal
-from tests.kernels.test_marginal_cpu import NOT_COVERED, beginning, largest_error
+from tests.kernels.test_marginal_cpu import NOT_COVERED, beginning, conditionals, largest_error
 from tests.model import problems
 from tests.model.problems import problem, streams
 from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
@@ -76,6 +77,15 @@ def test_a_trajectory_is_that_of_the_plain_code(
     advance = kernel()
     assert advance.covers(given)
     assert worst_error(given, beginning(given, state), advance, n_steps=3) < TOLERANCES[dtype]
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
+@given(made=conditionals(most_cases=150))
+def test_random_networks_are_those_of_the_plain_code(made: tuple[Any, tuple[Array, ...]]) -> None:
+    given, start = made
+    advance = kernel()
+    assume(advance.covers(given))  # but for the dual form with many cases
+    assert worst_error(given, start, advance, n_steps=3) < 1e-10
 
 
 def test_features_that_leave_out_inputs() -> None:
