@@ -1,8 +1,7 @@
-// The arithmetic of a network over a lane of cases, written once: a lane is a SIMD pack on a CPU, or one
-// thread's value on a GPU.
+// The arithmetic of a network over a lane of cases, written once: a lane is a SIMD pack or a single number.
 //
-// How a device uses it: with CUDA (nvcc or NVRTC) a lane is `float` or `double`, one thread one case. Define
-// RAYFBNN_NAMESPACE or leave it, include this file (it includes nothing), and call
+// Devices have sources of their own (cuda.cuh), for their fast functions and their threads' way through cases.
+//
 //     activate<L>(code, u, slope)    v = a(u); the slope a'(u) goes to `slope` if has_kept_slope(code),
 //     slope_of<L>(code, v)           else it follows from v
 //     multiply_add<UNITS>(...)       sums over source units for UNITS destinations and CASES lanes at once,
@@ -23,9 +22,7 @@
 #define RAYFBNN_NAMESPACE rayfbnn_network
 #endif
 
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-#define RAYFBNN_INLINE __device__ __forceinline__
-#elif !defined(RAYFBNN_INLINE)
+#ifndef RAYFBNN_INLINE
 #define RAYFBNN_INLINE static inline __attribute__((always_inline))
 #endif
 
@@ -308,18 +305,6 @@ RAYFBNN_INLINE L small_sine(L x, L& cosine) {
     return select((quadrant & 2) != 0, -s, s);
 }
 
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-RAYFBNN_INLINE float sine_and_cosine(float x, float& cosine) {
-    float sine;
-    sincosf(x, &sine, &cosine);
-    return sine;
-}
-RAYFBNN_INLINE double sine_and_cosine(double x, double& cosine) {
-    double sine;
-    sincos(x, &sine, &cosine);
-    return sine;
-}
-#else
 // Of arguments that small_sine does not take, one after the other.
 template <class L>
 __attribute__((noinline)) static L large_sine(L x, L& cosine) {
@@ -346,7 +331,6 @@ RAYFBNN_INLINE L sine_and_cosine(L x, L& cosine) {
     for (int k = 0; k < Lane<L>::width; ++k) is_small &= !(sizes[k] > limit);
     return is_small ? small_sine<L>(x, cosine) : large_sine<L>(x, cosine);
 }
-#endif
 
 // --- hidden units ---------------------------------------------------------------------------------------
 
@@ -506,15 +490,9 @@ RAYFBNN_INLINE void output_slopes(
     }
 }
 
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-#define RAYFBNN_LOG1P log1p
-#define RAYFBNN_EXP exp
-#define RAYFBNN_LOG log
-#else
 #define RAYFBNN_LOG1P __builtin_log1p
 #define RAYFBNN_EXP __builtin_exp
 #define RAYFBNN_LOG __builtin_log
-#endif
 
 // The term of one target in the log likelihood, without what depends on the noise precision alone; eqs. 8, 10,
 // 11. Real and binary targets.
