@@ -193,6 +193,7 @@ def test_threads_may_run_in_any_order(model: str, over: tuple[str, ...]) -> None
     assert are_equal(results_in_orders(model, over))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", range(15))
 def test_every_barrier_is_needed(which: int) -> None:
     """Mutants: without it the bits depend on the order of the threads, or are not the plain code's.
@@ -226,6 +227,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before, after", MUTANTS)
 def test_mutants_are_told_from_the_plain_code(before: str, after: str) -> None:
     given, start = several_tiles("gaussian by target", BOTH)

@@ -95,6 +95,7 @@ BARRIER = "__syncthreads();"
 OWN_BARRIERS = Path(cuda_marginal.__file__).with_name("cuda_marginal_dual.cu").read_text().count(BARRIER)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", range(OWN_BARRIERS))
 def test_every_barrier_is_needed(which: int) -> None:
     """Mutants: without it the bits depend on the order of the threads, or are not the plain code's.
@@ -120,6 +121,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before, after", MUTANTS)
 def test_mutants_are_told_from_the_plain_code(before: str, after: str) -> None:
     model = "gaussian" if "N_EACH" in before else "gaussian by target"
