@@ -1,4 +1,4 @@
-// Every formula of a network's pass over a lane of cases, whose type L is a CPU's pack or a device's one number.
+// The formulas of a network's pass, each written once over a lane L: a CPU's pack of cases or a device's one number.
 //
 // What goes through units, cases and parameters is not here: network.hpp and trajectory.cpp, cuda_*.cu. There is no
 // #include, as cuda.py puts this text before cuda.cuh. L has
@@ -12,9 +12,8 @@
 //     exp_of_negative, log1p_of_fraction    of x <= 0 and 0 <= x <= 1
 //     sine_and_cosine(x, cosine)       the sine, and the cosine to its second argument
 //
-// and D exp, log and log1p of a double: energies are computed in double from outputs in the lane's type, as the
-// plain code does. A blow-up has to stay visible: every function here turns NaN into NaN, so nothing may be compiled
-// with -ffast-math.
+// Energies are computed in double from outputs in the lane's type, as the plain code does. A blow-up has to stay
+// visible: every function here turns NaN into NaN, so nothing may be compiled with -ffast-math.
 //
 // Equations are those of Neal (2022) in model/network.py, model/likelihood.py and model/prior.py.
 #ifndef RAYFBNN_ARITHMETIC_HPP
@@ -26,10 +25,16 @@
 
 #ifdef __CUDACC__
 #define RAYFBNN_INLINE __device__ __forceinline__
-#define RAYFBNN_UNROLL _Pragma("unroll")  // what is in registers has no places that are known at run time
+#define RAYFBNN_UNROLL _Pragma("unroll")  // registers have no places that are chosen at run time
+#define RAYFBNN_EXP exp
+#define RAYFBNN_LOG log
+#define RAYFBNN_LOG1P log1p
 #else
 #define RAYFBNN_INLINE static inline __attribute__((always_inline))
 #define RAYFBNN_UNROLL
+#define RAYFBNN_EXP __builtin_exp
+#define RAYFBNN_LOG __builtin_log
+#define RAYFBNN_LOG1P __builtin_log1p
 #endif
 
 namespace RAYFBNN_NAMESPACE {
@@ -114,9 +119,8 @@ RAYFBNN_INLINE void output_slopes(
             RAYFBNN_UNROLL
             for (int o = 0; o < n_outputs; ++o) {
                 const V residual = outputs[o * stride] - given.target(o);
-                outputs[o * stride] = L::ratio(
-                    residual * (given.scale(o) * (given.alpha() + 1)),
-                    residual * residual * given.tau(o) + given.alpha());
+                const V numerator = residual * (given.scale(o) * (given.alpha() + 1));
+                outputs[o * stride] = L::ratio(numerator, residual * residual * given.tau(o) + given.alpha());
             }
             break;
         case BINARY:  // sigmoid(v) for a zero, -sigmoid(-v) for a one: no cancellation
@@ -148,18 +152,17 @@ RAYFBNN_INLINE void output_slopes(
 
 // The term of one target in the log likelihood, without what depends on the noise precision alone; eqs. 8, 10,
 // 11. Real and binary targets.
-template <class D>
 RAYFBNN_INLINE double log_likelihood_term(int model, double v, double target, double tau, double alpha) {
     if (model == BINARY) {
         const double u = target > 0.5 ? -v : v;  // -log(1 + exp(u))
-        return -((u > 0 ? u : 0) + D::log1p(D::exp(u > 0 ? -u : u)));
+        return -((u > 0 ? u : 0) + RAYFBNN_LOG1P(RAYFBNN_EXP(u > 0 ? -u : u)));
     }
     const double z = tau * (target - v) * (target - v);
-    return model == GAUSSIAN ? -0.5 * z : -(alpha + 1) / 2 * D::log1p(z / alpha);
+    return model == GAUSSIAN ? -0.5 * z : -(alpha + 1) / 2 * RAYFBNN_LOG1P(z / alpha);
 }
 
 // The term of one case with class targets; eq. 12. outputs and targets are `step` and `target_step` apart.
-template <class D, class S>
+template <class S>
 RAYFBNN_INLINE double class_term(
     const S* outputs, long step, const double* targets, long target_step, int n_outputs) {
     double largest = double(outputs[0]), own = 0, total = 0;
@@ -169,10 +172,10 @@ RAYFBNN_INLINE double class_term(
     RAYFBNN_UNROLL
     for (int o = 0; o < n_outputs; ++o) {
         const double v = double(outputs[o * step]) - largest;
-        total += D::exp(v);
+        total += RAYFBNN_EXP(v);
         if (targets[o * target_step] > 0.5) own = v;
     }
-    return own - D::log(total);
+    return own - RAYFBNN_LOG(total);
 }
 
 // --- priors -----------------------------------------------------------------------------------------------
@@ -188,20 +191,15 @@ RAYFBNN_INLINE double prior_slope(double w, double tau, double alpha) {
 }
 
 // -log prior of it without factors of tau alone.
-template <class D>
 RAYFBNN_INLINE double prior_term(double w, double tau, double alpha) {
     const double z = tau * w * w;
-    return is_gaussian(alpha) ? 0.5 * z : (alpha + 1) / 2 * D::log1p(z / alpha);
+    return is_gaussian(alpha) ? 0.5 * z : (alpha + 1) / 2 * RAYFBNN_LOG1P(z / alpha);
 }
 
 // Of Gaussian parameters whose common precision, a Gamma's, is integrated out: -log density is
 // shape/2 log(rate + sum a w**2), whose slopes are those of the precisions a times a factor. `sum` is rate + sum a w**2.
-RAYFBNN_INLINE double integrated_factor(double shape, double sum) { return shape / sum; }
-
-template <class D>
-RAYFBNN_INLINE double integrated_term(double shape, double sum) {
-    return shape / 2 * D::log(sum);
-}
+RAYFBNN_INLINE double integrated_factor(double sum, double shape) { return shape / sum; }
+RAYFBNN_INLINE double integrated_term(double sum, double shape) { return shape / 2 * RAYFBNN_LOG(sum); }
 
 // Of a coordinate x with the density of the log of a Gamma variable of shape `half` and mean `mean`: -log density
 // without constants, and its derivative; `ratio` is exp(x)/mean. As a precision's log x is bounded.

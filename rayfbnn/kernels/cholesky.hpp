@@ -40,7 +40,7 @@ struct Cholesky {
         for (int k = 0; k < n; ++k) {
             double* row = factor + long(k) * padded;
             const double pivot = row[k] > 0 ? __builtin_sqrt(row[k]) : __builtin_nan("");
-            if (wants_log_determinant) log_determinant += 2 * Doubles::log(pivot);
+            if (wants_log_determinant) log_determinant += 2 * RAYFBNN_LOG(pivot);
             const double scale = 1 / pivot;
             for (int j = k; j < n; ++j) row[j] *= scale;
             for (int i = k + 1; i < n; ++i) subtract(factor + long(i) * padded, row[i], row, i, n);

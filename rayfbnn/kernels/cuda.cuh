@@ -1,4 +1,4 @@
-// What the kernels share: the lanes of arithmetic.hpp that a device has, one number a thread.
+// What all kernels share, above all the lanes that arithmetic.hpp has on a device: one number a thread.
 //
 // Compiled by NVRTC behind the constants that cuda.py writes for one network (`real`, the sizes, and the tables as
 // constexpr functions, so that every loop over units and links has bounds the compiler knows) and arithmetic.hpp.
@@ -73,13 +73,6 @@ template <> struct Fast<float> : Accurate<float> {
 template <bool is_exact> struct LaneFor : Fast<real> {};
 template <> struct LaneFor<true> : Accurate<real> {};
 
-// Doubles as arithmetic.hpp has them for energies.
-struct Doubles {
-  FUNCTION double exp(double x) { return ::exp(x); }
-  FUNCTION double log(double x) { return ::log(x); }
-  FUNCTION double log1p(double x) { return ::log1p(x); }
-};
-
 // v = a(u) and its slope a'(u).
 template <int ACTIVATION, bool is_exact>
 __device__ __forceinline__ void value_and_slope(real u, real& v, real& slope) {
@@ -151,12 +144,12 @@ __device__ __forceinline__ void slopes_of_case(real* v, const Targets& targets, 
 __device__ __forceinline__ double log_likelihood_terms(const real* v, const Targets& targets, int number) {
   if constexpr (MODEL == CLASS) {
     const double* exact = targets.exact + number;
-    return class_term<Doubles>(v, 1, exact, targets.n_cases, N_OUTPUTS) * targets.weight(0, number);
+    return class_term(v, 1, exact, targets.n_cases, N_OUTPUTS) * targets.weight(0, number);
   }
   double sum = 0;
   for (int o = 0; o < N_OUTPUTS; ++o) {
     const double y = targets.exact[o * targets.n_cases + number], tau = MODEL == BINARY ? 1.0 : targets.noise[o];
-    const double term = log_likelihood_term<Doubles>(MODEL, v[o], y, tau, NOISE_ALPHA);
+    const double term = log_likelihood_term(MODEL, v[o], y, tau, NOISE_ALPHA);
     sum += term * targets.weight(o, number);
   }
   return sum;

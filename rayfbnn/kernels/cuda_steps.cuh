@@ -81,7 +81,7 @@ __device__ __forceinline__ void kick_and_drift(real* shared, Own& own, int numbe
     double tau = own.tau[i];
     each<0, N_INTEGRATED>([&](auto group) {
       constexpr int GROUP = decltype(group)::value;
-      if (is_integrated<GROUP>(parameter)) tau *= integrated_factor(integrated_shape(GROUP), rate_of<GROUP>(shared));
+      if (is_integrated<GROUP>(parameter)) tau *= integrated_factor(rate_of<GROUP>(shared), integrated_shape(GROUP));
     });
     const real gradient = shared[GRADIENT + parameter] + real(prior_slope(shared[parameter], tau, prior_alpha_of(parameter)));
     shared[GRADIENT + parameter] = 0;
@@ -98,11 +98,11 @@ __device__ __forceinline__ double prior_energy_here(const real* shared, const Ow
     each<0, N_INTEGRATED>([&](auto group) {
       if (is_integrated<decltype(group)::value>(parameter)) tau = 0;
     });
-    energy += prior_term<Doubles>(shared[parameter], tau, prior_alpha_of(parameter));
+    energy += prior_term(shared[parameter], tau, prior_alpha_of(parameter));
   });
   each<0, N_INTEGRATED>([&](auto group) {
     constexpr int GROUP = decltype(group)::value;
-    if (threadIdx.x == 0) energy += integrated_term<Doubles>(integrated_shape(GROUP), rate_of<GROUP>(shared));
+    if (threadIdx.x == 0) energy += integrated_term(rate_of<GROUP>(shared), integrated_shape(GROUP));
   });
   return energy;
 }

@@ -195,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(real) == 4 ? 3 : 2)
 #pragma unroll
   for (int i = 0; i < OWN; ++i) {
     if (first + i < N_PARAMETERS) {
-      prior_here += prior_term<Doubles>(w[first + i], tau[i], prior_alpha_of(first + i));
+      prior_here += prior_term(w[first + i], tau[i], prior_alpha_of(first + i));
       position[vector + first + i] = w[first + i];
       momentum[vector + first + i] = p[i];
     }

@@ -71,5 +71,5 @@ extern "C" __global__ void add_prior(const real* position, const double* precisi
 extern "C" __global__ void prior_energies(const real* position, const double* precisions, double* energy, int n_chains) {
   const long long here = THIS_THREAD;
   if (here >= (long long)n_chains * N_PARAMETERS) return;
-  energy[here] = prior_term<Doubles>(position[here], precisions[here], prior_alpha_of(int(here % N_PARAMETERS)));
+  energy[here] = prior_term(position[here], precisions[here], prior_alpha_of(int(here % N_PARAMETERS)));
 }

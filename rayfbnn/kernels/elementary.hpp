@@ -235,12 +235,5 @@ struct Lane : Places<L> {
     }
 };
 
-// Doubles as arithmetic.hpp has them for energies.
-struct Doubles {
-    RAYFBNN_INLINE double exp(double x) { return __builtin_exp(x); }
-    RAYFBNN_INLINE double log(double x) { return __builtin_log(x); }
-    RAYFBNN_INLINE double log1p(double x) { return __builtin_log1p(x); }
-};
-
 }  // namespace RAYFBNN_NAMESPACE
 #endif

@@ -1,4 +1,4 @@
-// Sums over units and over cases of lanes that are packs.
+// The sums of a network's pass over packs of cases.
 //
 //     multiply_add<UNITS>(...)       over source units for UNITS destinations and CASES lanes at once, forwards
 //                                    (row_step = n_destinations, unit_step = 1) and backwards (row_step = 1,

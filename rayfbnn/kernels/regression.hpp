@@ -123,7 +123,7 @@ struct RegressionWorker {
         for (int k = 0; k < given.n_moved; ++k) {
             const rayfbnn::Moved& each = given.moved[k];
             const double x = double(moved[k]), within = bounded(x);
-            const double tau = Doubles::exp(within), ratio = Doubles::exp(x) / each.mean;
+            const double tau = RAYFBNN_EXP(within), ratio = RAYFBNN_EXP(x) / each.mean;
             energy += log_gamma_term(each.half, ratio, x) - logs_in_energy * given.n_systems * (each.stop - each.first) * within;
             moved_gradient[k] = log_gamma_slope(each.half, ratio);
             for (int s = 0; s < given.n_systems; ++s)

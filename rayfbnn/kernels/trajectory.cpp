@@ -593,14 +593,14 @@ struct Worker {
         if (net.model == CLASS) {
             for (int c = 0; c < n; ++c)
                 if (!w || w[c] != 0)
-                    terms += class_term<Doubles>(v + c, step, y + c, job.n_cases, net.units[last]) * (w ? w[c] : 1);
+                    terms += class_term<S>(v + c, step, y + c, job.n_cases, net.units[last]) * (w ? w[c] : 1);
             return;
         }
         for (int o = 0; o < net.units[last]; ++o) {
             const double tau = net.model == BINARY ? 1 : job.noise[long(chain) * net.n_targets + o];
             for (int c = 0; c < n; ++c) {
                 const double term =
-                    log_likelihood_term<Doubles>(net.model, double(v[o * step + c]), y[long(o) * job.n_cases + c], tau, net.alpha);
+                    log_likelihood_term(net.model, double(v[o * step + c]), y[long(o) * job.n_cases + c], tau, net.alpha);
                 terms += w ? term * w[long(o) * job.n_cases + c] : term;
             }
         }
@@ -786,7 +786,7 @@ struct Worker {
         const double* a = job.precisions + long(chain) * net.n_parameters;
         for (int g = 0; g < net.n_integrated; ++g) {
             const Integrated& group = net.integrated[g];
-            const double factor = integrated_factor(group.shape, rate_of(group, position));
+            const double factor = integrated_factor(rate_of(group, position), group.shape);
             for (int k = group.start; k < group.stop; ++k) taus_of_parameters[k] = factor * a[k];
         }
     }
@@ -796,12 +796,12 @@ struct Worker {
         double total = 0;
         for (int g = 0; g < net.n_integrated; ++g) {
             const Integrated& group = net.integrated[g];
-            total += integrated_term<Doubles>(group.shape, rate_of(group, position));
+            total += integrated_term(rate_of(group, position), group.shape);
             for (int k = group.start; k < group.stop; ++k) taus_of_parameters[k] = 0;
         }
         for (int s = 0; s < net.n_segments; ++s)
             for (int k = net.segments[s].start; k < net.segments[s].stop; ++k)
-                total += prior_term<Doubles>(double(position[k]), tau[k], net.segments[s].alpha);
+                total += prior_term(double(position[k]), tau[k], net.segments[s].alpha);
         return total;
     }
 

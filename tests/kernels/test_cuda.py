@@ -258,6 +258,31 @@ def test_mutants_are_told_from_the_plain_code(kernel: str, before: str, after: s
         assert_close(start.run(advance_of(target, kernel, build), target), expected, "float64")
 
 
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-13)])
+def test_slopes_of_binary_targets_keep_their_digits_far_from_zero(dtype: str, tolerance: float) -> None:
+    """sigmoid(v) of a zero and -sigmoid(-v) of a one, also where sigmoid(v) - y cancels."""
+    program = Program.of(problem("binary", spec=small((4,), outputs=1), dtype=dtype))
+    assert isinstance(program, Program)
+    source = cuda.source_of(program, cuda.wide_plan, dtype=dtype, is_weighted=False)
+    outputs = np.array([40, 40, -40, -40, 3], dtype=dtype)
+    targets, nothing = np.array([1.0, 0, 1, 0, 1]), np.empty(0)
+    expected = np.where(
+        targets == 1, -1 / (1 + np.exp(outputs, dtype=float)), 1 / (1 + np.exp(-outputs, dtype=float))
+    )
+    arguments = (
+        outputs,
+        np.ones(1),
+        np.zeros(1, dtype=np.int64),
+        nothing,
+        targets.astype(dtype),
+        targets,
+        nothing,
+    )
+    numbers = (np.int64(0), np.int64(0), np.int32(1), np.int32(5), np.int32(0), np.int32(5))
+    ShimBuild()(source, "slopes_of_outputs", 0)((1,), (256,), (*arguments, *numbers))
+    assert np.abs(outputs / expected - 1).max() < tolerance
+
+
 def test_every_model_has_its_kernel() -> None:
     """Small networks on the chip by warps, larger ones by blocks, what does not fit there by products."""
     choices = {
@@ -311,5 +336,5 @@ def test_joint_distribution_stays_through_the_kernel(kernel: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_kernel_that_gives_another_energy_is_killed(kernel: str) -> None:
-    build = ShimBuild(replace=("own - D::log(total)", "0 * (own - D::log(total))", 0))
+    build = ShimBuild(replace=("own - RAYFBNN_LOG(total)", "0 * (own - RAYFBNN_LOG(total))", 0))
     assert not stays_exact_through(kernel, build, "wrong device", n_chains=400)

@@ -215,7 +215,7 @@ MUTANTS = [
     ("energy += 0.5 * s * squares", "energy += 0.5 * squares"),
     ("energy_of_moved<N_ALL>(shared) : 0.0", "0.0 : 0.0"),
     ("energy_of_moved<N_ALL>", "energy_of_moved<N_EACH>"),
-    ("shape / 2 * D::log(sum)", "shape * D::log(sum)"),
+    ("shape / 2 * RAYFBNN_LOG(sum)", "shape * RAYFBNN_LOG(sum)"),
     ("return shape / sum", "return 1 / sum"),
     ("double rate = integrated_rate(GROUP)", "double rate = 0"),
     ("half * (ratio - 1)", "0"),
