@@ -242,6 +242,7 @@ def launch(
     n_partitions = 1 if order is None else order.shape[1]
     if n_partitions > target.n_cases:
         raise ValueError(f"order: at most the {target.n_cases} cases, got {n_partitions} partitions")
+    begun = position, momentum
     position, momentum = position.copy(), momentum.copy()
     prior_energy, terms = xp.empty(n_chains), xp.empty(n_chains)
     weights = xp.empty(0) if target.observed is None else target.observed
@@ -273,7 +274,8 @@ def launch(
     )
     kernel((plan.n_blocks(n_chains),), (plan.threads,), arguments, shared_mem=plan.shared_bytes)
     potential = numbers.potential(prior_energy, terms)
-    return position, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
+    ended = (position, momentum) if n_steps > 0 else begun  # the kernels have given them half a kick
+    return *ended, xp.where(xp.isfinite(potential), potential, xp.inf)
 
 
 def stride(values: Array) -> int:

@@ -857,7 +857,7 @@ struct Worker {
         for (long k = 0; k < n; ++k) full[k] = stepsizes[k] / job.n_partitions, half[k] = full[k] / 2;
         const long long* order = job.order ? job.order + long(chain) * job.n_partitions : nullptr;
         const long n_gradients = long(job.n_steps) * job.n_partitions;
-        for (long number = 0; number <= n_gradients; ++number) {
+        for (long number = 0; n_gradients > 0 && number <= n_gradients; ++number) {
             const bool is_last = number == n_gradients;
             wants_terms = is_last && !order;
             evaluate(position, order ? int(order[number % job.n_partitions]) : -1);
@@ -867,7 +867,7 @@ struct Worker {
             else
                 kick_and_drift<false>(position, momentum, kick, full);
         }
-        if (order) {
+        if (order || n_gradients == 0) {
             wants_terms = true, wants_gradient = false;
             evaluate(position, -1);
             wants_gradient = true;

@@ -27,6 +27,7 @@ from tests.kernels.networks import (
     WITHOUT_INPUT_OFFSETS,
     Start,
     assert_close,
+    assert_end_is_a_start,
     small,
 )
 from tests.kernels.shim.compiled import ShimBuild, needs_gxx
@@ -72,8 +73,10 @@ def test_a_trajectory_is_that_of_the_plain_code(model: str, dtype: str, kernel: 
     target = full_problem(model, kernel, dtype)
     for n_partitions in (1, 3):
         start = Start.of(target, n_partitions=n_partitions)
-        expected = start.run(leapfrog.advance, target)
-        assert_close(start.run(advance_of(target, kernel), target), expected, dtype)
+        advance = advance_of(target, kernel)
+        ended = start.run(advance, target)
+        assert_close(ended, start.run(leapfrog.advance, target), dtype)
+        assert_end_is_a_start(advance, target, ended, start.precisions, start.stepsizes, order=start.order)
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])

@@ -21,7 +21,7 @@ from rayfbnn.operations import Heatbath, HybridMarginal, SampleSigmas
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import PROBLEMS, stays_exact
-from tests.kernels.networks import H100_SHARED_BYTES, small
+from tests.kernels.networks import H100_SHARED_BYTES, assert_end_is_a_start, small
 from tests.kernels.shim.compiled import ShimBuild, needs_gxx
 from tests.kernels.test_cuda import are_equal
 from tests.kernels.test_marginal_cpu import NOT_COVERED, beginning, conditionals, largest_error
@@ -40,6 +40,7 @@ def kernel(build: ShimBuild | None = None, *, max_shared_bytes: int = H100_SHARE
 def worst_error(given: Any, start: tuple[Array, ...], advance: Advance, **options: Any) -> float:
     """Of position, momentum and potential after a trajectory by the kernel and by the plain code."""
     found, expected = advance(given, *start, **options), leapfrog.advance(given, *start, **options)
+    assert_end_is_a_start(advance, given, found, *start[2:], order=options.get("order"))
     for a, b in zip(found, expected, strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape
     return max(largest_error(a, b) for a, b in zip(found, expected, strict=True))
