@@ -26,6 +26,7 @@ SCALARS: dict[type, Any] = {
     np.int32: ctypes.c_int,
     np.uint32: ctypes.c_uint,
     np.int64: ctypes.c_longlong,
+    np.float64: ctypes.c_double,
 }
 
 needs_gxx = pytest.mark.skipif(
@@ -36,13 +37,16 @@ needs_gxx = pytest.mark.skipif(
 class ShimKernel:
     """One kernel on the CPU; `order` is that in which the threads of a block run."""
 
-    def __init__(self, launch: Any, order: int) -> None:
+    def __init__(self, launch: Any, order: int, kinds: list[str]) -> None:
         self.launch = launch
         self.order = order
+        self.kinds = kinds
 
     def __call__(
         self, grid: tuple[int], block: tuple[int], arguments: Sequence[Any], *, shared_mem: int = 0
     ) -> None:
+        found = [_kind(argument) for argument in arguments]
+        assert found == self.kinds, f"a kernel takes {self.kinds}, got {found}"
         values = [_as_c(argument) for argument in arguments]
         pointers = (ctypes.c_void_p * len(values))(
             *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
@@ -67,7 +71,9 @@ class ShimBuild:
             assert len(parts) > which + 1, f"the source has no occurrence {which} of {before!r}"
             source = before.join(parts[: which + 1]) + after + before.join(parts[which + 1 :])
         library = ctypes.CDLL(str(_compiled(source)))
-        return ShimKernel(library[f"launch_{name}"], self.order)
+        kinds_of = library[f"kinds_of_{name}"]
+        kinds_of.restype = ctypes.c_char_p
+        return ShimKernel(library[f"launch_{name}"], self.order, kinds_of().decode().split())
 
 
 @cache
@@ -78,6 +84,7 @@ def _compiled(source: str) -> Path:
     launch = "".join(
         f'extern "C" int launch_{name}(int n_blocks, int n_threads, size_t bytes, int order, void** a)'
         f" {{ return shim::launch_with({name}, n_blocks, n_threads, bytes, order, a); }}\n"
+        f'extern "C" const char* kinds_of_{name}() {{ return shim::kinds_of({name}); }}\n'
         for name in re.findall(KERNELS, source)
     )
     text, library = folder / f"{stem}.cpp", folder / f"{stem}.so"
@@ -92,6 +99,12 @@ def _compiled(source: str) -> Path:
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="cuda-shim-")
+
+
+def _kind(argument: Any) -> str:
+    """As kinds_of of shim.hpp: a letter for the size and kind of number, a star behind it for an array of them."""
+    number = "l" if argument.dtype.char == "q" else "L" if argument.dtype.char == "Q" else argument.dtype.char
+    return number + ("*" if isinstance(argument, np.ndarray) else "")
 
 
 def _as_c(argument: Any) -> Any:

@@ -13,6 +13,8 @@
 #include <ucontext.h>
 
 #include <functional>
+#include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -158,6 +160,21 @@ int launch_with(void (*function)(Types...), int n_blocks, int n_threads, size_t 
                 void** arguments) {
   return launch(n_blocks, n_threads, shared_bytes, order,
                 [=] { call(function, arguments, std::index_sequence_for<Types...>()); });
+}
+
+// What a kernel takes, as NumPy writes dtypes, a star behind those of arrays.
+template <class T> constexpr const char* kind = "?";
+template <> constexpr const char* kind<int> = "i";
+template <> constexpr const char* kind<unsigned> = "I";
+template <> constexpr const char* kind<long long> = "l";
+template <> constexpr const char* kind<unsigned long long> = "L";
+template <> constexpr const char* kind<float> = "f";
+template <> constexpr const char* kind<double> = "d";
+
+template <class... Types> const char* kinds_of(void (*)(Types...)) {
+  static const std::string all = ((std::string(kind<std::remove_cv_t<std::remove_pointer_t<Types>>>) +
+                                   (std::is_pointer_v<Types> ? "* " : " ")) + ...);
+  return all.c_str();
 }
 
 inline unsigned char* dynamic_memory() {

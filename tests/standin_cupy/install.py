@@ -1,0 +1,128 @@
+"""The stand-in as `cupy` for what is imported while it is installed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tests.standin_cupy import memory
+from tests.standin_cupy.array import function_of, ndarray
+from tests.standin_cupy.kernels import SHARED_BYTES, RawModule
+from tests.standin_cupy.memory import garbage
+from tests.standin_cupy.rules import entries
+
+_COMPUTE_TYPES = {"COMPUTE_TYPE_FP32": 4, "COMPUTE_TYPE_TF32": 7}
+_compute_types: dict[np.dtype[Any], int] = {}
+
+
+class _Module(ModuleType):
+    """A module with the names of CuPy's, some of them given here, the others those of NumPy and SciPy."""
+
+    def __init__(self, name: str, **given: Any) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+        self.__dict__.update(given)
+
+    def __getattr__(self, name: str) -> Any:
+        entry = entries().get(f"{self.__name__}.{name}")
+        if entry is None:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        if entry.kind in ("function", "ufunc"):
+            found = function_of(f"{self.__name__}.{name}")
+        elif self.__name__ == "cupy" and hasattr(np, name):  # dtypes and numbers, which are NumPy's own
+            found = getattr(np, name)
+        else:
+            raise NotImplementedError(f"stand-in: {self.__name__}.{name}")
+        self.__dict__[name] = found
+        return found
+
+
+class Device:
+    """cupy.cuda.Device."""
+
+    def __init__(self, device: int | None = None) -> None:
+        self.id = 0 if device is None else device
+
+    @property
+    def attributes(self) -> dict[str, int]:
+        return {"MaxSharedMemoryPerBlockOptin": SHARED_BYTES, "MultiProcessorCount": 132}
+
+
+def _empty_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarray[Any, Any]:
+    return garbage(np.empty(shape, dtype=dtype, order=order))  # type: ignore[call-overload]
+
+
+def _get_compute_type(dtype: np.dtype[Any]) -> int:
+    return _compute_types.get(np.dtype(dtype), 0)
+
+
+def _set_compute_type(dtype: Any, kind: int) -> None:
+    _compute_types[np.dtype(dtype)] = kind
+
+
+def modules() -> dict[str, ModuleType]:
+    """By the names that they are imported by."""
+    runtime = _Module("cupy.cuda.runtime", getDevice=lambda: 0, CUDARuntimeError=RuntimeError)
+    cuda = _Module(
+        "cupy.cuda",
+        runtime=runtime,
+        Stream=memory.Stream,
+        Event=memory.Event,
+        Device=Device,
+        get_current_stream=memory.get_current_stream,
+    )
+    linalg = _Module("cupy.linalg")
+    kinds = _Module("cupy._core._routines_linalg", **_COMPUTE_TYPES)
+    core = _Module(
+        "cupy._core",
+        _routines_linalg=kinds,
+        get_compute_type=_get_compute_type,
+        set_compute_type=_set_compute_type,
+    )
+    cupy = _Module(
+        "cupy",
+        ndarray=ndarray,
+        RawModule=RawModule,
+        cuda=cuda,
+        linalg=linalg,
+        _core=core,
+        is_available=lambda: True,
+        __version__="13.4.1",
+    )
+    special = _Module("cupyx.scipy.special")
+    scipy = _Module("cupyx.scipy", special=special)
+    cupyx = _Module("cupyx", scipy=scipy, empty_pinned=_empty_pinned)
+    every = (cupy, cuda, runtime, linalg, core, kinds, cupyx, scipy, special)
+    return {module.__name__: module for module in every}
+
+
+@contextmanager
+def installed() -> Iterator[Any]:
+    """CuPy, as far as anybody imports it; what rayfbnn keeps of a device is forgotten before and after."""
+    before = {name: module for name, module in sys.modules.items() if name.split(".")[0] in ("cupy", "cupyx")}
+    for name in before:
+        del sys.modules[name]
+    made = modules()
+    sys.modules.update(made)
+    _forget()
+    try:
+        yield made["cupy"]
+    finally:
+        _forget()
+        for name in made:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+def _forget() -> None:
+    from rayfbnn import arrays
+    from rayfbnn.kernels import cuda
+
+    arrays._copying_stream.cache_clear()
+    cuda._built.cache_clear()
+    cuda._module.cache_clear()

@@ -1,0 +1,82 @@
+"""cupy.RawModule: CUDA sources compiled by g++ with the shim of tests/kernels, launched by CuPy's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.kernels.shim.compiled import ShimBuild, ShimKernel
+from tests.standin_cupy import log
+from tests.standin_cupy.array import ndarray
+
+SHARED_BYTES = 227 * 1024  # of a block, where it asks for them: sm_90
+_FREE_SHARED_BYTES = 48 * 1024
+_MAX_THREADS = 1024
+
+
+class RawKernel:
+    """One kernel of a module, with function attributes of its own."""
+
+    def __init__(self, kernel: ShimKernel, name: str) -> None:
+        self.name = name
+        self._kernel = kernel
+        self._max_dynamic_shared_size_bytes = _FREE_SHARED_BYTES
+
+    @property
+    def max_dynamic_shared_size_bytes(self) -> int:
+        return self._max_dynamic_shared_size_bytes
+
+    @max_dynamic_shared_size_bytes.setter
+    def max_dynamic_shared_size_bytes(self, n_bytes: int) -> None:
+        if n_bytes > SHARED_BYTES:
+            raise RuntimeError("CUDA_ERROR_INVALID_VALUE: invalid argument")
+        self._max_dynamic_shared_size_bytes = n_bytes
+
+    def __call__(self, grid: Any, block: Any, args: Sequence[Any], *, shared_mem: int = 0) -> None:
+        for what, given in (("grid", grid), ("block", block)):
+            if not isinstance(given, tuple) or len(given) != 1 or type(given[0]) is not int:
+                raise TypeError(f"{what}: a tuple of one int here, got {given!r}")
+        if not 0 < grid[0] < 2**31 or not 0 < block[0] <= _MAX_THREADS:
+            raise RuntimeError(f"CUDA_ERROR_INVALID_VALUE: grid {grid}, block {block}")
+        if shared_mem > self._max_dynamic_shared_size_bytes:
+            raise RuntimeError(
+                f"CUDA_ERROR_INVALID_VALUE: {shared_mem} bytes of shared memory were not asked for"
+            )
+        log.record("launch", self.name)
+        self._kernel(grid, block, [_argument(each) for each in args], shared_mem=shared_mem)
+        for each in args:
+            if isinstance(each, ndarray):
+                each._memory.write()
+
+
+class RawModule:
+    """A source; what it holds is compiled when the first function is asked for."""
+
+    def __init__(
+        self, *, code: str | None = None, options: tuple[str, ...] = (), backend: str = "nvrtc"
+    ) -> None:
+        if not isinstance(code, str) or not isinstance(options, tuple) or backend != "nvrtc":
+            raise TypeError(f"RawModule: of source text and a tuple of options, got {code!r}, {options!r}")
+        self._code = code
+
+    def get_function(self, name: str) -> RawKernel:
+        if not isinstance(name, str):
+            raise TypeError(f"get_function: of a name, got {name!r}")
+        return RawKernel(ShimBuild()(self._code, name, 0), name)
+
+
+def _argument(value: Any) -> Any:
+    """As CuPy passes it on: arrays by address, Python's integers as long long, its floats as double."""
+    if isinstance(value, ndarray):
+        if not value.flags.c_contiguous:
+            raise AssertionError(f"a kernel reads an array {value.shape} that is not C-contiguous")
+        return value._values
+    if isinstance(value, np.generic):
+        return value
+    if type(value) is int:
+        return np.int64(value)
+    if type(value) is float:
+        return np.float64(value)
+    raise TypeError(f"Unsupported type {type(value)}")

@@ -1,0 +1,58 @@
+"""What makes the host and a device wait for each other, recorded with the line of rayfbnn that asked for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+PACKAGE = str(Path(__file__).parents[2] / "rayfbnn")
+
+Kind = Literal["read", "wait", "upload", "launch"]
+"""A value read on the host; a wait for an event or stream; numbers sent to the device; a kernel launched."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    kind: Kind
+    what: str
+    place: str  # file:line of the innermost caller in rayfbnn
+    n_bytes: int = 0
+
+
+_logs: list[list[Entry]] = []
+
+
+def record(kind: Kind, what: str, n_bytes: int = 0) -> None:
+    if _logs:
+        entry = Entry(kind, what, _place(), n_bytes)
+        for log in _logs:
+            log.append(entry)
+
+
+@contextmanager
+def recorded() -> Iterator[list[Entry]]:
+    """The entries made inside."""
+    log: list[Entry] = []
+    _logs.append(log)
+    try:
+        yield log
+    finally:
+        _logs[:] = [other for other in _logs if other is not log]
+
+
+def host_reads(log: list[Entry]) -> list[str]:
+    """Where the host waited for the device, and for what."""
+    return [f"{entry.place}: {entry.what}" for entry in log if entry.kind in ("read", "wait")]
+
+
+def _place() -> str:
+    frame = sys._getframe()
+    while frame is not None and not frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None:
+        return "outside rayfbnn"
+    return f"{Path(frame.f_code.co_filename).relative_to(PACKAGE)}:{frame.f_lineno}"

@@ -1,0 +1,111 @@
+"""The order of a device's work: streams, events, and when copies between its memory and the host's are made.
+
+All that is computed is computed at once, on the null stream; a copy on another stream is made only when somebody
+waits for it. A copy of memory that the null stream wrote to later than what the copying stream waits for, or that
+was let go before the copy was made, gives numbers that are wrong, as it may on a device.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.standin_cupy import log
+
+Numbers = np.ndarray[Any, Any]
+_now = 0
+
+
+class Memory:
+    """A piece of a device's memory: when the null stream wrote to it last."""
+
+    def __init__(self) -> None:
+        self.write()
+
+    def write(self) -> None:
+        global _now
+        _now += 1
+        self.written = _now
+
+
+def garbage(values: Numbers) -> Numbers:
+    """The array, holding what no program may use: NaN, or integers far out of any range."""
+    values.fill({"f": np.nan, "b": True}.get(values.dtype.kind, 0x55))
+    if values.dtype.kind in "iu":
+        values.view(np.uint8).fill(0x55) if values.flags.c_contiguous and values.ndim else None
+    return values
+
+
+@dataclass(eq=False)
+class _Copy:
+    memory: weakref.ref[Memory]
+    values: Numbers
+    out: Numbers
+    is_in_order: bool
+    is_made: bool = False
+
+    def make(self) -> None:
+        if not self.is_made and self.memory() is not None and self.is_in_order:
+            self.out[...] = self.values
+        self.is_made = True
+
+
+class Event:
+    """cupy.cuda.Event."""
+
+    def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
+        self._time, self._copies = 0, list[_Copy]()
+
+    def record(self, stream: Stream | None = None) -> None:
+        (Stream.null if stream is None else stream).record(self)
+
+    def synchronize(self) -> None:
+        log.record("wait", "event.synchronize")
+        for copy in self._copies:
+            copy.make()
+
+
+class Stream:
+    """cupy.cuda.Stream."""
+
+    null: Stream
+
+    def __init__(
+        self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: int | None = None
+    ) -> None:
+        if not null and not non_blocking:
+            raise NotImplementedError("stand-in: streams that wait for the null stream")
+        self._is_null, self._waited_for, self._copies = null, 0, list[_Copy]()
+
+    @property
+    def ptr(self) -> int:
+        return 0 if self._is_null else id(self)
+
+    def record(self, event: Event | None = None) -> Event:
+        event = Event() if event is None else event
+        event._time = _now if self._is_null else self._waited_for
+        self._copies = [copy for copy in self._copies if not copy.is_made]
+        event._copies = list(self._copies)
+        return event
+
+    def wait_event(self, event: Event) -> None:
+        self._waited_for = max(self._waited_for, event._time)
+
+    def synchronize(self) -> None:
+        log.record("wait", "stream.synchronize")
+        for copy in self._copies:
+            copy.make()
+
+    def _copy(self, memory: Memory, values: Numbers, out: Numbers) -> None:
+        is_in_order = self._is_null or memory.written <= self._waited_for
+        self._copies.append(_Copy(weakref.ref(memory), values, garbage(out), is_in_order))
+
+
+Stream.null = Stream(null=True)
+
+
+def get_current_stream(device_id: int | None = None) -> Stream:
+    return Stream.null
