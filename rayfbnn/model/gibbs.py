@@ -343,7 +343,7 @@ def log_precision_over_precisions(
     log_c = math.log(alpha_below / 2) + xp.log(below.sum(axis=2))
     omega = 2 * xp.exp((log_b + log_c) / 2)
     y = hyperbolic_variable(abs(a), omega, streams, index=index, purpose=purpose)
-    return (log_c - log_b) / 2 + xp.where(a >= 0, y, -y)
+    return (log_c - log_b) / 2 + y * xp.copysign(1.0, a)
 
 
 def _clipped_exp(log_precision: Array) -> Array:

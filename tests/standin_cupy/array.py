@@ -403,10 +403,11 @@ def _full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> n
 
 
 def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    """CuPy asks the condition for its `astype`, which a Python bool has not."""
     if x is None:
         log.record("read", "where", 8)
         return wrapped(np.nonzero(condition._values))
-    values = (np.asarray(_operand(condition)).astype(bool), _operand(x), _operand(y))
+    values = (np.asarray(condition.astype(bool)._values), _operand(x), _operand(y))
     with np.errstate(all="ignore"):
         made = np.where(*values)
     if dtype_of("cupy.where", values) != made.dtype:
