@@ -91,4 +91,7 @@ def gpu_is_available() -> bool:
         import cupy
     except ImportError:
         return False
-    return bool(cupy.is_available())
+    try:
+        return bool(cupy.is_available())
+    except cupy.cuda.runtime.CUDARuntimeError:  # CuPy 13 where there is no driver; 14 says that it is not
+        return False

@@ -164,10 +164,16 @@ class Streams:
 
 
 @runtime_checkable
-class HyperbolicStreams(Protocol):
-    """Streams that draw the variables of model/hyperbolic.py by themselves: those on a device."""
+class RejectingStreams(Protocol):
+    """Streams with rejection loops of their own: those on a device, where the host would wait after a round.
+
+    hyperbolic   the variables of model/hyperbolic.py
+    polya_gamma  those of model/polya_gamma.py
+    """
 
     def hyperbolic(self, a: Array | float, omega: Array, purpose: Purpose, *, index: int) -> Array: ...
+
+    def polya_gamma(self, z: Array, purpose: Purpose, *, index: int) -> Array: ...
 
 
 def philox(

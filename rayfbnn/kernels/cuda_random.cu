@@ -136,3 +136,60 @@ extern "C" __global__ void hyperbolics(PLACE_ARGUMENTS, const unsigned long long
   }
   result[here] = asinh(a / omega) + found;
 }
+
+// The alternating sum of a_n(x) over a_0(x), of polya_gamma.py.
+__device__ __forceinline__ double polya_gamma_series(double x) {
+  const double exponent = x > 0.64 ? 4.934802200544679 * x : 2 / x;
+  return 1 - 3 * exp(-2 * exponent) + 5 * exp(-6 * exponent) - 7 * exp(-12 * exponent);
+}
+
+// omega ~ PG(1, z), Polson, Scott and Windle (2013) after Devroye (2009), as model/polya_gamma.py; z and result
+// (n_chains, n). NaN after 64 rejections.
+extern "C" __global__ void polya_gammas(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
+                                        const double* zs, double* result) {
+  const long long here = THIS_THREAD;
+  if (here >= (long long)n_chains * n) return;
+  const unsigned chain = unsigned(chains[here / n]), first = 4 * unsigned(here % n);
+  constexpr double PI = 3.141592653589793, T = 0.64, TAIL = 0.10564977366685525;  // of a normal beyond 1/sqrt(T)
+  const double c = fabs(zs[here]) / 2, rate = PI * PI / 8 + c * c / 2;
+  const bool is_small = c < 1 / T;
+  const double log_right = log(PI / (2 * rate)) - rate * T;
+  const double log_left = is_small ? log(4 * TAIL) : log(2.0) - c;
+  const double right_share = 1 / (1 + exp(log_left - log_right)), mean = is_small ? 1 : 1 / c;
+  double found = nan("");
+  for (int attempt = 0; attempt < MAX_ATTEMPTS; ++attempt) {
+    const bool is_right = uniform(PLACE, chain, first, attempt) < right_share;
+    const double u = uniform(PLACE, chain, first + 1, attempt), v = uniform(PLACE, chain, first + 2, attempt);
+    double x, log_accept = 0;
+    if (is_right) {
+      x = T - log(u) / rate;
+    } else if (is_small) {
+      const double normal = normcdfinv(TAIL * u);
+      x = 1 / (normal * normal);
+      log_accept = -c * c * x / 2;
+    } else {
+      const double normal = normcdfinv(u), w = mean * normal * normal / 2;
+      const double ratio = 1 / (1 + w + sqrt(w * (2 + w)));
+      x = mean * (v * (1 + ratio) < 1 ? ratio : 1 / ratio);
+      if (!(x < T)) continue;
+    }
+    if (uniform(PLACE, chain, first + 3, attempt) < exp(log_accept) * polya_gamma_series(x)) {
+      found = x;
+      break;
+    }
+  }
+  result[here] = found / 4;
+}
+
+// The permutation that sorts each chain's values, (n_chains, n); a thread a value.
+extern "C" __global__ void sorted_places(const double* values, int n_chains, int n, long long* result) {
+  const long long here = THIS_THREAD;
+  if (here >= (long long)n_chains * n) return;
+  const long long start = here - here % n;
+  int rank = 0;
+  for (int other = 0; other < n; ++other) {
+    const double value = values[start + other];
+    rank += value < values[here] || (value == values[here] && other < here - start);
+  }
+  result[start + rank] = here - start;
+}

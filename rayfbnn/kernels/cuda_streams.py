@@ -51,6 +51,19 @@ class DeviceStreams(Streams):
         """As model.hyperbolic.hyperbolic_variable; NaN where it would give up."""
         return self._draw("hyperbolics", self._use(purpose, index, 0), omega.shape[1:], a, omega)
 
+    def polya_gamma(self, z: Array, purpose: Purpose, *, index: int) -> Array:
+        """As model.polya_gamma.polya_gamma; NaN where it would give up."""
+        return self._draw("polya_gammas", self._use(purpose, index, 0), z.shape[1:], z)
+
+    def permutation(self, n: int, purpose: Purpose) -> Array:
+        """As Streams.permutation; CuPy's argsort is Thrust's, which waits for the device."""
+        values = self.uniform(purpose, (n,))
+        result = array_namespace(values).empty(values.shape, dtype=np.int64)
+        kernel = self.build(SOURCE, "sorted_places", 0)
+        arguments = (values, np.int32(self.n_chains), np.int32(n), result)
+        kernel((-(-result.size // _THREADS),), (_THREADS,), arguments)
+        return result
+
     def _draw(
         self, name: str, use: int, shape: tuple[int, ...], *values: Array | float, per_thread: int = 1
     ) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.streams import HyperbolicStreams, Purpose, Streams
+from rayfbnn.streams import Purpose, RejectingStreams, Streams
 
 _MAX_ATTEMPTS = 64  # of a rejection loop that accepts more than one in two
 
@@ -21,7 +21,7 @@ def hyperbolic_variable(
     mode, a flat top between two exponential tails that touch the log-concave density at t and -s. Exact for
     any t and s; his choice rejects less than half whatever the parameters.
     """
-    if isinstance(streams, HyperbolicStreams):
+    if isinstance(streams, RejectingStreams):
         return streams.hyperbolic(a, omega, purpose, index=index)
     xp = array_namespace(omega)
     mode = xp.arcsinh(a / omega)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
-from rayfbnn.streams import Purpose, Streams
+from rayfbnn.streams import Purpose, RejectingStreams, Streams
 
 _MAX_ATTEMPTS = 64  # of a rejection loop that accepts 0.72 or more
 # Where the two series of the density take turns; any point is exact, near here the rejection is least.
@@ -34,6 +34,8 @@ def polya_gamma(z: Array, streams: Streams, *, purpose: Purpose, index: int = 0)
     inverse Gaussian variable, accepted if below t. The part is chosen by the mass of what is proposed, so
     one decision corrects for everything.
     """
+    if isinstance(streams, RejectingStreams):
+        return streams.polya_gamma(z, purpose, index=index)
     xp, special = array_namespace(z), special_functions(z)
     c = abs(z.astype(xp.float64)) / 2
     is_small = c < 1 / _T

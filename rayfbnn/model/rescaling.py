@@ -23,6 +23,8 @@ Along = Literal["sigmas", "layers"]
 class Orbit:
     """What one factor f scales: each parameter w becomes w f**a, each precision tau becomes tau f**b.
 
+    NumPy arrays on a device too: the sum of all exponents is a number that the host knows.
+
     parameters  (n_parameters,) the exponents a, 0 for what stays
     precisions  (n_precisions,) the exponents b
     """
@@ -60,8 +62,9 @@ def rescale(
         current = log_density(position, precisions)
         for number, orbit in enumerate(orbits):
             log_f = steps[:, number]
-            moved = position * xp.exp(log_f[:, None] * orbit.parameters).astype(position.dtype)
-            moved_precisions = precisions * xp.exp(log_f[:, None] * orbit.precisions)
+            powers, powers_of_precisions = xp.asarray(orbit.parameters), xp.asarray(orbit.precisions)
+            moved = position * xp.exp(log_f[:, None] * powers).astype(position.dtype)
+            moved_precisions = precisions * xp.exp(log_f[:, None] * powers_of_precisions)
             proposed = log_density(moved, moved_precisions)
             accepted = thresholds[:, number] < proposed - current + orbit.log_jacobian * log_f
             accepted &= (abs(xp.log(moved_precisions)) <= MAX_LOG_PRECISION).all(axis=1)
@@ -124,5 +127,4 @@ class _Builder:
         return orbit
 
     def _empty(self) -> Orbit:
-        xp = array_namespace(self.layout.parameter_columns)
-        return Orbit(xp.zeros(self.parameters.n_parameters), xp.zeros(self.layout.n_precisions))
+        return Orbit(np.zeros(self.parameters.n_parameters), np.zeros(self.layout.n_precisions))

@@ -8,6 +8,7 @@ import pytest
 from rayfbnn.kernels.cuda_streams import SOURCE, DeviceStreams
 from rayfbnn.mcmc import hmc
 from rayfbnn.model.hyperbolic import hyperbolic_variable
+from rayfbnn.model.polya_gamma import polya_gamma
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.kernels.shim.compiled import ShimBuild, needs_gxx
@@ -66,10 +67,26 @@ def test_hyperbolic_variables_are_equal_to_rounding(a: float) -> None:
     assert np.max(np.abs(found - expected) / np.maximum(np.abs(expected), 1)) < 1e-11
 
 
+@pytest.mark.parametrize("scale", [0.0, 0.5, 3.0, 40.0])
+def test_polya_gamma_variables_are_equal_to_rounding(scale: float) -> None:
+    """Both sides of where the proposal changes, |z| = 2/0.64."""
+    z = scale * HERE.normal(Purpose.GRID, (3, 7))
+    found, expected = (polya_gamma(z, random, purpose=Purpose.POLYA_GAMMA) for random in (THERE, HERE))
+    assert np.max(np.abs(found / expected - 1)) < 1e-11
+
+
+@pytest.mark.parametrize("n", [1, 2, 31])
+def test_permutations_are_the_hosts(n: int) -> None:
+    expected = HERE.permutation(n, Purpose.PARTITION_ORDER)
+    found = THERE.permutation(n, Purpose.PARTITION_ORDER)
+    assert found.dtype == expected.dtype and np.array_equal(found, expected)
+
+
 def test_what_was_never_accepted_is_no_number() -> None:
     assert np.isnan(THERE.log_gamma(np.nan, Purpose.PRECISION_UNIT, (2,))).all()
     nothing = np.full((len(CHAINS), 1), np.nan)
     assert np.isnan(THERE.hyperbolic(1.0, nothing, Purpose.PRECISION_UNIT, index=0)).all()
+    assert np.isnan(THERE.polya_gamma(nothing, Purpose.POLYA_GAMMA, index=0)).all()
 
 
 def test_streams_stay_the_devices_own_when_moved_on() -> None:

@@ -13,13 +13,13 @@ import scipy.special
 
 from tests.standin_cupy import log
 from tests.standin_cupy.memory import Memory, Numbers, Stream, garbage
-from tests.standin_cupy.rules import OF_A_UFUNC, check_call, dtype_of, entries
+from tests.standin_cupy.rules import check_call, dtype_of, entries
 
 _UNSUPPORTED = "Unsupported type {}"
 
 
 class ndarray:  # noqa: N801, CuPy's name
-    """What is done at once on the host and what is only asked for of a device look the same here; the log tells."""
+    """What the host must wait for is recorded; all else a device does in its own time."""
 
     __module__ = "cupy"
     __hash__ = None  # type: ignore[assignment]
@@ -110,8 +110,8 @@ class ndarray:  # noqa: N801, CuPy's name
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise TypeError(
-            "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct a NumPy array"
-            " explicitly."
+            "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct a NumPy"
+            " array explicitly."
         )
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
@@ -268,7 +268,7 @@ def _method(name: str) -> Callable[..., Any]:
     return partial(_call_method, name)
 
 
-_READS = {"nonzero", "compress", "choose", "put"}
+_READS = {"nonzero", "compress", "choose", "put", "sort", "argsort"}
 
 
 def _call_method(name: str, self: ndarray, /, *arguments: Any, **options: Any) -> Any:
@@ -416,7 +416,7 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 
 def _counted(name: str) -> Callable[..., Any]:
-    """A function whose result's shape the host must learn."""
+    """A function whose result's shape the host must learn, or one of Thrust, which waits for the device."""
 
     def function(*arguments: Any, **options: Any) -> Any:
         log.record("read", name, 8)
@@ -507,6 +507,8 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     "cupy.matmul": _matmul,
     "cupy.linalg.cholesky": _cholesky,
     "cupy.linalg.inv": _inv,
-    **{f"cupy.{name}": _counted(name) for name in ("nonzero", "flatnonzero", "argwhere", "unique")},
+    **{
+        f"cupy.{name}": _counted(name)
+        for name in ("nonzero", "flatnonzero", "argwhere", "unique", "argsort", "sort")
+    },
 }
-assert OF_A_UFUNC

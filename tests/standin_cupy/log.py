@@ -1,4 +1,4 @@
-"""What makes the host and a device wait for each other, recorded with the line of rayfbnn that asked for it."""
+"""What makes the host wait for a device, recorded with the line of rayfbnn that asked for it."""
 
 from __future__ import annotations
 

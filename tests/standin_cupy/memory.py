@@ -1,8 +1,8 @@
 """The order of a device's work: streams, events, and when copies between its memory and the host's are made.
 
-All that is computed is computed at once, on the null stream; a copy on another stream is made only when somebody
-waits for it. A copy of memory that the null stream wrote to later than what the copying stream waits for, or that
-was let go before the copy was made, gives numbers that are wrong, as it may on a device.
+All that is computed is computed at once, on the null stream; a copy on another stream is made only when
+somebody waits for it. A copy of memory that the null stream wrote to later than what the copying stream waits
+for, or that was let go before the copy was made, gives numbers that are wrong, as it may on a device.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What CuPy has and what it does not: names, parameters and dtypes, read from names.txt.
 
-names.txt is what `cupy.__version__` 13.4.1 and 14.2.0 both have: a line for each name, with the parameters of a
-function (`=` behind those that have a default, those behind `*` by keyword alone), or the number of arguments
-and results of a ufunc and 13.4.1's dtypes. `python -m tests.standin_cupy.read_names` wrote it.
+names.txt is what CuPy 13.4.1 and 14.2.0 both have, made by read_names.py: a line for each name, with the
+parameters of a function (`=` behind those that have a default, those behind `*` by keyword alone), or the
+number of arguments and results of a ufunc and the dtypes of its loops in 13.4.1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ANY = tuple(f"?{kind}{kind}->{kind}" for kind in "?bBhHiIlLqQefdFD")
 
 @dataclass(frozen=True)
 class Entry:
-    """A name of CuPy's: "function", "ufunc", "class", "attribute" or "value", and the rest of its line."""
+    """A name of CuPy's: "function", "ufunc", "class" or "attribute", and the rest of its line."""
 
     kind: str
     rest: tuple[str, ...]

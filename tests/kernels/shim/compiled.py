@@ -102,7 +102,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _kind(argument: Any) -> str:
-    """As kinds_of of shim.hpp: a letter for the size and kind of number, a star behind it for an array of them."""
+    """As kinds_of of shim.hpp: a letter for the kind of number, a star behind it for an array of them."""
     number = "l" if argument.dtype.char == "q" else "L" if argument.dtype.char == "Q" else argument.dtype.char
     return number + ("*" if isinstance(argument, np.ndarray) else "")
 

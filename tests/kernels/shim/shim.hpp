@@ -200,3 +200,17 @@ template <class T> T __shfl_xor_sync(unsigned, T value, int distance) {
 inline float __expf(float x) { return expf(x); }
 inline float __logf(float x) { return logf(x); }
 inline float __fdividef(float x, float y) { return x / y; }
+
+// The quantile of a normal variable: halving, then Newton's steps, in the lower half where erfc loses nothing.
+inline double normcdfinv(double p) {
+  if (!(p > 0 && p < 1)) return p == 0 ? -INFINITY : p == 1 ? INFINITY : NAN;
+  if (p > 0.5) return -normcdfinv(1 - p);
+  double low = -40, high = 0;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (erfc(-middle * M_SQRT1_2) / 2 < p ? low : high) = middle;
+  }
+  double x = (low + high) / 2;
+  for (int i = 0; i < 2; ++i) x -= (erfc(-x * M_SQRT1_2) / 2 - p) / (exp(-x * x / 2) * M_2_SQRTPI * M_SQRT1_2 / 2);
+  return x;
+}

@@ -1,0 +1,205 @@
+"""Every operation on a device, by the stand-in for CuPy: the host's draws, and what the host waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.arrays import Array, to_host
+from rayfbnn.kernels import choose
+from rayfbnn.kernels.cuda_streams import DeviceStreams
+from rayfbnn.mcmc import schedule
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.operations import (
+    Dynamic,
+    Heatbath,
+    Hybrid,
+    HybridMarginal,
+    HybridMax,
+    Metropolis,
+    Metropolis1,
+    Negate,
+    Operation,
+    RadialHeatbath,
+    RandomGrid,
+    Rescale,
+    SampleNoise,
+    SampleSigmas,
+    SimulatedTempering,
+    Slice1,
+    TemperedTransition,
+)
+from rayfbnn.streams import Streams
+from tests.kernels.shim.compiled import needs_gxx
+from tests.model.problems import network, problem
+from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS
+from tests.standin_cupy import log
+from tests.standin_cupy.install import installed
+
+pytestmark = needs_gxx
+N_CHAINS = 6
+HMC = (Heatbath(), Hybrid(steps=2, stepsize=0.2))
+# The host decides how these go on: the number of reads in an iteration is that of their loops.
+ASKING = {
+    "hybrid-max": (Heatbath(), HybridMax(max_steps=6, max_ok=2, stepsize=0.3, partitions=2)),
+    "slice": (Slice1(stepsize=1.0, random=True), Slice1(stepsize=1.0, random=True, doubling=True)),
+    "simulated tempering": (SimulatedTempering((1.0, 0.9), (0.0, -2.0), HMC),),
+}
+# One read each, whether their start is finite.
+CHECKED = {
+    "dynamic": (Heatbath(), Dynamic(steps=4, stepsize=0.1, partitions=3, permuted=True)),
+    "metropolis": (Metropolis(stepsize=0.1),),
+    "metropolis-1": (Metropolis1(stepsize=0.1, random=True),),
+    "tempered transition": (TemperedTransition((1.0, 0.8, 0.5), (SampleSigmas(), *HMC)),),
+}
+SILENT = {
+    "Gibbs and hybrid": (SampleSigmas(), Heatbath(), Hybrid(steps=5, stepsize=0.3)),
+    "windows": (
+        SampleNoise(),
+        Heatbath(decay=0.5),
+        Hybrid(steps=6, window=3, partitions=4, stepsize=0.3, stepsize_jitter=-0.2, jump=2),
+        Negate(),
+    ),
+    "radial heatbath": (RadialHeatbath(), Hybrid(steps=3, stepsize=0.3)),
+    "fourth order": (Heatbath(), Hybrid(steps=3, stepsize=0.3, integrator="fourth-order")),
+    "levels": (SampleSigmas(level="upper"), SampleSigmas(groups=("ih0",))),
+    "random-grid": (RandomGrid(),),
+    "rescale sigmas": (Rescale("sigmas"),),
+    "rescale layers": (Rescale("layers"),),
+}
+_JITTER = -0.2
+INTEGRATED = {
+    "outputs": HybridMarginal(OUTPUTS, steps=4, stepsize=0.3),
+    "precisions": HybridMarginal(PRECISIONS, steps=4, stepsize=0.3),
+    "both": HybridMarginal(BOTH, steps=4, stepsize=0.3, window=2, stepsize_jitter=_JITTER),
+}
+
+
+@pytest.fixture(autouse=True)
+def cupy() -> Iterator[Any]:
+    with installed() as module:
+        yield module
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What two iterations came to on the host and on the device, and what was recorded in the second."""
+
+    host: list[Array]
+    device: list[Array]
+    log: list[log.Entry]
+
+    def differ_by(self) -> float:
+        """At most, relative to numbers above one; and only if whatever was accepted is the same."""
+        assert np.array_equal(self.host[-1], self.device[-1], equal_nan=True)
+        pairs = zip(self.host, self.device, strict=True)
+        assert all(
+            a.dtype == b.dtype and a.shape == b.shape for a, b in zip(self.host, self.device, strict=True)
+        )
+        return max(
+            float(np.max(np.abs(a - b) / np.maximum(np.abs(a), 1))) for a, b in pairs if np.isfinite(a).all()
+        )
+
+
+def both(cupy: Any, operations: tuple[Operation, ...], host: Posterior) -> Ends:
+    """The plain code with NumPy; what is chosen for a device, with the streams' kernels."""
+    values = host.targets.T
+    if host.model.kind == "class":
+        values = values.argmax(axis=1)[:, None].astype(float)
+    there = Posterior.of(host.network, host.model, host.covariates, values, dtype=host.dtype, xp=cupy)
+    chains = np.arange(N_CHAINS, dtype=np.uint64)
+    found: list[list[Array]] = []
+    cases: list[tuple[Posterior, Streams, Any]] = [
+        (host, Streams(1, chains), {}),
+        (there, DeviceStreams(1, cupy.asarray(chains)), {"advance": choose.advance_for(there)[0]}),
+    ]
+    for target, random, options in cases:
+        state = target.initial_state(random, sigmas=0.5)
+        iteration = schedule.build_iteration(operations, target=target, updates=target.updates, **options)
+        state, _ = iteration(state, random.at(iteration=1))
+        with log.recorded() as entries:
+            state, info = iteration(state, random.at(iteration=2))
+        arrays = (state.position, state.momentum, state.precisions, info.diverged, info.accepted)
+        found.append([to_host(each) for each in arrays])
+    return Ends(*found, entries)
+
+
+TOLERANCE = {"float64": 1e-11, "float32": 1e-4}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_an_iteration_is_the_hosts_and_waits_for_nothing(cupy: Any, name: str) -> None:
+    ends = both(cupy, SILENT[name], problem("gaussian by target", n_cases=20))
+    assert ends.differ_by() < TOLERANCE["float64"]
+    assert log.host_reads(ends.log) == []
+
+
+@pytest.mark.parametrize("name", INTEGRATED)
+def test_what_is_integrated_out_waits_for_nothing(cupy: Any, name: str) -> None:
+    operations = (SampleSigmas(), Heatbath(), INTEGRATED[name])
+    ends = both(cupy, operations, problem("gaussian", spec=network(COMMON), n_cases=20))
+    assert ends.differ_by() < TOLERANCE["float64"]
+    assert log.host_reads(ends.log) == []
+
+
+def test_binary_targets_made_gaussian_wait_for_nothing(cupy: Any) -> None:
+    """The Polya-Gamma variables of the default schedule are drawn in one launch."""
+    host = problem("binary", spec=network(COMMON, outputs=1), n_cases=20)
+    ends = both(cupy, (SampleSigmas(), Heatbath(), INTEGRATED["both"]), host)
+    assert ends.differ_by() < TOLERANCE["float64"]
+    assert log.host_reads(ends.log) == []
+    assert any(entry.what == "polya_gammas" for entry in ends.log)
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_these_look_once_whether_their_start_is_finite(cupy: Any, name: str) -> None:
+    ends = both(cupy, CHECKED[name], problem("gaussian", n_cases=20))
+    assert ends.differ_by() < TOLERANCE["float64"]
+    (read,) = log.host_reads(ends.log)
+    assert read.startswith("mcmc/energy.py")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ASKING)
+def test_these_ask_how_to_go_on(cupy: Any, name: str) -> None:
+    ends = both(cupy, ASKING[name], problem("gaussian", n_cases=20))
+    assert ends.differ_by() < TOLERANCE["float64"]
+    assert log.host_reads(ends.log)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("model", ["gaussian", "t by target", "binary", "class"])
+@pytest.mark.parametrize("name", SILENT)
+def test_all_models(cupy: Any, name: str, model: str, dtype: str) -> None:
+    ends = both(cupy, SILENT[name], problem(model, n_cases=20, dtype=dtype))
+    assert ends.differ_by() < TOLERANCE[dtype]
+    assert log.host_reads(ends.log) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("model", ["gaussian", "gaussian by target", "t by target", "binary"])
+@pytest.mark.parametrize("n_cases", [20, 5], ids=["primal", "dual"])
+@pytest.mark.parametrize("name", INTEGRATED)
+@pytest.mark.parametrize("is_plain", [False, True], ids=["kernels", "array code"])
+def test_all_that_is_integrated_out(
+    cupy: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    is_plain: bool,
+    name: str,
+    n_cases: int,
+    model: str,
+    dtype: str,
+) -> None:
+    if is_plain:
+        monkeypatch.setenv(choose.VARIABLE, "plain")
+    spec = network(COMMON, outputs=1 if model == "binary" else 2)
+    host = problem(model, spec=spec, n_cases=n_cases, dtype=dtype)
+    ends = both(cupy, (SampleSigmas(), Heatbath(), replace(INTEGRATED[name], stepsize=0.1)), host)
+    assert ends.differ_by() < TOLERANCE[dtype]
+    assert log.host_reads(ends.log) == []

@@ -1,0 +1,125 @@
+"""Whole runs on a device, by the stand-in for CuPy: draws, resuming, and what the host waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rayfbnn
+from rayfbnn.arrays import gpu_is_available
+from rayfbnn.errors import SamplingError
+from rayfbnn.kernels import choose, cuda
+from rayfbnn.run.sampler import Sampler
+from rayfbnn.run.store import Store
+from tests.kernels.shim.compiled import needs_gxx
+from tests.run.small import assert_same_draws, make_store, small_spec
+from tests.run.test_sampler import run_all
+from tests.standin_cupy import log
+from tests.standin_cupy.install import installed
+
+pytestmark = needs_gxx
+GIBBS = [{"op": "sample-sigmas"}, {"op": "heatbath", "decay": 0.3}]
+WINDOWS = {"op": "hybrid", "steps": 6, "window": 2, "partitions": 3, "stepsize": 0.3}
+MARGINAL = {"op": "hybrid-marginal", "over": ["outputs", "precisions"], "steps": 4, "stepsize": 0.3}
+
+
+@pytest.fixture(autouse=True)
+def cupy() -> Iterator[Any]:
+    with installed() as module:
+        yield module
+
+
+def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **replaced: Any) -> str:
+    """The kernel of two runs on the device, the second with stops; both are that of the host's plain code."""
+    phase = [{"iterations": 4, "operations": [*GIBBS, WINDOWS, MARGINAL]}]
+    replaced |= {"phase": phase, "chains": 3}
+    monkeypatch.setenv(choose.VARIABLE, "plain")
+    host = run_all(make_store(tmp_path / "host.zarr", small_spec(tmp_path, **replaced)))
+    monkeypatch.delenv(choose.VARIABLE)
+    spec = small_spec(tmp_path, device="gpu", **replaced)
+    there = run_all(make_store(tmp_path / "there.zarr", spec))
+    stopped = run_all(make_store(tmp_path / "stopped.zarr", spec), stop_every=2)
+    assert_same_draws(there.path, stopped.path)
+    tolerance = 1e-9 if spec.dtype == "float64" else 1e-3
+    assert np.abs(there.read_positions() - host.read_positions()).max() < tolerance
+    return Sampler(Store.open(there.path)).kernel
+
+
+def test_a_run_is_that_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows, partial gradients and persistence, then what is integrated out; a stop changes no bit."""
+    assert "a warp a chain" in compare(tmp_path, monkeypatch, dtype="float64")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("kernel", ["warp", "block", "products"])
+def test_a_run_through_each_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, dtype: str
+) -> None:
+    if kernel != "warp":
+        monkeypatch.setattr(cuda, "_MAX_WARP_WORDS", 0)
+    if kernel == "products":
+        monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
+    assert kernel in compare(tmp_path, monkeypatch, dtype=dtype)
+
+
+def test_draws_arrive_beside_the_next_iteration(tmp_path: Path) -> None:
+    """In a block the host waits once for each iteration's copies, after it has launched the next one."""
+    phase = [{"iterations": 8, "operations": [*GIBBS, MARGINAL]}]
+    spec = small_spec(tmp_path, device="gpu", phase=phase, draws_per_block=8, chains=2, dtype="float64")
+    sampler = Sampler(make_store(tmp_path / "run.zarr", spec))
+    with log.recorded() as entries:
+        for _ in sampler.run_block(0):
+            pass
+    n_launched, asked = 0, []  # trajectories, one an iteration
+    for entry in entries:
+        n_launched += entry.what == "advance"
+        if entry.kind in ("read", "wait"):
+            asked.append((entry.what, n_launched))
+    waits = [("event.synchronize", min(number + 2, 8)) for number in range(8)]
+    # The state at the end of the block: position, momentum, precisions.
+    assert asked == [*waits, *[("get", 8)] * 3]
+
+
+def test_settings_are_found_on_a_device(tmp_path: Path) -> None:
+    """Rounds of tuning, through `sample` in this process; what follows them runs with what they found."""
+    automatic = {**MARGINAL, "steps": "auto", "stepsize": "auto"}
+    phase = [
+        {"iterations": 3, "keep": False, "operations": [*GIBBS, automatic]},
+        {"iterations": 2, "operations": [*GIBBS, automatic]},
+    ]
+    spec = small_spec(tmp_path, device="gpu", phase=phase, chains=2, dtype="float64")
+    rayfbnn.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
+    rayfbnn.resume(tmp_path / "run.zarr", iterations=4, workers=0, progress=False)
+    store = Store.open(tmp_path / "run.zarr")
+    assert np.isfinite(store.read_positions()).all()
+    assert store.tuning.latest()[0] == 3
+
+
+def test_a_start_that_is_not_finite_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    phase = [{"iterations": 2, "operations": [*GIBBS[1:], WINDOWS]}]
+    spec = small_spec(tmp_path, device="gpu", phase=phase, chains=2, dtype="float64")
+    sampler = Sampler(make_store(tmp_path / "run.zarr", spec))
+    load = sampler._load
+
+    def without_a_number(batch: int, streams: Any) -> Any:
+        state = load(batch, streams)
+        state.position[1] = np.nan
+        return state
+
+    monkeypatch.setattr(sampler, "_load", without_a_number)
+    with pytest.raises(SamplingError, match="the starting energy of chain 1 is not finite"):
+        list(sampler.run_block(0))
+
+
+def test_cupy_without_a_driver_is_no_device(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_driver() -> bool:
+        raise cupy.cuda.runtime.CUDARuntimeError("cudaErrorInsufficientDriver")
+
+    assert gpu_is_available()
+    monkeypatch.setattr(cupy, "is_available", no_driver)
+    assert not gpu_is_available()
