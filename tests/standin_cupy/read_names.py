@@ -1,6 +1,6 @@
 """names.txt from CuPy itself, which needs no device for it.
 
-`python read_names.py > 13.txt` in an environment with each version, then `python read_names.py 13.txt 14.txt`.
+`python read_names.py > 13.txt` where each version is installed, then `python read_names.py 13.txt 14.txt`.
 """
 
 from __future__ import annotations

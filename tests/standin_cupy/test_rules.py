@@ -1,0 +1,131 @@
+"""The stand-in refuses what CuPy refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.arrays import array_namespace, copies_to_host
+from rayfbnn.kernels.cuda import build_once
+from tests.kernels.shim.compiled import needs_gxx
+from tests.standin_cupy import log
+from tests.standin_cupy.install import installed
+from tests.standin_cupy.rules import entries
+
+HOST = np.arange(6.0).reshape(2, 3)
+
+
+@pytest.fixture(autouse=True)
+def cupy() -> Iterator[Any]:
+    with installed() as module:
+        yield module
+
+
+REFUSED: dict[str, Callable[[Any, Any], Any]] = {
+    "an operator with NumPy's array": lambda cupy, a: a + HOST,
+    "NumPy's array with an operator": lambda cupy, a: HOST * a,
+    "a function of NumPy's array": lambda cupy, a: cupy.maximum(a, HOST),
+    "NumPy's array in place": lambda cupy, a: a.__iadd__(HOST),
+    "NumPy's array in a place": lambda cupy, a: a.__setitem__(0, HOST[0]),
+    "NumPy's arrays together": lambda cupy, a: cupy.stack([a, HOST]),
+    "NumPy's array out": lambda cupy, a: cupy.exp(a, out=HOST.copy()),
+    "an implicit copy": lambda cupy, a: np.asarray(a),
+    "a sum of some": lambda cupy, a: a.sum(axis=1, where=a > 1),
+    "a sum from somewhere": lambda cupy, a: a.sum(initial=1.0),
+    "a ufunc at some places": lambda cupy, a: cupy.exp(a, where=a > 1),
+    "an axis of nowhere": lambda cupy, a: cupy.take_along_axis(a, cupy.zeros((2, 3), dtype=int)),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cupy_refuses(cupy: Any, what: str) -> None:
+    with pytest.raises(TypeError):
+        REFUSED[what](cupy, cupy.asarray(HOST))
+
+
+def test_a_condition_that_is_no_array_has_no_astype(cupy: Any) -> None:
+    with pytest.raises(AttributeError, match="astype"):
+        cupy.where(1 > 0, cupy.asarray(HOST), 0.0)
+
+
+def test_names_that_cupy_lacks(cupy: Any) -> None:
+    a = cupy.asarray(HOST)
+    for missing in ("trapz_of_nothing", "float128", "linalg_"):
+        assert f"cupy.{missing}" not in entries() and not hasattr(cupy, missing)
+    assert not hasattr(a, "ctypes") and not hasattr(a, "byteswap")
+    assert array_namespace(a) is cupy
+
+
+def test_reductions_are_arrays_and_reading_them_is_recorded(cupy: Any) -> None:
+    a = cupy.asarray(HOST)
+    with log.recorded() as entries_made:
+        total = a.sum()
+        assert total.shape == () and float(total) == 15
+        assert a[a > 2].shape == (3,)
+        a[a > 2] = 0.0  # needs no count
+    assert [entry.what for entry in entries_made] == ["float()", "index by a mask"]
+
+
+def test_a_dtype_that_depends_on_the_version_of_cupy_is_refused(cupy: Any) -> None:
+    """NumPy's float64 scalar makes float64 of float32 by CuPy 14's rules, not by 13's."""
+    a = cupy.asarray(HOST, dtype=np.float32)
+    assert (a * 2.5).dtype == np.float32
+    with pytest.raises(AssertionError, match="CuPy 13 gives float32"):
+        a * np.float64(2.5)
+
+
+def test_functions_of_numpys_name_are_cupys(cupy: Any) -> None:
+    made = np.exp(cupy.asarray(HOST))
+    assert type(made).__module__ == "cupy" and np.array_equal(made.get(), np.exp(HOST))
+
+
+def test_a_factor_that_is_none_is_no_error(cupy: Any) -> None:
+    matrices = np.stack([np.eye(2), -np.eye(2)])
+    factors = cupy.linalg.cholesky(cupy.asarray(matrices)).get()
+    assert np.array_equal(factors[0], np.eye(2)) and factors[1, 0, 0] == -1
+
+
+def test_copies_are_wrong_unless_they_are_waited_for_and_held(cupy: Any) -> None:
+    a = cupy.asarray(HOST)
+    arrived = copies_to_host({"a": a})
+    assert np.array_equal(arrived()["a"], HOST)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    out = np.zeros_like(HOST)
+    a.get(stream=stream, out=out, blocking=False)
+    stream.record().synchronize()
+    assert np.isnan(out).all()  # the stream did not wait for what was computed
+    stream.wait_event(cupy.cuda.get_current_stream().record())
+    a.get(stream=stream, out=out, blocking=False)
+    assert np.isnan(out).all()  # nobody has waited for the copy
+    del a, arrived
+    stream.record().synchronize()
+    assert np.isnan(out).all()  # nobody held the memory
+
+
+SOURCE = """
+extern "C" __global__ void add(const double* a, double* out, int n) {
+  for (int i = 0; i < n; ++i) out[i] += a[i];
+}
+"""
+
+
+@needs_gxx
+def test_kernels_take_what_their_source_says(cupy: Any) -> None:
+    kernel = build_once(SOURCE, "add", 0)
+    a, out = cupy.asarray(HOST), cupy.zeros((2, 3))
+    kernel((1,), (1,), (a, out, np.int32(6)))
+    assert np.array_equal(out.get(), HOST)
+    with pytest.raises(AssertionError, match="a kernel takes"):
+        kernel((1,), (1,), (a, out, 6))  # eight bytes
+    with pytest.raises(AssertionError, match="a kernel takes"):
+        kernel((1,), (1,), (a.astype(np.float32), out, np.int32(6)))
+    with pytest.raises(AssertionError, match="not C-contiguous"):
+        kernel((1,), (1,), (a.T, out, np.int32(6)))
+    with pytest.raises(TypeError, match="Unsupported type"):
+        kernel((1,), (1,), (HOST, out, np.int32(6)))
+    for grid, block, shared_mem in (((0,), (1,), 0), ((1,), (2048,), 0), ((1,), (32,), 64 * 1024)):
+        with pytest.raises(RuntimeError, match="CUDA_ERROR_INVALID_VALUE"):
+            kernel(grid, block, (a, out, np.int32(6)), shared_mem=shared_mem)
