@@ -426,6 +426,11 @@ class Posterior:
         return self.blocks[n_partitions]
 
     @cached_property
+    def target_scale(self) -> float:
+        """quantities.scale_of_targets, which on a device the host waits for."""
+        return quantities.scale_of_targets(self)
+
+    @cached_property
     def _counts(self) -> Array | int:
         """Cases, or where targets are missing those of each target, (n_chains or 1, n_targets)."""
         if self.observed is None:

@@ -61,10 +61,10 @@ def cases(posterior: Posterior) -> Array:
 def scaled_outputs(posterior: Posterior, outputs: Array) -> Array:
     """Outputs (n_chains, n_outputs, n_cases) in standard deviations of real targets; (n_chains, n)."""
     values = outputs[:, :_N_OUTPUTS].astype(array_namespace(outputs).float64)
-    return (values / _scale(posterior)).reshape(len(values), -1)
+    return (values / posterior.target_scale).reshape(len(values), -1)
 
 
-def _scale(posterior: Posterior) -> float:
+def scale_of_targets(posterior: Posterior) -> float:
     """The standard deviation of the targets that are there, all together; 1 where that says nothing."""
     if posterior.model.kind not in ("real", "heteroscedastic"):
         return 1.0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array, to_host
-from rayfbnn.kernels import choose
+from rayfbnn.kernels import choose, cuda
 from rayfbnn.kernels.cuda_streams import DeviceStreams
 from rayfbnn.mcmc import schedule
 from rayfbnn.model.posterior import Posterior
@@ -34,6 +34,7 @@ from rayfbnn.operations import (
     TemperedTransition,
 )
 from rayfbnn.streams import Streams
+from tests.kernels.networks import WITHOUT_INPUT_OFFSETS
 from tests.kernels.shim.compiled import needs_gxx
 from tests.model.problems import network, problem
 from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS
@@ -161,6 +162,37 @@ def test_these_look_once_whether_their_start_is_finite(cupy: Any, name: str) -> 
     assert ends.differ_by() < TOLERANCE["float64"]
     (read,) = log.host_reads(ends.log)
     assert read.startswith("mcmc/energy.py")
+
+
+def test_what_moves_is_measured_without_waiting_but_for_the_first_time(cupy: Any) -> None:
+    host = problem("gaussian", n_cases=20)
+    values = host.targets.T.copy()
+    values[3, 1] = np.nan
+    there = Posterior.of(host.network, host.model, host.covariates, values, xp=cupy)
+    state = there.initial_state(DeviceStreams(1, cupy.arange(N_CHAINS, dtype=cupy.uint64)), sigmas=0.5)
+    reads = []
+    for _ in range(2):
+        with log.recorded() as entries:
+            there.quantities(state.position, state.precisions)
+        reads.append(len(log.host_reads(entries)))
+    assert reads[0] > 0 == reads[1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("kernel", ["block", "products"])
+def test_kernels_of_larger_networks_wait_only_for_an_order_of_blocks(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch, kernel: str, partitions: int
+) -> None:
+    monkeypatch.setattr(cuda, "_MAX_WARP_WORDS", 0)
+    if kernel == "products":
+        monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
+    operations = (SampleSigmas(), Heatbath(), Hybrid(steps=5, stepsize=0.3, partitions=partitions))
+    host = problem("gaussian", spec=network(WITHOUT_INPUT_OFFSETS), n_cases=20)
+    ends = both(cupy, operations, host)
+    assert ends.differ_by() < TOLERANCE["float64"]
+    assert any(entry.what == ("add_prior" if kernel == "products" else "advance") for entry in ends.log)
+    assert len(log.host_reads(ends.log)) == (kernel == "products" and partitions > 1)
 
 
 @pytest.mark.long
