@@ -24,6 +24,7 @@ def hyperbolic_variable(
     if isinstance(streams, RejectingStreams):
         return streams.hyperbolic(a, omega, purpose, index=index)
     xp = array_namespace(omega)
+    a = xp.asarray(a, dtype=xp.float64)  # CuPy's where takes no condition of Python's own
     mode = xp.arcsinh(a / omega)
     d = omega**2 / (xp.sqrt(omega**2 + a**2) + a)  # sqrt(omega**2 + a**2) - a without cancellation
 
@@ -51,18 +52,18 @@ def hyperbolic_variable(
     raise AssertionError("64 proposals in a row rejected: a precision or parameter is not finite")
 
 
-def _log_density(z: Array, a: float | Array, d: Array) -> Array:
+def _log_density(z: Array, a: Array, d: Array) -> Array:
     """Log density at mode + z, zero at the mode; d = sqrt(omega**2 + a**2) - a."""
     xp = array_namespace(z)
     return -d * (xp.cosh(z) - 1) - a * (xp.expm1(z) - z)
 
 
-def _log_density_slope(z: Array, a: float | Array, d: Array) -> Array:
+def _log_density_slope(z: Array, a: Array, d: Array) -> Array:
     xp = array_namespace(z)
     return -d * xp.sinh(z) - a * xp.expm1(z)
 
 
-def _touching_points(a: float | Array, d: Array) -> tuple[Array, Array]:
+def _touching_points(a: Array, d: Array) -> tuple[Array, Array]:
     """Devroye's t and s, where the tails touch the density."""
     xp = array_namespace(d)
     one = xp.ones_like(d)

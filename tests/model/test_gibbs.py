@@ -286,7 +286,7 @@ UPPER_MUTANTS = {
     "alpha as shape": ("log_b = math.log(alpha / 2)", "log_b = math.log(alpha)"),
     "alpha below as shape": ("log_c = math.log(alpha_below / 2)", "log_c = math.log(alpha_below)"),
     "rate for mean": ("math.log(alpha / 2) - xp.log(mean)", "math.log(alpha / 2) + xp.log(mean)"),
-    "not mirrored": ("xp.where(a >= 0, y, -y)", "y"),
+    "not mirrored": ("y * xp.copysign(1.0, a)", "y"),
     "mean for sum": ("below.sum(axis=2)", "below.mean(axis=2)"),
 }
 HYPERBOLIC_MUTANTS = {
