@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.standin_cupy import memory
+from tests.standin_cupy import array, functions, memory
 from tests.standin_cupy.array import function_of, ndarray
 from tests.standin_cupy.kernels import SHARED_BYTES, RawModule
 from tests.standin_cupy.memory import garbage
@@ -67,6 +67,7 @@ def _set_compute_type(dtype: Any, kind: int) -> None:
 
 def modules() -> dict[str, ModuleType]:
     """By the names that they are imported by."""
+    array.OWN.update(functions.OF_CUPY)
     runtime = _Module("cupy.cuda.runtime", getDevice=lambda: 0, CUDARuntimeError=RuntimeError)
     cuda = _Module(
         "cupy.cuda",

@@ -1,0 +1,188 @@
+"""CuPy's functions that are not NumPy's with CuPy's dtypes: what they take, and what they wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from tests.standin_cupy import log
+from tests.standin_cupy.array import ndarray, operand, plain, unwrapped, wrapped
+from tests.standin_cupy.memory import Numbers, garbage
+from tests.standin_cupy.rules import dtype_of
+
+
+def _as_values(name: str, a: Any, dtype: Any, order: str | None, is_copied: bool) -> ndarray:
+    if isinstance(a, ndarray):
+        values = a._values
+        if is_copied:
+            return wrapped(np.array(values, dtype=dtype, order=order or "K"))  # type: ignore[call-overload]
+        return wrapped(np.asarray(values, dtype=dtype, order=order), a)  # type: ignore[call-overload]
+    if isinstance(a, list | tuple) and any(isinstance(each, ndarray) for each in a):
+        return _stack(a)
+    given = np.array(a, dtype=dtype, order=order)  # type: ignore[call-overload]
+    if given.dtype.kind not in "biufc":
+        raise ValueError(f"Unsupported dtype {given.dtype}")
+    log.record("upload", name, given.nbytes)
+    return wrapped(given)
+
+
+def _asarray(a: Any, dtype: Any = None, order: str | None = None, *, blocking: bool = False) -> ndarray:
+    return _as_values("asarray", a, dtype, order, False)
+
+
+def _array(
+    obj: Any,
+    dtype: Any = None,
+    copy: bool = True,
+    order: str = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+    *,
+    blocking: bool = False,
+) -> ndarray:
+    if ndmin:
+        raise NotImplementedError("stand-in: array with ndmin")
+    return _as_values("array", obj, dtype, order, copy)
+
+
+def _ascontiguousarray(a: Any, dtype: Any = None) -> ndarray:
+    return _as_values("ascontiguousarray", a, dtype, "C", False)
+
+
+def _asnumpy(
+    a: Any, stream: Any = None, order: str = "C", out: Any = None, *, blocking: bool = True
+) -> Numbers:
+    return a.get(stream, order, out, blocking) if isinstance(a, ndarray) else np.asarray(a, order=order)
+
+
+def _empty(shape: Any, dtype: Any = float, order: str = "C") -> ndarray:
+    return wrapped(garbage(np.empty(shape, dtype=dtype, order=order)))  # type: ignore[call-overload]
+
+
+def _empty_like(
+    prototype: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None
+) -> ndarray:
+    if not isinstance(prototype, ndarray) or subok is not None:
+        raise TypeError(f"empty_like: got {type(prototype)}")
+    return wrapped(garbage(np.empty_like(prototype._values, dtype=dtype, order=order, shape=shape)))  # type: ignore
+
+
+def _full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> ndarray:
+    if isinstance(fill_value, ndarray) and fill_value.ndim:
+        raise ValueError("full: of a scalar")
+    return wrapped(np.full(shape, unwrapped(fill_value), dtype=dtype, order=order))  # type: ignore[call-overload]
+
+
+def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    """CuPy asks the condition for its `astype`, which a Python bool has not."""
+    if x is None:
+        log.record("read", "where", 8)
+        return wrapped(np.nonzero(condition._values))
+    values = (np.asarray(condition.astype(bool)._values), operand(x), operand(y))
+    with np.errstate(all="ignore"):
+        made = np.where(*values)
+    if dtype_of("cupy.where", values) != made.dtype:
+        raise AssertionError(f"where: CuPy 13 gives {dtype_of('cupy.where', values)}, NumPy {made.dtype}")
+    return wrapped(np.ascontiguousarray(made) if made.ndim else made)
+
+
+def _counted(name: str) -> Callable[..., Any]:
+    """A function whose result's shape the host must learn, or one of Thrust, which waits for the device."""
+
+    def function(*arguments: Any, **options: Any) -> Any:
+        log.record("read", name, 8)
+        return plain(f"cupy.{name}", getattr(np, name), *arguments, **options)
+
+    return function
+
+
+def _concatenate(
+    tup: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind"
+) -> Any:
+    if any(not isinstance(each, ndarray) for each in tup):
+        raise TypeError("Only cupy arrays can be concatenated")
+    return wrapped(
+        np.concatenate([each._values for each in tup], axis, unwrapped(out), dtype=dtype, casting=casting)
+    )
+
+
+def _stack(tup: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
+    if any(not isinstance(each, ndarray) for each in tup):
+        raise TypeError("Only cupy arrays can be stacked")
+    return wrapped(
+        np.stack([each._values for each in tup], axis, unwrapped(out), dtype=dtype, casting=casting)
+    )
+
+
+def _matmul(*arguments: Any, out: Any = None, **options: Any) -> Any:
+    if len(arguments) != 2 or options or any(not isinstance(each, ndarray) for each in arguments):
+        raise NotImplementedError(
+            f"stand-in: matmul of {[type(each) for each in arguments]} with {list(options)}"
+        )
+    a, b = arguments
+    if a.dtype != b.dtype or (out is not None and out.dtype != a.dtype):
+        raise AssertionError(f"matmul of {a.dtype} and {b.dtype}: CuPy's dtype depends on its version")
+    with np.errstate(all="ignore"):
+        if out is None:
+            return wrapped(np.matmul(a._values, b._values))
+        np.matmul(a._values, b._values, out=out._values)
+    out._memory.write()
+    return out
+
+
+def _cholesky(a: Any) -> Any:
+    """Without an error: of a matrix that has none, what potrf leaves behind, its triangle half done."""
+    _square(a, "cholesky")
+    made = np.tril(a._values)
+    for place in np.ndindex(made.shape[:-2]):
+        if made[place].size:
+            factor, _ = scipy.linalg.lapack.get_lapack_funcs(("potrf",), (made[place],))[0](
+                made[place], lower=1, clean=1
+            )
+            made[place] = factor
+    return wrapped(made)
+
+
+def _inv(a: Any) -> Any:
+    """Without an error: NaN where a matrix has none."""
+    _square(a, "inv")
+    made = np.full_like(a._values, np.nan)
+    for place in np.ndindex(made.shape[:-2]):
+        try:
+            made[place] = np.linalg.inv(a._values[place])
+        except np.linalg.LinAlgError:
+            continue
+    return wrapped(made)
+
+
+def _square(a: Any, name: str) -> None:
+    if not isinstance(a, ndarray):
+        raise np.linalg.LinAlgError(f"cupy.linalg only supports cupy.ndarray, got {type(a)}")
+    if a.dtype.char not in "fd":
+        raise TypeError(f"stand-in: linalg.{name} of {a.dtype}")
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
+        raise np.linalg.LinAlgError(f"linalg.{name} of {a.shape}")
+
+
+OF_CUPY: dict[str, Callable[..., Any]] = {
+    "cupy.asarray": _asarray,
+    "cupy.array": _array,
+    "cupy.ascontiguousarray": _ascontiguousarray,
+    "cupy.asnumpy": _asnumpy,
+    "cupy.empty": _empty,
+    "cupy.empty_like": _empty_like,
+    "cupy.full": _full,
+    "cupy.where": _where,
+    "cupy.concatenate": _concatenate,
+    "cupy.stack": _stack,
+    "cupy.matmul": _matmul,
+    "cupy.linalg.cholesky": _cholesky,
+    "cupy.linalg.inv": _inv,
+    **{
+        f"cupy.{name}": _counted(name)
+        for name in ("nonzero", "flatnonzero", "argwhere", "unique", "argsort", "sort")
+    },
+}
