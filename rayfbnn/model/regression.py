@@ -223,13 +223,19 @@ def _half_inverse(matrices: Array) -> tuple[Array, Array]:
 def _cholesky(matrices: Array) -> Array:
     """Cholesky factors; NaN for a matrix that has none, which is a trajectory that has blown up."""
     xp = array_namespace(matrices)
+    if xp is not np:  # no error on a device: where it stops, squares of rows do not add up to the diagonal
+        factors = xp.linalg.cholesky(matrices)
+        squares = xp.square(factors).sum(axis=3)
+        diagonal = xp.diagonal(matrices, axis1=2, axis2=3)
+        is_factor = (xp.abs(squares - diagonal) <= 1e-6 * diagonal).all(axis=2)
+        return xp.where(is_factor[:, :, None, None], factors, xp.nan)
     try:
-        return xp.linalg.cholesky(matrices)
+        return np.linalg.cholesky(matrices)
     except np.linalg.LinAlgError:
-        factors = xp.full_like(matrices, xp.nan)
+        factors = np.full_like(matrices, np.nan)
         for place in np.ndindex(matrices.shape[:2]):
             try:
-                factors[place] = xp.linalg.cholesky(matrices[place])
+                factors[place] = np.linalg.cholesky(matrices[place])
             except np.linalg.LinAlgError:
                 continue
         return factors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ from rayfbnn.kernels import choose, cuda
 from rayfbnn.kernels.cuda_streams import DeviceStreams
 from rayfbnn.mcmc import schedule
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.regression import _half_inverse
 from rayfbnn.operations import (
     Dynamic,
     Heatbath,
@@ -235,3 +237,17 @@ def test_all_that_is_integrated_out(
     ends = both(cupy, (SampleSigmas(), Heatbath(), replace(INTEGRATED[name], stepsize=0.1)), host)
     assert ends.differ_by() < TOLERANCE[dtype]
     assert log.host_reads(ends.log) == []
+
+
+def test_a_matrix_without_a_factor_is_no_number_on_a_device_too() -> None:
+    """Which says nothing itself, and leaves what it has behind: a diagonal that may be positive."""
+    good, bad = np.diag([4.0, 9.0, 1.0]), np.array([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
+    matrices = np.stack([good, bad])[None]
+    with installed() as cupy:
+        halves, log_determinants = (to_host(each) for each in _half_inverse(cupy.asarray(matrices)))
+    assert np.allclose(halves[0, 0], np.diag([1 / 2, 1 / 3, 1]))
+    assert np.isclose(log_determinants[0, 0], math.log(36)) and np.isnan(log_determinants[0, 1])
+    assert np.isnan(halves[0, 1]).any()
+    with pytest.MonkeyPatch.context() as patch, installed() as cupy:
+        patch.setattr(cupy.linalg, "cholesky", lambda a: cupy.asarray(np.abs(np.tril(to_host(a)))))
+        assert np.isnan(to_host(_half_inverse(cupy.asarray(matrices))[1][0, 1]))
