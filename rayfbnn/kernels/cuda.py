@@ -16,7 +16,7 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 
 _SOURCES = Path(__file__).parent
-_WARP = 32
+WARP = 32
 # Of 255 registers a thread, what a case's units and the gradient may take in the kernel of one warp a chain.
 _MAX_WARP_WORDS = 176
 QUAD = 4  # of cuda_tiles.cuh
@@ -51,7 +51,7 @@ class Plan:
 
     def n_blocks(self, n_chains: int) -> int:
         is_of_block = self.kernel not in ("warp", "wide")
-        return n_chains if is_of_block else -(-n_chains * _WARP // self.threads)
+        return n_chains if is_of_block else -(-n_chains * WARP // self.threads)
 
 
 # What a kernel is made of: behind arithmetic.hpp and cuda.cuh, in this order.
@@ -71,10 +71,10 @@ wide_plan = Plan("wide", threads=256, tile=1, shared_bytes=0)
 def plan_of(program: Program, *, dtype: str, max_shared_bytes: int) -> Plan | str:
     """The plan for a network, or in words why its state does not fit on the chip."""
     size = np.dtype(dtype).itemsize
-    own = -(-program.n_parameters // _WARP)
-    words = (own * _WARP + 2 * sum(program.units) + 5 * own) * size // 4
+    own = -(-program.n_parameters // WARP)
+    words = (own * WARP + 2 * sum(program.units) + 5 * own) * size // 4
     if words <= _MAX_WARP_WORDS and not program.integrated:
-        return Plan("warp", threads=4 * _WARP, tile=1, shared_bytes=0)
+        return Plan("warp", threads=4 * WARP, tile=1, shared_bytes=0)
     threads = threads_for(program.n_parameters)
     for tile in TILES:
         shared_bytes = block_bytes(program, tile, threads, size)
@@ -101,7 +101,7 @@ def block_bytes(program: Program, tile: int, threads: int, size: int) -> int:
     with_offsets = sum(n for n, start in zip(program.units, program.offsets, strict=False) if start >= 0)
     rows = sum(program.units[:-1]) + sum(program.units[1:]) + with_offsets
     reals = 2 * rounded + rows * (tile + QUAD)
-    squares = len(program.integrated) * threads // _WARP
+    squares = len(program.integrated) * threads // WARP
     return max(8 * (-(-reals * size // 8) + squares), 16 * threads)
 
 
@@ -120,7 +120,7 @@ def source_of(
         "N_LINKS": len(program.links),
         "N_PARAMETERS": program.n_parameters,
         "N_INTEGRATED": len(program.integrated),
-        "N_TARGETS": program.n_targets if program.model in (0, 1) else _rows_of_weights(program),
+        "N_TARGETS": program.n_targets,
         "MODEL": program.model,
         "THREADS": plan.threads,
         "TILE": plan.tile,
@@ -154,11 +154,6 @@ def source_of(
 def _finite(alpha: float) -> float:
     """What C++ can write; arithmetic.hpp takes it for infinite."""
     return min(alpha, 1e308)
-
-
-def _rows_of_weights(program: Program) -> int:
-    """Of the array that says which targets are missing: one for a label, however many outputs it has."""
-    return max(program.n_targets, 1)
 
 
 def table(name: str, values: Sequence[float], kind: str = "int") -> str:

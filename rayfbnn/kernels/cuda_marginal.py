@@ -15,7 +15,6 @@ from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecis
 from rayfbnn.state import Target
 
 Choice = tuple[Program, Plan]
-_WARP = 32
 _MOST_OF_A_WARP = 128  # parameters, or entries of a matrix: up to four for each thread
 
 
@@ -129,7 +128,7 @@ def plan_of(
         return f"more than {max(TILES)} cases in the dual form"
     n_features, bytes_of_real = len(given.features), np.dtype(dtype).itemsize
     size = max(program.n_parameters, n_features * (n_cases if given.is_dual else n_features))
-    threads = _WARP if size <= _MOST_OF_A_WARP else cuda.threads_for(size)
+    threads = cuda.WARP if size <= _MOST_OF_A_WARP else cuda.threads_for(size)
     # In the dual form the one that all cases are in, with the fewest places left over.
     tiles = (min(tile for tile in TILES if tile >= n_cases),) if given.is_dual else TILES
     for tile in tiles:

@@ -20,8 +20,6 @@ from rayfbnn.kernels.cuda import Build, source_of, stride, wide_plan
 from rayfbnn.kernels.program import ChainNumbers, Program, ProgramLink
 from rayfbnn.model.posterior import Posterior
 
-_THREADS = 256
-
 
 @contextmanager
 def products(xp: Any, uses_tf32: bool) -> Iterator[None]:
@@ -232,7 +230,7 @@ class Pass:
             dtype=self.target.dtype,
             is_weighted=self.target.observed is not None,
         )
-        self.build(source, name, 0)((-(-n // _THREADS),), (_THREADS,), arguments)
+        self.build(source, name, 0)((-(-n // wide_plan.threads),), (wide_plan.threads,), arguments)
 
 
 def _matrix(vector: Array, link: ProgramLink, program: Program) -> Array:
