@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfbnn.arrays import gpu_is_available
+from rayfbnn.cores import n_cores
 from rayfbnn.errors import ConfigError, StoreExistsError
 from rayfbnn.run.data import read_cases, read_dataset
 from rayfbnn.run.store import Store
@@ -379,7 +380,7 @@ def bench(
         chains=read.chains,
         chains_per_batch=chains or read.chains_per_batch,
         sigmas=read.initial.sigmas,
-        workers=1 if device == "gpu" else len(os.sched_getaffinity(0)),
+        workers=1 if device == "gpu" else n_cores(),
         report=report,
     )
 
