@@ -332,7 +332,7 @@ def show(what: Spec, *, set: Sequence[str] = ()) -> str:
 
     if isinstance(what, str | Path) and Path(what).is_dir():
         store = Store.open(Path(what))
-        return describe(store.spec) + "\n" + describe_tuning(store) + _describe_progress(store)
+        return describe(store.spec, store=store) + "\n" + describe_tuning(store) + _describe_progress(store)
     return describe(_read_spec(what, set))
 
 
