@@ -14,7 +14,9 @@ from rayfbnn.architecture import GroupSpec, LayerSpec, PriorSpec
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda import shared_memory_of_device
+from rayfbnn.mcmc.extremes import extreme_tunings
 from rayfbnn.mcmc.schedule import gradient_evaluations
+from rayfbnn.mcmc.tuning import Tuning
 from rayfbnn.operations import (
     AUTO,
     Dynamic,
@@ -203,26 +205,52 @@ def _data(spec: RunSpec) -> list[str]:
 def _schedule(spec: RunSpec, store: Store | None) -> list[str]:
     start = "a draw from the prior" if spec.initial.from_prior else f"all sigmas at {spec.initial.sigmas:g}"
     lines = [f"Schedule of each of {spec.chains} chains, from {start}", *_kernels(spec, store)]
-    total, is_known = 0, True
+    costs = _costs(spec, store)
     for number, phase in enumerate(spec.phase, start=1):
-        each = gradient_evaluations(phase.operations)
-        total += each * phase.iterations
-        cost = f"{each * phase.iterations:,} gradient evaluations ({each:,} an iteration)"
-        if _has_automatic_steps(phase):
-            cost = "gradient evaluations by the steps that are found"
-            is_known = False
-        lines.append(f"  phase {number}: {phase.iterations} iterations, {_kept(phase)}; {cost}")
+        cost = costs[number - 1]
+        each = tuple(round(n / phase.iterations) for n in cost)
+        text = f"{_from_to(cost)} gradient evaluations ({_from_to(each)} an iteration)"
+        lines.append(f"  phase {number}: {phase.iterations} iterations, {_kept(phase)}; {text}")
         lines += [f"    {line}" for line in _tuning(spec, number - 1)]
         lines += [f"    {line}" for line in _operations(phase.operations)]
         lines += [f"    note: {note}" for note in _notes(spec, phase)]
-    rest = "" if is_known else " and those of automatic trajectories"
     for who, n in (("a chain:", 1), ("in all: ", spec.chains)):
-        lines.append(f"  {who} {n * total:,} gradient evaluations{rest}, {n * spec.kept_draws:,} draws kept")
+        total = tuple(n * sum(each) for each in zip(*costs, strict=True))
+        text = f"{_from_to(total)} gradient evaluations, {n * spec.kept_draws:,} draws kept"
+        lines.append(f"  {who} {text}")
+    if any(least < most for least, most in costs):
+        lines.append("  from the shortest to the longest of automatic trajectories, until they are found")
     return lines
 
 
-def _has_automatic_steps(phase: PhaseSpec) -> bool:
-    return any(operation.steps == AUTO for operation in automatic(phase.operations))
+def _costs(spec: RunSpec, store: Store | None) -> list[tuple[int, int]]:
+    """The least and the most gradient evaluations of each phase, for a chain.
+
+    Where automatic lengths are not known yet, those of the shortest and of the longest trajectories. For a
+    store whose tuning has begun both are what its rounds took, and what they have found for what is to come.
+    """
+    n_done, settings = (0, {}) if store is None else store.tuning.latest()
+    costs = []
+    for number, phase in enumerate(spec.phase):
+        own = [each for each in rounds(spec) if each.phase == number]
+        if store is None or n_done == 0:
+            tunings = extreme_tunings(phase.operations, is_measured=bool(own))
+            least, most = (gradient_evaluations(phase.operations, tuning=each) for each in tunings)
+            costs.append((least * phase.iterations, most * phase.iterations))
+            continue
+        total = 0
+        for each in own:
+            known = each.number <= n_done
+            tuning = store.tuning.at(each.first) if known else Tuning(settings, is_measured=True)
+            total += (each.last - each.first + 1) * gradient_evaluations(phase.operations, tuning=tuning)
+        if not own:
+            total = phase.iterations * gradient_evaluations(phase.operations, tuning=Tuning(settings))
+        costs.append((total, total))
+    return costs
+
+
+def _from_to(numbers: tuple[int, ...]) -> str:
+    return " to ".join(f"{number:,}" for number in dict.fromkeys(numbers))
 
 
 def _tuning(spec: RunSpec, number: int) -> list[str]:
