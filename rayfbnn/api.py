@@ -344,10 +344,11 @@ def bench(
     chains: int | None = None,
     progress: bool = True,
 ) -> BenchResult:
-    """Microseconds per leapfrog step of a chain on this machine, with every kernel that there is.
+    """Microseconds per leapfrog step of a chain on this machine, by array code and by the kernel chosen here.
 
-    Of networks of standard shapes in float32 with made-up data; or, given a specification, of its network,
-    data, precision and batches, with an estimate of what its whole run takes.
+    Of networks of standard shapes in float32 with made-up data; or, given a specification, of each kind of
+    trajectory that its run has, with its network, data, precision and batches, and an estimate of what the
+    whole run takes: from the shortest to the longest trajectories where their length is automatic.
 
     device  "cpu" or "gpu"; that of the specification unless given, or "cpu"
     chains  advanced together: 16 unless given, 4096 on a GPU, or the chains of the specification's batches
@@ -381,6 +382,7 @@ def bench(
         chains_per_batch=chains or read.chains_per_batch,
         sigmas=read.initial.sigmas,
         workers=1 if device == "gpu" else n_cores(),
+        tuning_phases=read.tuning_phases,
         report=report,
     )
 
