@@ -10,6 +10,7 @@ import numpy as np
 
 from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import cpu, cuda_marginal, device
 from rayfbnn.kernels.program import Program
 from rayfbnn.mcmc import leapfrog
@@ -18,13 +19,15 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, Target
 
 VARIABLE = "RAYFBNN_KERNELS"
-"""Of the environment: "plain" forces array code, the name of an instruction set (such as AVX2) that one."""
+"""Of the environment: "plain" forces array code, the name of an instruction set (such as AVX2) that one.
+
+Any other name is refused.
+"""
 PLAIN = "plain NumPy"
 PLAIN_ON_DEVICE = "plain CuPy"
 DEVICE = "CUDA"
 _COMPILED = "compiled, "
 _FORCED = "array code is forced"
-_NO_KERNELS = "no compiled kernels: installed without a C++ compiler"
 
 
 def advance_for(target: Posterior, *, recorded: str | None = None) -> tuple[Advance, str]:
@@ -95,18 +98,26 @@ def is_available(name: str) -> bool:
 
 def _name(program: Program | str) -> str:
     """Of what runs a program on this machine's CPU."""
-    wanted, sets = os.environ.get(VARIABLE, ""), cpu.instruction_sets()
+    sets = cpu.instruction_sets()
     if _is_forced_plain():
         return f"{PLAIN} ({VARIABLE} is plain)"
     if isinstance(program, str):
         return f"{PLAIN} ({program})"
     if not sets:
-        return f"{PLAIN} ({_NO_KERNELS})"
-    return _COMPILED + (wanted if wanted in sets else sets[0])
+        return f"{PLAIN} (no compiled kernels: {cpu.why_none})"
+    return _COMPILED + (_wanted() or sets[0])
 
 
 def _is_forced_plain() -> bool:
-    return os.environ.get(VARIABLE) == "plain"
+    return _wanted() == "plain"
+
+
+def _wanted() -> str:
+    """What the environment asks for, "" if nothing; ConfigError if it is not to be had here."""
+    wanted, choices = os.environ.get(VARIABLE, ""), ("plain", *cpu.instruction_sets())
+    if wanted and wanted not in choices:
+        raise ConfigError(f"{VARIABLE}: must be {' or '.join(choices)} on this machine, got {wanted}")
+    return wanted
 
 
 class MarginalAdvance(Advance, Protocol):
