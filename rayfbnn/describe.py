@@ -365,6 +365,8 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                     parts.append(f"windows of {operation.window} states")
                 if operation.jump > 1:
                     parts.append(f"looking at every {operation.jump} steps")
+                if operation.partitions > 1:
+                    parts.append(f"{operation.partitions} partial gradients a step")
                 lines.append(", ".join(parts))
             case Dynamic():
                 parts = [f"dynamic: {operation.steps} {operation.integrator} steps"]

@@ -199,13 +199,19 @@ def trajectories(operations: Sequence[Operation]) -> tuple[Trajectory, ...]:
     found: dict[Trajectory, None] = {}
     for operation in unrolled(tuple(operations)):
         if isinstance(operation, HybridMarginal):
-            found[Trajectory(f"{operation.op} over {' and '.join(operation.over)}", operation.over)] = None
+            n = operation.partitions
+            name = f"{operation.op} over {' and '.join(operation.over)}{_partial(n)}"
+            found[Trajectory(name, operation.over, n)] = None
         elif isinstance(operation, Hybrid | HybridMax | Dynamic):
             n, integrator = operation.partitions, operation.integrator
-            kind = f", {integrator}" if integrator != "leapfrog" else f", {n} partitions" if n > 1 else ""
+            kind = _partial(n) if integrator == "leapfrog" else f", {integrator}"
             found[Trajectory(operation.op + kind, partitions=n, integrator=integrator)] = None
         found |= dict.fromkeys(trajectories(inner_operations(operation)))
     return tuple(found)
+
+
+def _partial(partitions: int) -> str:
+    return f", {partitions} partitions" if partitions > 1 else ""
 
 
 def kernels_of(posterior: Posterior, trajectory: Trajectory = HYBRID) -> list[tuple[str, Advance]]:

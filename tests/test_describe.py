@@ -9,6 +9,7 @@ import scipy.stats
 
 from rayfbnn.api import show
 from rayfbnn.describe import describe, device_kernels, sigma_range
+from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose, cpu
 from rayfbnn.run.data import read_dataset
 from rayfbnn.spec import RunSpec
@@ -129,6 +130,23 @@ def test_what_runs_hybrid_marginal_is_said() -> None:
     assert "  fourth-order steps: plain NumPy" in robot_arm(
         'phase[3].operations[2].integrator="fourth-order"'
     )
+
+
+def test_partial_gradients_with_precisions_integrated_out_are_said(tmp_path: Path) -> None:
+    operation = MARGINAL.replace('"outputs","precisions"', '"precisions"').replace(
+        "steps=5", "steps=5,partitions=7"
+    )
+    assert "hybrid-marginal over precisions: 5 steps, stepsize 0.1, 7 partial gradients a step" in robot_arm(
+        operation
+    )
+    with pytest.raises(ConfigError, match='partitions: over "outputs" the energy is no sum'):
+        robot_arm(MARGINAL.replace("steps=5", "steps=5,partitions=7"))
+    update = {"op": "hybrid-marginal", "over": ["precisions"], "steps": 2, "stepsize": 0.1, "partitions": 13}
+    phase = [{"iterations": 1, "operations": [{"op": "heatbath"}, update]}]
+    with pytest.raises(
+        ConfigError, match=r"operations\[1\].partitions: more than there are training cases, got 13"
+    ):
+        small_spec(tmp_path, phase=phase).check_data(12)
 
 
 def test_a_device_is_not_said_to_run_what_its_kernels_do_not_cover() -> None:
