@@ -69,7 +69,10 @@ class Advance(Protocol):
         n_steps: int,
         order: Array | None = None,
     ) -> tuple[Array, Array, Array]:
-        """n_steps leapfrog steps (multi-leaps if `order` (n_chains, n_partitions) is given).
+        """n_steps leapfrog steps (multi-leaps if `order` (n_chains, n_partitions) is given), or none at all.
+
+        An accept decision compares potentials of one Advance: those of another round differently. So with
+        n_steps = 0 there is the potential where the trajectory begins, beside what was given.
 
         Returns position, momentum, and the full potential (n_chains,) float64 at the end; +inf where it is
         not finite. A chain whose stepsizes are negative runs backwards.

@@ -409,8 +409,8 @@ def operation_seconds(
     short = with_steps(operation, n_steps)
     measured = statistics.median(repeated(lambda: run(short), seconds=seconds))
     window = getattr(operation, "window", 1)
-    # A trajectory of n steps takes n + 1 gradients, and each state in a window one more.
-    return measured * (gradients(operation) + 2 * window - 1) / (gradients(short) + 1)
+    # A trajectory of n steps takes n + 1 gradients, its start's energy one, and each state in a window one.
+    return measured * (gradients(operation) + 2 * window) / (gradients(short) + 2)
 
 
 def with_numbers(operation: Operation, tuning: Tuning) -> Operation:

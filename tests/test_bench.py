@@ -44,7 +44,7 @@ def counted(clock: SimpleNamespace, seconds: float) -> Any:
         target: Any, position: Array, *arguments: Array, n_steps: int, order: Array | None = None
     ) -> Any:
         clock.now += seconds * (n_steps + 1) * len(position)
-        return leapfrog.advance(target, position, *arguments, n_steps=1, order=order)
+        return leapfrog.advance(target, position, *arguments, n_steps=min(n_steps, 1), order=order)
 
     return advance
 

@@ -81,7 +81,7 @@ def test_trajectories_are_those_of_the_kernel(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(choose, "advance_for", counted)
     found = rayfbnn.evidence(spec, temperatures=9, progress=False)
-    assert calls == 8  # of the temperatures between 0 and 1
+    assert calls == 2 * 8  # at the start and along the way, of the temperatures between 0 and 1
     monkeypatch.setenv(choose.VARIABLE, "plain")
     plain = rayfbnn.evidence(spec, temperatures=9, progress=False)
     assert plain.log_marginal_likelihood == pytest.approx(found.log_marginal_likelihood, rel=1e-9)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -55,7 +54,7 @@ class Plan:
         return n_chains if is_of_block else -(-n_chains * _WARP // self.threads)
 
 
-# What a kernel is made of: behind cuda.cuh, in this order.
+# What a kernel is made of: behind arithmetic.hpp and cuda.cuh, in this order.
 _REGRESSION = ("cuda_tiles.cuh", "cuda_steps.cuh", "cuda_cholesky.cuh", "cuda_regression.cuh")
 _FILES = {
     "warp": ("cuda_warp.cu",),
@@ -112,7 +111,7 @@ def source_of(
 ) -> str:
     """CUDA C++ of a network's kernel: its sizes as constants, and the sources that they are for."""
     ends = [segment.stop for segment in program.segments]
-    alphas = [0.0 if math.isinf(segment.alpha) else segment.alpha for segment in program.segments]
+    alphas = [_finite(segment.alpha) for segment in program.segments]
     choices = "".join(
         f"parameter < {end} ? {alpha!r} : " for end, alpha in zip(ends[:-1], alphas[:-1], strict=True)
     )
@@ -132,8 +131,7 @@ def source_of(
         f"typedef {'float' if dtype == 'float32' else 'double'} real;",
         *(f"constexpr int {name} = {value};" for name, value in constants.items()),
         f"constexpr bool IS_WEIGHTED = {str(is_weighted).lower()};",
-        f"constexpr double NOISE_ALPHA = {0.0 if math.isinf(program.alpha) else program.alpha!r};",
-        f"constexpr bool HAS_STUDENT_PRIORS = {str(any(alphas)).lower()};",
+        f"constexpr double NOISE_ALPHA = {_finite(program.alpha)!r};",
         table("units_of", program.units),
         table("activation_of", (0, *program.activations, 0)),
         table("offset_of", (*program.offsets, -1)),
@@ -149,8 +147,13 @@ def source_of(
         f"__device__ inline double prior_alpha_of(int parameter) {{ return {choices}{alphas[-1]!r}; }}",
         *constants_besides,
     ]
-    files = [_SOURCES / name for name in ("cuda.cuh", *_FILES[plan.kernel])]
+    files = [_SOURCES / name for name in ("arithmetic.hpp", "cuda.cuh", *_FILES[plan.kernel])]
     return "\n".join([*lines, *(file.read_text() for file in files)])
+
+
+def _finite(alpha: float) -> float:
+    """What C++ can write; arithmetic.hpp takes it for infinite."""
+    return min(alpha, 1e308)
 
 
 def _rows_of_weights(program: Program) -> int:
@@ -239,6 +242,7 @@ def launch(
     n_partitions = 1 if order is None else order.shape[1]
     if n_partitions > target.n_cases:
         raise ValueError(f"order: at most the {target.n_cases} cases, got {n_partitions} partitions")
+    begun = position, momentum
     position, momentum = position.copy(), momentum.copy()
     prior_energy, terms = xp.empty(n_chains), xp.empty(n_chains)
     weights = xp.empty(0) if target.observed is None else target.observed
@@ -270,7 +274,8 @@ def launch(
     )
     kernel((plan.n_blocks(n_chains),), (plan.threads,), arguments, shared_mem=plan.shared_bytes)
     potential = numbers.potential(prior_energy, terms)
-    return position, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
+    ended = (position, momentum) if n_steps > 0 else begun  # the kernels have given them half a kick
+    return *ended, xp.where(xp.isfinite(potential), potential, xp.inf)
 
 
 def stride(values: Array) -> int:

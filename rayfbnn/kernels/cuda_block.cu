@@ -9,13 +9,13 @@ __device__ __forceinline__ void load_outputs(const real* shared, real* v) {
 }
 
 // Outputs to derivatives by them, a thread a case; zero for what is behind the last case.
-__device__ __forceinline__ void likelihood(real* shared, const Targets& targets, int begin, int end, real scale) {
+__device__ __forceinline__ void likelihood(real* shared, const Targets& targets, int begin, int end, real factor) {
   if (threadIdx.x >= TILE) return;
   real v[N_OUTPUTS];
   load_outputs(shared, v);
   const int number = begin + threadIdx.x;
   if (number < end) {
-    output_slopes(v, targets, number, scale);
+    slopes_of_case(v, targets, number, factor);
   } else {
 #pragma unroll
     for (int o = 0; o < N_OUTPUTS; ++o) v[o] = 0;
@@ -24,14 +24,14 @@ __device__ __forceinline__ void likelihood(real* shared, const Targets& targets,
   for (int o = 0; o < N_OUTPUTS; ++o) shared[slopes_of(OUTPUT_LAYER) + o * PITCH + threadIdx.x] = v[o];
 }
 
-// The gradient of the cases begin .. end - 1, times `scale`, added to what is in shared memory.
+// The gradient of the cases begin .. end - 1, times `factor`, added to what is in shared memory.
 __device__ __forceinline__ void data_gradient(real* shared, const real* inputs, const Targets& targets, int begin,
-                                              int end, real scale) {
+                                              int end, real factor) {
   for (int first = begin; first < end; first += TILE) {
     load_inputs(shared, inputs, targets.n_cases, first, end);
     __syncthreads();
     forward_all<false>(shared);
-    likelihood(shared, targets, first, end, scale);
+    likelihood(shared, targets, first, end, factor);
     __syncthreads();
     backward_all(shared, Nothing());
     __syncthreads();  // before the next tile takes the place of this one
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) advance(KERNEL_ARGUMENTS) 
   real* shared = reinterpret_cast<real*>(memory);
   const long long chain = blockIdx.x, vector = chain * N_PARAMETERS;
   const Targets targets = TARGETS_OF(chain);
-  const real scale = real(-n_partitions * inverse_temperature[chain]);
+  const real factor = real(n_partitions * inverse_temperature[chain]);
   Own own;
   load(shared, own, position, momentum, stepsizes, precisions, vector);
   each_own([&](int i, int) { own.stepsize[i] /= n_partitions; });
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) advance(KERNEL_ARGUMENTS) 
     const int begin = int((long long)n_cases * part / n_partitions);
     const int end = int((long long)n_cases * (part + 1) / n_partitions);
     set_squares(shared, own);
-    data_gradient(shared, inputs, targets, begin, end, scale);
+    data_gradient(shared, inputs, targets, begin, end, factor);
     kick_and_drift(shared, own, sub_step, last);
     __syncthreads();
   }

@@ -243,6 +243,7 @@ def _launch(
     n_sets = n_chains if len(given.targets) == n_chains else 1
     targets_of_one = (regression.n_systems, regression.n_each, n_cases)
     check("targets", given.targets, double, (n_sets, *targets_of_one))
+    begun = position, momentum
     position, momentum = position.copy(), momentum.copy()
     prior_energy, terms = xp.empty(n_chains), xp.empty(n_chains)
     constants = constants_of(regression, n_cases=n_cases, is_uniform=given.is_uniform)
@@ -267,4 +268,5 @@ def _launch(
     )
     kernel((plan.n_blocks(n_chains),), (plan.threads,), arguments, shared_mem=plan.shared_bytes)
     potential = numbers.potential(prior_energy, terms)
-    return position, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
+    ended = (position, momentum) if n_steps > 0 else begun  # the kernels have given them half a kick
+    return *ended, xp.where(xp.isfinite(potential), potential, xp.inf)

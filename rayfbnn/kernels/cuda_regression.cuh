@@ -10,8 +10,6 @@ constexpr int N_KEPT = N_PARAMETERS - N_MOVED;
 constexpr int ONES = rounded((END_OF_SQUARES * 8 + int(sizeof(real)) - 1) / int(sizeof(real)));
 constexpr int END_OF_ONES = ONES + PITCH;
 
-constexpr double MOST_LOG_PRECISION = 600;  // MAX_LOG_PRECISION of model/prior.py
-
 // Of one chain.
 struct Regression {
   const double* noise;    // T (N_SYSTEMS, n_cases), or (N_SYSTEMS,) of the same noise in all cases
@@ -67,8 +65,7 @@ __device__ __forceinline__ double precision_at(const real* shared, const Regress
     constexpr int K = decltype(which)::value;
     const int feature = place % N_FEATURES;
     if (feature < moved_start(K) || feature >= moved_stop(K)) return;
-    const double x = shared[N_KEPT + K];
-    precision *= exp(x < -MOST_LOG_PRECISION ? -MOST_LOG_PRECISION : x > MOST_LOG_PRECISION ? MOST_LOG_PRECISION : x);
+    precision *= exp(bounded(shared[N_KEPT + K]));
   });
   return precision;
 }
@@ -78,7 +75,7 @@ __device__ __forceinline__ void set_moved_gradient(real* shared, const double* s
   each<0, N_MOVED>([&](auto which) {
     constexpr int K = decltype(which)::value;
     if (threadIdx.x != K) return;
-    double sum = moved_half(K) * (exp(double(shared[N_KEPT + K])) / moved_mean(K) - 1);
+    double sum = log_gamma_slope(moved_half(K), exp(double(shared[N_KEPT + K])) / moved_mean(K));
     for (int f = moved_start(K); f < moved_stop(K); ++f) sum += slopes[f];
     shared[GRADIENT + N_KEPT + K] = real(sum);
   });
@@ -90,8 +87,8 @@ template <int TARGETS> __device__ __forceinline__ double energy_of_moved(const r
   each<0, N_MOVED>([&](auto which) {
     constexpr int K = decltype(which)::value;
     const double x = shared[N_KEPT + K];
-    const double within = x < -MOST_LOG_PRECISION ? -MOST_LOG_PRECISION : x > MOST_LOG_PRECISION ? MOST_LOG_PRECISION : x;
-    energy += moved_half(K) * (exp(x) / moved_mean(K) - x) - 0.5 * TARGETS * (moved_stop(K) - moved_start(K)) * within;
+    energy += log_gamma_term(moved_half(K), exp(x) / moved_mean(K), x);
+    energy -= 0.5 * TARGETS * (moved_stop(K) - moved_start(K)) * bounded(x);
   });
   return energy;
 }

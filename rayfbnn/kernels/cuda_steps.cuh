@@ -81,9 +81,9 @@ __device__ __forceinline__ void kick_and_drift(real* shared, Own& own, int numbe
     double tau = own.tau[i];
     each<0, N_INTEGRATED>([&](auto group) {
       constexpr int GROUP = decltype(group)::value;
-      if (is_integrated<GROUP>(parameter)) tau *= integrated_shape(GROUP) / rate_of<GROUP>(shared);
+      if (is_integrated<GROUP>(parameter)) tau *= integrated_factor(rate_of<GROUP>(shared), integrated_shape(GROUP));
     });
-    const real gradient = shared[GRADIENT + parameter] + prior_gradient(parameter, shared[parameter], tau);
+    const real gradient = shared[GRADIENT + parameter] + real(prior_slope(shared[parameter], tau, prior_alpha_of(parameter)));
     shared[GRADIENT + parameter] = 0;
     own.momentum[i] -= (is_end ? own.stepsize[i] / 2 : own.stepsize[i]) * gradient;
     if (number < last) shared[parameter] += own.stepsize[i] * own.momentum[i];
@@ -98,11 +98,11 @@ __device__ __forceinline__ double prior_energy_here(const real* shared, const Ow
     each<0, N_INTEGRATED>([&](auto group) {
       if (is_integrated<decltype(group)::value>(parameter)) tau = 0;
     });
-    energy += prior_energy_of(parameter, shared[parameter], tau);
+    energy += prior_term(shared[parameter], tau, prior_alpha_of(parameter));
   });
   each<0, N_INTEGRATED>([&](auto group) {
     constexpr int GROUP = decltype(group)::value;
-    if (threadIdx.x == 0) energy += integrated_shape(GROUP) / 2 * log(rate_of<GROUP>(shared));
+    if (threadIdx.x == 0) energy += integrated_term(rate_of<GROUP>(shared), integrated_shape(GROUP));
   });
   return energy;
 }

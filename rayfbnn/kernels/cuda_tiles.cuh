@@ -111,7 +111,7 @@ template <int LAYER, bool is_exact> __device__ __forceinline__ void forward(real
         Quad value, slope;
 #pragma unroll
         for (int i = 0; i < QUAD; ++i) {
-          activate<activation_of(LAYER), is_exact>(u[k].at[i], value.at[i], slope.at[i]);
+          value_and_slope<activation_of(LAYER), is_exact>(u[k].at[i], value.at[i], slope.at[i]);
           if constexpr (offset_of(LAYER) >= 0) value.at[i] += shared[offset_of(LAYER) + unit[k]];
         }
         quad(shared + values_of(LAYER) + unit[k] * PITCH + QUAD * lane) = value;

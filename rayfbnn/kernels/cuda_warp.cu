@@ -59,7 +59,7 @@ __device__ __forceinline__ void forward(const real* w, const real* inputs, int n
       if constexpr (LAYER == OUTPUT_LAYER) {
         value[PLACE + unit] = u[unit];
       } else {
-        activate<activation_of(LAYER), is_exact>(u[unit], value[PLACE + unit], slope[PLACE + unit]);
+        value_and_slope<activation_of(LAYER), is_exact>(u[unit], value[PLACE + unit], slope[PLACE + unit]);
         if constexpr (offset_of(LAYER) >= 0) value[PLACE + unit] += w[offset_of(LAYER) + unit];
       }
     }
@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(real) == 4 ? 3 : 2)
   const long long vector = chain * N_PARAMETERS;
   const int first = thread * OWN;
   const Targets targets = TARGETS_OF(chain);
-  const real scale = real(-n_partitions * inverse_temperature[chain]);
+  const real factor = real(n_partitions * inverse_temperature[chain]);
   real p[OWN], full[OWN];
   double tau[OWN];
 #pragma unroll
@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(real) == 4 ? 3 : 2)
       real value[N_UNITS], slope[N_UNITS];
       asm volatile("" ::: "memory");  // weights are read again: kept over cases, they fill all registers
       forward<false>(w, inputs, n_cases, number, value, slope);
-      output_slopes(value + place_of(OUTPUT_LAYER), targets, number, scale);
+      slopes_of_case(value + place_of(OUTPUT_LAYER), targets, number, factor);
       backward(w, value, slope, gradient);
     }
     share_sums<PADDED, WARP / 2>(gradient, thread);
@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(real) == 4 ? 3 : 2)
     const bool is_end = sub_step == 0 || sub_step == last;
 #pragma unroll
     for (int i = 0; i < OWN; ++i) {
-      gradient[i] += prior_gradient(first + i, w[first + i], tau[i]);
+      gradient[i] += real(prior_slope(w[first + i], tau[i], prior_alpha_of(first + i)));
       p[i] -= (is_end ? full[i] / 2 : full[i]) * gradient[i];
     }
   }
@@ -195,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(real) == 4 ? 3 : 2)
 #pragma unroll
   for (int i = 0; i < OWN; ++i) {
     if (first + i < N_PARAMETERS) {
-      prior_here += prior_energy_of(first + i, w[first + i], tau[i]);
+      prior_here += prior_term(w[first + i], tau[i], prior_alpha_of(first + i));
       position[vector + first + i] = w[first + i];
       momentum[vector + first + i] = p[i];
     }

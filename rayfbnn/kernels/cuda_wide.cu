@@ -9,7 +9,7 @@ __device__ __forceinline__ void activate_at(int layer, real* u, real* slope, lon
     constexpr int LAYER = decltype(number)::value;
     if (layer == LAYER) {
       real v, derivative;
-      activate<activation_of(LAYER), is_exact>(u[place], v, derivative);
+      value_and_slope<activation_of(LAYER), is_exact>(u[place], v, derivative);
       u[place] = v;
       if constexpr (!is_exact) slope[place] = derivative;
     }
@@ -33,8 +33,8 @@ extern "C" __global__ void activate_for_energy(int layer, real* u, long long n) 
   const long long *chains, const double *noise, const real *rows, const double *exact, const double *weights, \
       long long row_stride, long long weight_stride, int n_chains, int n_cases, int begin, int n
 
-// To derivatives of the log likelihood by them times scale (n_chains,), in place.
-extern "C" __global__ void slopes_of_outputs(real* outputs, const double* scale, OUTPUT_ARGUMENTS) {
+// To minus derivatives of the log likelihood by them times factor (n_chains,), in place.
+extern "C" __global__ void slopes_of_outputs(real* outputs, const double* factor, OUTPUT_ARGUMENTS) {
   const long long here = THIS_THREAD, chain = here / n;
   const int number = int(here % n);
   if (chain >= n_chains) return;
@@ -43,7 +43,7 @@ extern "C" __global__ void slopes_of_outputs(real* outputs, const double* scale,
   real v[N_OUTPUTS];
 #pragma unroll
   for (int o = 0; o < N_OUTPUTS; ++o) v[o] = place[(long long)o * n];
-  output_slopes(v, targets, begin + number, real(scale[chain]));
+  slopes_of_case(v, targets, begin + number, real(factor[chain]));
 #pragma unroll
   for (int o = 0; o < N_OUTPUTS; ++o) place[(long long)o * n] = v[o];
 }
@@ -65,11 +65,11 @@ extern "C" __global__ void terms_of_outputs(const real* outputs, double* terms, 
 extern "C" __global__ void add_prior(const real* position, const double* precisions, real* gradient, int n_chains) {
   const long long here = THIS_THREAD;
   if (here >= (long long)n_chains * N_PARAMETERS) return;
-  gradient[here] += prior_gradient(int(here % N_PARAMETERS), position[here], precisions[here]);
+  gradient[here] += real(prior_slope(position[here], precisions[here], prior_alpha_of(int(here % N_PARAMETERS))));
 }
 
 extern "C" __global__ void prior_energies(const real* position, const double* precisions, double* energy, int n_chains) {
   const long long here = THIS_THREAD;
   if (here >= (long long)n_chains * N_PARAMETERS) return;
-  energy[here] = prior_energy_of(int(here % N_PARAMETERS), position[here], precisions[here]);
+  energy[here] = prior_term(position[here], precisions[here], prior_alpha_of(int(here % N_PARAMETERS)));
 }

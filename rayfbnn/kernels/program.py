@@ -12,7 +12,7 @@ from rayfbnn.model import likelihood, prior
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.wiring import Wiring
 
-# The numbers that network.hpp knows activations and data models by.
+# The numbers that arithmetic.hpp knows activations and data models by.
 ACTIVATION_CODES = {
     "identity": 0,
     "tanh": 1,

@@ -14,8 +14,6 @@
 
 namespace RAYFBNN_NAMESPACE {
 
-constexpr double MOST_LOG_PRECISION = 600;  // MAX_LOG_PRECISION of model/prior.py
-
 template <class S>
 struct RegressionWorker {
     typedef typename Pack<S>::Type L;
@@ -124,11 +122,10 @@ struct RegressionWorker {
         double energy = 0;
         for (int k = 0; k < given.n_moved; ++k) {
             const rayfbnn::Moved& each = given.moved[k];
-            const double x = double(moved[k]);
-            const double within = x < -MOST_LOG_PRECISION ? -MOST_LOG_PRECISION : x > MOST_LOG_PRECISION ? MOST_LOG_PRECISION : x;
+            const double x = double(moved[k]), within = bounded(x);
             const double tau = RAYFBNN_EXP(within), ratio = RAYFBNN_EXP(x) / each.mean;
-            energy += each.half * (ratio - x) - logs_in_energy * given.n_systems * (each.stop - each.first) * within;
-            moved_gradient[k] = each.half * (ratio - 1);
+            energy += log_gamma_term(each.half, ratio, x) - logs_in_energy * given.n_systems * (each.stop - each.first) * within;
+            moved_gradient[k] = log_gamma_slope(each.half, ratio);
             for (int s = 0; s < given.n_systems; ++s)
                 for (int f = each.first; f < each.stop; ++f) precisions[long(s) * n_features + f] *= tau;
         }

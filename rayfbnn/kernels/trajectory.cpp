@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RAYFBNN_PACKS
 #include "memory.hpp"
 #include "network.hpp"
 #include "regression_dual.hpp"
@@ -206,7 +205,7 @@ struct Worker {
 #pragma GCC unroll 16
             for (int p = 0; p < P; ++p) {
                 L slope = splat<L>(0);
-                tile[m][p] = activate<L>(A, tile[m][p], slope);
+                tile[m][p] = activate<Lane<L>>(A, tile[m][p], slope);
                 if (has_kept_slope(A)) kept[m * stride + p] = slope;
             }
     }
@@ -284,7 +283,7 @@ struct Worker {
         for (int m = 0; m < M; ++m)
 #pragma GCC unroll 16
             for (int p = 0; p < P; ++p)
-                tile[m][p] *= has_kept_slope(A) ? kept[m * stride + p] : slope_of<L>(A, v[m * stride + p]);
+                tile[m][p] *= has_kept_slope(A) ? kept[m * stride + p] : slope_of<Lane<L>>(A, v[m * stride + p]);
     }
 
     // Derivatives by the summed inputs of units i .. i + M - 1 of a hidden layer; eqs. 41, 42.
@@ -451,7 +450,7 @@ struct Worker {
                     slope[m] = above[p] - product * value;
                     if (ROWS == 0) slope[m] *= w[m];
                 } else {
-                    slope[m] = (w[2 * m] * above[p] + w[2 * m + 1] * above[stride + p]) * slope_of<L>(TANH, value);
+                    slope[m] = (w[2 * m] * above[p] + w[2 * m + 1] * above[stride + p]) * slope_of<Lane<L>>(TANH, value);
                     by_out[m][0] += value * above[p];
                     by_out[m][1] += value * above[stride + p];
                 }
@@ -607,15 +606,29 @@ struct Worker {
         }
     }
 
+    // As output_slopes wants targets.
+    struct TargetsOfPack {
+        const L* targets;
+        long stride;
+        const S *scales, *taus;
+        S noise_alpha;
+
+        RAYFBNN_METHOD L target(int o) const { return targets[o * stride]; }
+        RAYFBNN_METHOD S scale(int o) const { return scales[o]; }
+        RAYFBNN_METHOD S tau(int o) const { return taus[o]; }
+        RAYFBNN_METHOD S alpha() const { return noise_alpha; }
+    };
+    RAYFBNN_METHOD TargetsOfPack of_pack(const L* y) const { return {y, stride, scales, taus, S(net.alpha)}; }
+
     void slopes_of_outputs(const L* y, const L* w, bool has_filling, int n_filled) {
         L* v = values[last];
         const int n = net.units[last];
         for (long p = 0; p < stride; ++p)
             switch (net.model) {
-                case GAUSSIAN: output_slopes<L>(GAUSSIAN, v + p, y + p, stride, n, scales, taus, S(net.alpha)); break;
-                case STUDENT_T: output_slopes<L>(STUDENT_T, v + p, y + p, stride, n, scales, taus, S(net.alpha)); break;
-                case BINARY: output_slopes<L>(BINARY, v + p, y + p, stride, n, scales, taus, S(net.alpha)); break;
-                default: output_slopes<L>(CLASS, v + p, y + p, stride, n, scales, taus, S(net.alpha)); break;
+                case GAUSSIAN: output_slopes<Lane<L>>(GAUSSIAN, v + p, stride, n, of_pack(y + p)); break;
+                case STUDENT_T: output_slopes<Lane<L>>(STUDENT_T, v + p, stride, n, of_pack(y + p)); break;
+                case BINARY: output_slopes<Lane<L>>(BINARY, v + p, stride, n, of_pack(y + p)); break;
+                default: output_slopes<Lane<L>>(CLASS, v + p, stride, n, of_pack(y + p)); break;
             }
         if (w)
             for (int o = 0; o < n; ++o)
@@ -773,7 +786,7 @@ struct Worker {
         const double* a = job.precisions + long(chain) * net.n_parameters;
         for (int g = 0; g < net.n_integrated; ++g) {
             const Integrated& group = net.integrated[g];
-            const double factor = group.shape / rate_of(group, position);
+            const double factor = integrated_factor(rate_of(group, position), group.shape);
             for (int k = group.start; k < group.stop; ++k) taus_of_parameters[k] = factor * a[k];
         }
     }
@@ -783,7 +796,7 @@ struct Worker {
         double total = 0;
         for (int g = 0; g < net.n_integrated; ++g) {
             const Integrated& group = net.integrated[g];
-            total += group.shape / 2 * RAYFBNN_LOG(rate_of(group, position));
+            total += integrated_term(rate_of(group, position), group.shape);
             for (int k = group.start; k < group.stop; ++k) taus_of_parameters[k] = 0;
         }
         for (int s = 0; s < net.n_segments; ++s)
@@ -802,7 +815,7 @@ struct Worker {
         for (int s = 0; s < net.n_segments; ++s) {
             const int stop = net.segments[s].stop;
             const double alpha = net.segments[s].alpha;
-            if (alpha > 1e300) {
+            if (is_gaussian(alpha)) {
                 for (int k = net.segments[s].start; k < stop; ++k) {
                     const S gradient = data_gradient[k] + S(tau[k] * double(position[k]));
                     momentum[k] -= kick[k] * gradient;
@@ -844,7 +857,7 @@ struct Worker {
         for (long k = 0; k < n; ++k) full[k] = stepsizes[k] / job.n_partitions, half[k] = full[k] / 2;
         const long long* order = job.order ? job.order + long(chain) * job.n_partitions : nullptr;
         const long n_gradients = long(job.n_steps) * job.n_partitions;
-        for (long number = 0; number <= n_gradients; ++number) {
+        for (long number = 0; n_gradients > 0 && number <= n_gradients; ++number) {
             const bool is_last = number == n_gradients;
             wants_terms = is_last && !order;
             evaluate(position, order ? int(order[number % job.n_partitions]) : -1);
@@ -854,7 +867,7 @@ struct Worker {
             else
                 kick_and_drift<false>(position, momentum, kick, full);
         }
-        if (order) {
+        if (order || n_gradients == 0) {
             wants_terms = true, wants_gradient = false;
             evaluate(position, -1);
             wants_gradient = true;

@@ -92,7 +92,7 @@ def advance(
     momentum = momentum.copy()
     full = stepsizes / n_partitions
     with np.errstate(all="ignore"):
-        for number in range(last + 1):
+        for number in range(last + 1 if last > 0 else 0):
             if number > 0:
                 position += full * momentum
             if recording is not None:

@@ -62,15 +62,15 @@ class Pass:
         """That of the potential, or of each chain's block `part` (n_chains,); (n_chains, n_parameters)."""
         xp, n_chains, n_cases = array_namespace(position), len(position), self.target.n_cases
         gradient = xp.zeros_like(position)
-        scale = -n_partitions * self.numbers.inverse_temperature
+        factor = n_partitions * self.numbers.inverse_temperature
         for k in range(n_partitions):
             begin, end = n_cases * k // n_partitions, n_cases * (k + 1) // n_partitions
             if part is None:
-                self._add_gradient(gradient, position, xp.arange(n_chains), scale, begin, end)
+                self._add_gradient(gradient, position, xp.arange(n_chains), factor, begin, end)
             elif (part == k).any():
                 chains = xp.asarray(np.flatnonzero(part == k))
                 own = xp.zeros((len(chains), position.shape[1]), dtype=position.dtype)
-                self._add_gradient(own, position[chains], chains, scale[chains], begin, end)
+                self._add_gradient(own, position[chains], chains, factor[chains], begin, end)
                 gradient[chains] = own
         arguments = (position, self.numbers.precisions, gradient, np.int32(n_chains))
         self._launch("add_prior", position.size, arguments)
@@ -92,13 +92,13 @@ class Pass:
         return self.numbers.potential(energies.sum(axis=1), total)
 
     def _add_gradient(
-        self, gradient: Array, position: Array, chains: Array, scale: Array, begin: int, end: int
+        self, gradient: Array, position: Array, chains: Array, factor: Array, begin: int, end: int
     ) -> None:
         for first, behind in self._tiles(len(position), begin, end):
             slopes: dict[int, Array] = {}
             values = self._forward(position, first, behind, slopes=slopes)
             outputs = values[-1]
-            arguments = (outputs, scale, *self._outputs(chains, first, behind))
+            arguments = (outputs, factor, *self._outputs(chains, first, behind))
             self._launch("slopes_of_outputs", len(position) * (behind - first), arguments)
             self._backward(gradient, position, values, slopes, first, behind)
 

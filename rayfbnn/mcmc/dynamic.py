@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite, total_energy
@@ -52,12 +50,11 @@ def dynamic(
     elif partitions > 1:
         order = xp.broadcast_to(xp.arange(partitions), (streams.n_chains, partitions))
     stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)
-    with np.errstate(all="ignore"):
-        start_energy = total_energy(target.potential(state.position, state.precisions), state.momentum)
+    start = state.position, state.momentum, state.precisions
+    *_, potential = advance(target, *start, stepsizes, n_steps=0, order=order)
+    start_energy = total_energy(potential, state.momentum)
     require_finite(start_energy, streams)
-    position, momentum, potential = advance(
-        target, state.position, state.momentum, state.precisions, stepsizes, n_steps=steps, order=order
-    )
+    position, momentum, potential = advance(target, *start, stepsizes, n_steps=steps, order=order)
     energy = total_energy(potential, momentum)
     diverged = ~xp.isfinite(energy)
     position = xp.where(diverged[:, None], state.position, position)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import finite_or_infinite
 from rayfbnn.state import Target
 
@@ -31,7 +32,7 @@ def advance(
     n_steps: int,
     order: Array | None = None,
 ) -> tuple[Array, Array, Array]:
-    """n_steps >= 1 steps of every chain: the new position, momentum, and full potential.
+    """n_steps steps of every chain: the new position, momentum, and full potential.
 
     p -= s b_1 dE/dq ;  q += s a_1 p ;  p -= s b_2 dE/dq ;  ... ;  q += s a_7 p ;  p -= s b_8 dE/dq
 
@@ -39,6 +40,8 @@ def advance(
     `leapfrog.advance`, but for `order`: partial gradients would leave it of second order, so there are none.
     """
     assert order is None, "the fourth-order integrator takes the full gradient"
+    if n_steps == 0:
+        return leapfrog.advance(target, position, momentum, precisions, stepsizes, n_steps=0)
     xp = array_namespace(position)
     position, momentum, change = position.copy(), momentum.copy(), xp.empty_like(position)
     last = n_steps * GRADIENTS_PER_STEP

@@ -85,8 +85,9 @@ def hybrid(
     offset = streams.integers(window, Purpose.WINDOW_OFFSET)  # (n_chains,)
     gumbel = -xp.log(-xp.log(streams.uniform(Purpose.WINDOW_STATE, (min(steps + 1, 2 * window),))))
 
-    with np.errstate(all="ignore"):
-        start_potential = target.potential(state.position, precisions)
+    *_, start_potential = advance(
+        target, state.position, state.momentum, precisions, stepsizes, n_steps=0, order=order
+    )
     start = TrajectoryState(state.position, state.momentum, total_energy(start_potential, state.momentum))
     is_finite = require_finite_start(start.energy, streams)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from rayfbnn.arrays import array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite, total_energy
@@ -40,8 +38,9 @@ def hybrid_max(
     order = streams.permutation(partitions, Purpose.PARTITION_ORDER) if partitions > 1 else None
     stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)
     threshold = -xp.log(streams.uniform(Purpose.ACCEPT))
-    with np.errstate(all="ignore"):
-        potential = target.potential(state.position, precisions)
+    *_, potential = advance(
+        target, state.position, state.momentum, precisions, stepsizes, n_steps=0, order=order
+    )
     start_energy = total_energy(potential, state.momentum)
     require_finite(start_energy, streams)
 

@@ -19,7 +19,7 @@ def advance(
     n_steps: int,
     order: Array | None = None,
 ) -> tuple[Array, Array, Array]:
-    """n_steps >= 1 leapfrog steps of every chain: the new position, momentum, and full potential.
+    """n_steps leapfrog steps of every chain: the new position, momentum, and full potential.
 
     p -= s/2 dE/dq ;  q += s p ;  p -= s/2 dE/dq,    with unit mass in coordinates scaled by the stepsizes s
 
@@ -43,6 +43,9 @@ def advance(
     -------
     position, momentum, and the potential (n_chains,) in float64, +inf where it is not finite
     """
+    if n_steps == 0:
+        with np.errstate(all="ignore"):
+            return position, momentum, finite_or_infinite(target.potential(position, precisions))
     xp = array_namespace(position)
     n_partitions = 1 if order is None else order.shape[1]
     last = n_steps * n_partitions

@@ -267,11 +267,14 @@ class Probe:
         n_steps: int,
         order: Array | None = None,
     ) -> tuple[Array, Array, Array]:
+        begun = self._advance(target, position, momentum, precisions, stepsizes, n_steps=0, order=order)
+        if n_steps == 0:
+            return begun
         assert n_steps == self._at[-1]
         xp = array_namespace(position)
         with np.errstate(all="ignore"):
             start = _quantities(target, position, precisions)
-            start_energy = total_energy(target.potential(position, precisions), momentum)
+            start_energy = total_energy(begun[2], momentum)
         acceptance, jumps, done = [], [], 0
         for length in self._at:
             position, momentum, potential = self._advance(

@@ -199,10 +199,15 @@ class Posterior:
     def potential(self, position: Array, precisions: Array) -> Array:
         """The potential alone, (n_chains,) float64."""
         with np.errstate(all="ignore"):
+            return self.prior_energy(position, precisions) + self.data_energy(position, precisions)
+
+    def prior_energy(self, position: Array, precisions: Array) -> Array:
+        """The part of the potential that tempering leaves, (n_chains,) float64."""
+        with np.errstate(all="ignore"):
             energy, _ = prior.energy_and_gradient(
                 position, precisions, self.parameter_layout, self.precision_layout
             )
-            return energy + self.data_energy(position, precisions)
+            return energy
 
     def data_energy(self, position: Array, precisions: Array) -> Array:
         """The part of the potential that tempering scales, -b log likelihood, (n_chains,) float64."""

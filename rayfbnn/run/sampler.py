@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rayfbnn.arrays import Array, copies_to_host, device_namespace, to_host
+from rayfbnn.arrays import Array, array_namespace, copies_to_host, device_namespace, to_host
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda_streams import DeviceStreams
 from rayfbnn.mcmc import schedule
-from rayfbnn.mcmc.energy import not_finite
+from rayfbnn.mcmc.energy import not_finite, total_energy
 from rayfbnn.mcmc.tuning import Measured
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.operations import Tunable, automatic
@@ -135,7 +135,8 @@ class Sampler:
         self.posterior = build_posterior(store.spec, store.data, device=store.spec.device)
         # The kernel that the run began with, wherever this worker is: others round differently.
         self.advance, self.kernel = choose.advance_for(self.posterior, recorded=store.root.kernel)
-        self._iterations: dict[tuple[int, int], schedule.Iteration] = {}
+        # Of each phase, the latest round's: each holds the buffers of its updates.
+        self._iterations: dict[int, tuple[int, schedule.Iteration]] = {}
 
     def run_block(self, batch: int, *, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
         """Run and commit the batch's next block, yielding Progress after each iteration and after the commit.
@@ -158,7 +159,8 @@ class Sampler:
             count=plan.count,
         )
         for number, state, info in iterations:
-            collected.add(self.posterior, state, info, streams.at(iteration=number))
+            densities = self._densities(state) if collected.keep else {}
+            collected.add(state, info, densities, streams.at(iteration=number))
             if number == plan.first + plan.count - 1 or should_stop():
                 break
             yield self._progress(batch, before, plan, number, collected)
@@ -168,16 +170,34 @@ class Sampler:
     def _iteration(self, plan: BlockPlan) -> schedule.Iteration:
         """The iteration of a phase, in a round that tunes with the settings of that round."""
         log, phase = self.store.tuning, self.store.spec.phase[plan.phase]
-        key = plan.phase, n_finished(log.rounds, plan.first) if automatic(phase.operations) else 0
-        if key not in self._iterations:
-            self._iterations[key] = schedule.build_iteration(
+        current = n_finished(log.rounds, plan.first) if automatic(phase.operations) else 0
+        known = self._iterations.get(plan.phase)
+        if known is None or known[0] != current:
+            built = schedule.build_iteration(
                 phase.operations,
                 target=self.posterior,
                 updates=self.posterior.updates,
                 advance=self.advance,
                 tuning=log.at(plan.first) if automatic(phase.operations) else None,
             )
-        return self._iterations[key]
+            known = self._iterations[plan.phase] = current, built
+        return known[1]
+
+    def _densities(self, state: ChainState) -> dict[str, Array]:
+        """Total energy (potential and kinetic), log likelihood and log prior, (n_chains,) float64 each.
+
+        The potential is the one that accept decisions see, and the log likelihood is what it has beside the
+        prior's energy.
+        """
+        xp = array_namespace(state.position)
+        at = state.position, state.momentum, state.precisions
+        *_, potential = self.advance(self.posterior, *at, xp.zeros_like(state.momentum), n_steps=0)
+        prior_energy = self.posterior.prior_energy(state.position, state.precisions)
+        return {
+            "energy": total_energy(potential, state.momentum),
+            "log_likelihood": (prior_energy - potential) / self.posterior.inverse_temperature,
+            "log_prior": self.posterior.log_prior(state.position, state.precisions),
+        }
 
     def _streams(self, batch: int) -> Streams:
         xp = device_namespace(self.store.spec.device)
@@ -246,7 +266,11 @@ class _Collected:
         return self.accepted_sum / self.n_accepted if self.n_accepted else math.nan
 
     def add(
-        self, posterior: Posterior, state: ChainState, info: schedule.IterationInfo, streams: Streams
+        self,
+        state: ChainState,
+        info: schedule.IterationInfo,
+        densities: dict[str, Array],
+        streams: Streams,
     ) -> None:
         self.n_iterations += 1
         for operation, measured in info.measured.items():
@@ -254,7 +278,7 @@ class _Collected:
             self.measured[operation] = measured if before is None else before + measured
         arrays = {"accepted": info.accepted, "diverged": info.diverged}
         if self.keep:
-            arrays |= {"energy_change": info.energy_change, **_densities(posterior, state)}
+            arrays |= {"energy_change": info.energy_change, **densities}
             arrays |= {"position": state.position, "precisions": state.precisions}
         self.on_the_way.append((streams, copies_to_host(arrays)))
         # On a device the copies of one iteration go beside the work of the next, which never waits for them.
@@ -299,13 +323,3 @@ class _Collected:
             },
             tuning=[to_document(measured) for measured in self.measured.values()],
         )
-
-
-def _densities(posterior: Posterior, state: ChainState) -> dict[str, Array]:
-    """Total energy (potential and kinetic), log likelihood and log prior, (n_chains,) float64 each."""
-    kinetic = 0.5 * (state.momentum.astype(np.float64) ** 2).sum(axis=1)
-    return {
-        "energy": posterior.potential(state.position, state.precisions) + kinetic,
-        "log_likelihood": posterior.log_likelihood(state.position, state.precisions),
-        "log_prior": posterior.log_prior(state.position, state.precisions),
-    }

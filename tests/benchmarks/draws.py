@@ -9,6 +9,8 @@ Problems are those of examples/ (mnist: a folder that examples/mnist/prepare.py 
     gibbs:L       Gibbs draws of the precisions, hybrid Monte Carlo of L leapfrog steps (windows of 10)
     marginal:L    the same with output layer and precisions integrated out in the trajectory
     example       the example's own last phase
+    default:N     the schedule of a configuration without phases, N iterations long (1000): settings are found
+                  in the first half as many, which are not kept
     nuts, nuts:D  NumPyro's NUTS with trees of depth 10 or D at most
     hmc-gibbs:L   NumPyro's HMCGibbs, HMC of L steps
     NAME={...}    operations of one iteration as JSON, [{"op": "sample-sigmas"}, ...]
@@ -48,6 +50,7 @@ from rayfbnn.run.sampler import Progress  # noqa: E402
 from rayfbnn.run.store import Store  # noqa: E402
 from rayfbnn.run.workers import InProcess  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
+from rayfbnn.spec.defaults import KEPT_ITERATIONS  # noqa: E402
 
 N_CASES = 10
 MOST_ITERATIONS = 100_000
@@ -90,7 +93,12 @@ def our_draws(path: Path, method: str, problem: str, given: Any) -> dict[str, An
     raw["data"]["train"] = str(RunSpec.from_toml(path).train_path.resolve())
     raw["chains"] = raw["chains_per_batch"] = given.chains
     raw["draws_per_block"] = given.draws_per_block
-    raw["phase"][-1]["operations"] = operations_of(method, problem, raw, given)
+    name, _, rest = method.partition(":")
+    if name == "default":
+        raw = {key: value for key, value in raw.items() if key != "phase"}
+        raw = RunSpec.from_dict({**raw, "iterations": int(rest or KEPT_ITERATIONS)}).to_dict()
+    else:
+        raw["phase"][-1]["operations"] = operations_of(method, problem, raw, given)
     raw["phase"][-1]["iterations"] = MOST_ITERATIONS
     if given.burn_in:
         burn_in = {**raw["phase"][-1], "iterations": given.burn_in, "keep": False}

@@ -46,7 +46,7 @@ def test_dynamic_of_small_steps_is_close_to_exact(operations: Any) -> None:
 
 
 MUTANTS = {
-    "slower": ("target, state.position, state", "target, state.position, 0.9 * state"),
+    "slower": ("start = state.position, state", "start = state.position, 0.9 * state"),
     "keeps_momentum": ("state.momentum, momentum)", "state.momentum, state.momentum)"),
     "steps_of_position": ("stepsizes = scaled", "stepsizes = (1 + xp.tanh(state.position)) * scaled"),
 }

@@ -67,4 +67,4 @@ def test_every_piece_of_a_trajectory_is_a_multiple_of_the_jump() -> None:
     streams = Streams(43, np.arange(5, dtype=np.uint64))
     state = ChainState(np.zeros((5, 3)), np.ones((5, 3)), np.ones((5, 1)))
     hmc.hybrid(state, streams, target=BANANA, steps=15, stepsize=0.1, window=2, jump=3, advance=advance)
-    assert pieces == [3, 9, 3]
+    assert pieces == [0, 3, 9, 3]  # none: the potential at the start

@@ -9,7 +9,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.state import Advance
+from rayfbnn.state import Advance, Target
 from rayfbnn.streams import Purpose
 from tests.model.problems import PRIORS, network, streams
 
@@ -63,6 +63,14 @@ class Start:
             n_steps=n_steps,
             order=self.order,
         )
+
+
+def assert_end_is_a_start(
+    advance: Advance, target: Target, ended: tuple[Array, ...], *given: Array, order: Array | None = None
+) -> None:
+    """No steps from the end, given precisions and stepsizes: it stays, with the same potential to the bit."""
+    again = advance(target, *ended[:2], *given, n_steps=0, order=order)
+    assert all(np.array_equal(a, b) for a, b in zip(again, ended, strict=True))
 
 
 def assert_close(got: tuple[Array, ...], expected: tuple[Array, ...], dtype: str) -> None:

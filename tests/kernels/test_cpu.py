@@ -19,7 +19,7 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
-from tests.kernels.networks import Start, assert_close, small
+from tests.kernels.networks import Start, assert_close, assert_end_is_a_start, small
 from tests.model.problems import MODELS, PRIORS, network, problem, streams
 
 SETS = cpu.instruction_sets()
@@ -94,6 +94,7 @@ def test_random_networks_are_those_of_the_plain_code(
     expected = start.run(leapfrog.advance, target, n_steps=n_steps)
     got = start.run(advance, target, n_steps=n_steps)
     assert_close(got, expected, target.dtype)
+    assert_end_is_a_start(advance, target, got, start.precisions, start.stepsizes, order=start.order)
     if target.dtype == "float64":
         assert np.abs(got[2] / expected[2] - 1).max() < 1e-9
     expected = target.potential_and_gradient(start.position, start.precisions)

@@ -27,6 +27,7 @@ from tests.kernels.networks import (
     WITHOUT_INPUT_OFFSETS,
     Start,
     assert_close,
+    assert_end_is_a_start,
     small,
 )
 from tests.kernels.shim.compiled import ShimBuild, needs_gxx
@@ -72,8 +73,10 @@ def test_a_trajectory_is_that_of_the_plain_code(model: str, dtype: str, kernel: 
     target = full_problem(model, kernel, dtype)
     for n_partitions in (1, 3):
         start = Start.of(target, n_partitions=n_partitions)
-        expected = start.run(leapfrog.advance, target)
-        assert_close(start.run(advance_of(target, kernel), target), expected, dtype)
+        advance = advance_of(target, kernel)
+        ended = start.run(advance, target)
+        assert_close(ended, start.run(leapfrog.advance, target), dtype)
+        assert_end_is_a_start(advance, target, ended, start.precisions, start.stepsizes, order=start.order)
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
@@ -237,13 +240,13 @@ def test_every_barrier_is_needed(kernel: str, which: int) -> None:
 MUTANTS = [
     ("warp", "is_end ? full[i] / 2 : full[i]", "full[i]"),
     ("block", "is_end ? own.stepsize[i] / 2 : own.stepsize[i]", "own.stepsize[i]"),
-    ("warp", "-n_partitions * inverse_temperature[chain]", "-inverse_temperature[chain]"),
+    ("warp", "real(n_partitions * inverse_temperature[chain])", "real(inverse_temperature[chain])"),
     ("block", "(long long)n_cases * part / n_partitions", "n_cases / n_partitions * part"),
     ("warp", "order[chain * n_partitions + sub_step % n_partitions]", "sub_step % n_partitions"),
     ("block", "value += shared[offset_of(0) + unit]", "value += 0"),
     ("warp", "gradient[offset_of(LAYER) + unit] += derivative", "gradient[offset_of(LAYER) + unit] += 0"),
     ("block", "shared[GRADIENT + parameter] = 0;\n    own.momentum[i] -=", "own.momentum[i] -="),
-    ("warp", "(alpha + 1) / (alpha + gradient * w)", "(alpha + 1) / (alpha + w)"),
+    ("warp", "(alpha + 1) / (alpha + slope * w)", "(alpha + 1) / (alpha + w)"),
     ("block", "* inverse_temperature[chain]", ""),
 ]
 
@@ -256,6 +259,31 @@ def test_mutants_are_told_from_the_plain_code(kernel: str, before: str, after: s
     with pytest.raises(AssertionError):
         build = ShimBuild(replace=(before, after, 0))
         assert_close(start.run(advance_of(target, kernel, build), target), expected, "float64")
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-13)])
+def test_slopes_of_binary_targets_keep_their_digits_far_from_zero(dtype: str, tolerance: float) -> None:
+    """sigmoid(v) of a zero and -sigmoid(-v) of a one, also where sigmoid(v) - y cancels."""
+    program = Program.of(problem("binary", spec=small((4,), outputs=1), dtype=dtype))
+    assert isinstance(program, Program)
+    source = cuda.source_of(program, cuda.wide_plan, dtype=dtype, is_weighted=False)
+    outputs = np.array([40, 40, -40, -40, 3], dtype=dtype)
+    targets, nothing = np.array([1.0, 0, 1, 0, 1]), np.empty(0)
+    expected = np.where(
+        targets == 1, -1 / (1 + np.exp(outputs, dtype=float)), 1 / (1 + np.exp(-outputs, dtype=float))
+    )
+    arguments = (
+        outputs,
+        np.ones(1),
+        np.zeros(1, dtype=np.int64),
+        nothing,
+        targets.astype(dtype),
+        targets,
+        nothing,
+    )
+    numbers = (np.int64(0), np.int64(0), np.int32(1), np.int32(5), np.int32(0), np.int32(5))
+    ShimBuild()(source, "slopes_of_outputs", 0)((1,), (256,), (*arguments, *numbers))
+    assert np.abs(outputs / expected - 1).max() < tolerance
 
 
 def test_every_model_has_its_kernel() -> None:
@@ -311,5 +339,5 @@ def test_joint_distribution_stays_through_the_kernel(kernel: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_kernel_that_gives_another_energy_is_killed(kernel: str) -> None:
-    build = ShimBuild(replace=("(chosen - log(total))", "0 * (chosen - log(total))", 0))
+    build = ShimBuild(replace=("own - RAYFBNN_LOG(total)", "0 * (own - RAYFBNN_LOG(total))", 0))
     assert not stays_exact_through(kernel, build, "wrong device", n_chains=400)

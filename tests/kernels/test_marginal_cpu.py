@@ -22,7 +22,7 @@ from rayfbnn.operations import Heatbath, HybridMarginal, SampleSigmas
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
-from tests.kernels.networks import small
+from tests.kernels.networks import assert_end_is_a_start, small
 from tests.model.problems import network, parse, problem, streams
 from tests.model.test_marginal import (
     BOTH,
@@ -88,6 +88,7 @@ def test_energies_gradients_and_trajectories_are_those_of_the_plain_code(
                     *advance.potential_and_gradient(given, start[0], state.precisions),
                     *advance(given, *start, n_steps=5),
                 )
+                assert_end_is_a_start(advance, given, found[2:], *start[2:])
                 for a, b in zip(found, expected, strict=True):
                     assert a.dtype == b.dtype and a.shape == b.shape
                     assert largest_error(a, b) < TOLERANCES[dtype], (over, is_missing, instruction_set)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ import scipy.special
 from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc import hmc, leapfrog
+from rayfbnn.mcmc.dynamic import dynamic
+from rayfbnn.mcmc.hybrid_max import hybrid_max
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.correctness.exactness import chi2_p_value, ks_p_value
@@ -104,6 +108,29 @@ def test_a_window_of_one_is_plain_hybrid_bit_for_bit() -> None:
     assert np.array_equal(after.momentum, momentum)
     assert np.array_equal(info.accepted, accepted)
     assert np.array_equal(info.energy_change, change)
+
+
+def one_higher(*arguments, **options):
+    """`leapfrog.advance` with potentials that have a constant more, as another code's may have."""
+    position, momentum, potential = leapfrog.advance(*arguments, **options)
+    return position, momentum, potential + 1
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        partial(hmc.hybrid, steps=5, stepsize=0.4),
+        partial(hmc.hybrid, steps=6, stepsize=0.4, window=3, partitions=3),
+        partial(hybrid_max, max_steps=6, max_ok=3, stepsize=0.3),
+        partial(dynamic, steps=5, stepsize=0.4),
+    ],
+)
+def test_decisions_compare_energies_of_one_code(update: Callable[..., Any]) -> None:
+    state, streams = start(500)
+    after, info = update(state, streams, target=BANANA)
+    same, same_info = update(state, streams, target=BANANA, advance=one_higher)
+    assert np.array_equal(same.position, after.position)
+    assert np.allclose(same_info.energy_change, info.energy_change)
 
 
 @pytest.mark.parametrize("partitions", [1, 3])

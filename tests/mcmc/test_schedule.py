@@ -124,7 +124,7 @@ def test_another_advance_takes_the_place_of_the_plain_one() -> None:
     iteration = schedule.build_iteration(operations, target=BANANA, updates={}, advance=advance)
     state, streams = start()
     iteration(state, streams.at(iteration=1))
-    assert steps == [1, 8, 1]
+    assert steps == [0, 1, 8, 1]  # none: the potential at the start
 
 
 def test_gradient_evaluations_are_the_leapfrog_steps_of_an_iteration() -> None:

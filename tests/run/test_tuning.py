@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -124,6 +126,29 @@ def test_a_run_finds_settings_and_keeps_them(undisturbed: Path) -> None:
     assert not store.tuning.at(8).is_measured and store.tuning.at(7).is_measured
     measured = store.tuning.read(4).measured[Hybrid(steps="auto", stepsize="auto")]
     assert measured.trajectories == 5  # one of each chain
+
+
+def test_a_worker_holds_the_latest_iteration_of_each_phase_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has buffers for the features of all its chains, and there may be 80 rounds."""
+    built: list[weakref.ref[schedule.Iteration]] = []
+    build = schedule.build_iteration
+
+    def remembered(*arguments: Any, **options: Any) -> schedule.Iteration:
+        iteration = build(*arguments, **options)
+        built.append(weakref.ref(iteration))
+        return iteration
+
+    monkeypatch.setattr(schedule, "build_iteration", remembered)
+    store = make_store(tmp_path / "run.zarr", tuned_spec(tmp_path))
+    sampler, executor = Sampler(store), InProcess()
+    with store.lock(), executor:
+        executor._sampler = sampler
+        run_rounds(store, executor, lambda progress: None)
+        gc.collect()
+        assert len(built) > N_ROUNDS
+        assert sum(made() is not None for made in built) == len(PHASES)
 
 
 def test_kept_iterations_run_with_the_frozen_settings(

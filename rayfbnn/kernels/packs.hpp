@@ -1,6 +1,8 @@
-// SIMD packs as lanes of network.hpp, which includes this, by the vector extensions of GCC and Clang.
-#ifndef RAYFBNN_LANES_HPP
-#define RAYFBNN_LANES_HPP
+// SIMD packs, by the vector extensions of GCC and Clang.
+#ifndef RAYFBNN_PACKS_HPP
+#define RAYFBNN_PACKS_HPP
+
+#include "arithmetic.hpp"
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -32,28 +34,27 @@ struct Pack<double> {
     typedef PackDouble Type;
 };
 
+template <class L>
+struct Places;
 template <>
-struct Lane<PackFloat> {
+struct Places<PackFloat> {
     typedef float Scalar;
     typedef PackInt Integer;
     static constexpr int width = PACK_BYTES / 4;
 };
 template <>
-struct Lane<PackDouble> {
+struct Places<PackDouble> {
     typedef double Scalar;
     typedef PackLong Integer;
     static constexpr int width = PACK_BYTES / 8;
 };
 
-// What a comparison gives is a pack of int, of long or of long long, as the compiler likes.
-template <class M>
-RAYFBNN_INLINE PackFloat select(M chosen, PackFloat a, PackFloat b) {
-    return chosen ? a : b;
+template <class L>
+RAYFBNN_INLINE L splat(typename Places<L>::Scalar x) {
+    return x - L{};  // x in every place
 }
-template <class M>
-RAYFBNN_INLINE PackDouble select(M chosen, PackDouble a, PackDouble b) {
-    return chosen ? a : b;
-}
+
+// The second where either is NaN. Single instructions where there are some.
 #if defined(__AVX512F__)
 RAYFBNN_INLINE PackFloat smaller(PackFloat a, PackFloat b) { return _mm512_min_ps(a, b); }
 RAYFBNN_INLINE PackFloat larger(PackFloat a, PackFloat b) { return _mm512_max_ps(a, b); }
@@ -69,11 +70,16 @@ RAYFBNN_INLINE PackFloat smaller(PackFloat a, PackFloat b) { return _mm_min_ps(a
 RAYFBNN_INLINE PackFloat larger(PackFloat a, PackFloat b) { return _mm_max_ps(a, b); }
 RAYFBNN_INLINE PackDouble smaller(PackDouble a, PackDouble b) { return _mm_min_pd(a, b); }
 RAYFBNN_INLINE PackDouble larger(PackDouble a, PackDouble b) { return _mm_max_pd(a, b); }
+#else
+template <class L>
+RAYFBNN_INLINE L smaller(L a, L b) {
+    return a < b ? a : b;
+}
+template <class L>
+RAYFBNN_INLINE L larger(L a, L b) {
+    return a > b ? a : b;
+}
 #endif
-RAYFBNN_INLINE PackInt bits_of(PackFloat x) { return (PackInt)x; }
-RAYFBNN_INLINE PackLong bits_of(PackDouble x) { return (PackLong)x; }
-RAYFBNN_INLINE PackFloat value_of(PackInt bits) { return (PackFloat)bits; }
-RAYFBNN_INLINE PackDouble value_of(PackLong bits) { return (PackDouble)bits; }
 
 template <int... I>
 struct Indices {};
@@ -89,7 +95,7 @@ struct MakeIndices<0, I...> {
 // wider, which shuffles of single places are not.
 template <int G, int PART, class L, int... I>
 RAYFBNN_INLINE L part_of(L x, L y, Indices<I...>) {
-    constexpr int W = Lane<L>::width, E = 16 / sizeof(typename Lane<L>::Scalar);
+    constexpr int W = Places<L>::width, E = 16 / sizeof(typename Places<L>::Scalar);
     if constexpr (G < E)
         return __builtin_shufflevector(
             x, y, (I % (2 * G) / G * W + I / E * E + I % E / (2 * G) * G + I % G + PART * E / 2)...);
@@ -104,8 +110,8 @@ RAYFBNN_INLINE L sums_of(const L* packs) {
     if constexpr (N == 1) {
         return packs[0];
     } else {
-        typedef typename MakeIndices<Lane<L>::width>::Type All;
-        constexpr int E = 16 / sizeof(typename Lane<L>::Scalar), G = N / 2 < E ? N / 2 : E;
+        typedef typename MakeIndices<Places<L>::width>::Type All;
+        constexpr int E = 16 / sizeof(typename Places<L>::Scalar), G = N / 2 < E ? N / 2 : E;
         const L x = sums_of<N / 2>(packs), y = sums_of<N / 2>(packs + N / 2);
         return part_of<G, 0>(x, y, All()) + part_of<G, 1>(x, y, All());
     }

@@ -1,0 +1,239 @@
+// Elementary functions of packs, with which they are lanes of arithmetic.hpp.
+#ifndef RAYFBNN_ELEMENTARY_HPP
+#define RAYFBNN_ELEMENTARY_HPP
+
+#include "packs.hpp"
+
+namespace RAYFBNN_NAMESPACE {
+
+// Of an integer and a number with the same bits.
+RAYFBNN_INLINE int bits_of(float x) {
+    int bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+RAYFBNN_INLINE long long bits_of(double x) {
+    long long bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+RAYFBNN_INLINE PackInt bits_of(PackFloat x) { return (PackInt)x; }
+RAYFBNN_INLINE PackLong bits_of(PackDouble x) { return (PackLong)x; }
+RAYFBNN_INLINE PackFloat value_of(PackInt bits) { return (PackFloat)bits; }
+RAYFBNN_INLINE PackDouble value_of(PackLong bits) { return (PackDouble)bits; }
+
+template <class S>
+struct Format;
+template <>
+struct Format<float> {
+    static constexpr float magic = 12582912.0f;
+    static constexpr int mantissa = 23, bias = 127;
+    static constexpr float lowest_exponent = -87.0f;  // exp of it is still a normal number
+};
+template <>
+struct Format<double> {
+    static constexpr double magic = 6755399441055744.0;
+    static constexpr int mantissa = 52, bias = 1023;
+    static constexpr double lowest_exponent = -708.0;
+};
+
+// Sines and cosines of arguments that Lane<L>::small_sine does not take, one after the other.
+template <class L>
+__attribute__((noinline)) static L large_sine(L x, L& cosine) {
+    typedef typename Places<L>::Scalar S;
+    S in[Places<L>::width], sines[Places<L>::width], cosines[Places<L>::width];
+    __builtin_memcpy(in, &x, sizeof x);
+    for (int k = 0; k < Places<L>::width; ++k) {
+        sines[k] = S(__builtin_sin(double(in[k])));
+        cosines[k] = S(__builtin_cos(double(in[k])));
+    }
+    __builtin_memcpy(&cosine, cosines, sizeof x);
+    __builtin_memcpy(&x, sines, sizeof x);
+    return x;
+}
+
+// A pack as a lane of arithmetic.hpp.
+template <class L>
+struct Lane : Places<L> {
+    typedef L Value;
+    typedef typename Places<L>::Scalar Scalar;
+    typedef typename Places<L>::Integer Integer;
+    typedef Scalar S;
+    typedef Format<S> F;
+    static constexpr bool is_double = sizeof(S) == sizeof(double);
+
+    RAYFBNN_INLINE L splat(S x) { return RAYFBNN_NAMESPACE::splat<L>(x); }
+    // What a comparison gives is a pack of int, of long or of long long, as the compiler likes.
+    template <class M>
+    RAYFBNN_INLINE L select(M chosen, L a, L b) {
+        return chosen ? a : b;
+    }
+    RAYFBNN_INLINE L larger(L a, L b) { return RAYFBNN_NAMESPACE::larger(a, b); }
+    RAYFBNN_INLINE L absolute(L x) { return larger(-x, x); }
+    RAYFBNN_INLINE L at_most(L x, S bound) { return smaller(splat(bound), x); }
+    RAYFBNN_INLINE L at_least(L x, S bound) { return larger(splat(bound), x); }
+    RAYFBNN_INLINE L ratio(L a, L b) { return a / b; }
+
+    // The integer nearest to x, |x| < 2**22, as a float and as an integer: adding 1.5 * 2**23 (2**52) leaves it in the
+    // low bits.
+    RAYFBNN_INLINE L round_to_integer(L x, Integer& integer) {
+        const L shifted = x + F::magic;
+        integer = bits_of(shifted) - bits_of(F::magic);
+        return shifted - F::magic;
+    }
+    RAYFBNN_INLINE L power_of_two(Integer n) { return value_of((n + F::bias) << F::mantissa); }
+
+    // exp(r) - 1 for |r| <= log(2)/2: the Taylor series up to r**8/8! (relative error 2e-9) or r**14/14! (2e-18).
+    RAYFBNN_INLINE L small_expm1(L r) {
+        if constexpr (!is_double) {
+            L p = splat(1 / 40320.0f);
+            p = p * r + 1 / 5040.0f;
+            p = p * r + 1 / 720.0f;
+            p = p * r + 1 / 120.0f;
+            p = p * r + 1 / 24.0f;
+            p = p * r + 1 / 6.0f;
+            p = p * r + 0.5f;
+            return p * r * r + r;
+        } else {
+            L p = splat(1 / 87178291200.0);
+            p = p * r + 1 / 6227020800.0;
+            p = p * r + 1 / 479001600.0;
+            p = p * r + 1 / 39916800.0;
+            p = p * r + 1 / 3628800.0;
+            p = p * r + 1 / 362880.0;
+            p = p * r + 1 / 40320.0;
+            p = p * r + 1 / 5040.0;
+            p = p * r + 1 / 720.0;
+            p = p * r + 1 / 120.0;
+            p = p * r + 1 / 24.0;
+            p = p * r + 1 / 6.0;
+            p = p * r + 0.5;
+            return p * r * r + r;
+        }
+    }
+
+    // x = n log(2) + r with |r| <= log(2)/2; log(2) in two parts, the first of few bits so that n times it is exact.
+    RAYFBNN_INLINE L reduce_by_log2(L x, Integer& n) {
+        const L rounded = round_to_integer(x * S(1.4426950408889634), n);
+        if constexpr (!is_double)
+            return (x - rounded * 0.693359375f) - rounded * -2.12194440e-4f;
+        else
+            return (x - rounded * 6.93147180369123816490e-01) - rounded * 1.90821492927058770002e-10;
+    }
+
+    // exp(x) for x <= 0; below the range of normal numbers it stays at the smallest of them.
+    RAYFBNN_INLINE L exp_of_negative(L x) {
+        Integer n;
+        const L r = reduce_by_log2(at_least(x, F::lowest_exponent), n);
+        const L scale = power_of_two(n);
+        return scale * small_expm1(r) + scale;
+    }
+
+    // tanh. float: x P(x**2)/Q(x**2), minimax for the relative error (1e-8, with rounding 3e-7 at worst and 6e-8
+    // root mean square, so that 1 may become 1 + 2e-7). double: through expm1, to rounding.
+    RAYFBNN_INLINE L tanh(L x) {
+        if constexpr (!is_double) {
+            x = at_least(at_most(x, 8.4f), -8.4f);
+            const L z = x * x;
+            L p = splat(2.578324753699235e-08f);
+            p = p * z + 3.812745489994995e-05f;
+            p = p * z + 0.006315924227237701f;
+            p = p * z + 0.23931747674942017f;
+            p = p * z + 1.7833458185195923f;
+            L q = splat(1.4658991176474956e-06f);
+            q = q * z + 0.0005994579987600446f;
+            q = q * z + 0.046458709985017776f;
+            q = q * z + 0.8337659239768982f;
+            q = q * z + 1.7833458185195923f;
+            return x * p / q;
+        } else {
+            const L y = at_most(absolute(x), 20.0) * 2;  // beyond 19.1 it rounds to 1
+            Integer n;
+            const L r = reduce_by_log2(y, n);
+            const L scale = power_of_two(n);
+            const L t = scale * small_expm1(r) + (scale - 1);  // expm1(2|x|)
+            const L v = t / (t + 2);
+            return select(x < 0, -v, v);
+        }
+    }
+
+    RAYFBNN_INLINE L sigmoid(L x) { return tanh(x * S(0.5)) * S(0.5) + S(0.5); }
+
+    // log(1 + e) for 0 <= e <= 1: 2 artanh(s), s = e/(2 + e) <= 1/3, by its series (error 1e-9, 3e-18).
+    RAYFBNN_INLINE L log1p_of_fraction(L e) {
+        const L s = e / (e + 2), z = s * s;
+        constexpr int last = is_double ? 16 : 7;
+        L p = splat(S(1) / (2 * last + 1));
+#pragma GCC unroll 16
+        for (int k = last - 1; k >= 0; --k) p = p * z + S(1) / (2 * k + 1);
+        return 2 * s * p;
+    }
+
+    // 1/(1 + exp(-x)), to relative rounding also where it is small.
+    RAYFBNN_INLINE L logistic(L x) {
+        const L e = exp_of_negative(-absolute(x));
+        return select(x < 0, e, splat(1)) / (e + 1);
+    }
+
+    // sin(x), and cos(x) to `cosine`, by x = q pi/2 + r, |r| <= pi/4; for |x| below 1e4 (float) or 1e6 (double).
+    RAYFBNN_INLINE L small_sine(L x, L& cosine) {
+        Integer quadrant;
+        const L q = round_to_integer(x * S(0.63661977236758134), quadrant);
+        L r, sine, even;
+        if constexpr (!is_double) {
+            r = ((x - q * 1.5703125f) - q * 4.837512969970703125e-4f) - q * 7.54978995489188216e-8f;
+            const L z = r * r;
+            sine = splat(1 / 362880.0f);
+            sine = sine * z - 1 / 5040.0f;
+            sine = sine * z + 1 / 120.0f;
+            sine = sine * z - 1 / 6.0f;
+            sine = sine * z * r + r;
+            even = splat(-1 / 3628800.0f);
+            even = even * z + 1 / 40320.0f;
+            even = even * z - 1 / 720.0f;
+            even = even * z + 1 / 24.0f;
+            even = even * z - 0.5f;
+            even = even * z + 1;
+        } else {
+            r = ((x - q * 1.57079632673412561417e+00) - q * 6.07710050630396597660e-11) -
+                q * 2.02226624879595063154e-21;
+            const L z = r * r;
+            sine = splat(1 / 355687428096000.0);
+            sine = sine * z - 1 / 1307674368000.0;
+            sine = sine * z + 1 / 6227020800.0;
+            sine = sine * z - 1 / 39916800.0;
+            sine = sine * z + 1 / 362880.0;
+            sine = sine * z - 1 / 5040.0;
+            sine = sine * z + 1 / 120.0;
+            sine = sine * z - 1 / 6.0;
+            sine = sine * z * r + r;
+            even = splat(-1 / 6402373705728000.0);
+            even = even * z + 1 / 20922789888000.0;
+            even = even * z - 1 / 87178291200.0;
+            even = even * z + 1 / 479001600.0;
+            even = even * z - 1 / 3628800.0;
+            even = even * z + 1 / 40320.0;
+            even = even * z - 1 / 720.0;
+            even = even * z + 1 / 24.0;
+            even = even * z - 0.5;
+            even = even * z + 1;
+        }
+        const auto is_odd = (quadrant & 1) != 0;
+        const L s = select(is_odd, even, sine), c = select(is_odd, sine, even);
+        cosine = select(((quadrant + 1) & 2) != 0, -c, c);
+        return select((quadrant & 2) != 0, -s, s);
+    }
+
+    RAYFBNN_INLINE L sine_and_cosine(L x, L& cosine) {
+        constexpr S limit = is_double ? S(1e6) : S(1e4);
+        const L size = absolute(x);
+        S sizes[Places<L>::width];
+        __builtin_memcpy(sizes, &size, sizeof size);
+        bool is_small = true;
+        for (int k = 0; k < Places<L>::width; ++k) is_small &= !(sizes[k] > limit);
+        return is_small ? small_sine(x, cosine) : large_sine<L>(x, cosine);
+    }
+};
+
+}  // namespace RAYFBNN_NAMESPACE
+#endif
