@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfbnn.arrays import gpu_is_available
+from rayfbnn.cores import n_cores
 from rayfbnn.errors import ConfigError, StoreExistsError
 from rayfbnn.run.data import read_cases, read_dataset
 from rayfbnn.run.store import Store
@@ -331,7 +332,7 @@ def show(what: Spec, *, set: Sequence[str] = ()) -> str:
 
     if isinstance(what, str | Path) and Path(what).is_dir():
         store = Store.open(Path(what))
-        return describe(store.spec) + "\n" + describe_tuning(store) + _describe_progress(store)
+        return describe(store.spec, store=store) + "\n" + describe_tuning(store) + _describe_progress(store)
     return describe(_read_spec(what, set))
 
 
@@ -343,10 +344,11 @@ def bench(
     chains: int | None = None,
     progress: bool = True,
 ) -> BenchResult:
-    """Microseconds per leapfrog step of a chain on this machine, with every kernel that there is.
+    """Microseconds per leapfrog step of a chain on this machine, by array code and by the kernel chosen here.
 
-    Of networks of standard shapes in float32 with made-up data; or, given a specification, of its network,
-    data, precision and batches, with an estimate of what its whole run takes.
+    Of networks of standard shapes in float32 with made-up data; or, given a specification, of each kind of
+    trajectory that its run has, with its network, data, precision and batches, and an estimate of what the
+    whole run takes: from the shortest to the longest trajectories where their length is automatic.
 
     device  "cpu" or "gpu"; that of the specification unless given, or "cpu"
     chains  advanced together: 16 unless given, 4096 on a GPU, or the chains of the specification's batches
@@ -379,7 +381,8 @@ def bench(
         chains=read.chains,
         chains_per_batch=chains or read.chains_per_batch,
         sigmas=read.initial.sigmas,
-        workers=1 if device == "gpu" else len(os.sched_getaffinity(0)),
+        workers=1 if device == "gpu" else n_cores(),
+        tuning_phases=read.tuning_phases,
         report=report,
     )
 

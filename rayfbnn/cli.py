@@ -258,7 +258,10 @@ def show(
     what: Annotated[Path, typer.Argument(metavar="RUN.TOML|STORE", help="A configuration or a store.")],
     set: Set = None,
 ) -> None:
-    """Print what a configuration or a store means: network, priors, schedule, defaults taken."""
+    """Print what a configuration or a store means: network, priors, schedule and its cost, defaults taken.
+
+    It also names the code that runs the trajectories here, of a store that which it was begun with.
+    """
     from rayfbnn import api
 
     print(api.show(what, set=set or ()))
@@ -280,7 +283,11 @@ def bench(
     progress: ShowProgress = True,
     as_json: AsJson = False,
 ) -> None:
-    """Time leapfrog steps on this machine, of standard networks or of a configuration's whole run."""
+    """Time leapfrog steps on this machine, of standard networks or of a configuration's own trajectories.
+
+    Of a configuration it also says how long the whole run takes: from the shortest to the longest
+    trajectories where their length is automatic.
+    """
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # as the workers have it; read when NumPy is first imported
     from rayfbnn import api
@@ -420,19 +427,25 @@ def _check_text(result: CheckResult) -> str:
 def _bench_text(result: BenchResult) -> str:
     """The rows as a table, and the estimate in words."""
     lines = [f"{result.device}, {result.dtype}: microseconds per leapfrog step of a chain"]
-    lines.append(f"{'shape':<20}{'chains':>8}{'us/step':>12}{'GFLOP/s':>10}  kernel")
+    width = max([19, *(len(row.shape) for row in result.rows)]) + 1
+    lines.append(f"{'shape':<{width}}{'chains':>8}{'us/step':>12}{'GFLOP/s':>10}  kernel")
     lines += [
-        f"{row.shape:<20}{row.chains:>8}{row.us_per_step:>12g}{row.gflops:>10g}  {row.kernel}"
+        f"{row.shape:<{width}}{row.chains:>8}{row.us_per_step:>12g}{row.gflops:>10g}  {row.kernel}"
         for row in result.rows
     ]
     if (run := result.estimate) is not None:
-        lines.append(
-            f"the whole run: {run.gradient_evaluations:,} gradient evaluations, about"
-            f" {_duration(run.core_seconds)} on one core, {_duration(run.seconds)} with"
-            f" {run.workers} worker{'s' if run.workers > 1 else ''}"
+        ends = (run.least, run.most) if run.least != run.most else (run.least,)
+        evaluations = " to ".join(f"{cost.gradient_evaluations:,}" for cost in ends)
+        core, together = (
+            " to ".join(_duration(getattr(cost, name)) for cost in ends)
+            for name in ("core_seconds", "seconds")
         )
-        if run.assumed_steps is not None:
-            lines.append(f"automatic trajectories taken to have {run.assumed_steps} steps")
+        lines.append(
+            f"the whole run: {evaluations} gradient evaluations, about {core} on one core,"
+            f" {together} with {run.workers} worker{'s' if run.workers > 1 else ''}"
+        )
+        if len(ends) > 1:
+            lines.append("from the shortest to the longest of automatic trajectories, which a run finds")
     return "\n".join(lines)
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import scipy.special
 
 from rayfbnn.architecture import GroupSpec, LayerSpec, PriorSpec
+from rayfbnn.arrays import gpu_is_available
 from rayfbnn.kernels import choose
+from rayfbnn.kernels.cuda import shared_memory_of_device
+from rayfbnn.mcmc.extremes import extreme_tunings
 from rayfbnn.mcmc.schedule import gradient_evaluations
+from rayfbnn.mcmc.tuning import Tuning
 from rayfbnn.operations import (
     AUTO,
     Dynamic,
@@ -37,16 +42,25 @@ from rayfbnn.operations import (
     inner_operations,
     unrolled,
 )
+from rayfbnn.run.data import read_dataset
 from rayfbnn.run.rounds import rounds
+from rayfbnn.run.sampler import build_posterior
 from rayfbnn.spec import PhaseSpec, RunSpec
+from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
+    from rayfbnn.run.data import Dataset
     from rayfbnn.run.store import Store
 
+Over = tuple[Literal["outputs", "precisions"], ...]
 
-def describe(spec: RunSpec) -> str:
-    """The network, every prior spelled out, the schedule and what it costs, and the defaults taken."""
-    parts = [_network(spec), _priors(spec), _data(spec), _schedule(spec), _defaults(spec)]
+
+def describe(spec: RunSpec, *, store: Store | None = None) -> str:
+    """The network, every prior spelled out, the schedule and what it costs, and the defaults taken.
+
+    store  of a run with this specification, if there is one
+    """
+    parts = [_network(spec), _priors(spec), _data(spec), _schedule(spec, store), _defaults(spec)]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
@@ -188,29 +202,55 @@ def _data(spec: RunSpec) -> list[str]:
     ]
 
 
-def _schedule(spec: RunSpec) -> list[str]:
+def _schedule(spec: RunSpec, store: Store | None) -> list[str]:
     start = "a draw from the prior" if spec.initial.from_prior else f"all sigmas at {spec.initial.sigmas:g}"
-    lines = [f"Schedule of each of {spec.chains} chains, from {start}", f"  leapfrog steps: {_kernel(spec)}"]
-    total, is_known = 0, True
+    lines = [f"Schedule of each of {spec.chains} chains, from {start}", *_kernels(spec, store)]
+    costs = _costs(spec, store)
     for number, phase in enumerate(spec.phase, start=1):
-        each = gradient_evaluations(phase.operations)
-        total += each * phase.iterations
-        cost = f"{each * phase.iterations:,} gradient evaluations ({each:,} an iteration)"
-        if _has_automatic_steps(phase):
-            cost = "gradient evaluations by the steps that are found"
-            is_known = False
-        lines.append(f"  phase {number}: {phase.iterations} iterations, {_kept(phase)}; {cost}")
+        cost = costs[number - 1]
+        each = tuple(round(n / phase.iterations) for n in cost)
+        text = f"{_from_to(cost)} gradient evaluations ({_from_to(each)} an iteration)"
+        lines.append(f"  phase {number}: {phase.iterations} iterations, {_kept(phase)}; {text}")
         lines += [f"    {line}" for line in _tuning(spec, number - 1)]
         lines += [f"    {line}" for line in _operations(phase.operations)]
         lines += [f"    note: {note}" for note in _notes(spec, phase)]
-    rest = "" if is_known else " and those of automatic trajectories"
     for who, n in (("a chain:", 1), ("in all: ", spec.chains)):
-        lines.append(f"  {who} {n * total:,} gradient evaluations{rest}, {n * spec.kept_draws:,} draws kept")
+        total = tuple(n * sum(each) for each in zip(*costs, strict=True))
+        text = f"{_from_to(total)} gradient evaluations, {n * spec.kept_draws:,} draws kept"
+        lines.append(f"  {who} {text}")
+    if any(least < most for least, most in costs):
+        lines.append("  from the shortest to the longest of automatic trajectories, until they are found")
     return lines
 
 
-def _has_automatic_steps(phase: PhaseSpec) -> bool:
-    return any(operation.steps == AUTO for operation in automatic(phase.operations))
+def _costs(spec: RunSpec, store: Store | None) -> list[tuple[int, int]]:
+    """The least and the most gradient evaluations of each phase, for a chain.
+
+    Where automatic lengths are not known yet, those of the shortest and of the longest trajectories. For a
+    store whose tuning has begun both are what its rounds took, and what they have found for what is to come.
+    """
+    n_done, settings = (0, {}) if store is None else store.tuning.latest()
+    costs = []
+    for number, phase in enumerate(spec.phase):
+        own = [each for each in rounds(spec) if each.phase == number]
+        if store is None or n_done == 0:
+            tunings = extreme_tunings(phase.operations, is_measured=bool(own))
+            least, most = (gradient_evaluations(phase.operations, tuning=each) for each in tunings)
+            costs.append((least * phase.iterations, most * phase.iterations))
+            continue
+        total = 0
+        for each in own:
+            known = each.number <= n_done
+            tuning = store.tuning.at(each.first) if known else Tuning(settings, is_measured=True)
+            total += (each.last - each.first + 1) * gradient_evaluations(phase.operations, tuning=tuning)
+        if not own:
+            total = phase.iterations * gradient_evaluations(phase.operations, tuning=Tuning(settings))
+        costs.append((total, total))
+    return costs
+
+
+def _from_to(numbers: tuple[int, ...]) -> str:
+    return " to ".join(f"{number:,}" for number in dict.fromkeys(numbers))
 
 
 def _tuning(spec: RunSpec, number: int) -> list[str]:
@@ -239,11 +279,49 @@ def describe_tuning(store: Store) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _kernel(spec: RunSpec) -> str:
-    """What would run the trajectories on this machine."""
-    return choose.name_for(
+def _kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
+    """What runs the leapfrog steps: of a store what it was begun with, else what would on this machine.
+
+    On a device the choice depends on its memory: where there is one here, it is that which is made here.
+    """
+    here = choose.name_for(
         spec.network_spec(), spec.model_spec(), n_targets=len(spec.data.targets), device=spec.device
     )
+    name = here if store is None else store.root.kernel
+    if not choose.is_available(name):
+        name += f"; not to be had here, where it is {here}"
+    done = [each for phase in spec.phase for each in unrolled(phase.operations)]
+    done += [inner for each in done for inner in unrolled(inner_operations(each))]
+    overs = tuple(dict.fromkeys(each.over for each in done if isinstance(each, HybridMarginal)))
+    marginal = dict.fromkeys(overs, name)
+    if name == choose.DEVICE:
+        marginal = dict.fromkeys(overs, "CUDA where the state fits on the chip, plain CuPy elsewhere")
+        dataset = _dataset(spec, store) if gpu_is_available() else None
+        if dataset is not None:
+            name, marginal = device_kernels(spec, dataset, overs, shared_memory_of_device())
+    yield f"  leapfrog steps: {name}"
+    for over, found in marginal.items():
+        yield f"  leapfrog steps of hybrid-marginal over {' and '.join(over)}: {found}"
+    if any(getattr(each, "integrator", "leapfrog") != "leapfrog" for each in done):
+        yield f"  fourth-order steps: {choose.PLAIN if spec.device == 'cpu' else choose.PLAIN_ON_DEVICE}"
+
+
+def _dataset(spec: RunSpec, store: Store | None) -> Dataset | None:
+    if store is not None:
+        return store.data
+    return read_dataset(spec) if spec.train_path.exists() else None
+
+
+def device_kernels(
+    spec: RunSpec, dataset: Dataset, overs: Iterable[Over], max_shared_bytes: int
+) -> tuple[str, dict[Over, str]]:
+    """What a device of so much shared memory runs the posterior with, and each of `overs`."""
+    posterior = build_posterior(spec, dataset, device="cpu")
+    advance, name = choose.on_device(posterior, max_shared_bytes=max_shared_bytes)
+    streams = Streams(spec.seed, np.zeros(1, dtype=np.uint64))
+    state = posterior.initial_state(streams, sigmas=1.0)
+    targets = {over: posterior.marginal(over).given(state, streams) for over in overs}
+    return name, {over: choose.marginal_name(target, advance, name) for over, target in targets.items()}
 
 
 def _kept(phase: PhaseSpec) -> str:
@@ -287,6 +365,8 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                     parts.append(f"windows of {operation.window} states")
                 if operation.jump > 1:
                     parts.append(f"looking at every {operation.jump} steps")
+                if operation.partitions > 1:
+                    parts.append(f"{operation.partitions} partial gradients a step")
                 lines.append(", ".join(parts))
             case Dynamic():
                 parts = [f"dynamic: {operation.steps} {operation.integrator} steps"]

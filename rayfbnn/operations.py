@@ -186,6 +186,7 @@ class HybridMarginal:
     over  "outputs": the parameters that feed the outputs, which are linear in them;
           "precisions": the common precisions of groups of Gaussian parameters without precisions of units;
           with both, those of what feeds the outputs are not integrated out: they move along
+    partitions  not with "outputs": the energy is then no sum over cases
     The other settings are those of `hybrid`.
     """
 
@@ -193,6 +194,7 @@ class HybridMarginal:
     steps: int | Auto
     stepsize: float | Auto
     window: int = 1
+    partitions: int = 1
     stepsize_jitter: float | None = None
     jump: int = 1
     op: Literal["hybrid-marginal"] = "hybrid-marginal"
@@ -202,7 +204,12 @@ class HybridMarginal:
         if not self.over or len(set(self.over)) < len(self.over):
             names = list(self.over)
             raise ValueError(f'over: must name "outputs", "precisions" or both, each once, got {names}')
-        _check_settings(self, 1, "leapfrog")
+        _check_settings(self, self.partitions, "leapfrog")
+        if self.partitions > 1 and "outputs" in self.over:
+            raise ValueError(
+                f'partitions: over "outputs" the energy is no sum over cases, got {self.partitions};'
+                " leave it out"
+            )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Needs NumPy and SciPy only (CuPy for a GPU). docs/correctness.md says what each 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
@@ -22,9 +22,9 @@ from rayfbnn.exactness import LEVEL, is_exact, ks_p_value, square_p_value
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import hmc, leapfrog, schedule
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.operations import Heatbath, Hybrid, Negate, Operation, SampleSigmas
+from rayfbnn.operations import Heatbath, Hybrid, HybridMarginal, Negate, Operation, SampleSigmas
 from rayfbnn.pivots import joint_p_values
-from rayfbnn.state import ChainState
+from rayfbnn.state import Advance, ChainState, Target
 from rayfbnn.streams import MAX_SEED, Purpose, Streams, philox
 
 Dtype = Literal["float32", "float64"]
@@ -103,12 +103,16 @@ DTYPES: tuple[Dtype, Dtype] = ("float64", "float32")
 
 @dataclass(frozen=True)
 class Problem:
-    """A small network with its data model; groups of parameters with all kinds of priors among them."""
+    """A small network with its data model; groups of parameters with all kinds of priors among them.
+
+    over  what trajectories have integrated out, as hybrid-marginal has
+    """
 
     priors: dict[str, str]
     model: ModelSpec
     n_targets: int = 1
     hidden: tuple[LayerSpec, ...] = (LayerSpec(2),)
+    over: tuple[Literal["outputs", "precisions"], ...] = ()
 
     def posterior(self, xp: ModuleType, dtype: Dtype) -> Posterior:
         """On fixed inputs; the targets are to be drawn."""
@@ -120,6 +124,21 @@ class Problem:
         inputs = Streams(5, np.arange(N_CASES, dtype=np.uint64)).normal(Purpose.PROPOSAL, (2,))
         targets = np.ones((N_CASES, self.n_targets))
         return Posterior.of(network, self.model, inputs, targets, dtype=dtype, xp=xp)
+
+    def moved(self, posterior: Posterior, state: ChainState, streams: Streams) -> tuple[Target, ChainState]:
+        """What trajectories move given a posterior, and where they start."""
+        if not self.over:
+            return posterior, state
+        target = posterior.marginal(self.over).given(state, streams)
+        return target, target.start(state, streams)
+
+    @property
+    def updates(self) -> tuple[Operation, ...]:
+        """Steps so large that about half is accepted, and momentum that lasts: so wrong decisions show."""
+        trajectory: Operation = Hybrid(steps=4, stepsize=1.4, window=2, partitions=3)
+        if self.over:
+            trajectory = HybridMarginal(self.over, steps=4, stepsize=1.4, window=2)
+        return SampleSigmas(), Heatbath(decay=0.95), trajectory, Negate()
 
 
 def _noise(text: str) -> PriorSpec:
@@ -146,15 +165,12 @@ PROBLEMS: dict[str, Problem] = {
         hidden=(LayerSpec(2), LayerSpec(3, "softplus")),
     ),
     "count": Problem({"ih0": "1:4", "bh0": "0.7:4", "ho0": "x1:4", "bo": "0.8"}, ModelSpec("count")),
+    "real, hybrid-marginal": Problem(
+        {"ih0": "1.5:3", "bh0": "0.7:4", "ho0": "x2:5", "bo": "0.8"},
+        ModelSpec("real", _noise("0.5:3")),
+        over=("outputs", "precisions"),
+    ),
 }
-
-# Steps so large that about half is accepted, and momentum that lasts: so wrong decisions show.
-UPDATES: tuple[Operation, ...] = (
-    SampleSigmas(),
-    Heatbath(decay=0.95),
-    Hybrid(steps=4, stepsize=1.4, window=2, partitions=3),
-    Negate(),
-)
 
 
 def known_answers(xp: ModuleType) -> Judgement:
@@ -183,11 +199,12 @@ def exact_start(target: Posterior, streams: Streams) -> tuple[ChainState, Array]
     return state, target.sample_targets(state.position, state.precisions, streams)
 
 
-def started(name: str, xp: ModuleType, seed: int) -> tuple[Posterior, ChainState]:
-    """The posterior of a problem given data of each of 20 chains' own, and the state these were drawn at."""
-    target = PROBLEMS[name].posterior(xp, "float64")
-    state, data = exact_start(target, Streams(seed, xp.arange(20, dtype=xp.uint64)))
-    return target.with_targets(data), state
+def started(name: str, xp: ModuleType, seed: int) -> tuple[Target, ChainState]:
+    """What a problem's trajectories move given data of each of 20 chains' own, and the state of these."""
+    problem, streams = PROBLEMS[name], Streams(seed, xp.arange(20, dtype=xp.uint64))
+    posterior = problem.posterior(xp, "float64")
+    state, data = exact_start(posterior, streams)
+    return problem.moved(posterior.with_targets(data), state, streams)
 
 
 def gradient_of(name: str, xp: ModuleType, seed: int) -> Judgement:
@@ -214,32 +231,55 @@ def gradient_of(name: str, xp: ModuleType, seed: int) -> Judgement:
 
 
 def agreement_of(name: str, xp: ModuleType, seed: int) -> Judgement:
-    """Potentials and gradients in float32 here, and on a GPU in float64, with those in float64 by NumPy."""
-    plain = PROBLEMS[name].posterior(np, "float64")
-    state, data = exact_start(plain, Streams(seed, np.arange(20, dtype=np.uint64)))
-    expected = plain.with_targets(data).potential_and_gradient(state.position, state.precisions)
+    """Potentials, gradients and short trajectories with those in float64 by NumPy's array code.
+
+    In float32 and float64, by array code and by what runs trajectories here.
+    """
+    problem, streams = PROBLEMS[name], Streams(seed, np.arange(20, dtype=np.uint64))
+    plain = problem.posterior(np, "float64")
+    state, data = exact_start(plain, streams)
+    target, start = problem.moved(plain.with_targets(data), state, streams)
+    stepsizes = 0.3 * target.stepsizes(start.precisions)
+    arrays = start.position, start.momentum, start.precisions, stepsizes
+    expected = *target.potential_and_gradient(start.position, start.precisions), *_short(target, arrays)
     worst = 0.0
     for dtype, scale in zip(DTYPES, (1e6, 1.0), strict=True):  # errors of 1e-9 are allowed, and of 1e-3
-        target = PROBLEMS[name].posterior(xp, dtype).with_targets(xp.asarray(data))
-        position, precisions = xp.asarray(state.position.astype(dtype)), xp.asarray(state.precisions)
-        for right, found in zip(expected, target.potential_and_gradient(position, precisions), strict=True):
+        posterior = problem.posterior(xp, dtype).with_targets(xp.asarray(data))
+        here = Streams(seed, xp.arange(20, dtype=xp.uint64))
+        given = ChainState(*(xp.asarray(array) for array in vars(state).values()))
+        target, _ = problem.moved(posterior, given, here)
+        # The precisions alone are in float64 always.
+        cast = [xp.asarray(array.astype(dtype)) for array in arrays]
+        cast[2] = xp.asarray(arrays[2])
+        advance, _ = choose.advance_for(posterior)
+        found = *target.potential_and_gradient(cast[0], cast[2]), *_short(target, cast, advance)
+        for right, value in zip(expected, found, strict=True):
             size = np.maximum(abs(right).reshape(len(right), -1).max(axis=1), 1.0)
-            error = abs(to_host(found) - right).reshape(len(right), -1).max(axis=1) / size
+            error = abs(to_host(value) - right).reshape(len(right), -1).max(axis=1) / size
             worst = max(worst, scale * float(error.max()))
     return _at_most(worst, 1e-3)
 
 
+def _short(
+    target: Target, arrays: Sequence[Array], advance: Advance = leapfrog.advance
+) -> tuple[Array, Array, Array]:
+    """Where two steps lead from position, momentum, precisions with stepsizes."""
+    position, momentum, precisions, stepsizes = arrays
+    return advance(target, position, momentum, precisions, stepsizes, n_steps=2)
+
+
 def reversal_of(name: str, xp: ModuleType, seed: int) -> Judgement:
-    """How far ten steps with partial gradients and ten back end from where they began."""
+    """How far ten steps, of partial gradients if there are any, and ten back end from where they began."""
     target, state = started(name, xp, seed)
-    order = Streams(seed, xp.arange(20, dtype=xp.uint64)).permutation(3, Purpose.PARTITION_ORDER)
+    order = back_order = None
+    if not PROBLEMS[name].over:
+        order = Streams(seed, xp.arange(20, dtype=xp.uint64)).permutation(3, Purpose.PARTITION_ORDER)
+        back_order = hmc.reversed_order(order)
     stepsizes = 0.3 * target.stepsizes(state.precisions)
     there = leapfrog.advance(
         target, state.position, state.momentum, state.precisions, stepsizes, n_steps=10, order=order
     )
-    back = leapfrog.advance(
-        target, *there[:2], state.precisions, -stepsizes, n_steps=10, order=hmc.reversed_order(order)
-    )
+    back = leapfrog.advance(target, *there[:2], state.precisions, -stepsizes, n_steps=10, order=back_order)
     worst = max(abs(back[0] - state.position).max(), abs(back[1] - state.momentum).max())
     return _at_most(float(worst), 1e-8)
 
@@ -325,7 +365,9 @@ def joint(name: str, xp: ModuleType, seed: int, chains: int, dtype: Dtype) -> Ju
         state, data = exact_start(target, streams)
         given = target.with_targets(data)
         advance, _ = choose.advance_for(given)
-        iteration = schedule.build_iteration(UPDATES, target=given, updates=given.updates, advance=advance)
+        iteration = schedule.build_iteration(
+            PROBLEMS[name].updates, target=given, updates=given.updates, advance=advance
+        )
         state = _after_iterations(state, streams, iteration)
         after = ChainState(*(to_host(array).astype(float) for array in vars(state).values()))
         host = Streams(seed, np.arange(n_chains, dtype=np.uint64))

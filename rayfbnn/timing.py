@@ -10,28 +10,40 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.arrays import array_namespace, device_namespace, to_host
+from rayfbnn.arrays import Array, array_namespace, device_namespace, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
-from rayfbnn.mcmc import leapfrog
+from rayfbnn.mcmc import fourth_order, leapfrog
+from rayfbnn.mcmc.extremes import extreme_tunings
 from rayfbnn.mcmc.schedule import build_iteration, gradient_evaluations
+from rayfbnn.mcmc.tuning import Tuning
+from rayfbnn.model.output_layer import feeds_outputs
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.operations import Operation, inner_operations, unrolled
-from rayfbnn.state import Advance, ChainState
+from rayfbnn.operations import (
+    AUTO,
+    Dynamic,
+    Hybrid,
+    HybridMarginal,
+    HybridMax,
+    Integrator,
+    Operation,
+    inner_operations,
+    unrolled,
+)
+from rayfbnn.state import Advance, ChainState, Target
 from rayfbnn.streams import Purpose, Streams
 
 Dtype = Literal["float32", "float64"]
 # Neal's first network, the robot arm, a wide layer, two layers, and one whose time is in matrix products
 STANDARD_SHAPES = ("1-8-1/100", "2-16-2/200", "10-100-1/1000", "13-50-50-1/506", "784-100-10/10000")
 STEPSIZE = 0.1  # of the heuristic ones: stable on all shapes, so that no time goes into infinities
-ASSUMED_STEPS = 100
 # The plain code holds every chain's hidden values, a gigabyte of float32 at this many.
 _MAX_VALUES = 2**28
 
@@ -40,7 +52,8 @@ _MAX_VALUES = 2**28
 class Row:
     """The time of one network with one kernel.
 
-    shape        units of each layer and cases, such as "2-16-2/200"
+    shape        units of each layer and cases, such as "2-16-2/200"; of a configuration's network also which
+                 trajectories, such as "2-16-2/200 hybrid-marginal over outputs"
     chains       advanced by one call
     us_per_step  microseconds per leapfrog step per chain
     gflops       10**9 additions and multiplications a second, those of the products with weights alone
@@ -54,19 +67,29 @@ class Row:
 
 
 @dataclass(frozen=True)
-class RunEstimate:
-    """What a configuration will take: sampling alone, without starting Ray, writing, or reading data.
+class Cost:
+    """What a run takes: sampling alone, without starting Ray, writing, or reading data.
 
     core_seconds   of all chains, one after another
-    seconds        with so many workers, each a core (or a device)
-    assumed_steps  of the trajectories whose length is automatic, and so not known; None if there are none
+    seconds        with the workers that share them, each a core (or a device)
     """
 
     gradient_evaluations: int
     core_seconds: float
-    workers: int
     seconds: float
-    assumed_steps: int | None
+
+
+@dataclass(frozen=True)
+class RunEstimate:
+    """What a configuration will take with so many workers.
+
+    least, most  with the shortest and the longest of the trajectories whose length is automatic, and so not
+                 known before the run has found it; the same if there are none
+    """
+
+    workers: int
+    least: Cost
+    most: Cost
 
 
 @dataclass(frozen=True)
@@ -93,7 +116,7 @@ def bench_shapes(
     seconds: float = 1.0,
     report: Callable[[Row], None] = lambda row: None,
 ) -> BenchResult:
-    """Time networks of the given shapes on made-up cases, with every kernel that there is for each.
+    """Time networks of the given shapes on made-up cases, by array code and by the kernel chosen for each.
 
     chains   advanced together; fewer where the plain code would need more than a few gigabytes
     seconds  spent on each row, or three repeats where these take longer
@@ -149,62 +172,137 @@ def shape_of(posterior: Posterior) -> str:
     return f"{'-'.join(map(str, layers))}/{posterior.n_cases}"
 
 
-def kernels_of(posterior: Posterior) -> list[tuple[str, Advance]]:
-    """Every kernel that there is for a network, the plain code first."""
-    plain = "plain CuPy" if array_namespace(posterior.inputs) is not np else "plain NumPy"
+@dataclass(frozen=True)
+class Trajectory:
+    """The steps of trajectories of one kind, by what tells these apart.
+
+    name  for people
+    over  what is integrated out, of hybrid-marginal
+    """
+
+    name: str = ""
+    over: tuple[Literal["outputs", "precisions"], ...] = ()
+    partitions: int = 1
+    integrator: Integrator = "leapfrog"
+
+    @property
+    def gradients_per_step(self) -> int:
+        """Those over 1/partitions of the cases."""
+        return self.partitions if self.integrator == "leapfrog" else fourth_order.GRADIENTS_PER_STEP
+
+
+HYBRID = Trajectory()
+
+
+def trajectories(operations: Sequence[Operation]) -> tuple[Trajectory, ...]:
+    """The different ones of operations, those inside others too, in order."""
+    found: dict[Trajectory, None] = {}
+    for operation in unrolled(tuple(operations)):
+        if isinstance(operation, HybridMarginal):
+            n = operation.partitions
+            name = f"{operation.op} over {' and '.join(operation.over)}{_partial(n)}"
+            found[Trajectory(name, operation.over, n)] = None
+        elif isinstance(operation, Hybrid | HybridMax | Dynamic):
+            n, integrator = operation.partitions, operation.integrator
+            kind = _partial(n) if integrator == "leapfrog" else f", {integrator}"
+            found[Trajectory(operation.op + kind, partitions=n, integrator=integrator)] = None
+        found |= dict.fromkeys(trajectories(inner_operations(operation)))
+    return tuple(found)
+
+
+def _partial(partitions: int) -> str:
+    return f", {partitions} partitions" if partitions > 1 else ""
+
+
+def kernels_of(posterior: Posterior, trajectory: Trajectory = HYBRID) -> list[tuple[str, Advance]]:
+    """The plain code, and what runs a network's trajectories if that is another."""
+    plain = choose.PLAIN_ON_DEVICE if array_namespace(posterior.inputs) is not np else choose.PLAIN
+    if trajectory.integrator != "leapfrog":
+        return [(plain, fourth_order.advance)]
     chosen, name = choose.advance_for(posterior)
+    if trajectory.over and chosen is not leapfrog.advance:
+        target, *_ = at_start(posterior, trajectory, chains=1)
+        name = choose.marginal_name(target, chosen, name)
+        if name.startswith(plain):  # kernels for the posterior, none for what is left of it
+            return [(name, leapfrog.advance)]
     return [(plain, leapfrog.advance), *([] if chosen is leapfrog.advance else [(name, chosen)])]
 
 
-def kernel_rows(posterior: Posterior, *, chains: int, seconds: float) -> Iterator[Row]:
-    """A row for each kernel, as it is measured."""
+def kernel_rows(
+    posterior: Posterior, *, chains: int, seconds: float, trajectory: Trajectory = HYBRID
+) -> Iterator[Row]:
+    """A row for the plain code and one for what runs the trajectories, as it is measured."""
     n_units = max([1, *(layer.units for layer in posterior.network.hidden)])
     chains = max(1, min(chains, _MAX_VALUES // (n_units * posterior.n_cases)))
-    for name, advance in kernels_of(posterior):
-        per_step = seconds_per_step(posterior, advance, chains=chains, seconds=seconds)
+    operations = floating_point_operations(posterior, trajectory)
+    for name, advance in kernels_of(posterior, trajectory):
+        per_step = seconds_per_step(posterior, advance, chains=chains, seconds=seconds, trajectory=trajectory)
         yield Row(
-            shape_of(posterior),
+            f"{shape_of(posterior)} {trajectory.name}".strip(),
             chains,
             name,
             us_per_step=_digits(1e6 * per_step),
-            gflops=_digits(1e-9 * floating_point_operations(posterior) / per_step),
+            gflops=_digits(1e-9 * operations / per_step),
         )
 
 
-def floating_point_operations(posterior: Posterior) -> int:
-    """Additions and multiplications of one gradient in the products with weights and biases.
+def floating_point_operations(posterior: Posterior, trajectory: Trajectory = HYBRID) -> int:
+    """Additions and multiplications of one step in the products with weights and biases.
 
     Forwards two for each weight and case, backwards two more for its derivative, and two to go through it
-    where it comes from a hidden layer.
+    where it comes from a hidden layer. Of weights that are integrated out none.
     """
     total = 0
     for group in posterior.network.groups():
+        if "outputs" in trajectory.over and feeds_outputs(group.name):
+            continue
         passes = 3 if group.name.startswith("h") else 2
         total += 2 * passes * group.size * posterior.n_cases
-    return total
+    return total * trajectory.gradients_per_step // trajectory.partitions
 
 
-def seconds_per_step(posterior: Posterior, advance: Advance, *, chains: int, seconds: float) -> float:
-    """Median time of a leapfrog step of one chain, `chains` of them advancing together.
+def at_start(
+    posterior: Posterior, trajectory: Trajectory, *, chains: int
+) -> tuple[Target, ChainState, Array | None]:
+    """The target of trajectories, where they may start, and the order of partial gradients if any."""
+    state, streams = started(posterior, chains)
+    target: Target = posterior
+    if trajectory.over:
+        given = posterior.marginal(trajectory.over).given(state, streams)
+        target, state = given, given.start(state, streams)
+    n = trajectory.partitions
+    return target, state, streams.permutation(n, Purpose.PARTITION_ORDER) if n > 1 else None
 
-    A trajectory of n steps takes n + 1 gradients, so its time is divided by that: trajectories are long
-    where steps are short.
+
+def seconds_per_step(
+    posterior: Posterior,
+    advance: Advance,
+    *,
+    chains: int,
+    seconds: float,
+    trajectory: Trajectory = HYBRID,
+) -> float:
+    """Median time of a step of one chain, `chains` of them advancing together.
+
+    A trajectory of n steps of g gradients takes n g + 1, so its time is divided by n + 1/g: trajectories are
+    long where steps are short.
     """
-    state, _ = started(posterior, chains)
-    stepsizes = (STEPSIZE * posterior.stepsizes(state.precisions)).astype(posterior.dtype)
+    target, state, order = at_start(posterior, trajectory, chains=chains)
+    stepsizes = (STEPSIZE * target.stepsizes(state.precisions)).astype(posterior.dtype)
 
     def run(n_steps: int) -> float:
-        begun = time.perf_counter()
+        started_at = time.perf_counter()
         *_, potential = advance(
-            posterior,
+            target,
             state.position,
             state.momentum,
             state.precisions,
             stepsizes,
             n_steps=n_steps,
+            order=order,
         )
         to_host(potential)  # waits for a device
-        return (time.perf_counter() - begun) / (n_steps + 1)
+        return (time.perf_counter() - started_at) / (n_steps + 1 / trajectory.gradients_per_step)
 
     run(1)  # the first call allocates
     n_steps = _steps_within(run(2), seconds / 5)
@@ -238,44 +336,49 @@ def bench_run(
     chains_per_batch: int,
     sigmas: float | None,
     workers: int,
+    tuning_phases: Collection[int] = (),
     seconds: float = 1.0,
     report: Callable[[Row], None] = lambda row: None,
 ) -> BenchResult:
-    """Time a run's own network, a batch of chains at once, and estimate what the whole run takes.
+    """Time the trajectories of a run, a batch of chains at once, and estimate what the whole run takes.
 
     phases   operations and number of iterations of each
     workers  that share the batches
+    tuning_phases  numbers of those in which automatic settings are looked for
     seconds  spent on each row, and a quarter of it on each kind of operation
     """
     chains_per_batch = min(chains, chains_per_batch)
     rows = []
-    for row in kernel_rows(posterior, chains=chains_per_batch, seconds=seconds):
-        report(row)
-        rows.append(row)
-    _, advance = kernels_of(posterior)[-1]  # the one that the run would take
+    for trajectory in trajectories([each for operations, _ in phases for each in operations]):
+        for row in kernel_rows(posterior, chains=chains_per_batch, seconds=seconds, trajectory=trajectory):
+            report(row)
+            rows.append(row)
+    advance, _ = choose.advance_for(posterior)
     state, streams = started(posterior, chains_per_batch, sigmas)
-    batch_seconds, evaluations = 0.0, 0
-    times: dict[Operation, float] = {}
-    is_automatic = False
-    for given, iterations in phases:
-        operations = tuple(with_numbers(operation) for operation in unrolled(given))
-        is_automatic |= any(getattr(operation, "steps", None) == "auto" for operation in unrolled(given))
-        evaluations += gradient_evaluations(operations) * iterations * chains
-        for operation in operations:
-            if operation not in times:
-                times[operation] = operation_seconds(
-                    operation, posterior, advance, state, streams, seconds / 4
-                )
-            batch_seconds += iterations * times[operation]
     n_batches = math.ceil(chains / chains_per_batch)
     workers = min(workers, n_batches)
-    estimate = RunEstimate(
-        evaluations,
-        core_seconds=_digits(batch_seconds * chains / chains_per_batch),
-        workers=workers,
-        seconds=_digits(batch_seconds * math.ceil(n_batches / workers)),
-        assumed_steps=ASSUMED_STEPS if is_automatic else None,
-    )
+    times: dict[Operation, float] = {}
+
+    def cost(which: int) -> Cost:
+        """With the shortest (0) or the longest (1) trajectories."""
+        batch_seconds, evaluations = 0.0, 0
+        for number, (given, iterations) in enumerate(phases):
+            tuning = extreme_tunings(given, is_measured=number in tuning_phases)[which]
+            operations = tuple(with_numbers(operation, tuning) for operation in unrolled(given))
+            evaluations += gradient_evaluations(operations) * iterations * chains
+            for operation in operations:
+                if operation not in times:
+                    times[operation] = operation_seconds(
+                        operation, posterior, advance, state, streams, seconds / 4
+                    )
+                batch_seconds += iterations * times[operation]
+        return Cost(
+            evaluations,
+            core_seconds=_digits(batch_seconds * chains / chains_per_batch),
+            seconds=_digits(batch_seconds * math.ceil(n_batches / workers)),
+        )
+
+    estimate = RunEstimate(workers, least=cost(0), most=cost(1))
     return BenchResult(device, posterior.dtype, tuple(rows), estimate)
 
 
@@ -310,13 +413,14 @@ def operation_seconds(
     return measured * (gradients(operation) + 2 * window) / (gradients(short) + 2)
 
 
-def with_numbers(operation: Operation) -> Operation:
-    """The operation with ASSUMED_STEPS and STEPSIZE in place of what is automatic."""
-    assumed = {"steps": ASSUMED_STEPS, "stepsize": STEPSIZE}
-    changes: dict[str, Any] = {
-        name: value for name, value in assumed.items() if getattr(operation, name, None) == "auto"
-    }
-    return replace(operation, **changes) if changes else operation
+def with_numbers(operation: Operation, tuning: Tuning) -> Operation:
+    """The operation with the steps of `tuning` and STEPSIZE in place of what is automatic."""
+    if not isinstance(operation, Hybrid | HybridMarginal) or operation not in tuning.settings:
+        return operation
+    settings = tuning.settings[operation]
+    steps = settings.longest if tuning.is_measured else settings.steps
+    stepsize = STEPSIZE if operation.stepsize == AUTO else operation.stepsize
+    return replace(operation, steps=steps, stepsize=stepsize)
 
 
 def gradients(operation: Operation) -> int:

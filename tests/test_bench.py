@@ -16,8 +16,9 @@ import rayfbnn
 from rayfbnn import cli, timing
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
+from rayfbnn.kernels import choose
 from rayfbnn.mcmc import leapfrog, schedule
-from rayfbnn.operations import Heatbath, Hybrid, Operation, Repeat, SampleSigmas, unrolled
+from rayfbnn.operations import Heatbath, Hybrid, HybridMarginal, Operation, Repeat, SampleSigmas, unrolled
 from tests.run.small import small_spec
 
 ROW = {"shape", "chains", "kernel", "us_per_step", "gflops"}
@@ -105,7 +106,8 @@ def test_too_many_chains_for_the_memory_are_not_taken(monkeypatch: pytest.Monkey
 
 def test_the_estimate_is_the_time_of_the_run(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     advance = counted(clock, 0.001)
-    monkeypatch.setattr(timing, "kernels_of", lambda posterior: [("counted", advance)])
+    monkeypatch.setattr(timing, "kernels_of", lambda *arguments: [("counted", advance)])
+    monkeypatch.setattr(timing.choose, "advance_for", lambda posterior: (advance, "counted"))
     posterior = timing.made_up_posterior("1-2-1/3", dtype="float64")
     phases: list[tuple[tuple[Operation, ...], int]] = [
         ((SampleSigmas(), Heatbath(), Hybrid(steps=700, stepsize=0.1)), 3),
@@ -114,7 +116,8 @@ def test_the_estimate_is_the_time_of_the_run(clock: SimpleNamespace, monkeypatch
     result = timing.bench_run(
         posterior, phases, device="cpu", chains=5, chains_per_batch=2, sigmas=0.5, workers=2, seconds=4e-3
     )
-    assert result.estimate is not None
+    assert result.estimate is not None and result.estimate.least == result.estimate.most
+    found = result.estimate.most
     clock.now = 0.0
     state, streams = timing.started(posterior, 2)
     for operations, iterations in phases:
@@ -123,10 +126,67 @@ def test_the_estimate_is_the_time_of_the_run(clock: SimpleNamespace, monkeypatch
         )
         for number in range(iterations):
             state, _ = iteration(state, streams.at(iteration=number))
-    assert result.estimate.core_seconds == pytest.approx(clock.now * 5 / 2, rel=0.01)
-    assert result.estimate.seconds == pytest.approx(clock.now * 2, rel=0.01)  # three batches on two workers
+    assert found.core_seconds == pytest.approx(clock.now * 5 / 2, rel=0.01)
+    assert found.seconds == pytest.approx(clock.now * 2, rel=0.01)  # three batches on two workers
     assert result.estimate.workers == 2
-    assert result.estimate.gradient_evaluations == 5 * (3 * 700 + 4 * 2 * 900)
+    assert found.gradient_evaluations == 5 * (3 * 700 + 4 * 2 * 900)
+
+
+def test_a_row_is_for_each_kind_of_trajectory_that_the_run_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is timed on what that kind moves: its own target, partial gradients, integrator."""
+    monkeypatch.setattr(timing, "repeated", lambda run, *, seconds: [run()])
+    seen: dict[str, Any] = {}
+    calls: list[tuple[Any, int]] = []
+    chosen, name = timing.choose.advance_for(timing.made_up_posterior("1-2-1/6"))
+
+    def watched(target: Any, *arrays: Any, order: Array | None = None, **settings: Any) -> Any:
+        calls.append((target, 1 if order is None else order.shape[1]))
+        return chosen(target, *arrays, order=order, **settings)
+
+    monkeypatch.setattr(timing.choose, "advance_for", lambda posterior: (watched, name))
+    monkeypatch.setattr(timing.choose, "marginal_name", lambda target, advance, name: name)
+
+    def report(row: timing.Row) -> None:
+        seen[row.shape] = set(calls)
+        calls.clear()
+
+    whole = HybridMarginal(("outputs", "precisions"), steps="auto", stepsize="auto")
+    operations: tuple[Operation, ...] = (
+        Repeat(2, (Hybrid(steps=5, stepsize=0.1), whole)),
+        Hybrid(steps=7, stepsize=0.2, partitions=3),
+        Hybrid(steps=5, stepsize=0.1, integrator="fourth-order"),
+        Heatbath(),
+    )
+    result = timing.bench_run(
+        timing.made_up_posterior("1-2-1/6", dtype="float64"),
+        [(operations, 3)],
+        device="cpu",
+        chains=2,
+        chains_per_batch=2,
+        sigmas=0.5,
+        workers=1,
+        seconds=1e-3,
+        report=report,
+    )
+    names = ["hybrid", "hybrid-marginal over outputs and precisions", "hybrid, 3 partitions"]
+    assert list(seen) == [f"1-2-1/6 {name}" for name in [*names, "hybrid, fourth-order"]]
+    kinds = {shape: {(type(target).__name__, n) for target, n in found} for shape, found in seen.items()}
+    assert list(kinds.values()) == [{("Posterior", 1)}, {("WithoutOutputs", 1)}, {("Posterior", 3)}, set()]
+    assert len(result.rows) == 7
+    assert result.estimate is not None
+    least, most = result.estimate.least, result.estimate.most
+    assert least.gradient_evaluations == 2 * 3 * (2 * (5 + 4) + 7 + 7 * 5)
+    assert most.gradient_evaluations == 2 * 3 * (2 * (5 + 256) + 7 + 7 * 5)
+    assert least.core_seconds < most.core_seconds
+
+
+def test_code_that_does_not_cover_what_is_left_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    posterior = timing.made_up_posterior("1-2-1/6")
+    small = choose.on_device(posterior, max_shared_bytes=100)
+    monkeypatch.setattr(timing.choose, "advance_for", lambda posterior: small)
+    monkeypatch.setattr(timing.choose, "PLAIN", choose.PLAIN_ON_DEVICE)
+    (found,) = timing.kernels_of(posterior, timing.Trajectory("", over=("outputs",)))
+    assert found[0].startswith("plain CuPy (") and found[1] is leapfrog.advance
 
 
 @pytest.mark.parametrize(
@@ -159,7 +219,13 @@ def test_the_command_prints_json_alone_and_its_progress_elsewhere(few_shapes: No
     assert json.loads(quiet.stdout)["rows"][0]["chains"] == 16
 
 
-def test_a_configuration_has_its_own_shape_and_an_estimate(tmp_path: Path) -> None:
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "repeated", lambda run, *, seconds: [run()])
+    monkeypatch.setattr(timing, "_steps_within", lambda seconds_per_step, seconds: 2)
+
+
+def test_a_configuration_has_its_own_shape_and_an_estimate(tmp_path: Path, short: None) -> None:
     spec = small_spec(tmp_path)
     (tmp_path / "run.toml").write_text(spec.to_toml())
     result = command(tmp_path / "run.toml", "--json", "--no-progress")
@@ -168,17 +234,20 @@ def test_a_configuration_has_its_own_shape_and_an_estimate(tmp_path: Path) -> No
     assert set(found) == {"device", "dtype", "rows", "estimate"}
     assert found["dtype"] == spec.dtype
     assert all(row["shape"].startswith("2-3-1/") and row["chains"] == 2 for row in found["rows"])
-    assert found["estimate"]["gradient_evaluations"] == 5 * (3 * 5 + 10 * 6)
-    assert found["estimate"]["core_seconds"] > 0
+    assert set(found["estimate"]) == {"workers", "least", "most"}
+    assert found["estimate"]["least"] == found["estimate"]["most"]
+    assert found["estimate"]["most"]["gradient_evaluations"] == 5 * (3 * 5 + 10 * 6)
+    assert found["estimate"]["most"]["core_seconds"] > 0
 
 
-def test_the_text_says_what_the_run_takes_and_what_it_assumes(tmp_path: Path) -> None:
+def test_the_text_says_what_the_run_takes_from_the_least_to_the_most(tmp_path: Path, short: None) -> None:
     (tmp_path / "run.toml").write_text(small_spec(tmp_path).to_toml())
     automatic = ["chains=1", 'phase[0].operations[2].steps="auto"']
     sets = [text for value in automatic for text in ("--set", value)]
     text = command(tmp_path / "run.toml", "--no-progress", *sets).stdout
-    assert "the whole run: 360 gradient evaluations" in text and "with 1 worker" in text
-    assert "automatic trajectories taken to have 100 steps" in text
+    # Three iterations of 8 to 4096 steps, for trajectories that go on beyond the length in use.
+    assert "the whole run: 84 to 12,348 gradient evaluations" in text and "with 1 worker" in text
+    assert "from the shortest to the longest of automatic trajectories" in text
 
 
 @pytest.mark.parametrize(

@@ -89,3 +89,31 @@ def test_a_run_without_phases_can_be_made_longer_and_says_what_it_found(tmp_path
     api.resume(tmp_path / "run.zarr", iterations=4, workers=0, progress=False)
     assert Store.open(tmp_path / "run.zarr").committed_draws == 4
     assert "tuning: 6 of 6 rounds" in api.show(tmp_path / "run.zarr")
+
+
+def test_what_automatic_trajectories_cost_is_a_range_until_they_are_found(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    short = [f"phase[{number}].iterations=3" for number in (0, 1)]
+    written = without_phases(iterations=2, chains=2).to_dict()
+    spec = RunSpec.from_dict(written, short, base_dir=tmp_path)
+    text = api.show(spec)
+    # From 4 steps, and 8 where longer ones are looked at, to 256.
+    assert "phase 2: 3 iterations, not kept; 24 to 768 gradient evaluations (8 to 256 an iteration)" in text
+    assert "phase 3: 2 iterations, one draw kept each; 8 to 512 gradient evaluations (4 to 256 an" in text
+    assert "a chain: 56 to 2,048 gradient evaluations, 2 draws kept" in text
+    assert "in all:  112 to 4,096 gradient evaluations, 4 draws kept" in text
+    assert "from the shortest to the longest of automatic trajectories, until they are found" in text
+    api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
+    store = Store.open(tmp_path / "run.zarr")
+    counted = sum(
+        (each.last - each.first + 1) * settings.longest
+        for each in store.tuning.rounds
+        for operation, settings in store.tuning.at(each.first).settings.items()
+        if operation in each.operations
+    )
+    final = spec.phase[-1].operations[-1]
+    assert isinstance(final, HybridMarginal)
+    counted += 2 * store.tuning.latest()[1][final].steps
+    text = api.show(store.path)
+    assert f"a chain: {counted:,} gradient evaluations, 2 draws kept" in text
+    assert "the shortest" not in text

@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 import scipy.stats
 
-from rayfbnn.describe import describe, sigma_range
+from rayfbnn.api import show
+from rayfbnn.describe import describe, device_kernels, sigma_range
+from rayfbnn.errors import ConfigError
+from rayfbnn.kernels import choose, cpu
+from rayfbnn.run.data import read_dataset
 from rayfbnn.spec import RunSpec
+from tests.run.small import make_store, small_spec
 
 ROBOT_ARM = Path(__file__).parent.parent / "examples" / "robot_arm" / "hybrid.toml"
 
@@ -90,3 +95,71 @@ def test_what_is_rescaled_is_said() -> None:
 def test_what_is_seldom_meant_is_noted(override: str, note: str) -> None:
     assert note in robot_arm(override)
     assert "note:" not in robot_arm()
+
+
+MARGINAL = 'phase[3].operations[2]={op="hybrid-marginal",over=["outputs","precisions"],steps=5,stepsize=0.1}'
+SOFTMAX = 'network.hidden=[{units=16,activation="softmax"}]'
+
+
+def kernel_lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if " steps" in line and "  leapfrog" in line]
+
+
+@pytest.mark.skipif(not cpu.instruction_sets(), reason="installed without a C++ compiler")
+def test_a_store_shows_the_kernel_that_it_was_begun_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(choose.VARIABLE, "plain")
+    plain = make_store(tmp_path / "plain.zarr", small_spec(tmp_path))
+    monkeypatch.delenv(choose.VARIABLE)
+    assert kernel_lines(show(plain.path)) == ["leapfrog steps: plain NumPy (RAYFBNN_KERNELS is plain)"]
+    best = f"compiled, {cpu.instruction_sets()[0]}"
+    assert kernel_lines(show(plain.spec)) == [f"leapfrog steps: {best}"]
+    compiled = make_store(tmp_path / "compiled.zarr", small_spec(tmp_path))
+    monkeypatch.setattr(cpu, "_cpu", None)
+    (line,) = kernel_lines(show(compiled.path))
+    assert line.startswith(
+        f"leapfrog steps: {best}; not to be had here, where it is plain NumPy (no compiled"
+    )
+
+
+def test_what_runs_hybrid_marginal_is_said() -> None:
+    lines = kernel_lines(robot_arm(MARGINAL))
+    own = lines[0].removeprefix("leapfrog steps: ")
+    assert lines[1:] == [f"leapfrog steps of hybrid-marginal over outputs and precisions: {own}"]
+    assert "  fourth-order steps: plain NumPy" in robot_arm(
+        'phase[3].operations[2].integrator="fourth-order"'
+    )
+
+
+def test_partial_gradients_with_precisions_integrated_out_are_said(tmp_path: Path) -> None:
+    operation = MARGINAL.replace('"outputs","precisions"', '"precisions"').replace(
+        "steps=5", "steps=5,partitions=7"
+    )
+    assert "hybrid-marginal over precisions: 5 steps, stepsize 0.1, 7 partial gradients a step" in robot_arm(
+        operation
+    )
+    with pytest.raises(ConfigError, match='partitions: over "outputs" the energy is no sum'):
+        robot_arm(MARGINAL.replace("steps=5", "steps=5,partitions=7"))
+    update = {"op": "hybrid-marginal", "over": ["precisions"], "steps": 2, "stepsize": 0.1, "partitions": 13}
+    phase = [{"iterations": 1, "operations": [{"op": "heatbath"}, update]}]
+    with pytest.raises(
+        ConfigError, match=r"operations\[1\].partitions: more than there are training cases, got 13"
+    ):
+        small_spec(tmp_path, phase=phase).check_data(12)
+
+
+def test_a_device_is_not_said_to_run_what_its_kernels_do_not_cover() -> None:
+    text = robot_arm('device="gpu"', MARGINAL, SOFTMAX)
+    assert [line.split(": ")[1] for line in kernel_lines(text)] == ["plain CuPy (softmax layers)"] * 2
+
+
+def test_a_device_is_said_to_run_what_its_memory_holds(tmp_path: Path) -> None:
+    spec = small_spec(tmp_path, device="gpu")
+    over = ("outputs", "precisions")
+    name, marginal = device_kernels(spec, read_dataset(spec), [over], 100_000)
+    assert name == "CUDA, whole trajectories, a warp a chain"
+    assert marginal == {over: "CUDA, whole trajectories, a block a chain"}
+    name, marginal = device_kernels(spec, read_dataset(spec), [over], 1_000)
+    assert name == "CUDA, whole trajectories, a warp a chain"
+    assert marginal[over].startswith("plain CuPy (") and "KiB of shared memory" in marginal[over]

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import rayfbnn
 from rayfbnn.cli import app
 from rayfbnn.errors import ConfigError
+from rayfbnn.kernels import choose
 from tests.run.small import small_spec
 
 LINEAR: dict[str, Any] = {
@@ -63,6 +64,29 @@ def test_evidence_does_not_depend_on_the_batches(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+def test_trajectories_are_those_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(choose.VARIABLE, raising=False)
+    spec = small_spec(tmp_path, **{**LINEAR, "chains": 4})
+    chosen, calls = choose.advance_for, 0
+
+    def counted(posterior: Any) -> Any:
+        advance, name = chosen(posterior)
+
+        def watched(*arrays: Any, **settings: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return advance(*arrays, **settings)
+
+        return watched, name
+
+    monkeypatch.setattr(choose, "advance_for", counted)
+    found = rayfbnn.evidence(spec, temperatures=9, progress=False)
+    assert calls == 2 * 8  # at the start and along the way, of the temperatures between 0 and 1
+    monkeypatch.setenv(choose.VARIABLE, "plain")
+    plain = rayfbnn.evidence(spec, temperatures=9, progress=False)
+    assert plain.log_marginal_likelihood == pytest.approx(found.log_marginal_likelihood, rel=1e-9)
+
+
 def test_missing_targets_do_not_count(tmp_path: Path) -> None:
     spec = small_spec(tmp_path, **LINEAR, data__standardize=["inputs", "targets"])
     whole = rayfbnn.evidence(spec, temperatures=30, progress=False)
@@ -85,6 +109,7 @@ DYNAMIC = [{"iterations": 1, "operations": [{"op": "dynamic", "steps": 3, "steps
         ({}, {"power": math.nan}, "power: must be above 0"),
         ({"chains": 1}, {}, "chains: a standard error needs at least 2 runs"),
         ({"temperature": 2}, {}, "temperature: a marginal likelihood is that of the posterior itself, got 2"),
+        ({"phase": None}, {}, r"phase: .* needs operations of your own.*give \[\[phase\]\]"),
         ({"phase": DYNAMIC}, {}, "needs exact updates .* got dynamic; use hybrid"),
     ],
 )

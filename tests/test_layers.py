@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "rayfbnn"
 # Lower layers may not import higher ones. Parts of one layer that stand side by side may not either, but
 # reduce reads stores.
 LAYERS = [
-    {"errors", "arrays", "streams", "state", "connections", "architecture", "operations", "version"},
+    {"errors", "arrays", "streams", "state", "connections", "architecture", "operations", "version", "cores"},
     {"spec"},
     {"mcmc", "model", "kernels"},
     {"run", "reduce", "describe", "exactness", "pivots", "selftest", "timing"},

@@ -15,8 +15,9 @@ from rayfbnn import selftest
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.cli import app
 from rayfbnn.errors import ConfigError
+from rayfbnn.kernels import choose
 from rayfbnn.mcmc import hmc, leapfrog, schedule
-from rayfbnn.model import gibbs, network, posterior
+from rayfbnn.model import gibbs, marginal, network, posterior
 from tests.correctness.mutants import mutant
 
 CHAINS = 2_000
@@ -26,7 +27,7 @@ def test_selftest_passes_here() -> None:
     result = CliRunner().invoke(app, ["selftest", "--seed", "3", "--chains", str(CHAINS)])
     assert result.exit_code == 0, result.output
     assert "FAILED" not in result.output
-    assert "ok: all 30 tests passed on cpu, seed 3" in result.output
+    assert "ok: all 35 tests passed on cpu, seed 3" in result.output
 
 
 def with_wrong_gradient() -> type:
@@ -46,7 +47,7 @@ def test_a_broken_gradient_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> Non
     # Steps and decisions agree with one another: only the gradient itself shows the fault.
     failed = [line.split()[0] for line in result.output.splitlines() if line.endswith("FAILED")]
     assert set(failed) == {"gradient"} and len(failed) == 5
-    assert "5 of 30 tests failed on cpu: gradient of real" in result.output
+    assert "5 of 35 tests failed on cpu: gradient of real" in result.output
 
 
 def passes(judgement: selftest.Judgement) -> bool:
@@ -89,6 +90,35 @@ def test_a_wrong_gibbs_update_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> 
     wrong = with_gibbs("(alpha + n) / 2, purpose", "(alpha + n - 1) / 2, purpose")
     monkeypatch.setattr(selftest, "Posterior", wrong)
     assert not passes(selftest.joint("real", np, 1, CHAINS, "float64"))
+
+
+def test_output_weights_that_are_not_redrawn_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    complete = marginal.WithoutOutputs.complete
+
+    def kept(self, state, moved, streams):  # type: ignore[no-untyped-def]
+        made = complete(self, state, moved, streams)
+        made.position[:, self.n_kept :] = state.position[:, self.n_kept :]
+        return made
+
+    monkeypatch.setattr(marginal.WithoutOutputs, "complete", kept)
+    assert not passes(selftest.joint("real, hybrid-marginal", np, 1, CHAINS, "float64"))
+
+
+@pytest.mark.parametrize("name", ["real", "real, hybrid-marginal"])
+def test_a_kernel_with_other_stepsizes_makes_it_fail(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    assert passes(selftest.agreement_of(name, np, 1))
+    chosen = choose.advance_for
+
+    def stretched(posterior):  # type: ignore[no-untyped-def]
+        advance, kernel = chosen(posterior)
+
+        def wrong(target, position, momentum, precisions, stepsizes, **settings):  # type: ignore[no-untyped-def]
+            return advance(target, position, momentum, precisions, 1.01 * stepsizes, **settings)
+
+        return wrong, kernel
+
+    monkeypatch.setattr(selftest.choose, "advance_for", stretched)
+    assert not passes(selftest.agreement_of(name, np, 1))
 
 
 def test_wrong_random_numbers_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:

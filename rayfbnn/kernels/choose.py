@@ -10,18 +10,24 @@ import numpy as np
 
 from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import cpu, cuda_marginal, device
 from rayfbnn.kernels.program import Program
 from rayfbnn.mcmc import leapfrog
+from rayfbnn.model.marginal import WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, Target
 
 VARIABLE = "RAYFBNN_KERNELS"
-"""Of the environment: "plain" forces array code, the name of an instruction set (such as AVX2) that one."""
+"""Of the environment: "plain" forces array code, the name of an instruction set (such as AVX2) that one.
+
+Any other name is refused.
+"""
 PLAIN = "plain NumPy"
+PLAIN_ON_DEVICE = "plain CuPy"
+DEVICE = "CUDA"
 _COMPILED = "compiled, "
-_DEVICE = "CUDA"
-_NO_KERNELS = "no compiled kernels: installed without a C++ compiler"
+_FORCED = "array code is forced"
 
 
 def advance_for(target: Posterior, *, recorded: str | None = None) -> tuple[Advance, str]:
@@ -34,10 +40,7 @@ def advance_for(target: Posterior, *, recorded: str | None = None) -> tuple[Adva
     recorded  the name that a run began with, which is kept to where this machine can
     """
     if array_namespace(target.inputs) is not np:
-        chosen = "array code is forced" if _is_forced_plain() else device.advance_for(target)
-        if isinstance(chosen, str):
-            return leapfrog.advance, f"plain CuPy ({chosen})"
-        return ForPosteriors(chosen[0], cuda_marginal.MarginalAdvance()), chosen[1]
+        return on_device(target)
     name = recorded if recorded is not None and is_available(recorded) else _name(Program.of(target))
     if not name.startswith(_COMPILED):
         return leapfrog.advance, name
@@ -46,37 +49,75 @@ def advance_for(target: Posterior, *, recorded: str | None = None) -> tuple[Adva
     return ForPosteriors(kernel, cpu.CompiledMarginalAdvance(instruction_set)), name
 
 
+def on_device(target: Posterior, *, max_shared_bytes: int | None = None) -> tuple[Advance, str]:
+    """The same for arrays on a device, whose shared memory has max_shared_bytes: the current one's if absent.
+
+    Neither the choice nor its name looks at the arrays, so that it can be asked for with arrays on the host.
+    """
+    chosen: tuple[Advance, str] | str = _FORCED
+    if not _is_forced_plain():
+        chosen = device.advance_for(target, max_shared_bytes=max_shared_bytes)
+    if isinstance(chosen, str):
+        return leapfrog.advance, f"{PLAIN_ON_DEVICE} ({chosen})"
+    kernel, name = chosen
+    return ForPosteriors(kernel, cuda_marginal.MarginalAdvance(max_shared_bytes=max_shared_bytes)), name
+
+
+def marginal_name(target: Target, advance: Advance, name: str) -> str:
+    """What `advance`, called `name`, runs what is left of its posterior by hybrid-marginal with."""
+    assert isinstance(target, WithoutOutputs | WithoutPrecisions)
+    if not isinstance(advance, ForPosteriors):
+        return name
+    if not isinstance(advance.marginal, cuda_marginal.MarginalAdvance):
+        return name if advance.marginal.covers(target) else PLAIN
+    chosen = advance.marginal.chosen(target)
+    if isinstance(chosen, str):
+        return f"{PLAIN_ON_DEVICE} ({chosen})"
+    return f"{DEVICE}, whole trajectories, a block a chain"
+
+
 def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: str) -> str:
     """The name of what `advance_for` will choose on this machine, before there are data."""
-    if device == "gpu":
-        return "plain CuPy (array code is forced)" if _is_forced_plain() else _DEVICE
     if model.kind == "survival":  # its targets are times, of which there are none yet
-        return f"{PLAIN} ({model.kind} targets)"
-    nothing = np.zeros((1, network.inputs)), np.zeros((1, n_targets))
-    return _name(Program.of(Posterior.of(network, model, *nothing)))
+        program: Program | str = f"{model.kind} targets"
+    else:
+        nothing = np.zeros((1, network.inputs)), np.zeros((1, n_targets))
+        program = Program.of(Posterior.of(network, model, *nothing))
+    if device == "cpu":
+        return _name(program)
+    reason = _FORCED if _is_forced_plain() else program
+    return f"{PLAIN_ON_DEVICE} ({reason})" if isinstance(reason, str) else DEVICE
 
 
 def is_available(name: str) -> bool:
     """Whether this machine, as its environment says, can go on with the kernel of this name."""
     if name.startswith(_COMPILED):
         return not _is_forced_plain() and name.removeprefix(_COMPILED) in cpu.instruction_sets()
-    return name.startswith(PLAIN) or not _is_forced_plain()
+    return name.startswith((PLAIN, PLAIN_ON_DEVICE)) or not _is_forced_plain()
 
 
 def _name(program: Program | str) -> str:
     """Of what runs a program on this machine's CPU."""
-    wanted, sets = os.environ.get(VARIABLE, ""), cpu.instruction_sets()
+    sets = cpu.instruction_sets()
     if _is_forced_plain():
         return f"{PLAIN} ({VARIABLE} is plain)"
     if isinstance(program, str):
         return f"{PLAIN} ({program})"
     if not sets:
-        return f"{PLAIN} ({_NO_KERNELS})"
-    return _COMPILED + (wanted if wanted in sets else sets[0])
+        return f"{PLAIN} (no compiled kernels: {cpu.why_none})"
+    return _COMPILED + (_wanted() or sets[0])
 
 
 def _is_forced_plain() -> bool:
-    return os.environ.get(VARIABLE) == "plain"
+    return _wanted() == "plain"
+
+
+def _wanted() -> str:
+    """What the environment asks for, "" if nothing; ConfigError if it is not to be had here."""
+    wanted, choices = os.environ.get(VARIABLE, ""), ("plain", *cpu.instruction_sets())
+    if wanted and wanted not in choices:
+        raise ConfigError(f"{VARIABLE}: must be {' or '.join(choices)} on this machine, got {wanted}")
+    return wanted
 
 
 class MarginalAdvance(Advance, Protocol):

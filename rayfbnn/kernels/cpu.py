@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
@@ -15,10 +18,24 @@ from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecis
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Target
 
-try:
-    from rayfbnn.kernels import _cpu  # type: ignore[attr-defined, unused-ignore]
-except ImportError:  # installed without a compiler
-    _cpu = None
+
+def loaded(name: str) -> tuple[Any, str]:
+    """A compiled module and "", or None and in words why there is none."""
+    try:
+        return importlib.import_module(name), ""
+    except ModuleNotFoundError as exc:
+        if exc.name != name:
+            return None, f"{name} does not load: {exc}"
+    except ImportError as exc:
+        return None, f"{name} does not load: {exc}"
+    folder, _, stem = name.rpartition(".")
+    folders = importlib.import_module(folder).__path__
+    for found in (path for each in folders for path in Path(each).glob(f"{stem}.*.so")):
+        return None, f"{found.name} is not of this Python, {sys.implementation.cache_tag}"
+    return None, "installed without a C++ compiler"
+
+
+_cpu, why_none = loaded("rayfbnn.kernels._cpu")
 
 LARGE_FROM = 2000
 """Weights of the smallest matrix that does not stay in cache with the sums of its gradient."""

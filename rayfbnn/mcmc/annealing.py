@@ -9,12 +9,12 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import SamplingError
-from rayfbnn.mcmc import schedule
+from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.mcmc.energy import finite_or_infinite
 from rayfbnn.mcmc.selection import taken
 from rayfbnn.mcmc.stages import ANNEALING, at_stage
 from rayfbnn.operations import Operation
-from rayfbnn.state import ChainState, TemperedTarget
+from rayfbnn.state import Advance, ChainState, TemperedTarget
 from rayfbnn.streams import Streams
 
 
@@ -34,6 +34,7 @@ def annealed_log_weights(
     target: TemperedTarget,
     operations: tuple[Operation, ...],
     inverse_temperatures: Sequence[float],
+    advance: Advance = leapfrog.advance,
     on_progress: Callable[[int], None] | None = None,
 ) -> Array:
     """Log importance weights of every chain at every inverse temperature, (n_temperatures, n_chains) float64.
@@ -50,6 +51,7 @@ def annealed_log_weights(
     target : its potential is the prior's energy plus data_energy = -log L
     operations : what leaves each distribution as it is, done once at each
     inverse_temperatures : ascending from 0
+    advance : runs trajectories at every temperature
     on_progress : called with the number of temperatures done
     """
     xp = array_namespace(state.position)
@@ -71,7 +73,9 @@ def annealed_log_weights(
             break
         if number + 1 < len(inverse_temperatures):
             tempered = target.tempered(b)
-            iteration = schedule.build_iteration(operations, target=tempered, updates=tempered.updates)
+            iteration = schedule.build_iteration(
+                operations, target=tempered, updates=tempered.updates, advance=advance
+            )
             random = at_stage(streams.at(iteration=number), ANNEALING, first_operation=0)
             state, _ = iteration(state, random)
         if on_progress is not None:

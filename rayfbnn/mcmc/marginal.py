@@ -17,6 +17,7 @@ def hybrid_marginal(
     stepsize: float,
     window: int = 1,
     jump: int = 1,
+    partitions: int = 1,
     stepsize_jitter: float | None = None,
     advance: Advance = leapfrog.advance,
 ) -> tuple[ChainState, HMCInfo]:
@@ -41,6 +42,7 @@ def hybrid_marginal(
         stepsize=stepsize,
         window=window,
         jump=jump,
+        partitions=partitions,
         stepsize_jitter=stepsize_jitter,
         advance=advance,
     )

@@ -204,6 +204,7 @@ def _kernel(
                 marginal=cast(MarginalizableTarget, target).marginal(operation.over),
                 window=operation.window,
                 jump=operation.jump,
+                partitions=operation.partitions,
                 stepsize_jitter=operation.stepsize_jitter,
             )
             return _with_settings(update, operation, advance=advance, tuning=tuning)

@@ -10,6 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import device_namespace, to_host
 from rayfbnn.errors import ConfigError
+from rayfbnn.kernels import choose
 from rayfbnn.mcmc.annealing import annealed_log_weights, inverse_temperatures, normaliser
 from rayfbnn.operations import (
     Dynamic,
@@ -60,8 +61,15 @@ def evidence(
     on_progress  called with the share that is done
     """
     operations = spec.phase[-1].operations
+    if "phase" not in spec.model_fields_set and automatic(operations):
+        raise ConfigError(
+            "phase: annealed importance sampling tunes nothing and needs operations of your own, got none;"
+            ' give [[phase]] with iterations = 1 and operations such as { op = "sample-sigmas" },'
+            ' { op = "heatbath" } and { op = "hybrid", steps = 20, stepsize = 0.3 }'
+        )
     check_operations(operations)
     posterior = build_posterior(spec, dataset, device=spec.device)
+    advance, _ = choose.advance_for(posterior)
     xp = device_namespace(spec.device)
     ladder = inverse_temperatures(temperatures, power=power)
     parts = []
@@ -78,6 +86,7 @@ def evidence(
             target=posterior,
             operations=operations,
             inverse_temperatures=ladder,
+            advance=advance,
             on_progress=done,
         )
         parts.append(to_host(log_weights))

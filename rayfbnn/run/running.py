@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from rayfbnn.cores import n_cores
 from rayfbnn.run.progress import Display, display
 from rayfbnn.run.sampler import SUMMARY, Progress
 from rayfbnn.run.store import Store
@@ -90,7 +90,7 @@ def _executor(
         return InProcess()
     is_gpu = store.spec.device == "gpu"
     if address is None and not is_gpu:
-        workers = min(len(os.sched_getaffinity(0)) if workers is None else workers, n_batches)
+        workers = min(n_cores() if workers is None else workers, n_batches)
     return RayExecutor(
         workers=workers, address=address, max_failures=max_failures, gpus_per_worker=1 if is_gpu else 0
     )

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model
 
 from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.errors import ConfigError
-from rayfbnn.operations import Dynamic, Hybrid, HybridMax
+from rayfbnn.operations import Dynamic, Hybrid, HybridMarginal, HybridMax
 from rayfbnn.spec.checks import (
     adjustment_alpha,
     all_operations,
@@ -323,7 +323,9 @@ class RunSpec(Record):
     def check_data(self, n_cases: int) -> None:
         """Raise ConfigError for what only the number of training cases can show."""
         for key, operation in all_operations(self):
-            if isinstance(operation, Hybrid | HybridMax | Dynamic) and operation.partitions > n_cases:
+            if not isinstance(operation, Hybrid | HybridMarginal | HybridMax | Dynamic):
+                continue
+            if operation.partitions > n_cases:
                 raise ConfigError(
                     f"{key}.partitions: more than there are training cases, got {operation.partitions}; "
                     f"it must be at most {n_cases}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +17,7 @@ from rayfbnn.model.prior import parameter_precisions
 from rayfbnn.operations import Heatbath, Hybrid, HybridMarginal, Operation, Repeat, SampleSigmas
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.correctness import cells
 from tests.correctness.cell_statistics import judged, posterior_of
 from tests.correctness.cells import CELLS
 from tests.correctness.mutants import importing, mutant
@@ -60,6 +62,25 @@ def test_joint_distribution_stays(name: str) -> None:
     verdict = judged(MARGINAL[name], n_chains=QUICK, name=", marginal")
     assert verdict.is_exact
     assert 0.2 < verdict.acceptance < 0.9
+
+
+@pytest.mark.parametrize("name", ["precisions", "class"])
+def test_joint_distribution_stays_with_partial_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    operations = tuple(
+        replace(operation, partitions=3) if isinstance(operation, HybridMarginal) else operation
+        for operation in cells.OPERATIONS["marginal, precisions"]
+    )
+    monkeypatch.setitem(cells.OPERATIONS, "marginal, precisions", operations)
+    verdict = judged(MARGINAL[name], n_chains=QUICK, name=", partial gradients")
+    assert verdict.is_exact
+    assert 0.2 < verdict.acceptance < 0.9
+
+
+def test_partial_gradients_need_a_sum_over_cases() -> None:
+    with pytest.raises(
+        ValueError, match='partitions: over "outputs" the energy is no sum.*got 2; leave it out'
+    ):
+        HybridMarginal(("outputs",), steps=4, stepsize=1.0, partitions=2)
 
 
 def test_the_cells_have_both_forms() -> None:

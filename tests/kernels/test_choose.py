@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from rayfbnn.architecture import ModelSpec
+from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose, cpu
 from rayfbnn.mcmc import leapfrog
 from tests.kernels.networks import Start
@@ -42,9 +46,37 @@ def test_what_is_not_covered_is_run_by_array_code_and_says_why() -> None:
 
 def test_without_compiled_kernels_array_code_runs_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "_cpu", None)
+    monkeypatch.setattr(cpu, "why_none", "installed without a C++ compiler")
     advance, name = choose.advance_for(problem())
     assert advance is leapfrog.advance
     assert name == "plain NumPy (no compiled kernels: installed without a C++ compiler)"
+
+
+def test_why_a_compiled_module_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "rayfbnn_broken"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / f"broken{EXTENSION_SUFFIXES[0]}").write_text("no machine code")
+    (package / "foreign.cpython-27.so").touch()
+    (package / "missing.py").write_text("import rayfbnn_not_installed")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert cpu.loaded("rayfbnn_broken.none") == (None, "installed without a C++ compiler")
+    reasons = [cpu.loaded(f"rayfbnn_broken.{name}")[1] for name in ("broken", "foreign", "missing")]
+    assert reasons[0].startswith("rayfbnn_broken.broken does not load: ")
+    assert reasons[1].startswith("foreign.cpython-27.so is not of this Python, ")
+    assert "rayfbnn_not_installed" in reasons[2]
+
+
+def test_an_unknown_name_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    choices = " or ".join(("plain", *cpu.instruction_sets()))
+    for wrong in ("avx2", "AVX-1024", "Plain"):
+        monkeypatch.setenv(choose.VARIABLE, wrong)
+        with pytest.raises(ConfigError, match=f"RAYFBNN_KERNELS: must be {choices} on .*, got {wrong}"):
+            choose.advance_for(problem())
+        with pytest.raises(ConfigError, match="RAYFBNN_KERNELS"):
+            choose.is_available(f"compiled, {(*cpu.instruction_sets(), 'AVX2')[0]}")
+    monkeypatch.setenv(choose.VARIABLE, "")
+    assert choose.advance_for(problem())[1]
 
 
 def test_array_code_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
