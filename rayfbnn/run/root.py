@@ -58,13 +58,16 @@ def create(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Data
     """Build a store in a hidden folder beside `path`, then rename it: a crash leaves nothing at `path`."""
     if fs.exists(path):
         raise StoreExistsError(f"{path}: is there already; choose another path, or resume it")
+    kernel = choose.name_for(  # refuses what the environment may ask for before anything is written
+        spec.network_spec(), spec.model_spec(), n_targets=len(spec.data.targets), device=spec.device
+    )
     building = path.parent / f".{path.name}.creating"
     fs.mkdir(building)
     fs.mkdir(building / COMMITS)
     with fs.lock(building / COMMITS / LOCK):  # two creators at once, or what a crash left to clear away
         _clear(fs, building)
         try:
-            _build(fs, building, header, spec, data)
+            _build(fs, building, header, spec, data, kernel)
             fs.rename_new(building, path)
         except StoreError:
             with suppress(StoreError):  # the first error is the one to report
@@ -72,7 +75,7 @@ def create(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Data
             raise
 
 
-def _build(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Dataset) -> None:
+def _build(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Dataset, kernel: str) -> None:
     """Write a whole new store, synced, into the folder `path`."""
     plans = array_plans(header, spec, data)
     files: dict[str, bytes] = {}
@@ -94,7 +97,7 @@ def _build(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Data
             "header": asdict(header),
             "spec": spec.to_dict(),
             "fixed_chunks": fixed,
-            "kernel": _kernel(spec),
+            "kernel": kernel,
         }
     )
     batches = [path / COMMITS / f"batch{batch:04d}" for batch in range(header.n_batches)]
@@ -107,12 +110,6 @@ def _build(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Data
         fs.write_atomic(path / file, content)
     for folder in (*batches, *sorted(folders, reverse=True), path):
         fs.fsync_dir(folder)
-
-
-def _kernel(spec: RunSpec) -> str:
-    return choose.name_for(
-        spec.network_spec(), spec.model_spec(), n_targets=len(spec.data.targets), device=spec.device
-    )
 
 
 def _clear(fs: FileSystem, building: Path) -> None:

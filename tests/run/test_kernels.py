@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose, cpu
 from rayfbnn.run.resuming import compare_kernel
 from rayfbnn.run.sampler import Sampler
@@ -36,6 +37,15 @@ def test_a_store_says_what_it_began_with_and_workers_keep_to_it(
     assert forced.root.kernel == "plain NumPy (RAYFBNN_KERNELS is plain)"
     monkeypatch.delenv(choose.VARIABLE)
     assert Sampler(Store.open(forced.path)).kernel == forced.root.kernel
+
+
+def test_a_kernel_that_is_none_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(choose.VARIABLE, "avx")
+    spec = small_spec(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ConfigError, match="RAYFBNN_KERNELS: must be plain.*got avx"):
+        make_store(tmp_path / "run.zarr", spec)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @needs_kernels
