@@ -77,6 +77,7 @@ def test_an_unfinished_demo_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.
     assert Store.open(tmp_path / "demo" / "run.zarr").committed_draws == 10
 
 
+@pytest.mark.long
 def test_the_demo_reports_on_a_run_that_was_made_longer(tmp_path: Path, example: Path) -> None:
     assert run_demo(tmp_path / "demo").exit_code == 0
     store = tmp_path / "demo" / "run.zarr"

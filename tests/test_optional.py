@@ -93,6 +93,7 @@ def pytest_without(*arguments: str, timeout: float = 120) -> subprocess.Complete
     return python(code, "-q", "-p", "no:cacheprovider", *ignored, *arguments, timeout=timeout)
 
 
+@pytest.mark.long
 def test_tests_outside_run_can_be_collected() -> None:
     result = pytest_without("--collect-only", "tests")
     assert result.returncode == 0, result.stdout[-3000:]

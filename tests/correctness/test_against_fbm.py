@@ -15,6 +15,7 @@ from rayfbnn.mcmc.schedule import build_iteration, run
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.operations import Heatbath, Hybrid, Repeat, SampleNoise, SampleSigmas
 from rayfbnn.streams import Streams
+from tests.marks import some_long
 
 DATA = Path(__file__).parents[1] / "data" / "fbm"
 N_CHAINS, N_WARMUP, N_DRAWS = 256, 20, 40  # 7,000 effective draws or more of every quantity
@@ -81,7 +82,7 @@ def statistics(draws: np.ndarray) -> dict[str, tuple[float, float]]:
     return found
 
 
-@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize("kind", some_long(PROBLEMS, ["binary"]))
 def test_posterior_agrees_with_fbm(kind: str) -> None:
     posterior, log_sigmas, outputs = simulate(kind)
     reference = json.loads((DATA / f"tiny_{kind}_results.json").read_text())["quantities"]

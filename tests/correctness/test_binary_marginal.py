@@ -20,6 +20,7 @@ from rayfbnn.streams import Streams
 from tests.correctness.cell_statistics import exact_start, judged, posterior_of
 from tests.correctness.cells import Cell
 from tests.correctness.mutants import importing, mutant
+from tests.marks import some_long
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", some_long(CELLS, ["dual", "missing"]))
 def test_joint_distribution_stays(name: str) -> None:
     verdict = judged(CELLS[name], n_chains=2_000, name=", Polya-Gamma")
     assert verdict.is_exact

@@ -293,9 +293,8 @@ def worst(problem: Problem, found: dict[str, np.ndarray]) -> tuple[float, float,
     return max(z)[0], min(n_exact, min(n_ours)[0]), line
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[] if each == "survival" else pytest.mark.long) for each in PROBLEMS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", PROBLEMS)
 def test_sample_agrees_with_importance_sampling(name: str, tmp_path: Path) -> None:
     """Means, standard deviations and quantiles within 4 standard errors: 1 in 16,000 each; seeds fixed."""
     z, n_effective, line = worst(PROBLEMS[name], sampled(PROBLEMS[name], tmp_path))
@@ -313,10 +312,8 @@ WRONG: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["output weights not scaled", *(pytest.param(each, marks=pytest.mark.long) for each in list(WRONG)[1:])],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", WRONG)
 def test_another_posterior_is_seen(name: str, tmp_path: Path) -> None:
     problem = PROBLEMS["survival"]
     z, _, line = worst(problem, sampled(replace(problem, **WRONG[name]), tmp_path))

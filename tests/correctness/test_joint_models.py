@@ -33,6 +33,7 @@ from tests.correctness.test_joint import (
     noise,
     outputs,
 )
+from tests.marks import some_long
 from tests.model.test_data_models import distribution_functions
 
 
@@ -258,7 +259,7 @@ def stays_exact(model: Model, name: str, *, n_chains: int = N_CHAINS, **options:
     )
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", some_long(MODELS, ["missing labels", "missing, t noise of each target"]))
 def test_joint_distribution_stays(name: str) -> None:
     assert stays_exact(MODELS[name], name)
 

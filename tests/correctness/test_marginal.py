@@ -21,6 +21,7 @@ from tests.correctness import cells
 from tests.correctness.cell_statistics import judged, posterior_of
 from tests.correctness.cells import CELLS
 from tests.correctness.mutants import importing, mutant
+from tests.marks import some_long
 from tests.model import problems
 
 BY_NAME = {
@@ -57,7 +58,12 @@ def on(module: ModuleType, *replacements: tuple[str, str]) -> dict[str, ModuleTy
     return {"posterior": made}
 
 
-@pytest.mark.parametrize("name", [name for name in MARGINAL if name != "common"])  # that is run anyway
+LONG = ("t weights", "every level", "adjustments")
+
+
+@pytest.mark.parametrize(  # "common" is run anyway
+    "name", some_long([name for name in MARGINAL if name != "common"], LONG)
+)
 def test_joint_distribution_stays(name: str) -> None:
     verdict = judged(MARGINAL[name], n_chains=QUICK, name=", marginal")
     assert verdict.is_exact
@@ -273,7 +279,7 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", some_long(MUTANTS, ["adjustments not in the integrated prior"]))
 def test_mutant_is_killed(name: str) -> None:
     module, replacement, cell = MUTANTS[name]
     assert not judged(
@@ -314,11 +320,13 @@ def drift_and_difference(**modules: ModuleType) -> tuple[float, float]:
     return float(abs(drift).max()), float(abs(difference).max())
 
 
+@pytest.mark.long
 def test_agrees_with_plain_sampling() -> None:
     drift, difference = drift_and_difference()
     assert drift < 4.5 and difference < 4.5  # of 11: 1 in 13,000 if both are right; seeds are fixed
 
 
+@pytest.mark.long
 def test_alpha_left_out_of_the_prior_of_what_moves_along_is_seen() -> None:
     bug = on(marginal, ("half * (ratio - x[:, number])", "half * ratio"))
     assert drift_and_difference(**bug)[1] > 4.5

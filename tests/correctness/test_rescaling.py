@@ -49,7 +49,14 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize(("name", "along"), CELLS, ids=[" along ".join(each) for each in CELLS])
+LONG = [("past a layer", "sigmas"), ("fixed", "layers")]
+
+
+@pytest.mark.parametrize(
+    ("name", "along"),
+    [pytest.param(*each, marks=pytest.mark.long if each in LONG else ()) for each in CELLS],
+    ids=[" along ".join(each) for each in CELLS],
+)
 def test_joint_distribution_stays(name: str, along: rescaling.Along) -> None:
     assert judged(CELLS[name, along], n_chains=4_000).is_exact
 

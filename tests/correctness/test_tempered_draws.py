@@ -83,7 +83,7 @@ def quantities(target: Posterior, position: Array, precisions: Array) -> list[Ar
     ]
 
 
-@pytest.mark.parametrize("factor", [0.25, 2.0])
+@pytest.mark.parametrize("factor", [0.25, pytest.param(2.0, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", MODELS)
 def test_exact_draws_of_a_tempered_posterior_stay_exact(name: str, factor: float) -> None:
     assert stays_exact(name, factor)

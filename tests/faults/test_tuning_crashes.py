@@ -112,6 +112,7 @@ def test_a_crash_at_any_call_around_a_round_changes_no_bit(fault: str) -> None:
         assert_sound(disk)
 
 
+@pytest.mark.long
 def test_power_loss_at_any_call_around_a_round_changes_no_bit() -> None:
     for at, disk in enumerate(crashes(boundary, first_round_done(), "crash")):
         assert_sound(disk.after_power_loss(choices(at)))

@@ -20,6 +20,7 @@ from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
 from tests.kernels.networks import Start, assert_close, assert_end_is_a_start, small
+from tests.marks import some_long
 from tests.model.problems import MODELS, PRIORS, network, problem, streams
 
 SETS = cpu.instruction_sets()
@@ -275,7 +276,7 @@ def test_orders_that_are_none_are_refused() -> None:
         Start(**given_arrays | {"order": orders}).run(cpu.advance_for(target), target)
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", some_long(PROBLEMS, ["class"]))
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.long)])
 def test_joint_distribution_stays_through_the_kernel(name: str, dtype: Any) -> None:
     assert stays_exact(
