@@ -80,7 +80,7 @@ def advance(
     numbers = prior_of(target, precisions)
     work = Pass(target, program, build, numbers, tile_bytes)
     # Which chains share their cases at each sub-step; the one thing that the host must know.
-    blocks = None if order is None else to_host(order)
+    blocks = None if order is None or n_steps == 0 else to_host(order)
     n_partitions = 1 if blocks is None else blocks.shape[1]
     if n_partitions > target.n_cases:
         raise ValueError(f"order: at most the {target.n_cases} cases, got {n_partitions} partitions")
