@@ -14,9 +14,8 @@ from rayfbnn.architecture import GroupSpec, LayerSpec, PriorSpec
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda import shared_memory_of_device
-from rayfbnn.mcmc.extremes import extreme_tunings
 from rayfbnn.mcmc.schedule import gradient_evaluations
-from rayfbnn.mcmc.tuning import Tuning
+from rayfbnn.mcmc.tuning import Tuning, extreme_tunings
 from rayfbnn.operations import (
     AUTO,
     Dynamic,

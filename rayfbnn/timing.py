@@ -21,9 +21,8 @@ from rayfbnn.arrays import Array, array_namespace, device_namespace, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import fourth_order, leapfrog
-from rayfbnn.mcmc.extremes import extreme_tunings
 from rayfbnn.mcmc.schedule import build_iteration, gradient_evaluations
-from rayfbnn.mcmc.tuning import Tuning
+from rayfbnn.mcmc.tuning import Tuning, extreme_tunings
 from rayfbnn.model.output_layer import feeds_outputs
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.operations import (

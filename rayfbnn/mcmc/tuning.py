@@ -17,7 +17,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.mcmc.energy import total_energy
-from rayfbnn.operations import AUTO, HybridMarginal, Tunable
+from rayfbnn.operations import AUTO, HybridMarginal, Operation, Tunable, automatic
 from rayfbnn.state import Advance, ChainState, HMCInfo, Target
 from rayfbnn.streams import Streams
 
@@ -123,6 +123,24 @@ def first_settings(operation: Tunable) -> Settings:
 
 def _with_steps(operation: Tunable, stepsize: float, steps: int) -> Settings:
     return Settings(stepsize, steps, min(2 * steps, lengths(operation)[-1]))
+
+
+def extreme_tunings(operations: tuple[Operation, ...], *, is_measured: bool) -> tuple[Tuning, Tuning]:
+    """The least and the most steps of each automatic operation, with its first stepsize.
+
+    is_measured  in the rounds that tune them, where trajectories go on beyond the length in use
+    """
+    least, most = (
+        Tuning(
+            {
+                each: _with_steps(each, first_settings(each).stepsize, lengths(each)[place])
+                for each in automatic(operations)
+            },
+            is_measured,
+        )
+        for place in (0, -1)
+    )
+    return least, most
 
 
 def settings_after(rounds: Sequence[Measured], operation: Tunable, *, n_rounds: int) -> Settings:
