@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -13,7 +13,6 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.program import ChainNumbers, Program, prior_of
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.state import Advance
 
 _SOURCES = Path(__file__).parent
 WARP = 32
@@ -161,26 +160,6 @@ def table(name: str, values: Sequence[float], kind: str = "int") -> str:
     numbers = [float(value) if kind == "double" else value for value in values]
     choices = "".join(f"place == {place} ? {value!r} : " for place, value in enumerate(numbers))
     return f"__host__ __device__ constexpr {kind} {name}(int place) {{ return {choices}0; }}"
-
-
-def advance_for(
-    posterior: Posterior, *, build: Build | None = None, max_shared_bytes: int | None = None
-) -> Advance | str:
-    """`state.Advance` for a posterior on a device, or in words why no kernel here covers it.
-
-    It runs what the posterior was tempered or given other targets to as well: what differs goes in as
-    numbers. `build` and `max_shared_bytes` are the device's own unless given.
-    """
-    program = Program.of(posterior)
-    if isinstance(program, str):
-        return program
-    if posterior.inputs.ndim != 2:
-        return "inputs of each chain's own"
-    limit = shared_memory_of_device() if max_shared_bytes is None else max_shared_bytes
-    plan = plan_of(program, dtype=posterior.dtype, max_shared_bytes=limit)
-    if isinstance(plan, str):
-        return plan
-    return partial(advance, program=program, plan=plan, build=build_once if build is None else build)
 
 
 def advance(

@@ -101,8 +101,6 @@ def _choice(
     posterior, program = made.posterior, marginal.program_of(made)
     if isinstance(program, str):
         return program
-    if posterior.inputs.ndim != 2:
-        return "inputs of each chain's own"
     if isinstance(made, WithoutPrecisions):
         plan = cuda.plan_of(program, dtype=posterior.dtype, max_shared_bytes=max_shared_bytes)
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rayfbnn.kernels import cuda, wide
 from rayfbnn.kernels.program import Program
 from rayfbnn.model.posterior import Posterior
@@ -9,24 +11,26 @@ from rayfbnn.state import Advance
 
 
 def advance_for(
-    posterior: Posterior, *, build: cuda.Build | None = None, max_shared_bytes: int | None = None
+    posterior: Posterior, *, build: cuda.Build = cuda.build_once, max_shared_bytes: int | None = None
 ) -> tuple[Advance, str] | str:
     """The kernel and its name for people, or in words why only array code covers the posterior.
 
     Whole trajectories on the chip where the network's state fits there, products over all chains otherwise:
-    the first reads nothing but cases from device memory, so where it fits nothing else comes near it.
+    the first reads nothing but cases from device memory, so where it fits nothing else comes near it. Either
+    runs what the posterior was tempered or given other targets to as well: what differs goes in as numbers.
+
+    max_shared_bytes  of a block; what the device has unless given
     """
     program = Program.of(posterior)
     if isinstance(program, str):
         return program
     limit = cuda.shared_memory_of_device() if max_shared_bytes is None else max_shared_bytes
-    on_chip = cuda.advance_for(posterior, build=build, max_shared_bytes=limit)
-    if not isinstance(on_chip, str):
-        plan = cuda.plan_of(program, dtype=posterior.dtype, max_shared_bytes=limit)
-        assert isinstance(plan, cuda.Plan)
+    plan = cuda.plan_of(program, dtype=posterior.dtype, max_shared_bytes=limit)
+    if isinstance(plan, cuda.Plan):
+        on_chip = partial(cuda.advance, program=program, plan=plan, build=build)
         return on_chip, f"CUDA, whole trajectories, a {plan.kernel} a chain"
     in_products = wide.advance_for(posterior, build=build)
     if isinstance(in_products, str):
         return in_products
     gradients = ", gradients in TF32" if posterior.dtype == "float32" else ""
-    return in_products, f"CUDA, products over all chains{gradients} ({on_chip})"
+    return in_products, f"CUDA, products over all chains{gradients} ({plan})"

@@ -131,10 +131,6 @@ class Program:
     integrated: tuple[ProgramIntegrated, ...] = ()
     regression: ProgramRegression | None = None
 
-    @property
-    def n_outputs(self) -> int:
-        return self.units[-1]
-
     @staticmethod
     def of(posterior: Posterior) -> Program | str:
         """The program of a posterior, or in words what of it the compiled kernels do not cover."""

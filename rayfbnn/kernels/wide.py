@@ -26,7 +26,7 @@ _FEWEST_STEPS_TO_RECORD = 8  # a recording costs some three gradients
 def advance_for(
     posterior: Posterior,
     *,
-    build: Build | None = None,
+    build: Build = build_once,
     uses_tf32: bool = True,
     tile_bytes: int = _TILE_BYTES,
     recordings: Recordings | None = None,
@@ -41,11 +41,8 @@ def advance_for(
     program = Program.of(posterior)
     if isinstance(program, str):
         return program
-    if posterior.inputs.ndim != 2:
-        return "inputs of each chain's own"
     if program.offsets[0] >= 0:
         return "offsets of the inputs"
-    build = build_once if build is None else build
     return partial(
         advance,
         program=program,
