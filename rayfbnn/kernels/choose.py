@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from socket import gethostname
 from typing import Protocol
 
 import numpy as np
@@ -115,8 +116,8 @@ def _is_forced_plain() -> bool:
 def _wanted() -> str:
     """What the environment asks for, "" if nothing; ConfigError if it is not to be had here."""
     wanted, choices = os.environ.get(VARIABLE, ""), ("plain", *cpu.instruction_sets())
-    if wanted and wanted not in choices:
-        raise ConfigError(f"{VARIABLE}: must be {' or '.join(choices)} on this machine, got {wanted}")
+    if wanted and wanted not in choices:  # on a worker it may be that machine's own environment
+        raise ConfigError(f"{VARIABLE}: must be {' or '.join(choices)} on {gethostname()}, got {wanted}")
     return wanted
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from socket import gethostname
 
 from rayfbnn.errors import ConfigError, StoreMismatchError
 from rayfbnn.kernels import choose
@@ -48,10 +49,11 @@ def compare_kernel(store: Store) -> None:
             spec.network_spec(), spec.model_spec(), n_targets=n_targets, device=spec.device
         )
         _log.warning(
-            "%s: was begun with the kernel %s, which is not to be had here; going on with %s: draws are as"
+            "%s: was begun with the kernel %s, which is not to be had on %s; going on with %s: draws are as"
             " right, but from here on not to the bit those that the other would give",
             store.path,
             store.root.kernel,
+            gethostname(),
             other,
         )
 

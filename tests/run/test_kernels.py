@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from socket import gethostname
 
 import numpy as np
 import pytest
@@ -58,7 +59,10 @@ def test_going_on_with_another_kernel_is_said(
         assert not caplog.records
         monkeypatch.setattr(cpu, "_cpu", None)
         compare_kernel(store)
-    assert f"was begun with the kernel {store.root.kernel}" in caplog.text
+    assert (
+        f"was begun with the kernel {store.root.kernel}, which is not to be had on {gethostname()}"
+        in caplog.text
+    )
     assert "going on with plain NumPy (no compiled kernels" in caplog.text
 
 
