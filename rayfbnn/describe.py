@@ -286,18 +286,18 @@ def _kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
     here = choose.name_for(
         spec.network_spec(), spec.model_spec(), n_targets=len(spec.data.targets), device=spec.device
     )
-    name = here if store is None else store.root.kernel
+    begun = name = here if store is None else store.root.kernel
     if not choose.is_available(name):
         name += f"; not to be had here, where it is {here}"
     done = [each for phase in spec.phase for each in unrolled(phase.operations)]
     done += [inner for each in done for inner in unrolled(inner_operations(each))]
     overs = tuple(dict.fromkeys(each.over for each in done if isinstance(each, HybridMarginal)))
     marginal = dict.fromkeys(overs, name)
-    if name == choose.DEVICE:
+    if name in (choose.DEVICE, choose.GRAPHS):
         marginal = dict.fromkeys(overs, "CUDA where the state fits on the chip, plain CuPy elsewhere")
         dataset = _dataset(spec, store) if gpu_is_available() else None
         if dataset is not None:
-            name, marginal = device_kernels(spec, dataset, overs, shared_memory_of_device())
+            name, marginal = device_kernels(spec, dataset, overs, begun, shared_memory_of_device())
     yield f"  leapfrog steps: {name}"
     for over, found in marginal.items():
         yield f"  leapfrog steps of hybrid-marginal over {' and '.join(over)}: {found}"
@@ -312,11 +312,11 @@ def _dataset(spec: RunSpec, store: Store | None) -> Dataset | None:
 
 
 def device_kernels(
-    spec: RunSpec, dataset: Dataset, overs: Iterable[Over], max_shared_bytes: int
+    spec: RunSpec, dataset: Dataset, overs: Iterable[Over], begun: str, max_shared_bytes: int
 ) -> tuple[str, dict[Over, str]]:
-    """What a device of so much shared memory runs the posterior with, and each of `overs`."""
+    """What a device of so much shared memory runs a run with that was begun so, and each of `overs`."""
     posterior = build_posterior(spec, dataset, device="cpu")
-    advance, name = choose.on_device(posterior, max_shared_bytes=max_shared_bytes)
+    advance, name = choose.on_device(posterior, recorded=begun, max_shared_bytes=max_shared_bytes)
     streams = Streams(spec.seed, np.zeros(1, dtype=np.uint64))
     state = posterior.initial_state(streams, sigmas=1.0)
     targets = {over: posterior.marginal(over).given(state, streams) for over in overs}

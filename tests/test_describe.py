@@ -123,6 +123,20 @@ def test_a_store_shows_the_kernel_that_it_was_begun_with(
     )
 
 
+def test_a_store_shows_that_it_was_begun_with_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(choose.VARIABLE, "graphs")
+    spec = small_spec(tmp_path, device="gpu", network__hidden=[{"units": 100, "activation": "tanh"}])
+    store = make_store(tmp_path / "run.zarr", spec)
+    monkeypatch.delenv(choose.VARIABLE)
+    monkeypatch.setattr("rayfbnn.describe.gpu_is_available", lambda: False)
+    line = "leapfrog steps: CUDA, gradients of large networks as CUDA graphs"
+    assert kernel_lines(show(store.path)) == [line]
+    name, _ = device_kernels(spec, store.data, [], store.root.kernel, 1_000)
+    assert name.startswith(
+        "CUDA, products over all chains, gradients in TF32, full gradients as CUDA graphs ("
+    )
+
+
 def test_what_runs_hybrid_marginal_is_said() -> None:
     lines = kernel_lines(robot_arm(MARGINAL))
     own = lines[0].removeprefix("leapfrog steps: ")
@@ -157,9 +171,9 @@ def test_a_device_is_not_said_to_run_what_its_kernels_do_not_cover() -> None:
 def test_a_device_is_said_to_run_what_its_memory_holds(tmp_path: Path) -> None:
     spec = small_spec(tmp_path, device="gpu")
     over = ("outputs", "precisions")
-    name, marginal = device_kernels(spec, read_dataset(spec), [over], 100_000)
+    name, marginal = device_kernels(spec, read_dataset(spec), [over], choose.DEVICE, 100_000)
     assert name == "CUDA, whole trajectories, a warp a chain"
     assert marginal == {over: "CUDA, whole trajectories, a block a chain"}
-    name, marginal = device_kernels(spec, read_dataset(spec), [over], 1_000)
+    name, marginal = device_kernels(spec, read_dataset(spec), [over], choose.DEVICE, 1_000)
     assert name == "CUDA, whole trajectories, a warp a chain"
     assert marginal[over].startswith("plain CuPy (") and "KiB of shared memory" in marginal[over]

@@ -13,6 +13,7 @@ from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import cpu, cuda_marginal, device
+from rayfbnn.kernels.graphs import Recordings
 from rayfbnn.kernels.program import Program
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.marginal import WithoutOutputs, WithoutPrecisions
@@ -22,11 +23,13 @@ from rayfbnn.state import Advance, Target
 VARIABLE = "RAYFBNN_KERNELS"
 """Of the environment: "plain" forces array code, the name of an instruction set (such as AVX2) that one.
 
-Any other name is refused.
+On a device "graphs" makes the gradients of large networks CUDA graphs. Any other name is refused.
 """
+_PLAIN_ONLY, _WITH_GRAPHS = "plain", "graphs"
 PLAIN = "plain NumPy"
 PLAIN_ON_DEVICE = "plain CuPy"
 DEVICE = "CUDA"
+GRAPHS = "CUDA, gradients of large networks as CUDA graphs"
 _COMPILED = "compiled, "
 _FORCED = "array code is forced"
 
@@ -41,7 +44,7 @@ def advance_for(target: Posterior, *, recorded: str | None = None) -> tuple[Adva
     recorded  the name that a run began with, which is kept to where this machine can
     """
     if array_namespace(target.inputs) is not np:
-        return on_device(target)
+        return on_device(target, recorded=recorded)
     name = recorded if recorded is not None and is_available(recorded) else _name(Program.of(target))
     if not name.startswith(_COMPILED):
         return leapfrog.advance, name
@@ -50,14 +53,18 @@ def advance_for(target: Posterior, *, recorded: str | None = None) -> tuple[Adva
     return ForPosteriors(kernel, cpu.CompiledMarginalAdvance(instruction_set)), name
 
 
-def on_device(target: Posterior, *, max_shared_bytes: int | None = None) -> tuple[Advance, str]:
+def on_device(
+    target: Posterior, *, recorded: str | None = None, max_shared_bytes: int | None = None
+) -> tuple[Advance, str]:
     """The same for arrays on a device, whose shared memory has max_shared_bytes: the current one's if absent.
 
     Neither the choice nor its name looks at the arrays, so that it can be asked for with arrays on the host.
     """
-    chosen: tuple[Advance, str] | str = _FORCED
-    if not _is_forced_plain():
-        chosen = device.advance_for(target, max_shared_bytes=max_shared_bytes)
+    begun = recorded if recorded is not None and is_available(recorded) else _device_name(Program.of(target))
+    if not begun.startswith(DEVICE):
+        return leapfrog.advance, begun
+    recordings = Recordings() if begun == GRAPHS else None
+    chosen = device.advance_for(target, max_shared_bytes=max_shared_bytes, recordings=recordings)
     if isinstance(chosen, str):
         return leapfrog.advance, f"{PLAIN_ON_DEVICE} ({chosen})"
     kernel, name = chosen
@@ -84,10 +91,7 @@ def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: 
     else:
         nothing = np.zeros((1, network.inputs)), np.zeros((1, n_targets))
         program = Program.of(Posterior.of(network, model, *nothing))
-    if device == "cpu":
-        return _name(program)
-    reason = _FORCED if _is_forced_plain() else program
-    return f"{PLAIN_ON_DEVICE} ({reason})" if isinstance(reason, str) else DEVICE
+    return _name(program) if device == "cpu" else _device_name(program)
 
 
 def is_available(name: str) -> bool:
@@ -99,23 +103,32 @@ def is_available(name: str) -> bool:
 
 def _name(program: Program | str) -> str:
     """Of what runs a program on this machine's CPU."""
-    sets = cpu.instruction_sets()
-    if _is_forced_plain():
+    sets, wanted = cpu.instruction_sets(), _wanted()
+    if wanted == _PLAIN_ONLY:
         return f"{PLAIN} ({VARIABLE} is plain)"
     if isinstance(program, str):
         return f"{PLAIN} ({program})"
     if not sets:
         return f"{PLAIN} (no compiled kernels: {cpu.why_none})"
-    return _COMPILED + (_wanted() or sets[0])
+    return _COMPILED + (wanted if wanted in sets else sets[0])
+
+
+def _device_name(program: Program | str) -> str:
+    """Of what runs a program on a device, as far as the device's memory does not decide."""
+    wanted = _wanted()
+    reason = _FORCED if wanted == _PLAIN_ONLY else program
+    if isinstance(reason, str):
+        return f"{PLAIN_ON_DEVICE} ({reason})"
+    return GRAPHS if wanted == _WITH_GRAPHS else DEVICE
 
 
 def _is_forced_plain() -> bool:
-    return _wanted() == "plain"
+    return _wanted() == _PLAIN_ONLY
 
 
 def _wanted() -> str:
     """What the environment asks for, "" if nothing; ConfigError if it is not to be had here."""
-    wanted, choices = os.environ.get(VARIABLE, ""), ("plain", *cpu.instruction_sets())
+    wanted, choices = os.environ.get(VARIABLE, ""), (_PLAIN_ONLY, _WITH_GRAPHS, *cpu.instruction_sets())
     if wanted and wanted not in choices:  # on a worker it may be that machine's own environment
         raise ConfigError(f"{VARIABLE}: must be {' or '.join(choices)} on {gethostname()}, got {wanted}")
     return wanted

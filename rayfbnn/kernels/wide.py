@@ -36,7 +36,7 @@ def advance_for(
     As a whole product's rounding may depend on its width, a chain's bits may depend on how many chains are
     in its batch; batches are fixed in the store.
 
-    recordings  where full gradients are CUDA graphs: not by default, as none has run on a device yet
+    recordings  where full gradients are CUDA graphs, if they are to be
     """
     program = Program.of(posterior)
     if isinstance(program, str):

@@ -33,7 +33,6 @@ from rayfbnn import timing  # noqa: E402
 from rayfbnn.architecture import ModelSpec, PriorSpec  # noqa: E402
 from rayfbnn.arrays import Array, to_host  # noqa: E402
 from rayfbnn.kernels import device, wide, wide_pass  # noqa: E402
-from rayfbnn.kernels.cuda import build_once  # noqa: E402
 from rayfbnn.kernels.cuda_marginal import MarginalAdvance  # noqa: E402
 from rayfbnn.kernels.graphs import Recordings  # noqa: E402
 from rayfbnn.mcmc import leapfrog  # noqa: E402
@@ -111,19 +110,17 @@ def as_row(
 
 
 def codes(posterior: Posterior) -> dict[str, Advance]:
-    """Array code, the kernel that would be chosen, and where these are products, two other ways to them."""
+    """Array code, what is chosen without graphs and with, and where that is products these without TF32."""
     found: dict[str, Advance] = {"plain CuPy": leapfrog.advance}
-    chosen = device.advance_for(posterior)
-    assert not isinstance(chosen, str), chosen
-    advance, name = chosen
-    found[name] = advance
+    for recordings in (None, Recordings()):  # what fits on the chip is the same by name, and timed once
+        chosen = device.advance_for(posterior, recordings=recordings)
+        assert not isinstance(chosen, str), chosen
+        advance, name = chosen
+        found.setdefault(name, advance)
     if "products" in name:
-        exact = wide.advance_for(posterior, build=build_once, uses_tf32=False)
+        exact = wide.advance_for(posterior, uses_tf32=False)
         assert not isinstance(exact, str)
         found["CUDA, products over all chains, float32 throughout"] = exact
-        recorded = wide.advance_for(posterior, build=build_once, recordings=Recordings())
-        assert not isinstance(recorded, str)
-        found[f"{name}, as CUDA graphs"] = recorded
     return found
 
 

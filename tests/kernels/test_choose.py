@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from socket import gethostname
@@ -13,7 +14,7 @@ from rayfbnn.architecture import ModelSpec
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose, cpu
 from rayfbnn.mcmc import leapfrog
-from tests.kernels.networks import Start
+from tests.kernels.networks import Start, small
 from tests.mcmc.test_leapfrog import start
 from tests.model.problems import network, problem
 from tests.targets import banana
@@ -69,7 +70,7 @@ def test_why_a_compiled_module_is_not_there_is_said(tmp_path: Path, monkeypatch:
 
 
 def test_an_unknown_name_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    choices = " or ".join(("plain", *cpu.instruction_sets()))
+    choices = " or ".join(("plain", "graphs", *cpu.instruction_sets()))
     for wrong in ("avx2", "AVX-1024", "Plain"):
         monkeypatch.setenv(choose.VARIABLE, wrong)
         with pytest.raises(
@@ -104,6 +105,38 @@ def test_the_name_is_the_same_before_there_are_data() -> None:
         assert name == choose.advance_for(target)[1]
     survival = choose.name_for(spec, ModelSpec("survival", times=(1.0, 2.0)), n_targets=1, device="cpu")
     assert survival == "plain NumPy (survival targets)"
+
+
+def test_graphs_are_of_devices_and_only_where_a_run_was_begun_with_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = small((100,))
+    target = problem(spec=spec)
+
+    def chosen(recorded: str | None = None) -> tuple[str, bool]:
+        advance, name = choose.on_device(target, recorded=recorded, max_shared_bytes=0)
+        assert isinstance(advance, choose.ForPosteriors) and isinstance(advance.kernel, partial)
+        return name, advance.kernel.keywords["recordings"] is not None
+
+    without, with_graphs, on_host = chosen(), chosen(choose.GRAPHS), choose.advance_for(target)[1]
+    assert not without[1] and "graphs" not in without[0]
+    assert with_graphs[1] and "full gradients as CUDA graphs" in with_graphs[0]
+    assert choose.name_for(spec, target.model, n_targets=2, device="gpu") == choose.DEVICE
+    monkeypatch.setenv(choose.VARIABLE, "graphs")
+    assert chosen() == with_graphs and chosen(choose.DEVICE) == without
+    assert choose.name_for(spec, target.model, n_targets=2, device="gpu") == choose.GRAPHS
+    assert choose.advance_for(target)[1] == on_host
+
+
+def test_array_code_that_was_forced_on_a_device_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = problem()
+    monkeypatch.setenv(choose.VARIABLE, "plain")
+    _, begun = choose.on_device(target)
+    monkeypatch.delenv(choose.VARIABLE)
+    assert choose.on_device(target, recorded=begun) == (leapfrog.advance, begun)
+    assert choose.on_device(target, max_shared_bytes=100_000)[0] is not leapfrog.advance
+    monkeypatch.setenv(choose.VARIABLE, "plain")
+    assert choose.on_device(target, recorded=choose.GRAPHS) == (leapfrog.advance, begun)
 
 
 @needs_kernels

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 import rayfbnn
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.errors import SamplingError
-from rayfbnn.kernels import choose, cuda
+from rayfbnn.kernels import choose, cublas, cuda
+from rayfbnn.kernels.graphs import Recordings
 from rayfbnn.run.sampler import Sampler
 from rayfbnn.run.store import Store
 from tests.kernels.shim.compiled import needs_gxx
@@ -65,6 +67,35 @@ def test_a_run_through_each_kernel(
     if kernel == "products":
         monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
     assert kernel in compare(tmp_path, monkeypatch, dtype=dtype)
+
+
+def test_a_run_with_graphs_is_that_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a network run by products; what would be recorded as a graph is launched anew in its place."""
+    monkeypatch.setattr(cuda, "_MAX_WARP_WORDS", 0)
+    monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
+    monkeypatch.setattr(cublas, "product", lambda a, b, uses_tf32: a @ b)
+    n_launched = 0
+
+    def record(function: Callable[[], None]) -> Callable[[], None]:
+        def launch() -> None:
+            nonlocal n_launched
+            n_launched += 1
+            function()
+
+        return launch
+
+    monkeypatch.setattr(choose, "Recordings", partial(Recordings, record))
+    phase = [{"iterations": 4, "operations": [*GIBBS, {"op": "hybrid", "steps": 9, "stepsize": 0.3}]}]
+    spec = small_spec(tmp_path, device="gpu", phase=phase, chains=3)
+    without = run_all(make_store(tmp_path / "without.zarr", spec))
+    assert n_launched == 0
+    monkeypatch.setenv(choose.VARIABLE, "graphs")
+    there = make_store(tmp_path / "there.zarr", spec)
+    monkeypatch.delenv(choose.VARIABLE)  # a run goes on as it began, whatever a worker's environment is
+    run_all(there, stop_every=2)
+    assert_same_draws(there.path, without.path)
+    assert n_launched >= 2 * 4 * 10  # gradients of two batches, and one for each recording
+    assert "full gradients as CUDA graphs" in Sampler(there).kernel
 
 
 def test_draws_arrive_beside_the_next_iteration(tmp_path: Path) -> None:
