@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from socket import gethostname
 
 from rayfbnn.cores import n_cores
 from rayfbnn.run.progress import Display, display
 from rayfbnn.run.sampler import SUMMARY, Progress
 from rayfbnn.run.store import Store
 from rayfbnn.run.workers import Executor, InProcess, RayExecutor
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ def run_to_end(
                 _executor(store, len(batches), workers, address, max_failures) as executor,
                 _stop_on_signal(executor, shown),
             ):
-                run_rounds(store, executor, shown.update)
+                run_rounds(store, executor, partial(_hear, store, shown, set()))
                 failures = executor.failures
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_how_to_go_on(store)) from None
@@ -118,6 +123,25 @@ def _stop_on_signal(executor: Executor, shown: Display) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _hear(store: Store, shown: Display, said: set[str], news: Progress) -> None:
+    """Show it. Once for each kernel, say of a worker elsewhere that it lacks the one that the run began with.
+
+    Of this machine resuming.compare_kernel says so before anything is run.
+    """
+    is_elsewhere = news.worker.partition(" ")[0] != gethostname()
+    if news.other_kernel and is_elsewhere and news.other_kernel not in said:
+        said.add(news.other_kernel)
+        _log.warning(
+            "%s: was begun with the kernel %s, which %s does not have; it goes on with %s: draws are as"
+            " right, but not to the bit those that the other would give",
+            store.path,
+            store.root.kernel,
+            news.worker,
+            news.other_kernel,
+        )
+    shown.update(news)
 
 
 def _how_to_go_on(store: Store) -> str:

@@ -59,6 +59,7 @@ class Progress:
     acceptance  share of updates accepted in the current block; diverged: trajectories of the whole run
     committed   whether everything up to `iteration` is in the store
     block_iterations, seconds  done and spent in the current block
+    other_kernel  what the worker has in place of the kernel that the run began with; "" where it has that
     """
 
     batch: int
@@ -73,6 +74,7 @@ class Progress:
     seconds: float
     committed: bool
     worker: str = ""
+    other_kernel: str = ""
 
     @property
     def is_complete(self) -> bool:
@@ -135,6 +137,7 @@ class Sampler:
         self.posterior = build_posterior(store.spec, store.data, device=store.spec.device)
         # The kernel that the run began with, wherever this worker is: others round differently.
         self.advance, self.kernel = choose.advance_for(self.posterior, recorded=store.root.kernel)
+        self.other_kernel = "" if choose.is_available(store.root.kernel) else self.kernel
         # Of each phase, the latest round's: each holds the buffers of its updates.
         self._iterations: dict[int, tuple[int, schedule.Iteration]] = {}
 
@@ -244,6 +247,7 @@ class Sampler:
             seconds=time.monotonic() - collected.started,
             committed=committed or plan is None,
             worker=self.worker,
+            other_kernel=self.other_kernel,
         )
 
 

@@ -11,7 +11,9 @@ import pytest
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose, cpu
+from rayfbnn.run.progress import display
 from rayfbnn.run.resuming import compare_kernel
+from rayfbnn.run.running import _hear
 from rayfbnn.run.sampler import Sampler
 from rayfbnn.run.store import Store
 from tests.run.small import make_store, small_spec
@@ -64,6 +66,28 @@ def test_going_on_with_another_kernel_is_said(
         in caplog.text
     )
     assert "going on with plain NumPy (no compiled kernels" in caplog.text
+
+
+@needs_kernels
+def test_a_worker_elsewhere_without_the_kernel_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    said: set[str] = set()
+    with caplog.at_level(logging.WARNING), display(store, show=False) as shown:
+        for news in Sampler(store, worker="elsewhere pid 1").run_block(0):
+            _hear(store, shown, said, news)
+        monkeypatch.setattr(cpu, "_cpu", None)
+        for news in Sampler(store, worker=f"{gethostname()} pid 2").run_block(0):
+            _hear(store, shown, said, news)
+        assert not caplog.records
+        for worker in ("elsewhere pid 3", "elsewhere pid 4"):
+            for news in Sampler(store, worker=worker).run_block(0):
+                _hear(store, shown, said, news)
+    (record,) = caplog.records
+    assert (
+        f"{store.root.kernel}, which elsewhere pid 3 does not have; it goes on with plain" in record.message
+    )
 
 
 @needs_kernels
