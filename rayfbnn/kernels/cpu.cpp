@@ -175,18 +175,6 @@ class Kernel {
         run(job);
     }
 
-    // The potential's parts, and its gradient.
-    void potential_and_gradient(
-        const Input& position, const Input& precisions, const Input& noise, const Input& powers,
-        const Input& targets, nb::object weights, nb::object prior, const Output& gradient,
-        const Output& prior_energy, const Output& terms) const {
-        Job job = job_;
-        const size_t n = fill(job, position, precisions, noise, powers, targets, weights, prior, prior_energy, terms);
-        require(job_.n_partitions == 1, "n_partitions: must be 1 here");
-        job.new_momentum = data_of(gradient, "gradient", real(), {n, size_t(network_.n_parameters)});
-        run(job);
-    }
-
    private:
     nb::dlpack::dtype real() const { return is_double_ ? nb::dtype<double>() : nb::dtype<float>(); }
     int width() const { return is_double_ ? kernels_->double_width : kernels_->float_width; }
@@ -367,10 +355,5 @@ NB_MODULE(_cpu, module) {
             nb::arg("noise").noconvert(), nb::arg("powers").noconvert(), nb::arg("targets").noconvert(),
             nb::arg("weights").none(), nb::arg("prior").none(), nb::arg("order").none(), nb::arg("n_steps"),
             nb::arg("new_position").noconvert(), nb::arg("new_momentum").noconvert(),
-            nb::arg("prior_energy").noconvert(), nb::arg("terms").noconvert())
-        .def(
-            "potential_and_gradient", &Kernel::potential_and_gradient, nb::kw_only(),
-            nb::arg("position").noconvert(), nb::arg("precisions").noconvert(), nb::arg("noise").noconvert(),
-            nb::arg("powers").noconvert(), nb::arg("targets").noconvert(), nb::arg("weights").none(),
-            nb::arg("prior").none(), nb::arg("gradient").noconvert(), nb::arg("prior_energy").noconvert(), nb::arg("terms").noconvert());
+            nb::arg("prior_energy").noconvert(), nb::arg("terms").noconvert());
 }

@@ -51,8 +51,6 @@ class Compiled(Protocol):
 
     def advance(self, **arrays: Any) -> None: ...
 
-    def potential_and_gradient(self, **arrays: Any) -> None: ...
-
 
 @dataclass
 class CompiledAdvance:
@@ -87,14 +85,6 @@ class CompiledAdvance:
         numbers = prior_of(posterior, precisions)
         arrays = {"stepsizes": stepsizes, **_of_chains(posterior, numbers)}
         return _advanced(kernel, numbers, position, momentum, arrays, n_steps=n_steps, order=order)
-
-    def potential_and_gradient(
-        self, target: Target, position: Array, precisions: Array
-    ) -> tuple[Array, Array]:
-        """As `Posterior.potential_and_gradient`, of all cases."""
-        posterior = self._checked(target)
-        numbers = prior_of(posterior, precisions)
-        return _evaluated(self._kernel(posterior, 1), numbers, position, _of_chains(posterior, numbers))
 
     def _checked(self, target: Target) -> Posterior:
         if isinstance(target, Posterior):
@@ -160,14 +150,6 @@ class CompiledMarginalAdvance:
         arrays = {"stepsizes": stepsizes, **_of_marginal_chains(target, numbers)}
         return _advanced(kernel, numbers, position, momentum, arrays, n_steps=n_steps, order=order)
 
-    def potential_and_gradient(
-        self, target: Target, position: Array, precisions: Array
-    ) -> tuple[Array, Array]:
-        """As the target's own."""
-        kernel, target = self._checked(target, 1)
-        numbers = marginal.numbers_of(target, precisions)
-        return _evaluated(kernel, numbers, position, _of_marginal_chains(target, numbers))
-
     def _checked(
         self, target: Target, n_partitions: int
     ) -> tuple[Compiled, WithoutOutputs | WithoutPrecisions]:
@@ -220,21 +202,6 @@ def _advanced(
     with np.errstate(all="ignore"):
         potential = numbers.potential(energy, terms)
     return moved, kicked, np.where(np.isfinite(potential), potential, np.inf)
-
-
-def _evaluated(
-    kernel: Compiled,
-    numbers: ChainNumbers | marginal.MarginalNumbers,
-    position: Array,
-    arrays: dict[str, Any],
-) -> tuple[Array, Array]:
-    gradient = np.empty_like(position, order="C")
-    energy, terms = np.empty(len(position)), np.empty(len(position))
-    kernel.potential_and_gradient(
-        position=position, gradient=gradient, prior_energy=energy, terms=terms, **arrays
-    )
-    with np.errstate(all="ignore"):
-        return numbers.potential(energy, terms), gradient
 
 
 def advance_for(posterior: Posterior, *, instruction_set: str | None = None) -> CompiledAdvance:

@@ -831,22 +831,6 @@ struct Worker {
         }
     }
 
-    void gradient_of_chain() {
-        const long n = net.n_parameters;
-        const S* position = static_cast<const S*>(job.position) + chain * n;
-        wants_terms = true;
-        evaluate(position, -1);
-        set_integrated_taus(position);
-        const double* tau = taus_of_parameters;
-        S* gradient = static_cast<S*>(job.new_momentum) + chain * n;
-        for (int s = 0; s < net.n_segments; ++s)
-            for (int k = net.segments[s].start; k < net.segments[s].stop; ++k)
-                gradient[k] =
-                    data_gradient[k] + S(prior_slope(double(position[k]), tau[k], net.segments[s].alpha));
-        job.terms[chain] = terms;
-        job.prior_energy[chain] = prior_energy(position);
-    }
-
     void trajectory_of_chain(S* half, S* full) {
         const long n = net.n_parameters;
         S* position = static_cast<S*>(job.new_position) + chain * n;
@@ -884,10 +868,7 @@ void run(const Job& job) {
     S* full = allocate<S>(job.network->n_parameters);
     for (int chain = 0; chain < job.n_chains; ++chain) {
         worker.begin_chain(chain);
-        if (job.momentum)
-            worker.trajectory_of_chain(half, full);
-        else
-            worker.gradient_of_chain();
+        worker.trajectory_of_chain(half, full);
     }
     free(half), free(full);
 }

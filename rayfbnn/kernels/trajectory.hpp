@@ -90,7 +90,7 @@ struct Job {
     int n_chains, n_steps;
     const long long* order;     // (n_chains, n_partitions), or null for full gradients
     const void* position;       // (n_chains, n_parameters)
-    const void* momentum;       // the same; null when only the potential and gradient are wanted
+    const void* momentum;       // the same
     const void* stepsizes;      // the same
     const double* precisions;   // (n_chains, n_parameters)
     const double* noise;        // (n_chains, n_targets), or null
@@ -100,7 +100,7 @@ struct Job {
     long targets_step, weights_step;
 
     void* new_position;         // (n_chains, n_parameters)
-    void* new_momentum;         // the same, or the gradient
+    void* new_momentum;         // the same
     double* prior_energy;       // (n_chains,): -log prior of the parameters
     double* terms;              // (n_chains,): the likelihood's terms, summed
 };

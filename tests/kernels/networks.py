@@ -65,6 +65,16 @@ class Start:
         )
 
 
+def potential_and_gradient(
+    advance: Advance, target: Target, position: Array, precisions: Array
+) -> tuple[Array, Array]:
+    """As the target's own, from a step too short to move: two half kicks of a momentum of zero."""
+    stepsizes = np.full_like(position, 2.0**-60)  # a power of two, by which products are exact
+    momentum = np.zeros_like(position)
+    _, momentum, potential = advance(target, position, momentum, precisions, stepsizes, n_steps=1)
+    return potential, -momentum / stepsizes
+
+
 def assert_end_is_a_start(
     advance: Advance, target: Target, ended: tuple[Array, ...], *given: Array, order: Array | None = None
 ) -> None:

@@ -22,7 +22,7 @@ from rayfbnn.operations import Heatbath, HybridMarginal, SampleSigmas
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
-from tests.kernels.networks import assert_end_is_a_start, small
+from tests.kernels.networks import assert_end_is_a_start, potential_and_gradient, small
 from tests.model.problems import network, parse, problem, streams
 from tests.model.test_marginal import (
     BOTH,
@@ -85,7 +85,7 @@ def test_energies_gradients_and_trajectories_are_those_of_the_plain_code(
                 advance = cpu.CompiledMarginalAdvance(instruction_set)
                 assert advance.covers(given)
                 found = (
-                    *advance.potential_and_gradient(given, start[0], state.precisions),
+                    *potential_and_gradient(advance, given, start[0], state.precisions),
                     *advance(given, *start, n_steps=5),
                 )
                 assert_end_is_a_start(advance, given, found[2:], *start[2:])
@@ -107,7 +107,7 @@ def test_matrices_of_the_cases_of_every_size(model: str, dtype: str) -> None:
         expected = given.potential_and_gradient(position, state.precisions)
         for instruction_set in SETS:
             advance = cpu.CompiledMarginalAdvance(instruction_set)
-            found = advance.potential_and_gradient(given, position, state.precisions)
+            found = potential_and_gradient(advance, given, position, state.precisions)
             for a, b in zip(found, expected, strict=True):
                 assert largest_error(a, b) < TOLERANCES[dtype], (n_cases, instruction_set)
 
