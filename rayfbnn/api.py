@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rayfbnn.run.evidence import Evidence
     from rayfbnn.run.records import VerifyReport
     from rayfbnn.run.running import RunSummary
-    from rayfbnn.timing import BenchResult
+    from rayfbnn.run_times import BenchResult
 
 Spec = RunSpec | Mapping[str, Any] | str | Path  # a specification, its tables, or the TOML file they are in
 
@@ -328,7 +328,8 @@ def check(
 
 def show(what: Spec, *, set: Sequence[str] = ()) -> str:
     """What a specification or a store means, in words: network, priors, schedule, defaults, how far it is."""
-    from rayfbnn.describe import describe, describe_tuning
+    from rayfbnn.describe import describe
+    from rayfbnn.describe_schedule import describe_tuning
 
     if isinstance(what, str | Path) and Path(what).is_dir():
         store = Store.open(Path(what))
@@ -355,7 +356,8 @@ def bench(
     """
     from rayfbnn.run.progress import show_bench
     from rayfbnn.run.sampler import build_posterior
-    from rayfbnn.timing import STANDARD_SHAPES, bench_run, bench_shapes
+    from rayfbnn.run_times import BenchResult, estimate_run
+    from rayfbnn.step_times import STANDARD_SHAPES, rows_of_operations, rows_of_shapes
 
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')
@@ -370,21 +372,25 @@ def bench(
     report = show_bench(show=progress)
     if read is None:
         chains = chains or (4096 if device == "gpu" else 16)
-        return bench_shapes(STANDARD_SHAPES, device=device, chains=chains, report=report)
+        rows = rows_of_shapes(STANDARD_SHAPES, device=device, chains=chains, report=report)
+        return BenchResult(device, "float32", rows)
     read.check_gradient()
     dataset = read_dataset(read)
     read.check_data(dataset.n_cases)
-    return bench_run(
-        build_posterior(read, dataset, device=device),
+    posterior = build_posterior(read, dataset, device=device)
+    chains = min(read.chains, chains or read.chains_per_batch)
+    operations = [operation for phase in read.phase for operation in phase.operations]
+    rows = rows_of_operations(posterior, operations, chains=chains, report=report)
+    estimate = estimate_run(
+        posterior,
         [(phase.operations, phase.iterations) for phase in read.phase],
-        device=device,
         chains=read.chains,
-        chains_per_batch=chains or read.chains_per_batch,
+        chains_per_batch=chains,
         sigmas=read.initial.sigmas,
         workers=1 if device == "gpu" else n_cores(),
         tuning_phases=read.tuning_phases,
-        report=report,
     )
+    return BenchResult(device, read.dtype, rows, estimate)
 
 
 def verify(path: str | Path, *, repair: bool = False) -> VerifyReport:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.predict import Prediction
     from rayfbnn.run.running import RunSummary
+    from rayfbnn.run_times import BenchResult
     from rayfbnn.selftest import Finding
-    from rayfbnn.timing import BenchResult
 
 INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 NOT_CONVERGED = 3

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rayfbnn.run.sampler import Progress
     from rayfbnn.run.store import Store
-    from rayfbnn.timing import Row
+    from rayfbnn.step_times import Row
 
 _SECONDS_BETWEEN_LINES = 5.0  # for each batch, where there is no terminal
 
