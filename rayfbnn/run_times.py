@@ -10,16 +10,16 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rayfbnn.arrays import to_host
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc.schedule import build_iteration, gradient_evaluations
-from rayfbnn.mcmc.tuning import Tuning, extreme_tunings
+from rayfbnn.mcmc.tuning import Settings, Tuning, extreme_tunings
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.operations import AUTO, Hybrid, HybridMarginal, Operation, inner_operations, unrolled
+from rayfbnn.operations import AUTO, Hybrid, HybridMarginal, Operation, Tunable, inner_operations, unrolled
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.step_times import STEPSIZE, Dtype, Row, four_digits, repeated, started, steps_within
 from rayfbnn.streams import Streams
@@ -44,11 +44,13 @@ class RunEstimate:
 
     least, most  with the shortest and the longest of the trajectories whose length is automatic, and so not
                  known before the run has found it; the same if there are none
+    likely       with the settings that a trial has found; None where there was no trial, or too short a one
     """
 
     workers: int
     least: Cost
     most: Cost
+    likely: Cost | None
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def estimate_run(
     sigmas: float | None,
     workers: int,
     tuning_phases: Collection[int] = (),
+    tried: Mapping[Tunable, Settings] | None = None,
     seconds: float = 0.25,
 ) -> RunEstimate:
     """What a whole run takes, from the time of each of its operations on a batch of chains.
@@ -82,6 +85,7 @@ def estimate_run(
     phases   operations and number of iterations of each
     workers  that share the batches
     tuning_phases  numbers of those in which automatic settings are looked for
+    tried    settings that these may come to
     seconds  spent on each kind of operation
     """
     chains_per_batch = min(chains, chains_per_batch)
@@ -91,11 +95,10 @@ def estimate_run(
     workers = min(workers, n_batches)
     times: dict[Operation, float] = {}
 
-    def cost(which: int) -> Cost:
-        """With the shortest (0) or the longest (1) trajectories."""
+    def cost(tunings: Sequence[Tuning]) -> Cost:
+        """With the settings of each phase."""
         batch_seconds, evaluations = 0.0, 0
-        for number, (given, iterations) in enumerate(phases):
-            tuning = extreme_tunings(given, is_measured=number in tuning_phases)[which]
+        for (given, iterations), tuning in zip(phases, tunings, strict=True):
             operations = tuple(with_numbers(operation, tuning) for operation in unrolled(given))
             evaluations += gradient_evaluations(operations) * iterations * chains
             for operation in operations:
@@ -110,7 +113,13 @@ def estimate_run(
             seconds=four_digits(batch_seconds * math.ceil(n_batches / workers)),
         )
 
-    return RunEstimate(workers, least=cost(0), most=cost(1))
+    is_tuned = [number in tuning_phases for number in range(len(phases))]
+    extremes = [
+        extreme_tunings(given, is_measured=each) for (given, _), each in zip(phases, is_tuned, strict=True)
+    ]
+    least, most = (cost(tunings) for tunings in zip(*extremes, strict=True))
+    likely = None if tried is None else cost([Tuning(tried, is_measured=each) for each in is_tuned])
+    return RunEstimate(workers, least, most, least if least == most else likely)
 
 
 def operation_seconds(

@@ -258,6 +258,12 @@ def show_bench(*, show: bool) -> Callable[[Row], None]:
     return on_row
 
 
+def show_trial(seconds: float, *, show: bool) -> None:
+    """For `bench`: says that tuning is tried for so long."""
+    if show:
+        print(f"the first rounds of tuning, for {seconds:g} seconds", file=sys.stderr, flush=True)
+
+
 def _write_at_once(text: str) -> None:
     os.write(2, f"\n{text}\n".encode())  # not print: a signal may have come in the midst of one
 
