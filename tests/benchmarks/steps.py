@@ -1,7 +1,7 @@
 """Microseconds per leapfrog step of a chain: ours and JAX's in one run, alternately, on one core.
 
     make peers                                 # once: the environment with JAX
-    python tests/benchmarks/steps.py           # or make bench
+    python tests/benchmarks/steps.py           # or make bench-steps
 
 For each shape: ours with every kernel, JAX with its best number of chains, both with 16, 256 and 4,096
 chains; medians, and the ratio of ours to JAX's best. The machine's sgemm rate is measured in the same run.
