@@ -47,7 +47,7 @@ FIRST_ITERATIONS = 50  # kept ones that are timed, so that the rest takes the se
 
 
 class Times:
-    """Where the time of a worker goes: in iterations, in commits; and when it began and ended.
+    """Where the time of a worker goes: in iterations and energies of draws, in commits; and from when to when.
 
     processor: of the thread that samples; process_began and process_ended: of all its process's threads
     """
@@ -62,7 +62,11 @@ class Times:
         """Have the sampler of this process report here."""
         from rayfbnn.run import sampler
 
-        inner, commit = sampler.schedule.run, sampler.Store.commit
+        inner, commit, densities = (
+            sampler.schedule.run,
+            sampler.Store.commit,
+            sampler.Sampler._densities,
+        )
 
         def run(*arguments: Any, **settings: Any) -> Iterator[Any]:
             iterations = inner(*arguments, **settings)
@@ -77,6 +81,13 @@ class Times:
                     return
                 yield found
 
+        def timed_densities(*arguments: Any) -> Any:
+            begun, processor = time.time(), time.thread_time()
+            result = densities(*arguments)
+            self.sampling += time.time() - begun
+            self.sampling_processor += time.thread_time() - processor
+            return result
+
         def timed_commit(*arguments: Any) -> Any:
             begun, processor = time.time(), time.thread_time()
             result = commit(*arguments)
@@ -86,6 +97,7 @@ class Times:
             return result
 
         sampler.schedule.run = run
+        sampler.Sampler._densities = timed_densities  # type: ignore[method-assign]
         sampler.Store.commit = timed_commit  # type: ignore[method-assign]
 
 
