@@ -79,8 +79,8 @@ class Estimate:
         begun = progress.iteration - progress.block_iterations
         self._first.setdefault(progress.batch, begun)
         if self._begun.get(progress.batch) != begun:
-            # Settings change between blocks only. To look for them at each iteration took as long as a quarter
-            # of the robot arm's sampling.
+            # Settings change between blocks only. To look for them at each iteration took a quarter as long
+            # as the robot arm's sampling.
             self._begun[progress.batch], self._costs = begun, self._costs_now()
         self._done[progress.batch] = progress.iteration
         rate = (

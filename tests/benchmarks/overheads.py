@@ -47,7 +47,7 @@ FIRST_ITERATIONS = 50  # kept ones that are timed, so that the rest takes the se
 
 
 class Times:
-    """Where the time of a worker goes: in iterations and energies of draws, in commits; and from when to when.
+    """Where the time of a worker goes, in iterations and energies of draws or in commits, from when to when.
 
     processor: of the thread that samples; process_began and process_ended: of all its process's threads
     """
