@@ -11,7 +11,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 # How many tests run at once.
 JOBS ?= 2
 
-.PHONY: demo test test-long check bench peers
+.PHONY: demo test test-long check bench bench-steps bench-draws bench-overheads peers
 
 demo: $(VENV)/.installed-plots
 	$(BIN)/rayfbnn demo
@@ -27,10 +27,29 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# docs/benchmarks.md has the other benchmarks, which take longer. Results are added to a file of lines of JSON.
-bench: $(VENV)/.installed-dev peers
+# All that docs/benchmarks.md has tables of but MNIST and GPUs, on a machine where nothing else runs: about 45 minutes
+# (steps 10, draws 25, overheads 10; a first call installs the peers too). Results are added to a file of lines of JSON.
+RESULTS := .benchmarks/results.jsonl
+
+bench: bench-steps bench-draws bench-overheads
+
+# One after another, whatever make is told of jobs.
+.NOTPARALLEL:
+
+bench-steps: $(VENV)/.installed-dev peers
 	@mkdir -p .benchmarks
-	$(BIN)/python tests/benchmarks/steps.py --out .benchmarks/results.jsonl
+	$(BIN)/python tests/benchmarks/steps.py --out $(RESULTS)
+
+bench-draws: $(VENV)/.installed-dev peers
+	@mkdir -p .benchmarks
+	$(BIN)/python tests/benchmarks/draws.py robot_arm boston led --seconds 30 \
+	    --methods default gibbs:500 gibbs:4000 nuts --out $(RESULTS)
+
+bench-overheads: $(VENV)/.installed-dev
+	@mkdir -p .benchmarks
+	$(BIN)/python tests/benchmarks/overheads.py startup --out $(RESULTS)
+	$(BIN)/python tests/benchmarks/overheads.py shares --out $(RESULTS)
+	$(BIN)/python tests/benchmarks/overheads.py scaling --seconds 20 --out $(RESULTS)
 
 # What rayfbnn is compared with (JAX, NumPyro), in an environment of its own.
 peers: .venv-peers/.installed

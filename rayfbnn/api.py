@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rayfbnn.run.evidence import Evidence
     from rayfbnn.run.records import VerifyReport
     from rayfbnn.run.running import RunSummary
-    from rayfbnn.timing import BenchResult
+    from rayfbnn.run_times import BenchResult
 
 Spec = RunSpec | Mapping[str, Any] | str | Path  # a specification, its tables, or the TOML file they are in
 
@@ -328,7 +328,8 @@ def check(
 
 def show(what: Spec, *, set: Sequence[str] = ()) -> str:
     """What a specification or a store means, in words: network, priors, schedule, defaults, how far it is."""
-    from rayfbnn.describe import describe, describe_tuning
+    from rayfbnn.describe import describe
+    from rayfbnn.describe_schedule import describe_tuning
 
     if isinstance(what, str | Path) and Path(what).is_dir():
         store = Store.open(Path(what))
@@ -342,20 +343,25 @@ def bench(
     set: Sequence[str] = (),
     device: str | None = None,
     chains: int | None = None,
+    quick: bool = False,
     progress: bool = True,
 ) -> BenchResult:
     """Microseconds per leapfrog step of a chain on this machine, by array code and by the kernel chosen here.
 
     Of networks of standard shapes in float32 with made-up data; or, given a specification, of each kind of
     trajectory that its run has, with its network, data, precision and batches, and an estimate of what the
-    whole run takes: from the shortest to the longest trajectories where their length is automatic.
+    whole run takes: from the shortest to the longest trajectories where their length is automatic, and what
+    is likely, with the lengths that the first rounds of its tuning find in 20 seconds, in a temporary store.
 
     device  "cpu" or "gpu"; that of the specification unless given, or "cpu"
     chains  advanced together: 16 unless given, 4096 on a GPU, or the chains of the specification's batches
+    quick   leaves the rounds of tuning out
     """
-    from rayfbnn.run.progress import show_bench
+    from rayfbnn.run import trial
+    from rayfbnn.run.progress import show_bench, show_trial
     from rayfbnn.run.sampler import build_posterior
-    from rayfbnn.timing import STANDARD_SHAPES, bench_run, bench_shapes
+    from rayfbnn.run_times import BenchResult, estimate_run
+    from rayfbnn.step_times import STANDARD_SHAPES, rows_of_operations, rows_of_shapes
 
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')
@@ -363,28 +369,39 @@ def bench(
         raise ConfigError(f"chains: must be at least 1, got {chains}")
     if spec is None and set:
         raise ConfigError(f"set: there is no specification to replace {set[0]} in; give one, or leave it out")
-    read = None if spec is None else _read_spec(spec, set)
+    given = {"device": device and f'"{device}"', "chains_per_batch": chains}
+    over = [*set, *(f"{name}={value}" for name, value in given.items() if value is not None)]
+    read = None if spec is None else _read_spec(spec, over)
     device = device or (read.device if read else "cpu")
     if device == "gpu" and not gpu_is_available():
         raise ConfigError('device: there is no GPU here that CuPy can use, got "gpu"; use "cpu"')
     report = show_bench(show=progress)
     if read is None:
         chains = chains or (4096 if device == "gpu" else 16)
-        return bench_shapes(STANDARD_SHAPES, device=device, chains=chains, report=report)
+        rows = rows_of_shapes(STANDARD_SHAPES, device=device, chains=chains, report=report)
+        return BenchResult(device, "float32", rows)
     read.check_gradient()
     dataset = read_dataset(read)
     read.check_data(dataset.n_cases)
-    return bench_run(
-        build_posterior(read, dataset, device=device),
+    posterior = build_posterior(read, dataset, device=device)
+    operations = [operation for phase in read.phase for operation in phase.operations]
+    chains = min(read.chains, read.chains_per_batch)
+    rows = rows_of_operations(posterior, operations, chains=chains, report=report)
+    tried = None
+    if not quick and trial.has_lengths_to_find(read):
+        show_trial(trial.SECONDS, show=progress)
+        tried = trial.tried_settings(read, dataset, seconds=trial.SECONDS)
+    estimate = estimate_run(
+        posterior,
         [(phase.operations, phase.iterations) for phase in read.phase],
-        device=device,
         chains=read.chains,
-        chains_per_batch=chains or read.chains_per_batch,
+        chains_per_batch=chains,
         sigmas=read.initial.sigmas,
         workers=1 if device == "gpu" else n_cores(),
         tuning_phases=read.tuning_phases,
-        report=report,
+        tried=tried,
     )
+    return BenchResult(device, read.dtype, rows, estimate)
 
 
 def verify(path: str | Path, *, repair: bool = False) -> VerifyReport:

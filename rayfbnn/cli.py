@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.predict import Prediction
     from rayfbnn.run.running import RunSummary
+    from rayfbnn.run_times import BenchResult, Cost
     from rayfbnn.selftest import Finding
-    from rayfbnn.timing import BenchResult
 
 INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 NOT_CONVERGED = 3
@@ -280,19 +280,23 @@ def bench(
         int | None,
         typer.Option(help="Advanced together: 16, on a GPU 4096, or a batch of the configuration's."),
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Without the rounds of tuning that say which lengths are likely.")
+    ] = False,
     progress: ShowProgress = True,
     as_json: AsJson = False,
 ) -> None:
     """Time leapfrog steps on this machine, of standard networks or of a configuration's own trajectories.
 
     Of a configuration it also says how long the whole run takes: from the shortest to the longest
-    trajectories where their length is automatic.
+    trajectories where their length is automatic, and what is likely, with the lengths that the first rounds
+    of tuning find in 20 seconds.
     """
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # as the workers have it; read when NumPy is first imported
     from rayfbnn import api
 
-    result = api.bench(spec, set=set or (), device=device, chains=chains, progress=progress)
+    result = api.bench(spec, set=set or (), device=device, chains=chains, quick=quick, progress=progress)
     print(result.to_json() if as_json else _bench_text(result))
 
 
@@ -435,18 +439,26 @@ def _bench_text(result: BenchResult) -> str:
     ]
     if (run := result.estimate) is not None:
         ends = (run.least, run.most) if run.least != run.most else (run.least,)
-        evaluations = " to ".join(f"{cost.gradient_evaluations:,}" for cost in ends)
-        core, together = (
-            " to ".join(_duration(getattr(cost, name)) for cost in ends)
-            for name in ("core_seconds", "seconds")
-        )
-        lines.append(
-            f"the whole run: {evaluations} gradient evaluations, about {core} on one core,"
-            f" {together} with {run.workers} worker{'s' if run.workers > 1 else ''}"
-        )
+        lines.append(f"the whole run: {_costs_text(ends, run.workers)}")
         if len(ends) > 1:
             lines.append("from the shortest to the longest of automatic trajectories, which a run finds")
+            if run.likely is None:
+                lines.append("what is likely is not known: tuning was not tried, or for too short a time")
+            else:
+                lines.append(f"likely: {_costs_text((run.likely,), run.workers)}")
+                lines.append("with the lengths that the first rounds of tuning have found, in 20 seconds")
     return "\n".join(lines)
+
+
+def _costs_text(costs: Sequence[Cost], workers: int) -> str:
+    """What a run takes, from the first of the costs to the last."""
+    evaluations = " to ".join(f"{cost.gradient_evaluations:,}" for cost in costs)
+    core = " to ".join(_duration(cost.core_seconds) for cost in costs)
+    together = " to ".join(_duration(cost.seconds) for cost in costs)
+    return (
+        f"{evaluations} gradient evaluations, about {core} on one core,"
+        f" {together} with {workers} worker{'s' if workers > 1 else ''}"
+    )
 
 
 def _duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rayfbnn
-from rayfbnn import timing
+from rayfbnn import run_times, step_times
 from rayfbnn.cores import n_cores
 from rayfbnn.run import running
 from tests.run.small import make_store, small_spec
@@ -37,7 +37,8 @@ def test_workers_and_estimates_go_without_the_set_of_cores(
     monkeypatch.setattr(running, "RayExecutor", lambda **settings: given.update(settings))
     running._executor(store, 3, None, None, 0)
     assert given["workers"] == 2
-    monkeypatch.setattr(timing, "bench_run", lambda *arguments, **settings: given.update(settings))
+    monkeypatch.setattr(step_times, "rows_of_operations", lambda *arguments, **settings: ())
+    monkeypatch.setattr(run_times, "estimate_run", lambda *arguments, **settings: given.update(settings))
     given.clear()
     rayfbnn.bench(spec, progress=False)
     assert given["workers"] == 2

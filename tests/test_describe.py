@@ -8,7 +8,8 @@ import pytest
 import scipy.stats
 
 from rayfbnn.api import show
-from rayfbnn.describe import describe, device_kernels, sigma_range
+from rayfbnn.describe import describe, sigma_range
+from rayfbnn.describe_kernels import device_kernels
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose, cpu
 from rayfbnn.run.data import read_dataset

@@ -12,16 +12,18 @@ PACKAGE = Path(__file__).parent.parent / "rayfbnn"
 
 # Lower layers may not import higher ones. Parts of one layer that stand side by side may not either, but
 # reduce reads stores.
+DESCRIBE = ("describe", "describe_schedule", "describe_kernels")
 LAYERS = [
     {"errors", "arrays", "streams", "state", "connections", "architecture", "operations", "version", "cores"},
     {"spec"},
     {"mcmc", "model", "kernels"},
-    {"run", "reduce", "describe", "exactness", "pivots", "selftest", "timing"},
+    {"run", "reduce", *DESCRIBE, "exactness", "pivots", "selftest", "step_times", "run_times"},
     {"api"},
     {"__init__", "demo"},
     {"cli"},
 ]
-STRANGERS = [("mcmc", "model"), ("mcmc", "spec"), ("model", "spec"), ("run", "reduce"), ("run", "describe")]
+STRANGERS = [("mcmc", "model"), ("mcmc", "spec"), ("model", "spec"), ("run", "reduce")]
+STRANGERS += [("run", part) for part in DESCRIBE]
 READS = {"run.store", "run.data"}  # all that reduce may import from run
 
 HOMES = {

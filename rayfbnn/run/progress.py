@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rayfbnn.run.sampler import Progress
     from rayfbnn.run.store import Store
-    from rayfbnn.timing import Row
+    from rayfbnn.step_times import Row
 
 _SECONDS_BETWEEN_LINES = 5.0  # for each batch, where there is no terminal
 
@@ -68,13 +68,20 @@ class Estimate:
         self._started = math.nan  # when the first block began
         self._first: dict[int, int] = {}  # iterations that were done before this run, by batch
         self._done: dict[int, int] = {}
+        self._begun: dict[int, int] = {}  # iterations before the block that a batch is in
+        self._costs: list[int] = []  # gradient evaluations of an iteration of each phase, as far as is known
 
     def row(self, progress: Progress) -> BatchRow:
         """The texts for one batch; remembers the progress."""
         chains = self._store.batch_chains(progress.batch)
         if not self._done:
             self._started = self._clock() - progress.seconds
-        self._first.setdefault(progress.batch, progress.iteration - progress.block_iterations)
+        begun = progress.iteration - progress.block_iterations
+        self._first.setdefault(progress.batch, begun)
+        if self._begun.get(progress.batch) != begun:
+            # Settings change between blocks only. To look for them at each iteration took a quarter as long
+            # as the robot arm's sampling.
+            self._begun[progress.batch], self._costs = begun, self._costs_now()
         self._done[progress.batch] = progress.iteration
         rate = (
             len(chains) * progress.block_iterations / progress.seconds if progress.seconds > 0 else math.nan
@@ -96,14 +103,22 @@ class Estimate:
         current = round_of(rounds, progress.iteration)
         return "" if current is None else f", tuning {current.number + 1}/{len(rounds)}"
 
+    def _costs_now(self) -> list[int]:
+        """Gradient evaluations of an iteration of each phase, with automatic settings as they are now."""
+        spec, settings = self._store.spec, self._store.tuning.latest()[1]
+        return [
+            gradient_evaluations(
+                phase.operations, tuning=Tuning(settings, is_measured=number in spec.tuning_phases)
+            )
+            for number, phase in enumerate(spec.phase)
+        ]
+
     def _work(self, iteration: int) -> float:
-        """Gradient evaluations up to an iteration, with automatic settings as they are now."""
+        """Gradient evaluations up to an iteration, and one more for each."""
         work = 0.0
-        settings = self._store.tuning.latest()[1]
-        for number, phase in enumerate(self._store.spec.phase):
+        for phase, cost in zip(self._store.spec.phase, self._costs, strict=True):
             count = min(iteration, phase.iterations)
-            tuning = Tuning(settings, is_measured=number in self._store.spec.tuning_phases)
-            work += count * (1 + gradient_evaluations(phase.operations, tuning=tuning))
+            work += count * (1 + cost)
             iteration -= count
         return work
 
@@ -256,6 +271,12 @@ def show_bench(*, show: bool) -> Callable[[Row], None]:
             )
 
     return on_row
+
+
+def show_trial(seconds: float, *, show: bool) -> None:
+    """For `bench`: says that tuning is tried for so long."""
+    if show:
+        print(f"the first rounds of tuning, for {seconds:g} seconds", file=sys.stderr, flush=True)
 
 
 def _write_at_once(text: str) -> None:

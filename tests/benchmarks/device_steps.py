@@ -29,7 +29,7 @@ import numpy as np  # noqa: E402
 from machine import append, conditions, heading  # noqa: E402
 from steps import layers_of, stepsizes  # noqa: E402
 
-from rayfbnn import timing  # noqa: E402
+from rayfbnn import step_times  # noqa: E402
 from rayfbnn.architecture import ModelSpec, PriorSpec  # noqa: E402
 from rayfbnn.arrays import Array, to_host  # noqa: E402
 from rayfbnn.kernels import device, wide, wide_pass  # noqa: E402
@@ -56,10 +56,12 @@ ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
 NOISE = "0.1:0.2"
 
 
-def measure(shape: str, chains: int, n_steps: int, *, dtype: timing.Dtype, repeats: int) -> dict[str, Any]:
+def measure(
+    shape: str, chains: int, n_steps: int, *, dtype: step_times.Dtype, repeats: int
+) -> dict[str, Any]:
     """Microseconds per step and chain, steps a second, and GFLOP/s of each code on one shape."""
-    posterior = timing.made_up_posterior(shape, dtype=dtype, device="gpu")
-    operations = timing.floating_point_operations(posterior)
+    posterior = step_times.made_up_posterior(shape, dtype=dtype, device="gpu")
+    operations = step_times.floating_point_operations(posterior)
     seconds = {
         name: event_seconds(trajectory(posterior, advance, chains, n_steps), repeats)
         for name, advance in codes(posterior).items()
@@ -72,21 +74,21 @@ def measure(shape: str, chains: int, n_steps: int, *, dtype: timing.Dtype, repea
 
 
 def measure_marginal(
-    shape: str, chains: int, n_steps: int, *, dtype: timing.Dtype, repeats: int
+    shape: str, chains: int, n_steps: int, *, dtype: step_times.Dtype, repeats: int
 ) -> dict[str, Any]:
     """The same of hybrid-marginal on the robot arm's model: a gradient of a trajectory, without rates."""
-    made_up = timing.made_up_posterior(shape, dtype=dtype, device="gpu")
+    made_up = step_times.made_up_posterior(shape, dtype=dtype, device="gpu")
     priors = {name: PriorSpec.parse(text, key=name) for name, text in ROBOT_ARM.items()}
     model = ModelSpec("real", PriorSpec.parse(NOISE, key="noise"))
     network = replace(made_up.network, priors=priors)
     values = made_up.targets.T
     posterior = Posterior.of(network, model, made_up.covariates, values, dtype=dtype, xp=cupy)
-    state, streams = timing.started(posterior, chains)
+    state, streams = step_times.started(posterior, chains)
     target = posterior.marginal(("outputs", "precisions")).given(state, streams)
     begun = target.start(state, streams)
     kernel = MarginalAdvance()
     assert kernel.covers(target)
-    factor = (timing.STEPSIZE * target.stepsizes(begun.precisions)).astype(posterior.dtype)
+    factor = (step_times.STEPSIZE * target.stepsizes(begun.precisions)).astype(posterior.dtype)
     start = (target, begun.position, begun.momentum, begun.precisions, factor)
     seconds = {
         name: event_seconds(partial(advance, *start, n_steps=n_steps), repeats)
@@ -96,7 +98,7 @@ def measure_marginal(
 
 
 def as_row(
-    shape: str, chains: int, n_steps: int, dtype: timing.Dtype, seconds: dict[str, float]
+    shape: str, chains: int, n_steps: int, dtype: step_times.Dtype, seconds: dict[str, float]
 ) -> dict[str, Any]:
     per_step = {name: taken / (n_steps + 1) / chains for name, taken in seconds.items()}
     return {
@@ -128,7 +130,7 @@ def trajectory(
     posterior: Posterior, advance: Advance, chains: int, n_steps: int
 ) -> Callable[[], tuple[Array, Array, Array]]:
     """A trajectory of all chains, everything that it starts from already on the device."""
-    state, _ = timing.started(posterior, chains)
+    state, _ = step_times.started(posterior, chains)
     factor = stepsizes(posterior, state)
     start = (posterior, state.position, state.momentum, state.precisions, factor)
     return partial(advance, *start, n_steps=n_steps)
@@ -152,7 +154,7 @@ def jax_seconds(posterior: Posterior, chains: int, n_steps: int, repeats: int) -
     """JAX's on the same card, jitted and vmapped; it ends where the kernel does."""
     import jax_steps
 
-    state, _ = timing.started(posterior, chains)
+    state, _ = step_times.started(posterior, chains)
     arrays = {
         "inputs": to_host(posterior.inputs[:-1]),
         "targets": to_host(posterior.targets).astype(posterior.dtype),

@@ -2,10 +2,14 @@
 
     python tests/benchmarks/overheads.py startup
     python tests/benchmarks/overheads.py shares --seconds 60
-    python tests/benchmarks/overheads.py scaling --seconds 60
+    python tests/benchmarks/overheads.py scaling --seconds 60 --schedule plain
 
 shares   a run of so many seconds in this process, and one with a Ray actor: sampling against everything else
 scaling  the same work on one actor, on two actors, and in two processes that know nothing of each other
+
+Of the robot arm. With the default schedule settings are found first, and kept draws are measured; the plain
+one is of Gibbs draws of the precisions and hybrid Monte Carlo of --steps leapfrog steps. Beside other jobs
+the clock says little: shares are given in processor time too, that of Ray's own processes left out.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -30,46 +35,69 @@ from machine import ROOT, append, conditions, heading  # noqa: E402, after the t
 
 from rayfbnn.run.data import read_dataset  # noqa: E402
 from rayfbnn.run.progress import display  # noqa: E402
+from rayfbnn.run.resuming import make_longer  # noqa: E402
+from rayfbnn.run.running import run_rounds  # noqa: E402
+from rayfbnn.run.sampler import Progress  # noqa: E402
 from rayfbnn.run.store import Store  # noqa: E402
 from rayfbnn.run.workers import Executor, InProcess, RayExecutor, Worker  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 
-EXAMPLE = ROOT / "examples" / "robot_arm" / "hybrid.toml"
-PLAN = ({"op": "sample-sigmas"}, {"op": "heatbath"})
+EXAMPLE = ROOT / "examples" / "robot_arm" / "robot_arm.toml"  # has no phases
+FIRST_ITERATIONS = 50  # kept ones that are timed, so that the rest takes the seconds asked for
 
 
 class Times:
-    """Where the time of a worker goes: in iterations, in commits; and when it began and ended."""
+    """Where the time of a worker goes, in iterations and energies of draws or in commits, from when to when.
+
+    processor: of the thread that samples; process_began and process_ended: of all its process's threads
+    """
 
     def __init__(self) -> None:
         self.sampling = self.commits = 0.0
+        self.sampling_processor = self.commits_processor = 0.0
         self.began, self.ended = 0.0, 0.0
+        self.process_began, self.process_ended = 0.0, 0.0
 
     def install(self) -> None:
         """Have the sampler of this process report here."""
         from rayfbnn.run import sampler
 
-        inner, commit = sampler.schedule.run, sampler.Store.commit
+        inner, commit, densities = (
+            sampler.schedule.run,
+            sampler.Store.commit,
+            sampler.Sampler._densities,
+        )
 
         def run(*arguments: Any, **settings: Any) -> Iterator[Any]:
             iterations = inner(*arguments, **settings)
             while True:
-                begun = time.time()
-                self.began = self.began or begun
+                begun, processor = time.time(), time.thread_time()
+                if not self.began:
+                    self.began, self.process_began = begun, time.process_time()
                 found = next(iterations, None)
                 self.sampling += time.time() - begun
+                self.sampling_processor += time.thread_time() - processor
                 if found is None:
                     return
                 yield found
 
+        def timed_densities(*arguments: Any) -> Any:
+            begun, processor = time.time(), time.thread_time()
+            result = densities(*arguments)
+            self.sampling += time.time() - begun
+            self.sampling_processor += time.thread_time() - processor
+            return result
+
         def timed_commit(*arguments: Any) -> Any:
-            begun = time.time()
+            begun, processor = time.time(), time.thread_time()
             result = commit(*arguments)
-            self.ended = time.time()
+            self.ended, self.process_ended = time.time(), time.process_time()
             self.commits += self.ended - begun
+            self.commits_processor += time.thread_time() - processor
             return result
 
         sampler.schedule.run = run
+        sampler.Sampler._densities = timed_densities  # type: ignore[method-assign]
         sampler.Store.commit = timed_commit  # type: ignore[method-assign]
 
 
@@ -88,77 +116,111 @@ class TimedWorker(Worker):
         return progress
 
 
-def new_store(folder: Path, *, batches: int, iterations: int, steps: int, chains: int) -> Store:
-    """A run of the robot arm: batches of so many chains, iterations of `steps` leapfrog steps."""
+def prepared(folder: Path, arguments: argparse.Namespace, *, batches: int) -> Store:
+    """A run of the robot arm that is to go on for so many seconds a batch: its settings are found."""
     raw = RunSpec.from_toml(EXAMPLE).to_dict()
     raw["data"]["train"] = str(EXAMPLE.parent / "train.csv")
-    hybrid = {"op": "hybrid", "steps": steps, "stepsize": 0.1, "window": 1}
-    raw["phase"] = [{"iterations": iterations, "operations": [*PLAN, hybrid]}]
-    raw |= {"chains": chains * batches, "chains_per_batch": chains, "draws_per_block": 50}
+    raw |= {"chains": arguments.chains * batches, "chains_per_batch": arguments.chains}
+    if arguments.schedule == "plain":
+        hybrid = {"op": "hybrid", "steps": arguments.steps, "stepsize": 0.1, "window": 1}
+        raw["phase"] = [{"operations": [{"op": "sample-sigmas"}, {"op": "heatbath"}, hybrid]}]
+    raw["phase"][-1]["iterations"] = FIRST_ITERATIONS
     spec = RunSpec.from_dict(raw)
-    return Store.create(
+    store = Store.create(
         folder / "run.zarr",
         spec=spec,
         data=read_dataset(spec),
-        n_draws=iterations,
+        n_draws=spec.kept_draws,
         chains=spec.chains,
-        chains_per_batch=chains,
-        draws_per_block=50,
+        chains_per_batch=spec.chains_per_batch,
+        draws_per_block=spec.draws_per_block,
     )
+    kept_from, is_last = time.time(), len(spec.phase) - 1
+
+    def look_at_the_clock(progress: Progress) -> None:
+        nonlocal kept_from
+        if progress.phase < is_last:
+            kept_from = time.time()
+
+    with store.lock(), InProcess() as executor:
+        run_rounds(store, executor, look_at_the_clock)
+        each = (time.time() - kept_from) / (FIRST_ITERATIONS * batches)
+        make_longer(store, FIRST_ITERATIONS + max(10, int(arguments.seconds / each)))
+    return store
+
+
+def copied(store: Store, folder: str) -> Store:
+    """The same run at the same place, elsewhere: each measurement goes on from there."""
+    return Store.open(Path(shutil.copytree(store.path, Path(folder) / "run.zarr")))
+
+
+def iterations_left(store: Store) -> int:
+    """Of each batch."""
+    return store.spec.total_iterations - store.progress(0).iteration
 
 
 def run(store: Store, make: Callable[[], Executor], *, show: bool) -> dict[str, float]:
     """Run a store to its end: seconds in all, of starting the workers, and of showing progress."""
-    shown, seconds_shown = display(store, show=show), 0.0
-    begun = time.time()
+    shown, seconds_shown, processor_shown = display(store, show=show), 0.0, 0.0
+    begun, process_began = time.time(), 0.0  # of the first iteration or soon after
     with store.lock(), shown, make() as executor:
         for progress in executor.run(store.path, range(store.n_batches)):
-            before = time.time()
+            process_began = process_began or time.process_time()
+            before, processor = time.time(), time.thread_time()
             shown.update(progress)
             seconds_shown += time.time() - before
-        done = time.time()
-    return {"begun": begun, "done": done, "ended": time.time(), "progress": seconds_shown}
-
-
-def calibrated(arguments: argparse.Namespace) -> int:
-    """Iterations that take so many seconds, from a short run in this process."""
-    with tempfile.TemporaryDirectory() as folder:
-        store = new_store(
-            Path(folder), batches=1, iterations=20, steps=arguments.steps, chains=arguments.chains
-        )
-        found = run(store, InProcess, show=False)
-    return max(10, int(arguments.seconds / ((found["done"] - found["begun"]) / 20)))
+            processor_shown += time.thread_time() - processor
+        done, process_done = time.time(), time.process_time()
+    return {
+        "begun": begun,
+        "done": done,
+        "ended": time.time(),
+        "progress": seconds_shown,
+        "progress_processor": processor_shown,
+        "process_began": process_began,
+        "process_done": process_done,
+    }
 
 
 def shares(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Sampling and everything else, in this process and with one actor."""
-    iterations = calibrated(arguments)
-    times = Times()
-    times.install()
     rows = []
-    for name in ("this process", "one Ray actor"):
-        with tempfile.TemporaryDirectory() as folder:
-            store = new_store(
-                Path(folder), batches=1, iterations=iterations, steps=arguments.steps, chains=arguments.chains
+    with tempfile.TemporaryDirectory() as begun:
+        store = prepared(Path(begun), arguments, batches=1)
+        times = Times()
+        times.install()
+        for name in ("this process", "one Ray actor"):
+            with tempfile.TemporaryDirectory() as folder:
+                here = copied(store, folder)
+                draws = iterations_left(here)
+                if name == "this process":
+                    found, worker = run(here, InProcess, show=True), vars(times)
+                    whole = found["done"] - found["begun"]
+                    processor = found["process_done"] - worker["process_began"]
+                else:
+                    found = run(here, lambda: RayExecutor(workers=1, worker_class=TimedWorker), show=True)
+                    worker = workers_of(folder)[0]
+                    whole = found["done"] - worker["began"]
+                    processor = found["process_done"] - found["process_began"]
+                    processor += worker["process_ended"] - worker["process_began"]
+            rows.append(
+                {
+                    "where": name,
+                    "draws": draws,
+                    "sampling": worker["sampling"],
+                    "commits": worker["commits"],
+                    "progress": found["progress"],
+                    "whole": whole,
+                    "overhead": whole / worker["sampling"] - 1,
+                    "sampling_processor": worker["sampling_processor"],
+                    "commits_processor": worker["commits_processor"],
+                    "progress_processor": found["progress_processor"],
+                    "whole_processor": processor,
+                    "overhead_processor": processor / worker["sampling_processor"] - 1,
+                    "before_the_first_iteration": worker["began"] - found["begun"],
+                    "after_the_last": found["ended"] - found["done"],
+                }
             )
-            if name == "this process":
-                found, worker = run(store, InProcess, show=True), vars(times)
-            else:
-                found = run(store, lambda: RayExecutor(workers=1, worker_class=TimedWorker), show=True)
-                worker = workers_of(folder)[0]
-        whole = found["done"] - (worker["began"] if name != "this process" else found["begun"])
-        rows.append(
-            {
-                "where": name,
-                "sampling": worker["sampling"],
-                "commits": worker["commits"],
-                "progress": found["progress"],
-                "whole": whole,
-                "overhead": whole / worker["sampling"] - 1,
-                "before_the_first_iteration": worker["began"] - found["begun"],
-                "after_the_last": found["ended"] - found["done"],
-            }
-        )
     return rows
 
 
@@ -168,13 +230,14 @@ def workers_of(folder: str) -> list[dict[str, float]]:
 
 
 def scaling(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Iterations of a batch a second: one actor, two actors, two processes; taking turns."""
-    iterations = calibrated(arguments)
+    """Iterations of a batch a second, of two batches: one actor, two actors, two processes; taking turns."""
     found: dict[str, list[float]] = {"one actor": [], "two actors": [], "two processes": []}
-    for _ in range(arguments.repeats):
-        found["one actor"].append(actors(1, iterations, arguments))
-        found["two actors"].append(actors(2, iterations, arguments))
-        found["two processes"].append(processes(2, iterations, arguments))
+    with tempfile.TemporaryDirectory() as begun:
+        store = prepared(Path(begun), arguments, batches=2)
+        for _ in range(arguments.repeats):
+            found["one actor"].append(actors(1, store))
+            found["two actors"].append(actors(2, store))
+            found["two processes"].append(processes(store))
     rates = {name: statistics.median(values) for name, values in found.items()}
     return [
         {
@@ -187,21 +250,21 @@ def scaling(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
-def actors(n: int, iterations: int, arguments: argparse.Namespace) -> float:
+def actors(n: int, store: Store) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        store = new_store(
-            Path(folder), batches=n, iterations=iterations, steps=arguments.steps, chains=arguments.chains
-        )
-        run(store, lambda: RayExecutor(workers=n, worker_class=TimedWorker), show=False)
-        return rate(workers_of(folder), n * iterations)
+        here = copied(store, folder)
+        iterations = here.n_batches * iterations_left(here)
+        run(here, lambda: RayExecutor(workers=n, worker_class=TimedWorker), show=False)
+        return rate(workers_of(folder), iterations)
 
 
-def processes(n: int, iterations: int, arguments: argparse.Namespace) -> float:
-    command = [sys.executable, __file__, "one", "--iterations", str(iterations)]
-    command += ["--steps", str(arguments.steps), "--chains", str(arguments.chains)]
+def processes(store: Store) -> float:
+    """A process for each batch of the store."""
+    command = [sys.executable, __file__, "one", "--store", str(store.path), "--batch"]
     # Each waits for a line before it begins, so that neither has the machine to itself while one starts.
     started = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(n)
+        subprocess.Popen([*command, str(batch)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for batch in range(store.n_batches)
     ]
     for process in started:
         assert process.stdout is not None
@@ -211,24 +274,20 @@ def processes(n: int, iterations: int, arguments: argparse.Namespace) -> float:
         process.stdin.write("go\n")
         process.stdin.flush()
     answers = [process.communicate()[0] for process in started]
-    return rate([json.loads(answer) for answer in answers], n * iterations)
+    return rate([json.loads(answer) for answer in answers], store.n_batches * iterations_left(store))
 
 
 def one(arguments: argparse.Namespace) -> None:
-    """One of two processes: sample alone, print the times."""
+    """One of two processes: sample one batch of a copy of a store alone, print the times."""
     times = Times()
     times.install()
     with tempfile.TemporaryDirectory() as folder:
-        store = new_store(
-            Path(folder),
-            batches=1,
-            iterations=arguments.iterations,
-            steps=arguments.steps,
-            chains=arguments.chains,
-        )
+        store = copied(Store.open(arguments.store), folder)
         print("ready", flush=True)
         sys.stdin.readline()
-        run(store, InProcess, show=False)
+        with store.lock(), InProcess() as executor:
+            for _ in executor.run(store.path, [arguments.batch]):
+                pass
     print(json.dumps(vars(times)))
 
 
@@ -240,16 +299,17 @@ def rate(workers: list[dict[str, float]], iterations: int) -> float:
 def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Seconds of what a user waits for before anything is sampled; the median of repeats."""
     python, program = sys.executable, [sys.executable, "-c", "from rayfbnn.cli import main; main()"]
+    example = EXAMPLE.parent / "hybrid.toml"
     short = ["--set", "chains=2", "--set", "chains_per_batch=1", "--no-progress"]
     short += ["--set", "phase[3].iterations=4", "--set", "phase[3].operations[2].steps=20"]
     for number in range(3):
         short += ["--set", f"phase[{number}].iterations=1"]
     short += ["--set", 'phase[0].operations=[{op="heatbath"}]', "--set", "phase[2].operations[2].steps=20"]
-    sample = [*program, "sample", str(EXAMPLE), "STORE", *short]
+    sample = [*program, "sample", str(example), "STORE", *short]
     commands: dict[str, list[str]] = {
         "import rayfbnn": [python, "-c", "import rayfbnn"],
         "rayfbnn --help": [*program, "--help"],
-        "rayfbnn show": [*program, "show", str(EXAMPLE)],
+        "rayfbnn show": [*program, "show", str(example)],
         "a tiny run, --workers 0": [*sample, "--workers", "0"],
         "a tiny run, --workers 2 (Ray)": [*sample, "--workers", "2"],
     }
@@ -279,16 +339,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", choices=["startup", "shares", "scaling", "one"])
     parser.add_argument("--seconds", type=float, default=60.0, help="of sampling, in each run")
-    parser.add_argument("--steps", type=int, default=4000, help="leapfrog steps of an iteration")
+    parser.add_argument("--schedule", choices=["default", "plain"], default="default")
+    parser.add_argument("--steps", type=int, default=4000, help="leapfrog steps of an iteration, if plain")
     parser.add_argument("--chains", type=int, default=8, help="of a batch")
-    parser.add_argument("--iterations", type=int, default=20, help="of `one`, which scaling starts")
+    parser.add_argument("--store", type=Path, help="of `one`, which scaling starts")
+    parser.add_argument("--batch", type=int, default=0, help="of `one`")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, help="a file that a line of JSON is added to")
     given = parser.parse_args(arguments)
     if given.what == "one":
         one(given)
         return
-    about = conditions(chains=given.chains, steps=given.steps)
+    about = conditions(schedule=given.schedule, chains=given.chains, steps=given.steps)
     print(heading(about) + "\n", flush=True)
     rows = {"startup": startup, "shares": shares, "scaling": scaling}[given.what](given)
     append(given.out, {"benchmark": given.what, **about, "rows": rows})

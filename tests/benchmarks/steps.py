@@ -1,7 +1,7 @@
 """Microseconds per leapfrog step of a chain: ours and JAX's in one run, alternately, on one core.
 
     make peers                                 # once: the environment with JAX
-    python tests/benchmarks/steps.py           # or make bench
+    python tests/benchmarks/steps.py           # or make bench-steps
 
 For each shape: ours with every kernel, JAX with its best number of chains, both with 16, 256 and 4,096
 chains; medians, and the ratio of ours to JAX's best. The machine's sgemm rate is measured in the same run.
@@ -25,7 +25,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402, after the threads are set
 from machine import PEERS, append, conditions, heading, peers_python, pin  # noqa: E402
 
-from rayfbnn import timing  # noqa: E402
+from rayfbnn import step_times  # noqa: E402
 from rayfbnn.arrays import Array  # noqa: E402
 from rayfbnn.model.posterior import Posterior  # noqa: E402
 from rayfbnn.state import Advance, ChainState  # noqa: E402
@@ -39,7 +39,7 @@ class Ours:
     def __init__(self, posterior: Posterior, name: str, advance: Advance, chains: int) -> None:
         self.name, self.chains = name, chains
         self._posterior, self._advance = posterior, advance
-        self._state, _ = timing.started(posterior, chains)
+        self._state, _ = step_times.started(posterior, chains)
         self._stepsizes = stepsizes(posterior, self._state)
 
     def seconds(self, n_steps: int) -> float:
@@ -84,7 +84,7 @@ class Jax:
 
     def load(self, posterior: Posterior, chains: int, folder: Path) -> None:
         """Give it the problem: the same cases, start, precisions and stepsizes as ours."""
-        state, _ = timing.started(posterior, chains)
+        state, _ = step_times.started(posterior, chains)
         arrays = {
             "inputs": posterior.inputs[:-1],
             "targets": posterior.targets.astype(posterior.dtype),
@@ -103,7 +103,7 @@ class Jax:
 
 
 def stepsizes(posterior: Posterior, state: ChainState) -> Array:
-    return (timing.STEPSIZE * posterior.stepsizes(state.precisions)).astype(posterior.dtype)
+    return (step_times.STEPSIZE * posterior.stepsizes(state.precisions)).astype(posterior.dtype)
 
 
 def layers_of(posterior: Posterior) -> list[tuple[int, tuple[int, ...], int]]:
@@ -148,17 +148,17 @@ def sgemm_rate(size: int = 1536, repeats: int = 5) -> float:
 
 
 def measure(
-    shape: str, dtype: timing.Dtype, jax: Jax | None, arguments: argparse.Namespace
+    shape: str, dtype: step_times.Dtype, jax: Jax | None, arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """All rows of one shape."""
-    posterior = timing.made_up_posterior(shape, dtype=dtype)
-    (n_in, *hidden, _), n_cases = timing.parsed_shape(shape)
+    posterior = step_times.made_up_posterior(shape, dtype=dtype)
+    (n_in, *hidden, _), n_cases = step_times.parsed_shape(shape)
     most = max(1, arguments.memory // (max([n_in, *hidden]) * n_cases))
     many = sorted({min(chains, most) for chains in arguments.chains})
     few = sorted({min(chains, most) for chains in arguments.jax_chains})
     ours = {
         (name, chains): Ours(posterior, name, advance, chains)
-        for name, advance in timing.kernels_of(posterior)
+        for name, advance in step_times.kernels_of(posterior)
         for chains in many
     }
     contestants = {f"{name}, {n} chains": (each.seconds, n) for (name, n), each in ours.items()}
@@ -173,7 +173,7 @@ def measure(
                 )
         found = rounds(contestants, repeats=arguments.repeats, seconds=arguments.seconds)
     best = min((found[f"JAX, {chains} chains"] for chains in few), default=None) if jax is not None else None
-    operations = timing.floating_point_operations(posterior)
+    operations = step_times.floating_point_operations(posterior)
     return {
         "shape": shape,
         "dtype": dtype,
@@ -210,7 +210,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--shapes", nargs="+", default=list(timing.STANDARD_SHAPES))
+    parser.add_argument("--shapes", nargs="+", default=list(step_times.STANDARD_SHAPES))
     parser.add_argument("--dtypes", nargs="+", default=["float32"], choices=["float32", "float64"])
     parser.add_argument("--chains", type=int, nargs="+", default=[16, 256, 4096], help="of both")
     parser.add_argument(

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from rayfbnn.mcmc.tuning import Settings
+from rayfbnn.operations import Hybrid, Tunable
 from rayfbnn.run.progress import Estimate, LiveTable, PlainLines, Silent, display
 from rayfbnn.run.sampler import Progress
 from rayfbnn.run.store import Store
+from rayfbnn.spec import RunSpec
 from tests.run.small import make_store, small_spec
 
 NEWS = Progress(
@@ -68,6 +71,33 @@ def test_the_time_left_is_reckoned_in_gradient_evaluations(store: Store) -> None
 def test_what_an_earlier_run_did_takes_no_time_now(store: Store) -> None:
     news = dataclasses.replace(NEWS, seconds=7.0)
     assert Estimate(store, Clock()).row(news).left == "1:03"  # 7 done in 7 seconds, 63 to go
+
+
+def test_settings_are_looked_up_once_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An iteration of tuning takes 8 + 1 gradient evaluations, then 16 + 1; later ones 1 and 6 + 1."""
+    raw = small_spec(tmp_path).to_dict()
+    raw["phase"][0]["operations"][2] = {"op": "hybrid", "steps": "auto", "stepsize": 0.2}
+    spec = RunSpec.from_dict(raw, base_dir=tmp_path)
+    store, steps = make_store(tmp_path / "run.zarr", spec), 4
+    asked: list[int] = []
+
+    def latest() -> tuple[int, dict[Tunable, Settings]]:
+        asked.append(steps)
+        return 0, {Hybrid(steps="auto", stepsize=0.2): Settings(0.2, steps, 2 * steps)}
+
+    monkeypatch.setattr(store.tuning, "latest", latest)
+    clock = Clock()
+    estimate = Estimate(store, clock)
+    estimate.row(dataclasses.replace(NEWS, iteration=0, block_iterations=0, phase=0, seconds=0.0))
+    clock.now += 9
+    for _ in range(3):
+        assert estimate.row(dataclasses.replace(NEWS, iteration=1, phase=0)).left == "1:33"  # 2 * 9 + 5 + 70
+    assert asked == [4]
+    steps, clock.now = 8, clock.now + 8
+    assert (
+        estimate.row(dataclasses.replace(NEWS, iteration=2, phase=0)).left == "0:46"
+    )  # 17 + 75 at 2 a second
+    assert asked == [4, 8]
 
 
 def test_lines_come_with_commits_but_not_too_often(store: Store) -> None:

@@ -1,18 +1,15 @@
-"""How fast this machine is: microseconds per leapfrog step of a chain, and how long a whole run will take.
+"""How fast trajectories are on this machine: microseconds per leapfrog step of a chain.
 
 Needs NumPy and SciPy only (CuPy for a GPU).
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -21,12 +18,9 @@ from rayfbnn.arrays import Array, array_namespace, device_namespace, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import fourth_order, leapfrog
-from rayfbnn.mcmc.schedule import build_iteration, gradient_evaluations
-from rayfbnn.mcmc.tuning import Tuning, extreme_tunings
 from rayfbnn.model.output_layer import feeds_outputs
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.operations import (
-    AUTO,
     Dynamic,
     Hybrid,
     HybridMarginal,
@@ -65,48 +59,7 @@ class Row:
     gflops: float
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a run takes: sampling alone, without starting Ray, writing, or reading data.
-
-    core_seconds   of all chains, one after another
-    seconds        with the workers that share them, each a core (or a device)
-    """
-
-    gradient_evaluations: int
-    core_seconds: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class RunEstimate:
-    """What a configuration will take with so many workers.
-
-    least, most  with the shortest and the longest of the trajectories whose length is automatic, and so not
-                 known before the run has found it; the same if there are none
-    """
-
-    workers: int
-    least: Cost
-    most: Cost
-
-
-@dataclass(frozen=True)
-class BenchResult:
-    """Rows of one device and precision; the estimate is of the configuration, if there was one."""
-
-    device: str
-    dtype: Dtype
-    rows: tuple[Row, ...]
-    estimate: RunEstimate | None = None
-
-    def to_json(self) -> str:
-        """One JSON object; "estimate" is there only for a configuration."""
-        found = asdict(self)
-        return json.dumps(found if self.estimate else {k: v for k, v in found.items() if k != "estimate"})
-
-
-def bench_shapes(
+def rows_of_shapes(
     shapes: Sequence[str],
     *,
     device: str = "cpu",
@@ -114,7 +67,7 @@ def bench_shapes(
     chains: int = 16,
     seconds: float = 1.0,
     report: Callable[[Row], None] = lambda row: None,
-) -> BenchResult:
+) -> tuple[Row, ...]:
     """Time networks of the given shapes on made-up cases, by array code and by the kernel chosen for each.
 
     chains   advanced together; fewer where the plain code would need more than a few gigabytes
@@ -127,7 +80,24 @@ def bench_shapes(
         for row in kernel_rows(posterior, chains=chains, seconds=seconds):
             report(row)
             rows.append(row)
-    return BenchResult(device, dtype, tuple(rows))
+    return tuple(rows)
+
+
+def rows_of_operations(
+    posterior: Posterior,
+    operations: Sequence[Operation],
+    *,
+    chains: int,
+    seconds: float = 1.0,
+    report: Callable[[Row], None] = lambda row: None,
+) -> tuple[Row, ...]:
+    """The same for each kind of trajectory among the operations of a run, with its own posterior."""
+    rows = []
+    for trajectory in trajectories(operations):
+        for row in kernel_rows(posterior, chains=chains, seconds=seconds, trajectory=trajectory):
+            report(row)
+            rows.append(row)
+    return tuple(rows)
 
 
 def made_up_posterior(shape: str, *, dtype: Dtype = "float32", device: str = "cpu") -> Posterior:
@@ -240,8 +210,8 @@ def kernel_rows(
             f"{shape_of(posterior)} {trajectory.name}".strip(),
             chains,
             name,
-            us_per_step=_digits(1e6 * per_step),
-            gflops=_digits(1e-9 * operations / per_step),
+            us_per_step=four_digits(1e6 * per_step),
+            gflops=four_digits(1e-9 * operations / per_step),
         )
 
 
@@ -304,7 +274,7 @@ def seconds_per_step(
         return (time.perf_counter() - started_at) / (n_steps + 1 / trajectory.gradients_per_step)
 
     run(1)  # the first call allocates
-    n_steps = _steps_within(run(2), seconds / 5)
+    n_steps = steps_within(run(2), seconds / 5)
     return statistics.median(repeated(lambda: run(n_steps), seconds=seconds)) / chains
 
 
@@ -326,120 +296,11 @@ def started(posterior: Posterior, chains: int, sigmas: float | None = 0.5) -> tu
     return replace(state, momentum=momentum), streams
 
 
-def bench_run(
-    posterior: Posterior,
-    phases: Sequence[tuple[tuple[Operation, ...], int]],
-    *,
-    device: str,
-    chains: int,
-    chains_per_batch: int,
-    sigmas: float | None,
-    workers: int,
-    tuning_phases: Collection[int] = (),
-    seconds: float = 1.0,
-    report: Callable[[Row], None] = lambda row: None,
-) -> BenchResult:
-    """Time the trajectories of a run, a batch of chains at once, and estimate what the whole run takes.
-
-    phases   operations and number of iterations of each
-    workers  that share the batches
-    tuning_phases  numbers of those in which automatic settings are looked for
-    seconds  spent on each row, and a quarter of it on each kind of operation
-    """
-    chains_per_batch = min(chains, chains_per_batch)
-    rows = []
-    for trajectory in trajectories([each for operations, _ in phases for each in operations]):
-        for row in kernel_rows(posterior, chains=chains_per_batch, seconds=seconds, trajectory=trajectory):
-            report(row)
-            rows.append(row)
-    advance, _ = choose.advance_for(posterior)
-    state, streams = started(posterior, chains_per_batch, sigmas)
-    n_batches = math.ceil(chains / chains_per_batch)
-    workers = min(workers, n_batches)
-    times: dict[Operation, float] = {}
-
-    def cost(which: int) -> Cost:
-        """With the shortest (0) or the longest (1) trajectories."""
-        batch_seconds, evaluations = 0.0, 0
-        for number, (given, iterations) in enumerate(phases):
-            tuning = extreme_tunings(given, is_measured=number in tuning_phases)[which]
-            operations = tuple(with_numbers(operation, tuning) for operation in unrolled(given))
-            evaluations += gradient_evaluations(operations) * iterations * chains
-            for operation in operations:
-                if operation not in times:
-                    times[operation] = operation_seconds(
-                        operation, posterior, advance, state, streams, seconds / 4
-                    )
-                batch_seconds += iterations * times[operation]
-        return Cost(
-            evaluations,
-            core_seconds=_digits(batch_seconds * chains / chains_per_batch),
-            seconds=_digits(batch_seconds * math.ceil(n_batches / workers)),
-        )
-
-    estimate = RunEstimate(workers, least=cost(0), most=cost(1))
-    return BenchResult(device, posterior.dtype, tuple(rows), estimate)
-
-
-def operation_seconds(
-    operation: Operation,
-    posterior: Posterior,
-    advance: Advance,
-    state: ChainState,
-    streams: Streams,
-    seconds: float,
-) -> float:
-    """Time of one update of all chains of `state`; of a long trajectory, from shorter ones."""
-    if inner := inner_operations(operation):
-        each = sum(
-            operation_seconds(one, posterior, advance, state, streams, seconds) for one in unrolled(inner)
-        )
-        times = gradient_evaluations((operation,)) / max(1, gradient_evaluations(unrolled(inner)))
-        return max(1.0, times) * each
-
-    def run(timed: Operation) -> float:
-        iteration = build_iteration((timed,), target=posterior, updates=posterior.updates, advance=advance)
-        begun = time.perf_counter()
-        to_host(iteration(state, streams)[0].position)  # waits for a device
-        return time.perf_counter() - begun
-
-    short = with_steps(operation, 2)
-    n_steps = _steps_within(run(short) / (gradients(short) + 1), seconds / 5)
-    short = with_steps(operation, n_steps)
-    measured = statistics.median(repeated(lambda: run(short), seconds=seconds))
-    window = getattr(operation, "window", 1)
-    # A trajectory of n steps takes n + 1 gradients, its start's energy one, and each state in a window one.
-    return measured * (gradients(operation) + 2 * window) / (gradients(short) + 2)
-
-
-def with_numbers(operation: Operation, tuning: Tuning) -> Operation:
-    """The operation with the steps of `tuning` and STEPSIZE in place of what is automatic."""
-    if not isinstance(operation, Hybrid | HybridMarginal) or operation not in tuning.settings:
-        return operation
-    settings = tuning.settings[operation]
-    steps = settings.longest if tuning.is_measured else settings.steps
-    stepsize = STEPSIZE if operation.stepsize == AUTO else operation.stepsize
-    return replace(operation, steps=steps, stepsize=stepsize)
-
-
-def gradients(operation: Operation) -> int:
-    return gradient_evaluations((operation,))
-
-
-def with_steps(operation: Operation, n_steps: int) -> Operation:
-    """The operation with at most so many steps and no windows; as it is, where it has no steps."""
-    names = {field.name for field in dataclasses.fields(operation)}
-    changes: dict[str, Any] = {name: 1 for name in ("window", "jump") if name in names}
-    for name in ("steps", "max_steps"):
-        if name in names and gradients(operation) > 0:
-            changes[name] = min(n_steps, getattr(operation, name))
-    return replace(operation, **changes) if "steps" in changes or "max_steps" in changes else operation
-
-
-def _steps_within(seconds_per_step: float, seconds: float) -> int:
+def steps_within(seconds_per_step: float, seconds: float) -> int:
+    """How many steps take so long, from 2 to 100,000."""
     return max(2, min(100_000, int(seconds / max(seconds_per_step, 1e-9))))
 
 
-def _digits(value: float) -> float:
-    """Four digits: more would say nothing."""
+def four_digits(value: float) -> float:
+    """The value without what comes after, which would say nothing."""
     return float(f"{value:.4g}")
