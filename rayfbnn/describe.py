@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -43,7 +43,7 @@ from rayfbnn.operations import (
 )
 from rayfbnn.run.data import read_dataset
 from rayfbnn.run.rounds import rounds
-from rayfbnn.run.sampler import build_posterior
+from rayfbnn.run.sampler import acceptance_by_operation, build_posterior
 from rayfbnn.spec import PhaseSpec, RunSpec
 from rayfbnn.streams import Streams
 
@@ -211,7 +211,8 @@ def _schedule(spec: RunSpec, store: Store | None) -> list[str]:
         text = f"{_from_to(cost)} gradient evaluations ({_from_to(each)} an iteration)"
         lines.append(f"  phase {number}: {phase.iterations} iterations, {_kept(phase)}; {text}")
         lines += [f"    {line}" for line in _tuning(spec, number - 1)]
-        lines += [f"    {line}" for line in _operations(phase.operations)]
+        accepted = {} if store is None else acceptance_by_operation(store, number - 1)
+        lines += [f"    {line}" for line in _operations(phase.operations, accepted)]
         lines += [f"    note: {note}" for note in _notes(spec, phase)]
     for who, n in (("a chain:", 1), ("in all: ", spec.chains)):
         total = tuple(n * sum(each) for each in zip(*costs, strict=True))
@@ -329,8 +330,12 @@ def _kept(phase: PhaseSpec) -> str:
     return "one draw kept each" if phase.keep else "not kept"
 
 
-def _operations(operations: tuple[Operation, ...]) -> list[str]:
+def _operations(
+    operations: tuple[Operation, ...], accepted: Mapping[Operation, float] | None = None
+) -> list[str]:
+    """Each in a line, with the share of its proposals accepted where that is known."""
     lines: list[str] = []
+    accepted = accepted or {}
     for operation in operations:
         match operation:
             case SimulatedTempering() | TemperedTransition():
@@ -339,7 +344,7 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                 lines += [f"  {line}" for line in _operations(operation.operations)]
             case Repeat():
                 lines.append(f"repeat {operation.times} times")
-                lines += [f"  {line}" for line in _operations(operation.operations)]
+                lines += [f"  {line}" for line in _operations(operation.operations, accepted)]
             case Hybrid() | HybridMax():
                 if isinstance(operation, HybridMax):
                     parts = [f"{operation.op}: at most {operation.max_steps} {operation.integrator} steps"]
@@ -401,6 +406,8 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                 lines.append("heatbath" + (f": decay {operation.decay:g}" if operation.decay else ""))
             case SampleNoise() | RadialHeatbath() | Negate():
                 lines.append(operation.op)
+        if operation in accepted:
+            lines[-1] += f"; accepted {accepted[operation]:.2f}"
     return lines
 
 
