@@ -61,14 +61,14 @@ class RandomGrid:
 
 @dataclass(frozen=True)
 class Rescale:
-    """Metropolis updates that scale parameters, and sigmas with those they rule.
+    """Metropolis updates that scale sigmas and the parameters they rule together.
 
     along     "sigmas": each sigma in turn; "layers": for each hidden layer all groups that lead into it, and
-              inversely those that lead from it; "units": the same of each hidden unit's own
+              inversely those that lead from it
     stepsize  of the logarithm of the factor: proposals are normal
     """
 
-    along: Literal["sigmas", "layers", "units"]
+    along: Literal["sigmas", "layers"]
     stepsize: float = 0.3
     op: Literal["rescale"] = "rescale"
     __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID

@@ -78,11 +78,7 @@ def test_a_doubled_interval_ends_at_a_power_of_two() -> None:
 
 
 def test_what_is_rescaled_is_said() -> None:
-    for along, words in (
-        ("sigmas", "each sigma and its parameters"),
-        ("layers", "layers, in against out"),
-        ("units", "hidden units, in against out"),
-    ):
+    for along, words in (("sigmas", "each sigma and its parameters"), ("layers", "layers, in against out")):
         text = robot_arm(f'phase[3].operations[2]={{op="rescale",along="{along}"}}')
         assert f"rescale: {words}, stepsize 0.3" in text
 

@@ -270,7 +270,7 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     ((f"{HYBRID}={{op='slice-1',stepsize=1,doubling=2}}",), f"{HYBRID}.doubling", "true or false"),
     ((f"{HYBRID}={{op='slice-1',stepsize=1,steps=3}}",), f"{HYBRID}.steps", "unknown key"),
     ((f"{HYBRID}={{op='random-grid',stepsize=0}}",), f"{HYBRID}.stepsize", "a positive number"),
-    ((f"{HYBRID}={{op='rescale'}}",), f"{HYBRID}.along", '"sigmas", "layers" or "units"'),
+    ((f"{HYBRID}={{op='rescale'}}",), f"{HYBRID}.along", '"sigmas" or "layers"'),
     ((f"{HYBRID}={{op='rescale',along='layer'}}",), f"{HYBRID}.along", "did you mean layers?"),
     ((f"{HYBRID}={{op='rescale',along='sigmas',stepsize=-1}}",), f"{HYBRID}.stepsize", "a positive number"),
     ((f"{HYBRID}={{op='random-grid',step=1}}",), f"{HYBRID}.step", "did you mean stepsize?"),

@@ -16,7 +16,7 @@ from rayfbnn.model.prior import MAX_LOG_PRECISION
 from rayfbnn.state import ChainState, ProposalsInfo
 from rayfbnn.streams import Purpose, Streams
 
-Along = Literal["sigmas", "layers", "units"]
+Along = Literal["sigmas", "layers"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,22 +86,16 @@ def orbits_along(
             sigmas with all parameters; w/sigma stays
     layers  of each hidden layer the sigmas and parameters of all groups that lead into it, and inversely
             those of the groups that lead from it: outputs stay where units are relu
-    units   the same of each hidden unit by itself, with the sigmas that are its own: those of the weights
-            that lead from it, and its adjustment. Layers with configured connections are left out, as units
-            may share weights there
     """
     builder = _Builder(parameters, layout)
     groups = [group for group in layout.groups if group.name != NOISE]
     if along == "sigmas":
         return tuple(orbit for group in groups for orbit in builder.of_sigmas(group))
     found = []
-    for layer, spec in enumerate(network.hidden):
+    for layer in range(len(network.hidden)):
         into = [g for g in groups if g.name == f"th{layer}" or destination(g.name) == f"h{layer}"]
         out = [g for g in groups if g.name == f"ho{layer}" or g.name.startswith(f"h{layer}h")]
-        if along == "layers":
-            found.append(builder.of_groups([(group, 1) for group in into] + [(group, -1) for group in out]))
-        elif not any(group.name in network.connections for group in into + out):
-            found += [builder.of_unit(layer, unit, into, out) for unit in range(spec.units)]
+        found.append(builder.of_groups([(group, 1) for group in into] + [(group, -1) for group in out]))
     return tuple(found)
 
 
@@ -133,21 +127,6 @@ class _Builder:
                 orbit.precisions[group.common] = -2 * power
             if group.units is not None:
                 orbit.precisions[group.units] = -2 * power
-        return orbit
-
-    def of_unit(self, layer: int, unit: int, into: list[PrecisionGroup], out: list[PrecisionGroup]) -> Orbit:
-        """A hidden unit's parameters: those of `into` to the power 1, those of `out` to the power -1."""
-        orbit = self._empty()
-        parameters = self.parameters.views(orbit.parameters)
-        for group in into:
-            parameters[group.name][..., unit] = 1
-        for group in out:
-            parameters[group.name][unit] = -1
-            if group.units is not None:
-                orbit.precisions[group.units.start + unit] = 2
-        for adjustments in self.layout.adjustments:
-            if adjustments.name == f"ah{layer}":
-                orbit.precisions[adjustments.columns.start + unit] = -2
         return orbit
 
     def _empty(self) -> Orbit:

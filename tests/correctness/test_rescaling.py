@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 
@@ -15,14 +15,14 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.operations import Operation, Rescale
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
-from tests.correctness.cell_statistics import judged, posterior_of
+from tests.correctness.cell_statistics import judged
 from tests.correctness.cells import Cell
 from tests.correctness.mutants import mutant
 from tests.model import problems
 from tests.model.problems import problem, streams
 
 STEPSIZE = 0.8
-ALONG: tuple[rescaling.Along, ...] = ("sigmas", "layers", "units")
+ALONG: tuple[rescaling.Along, ...] = ("sigmas", "layers")
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,11 @@ CELLS = {
     (name, along): RescalingCell(*place, f"rescale along {along}", along=along)
     for name, place in PLACES.items()
     for along in ALONG
-    # There is nothing to move.
-    if (name, along) not in {("fixed", "sigmas"), ("shared weights", "units")}
+    if (name, along) != ("fixed", "sigmas")  # there is nothing to move
 }
 
 
-LONG = [("past a layer", "sigmas"), ("fixed", "layers"), ("fixed", "units"), ("relu", "units")]
+LONG = [("past a layer", "sigmas"), ("fixed", "layers")]
 
 
 @pytest.mark.parametrize(
@@ -74,12 +73,6 @@ def with_module(module: ModuleType) -> ModuleType:
 MUTANTS: dict[str, tuple[str, str, tuple[str, rescaling.Along]]] = {
     "Jacobian forgotten": (" + orbit.log_jacobian * log_f", "", ("class", "sigmas")),
     "Jacobian forgotten in layers": (" + orbit.log_jacobian * log_f", "", ("class", "layers")),
-    "Jacobian forgotten in units": (" + orbit.log_jacobian * log_f", "", ("class", "units")),
-    "unit's own precision left out of the Jacobian": (
-        "self.parameters.sum() + self.precisions.sum()",
-        "self.parameters.sum()",
-        ("adjustments", "units"),
-    ),
     "Jacobian of the parameters alone": (
         "self.parameters.sum() + self.precisions.sum()",
         "self.parameters.sum()",
@@ -151,47 +144,14 @@ def test_relu_networks_keep_their_outputs_along_layers() -> None:
         assert np.array_equal(orbit.precisions[columns], -2 * orbit.parameters * is_free[columns])
 
 
-def test_relu_networks_keep_their_outputs_along_units() -> None:
-    priors = {"ih0": "0.7:3:4", "bh0": "0.7:3", "th0": "1:3", "h0h1": "x0.8:4:5", "bh1": "0.6::6"}
-    spec = problems.network(priors | {"ho1": "x1.2:4"}, activations=("relu", "relu"))
-    spec = replace(spec, adjustments={"ah1": 5.0})
-    target = problem("binary", spec=spec)
-    state = target.initial_state(streams("relu units", 50), sigmas=None)
-    layout = target.precision_layout
-    made = rescaling.orbits_along("units", spec, target.parameter_layout, layout)
-    inputs = target.inputs[:-1].T
-    outputs = target.outputs(state.position, inputs)
-    for orbit in made:
-        moved = state.position * np.exp(0.4 * orbit.parameters)
-        assert np.allclose(target.outputs(moved, inputs), outputs, rtol=1e-12)
-    # Three inputs, layers of 4 and 3 units, two outputs: the parameters in and out of each unit.
-    assert [int(abs(orbit.parameters).sum()) for orbit in made] == 4 * [3 + 2 + 3] + 3 * [4 + 1 + 2]
-    units = [layout.units["h0h1"].start + unit for unit in range(4)]
-    adjustments = [layout.adjustments[0].columns.start + unit for unit in range(3)]
-    moves = [
-        {column: orbit.precisions[column] for column in np.flatnonzero(orbit.precisions)} for orbit in made
-    ]
-    assert moves == [{column: 2} for column in units] + [{column: -2} for column in adjustments]
-
-
-def test_layers_with_configured_connections_have_no_units_to_rescale() -> None:
-    cell = RescalingCell("convolution", "group", "binary", "rescale along units", along="units")
-    target = posterior_of(cell)
-    assert (
-        rescaling.orbits_along("units", target.network, target.parameter_layout, target.precision_layout)
-        == ()
-    )
-
-
 def test_the_share_accepted_is_that_of_the_orbits_that_moved() -> None:
     target = problem("class")
-    state, after = rescaled("units", target)
-    random = streams("rescaling along units", 300).at(iteration=1)
-    _, info = target.rescale(state, random, along="units", stepsize=0.3, advance=leapfrog.advance)
-    # A unit's bias is on no other unit's orbit.
-    biases = np.r_[tuple(target.parameter_layout.slices[name] for name in ("bh0", "bh1"))]
-    moved = (after.position != state.position)[:, biases]
-    assert np.allclose(info.accepted, moved.mean(axis=1), rtol=1e-12)
+    state, after = rescaled("layers", target)
+    random = streams("rescaling along layers", 300).at(iteration=1)
+    _, info = target.rescale(state, random, along="layers", stepsize=0.3, advance=leapfrog.advance)
+    # A layer's biases are on no other layer's orbit.
+    moved = [target.parameter_layout.slices[name].start for name in ("bh0", "bh1")]
+    assert np.allclose(info.accepted, (after.position != state.position)[:, moved].mean(axis=1), rtol=1e-12)
     assert 0.2 < info.accepted.mean() < 0.95
 
 

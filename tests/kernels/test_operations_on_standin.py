@@ -73,7 +73,6 @@ SILENT = {
     "random-grid": (RandomGrid(),),
     "rescale sigmas": (Rescale("sigmas"),),
     "rescale layers": (Rescale("layers"),),
-    "rescale units": (Rescale("units"),),
 }
 _JITTER = -0.2
 INTEGRATED = {
