@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rayfbnn.describe_kernels import describe_kernels
@@ -35,6 +35,7 @@ from rayfbnn.operations import (
     unrolled,
 )
 from rayfbnn.run.rounds import rounds
+from rayfbnn.run.sampler import acceptance_by_operation
 from rayfbnn.spec import PhaseSpec, RunSpec
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def describe_schedule(spec: RunSpec, store: Store | None) -> list[str]:
         text = f"{_from_to(cost)} gradient evaluations ({_from_to(each)} an iteration)"
         lines.append(f"  phase {number}: {phase.iterations} iterations, {_kept(phase)}; {text}")
         lines += [f"    {line}" for line in _tuning(spec, number - 1)]
-        lines += [f"    {line}" for line in _operations(phase.operations)]
+        accepted = {} if store is None else acceptance_by_operation(store, number - 1)
+        lines += [f"    {line}" for line in _operations(phase.operations, accepted)]
         lines += [f"    note: {note}" for note in _notes(spec, phase)]
     for who, n in (("a chain:", 1), ("in all: ", spec.chains)):
         total = tuple(n * sum(each) for each in zip(*costs, strict=True))
@@ -125,8 +127,12 @@ def _kept(phase: PhaseSpec) -> str:
     return "one draw kept each" if phase.keep else "not kept"
 
 
-def _operations(operations: tuple[Operation, ...]) -> list[str]:
+def _operations(
+    operations: tuple[Operation, ...], accepted: Mapping[Operation, float] | None = None
+) -> list[str]:
+    """Each in a line, with the share of its proposals accepted where that is known."""
     lines: list[str] = []
+    accepted = accepted or {}
     for operation in operations:
         match operation:
             case SimulatedTempering() | TemperedTransition():
@@ -135,7 +141,7 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                 lines += [f"  {line}" for line in _operations(operation.operations)]
             case Repeat():
                 lines.append(f"repeat {operation.times} times")
-                lines += [f"  {line}" for line in _operations(operation.operations)]
+                lines += [f"  {line}" for line in _operations(operation.operations, accepted)]
             case Hybrid():
                 parts = [f"{operation.op}: {_steps(operation)} {operation.integrator} steps"]
                 lines.append(", ".join(parts + _tunable(operation)))
@@ -181,6 +187,8 @@ def _operations(operations: tuple[Operation, ...]) -> list[str]:
                 lines.append("heatbath" + (f": decay {operation.decay:g}" if operation.decay else ""))
             case SampleNoise() | RadialHeatbath() | Negate():
                 lines.append(operation.op)
+        if operation in accepted:
+            lines[-1] += f"; accepted {accepted[operation]:.2f}"
     return lines
 
 

@@ -146,6 +146,13 @@ class MarginalizableTarget(Target, Protocol):
 
 
 @dataclass(frozen=True)
+class ProposalsInfo:
+    """What an update of several Metropolis proposals did: the share accepted, (n_chains,), NaN of none."""
+
+    accepted: Array
+
+
+@dataclass(frozen=True)
 class HMCInfo:
     """What one hybrid Monte Carlo or Metropolis update did, one value a chain.
 

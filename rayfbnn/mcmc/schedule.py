@@ -51,6 +51,7 @@ from rayfbnn.state import (
     HMCInfo,
     Kernel,
     MarginalizableTarget,
+    ProposalsInfo,
     Target,
     TemperedTarget,
 )
@@ -68,20 +69,23 @@ class IterationInfo:
     energy_change  of the last such update or uncorrected trajectory; NaN if there were none
     diverged       how many of both met an energy that was not finite; on a device NaN where one began at such
                    an energy, which on the host is an error at once
+    accepted_by    share of each operation's updates that were accepted, of those that propose any
     measured       what each operation that is being tuned did, summed over the chains
     """
 
     accepted: Array
     energy_change: Array
     diverged: Array
+    accepted_by: Mapping[Operation, Array] = field(default_factory=dict)
     measured: Mapping[Tunable, Measured] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """One iteration: its updates in order, each with random numbers of its own."""
+    """One iteration: its operations' updates in order, each with random numbers of its own."""
 
     kernels: tuple[Kernel, ...]
+    operations: tuple[Operation, ...]
 
     def __call__(self, state: ChainState, streams: Streams) -> tuple[ChainState, IterationInfo]:
         """Run every update; `streams` gives seed, chains, iteration, and the first operation's number."""
@@ -89,10 +93,13 @@ class Iteration:
         n_updates = 0
         n_accepted, diverged = xp.zeros(streams.n_chains), xp.zeros(streams.n_chains)
         energy_change = xp.full(streams.n_chains, xp.nan)
+        shares: dict[Operation, list[Array]] = {}
         measured: dict[Tunable, Measured] = {}
-        for operation, kernel in enumerate(self.kernels):
-            number = streams.operation + operation
-            state, info = kernel(state, streams.at(iteration=streams.iteration, operation=number))
+        for number, (operation, kernel) in enumerate(zip(self.operations, self.kernels, strict=True)):
+            own = streams.at(iteration=streams.iteration, operation=streams.operation + number)
+            state, info = kernel(state, own)
+            if isinstance(info, HMCInfo | ProposalsInfo):
+                shares.setdefault(operation, []).append(info.accepted)
             if isinstance(info, HMCInfo):
                 n_updates += 1
                 n_accepted += info.accepted
@@ -109,7 +116,10 @@ class Iteration:
                 diverged += info.diverged
                 energy_change = info.energy_change
         accepted = n_accepted / n_updates if n_updates else xp.full(streams.n_chains, xp.nan)
-        return state, IterationInfo(accepted, energy_change, diverged, measured)
+        accepted_by = {
+            operation: sum(each, xp.zeros(streams.n_chains)) / len(each) for operation, each in shares.items()
+        }
+        return state, IterationInfo(accepted, energy_change, diverged, accepted_by, measured)
 
 
 def build_iteration(
@@ -122,8 +132,9 @@ def build_iteration(
 ) -> Iteration:
     """The iteration that `operations` describe, every `repeat` written out.
 
-    `updates` holds the updates that belong to the model: "sample-sigmas", "sample-noise" and, with its
-    stepsize still to be given, "random-grid". `tuning` has the settings of operations with "auto" in them.
+    `updates` holds the updates that belong to the model: "sample-sigmas", "sample-noise" and, with their
+    settings still to be given, "random-grid" and "rescale". `tuning` has the settings of operations with
+    "auto" in them.
     """
 
     flat, kernels = unrolled(operations), []
@@ -141,7 +152,7 @@ def build_iteration(
         )
         if inside := inner_operations(operation):
             number += 1 + len(unrolled(inside))
-    return Iteration(tuple(kernels))
+    return Iteration(tuple(kernels), flat)
 
 
 def _at_temperature(
@@ -179,7 +190,9 @@ def _kernel(
         case RandomGrid():
             return partial(updates[operation.op], stepsize=operation.stepsize, groups=operation.groups)
         case Rescale():
-            return partial(updates[operation.op], along=operation.along, stepsize=operation.stepsize)
+            return partial(
+                updates[operation.op], along=operation.along, stepsize=operation.stepsize, advance=advance
+            )
         case Heatbath():
             return partial(hmc.heatbath, decay=operation.decay)
         case RadialHeatbath():

@@ -27,7 +27,7 @@ from rayfbnn.model.blocks import Blocks
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionLayout
 from rayfbnn.model.network import Activity, Buffers, backward, forward, input_rows
 from rayfbnn.model.wiring import Wiring
-from rayfbnn.state import ChainState, Marginal
+from rayfbnn.state import Advance, ChainState, Marginal, ProposalsInfo
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -130,7 +130,7 @@ class Posterior:
         return replace(self, inverse_temperature=self.inverse_temperature * factor)
 
     @property
-    def updates(self) -> dict[str, Callable[..., tuple[ChainState, None]]]:
+    def updates(self) -> dict[str, Callable[..., tuple[ChainState, ProposalsInfo | None]]]:
         """The updates that belong to the model, by the names of their operations."""
         return {
             "sample-sigmas": self.sample_sigmas,
@@ -331,13 +331,14 @@ class Posterior:
         *,
         stepsize: float,
         groups: Collection[str] | None = None,
-    ) -> tuple[ChainState, None]:
+    ) -> tuple[ChainState, ProposalsInfo]:
         """Random-grid Metropolis updates of the upper-level precisions of `groups`, or all; noise first."""
         layout, precisions = self.precision_layout, state.precisions.copy()
+        accepted = []
         if self.model.noise is not None and (groups is None or NOISE in groups):
             residuals, weights = self._residuals(state)
             number = len(layout.groups) - 1
-            random_grid.update_upper_levels(
+            accepted += random_grid.update_upper_levels(
                 residuals,
                 layout.groups[number],
                 precisions,
@@ -350,22 +351,46 @@ class Posterior:
         for number, group, rows in gibbs.ruled_values(values, precisions, layout):
             if groups is not None and group.name not in groups:
                 continue
-            random_grid.update_upper_levels(rows, group, precisions, streams, stepsize=stepsize, index=number)
-        return replace(state, precisions=precisions), None
+            accepted += random_grid.update_upper_levels(
+                rows, group, precisions, streams, stepsize=stepsize, index=number
+            )
+        xp = array_namespace(precisions)
+        share = (
+            xp.concatenate(accepted, axis=1).mean(axis=1) if accepted else xp.full(len(precisions), xp.nan)
+        )
+        return replace(state, precisions=precisions), ProposalsInfo(share)
 
     def rescale(
-        self, state: ChainState, streams: Streams, *, along: rescaling.Along, stepsize: float
-    ) -> tuple[ChainState, None]:
-        """Metropolis updates that scale parameters and precisions together; see rescaling.py."""
-        orbits = rescaling.orbits_along(along, self.network, self.parameter_layout, self.precision_layout)
-        made = rescaling.rescale(
-            state, streams, orbits=orbits, log_density=self._log_density, stepsize=stepsize
-        )
-        return made, None
+        self,
+        state: ChainState,
+        streams: Streams,
+        *,
+        along: rescaling.Along,
+        stepsize: float,
+        advance: Advance,
+    ) -> tuple[ChainState, ProposalsInfo]:
+        """Metropolis updates that scale parameters and precisions together; see rescaling.py.
 
-    def _log_density(self, position: Array, precisions: Array) -> Array:
+        advance  gives the potential, as it does to the other accept decisions of a run
+        """
+        return rescaling.rescale(
+            state,
+            streams,
+            orbits=rescaling.orbits_along(along, self.network, self.parameter_layout, self.precision_layout),
+            log_density=partial(self._log_density, advance=advance),
+            stepsize=stepsize,
+        )
+
+    def _log_density(self, position: Array, precisions: Array, *, advance: Advance) -> Array:
         """Of parameters and free precisions given the targets, up to a constant, (n_chains,)."""
-        return self.log_prior(position, precisions) - self.data_energy(position, precisions)
+        nothing = array_namespace(position).zeros_like(position)
+        *_, potential = advance(self, position, nothing, precisions, nothing, n_steps=0)
+        with np.errstate(all="ignore"):
+            return (
+                prior.log_factor_of_parameters(precisions, self.parameter_layout, self.precision_layout)
+                + prior.log_density_of_precisions(precisions, self.precision_layout)
+                - potential
+            )
 
     def _residuals(self, state: ChainState) -> tuple[Array, float | Array]:
         """Residuals (n_chains, n_targets, n_cases), and how much each counts for the noise."""

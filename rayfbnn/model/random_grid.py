@@ -22,22 +22,25 @@ def update_upper_levels(
     stepsize: float,
     index: int,
     weights: float | Array = 1.0,
-) -> None:
-    """Update one group's upper-level columns of `precisions`, the units' first.
+) -> list[Array]:
+    """Update one group's upper-level columns of `precisions`, the units' first; which were accepted.
 
     Upper-level are the common precision where units have their own, and a precision that rules t values, as
     these have precisions of their own, here integrated out. FBM's rgrid-upper-sigmas.
 
     values   (n_chains, n_units, n) parameters or residuals, which the precisions rule
     weights  how much each value counts, a number or an array that broadcasts to values
+
+    Returns (n_chains, n) bool of the n precisions of each level that was updated
     """
     xp = array_namespace(precisions)
     alpha_common, alpha_unit, alpha_value = group.prior.alphas
     common = slice(group.common, group.common + 1)
     squares = values.astype(xp.float64) ** 2
+    decisions: list[Array] = []
     weights = xp.broadcast_to(xp.asarray(weights, dtype=xp.float64), squares.shape)
     if group.units is not None and math.isfinite(alpha_value):
-        precisions[:, group.units] = _metropolis(
+        precisions[:, group.units], accepted = _metropolis(
             precisions[:, group.units],
             lambda x: (
                 log_prior(x, alpha_unit, precisions[:, common])
@@ -47,11 +50,12 @@ def update_upper_levels(
             stepsize=stepsize,
             index=2 * index,
         )
+        decisions.append(accepted)
     if math.isinf(alpha_common):
-        return
+        return decisions
     if group.units is not None:
         below = precisions[:, None, group.units]
-        precisions[:, common] = _metropolis(
+        precisions[:, common], accepted = _metropolis(
             precisions[:, common],
             lambda x: (
                 log_prior(x, alpha_common, group.mean) + log_density_of_precisions(x, below, alpha_unit)
@@ -60,9 +64,10 @@ def update_upper_levels(
             stepsize=stepsize,
             index=2 * index + 1,
         )
+        decisions.append(accepted)
     elif math.isfinite(alpha_value):
         one_row = (len(precisions), 1, -1)
-        precisions[:, common] = _metropolis(
+        precisions[:, common], accepted = _metropolis(
             precisions[:, common],
             lambda x: (
                 log_prior(x, alpha_common, group.mean)
@@ -72,6 +77,8 @@ def update_upper_levels(
             stepsize=stepsize,
             index=2 * index + 1,
         )
+        decisions.append(accepted)
+    return decisions
 
 
 def _metropolis(
@@ -81,8 +88,8 @@ def _metropolis(
     *,
     stepsize: float,
     index: int,
-) -> Array:
-    """Precisions (n_chains, n_units) after one update of each one's logarithm x, of the given density.
+) -> tuple[Array, Array]:
+    """Precisions (n_chains, n_units) after one update of each one's logarithm x, and which were accepted.
 
     Cells of width 2 * stepsize are laid over the line at a random place; the centre of the cell that x is in
     is proposed. It is uniform within stepsize of x, and two chains in one cell propose the same.
@@ -96,7 +103,7 @@ def _metropolis(
         change = log_density(proposal) - log_density(x)
         accepted = xp.log(streams.uniform(Purpose.ACCEPT, shape, index=index)) < change
     accepted &= abs(proposal) <= MAX_LOG_PRECISION
-    return xp.where(accepted, xp.exp(proposal), precisions)
+    return xp.where(accepted, xp.exp(proposal), precisions), accepted
 
 
 def log_prior(x: Array, alpha: float, mean: Array | float) -> Array:

@@ -13,7 +13,7 @@ from rayfbnn.architecture import NetworkSpec, destination
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
 from rayfbnn.model.prior import MAX_LOG_PRECISION
-from rayfbnn.state import ChainState
+from rayfbnn.state import ChainState, ProposalsInfo
 from rayfbnn.streams import Purpose, Streams
 
 Along = Literal["sigmas", "layers"]
@@ -45,7 +45,7 @@ def rescale(
     orbits: tuple[Orbit, ...],
     log_density: Callable[[Array, Array], Array],
     stepsize: float,
-) -> ChainState:
+) -> tuple[ChainState, ProposalsInfo]:
     """One Metropolis update along each orbit in turn, log f = stepsize * n, n standard normal.
 
     Accepted with probability min(1, p(w', tau')/p(w, tau) |d(w', tau')/d(w, tau)|): the factors of an orbit
@@ -58,6 +58,7 @@ def rescale(
     position, precisions = state.position, state.precisions
     steps = stepsize * streams.normal(Purpose.PROPOSAL, (len(orbits),))  # log f
     thresholds = xp.log(streams.uniform(Purpose.ACCEPT, (len(orbits),)))
+    n_accepted = xp.zeros(streams.n_chains)
     with np.errstate(all="ignore"):  # a density that is not finite is a rejection
         current = log_density(position, precisions)
         for number, orbit in enumerate(orbits):
@@ -71,7 +72,9 @@ def rescale(
             position = xp.where(accepted[:, None], moved, position)
             precisions = xp.where(accepted[:, None], moved_precisions, precisions)
             current = xp.where(accepted, proposed, current)
-    return replace(state, position=position, precisions=precisions)
+            n_accepted += accepted
+    share = n_accepted / len(orbits) if orbits else n_accepted * xp.nan
+    return replace(state, position=position, precisions=precisions), ProposalsInfo(share)
 
 
 def orbits_along(

@@ -17,7 +17,7 @@ from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.energy import not_finite, total_energy
 from rayfbnn.mcmc.tuning import Measured
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.operations import Tunable, automatic
+from rayfbnn.operations import Operation, Tunable, automatic, unrolled
 from rayfbnn.run.catalogue import STATS
 from rayfbnn.run.rounds import n_finished, round_of, rounds
 from rayfbnn.run.store import BatchProgress, Block, Store
@@ -124,6 +124,26 @@ def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> Posterio
     return posterior.tempered(1 / spec.temperature)
 
 
+def acceptance_by_operation(store: Store, phase: int) -> dict[Operation, float]:
+    """What a phase's operations have had accepted so far, of those that propose."""
+    totals = [store.progress(batch).totals for batch in range(store.n_batches)]
+    shares = {}
+    for operation in unrolled(store.spec.phase[phase].operations):
+        accepted, n = (
+            sum(each.get(name, 0.0) for each in totals)
+            for name in _names_in_summary(store.spec, phase, operation)
+        )
+        if n:
+            shares[operation] = accepted / n
+    return shares
+
+
+def _names_in_summary(spec: RunSpec, phase: int, operation: Operation) -> tuple[str, str]:
+    """Of the sum of an operation's shares of acceptances, and of how many there are."""
+    number = unrolled(spec.phase[phase].operations).index(operation)
+    return f"accepted_sum_{phase}_{number}", f"n_accepted_{phase}_{number}"
+
+
 class Sampler:
     """An open store, its posterior on the device, and the iteration of each phase: what a worker holds.
 
@@ -167,7 +187,7 @@ class Sampler:
             if number == plan.first + plan.count - 1 or should_stop():
                 break
             yield self._progress(batch, before, plan, number, collected)
-        self.store.commit(batch, collected.block(plan, state))
+        self.store.commit(batch, collected.block(self.store.spec, plan, state))
         yield self._progress(batch, before, plan, number, collected, committed=True)
 
     def _iteration(self, plan: BlockPlan) -> schedule.Iteration:
@@ -263,7 +283,8 @@ class _Collected:
         self.precisions: list[Array] = []  # each (n_chains, n_precisions)
         self.stats: dict[str, list[Array]] = {name: [] for name in STATS}  # each (n_chains,)
         self.measured: dict[Tunable, Measured] = {}
-        self.on_the_way: list[tuple[Streams, Callable[[], dict[str, Array]]]] = []
+        self.shares: dict[Operation, tuple[float, int]] = {}  # of acceptances: their sum, their number
+        self.on_the_way: list[tuple[Streams, tuple[Operation, ...], Callable[[], dict[str, Array]]]] = []
 
     @property
     def acceptance(self) -> float:
@@ -284,14 +305,16 @@ class _Collected:
         if self.keep:
             arrays |= {"energy_change": info.energy_change, **densities}
             arrays |= {"position": state.position, "precisions": state.precisions}
-        self.on_the_way.append((streams, copies_to_host(arrays)))
+        operations = tuple(info.accepted_by)
+        arrays |= {f"accepted_{number}": info.accepted_by[each] for number, each in enumerate(operations)}
+        self.on_the_way.append((streams, operations, copies_to_host(arrays)))
         # On a device the copies of one iteration go beside the work of the next, which never waits for them.
         self._arrive(0 if isinstance(state.position, np.ndarray) else 1)
 
     def _arrive(self, n_left: int) -> None:
         """Take in what was sent, but for the last n_left iterations."""
         while len(self.on_the_way) > n_left:
-            streams, arrived = self.on_the_way.pop(0)
+            streams, operations, arrived = self.on_the_way.pop(0)
             values = arrived()
             accepted, diverged = values["accepted"], values["diverged"]
             if np.isnan(diverged).any():
@@ -300,15 +323,25 @@ class _Collected:
             self.accepted_sum += float(np.nansum(accepted))
             self.n_accepted += int(np.isfinite(accepted).sum())
             self.diverged += int(diverged.sum())
+            for number, operation in enumerate(operations):
+                shares = values.pop(f"accepted_{number}")
+                total, n = self.shares.get(operation, (0.0, 0))
+                self.shares[operation] = (
+                    total + float(np.nansum(shares)),
+                    n + int(np.isfinite(shares).sum()),
+                )
             if self.keep:
                 self.positions.append(values.pop("position"))
                 self.precisions.append(values.pop("precisions"))
                 for name, value in values.items():
                     self.stats[name].append(np.asarray(value, dtype=np.float64))
 
-    def block(self, plan: BlockPlan, state: ChainState) -> Block:
+    def block(self, spec: RunSpec, plan: BlockPlan, state: ChainState) -> Block:
         """What the store is to commit. Nothing in it depends on the clock or the worker."""
         self._arrive(0)
+        shares: dict[str, float] = {}
+        for operation, both in self.shares.items():
+            shares |= dict(zip(_names_in_summary(spec, plan.phase, operation), both, strict=True))
         return Block(
             first_iteration=plan.first,
             n_iterations=self.n_iterations,
@@ -324,6 +357,7 @@ class _Collected:
                 "accepted_sum": self.accepted_sum,
                 "n_accepted": self.n_accepted,
                 "diverged": self.diverged,
+                **shares,
             },
             tuning=[to_document(measured) for measured in self.measured.values()],
         )

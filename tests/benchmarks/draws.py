@@ -2,9 +2,11 @@
 
     python tests/benchmarks/draws.py robot_arm --seconds 60
     python tests/benchmarks/draws.py boston led --seconds 300 --methods gibbs:100 gibbs:500 nuts
+    python tests/benchmarks/draws.py led --draws 2000 --seed 2 --methods gibbs:100 gibbs:100+rescale:sigmas
     python tests/benchmarks/draws.py mnist --folder mnist --methods gibbs:100 hmc-gibbs:100
 
-Problems are those of examples/ (mnist: a folder that examples/mnist/prepare.py made). Methods:
+Problems are those of examples/ (mnist: a folder that examples/mnist/prepare.py made) and of
+small_problems.py. Methods:
 
     gibbs:L       Gibbs draws of the precisions, hybrid Monte Carlo of L leapfrog steps (windows of 10)
     marginal:L    the same with output layer and precisions integrated out in the trajectory
@@ -13,6 +15,8 @@ Problems are those of examples/ (mnist: a folder that examples/mnist/prepare.py 
                   in the first half as many, which are not kept
     nuts, nuts:D  NumPyro's NUTS with trees of depth 10 or D at most
     hmc-gibbs:L   NumPyro's HMCGibbs, HMC of L steps
+    METHOD+rescale:ALONG:S  one of those above, and `rescale` along sigmas or layers at the iteration's
+                  end, of stepsize S (0.3); an energy counts as half a gradient
     NAME={...}    operations of one iteration as JSON, [{"op": "sample-sigmas"}, ...]
 
 Bulk effective sample sizes and R-hat are those of Vehtari et al. (2021), by arviz-stats, for all alike. Time
@@ -38,16 +42,19 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import numpy as np  # noqa: E402, after the threads are set
+import small_problems  # noqa: E402
 from machine import PEERS, ROOT, append, conditions, heading, peers_python, pin  # noqa: E402
 
 from rayfbnn.arrays import Array  # noqa: E402
 from rayfbnn.mcmc.schedule import gradient_evaluations  # noqa: E402
+from rayfbnn.model.rescaling import orbits_along  # noqa: E402
+from rayfbnn.operations import Rescale, unrolled  # noqa: E402
 from rayfbnn.reduce.draws import committed  # noqa: E402
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, rhat  # noqa: E402
 from rayfbnn.reduce.quantities import quantities  # noqa: E402
 from rayfbnn.run.data import read_dataset  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
-from rayfbnn.run.sampler import Progress  # noqa: E402
+from rayfbnn.run.sampler import Progress, acceptance_by_operation, build_posterior  # noqa: E402
 from rayfbnn.run.store import Store  # noqa: E402
 from rayfbnn.run.workers import InProcess  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
@@ -55,12 +62,14 @@ from rayfbnn.spec.defaults import KEPT_ITERATIONS  # noqa: E402
 
 N_CASES = 10
 MOST_ITERATIONS = 100_000
-STEPSIZES = {"robot_arm": 0.3, "boston": 0.5, "led": 0.4, "mnist": 0.02}
+STEPSIZES = {"robot_arm": 0.3, "boston": 0.5, "led": 0.4, "mnist": 0.02, "classes": 0.4, "binary": 0.4}
 MARGINAL_STEPSIZES = {"robot_arm": 0.7, "boston": 0.5}  # the class targets have no marginal form
 
 
 def configuration(problem: str, folder: Path | None) -> Path:
     """The problem's configuration file."""
+    if problem in small_problems.CONFIGURATIONS:
+        return small_problems.made(problem)
     if problem == "mnist":
         if folder is None:
             raise SystemExit("mnist: give --folder, made by examples/mnist/prepare.py")
@@ -94,13 +103,19 @@ def our_draws(path: Path, method: str, problem: str, given: Any) -> dict[str, An
     raw["data"]["train"] = str(RunSpec.from_toml(path).train_path.resolve())
     raw["chains"] = raw["chains_per_batch"] = given.chains
     raw["draws_per_block"] = given.draws_per_block
+    raw["seed"] = given.seed
+    method, _, rescaled = method.partition("+rescale:")
     name, _, rest = method.partition(":")
     if name == "default":
         raw = {key: value for key, value in raw.items() if key != "phase"}
         raw = RunSpec.from_dict({**raw, "iterations": int(rest or KEPT_ITERATIONS)}).to_dict()
     else:
         raw["phase"][-1]["operations"] = operations_of(method, problem, raw, given)
-    raw["phase"][-1]["iterations"] = MOST_ITERATIONS
+    if rescaled:
+        along, _, stepsize = rescaled.partition(":")
+        last = {"op": "rescale", "along": along, "stepsize": float(stepsize or 0.3)}
+        raw["phase"][-1]["operations"] = [*raw["phase"][-1]["operations"], last]
+    raw["phase"][-1]["iterations"] = given.draws or MOST_ITERATIONS
     if given.burn_in:
         burn_in = {**raw["phase"][-1], "iterations": given.burn_in, "keep": False}
         raw["phase"].insert(-1, burn_in)
@@ -126,7 +141,7 @@ def our_draws(path: Path, method: str, problem: str, given: Any) -> dict[str, An
                 now = clock()
                 if progress.phase < is_last:
                     kept_from = now
-                elif now - kept_from > given.seconds:
+                elif not given.draws and now - kept_from > given.seconds:
                     executor.request_stop()
 
             run_rounds(store, executor, look_at_the_clock)
@@ -136,12 +151,26 @@ def our_draws(path: Path, method: str, problem: str, given: Any) -> dict[str, An
         del found["log_prior"]  # the peers have none
         draws = store.committed_draws
         operations = with_found_settings(spec.phase[-1].operations, store)
+        shares = acceptance_by_operation(store, is_last)
+        each = gradient_evaluations(operations) + gradients_of_rescaling(operations, store)
     return {
         "quantities": found,
         "seconds": ended - kept_from,
         "seconds_initial": kept_from - begun,
-        "gradients": draws * spec.chains * gradient_evaluations(operations),
+        "gradients": draws * spec.chains * each,
+        "accepted": {operation.op: share for operation, share in shares.items()},
     }
+
+
+def gradients_of_rescaling(operations: tuple[Any, ...], store: Store) -> float:
+    """What the energies of `rescale` cost, one to begin with and one an orbit, half a gradient each."""
+    target = build_posterior(store.spec, store.data, device="cpu")
+    n_orbits = [
+        len(orbits_along(each.along, target.network, target.parameter_layout, target.precision_layout))
+        for each in unrolled(operations)
+        if isinstance(each, Rescale)
+    ]
+    return sum((1 + n) / 2 for n in n_orbits)
 
 
 def with_found_settings(operations: tuple[Any, ...], store: Store) -> tuple[Any, ...]:
@@ -165,7 +194,7 @@ def peer_draws(path: Path, method: str, given: Any) -> dict[str, Any]:
         "chunk": given.peer_chunk,
         "accept": given.peer_accept,
         "seconds": given.seconds,
-        "seed": 1,
+        "seed": given.seed,
         "noncentered": given.noncentered and name == "nuts",
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -250,17 +279,20 @@ def row(problem: str, method: str, found: dict[str, Any]) -> dict[str, Any]:
 
 HEADINGS = (
     "| problem | method | chains x draws | s before | s | 10^6 gradients | least ESS (of) | a second |"
-    " a 10^6 gradients | outputs a second | worst R-hat (of) |\n|---|---|---|---|---|---|---|---|---|---|---|"
+    " a 10^6 gradients | outputs a second | worst R-hat (of) | accepted |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
 def line(found: dict[str, Any]) -> str:
+    shares = found.get("accepted", {})
+    accepted = ", ".join(f"{name} {share:.2f}" for name, share in shares.items())
     return (
         f"| {found['problem']} | {found['method']} | {found['chains']} x {found['draws']} |"
         f" {found['seconds_initial']:.0f} | {found['seconds']:.0f} | {found['gradients'] / 1e6:.3g} |"
         f" {found['min_ess']:.0f} ({found['min_ess_of']}) | {found['min_ess_per_second']:.3g} |"
         f" {found['min_ess_per_million_gradients']:.3g} | {found['functions_min_ess_per_second']:.3g} |"
-        f" {found['max_rhat']:.3f} ({found['max_rhat_of']}) |"
+        f" {found['max_rhat']:.3f} ({found['max_rhat_of']}) | {accepted} |"
     )
 
 
@@ -269,6 +301,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("problems", nargs="+", choices=list(STEPSIZES))
     parser.add_argument("--methods", nargs="+", default=["gibbs:500", "gibbs:2000", "gibbs:8000", "nuts"])
     parser.add_argument("--seconds", type=float, default=60.0, help="of kept draws, for each method")
+    parser.add_argument("--draws", type=int, help="kept draws of a chain of ours, whatever the seconds")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--chains", type=int, default=8)
     parser.add_argument("--burn-in", type=int, default=0, help="iterations of the method itself not kept")
     parser.add_argument("--draws-per-block", type=int, default=50)

@@ -118,7 +118,7 @@ def test_densities_are_the_joint_density_up_to_a_constant(model: str) -> None:
             position = np.repeat(state.position, 50, axis=0)
             joint = target.log_prior(position, many) + target.log_likelihood(position, many) + x
             seen.append(np.ptp(joint - local[:, unit]) / abs(joint).max())
-        return precisions
+        return precisions, np.zeros(precisions.shape, dtype=bool)
 
     changed = mutant(random_grid)
     changed._metropolis = compared  # type: ignore[attr-defined]
@@ -130,7 +130,9 @@ def test_densities_are_the_joint_density_up_to_a_constant(model: str) -> None:
 def test_two_precisions_in_one_cell_propose_the_same() -> None:
     random = Streams(1, np.zeros(2_000, dtype=np.uint64))  # 2,000 times the same random numbers
     x = np.sort(streams("cells", 2_000).normal(Purpose.PROPOSAL, (1,)), axis=0)
-    after = np.log(random_grid._metropolis(np.exp(x), np.zeros_like, random, stepsize=0.25, index=0))
+    made, accepted = random_grid._metropolis(np.exp(x), np.zeros_like, random, stepsize=0.25, index=0)
+    after = np.log(made)
+    assert accepted.all()
     centres = np.unique(after.round(9))
     assert 8 < len(centres) < 30 and np.allclose(np.diff(centres), 0.5)
     assert abs(after - x).max() <= 0.25
@@ -139,7 +141,8 @@ def test_two_precisions_in_one_cell_propose_the_same() -> None:
 def test_precisions_stay_within_their_range() -> None:
     random = streams("range", 500)
     far = np.full((500, 1), math.exp(599.9))
-    after = random_grid._metropolis(far, np.zeros_like, random, stepsize=5.0, index=0)
+    after, accepted = random_grid._metropolis(far, np.zeros_like, random, stepsize=5.0, index=0)
+    assert np.array_equal(accepted, after != far)
     assert (abs(np.log(after)) <= 600).all() and (after != far).any() and (after == far).any()
 
 

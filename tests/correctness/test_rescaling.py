@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 
 import numpy as np
 import pytest
 
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.model import posterior, rescaling
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.operations import Operation, Rescale
@@ -107,7 +109,9 @@ def test_mutant_is_killed(name: str) -> None:
 def rescaled(along: rescaling.Along, target: Posterior) -> tuple[ChainState, ChainState]:
     random = streams(f"rescaling along {along}", 300)
     state = target.initial_state(random, sigmas=None)
-    after, _ = target.rescale(state, random.at(iteration=1), along=along, stepsize=0.3)
+    after, _ = target.rescale(
+        state, random.at(iteration=1), along=along, stepsize=0.3, advance=leapfrog.advance
+    )
     return state, after
 
 
@@ -140,13 +144,25 @@ def test_relu_networks_keep_their_outputs_along_layers() -> None:
         assert np.array_equal(orbit.precisions[columns], -2 * orbit.parameters * is_free[columns])
 
 
+def test_the_share_accepted_is_that_of_the_orbits_that_moved() -> None:
+    target = problem("class")
+    state, after = rescaled("layers", target)
+    random = streams("rescaling along layers", 300).at(iteration=1)
+    _, info = target.rescale(state, random, along="layers", stepsize=0.3, advance=leapfrog.advance)
+    # A layer's biases are on no other layer's orbit.
+    moved = [target.parameter_layout.slices[name].start for name in ("bh0", "bh1")]
+    assert np.allclose(info.accepted, (after.position != state.position)[:, moved].mean(axis=1), rtol=1e-12)
+    assert 0.2 < info.accepted.mean() < 0.95
+
+
 def test_densities_are_the_joint_density() -> None:
     target = problem("t by target").tempered(0.7)
     state = target.initial_state(streams("density", 20), sigmas=None)
     joint = target.log_prior(state.position, state.precisions) + 0.7 * target.log_likelihood(
         state.position, state.precisions
     )
-    assert np.allclose(target._log_density(state.position, state.precisions), joint, rtol=1e-12)
+    found = target._log_density(state.position, state.precisions, advance=leapfrog.advance)
+    assert np.allclose(found, joint, rtol=1e-12)
 
 
 def test_a_network_without_hidden_layers_has_no_layers_to_rescale() -> None:
@@ -162,7 +178,9 @@ def test_precisions_stay_within_their_range() -> None:
     state = target.initial_state(streams("range", 200), sigmas=None)
     far = ChainState(0 * state.position, state.momentum, state.precisions.copy())
     far.precisions[:, 0] = np.exp(599.9)
-    after, _ = target.rescale(far, streams("range", 200, iteration=1), along="sigmas", stepsize=1.0)
+    after, _ = target.rescale(
+        far, streams("range", 200, iteration=1), along="sigmas", stepsize=1.0, advance=leapfrog.advance
+    )
     assert (abs(np.log(after.precisions)) <= 600).all()
 
 
@@ -171,12 +189,11 @@ def test_chains_do_not_depend_on_their_batch() -> None:
     random = streams("rescaling batch", 40, iteration=1)
     state = target.initial_state(random, sigmas=None)
     for along in ALONG:
-        together, _ = target.rescale(state, random, along=along, stepsize=0.3)
+        rescale = partial(target.rescale, along=along, stepsize=0.3, advance=leapfrog.advance)
+        together, _ = rescale(state, random)
         for chain in (0, 7):
             own = np.arange(chain, chain + 1)
             part = ChainState(state.position[own], state.momentum[own], state.precisions[own])
-            alone, _ = target.rescale(
-                part, Streams(random.seed, random.chains[own], 1), along=along, stepsize=0.3
-            )
+            alone, _ = rescale(part, Streams(random.seed, random.chains[own], 1))
             assert np.array_equal(alone.position, together.position[own])
             assert np.array_equal(alone.precisions, together.precisions[own])

@@ -78,6 +78,18 @@ def test_info_counts_the_updates_that_may_be_rejected() -> None:
     assert info.diverged.max() > 1
 
 
+def test_info_tells_operations_apart() -> None:
+    state, streams = start(400)
+    hybrid, metropolis = Hybrid(steps=3, stepsize=1.0), Metropolis(stepsize=2.0)
+    operations = (Repeat(3, (Heatbath(), hybrid)), metropolis)
+    iteration = schedule.build_iteration(operations, target=wall(3), updates={})
+    _, info = iteration(state, streams.at(iteration=1))
+    assert list(info.accepted_by) == [hybrid, metropolis]
+    together = (3 * info.accepted_by[hybrid] + info.accepted_by[metropolis]) / 4
+    assert np.allclose(together, info.accepted, rtol=1e-12)
+    assert set(np.unique(info.accepted_by[metropolis])) == {0, 1}
+
+
 def test_info_without_such_updates_is_nan_and_no_divergence() -> None:
     state, streams = start()
     iteration = schedule.build_iteration((Heatbath(), Negate()), target=BANANA, updates={})

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rayfbnn.api import show
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.run.data import read_dataset
-from rayfbnn.run.sampler import Sampler, build_posterior, next_block
+from rayfbnn.run.sampler import Sampler, acceptance_by_operation, build_posterior, next_block
 from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec
 from rayfbnn.streams import Streams
@@ -156,6 +157,42 @@ def test_statistics_are_those_of_the_stored_draws(tmp_path: Path, undisturbed: P
         assert np.allclose(stored["log_likelihood"][chains, -1], log_likelihood, rtol=1e-5, atol=1e-5)
     assert ((stored["accepted"] >= 0) & (stored["accepted"] <= 1)).all()
     assert np.isfinite(stored["energy_change"]).all()
+
+
+def test_what_each_operation_has_accepted_is_summed_over_blocks_and_batches(tmp_path: Path) -> None:
+    hybrid = {"op": "hybrid", "steps": 5, "stepsize": 0.8}
+    rescale = {"op": "rescale", "along": "layers", "stepsize": 1.0}
+    repeated = [{"op": "repeat", "times": 2, "operations": [{"op": "heatbath"}, hybrid, rescale]}]
+    phases = [
+        {"iterations": 3, "keep": False, "operations": repeated},
+        {
+            "iterations": 5,
+            "operations": [{"op": "random-grid", "stepsize": 2.0}, rescale, {"op": "sample-sigmas"}],
+        },
+    ]
+    spec = small_spec(tmp_path, phase=phases, network__priors__ih0="0.7:3:4")
+    store = run_all(make_store(tmp_path / "run.zarr", spec), stop_every=2)
+    posterior = build_posterior(spec, read_dataset(spec), device="cpu")
+    streams = Streams(spec.seed, np.arange(spec.chains, dtype=np.uint64))
+    state, first = posterior.initial_state(streams, sigmas=0.5), 1
+    for number, phase in enumerate(spec.phase):
+        iteration = schedule.build_iteration(
+            phase.operations,
+            target=posterior,
+            updates=posterior.updates,
+            advance=choose.advance_for(posterior)[0],
+        )
+        steps = list(schedule.run(state, streams, iteration=iteration, first=first, count=phase.iterations))
+        state, first = steps[-1][1], first + phase.iterations
+        expected = {
+            operation: np.mean([info.accepted_by[operation] for _, _, info in steps])
+            for operation in steps[0][2].accepted_by
+        }
+        found = acceptance_by_operation(store, number)
+        assert found == pytest.approx(expected, rel=1e-12)
+        assert len(found) == 2 and all(0 < share < 1 for share in found.values())
+    share = next(found[each] for each in found if each.op == "rescale")
+    assert f"stepsize 1; accepted {share:.2f}\n" in show(store.path)
 
 
 def test_a_run_may_start_from_the_prior(tmp_path: Path) -> None:
