@@ -175,7 +175,7 @@ def _operations(
                 parts.append("one parameter at random" if operation.random else "each parameter in turn")
                 lines.append(", ".join(parts))
             case Rescale():
-                what = {"sigmas": "each sigma and its parameters", "layers": "layers, in against out"}
+                what = {"sigmas": "each sigma and its parameters", "incoming": "all that leads into a layer"}
                 lines.append(f"rescale: {what[operation.along]}, stepsize {operation.stepsize:g}")
             case RandomGrid():
                 parts = [f"random-grid: stepsize {operation.stepsize:g}", "of the upper-level precisions"]

@@ -63,12 +63,12 @@ class RandomGrid:
 class Rescale:
     """Metropolis updates that scale sigmas and the parameters they rule together.
 
-    along     "sigmas": each sigma in turn; "layers": for each hidden layer all groups that lead into it, and
-              inversely those that lead from it
+    along     "sigmas": each sigma in turn; "incoming": for each layer, hidden or output, all sigmas of what
+              leads into it
     stepsize  of the logarithm of the factor: proposals are normal
     """
 
-    along: Literal["sigmas", "layers"]
+    along: Literal["sigmas", "incoming"]
     stepsize: float = 0.3
     op: Literal["rescale"] = "rescale"
     __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID

@@ -79,7 +79,7 @@ def test_a_doubled_interval_ends_at_a_power_of_two() -> None:
 
 
 def test_what_is_rescaled_is_said() -> None:
-    for along, words in (("sigmas", "each sigma and its parameters"), ("layers", "layers, in against out")):
+    for along, words in (("sigmas", "each sigma and its parameters"), ("incoming", "all that leads into a layer")):
         text = robot_arm(f'phase[3].operations[2]={{op="rescale",along="{along}"}}')
         assert f"rescale: {words}, stepsize 0.3" in text
 
@@ -129,7 +129,7 @@ def test_a_store_shows_that_it_was_begun_with_graphs(tmp_path: Path, monkeypatch
     spec = small_spec(tmp_path, device="gpu", network__hidden=[{"units": 100, "activation": "tanh"}])
     store = make_store(tmp_path / "run.zarr", spec)
     monkeypatch.delenv(choose.VARIABLE)
-    monkeypatch.setattr("rayfbnn.describe.gpu_is_available", lambda: False)
+    monkeypatch.setattr("rayfbnn.describe_kernels.gpu_is_available", lambda: False)
     line = "leapfrog steps: CUDA, gradients of large networks as CUDA graphs"
     assert kernel_lines(show(store.path)) == [line]
     name, _ = device_kernels(spec, store.data, [], store.root.kernel, 1_000)

@@ -16,7 +16,7 @@ from rayfbnn.model.prior import MAX_LOG_PRECISION
 from rayfbnn.state import ChainState, ProposalsInfo
 from rayfbnn.streams import Purpose, Streams
 
-Along = Literal["sigmas", "layers"]
+Along = Literal["sigmas", "incoming"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,21 +82,19 @@ def orbits_along(
 ) -> tuple[Orbit, ...]:
     """The orbits of an operation.
 
-    sigmas  of each group the sigmas of its units one by one, each with the unit's parameters, then all of its
-            sigmas with all parameters; w/sigma stays
-    layers  of each hidden layer the sigmas and parameters of all groups that lead into it, and inversely
-            those of the groups that lead from it: outputs stay where units are relu
+    sigmas    of each group the sigmas of its units one by one, each with the unit's parameters, then all of
+              its sigmas with all parameters; w/sigma stays
+    incoming  for each hidden layer, then for the outputs, the sigmas and parameters of all groups that lead
+              there: saturated units say the same, whatever the scale of their weights
     """
     builder = _Builder(parameters, layout)
     groups = [group for group in layout.groups if group.name != NOISE]
     if along == "sigmas":
         return tuple(orbit for group in groups for orbit in builder.of_sigmas(group))
-    found = []
-    for layer in range(len(network.hidden)):
-        into = [g for g in groups if g.name == f"th{layer}" or destination(g.name) == f"h{layer}"]
-        out = [g for g in groups if g.name == f"ho{layer}" or g.name.startswith(f"h{layer}h")]
-        found.append(builder.of_groups([(group, 1) for group in into] + [(group, -1) for group in out]))
-    return tuple(found)
+    layers = [*(f"h{number}" for number in range(len(network.hidden))), "o"]
+    return tuple(
+        builder.of_groups([group for group in groups if destination(group.name) == layer]) for layer in layers
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,18 +113,18 @@ class _Builder:
                 orbit.precisions[group.units.start + unit] = -2
                 found.append(orbit)
         if math.isfinite(group.prior.alphas[0]):
-            found.append(self.of_groups([(group, 1)]))
+            found.append(self.of_groups([group]))
         return found
 
-    def of_groups(self, powers: list[tuple[PrecisionGroup, int]]) -> Orbit:
-        """All free sigmas and all parameters of some groups, each to its power of the factor."""
+    def of_groups(self, groups: list[PrecisionGroup]) -> Orbit:
+        """All free sigmas and all parameters of some groups."""
         orbit = self._empty()
-        for group, power in powers:
-            orbit.parameters[self.parameters.slices[group.name]] = power
+        for group in groups:
+            orbit.parameters[self.parameters.slices[group.name]] = 1
             if math.isfinite(group.prior.alphas[0]):
-                orbit.precisions[group.common] = -2 * power
+                orbit.precisions[group.common] = -2
             if group.units is not None:
-                orbit.precisions[group.units] = -2 * power
+                orbit.precisions[group.units] = -2
         return orbit
 
     def _empty(self) -> Orbit:

@@ -70,7 +70,7 @@ RIGHT = {
     "level": '"lower" or "upper"; left out, both',
     "random": "true or false",
     "doubling": "true or false",
-    "along": '"sigmas" or "layers"',
+    "along": '"sigmas" or "incoming"',
     "stepsize_jitter": "a positive number (alpha of a Gamma) or a negative one (decades)",
     "times": "a whole number of at least 1",
     "inverse_temperatures": "a list of numbers that begins with 1 and descends, such as [1, 0.5, 0.2]",
@@ -151,7 +151,7 @@ def _choices(name: str) -> tuple[str, ...]:
         "hazard": ("constant", "piecewise"),
         "integrator": ("leapfrog", "fourth-order"),
         "level": ("lower", "upper"),
-        "along": ("sigmas", "layers"),
+        "along": ("sigmas", "incoming"),
         "op": OPERATION_NAMES,
     }.get(name, ())
 

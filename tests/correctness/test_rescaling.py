@@ -22,7 +22,7 @@ from tests.model import problems
 from tests.model.problems import problem, streams
 
 STEPSIZE = 0.8
-ALONG: tuple[rescaling.Along, ...] = ("sigmas", "layers")
+ALONG: tuple[rescaling.Along, ...] = ("sigmas", "incoming")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ CELLS = {
 }
 
 
-LONG = [("past a layer", "sigmas"), ("fixed", "layers")]
+LONG = [("past a layer", "sigmas"), ("fixed", "incoming")]
 
 
 @pytest.mark.parametrize(
@@ -72,16 +72,16 @@ def with_module(module: ModuleType) -> ModuleType:
 # A bug in rescaling.py: (old, new) in its source, and the cell that must show it.
 MUTANTS: dict[str, tuple[str, str, tuple[str, rescaling.Along]]] = {
     "Jacobian forgotten": (" + orbit.log_jacobian * log_f", "", ("class", "sigmas")),
-    "Jacobian forgotten in layers": (" + orbit.log_jacobian * log_f", "", ("class", "layers")),
+    "Jacobian forgotten in layers": (" + orbit.log_jacobian * log_f", "", ("class", "incoming")),
     "Jacobian of the parameters alone": (
         "self.parameters.sum() + self.precisions.sum()",
         "self.parameters.sum()",
         ("class", "sigmas"),
     ),
-    "Jacobian of the absolute powers": (
+    "Jacobian of the precisions alone": (
         "self.parameters.sum() + self.precisions.sum()",
-        "abs(self.parameters).sum() - abs(self.precisions).sum()",
-        ("class", "layers"),
+        "self.precisions.sum()",
+        ("class", "incoming"),
     ),
     "sign of the decision": ("< proposed - current", "< current - proposed", ("class", "sigmas")),
     "accepts all": ("accepted = thresholds[:, number] <", "accepted = -99 <", ("class", "sigmas")),
@@ -127,18 +127,21 @@ def test_parameters_over_their_sigmas_stay() -> None:
     assert after.momentum is state.momentum
 
 
-def test_relu_networks_keep_their_outputs_along_layers() -> None:
+def test_saturated_units_say_the_same_whatever_the_scale_of_what_leads_into_them() -> None:
     priors = {"ih0": "0.7:3:4", "bh0": "0.7:3", "h0h1": "x0.8:4", "bh1": "0.6::6", "ho1": "x1.2:4"}
-    spec = problems.network(priors, activations=("relu", "relu"))
+    spec = problems.network(priors, activations=("tanh", "tanh"))
     target = problem("binary", spec=spec)
-    random = streams("relu", 50)
-    state = target.initial_state(random, sigmas=None)
-    made = rescaling.orbits_along("layers", spec, target.parameter_layout, target.precision_layout)
+    state = target.initial_state(streams("saturated", 50), sigmas=None)
+    far = 1e6 * state.position
+    made = rescaling.orbits_along("incoming", spec, target.parameter_layout, target.precision_layout)
     inputs = target.inputs[:-1].T
-    for orbit in made:
-        moved = state.position * np.exp(0.4 * orbit.parameters)
-        assert np.allclose(target.outputs(moved, inputs), target.outputs(state.position, inputs), rtol=1e-12)
-    assert len(made) == 2
+    into_outputs = made[-1]
+    for orbit in made[:-1]:
+        moved = far * np.exp(0.4 * orbit.parameters)
+        assert np.allclose(target.outputs(moved, inputs), target.outputs(far, inputs), rtol=1e-9)
+    outputs = target.outputs(state.position * np.exp(0.4 * into_outputs.parameters), inputs)
+    assert np.allclose(outputs, np.exp(0.4) * target.outputs(state.position, inputs), rtol=1e-12)
+    assert np.array_equal(sum(orbit.parameters for orbit in made), np.ones(target.n_parameters))
     columns, is_free = target.precision_layout.parameter_columns, target.precision_layout.is_free
     for orbit in made:
         assert np.array_equal(orbit.precisions[columns], -2 * orbit.parameters * is_free[columns])
@@ -146,11 +149,11 @@ def test_relu_networks_keep_their_outputs_along_layers() -> None:
 
 def test_the_share_accepted_is_that_of_the_orbits_that_moved() -> None:
     target = problem("class")
-    state, after = rescaled("layers", target)
-    random = streams("rescaling along layers", 300).at(iteration=1)
-    _, info = target.rescale(state, random, along="layers", stepsize=0.3, advance=leapfrog.advance)
-    # A layer's biases are on no other layer's orbit.
-    moved = [target.parameter_layout.slices[name].start for name in ("bh0", "bh1")]
+    state, after = rescaled("incoming", target)
+    random = streams("rescaling along incoming", 300).at(iteration=1)
+    _, info = target.rescale(state, random, along="incoming", stepsize=0.3, advance=leapfrog.advance)
+    # What leads into a layer is on no other orbit.
+    moved = [target.parameter_layout.slices[name].start for name in ("bh0", "bh1", "ho1")]
     assert np.allclose(info.accepted, (after.position != state.position)[:, moved].mean(axis=1), rtol=1e-12)
     assert 0.2 < info.accepted.mean() < 0.95
 
@@ -165,10 +168,11 @@ def test_densities_are_the_joint_density() -> None:
     assert np.allclose(found, joint, rtol=1e-12)
 
 
-def test_a_network_without_hidden_layers_has_no_layers_to_rescale() -> None:
+def test_a_network_without_hidden_layers_has_one_layer_to_rescale() -> None:
     spec = problems.network({"io": "1:2", "bo": "1:2"}, units=(), activations=())
-    state, after = rescaled("layers", problem("binary", spec=spec))
-    assert np.array_equal(state.position, after.position)
+    target = problem("binary", spec=spec)
+    (orbit,) = rescaling.orbits_along("incoming", spec, target.parameter_layout, target.precision_layout)
+    assert orbit.log_jacobian == target.n_parameters - 2 * 2
 
 
 def test_precisions_stay_within_their_range() -> None:

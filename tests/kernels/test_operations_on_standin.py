@@ -72,7 +72,7 @@ SILENT = {
     "levels": (SampleSigmas(level="upper"), SampleSigmas(groups=("ih0",))),
     "random-grid": (RandomGrid(),),
     "rescale sigmas": (Rescale("sigmas"),),
-    "rescale layers": (Rescale("layers"),),
+    "rescale incoming": (Rescale("incoming"),),
 }
 _JITTER = -0.2
 INTEGRATED = {

@@ -161,7 +161,7 @@ def test_statistics_are_those_of_the_stored_draws(tmp_path: Path, undisturbed: P
 
 def test_what_each_operation_has_accepted_is_summed_over_blocks_and_batches(tmp_path: Path) -> None:
     hybrid = {"op": "hybrid", "steps": 5, "stepsize": 0.8}
-    rescale = {"op": "rescale", "along": "layers", "stepsize": 1.0}
+    rescale = {"op": "rescale", "along": "incoming", "stepsize": 1.0}
     repeated = [{"op": "repeat", "times": 2, "operations": [{"op": "heatbath"}, hybrid, rescale]}]
     phases = [
         {"iterations": 3, "keep": False, "operations": repeated},
