@@ -33,8 +33,8 @@ BUILD = ShimBuild()
 # Few of a warp's registers, and what a tile of 64 cases, of 32 or of 16 has to fit in.
 WARP_UNITS = 6
 SHARED_BYTES = (H100_SHARED_BYTES, 64 * 1024, 24 * 1024)
-# A network is a compilation of half a second: few of them, and none is made smaller.
-N_EXAMPLES = [6]
+# A network is a compilation of half a second: few in the quick tests, and none is made smaller.
+N_EXAMPLES = [6, pytest.param(100, marks=pytest.mark.long)]
 
 
 def examples(n: int) -> settings:
