@@ -178,9 +178,10 @@ def p_values(
     schedule: ModuleType = schedule,
     prepare: Callable[[Posterior], Any] = lambda target: target,
     advance_for: Callable[[Any], Advance] = lambda target: leapfrog.advance,
+    streams_of: Callable[[int, Array], Streams] = Streams,
 ) -> dict[str, float]:
     """One p-value for each statistic, after the iterations; `prepare` is a place for mutants."""
-    device_streams = Streams(seed, xp.arange(n_chains, dtype=xp.uint64))
+    device_streams = streams_of(seed, xp.arange(n_chains, dtype=xp.uint64))
     device_target = problem.posterior(dtype=dtype, xp=xp)
     state, data = exact_start(device_target, device_streams)
     sampled = prepare(device_target.with_targets(data))

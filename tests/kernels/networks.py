@@ -40,16 +40,27 @@ class Start:
     order: Array | None
 
     @staticmethod
-    def of(target: Posterior, *, n_chains: int = 3, n_partitions: int = 1, name: str = "kernels") -> Start:
+    def of(
+        target: Posterior,
+        *,
+        n_chains: int = 3,
+        n_partitions: int = 1,
+        name: str = "kernels",
+        are_unlike: bool = False,
+    ) -> Start:
+        """are_unlike: whether all precisions are, or each sigma is 0.5."""
         random = streams(name, n_chains)
         state = target.initial_state(random, sigmas=0.5)
         position = 0.5 * random.normal(Purpose.PROPOSAL, (target.n_parameters,))
+        precisions = state.precisions
+        if are_unlike:  # no two alike, so that one in another's place is seen
+            precisions = precisions * np.exp(0.5 * random.normal(Purpose.GRID, (target.n_precisions,)))
         order = random.permutation(n_partitions, Purpose.PARTITION_ORDER) if n_partitions > 1 else None
         return Start(
             position.astype(target.dtype),
             state.momentum,
-            state.precisions,
-            (0.1 * target.stepsizes(state.precisions)).astype(target.dtype),
+            precisions,
+            (0.1 * target.stepsizes(precisions)).astype(target.dtype),
             order,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +25,7 @@ from tests.kernels.networks import (
     potential_and_gradient,
     small,
 )
+from tests.kernels.strategies import Trajectory, trajectories
 from tests.marks import some_long
 from tests.model.problems import MODELS, PRIORS, network, problem, streams
 
@@ -55,51 +55,21 @@ def test_a_trajectory_is_that_of_the_plain_code(model: str, dtype: str, instruct
             assert_close(start.run(advance, target), start.run(leapfrog.advance, target), dtype)
 
 
-@st.composite
-def posteriors(draw: Callable[..., Any]) -> tuple[Posterior, cpu.CompiledAdvance]:
-    """A network of any depth with some of its possible groups, some targets missing, and its kernel."""
-    units = tuple(draw(st.lists(st.integers(1, 13), max_size=4)))
-    activations = tuple(
-        draw(st.lists(st.sampled_from(ACTIVATIONS), min_size=len(units), max_size=len(units)))
-    )
-    model = draw(st.sampled_from(sorted(MODELS)))
-    outputs = 3 if model == "class" else draw(st.integers(1, 5))
-    last = len(units) - 1
-    possible = ["ti", "io", "bo", *(f"h{k}h{layer}" for layer in range(last + 1) for k in range(layer))]
-    for layer in range(last + 1):
-        possible += [f"ih{layer}", f"bh{layer}", f"th{layer}", f"ho{layer}"]
-    chosen = draw(st.lists(st.sampled_from(possible), min_size=1, unique=True))
-    priors = {
-        name: draw(st.sampled_from(["1:3", "0.7::4" if name[0] in "bt" else "0.7:::4"])) for name in chosen
-    }
-    spec = network(
-        priors, inputs=draw(st.integers(1, 5)), outputs=outputs, units=units, activations=activations
-    )
-    dtype = draw(st.sampled_from(["float32", "float64"]))
-    n_cases = draw(st.integers(1, 150))
-    target = problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
-    if draw(st.booleans()):
-        values = target.targets[:1].argmax(0)[:, None] if model == "class" else target.targets.T
-        values = np.array(values, dtype=float)
-        values[draw(st.integers(0, n_cases - 1)), 0] = np.nan
-        target = target.with_targets(values)
-    advance = cpu.advance_for(target, instruction_set=draw(st.sampled_from(SETS)))
-    advance.block_bytes = draw(st.sampled_from([0, 1, 3000]))
-    advance.large_from = draw(st.sampled_from([1, 20, cpu.LARGE_FROM]))
-    return target, advance
-
-
 @settings(max_examples=150)
 @given(
-    made=posteriors(), n_partitions=st.integers(1, 5), n_chains=st.integers(1, 4), n_steps=st.integers(1, 3)
+    made=trajectories(),
+    instruction_set=st.sampled_from(SETS),
+    block_bytes=st.sampled_from([0, 1, 3000]),
+    large_from=st.sampled_from([1, 20, cpu.LARGE_FROM]),
 )
 def test_random_networks_are_those_of_the_plain_code(
-    made: tuple[Posterior, cpu.CompiledAdvance], n_partitions: int, n_chains: int, n_steps: int
+    made: Trajectory, instruction_set: str, block_bytes: int, large_from: int
 ) -> None:
-    target, advance = made
-    start = Start.of(target, n_chains=n_chains, n_partitions=min(n_partitions, target.n_cases))
-    expected = start.run(leapfrog.advance, target, n_steps=n_steps)
-    got = start.run(advance, target, n_steps=n_steps)
+    target, start = made.target, made.start
+    advance = cpu.advance_for(made.made_for, instruction_set=instruction_set)
+    advance.block_bytes, advance.large_from = block_bytes, large_from
+    expected = start.run(leapfrog.advance, target, n_steps=made.n_steps)
+    got = start.run(advance, target, n_steps=made.n_steps)
     assert_close(got, expected, target.dtype)
     assert_end_is_a_start(advance, target, got, start.precisions, start.stepsizes, order=start.order)
     if target.dtype == "float64":

@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels import cuda, device, wide
-from rayfbnn.kernels.program import ACTIVATION_CODES, Program
+from rayfbnn.kernels.program import Program
 from rayfbnn.mcmc import hmc, leapfrog
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
@@ -77,45 +75,6 @@ def test_a_trajectory_is_that_of_the_plain_code(model: str, dtype: str, kernel: 
         ended = start.run(advance, target)
         assert_close(ended, start.run(leapfrog.advance, target), dtype)
         assert_end_is_a_start(advance, target, ended, start.precisions, start.stepsizes, order=start.order)
-
-
-@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    units=st.lists(st.integers(1, 9), max_size=3).map(tuple),
-    inputs=st.integers(1, 5),
-    outputs=st.integers(1, 4),
-    n_cases=st.integers(4, 80),
-    activation=st.sampled_from(sorted(ACTIVATION_CODES)),
-    kernel=st.sampled_from(KERNELS),
-    n_partitions=st.integers(1, 4),
-    n_chains=st.integers(1, 5),
-    has_direct=st.booleans(),
-)
-def test_random_networks_are_those_of_the_plain_code(
-    units: tuple[int, ...],
-    inputs: int,
-    outputs: int,
-    n_cases: int,
-    activation: str,
-    kernel: str,
-    n_partitions: int,
-    n_chains: int,
-    has_direct: bool,
-) -> None:
-    last = len(units) - 1
-    priors = {f"ho{last}": "1"} if units else {"io": "1"}
-    for layer in range(len(units)):
-        priors |= {f"h{layer - 1}h{layer}" if layer else "ih0": "1", f"bh{layer}": "1::4"}
-    if has_direct:
-        priors |= {"io": "1", "bo": "1"}
-    spec = network(
-        priors, inputs=inputs, outputs=outputs, units=units, activations=(activation,) * len(units)
-    )
-    target = problem(spec=spec, n_cases=n_cases)
-    start = Start.of(target, n_chains=n_chains, n_partitions=n_partitions)
-    assert_close(
-        start.run(advance_of(target, kernel), target), start.run(leapfrog.advance, target), "float64"
-    )
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -9,8 +12,10 @@ from rayfbnn.kernels.cuda_streams import SOURCE, DeviceStreams
 from rayfbnn.mcmc import hmc
 from rayfbnn.model.hyperbolic import hyperbolic_variable
 from rayfbnn.model.polya_gamma import polya_gamma
+from rayfbnn.operations import Heatbath, Hybrid, HybridMarginal, SampleSigmas
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.correctness.test_joint import PROBLEMS, stays_exact
 from tests.kernels.shim.compiled import ShimBuild, needs_gxx
 from tests.model.problems import problem
 from tests.test_streams import KNOWN_ANSWERS
@@ -137,3 +142,28 @@ def test_mutants_of_the_device_are_seen(before: str, after: str) -> None:
         ),
     ]
     assert not all(equal)
+
+
+# Between them they ask for all that there is: Polya-Gamma variables for outputs of binary targets, hyperbolic
+# ones for the upper of two levels, permutations for partial gradients.
+OPERATIONS = (
+    SampleSigmas(),
+    Heatbath(),
+    Hybrid(steps=2, stepsize=1.5, partitions=3),
+    HybridMarginal(("outputs", "precisions"), steps=2, stepsize=2.0),
+)
+
+
+def stays_exact_with(build: ShimBuild, name: str) -> bool:
+    joint = replace(PROBLEMS["binary"], operations=OPERATIONS)
+    return stays_exact(joint, name, n_chains=1_000, streams_of=partial(DeviceStreams, build=build))
+
+
+@pytest.mark.long
+def test_joint_distribution_stays_with_the_devices_numbers() -> None:
+    assert stays_exact_with(ShimBuild(), "random device")
+
+
+@pytest.mark.long
+def test_numbers_that_depend_on_each_other_are_killed() -> None:
+    assert not stays_exact_with(ShimBuild(replace=("radius * sin(angle)", "radius * cos(angle)", 0)), "pairs")

@@ -19,7 +19,7 @@ from tests.kernels.networks import small
 from tests.kernels.shim.compiled import ShimBuild, needs_gxx
 from tests.kernels.test_cuda import are_equal
 from tests.kernels.test_marginal_cpu import JOINT, beginning, largest_error
-from tests.kernels.test_marginal_cuda import OPERATIONS, TOLERANCES, kernel, of_chains, worst_error
+from tests.kernels.test_marginal_cuda import TOLERANCES, kernel, of_chains, operations, worst_error
 from tests.model import problems
 from tests.model.problems import parse, problem
 from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, conditional, made
@@ -171,7 +171,7 @@ def stays_exact_through(build: ShimBuild, name: str, *, n_chains: int) -> bool:
         assert target.marginal(BOTH).layer.is_dual
         return choose.ForPosteriors(leapfrog.advance, kernel(build))
 
-    changed = replace(JOINT["dual"], operations=OPERATIONS)
+    changed = replace(JOINT["dual"], operations=operations(BOTH))
     return stays_exact(changed, name, n_chains=n_chains, advance_for=advance_for)
 
 

@@ -1,0 +1,196 @@
+"""The CUDA kernels equal the plain code on random networks of every shape that they cover; on a CPU.
+
+The source is compiled by g++ with a shim, as in test_cuda.py, which says what this cannot show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+
+from rayfbnn.arrays import Array
+from rayfbnn.kernels import cuda, wide
+from rayfbnn.kernels.cuda_marginal import MarginalAdvance
+from rayfbnn.kernels.cuda_streams import DeviceStreams
+from rayfbnn.kernels.program import Program
+from rayfbnn.mcmc import leapfrog
+from rayfbnn.model.hyperbolic import hyperbolic_variable
+from rayfbnn.model.polya_gamma import polya_gamma
+from rayfbnn.state import Advance
+from rayfbnn.streams import Purpose, Streams
+from tests.kernels.networks import H100_SHARED_BYTES, assert_close, assert_end_is_a_start
+from tests.kernels.shim.compiled import ShimBuild, needs_gxx
+from tests.kernels.strategies import Trajectory, trajectories, without_outputs, without_precisions
+from tests.kernels.test_marginal_cpu import largest_error
+
+pytestmark = needs_gxx
+BUILD = ShimBuild()
+# Few of a warp's registers, and what a tile of 64 cases, of 32 or of 16 has to fit in.
+WARP_UNITS = 6
+SHARED_BYTES = (H100_SHARED_BYTES, 64 * 1024, 24 * 1024)
+# A network is a compilation of half a second: few in the quick tests, and none is made smaller.
+N_EXAMPLES = [6, pytest.param(100, marks=pytest.mark.long)]
+
+
+def examples(n: int) -> settings:
+    return settings(max_examples=n, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+
+
+def plans(kernel: str, program: Program, dtype: str) -> st.SearchStrategy[cuda.Plan]:
+    """Every way in which the kernel may be divided."""
+    if kernel == "warp":
+        return st.sampled_from([32, 64, 128]).map(lambda n: cuda.Plan("warp", n, tile=1, shared_bytes=0))
+    size = np.dtype(dtype).itemsize
+
+    def of_block(tile: int, threads: int) -> cuda.Plan:
+        return cuda.Plan("block", threads, tile, cuda.block_bytes(program, tile, threads, size))
+
+    return st.builds(of_block, st.sampled_from(cuda.TILES), st.sampled_from([64, 128, 256]))
+
+
+def on_chip(made: Trajectory, kernel: str, data: st.DataObject) -> Advance:
+    program = Program.of(made.made_for)
+    assert isinstance(program, Program)
+    plan = data.draw(plans(kernel, program, made.made_for.dtype))
+
+    def advance(*arguments: Any, **options: Any) -> Any:
+        return cuda.advance(*arguments, **options, program=program, plan=plan, build=BUILD)
+
+    return advance
+
+
+def in_products(made: Trajectory, data: st.DataObject) -> Advance:
+    tile_bytes = data.draw(st.sampled_from([1, 4_000, 1_000_000]))
+    advance = wide.advance_for(made.made_for, build=BUILD, tile_bytes=tile_bytes)
+    assert not isinstance(advance, str), advance
+    return advance
+
+
+def check(made: Trajectory, advance: Advance) -> None:
+    """A trajectory is the plain code's, and a start at its end gives its energy again."""
+    start = made.start
+    ended = start.run(advance, made.target, n_steps=made.n_steps)
+    assert_close(ended, start.run(leapfrog.advance, made.target, n_steps=made.n_steps), made.made_for.dtype)
+    assert_end_is_a_start(advance, made.target, ended, start.precisions, start.stepsizes, order=start.order)
+
+
+@pytest.mark.parametrize("n", N_EXAMPLES)
+@pytest.mark.parametrize("kernel", ["warp", "block"])
+def test_trajectories_on_the_chip(kernel: str, n: int) -> None:
+    @examples(n)
+    @given(trajectories(most_units=WARP_UNITS if kernel == "warp" else 13), st.data())
+    def agree(made: Trajectory, data: st.DataObject) -> None:
+        check(made, on_chip(made, kernel, data))
+
+    agree()
+
+
+@pytest.mark.parametrize("n", N_EXAMPLES)
+def test_products_over_all_chains(n: int) -> None:
+    @examples(n)
+    @given(trajectories(leaving_out=("ti",)), st.data())
+    def agree(made: Trajectory, data: st.DataObject) -> None:
+        check(made, in_products(made, data))
+
+    agree()
+
+
+# Relative to a chain's largest number. The rounding of a number, 1e-16 and 6e-8, grows with the condition
+# numbers of matrices and the depth of the network; in float32 matrices are in double, and the second is left.
+TOLERANCES = {"float64": 1e-10, "float32": 3e-5}
+
+
+def check_marginal(made: Trajectory, data: st.DataObject) -> None:
+    """As `check`, where outputs or common precisions are integrated out."""
+    limits = [data.draw(st.sampled_from(SHARED_BYTES)), H100_SHARED_BYTES]
+    kernels = [MarginalAdvance(BUILD, limit) for limit in limits]
+    advance = next((kernel for kernel in kernels if kernel.covers(made.target)), None)
+    assume(advance is not None)  # float64 and many features
+    assert advance is not None
+    start = made.start
+    ended = start.run(advance, made.target, n_steps=made.n_steps)
+    expected = start.run(leapfrog.advance, made.target, n_steps=made.n_steps)
+    for a, b in zip(ended, expected, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        assert largest_error(a, b) < TOLERANCES[made.made_for.dtype]
+    assert_end_is_a_start(advance, made.target, ended, start.precisions, start.stepsizes, order=start.order)
+
+
+@pytest.mark.parametrize("n", N_EXAMPLES)
+def test_common_precisions_integrated_out(n: int) -> None:
+    @examples(n)
+    @given(without_precisions(), st.data())
+    def agree(made: Trajectory, data: st.DataObject) -> None:
+        check_marginal(made, data)
+
+    agree()
+
+
+@pytest.mark.parametrize("n", N_EXAMPLES)
+@pytest.mark.parametrize("form", ["primal", "dual"])
+def test_outputs_integrated_out(form: Any, n: int) -> None:
+    @examples(n)
+    @given(without_outputs(form=form, most_cases=150 if form == "primal" else 64), st.data())
+    def agree(made: Trajectory, data: st.DataObject) -> None:
+        check_marginal(made, data)
+
+    agree()
+
+
+SHAPES = st.lists(st.integers(0, 9), max_size=3).map(tuple)
+
+
+def relative_error(found: Array, expected: Array) -> float:
+    assert found.shape == expected.shape
+    return float(np.max(np.abs(found - expected) / np.maximum(np.abs(expected), 1), initial=0))
+
+
+@settings(max_examples=100)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    first=st.integers(0, 2**32 - 9),
+    n_chains=st.integers(1, 9),
+    iteration=st.integers(0, 2**32 - 1),
+    operation=st.integers(0, 2**16),
+    shape=SHAPES,
+    index=st.integers(0, 2**18 - 1),
+    attempt=st.integers(0, 63),
+    purpose=st.sampled_from(Purpose),
+    size=st.floats(-4, 4),
+)
+def test_random_numbers(
+    seed: int,
+    first: int,
+    n_chains: int,
+    iteration: int,
+    operation: int,
+    shape: tuple[int, ...],
+    index: int,
+    attempt: int,
+    purpose: Purpose,
+    size: float,
+) -> None:
+    """Words to the bit, so decisions of rejection loops too; what functions make of them to rounding."""
+    chains = np.arange(first, first + n_chains, dtype=np.uint64)
+    here = Streams(seed, chains, iteration, operation)
+    there = DeviceStreams(seed, chains, iteration, operation, BUILD)
+    options: dict[str, int] = {"index": index, "attempt": attempt}
+    uniform = here.uniform(purpose, shape, **options)
+    assert np.array_equal(there.uniform(purpose, shape, **options), uniform)
+    draws: list[Callable[[Streams], Array]] = [
+        lambda random: random.normal(purpose, shape, **options),
+        lambda random: random.log_gamma(10.0**size, purpose, shape, index=index),
+        lambda random: hyperbolic_variable(
+            10.0 ** abs(size) - 1, 10.0**size * uniform, random, index=index, purpose=purpose
+        ),
+        lambda random: polya_gamma(10 * size * uniform, random, purpose=purpose),
+    ]
+    for draw in draws:
+        assert relative_error(draw(there), draw(here)) < 1e-10
+    n = 1 + sum(shape)
+    assert np.array_equal(there.permutation(n, purpose), here.permutation(n, purpose))
