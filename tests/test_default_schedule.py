@@ -9,7 +9,7 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.errors import ConfigError
-from rayfbnn.operations import Hybrid, HybridMarginal, SampleNoise
+from rayfbnn.operations import Hybrid, HybridMarginal, Rescale, SampleNoise
 from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec
 from tests.run.small import small, write_train
@@ -31,7 +31,7 @@ def kinds(spec: RunSpec) -> list[list[str]]:
 def test_outputs_are_integrated_out_where_they_can_be(changes: dict[str, Any]) -> None:
     spec = without_phases(**changes)
     noise = [] if spec.model.kind == "binary" else ["sample-noise"]
-    later = ["sample-sigmas", "heatbath", "hybrid-marginal"]
+    later = ["sample-sigmas", "rescale", "heatbath", "hybrid-marginal"]
     assert kinds(spec) == [[*noise, "heatbath", "hybrid-marginal"], later, later]
     assert [phase.iterations for phase in spec.phase] == [40, 500, 1000]
     assert [phase.keep for phase in spec.phase] == [False, False, True]
@@ -56,6 +56,15 @@ def test_elsewhere_trajectories_are_those_of_hybrid(changes: dict[str, Any]) -> 
     assert all(isinstance(phase.operations[-1], Hybrid) for phase in spec.phase)
     has_noise = spec.model.noise is not None
     assert any(isinstance(each, SampleNoise) for each in spec.phase[0].operations) == has_noise
+    assert kinds(spec)[2] == ["sample-sigmas", "rescale", "rescale", "heatbath", "hybrid"]
+
+
+@pytest.mark.parametrize(("n_inputs", "along"), [(100, ["incoming", "sigmas"]), (101, ["incoming"])])
+def test_single_sigmas_are_rescaled_where_they_are_few(n_inputs: int, along: list[str]) -> None:
+    network = {"hidden": [{"units": 2, "activation": "tanh"}], "priors": {"ih0": "1::0.5", "ho0": "1:0.5"}}
+    inputs = [f"x{number}" for number in range(n_inputs)]
+    spec = without_phases(model={"kind": "count"}, network=network, data__inputs=inputs)
+    assert [each.along for each in spec.phase[2].operations if isinstance(each, Rescale)] == along
 
 
 def test_iterations_are_those_that_are_kept() -> None:

@@ -79,7 +79,8 @@ def test_a_doubled_interval_ends_at_a_power_of_two() -> None:
 
 
 def test_what_is_rescaled_is_said() -> None:
-    for along, words in (("sigmas", "each sigma and its parameters"), ("incoming", "all that leads into a layer")):
+    said = {"sigmas": "each sigma and its parameters", "incoming": "all that leads into a layer"}
+    for along, words in said.items():
         text = robot_arm(f'phase[3].operations[2]={{op="rescale",along="{along}"}}')
         assert f"rescale: {words}, stepsize 0.3" in text
 
