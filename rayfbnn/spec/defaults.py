@@ -32,6 +32,9 @@ def default_phases(
 ) -> list[dict[str, Any]]:
     """Phases as the fields of PhaseSpec: two to get there and tune, the second half as long as the kept one.
 
+    For class targets one, the second: fitted with the sigmas of weights held, a network with many inputs has
+    learned the training cases by heart, and it takes chains long to forget them (LED).
+
     Where the outputs can be integrated out, trajectories are those of hybrid-marginal: at first over the
     outputs alone, then over common precisions too. Elsewhere they are those of hybrid, between rescalings of
     single sigmas. What leads into a layer is rescaled everywhere.
@@ -50,8 +53,9 @@ def default_phases(
             rescalings.append(Rescale(along="sigmas", stepsize=_FACTOR))
     noise: tuple[Operation, ...] = () if model.noise is None else (SampleNoise(),)
     update = (SampleSigmas(), *rescalings, Heatbath(), later)
+    held = {"iterations": _FIRST_ITERATIONS, "keep": False, "operations": (*noise, Heatbath(), first)}
     return [
-        {"iterations": _FIRST_ITERATIONS, "keep": False, "operations": (*noise, Heatbath(), first)},
+        *([] if model.kind == "class" else [held]),
         {"iterations": max(_FIRST_ITERATIONS, iterations // 2), "keep": False, "operations": update},
         {"iterations": iterations, "keep": True, "operations": update},
     ]
