@@ -15,7 +15,7 @@ small_problems.py. Methods:
                   in the first half as many, which are not kept
     nuts, nuts:D  NumPyro's NUTS with trees of depth 10 or D at most
     hmc-gibbs:L   NumPyro's HMCGibbs, HMC of L steps
-    METHOD+rescale:ALONG:S  one of those above, and `rescale` along sigmas or layers at the iteration's
+    METHOD+rescale:ALONG:S  one of those above, and `rescale` along sigmas or incoming at the iteration's
                   end, of stepsize S (0.3); an energy counts as half a gradient
     NAME={...}    operations of one iteration as JSON, [{"op": "sample-sigmas"}, ...]
 
