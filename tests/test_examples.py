@@ -81,7 +81,7 @@ def test_a_problem_of_the_benchmarks_runs_from_file_to_predictions(
 ) -> None:
     folder = ROOT / "examples" / name
     short = ["phase[0].iterations=1", "phase[1].iterations=1", *SHORT]
-    short += ["phase[-1].operations[2].steps=20", "phase[-1].operations[2].window=5"]
+    short += ["phase[-1].operations[-1].steps=20", "phase[-1].operations[-1].window=5"]
     summary = rayfbnn.sample(
         folder / f"{name}.toml", tmp_path / "run.zarr", set=short, workers=0, progress=False
     )
