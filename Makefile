@@ -27,8 +27,8 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# All that docs/benchmarks.md has tables of but MNIST and GPUs, on a machine where nothing else runs: about 45 minutes
-# (steps 10, draws 25, overheads 10; a first call installs the peers too). Results are added to a file of lines of JSON.
+# All that docs/benchmarks.md has tables of but MNIST and GPUs, on a machine where nothing else runs: some 45 minutes,
+# estimated from its parts and never timed as a whole; a first call installs the peers too. Results are added to a file of lines of JSON.
 RESULTS := .benchmarks/results.jsonl
 
 bench: bench-steps bench-draws bench-overheads

@@ -20,7 +20,7 @@ from rayfbnn.spec import RunSpec
 if TYPE_CHECKING:
     from rayfbnn.run.data import Dataset
 
-SECONDS = 20.0  # enough for the whole tuning of the robot arm's batches of 8 chains
+SECONDS = 20.0  # enough for the robot arm on a machine where nothing else runs
 # A length at most doubles from round to round: after so many it may be any, from the first, 16, to 4096.
 LEAST_ROUNDS = 8
 

@@ -158,7 +158,10 @@ def our_draws(path: Path, method: str, problem: str, given: Any) -> dict[str, An
         "seconds": ended - kept_from,
         "seconds_initial": kept_from - begun,
         "gradients": draws * spec.chains * each,
-        "accepted": {operation.op: share for operation, share in shares.items()},
+        "accepted": {
+            " ".join((each.op, *([each.along] if isinstance(each, Rescale) else ()))): share
+            for each, share in shares.items()
+        },
     }
 
 
