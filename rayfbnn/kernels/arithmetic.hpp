@@ -10,6 +10,7 @@
 //     tanh, sigmoid                    to absolute rounding
 //     logistic                         the sigmoid to relative rounding, also where it is small
 //     exp_of_negative, log1p_of_fraction    of x <= 0 and 0 <= x <= 1
+//     log                              of x >= 1, to absolute rounding; a lane of doubles has it
 //     sine_and_cosine(x, cosine)       the sine, and the cosine to its second argument
 //
 // Energies are computed in double from outputs in the lane's type, as the plain code does. A blow-up has to stay
@@ -150,32 +151,45 @@ RAYFBNN_INLINE void output_slopes(
     }
 }
 
-// The term of one target in the log likelihood, without what depends on the noise precision alone; eqs. 8, 10,
-// 11. Real and binary targets.
-RAYFBNN_INLINE double log_likelihood_term(int model, double v, double target, double tau, double alpha) {
-    if (model == BINARY) {
-        const double u = target > 0.5 ? -v : v;  // -log(1 + exp(u))
-        return -((u > 0 ? u : 0) + RAYFBNN_LOG1P(RAYFBNN_EXP(u > 0 ? -u : u)));
+// The log likelihood of one lane of cases without what depends on noise precisions alone, each target's term times its
+// weight; eqs. 8, 10-12. L is a lane of doubles.
+//
+// `given` has output(o), target(o) and weight(o), a class target's being weight(0); and of real targets tau(o), the noise
+// precision, and alpha(), that of t noise.
+template <class L, class Given>
+RAYFBNN_INLINE typename L::Value log_likelihood_terms(int model, int n_outputs, const Given& given) {
+    typedef typename L::Value V;
+    V sum = L::splat(0);
+    if (model == CLASS) {
+        V largest = given.output(0), own = sum;
+        RAYFBNN_UNROLL
+        for (int o = 1; o < n_outputs; ++o) {
+            const V v = given.output(o);
+            largest = L::select(v > largest, v, largest);
+        }
+        RAYFBNN_UNROLL
+        for (int o = 0; o < n_outputs; ++o) {
+            const V v = given.output(o) - largest;
+            sum += L::exp_of_negative(v);
+            own = L::select(given.target(o) > 0.5, v, own);
+        }
+        return (own - L::log(sum)) * given.weight(0);
     }
-    const double z = tau * (target - v) * (target - v);
-    return model == GAUSSIAN ? -0.5 * z : -(alpha + 1) / 2 * RAYFBNN_LOG1P(z / alpha);
-}
-
-// The term of one case with class targets; eq. 12. outputs and targets are `step` and `target_step` apart.
-template <class S>
-RAYFBNN_INLINE double class_term(
-    const S* outputs, long step, const double* targets, long target_step, int n_outputs) {
-    double largest = double(outputs[0]), own = 0, total = 0;
-    RAYFBNN_UNROLL
-    for (int o = 1; o < n_outputs; ++o)
-        if (!(double(outputs[o * step]) <= largest)) largest = double(outputs[o * step]);
     RAYFBNN_UNROLL
     for (int o = 0; o < n_outputs; ++o) {
-        const double v = double(outputs[o * step]) - largest;
-        total += RAYFBNN_EXP(v);
-        if (targets[o * target_step] > 0.5) own = v;
+        const V v = given.output(o), target = given.target(o);
+        if (model == BINARY) {  // -log(1 + exp(u))
+            const V u = L::select(target > 0.5, -v, v);
+            sum -= (L::at_least(u, 0) + L::log1p_of_fraction(L::exp_of_negative(-L::absolute(u)))) * given.weight(o);
+            continue;
+        }
+        const V z = (target - v) * (target - v) * given.tau(o);
+        if (model == GAUSSIAN)
+            sum -= z * 0.5 * given.weight(o);
+        else
+            sum -= L::log(z / given.alpha() + 1) * ((given.alpha() + 1) / 2) * given.weight(o);
     }
-    return own - RAYFBNN_LOG(total);
+    return sum;
 }
 
 // --- priors -----------------------------------------------------------------------------------------------

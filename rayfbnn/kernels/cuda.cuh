@@ -51,6 +51,7 @@ template <class S> struct Accurate {
   FUNCTION S logistic(S x) { return 1 / (::exp(-x) + 1); }  // exp overflows to infinity, and this to 0
   FUNCTION S exp_of_negative(S x) { return ::exp(x); }
   FUNCTION S log1p_of_fraction(S e) { return ::log1p(e); }
+  FUNCTION S log(S x) { return ::log(x); }
   FUNCTION S sine_and_cosine(S x, S& cosine) {
     cosine = ::cos(x);
     return ::sin(x);
@@ -140,19 +141,22 @@ __device__ __forceinline__ void slopes_of_case(real* v, const Targets& targets, 
   output_slopes<LaneFor<false>>(MODEL, v, 1, N_OUTPUTS, TargetsOfCase{targets, number, factor});
 }
 
+// As log_likelihood_terms wants those of one case.
+struct ExactCase {
+  const real* outputs;
+  const Targets& all;
+  int number;
+
+  __device__ __forceinline__ double output(int o) const { return outputs[o]; }
+  __device__ __forceinline__ double target(int o) const { return all.exact[o * all.n_cases + number]; }
+  __device__ __forceinline__ double weight(int o) const { return all.weight(o, number); }
+  __device__ __forceinline__ double tau(int o) const { return all.noise[o]; }
+  __device__ __forceinline__ double alpha() const { return NOISE_ALPHA; }
+};
+
 // The terms of one case in the log likelihood without normalisers, summed over targets.
-__device__ __forceinline__ double log_likelihood_terms(const real* v, const Targets& targets, int number) {
-  if constexpr (MODEL == CLASS) {
-    const double* exact = targets.exact + number;
-    return class_term(v, 1, exact, targets.n_cases, N_OUTPUTS) * targets.weight(0, number);
-  }
-  double sum = 0;
-  for (int o = 0; o < N_OUTPUTS; ++o) {
-    const double y = targets.exact[o * targets.n_cases + number], tau = MODEL == BINARY ? 1.0 : targets.noise[o];
-    const double term = log_likelihood_term(MODEL, v[o], y, tau, NOISE_ALPHA);
-    sum += term * targets.weight(o, number);
-  }
-  return sum;
+__device__ __forceinline__ double terms_of_case(const real* v, const Targets& targets, int number) {
+  return log_likelihood_terms<Accurate<double>>(MODEL, N_OUTPUTS, ExactCase{v, targets, number});
 }
 
 __device__ __forceinline__ double sum_over_warp(double value) {

@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) advance(KERNEL_ARGUMENTS) 
     if (threadIdx.x < TILE && first + threadIdx.x < n_cases) {
       real v[N_OUTPUTS];
       load_outputs(shared, v);
-      terms_here += log_likelihood_terms(v, targets, first + threadIdx.x);
+      terms_here += terms_of_case(v, targets, first + threadIdx.x);
     }
   }
   __syncthreads();

@@ -190,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(real) == 4 ? 3 : 2)
   for (int number = thread; number < n_cases; number += WARP) {
     real value[N_UNITS], slope[N_UNITS];
     forward<true>(w, inputs, n_cases, number, value, slope);
-    terms_here += log_likelihood_terms(value + place_of(OUTPUT_LAYER), targets, number);
+    terms_here += terms_of_case(value + place_of(OUTPUT_LAYER), targets, number);
   }
 #pragma unroll
   for (int i = 0; i < OWN; ++i) {

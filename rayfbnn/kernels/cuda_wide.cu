@@ -58,7 +58,7 @@ extern "C" __global__ void terms_of_outputs(const real* outputs, double* terms, 
   real v[N_OUTPUTS];
 #pragma unroll
   for (int o = 0; o < N_OUTPUTS; ++o) v[o] = place[(long long)o * n];
-  terms[here] = log_likelihood_terms(v, targets, begin + number);
+  terms[here] = terms_of_case(v, targets, begin + number);
 }
 
 // The prior's gradient added to that of the data, and its energies; a thread a parameter, n_chains * N_PARAMETERS.

@@ -169,6 +169,21 @@ struct Lane : Places<L> {
         return 2 * s * p;
     }
 
+    // log(x) for x >= 1: x = 2**n m, m between sqrt(1/2) and sqrt(2), of which it is 2 artanh((m - 1)/(m + 1)) by its
+    // series (error 1e-18). Infinity and NaN, which have no such n, are as they are.
+    RAYFBNN_INLINE L log(L x) {
+        static_assert(is_double, "energies are in double");
+        const Integer bits = bits_of(x), n = (bits - bits_of(0.70710678118654752)) >> F::mantissa;
+        const L m = value_of(bits - (n << F::mantissa)), count = value_of(n + bits_of(F::magic)) - F::magic;
+        const L s = (m - 1) / (m + 1), z = s * s;
+        constexpr int last = 10;
+        L p = splat(1.0 / (2 * last + 1));
+#pragma GCC unroll 16
+        for (int k = last - 1; k >= 0; --k) p = p * z + 1.0 / (2 * k + 1);
+        const L found = count * 6.93147180369123816490e-01 + (2 * s * p + count * 1.90821492927058770002e-10);
+        return x < __builtin_inf() ? found : x;
+    }
+
     // 1/(1 + exp(-x)), to relative rounding also where it is small.
     RAYFBNN_INLINE L logistic(L x) {
         const L e = exp_of_negative(-absolute(x));

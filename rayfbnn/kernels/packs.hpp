@@ -19,6 +19,7 @@ constexpr int PACK_BYTES = 16;  // SSE2 and NEON
 #endif
 
 typedef float PackFloat __attribute__((vector_size(PACK_BYTES)));
+typedef float HalfPackFloat __attribute__((vector_size(PACK_BYTES / 2)));
 typedef double PackDouble __attribute__((vector_size(PACK_BYTES)));
 typedef int PackInt __attribute__((vector_size(PACK_BYTES)));
 typedef long long PackLong __attribute__((vector_size(PACK_BYTES)));
@@ -53,6 +54,19 @@ template <class L>
 RAYFBNN_INLINE L splat(typename Places<L>::Scalar x) {
     return x - L{};  // x in every place
 }
+
+// The first n of `places`, with zeros behind them.
+RAYFBNN_INLINE PackDouble doubles_of(const double* places, int n) {
+    PackDouble x = {};
+    __builtin_memcpy(&x, places, n == Places<PackDouble>::width ? sizeof x : n * sizeof(double));
+    return x;
+}
+RAYFBNN_INLINE PackDouble doubles_of(const float* places) {
+    HalfPackFloat x;
+    __builtin_memcpy(&x, places, sizeof x);
+    return __builtin_convertvector(x, PackDouble);
+}
+RAYFBNN_INLINE PackDouble doubles_of(const double* places) { return doubles_of(places, Places<PackDouble>::width); }
 
 // The second where either is NaN. Single instructions where there are some.
 #if defined(__AVX512F__)

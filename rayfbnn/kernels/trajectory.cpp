@@ -585,25 +585,48 @@ struct Worker {
 
     // --- the outputs ---
 
+    // As log_likelihood_terms wants them: n_here cases from number c of the block on, the others zeros or copies of cases.
+    struct CasesOfPack {
+        const S* outputs;
+        const double *targets, *weights;
+        const double* noise;
+        long step, n_cases;
+        int n_targets, n_here;
+        double noise_alpha;
+
+        RAYFBNN_METHOD PackDouble output(int o) const { return doubles_of(outputs + o * step); }
+        RAYFBNN_METHOD PackDouble target(int o) const { return doubles_of(targets + o * n_cases, n_here); }
+        RAYFBNN_METHOD PackDouble weight(int o) const {
+            return weights ? doubles_of(weights + (o % n_targets) * n_cases, n_here) : splat<PackDouble>(1);
+        }
+        RAYFBNN_METHOD double tau(int o) const { return noise[o]; }
+        RAYFBNN_METHOD double alpha() const { return noise_alpha; }
+    };
+
+    // Those of the n cases of the block at hand, the first of which is number `first` of all.
     void add_terms(int first, int n) {
-        const S* v = reinterpret_cast<const S*>(values[last]);
+        typedef Lane<PackDouble> D;
+        const double* noise = job.noise + long(chain) * net.n_targets;
         const double* y = job.targets + chain * job.targets_step + first;
         const double* w = job.weights ? job.weights + chain * job.weights_step + first : nullptr;
-        const long step = stride * W;
-        if (net.model == CLASS) {
-            for (int c = 0; c < n; ++c)
-                if (!w || w[c] != 0)
-                    terms += class_term<S>(v + c, step, y + c, job.n_cases, net.units[last]) * (w ? w[c] : 1);
-            return;
-        }
-        for (int o = 0; o < net.units[last]; ++o) {
-            const double tau = net.model == BINARY ? 1 : job.noise[long(chain) * net.n_targets + o];
-            for (int c = 0; c < n; ++c) {
-                const double term =
-                    log_likelihood_term(net.model, double(v[o * step + c]), y[long(o) * job.n_cases + c], tau, net.alpha);
-                terms += w ? term * w[long(o) * job.n_cases + c] : term;
+        const S* v = reinterpret_cast<const S*>(values[last]);
+        PackDouble sum = {};
+        for (int c = 0; c < n; c += D::width) {
+            const int n_here = n - c < D::width ? n - c : D::width;
+            const CasesOfPack given = {
+                v + c, y + c, w ? w + c : nullptr, noise, stride * W, job.n_cases, net.n_targets, n_here, net.alpha};
+            PackDouble found;
+            switch (net.model) {
+                case GAUSSIAN: found = log_likelihood_terms<D>(GAUSSIAN, net.units[last], given); break;
+                case STUDENT_T: found = log_likelihood_terms<D>(STUDENT_T, net.units[last], given); break;
+                case BINARY: found = log_likelihood_terms<D>(BINARY, net.units[last], given); break;
+                default: found = log_likelihood_terms<D>(CLASS, net.units[last], given); break;
             }
+            PackDouble kept = {};
+            memcpy(&kept, &found, n_here * sizeof(double));
+            sum += kept;
         }
+        for (int k = 0; k < D::width; ++k) terms += sum[k];
     }
 
     // As output_slopes wants targets.

@@ -377,20 +377,14 @@ class Posterior:
             state,
             streams,
             orbits=rescaling.orbits_along(along, self.network, self.parameter_layout, self.precision_layout),
-            log_density=partial(self._log_density, advance=advance),
+            potential=partial(self._potential, advance=advance),
             stepsize=stepsize,
         )
 
-    def _log_density(self, position: Array, precisions: Array, *, advance: Advance) -> Array:
-        """Of parameters and free precisions given the targets, up to a constant, (n_chains,)."""
+    def _potential(self, position: Array, precisions: Array, *, advance: Advance) -> Array:
         nothing = array_namespace(position).zeros_like(position)
         *_, potential = advance(self, position, nothing, precisions, nothing, n_steps=0)
-        with np.errstate(all="ignore"):
-            return (
-                prior.log_factor_of_parameters(precisions, self.parameter_layout, self.precision_layout)
-                + prior.log_density_of_precisions(precisions, self.precision_layout)
-                - potential
-            )
+        return potential
 
     def _residuals(self, state: ChainState) -> tuple[Array, float | Array]:
         """Residuals (n_chains, n_targets, n_cases), and how much each counts for the noise."""

@@ -52,19 +52,12 @@ def log_density_of_parameters(
     position: Array, precisions: Array, parameters: ParameterLayout, layout: PrecisionLayout
 ) -> Array:
     """Log density of the parameters given the precisions, normalised, (n_chains,); eqs. 16, 17."""
+    xp = array_namespace(position)
     energy, _ = energy_and_gradient(position, precisions, parameters, layout)
-    return log_factor_of_parameters(precisions, parameters, layout) - energy
-
-
-def log_factor_of_parameters(
-    precisions: Array, parameters: ParameterLayout, layout: PrecisionLayout
-) -> Array:
-    """What `energy_and_gradient` leaves out of that log density, a function of precisions, (n_chains,)."""
-    xp = array_namespace(precisions)
     constant = sum(
         group.size * log_scale_free_normaliser(group.prior.alphas[2]) for group in parameters.groups
     )
-    return constant + 0.5 * xp.log(parameter_precisions(precisions, layout)).sum(axis=1)
+    return constant + 0.5 * xp.log(parameter_precisions(precisions, layout)).sum(axis=1) - energy
 
 
 def log_density_of_precisions(precisions: Array, layout: PrecisionLayout) -> Array:

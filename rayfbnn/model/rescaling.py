@@ -19,23 +19,60 @@ from rayfbnn.streams import Purpose, Streams
 Along = Literal["sigmas", "incoming"]
 
 
-@dataclass(frozen=True, eq=False)
-class Orbit:
-    """What one factor f scales: each parameter w becomes w f**a, each precision tau becomes tau f**b.
+@dataclass(frozen=True)
+class Level:
+    """Precisions that are free and scaled while the mean of their Gamma distributions stays.
 
-    NumPy arrays on a device too: the sum of all exponents is a number that the host knows.
-
-    parameters  (n_parameters,) the exponents a, 0 for what stays
-    precisions  (n_precisions,) the exponents b
+    columns  of the precisions
+    half     half their alpha, the shape
+    mean     a number, or the column of the precision that is their mean
     """
 
-    parameters: Array
-    precisions: Array
+    columns: slice
+    half: float
+    mean: float | slice
 
-    @property
-    def log_jacobian(self) -> float:
-        """d log |d(w', tau')/d(w, tau)| / d log f: the sum of all exponents."""
-        return float(self.parameters.sum() + self.precisions.sum())
+
+@dataclass(frozen=True)
+class Orbit:
+    """What one factor f scales: each parameter w of some parts becomes w f, each precision tau tau/f**2.
+
+    parameters  parts of a chain's parameters
+    precisions  columns of its precisions
+    levels      those of the precisions whose distribution does not move with them
+    n_free      how many of the parameters have a prior that does not move with them, as all is fixed there
+    """
+
+    parameters: tuple[slice, ...]
+    precisions: tuple[slice, ...]
+    levels: tuple[Level, ...]
+    n_free: int = 0
+
+    def moved(self, position: Array, precisions: Array, log_f: Array) -> tuple[Array, Array]:
+        """Copies of parameters and precisions, scaled by each chain's factor."""
+        f = array_namespace(log_f).exp(log_f)[:, None]
+        position, precisions = position.copy(), precisions.copy()
+        for part in self.parameters:
+            position[:, part] *= f.astype(position.dtype)
+        for columns in self.precisions:
+            precisions[:, columns] /= f**2
+        return position, precisions
+
+    def log_prior_ratio(self, precisions: Array, log_f: Array) -> Array:
+        """Log of the Jacobian times the change of the prior without energies of parameters, (n_chains,).
+
+        Where a variable's scale moves with it, the Jacobian takes back what its density changes by. What is
+        left is the density of the logarithm of each precision of a level, a power of tau/mean times
+        exp(-half tau/mean); Neal (2022), eqs. 13, 14.
+        """
+        total = self.n_free * log_f
+        shrunk = array_namespace(log_f).expm1(-2 * log_f)
+        for level in self.levels:
+            mean = level.mean if isinstance(level.mean, float) else precisions[:, level.mean]
+            ratio = precisions[:, level.columns] / mean
+            n = ratio.shape[1]
+            total = total - level.half * (2 * n * log_f + ratio.sum(axis=1) * shrunk)
+        return total
 
 
 def rescale(
@@ -43,7 +80,7 @@ def rescale(
     streams: Streams,
     *,
     orbits: tuple[Orbit, ...],
-    log_density: Callable[[Array, Array], Array],
+    potential: Callable[[Array, Array], Array],
     stepsize: float,
 ) -> tuple[ChainState, ProposalsInfo]:
     """One Metropolis update along each orbit in turn, log f = stepsize * n, n standard normal.
@@ -52,22 +89,20 @@ def rescale(
     form a group, f is as likely as 1/f, so that this leaves p as it is. Liu and Sabatti (2000), "Generalised
     Gibbs sampler and multigrid Monte Carlo for Bayesian computation".
 
-    log_density  of parameters and free precisions (as densities in tau), (n_chains,) float64
+    potential  of parameters and precisions, without factors of precisions alone, (n_chains,) float64
     """
     xp = array_namespace(state.position)
     position, precisions = state.position, state.precisions
     steps = stepsize * streams.normal(Purpose.PROPOSAL, (len(orbits),))  # log f
     thresholds = xp.log(streams.uniform(Purpose.ACCEPT, (len(orbits),)))
     n_accepted = xp.zeros(streams.n_chains)
-    with np.errstate(all="ignore"):  # a density that is not finite is a rejection
-        current = log_density(position, precisions)
+    with np.errstate(all="ignore"):  # a potential that is not finite is a rejection
+        current = potential(position, precisions)
         for number, orbit in enumerate(orbits):
             log_f = steps[:, number]
-            powers, powers_of_precisions = xp.asarray(orbit.parameters), xp.asarray(orbit.precisions)
-            moved = position * xp.exp(log_f[:, None] * powers).astype(position.dtype)
-            moved_precisions = precisions * xp.exp(log_f[:, None] * powers_of_precisions)
-            proposed = log_density(moved, moved_precisions)
-            accepted = thresholds[:, number] < proposed - current + orbit.log_jacobian * log_f
+            moved, moved_precisions = orbit.moved(position, precisions, log_f)
+            proposed = potential(moved, moved_precisions)
+            accepted = thresholds[:, number] < current - proposed + orbit.log_prior_ratio(precisions, log_f)
             accepted &= (abs(xp.log(moved_precisions)) <= MAX_LOG_PRECISION).all(axis=1)
             position = xp.where(accepted[:, None], moved, position)
             precisions = xp.where(accepted[:, None], moved_precisions, precisions)
@@ -104,28 +139,33 @@ class _Builder:
 
     def of_sigmas(self, group: PrecisionGroup) -> list[Orbit]:
         found = []
-        part = self.parameters.slices[group.name]
         if group.units is not None:
+            part = self.parameters.slices[group.name]
             n = (part.stop - part.start) // group.n_units
+            common = slice(group.common, group.common + 1)
             for unit in range(group.n_units):
-                orbit = self._empty()
-                orbit.parameters[part.start + unit * n : part.start + (unit + 1) * n] = 1
-                orbit.precisions[group.units.start + unit] = -2
-                found.append(orbit)
+                weights = slice(part.start + unit * n, part.start + (unit + 1) * n)
+                column = slice(group.units.start + unit, group.units.start + unit + 1)
+                level = Level(column, group.prior.alphas[1] / 2, common)
+                found.append(Orbit((weights,), (column,), (level,)))
         if math.isfinite(group.prior.alphas[0]):
             found.append(self.of_groups([group]))
         return found
 
     def of_groups(self, groups: list[PrecisionGroup]) -> Orbit:
         """All free sigmas and all parameters of some groups."""
-        orbit = self._empty()
+        parameters, precisions, levels, n_free = [], [], [], 0
         for group in groups:
-            orbit.parameters[self.parameters.slices[group.name]] = 1
-            if math.isfinite(group.prior.alphas[0]):
-                orbit.precisions[group.common] = -2
+            alpha_common, alpha_unit, _ = group.prior.alphas
+            part, common = self.parameters.slices[group.name], slice(group.common, group.common + 1)
+            parameters.append(part)
             if group.units is not None:
-                orbit.precisions[group.units] = -2
-        return orbit
-
-    def _empty(self) -> Orbit:
-        return Orbit(np.zeros(self.parameters.n_parameters), np.zeros(self.layout.n_precisions))
+                precisions.append(group.units)
+            if math.isfinite(alpha_common):
+                precisions.append(common)
+                levels.append(Level(common, alpha_common / 2, group.mean))
+            elif group.units is not None:
+                levels.append(Level(group.units, alpha_unit / 2, group.mean))
+            else:
+                n_free += part.stop - part.start
+        return Orbit(tuple(parameters), tuple(precisions), tuple(levels), n_free)

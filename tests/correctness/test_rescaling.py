@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model import posterior, rescaling
+from rayfbnn.model import posterior, prior, rescaling
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.operations import Operation, Rescale
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
-from tests.correctness.cell_statistics import judged
+from tests.correctness.cell_statistics import judged, posterior_of
 from tests.correctness.cells import Cell
 from tests.correctness.mutants import mutant
 from tests.model import problems
@@ -71,19 +71,26 @@ def with_module(module: ModuleType) -> ModuleType:
 
 # A bug in rescaling.py: (old, new) in its source, and the cell that must show it.
 MUTANTS: dict[str, tuple[str, str, tuple[str, rescaling.Along]]] = {
-    "Jacobian forgotten": (" + orbit.log_jacobian * log_f", "", ("class", "sigmas")),
-    "Jacobian forgotten in layers": (" + orbit.log_jacobian * log_f", "", ("class", "incoming")),
-    "Jacobian of the parameters alone": (
-        "self.parameters.sum() + self.precisions.sum()",
-        "self.parameters.sum()",
+    "prior forgotten": (" + orbit.log_prior_ratio(precisions, log_f)", "", ("class", "sigmas")),
+    "prior forgotten in layers": (" + orbit.log_prior_ratio(precisions, log_f)", "", ("class", "incoming")),
+    "prior of proposed sigmas": (
+        "log_prior_ratio(precisions",
+        "log_prior_ratio(moved_precisions",
         ("class", "sigmas"),
     ),
-    "Jacobian of the precisions alone": (
-        "self.parameters.sum() + self.precisions.sum()",
-        "self.precisions.sum()",
-        ("class", "incoming"),
+    "density of precisions, not of their logarithms": (
+        "(2 * n * log_f + ratio",
+        "((2 * n - 2 / level.half) * log_f + ratio",
+        ("class", "sigmas"),
     ),
-    "sign of the decision": ("< proposed - current", "< current - proposed", ("class", "sigmas")),
+    "one precision of several": ("2 * n * log_f", "2 * log_f", ("relu", "incoming")),
+    "precisions over one": (
+        "precisions[:, level.columns] / mean",
+        "precisions[:, level.columns]",
+        ("class", "sigmas"),
+    ),
+    "priors that stay": ("self.n_free * log_f", "0 * log_f", ("fixed", "incoming")),
+    "sign of the decision": ("< current - proposed", "< proposed - current", ("class", "sigmas")),
     "accepts all": ("accepted = thresholds[:, number] <", "accepted = -99 <", ("class", "sigmas")),
     "one-sided": ("log_f = steps[:, number]", "log_f = abs(steps[:, number])", ("class", "sigmas")),
     "stale density": (
@@ -136,15 +143,19 @@ def test_saturated_units_say_the_same_whatever_the_scale_of_what_leads_into_them
     made = rescaling.orbits_along("incoming", spec, target.parameter_layout, target.precision_layout)
     inputs = target.inputs[:-1].T
     into_outputs = made[-1]
+    log_f = np.full(50, 0.4)
     for orbit in made[:-1]:
-        moved = far * np.exp(0.4 * orbit.parameters)
+        moved, _ = orbit.moved(far, state.precisions, log_f)
         assert np.allclose(target.outputs(moved, inputs), target.outputs(far, inputs), rtol=1e-9)
-    outputs = target.outputs(state.position * np.exp(0.4 * into_outputs.parameters), inputs)
+    moved, _ = into_outputs.moved(state.position, state.precisions, log_f)
+    outputs = target.outputs(moved, inputs)
     assert np.allclose(outputs, np.exp(0.4) * target.outputs(state.position, inputs), rtol=1e-12)
-    assert np.array_equal(sum(orbit.parameters for orbit in made), np.ones(target.n_parameters))
-    columns, is_free = target.precision_layout.parameter_columns, target.precision_layout.is_free
+    together = np.ones_like(state.position), state.precisions
     for orbit in made:
-        assert np.array_equal(orbit.precisions[columns], -2 * orbit.parameters * is_free[columns])
+        together = orbit.moved(*together, log_f)
+    assert np.allclose(together[0], np.exp(0.4))
+    is_free = target.precision_layout.is_free
+    assert np.allclose(together[1], np.where(is_free, np.exp(-0.8), 1) * state.precisions)
 
 
 def test_the_share_accepted_is_that_of_the_orbits_that_moved() -> None:
@@ -158,21 +169,31 @@ def test_the_share_accepted_is_that_of_the_orbits_that_moved() -> None:
     assert 0.2 < info.accepted.mean() < 0.95
 
 
-def test_densities_are_the_joint_density() -> None:
-    target = problem("t by target").tempered(0.7)
-    state = target.initial_state(streams("density", 20), sigmas=None)
-    joint = target.log_prior(state.position, state.precisions) + 0.7 * target.log_likelihood(
-        state.position, state.precisions
-    )
-    found = target._log_density(state.position, state.precisions, advance=leapfrog.advance)
-    assert np.allclose(found, joint, rtol=1e-12)
+@pytest.mark.parametrize("along", ALONG)
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_ratios_are_those_of_the_prior_and_the_jacobian(
+    place: tuple[str, str, str], along: rescaling.Along
+) -> None:
+    target = posterior_of(RescalingCell(*place, "ratios"))
+    parameters, layout = target.parameter_layout, target.precision_layout
+    state = target.initial_state(streams("ratios", 20), sigmas=None)
+    log_f = np.linspace(-1, 1, 20)
+    at = state.position, state.precisions
+    for orbit in rescaling.orbits_along(along, target.network, parameters, layout):
+        to = orbit.moved(*at, log_f)
+        n = [(abs(np.log(new / old)) > 0).any(axis=0).sum() for new, old in zip(to, at, strict=True)]
+        energy = [prior.energy_and_gradient(*each, parameters, layout)[0] for each in (at, to)]
+        expected = (n[0] - 2 * n[1]) * log_f + target.log_prior(*to) - target.log_prior(*at)
+        assert np.allclose(
+            orbit.log_prior_ratio(state.precisions, log_f), expected + energy[1] - energy[0], rtol=1e-9
+        )
 
 
 def test_a_network_without_hidden_layers_has_one_layer_to_rescale() -> None:
     spec = problems.network({"io": "1:2", "bo": "1:2"}, units=(), activations=())
     target = problem("binary", spec=spec)
     (orbit,) = rescaling.orbits_along("incoming", spec, target.parameter_layout, target.precision_layout)
-    assert orbit.log_jacobian == target.n_parameters - 2 * 2
+    assert len(orbit.parameters) == len(orbit.precisions) == 2
 
 
 def test_precisions_stay_within_their_range() -> None:

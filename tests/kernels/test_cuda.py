@@ -298,5 +298,5 @@ def test_joint_distribution_stays_through_the_kernel(kernel: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_kernel_that_gives_another_energy_is_killed(kernel: str) -> None:
-    build = ShimBuild(replace=("own - RAYFBNN_LOG(total)", "0 * (own - RAYFBNN_LOG(total))", 0))
+    build = ShimBuild(replace=("own - L::log(sum)", "0 * (own - L::log(sum))", 0))
     assert not stays_exact_through(kernel, build, "wrong device", n_chains=400)
