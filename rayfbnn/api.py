@@ -61,16 +61,7 @@ def sample(
     dataset = read_dataset(spec)
     spec.check_data(dataset.n_cases)
     check_ray(workers, address)
-    store = Store.create(
-        path,
-        spec=_with_absolute_train_path(spec),
-        data=dataset,
-        n_draws=spec.kept_draws,
-        n_warmup_draws=spec.warmup_draws,
-        chains=spec.chains,
-        chains_per_batch=spec.chains_per_batch,
-        draws_per_block=spec.draws_per_block,
-    )
+    store = Store.for_run(path, _with_absolute_train_path(spec), dataset)
     with store.lock():
         return run_to_end(
             store, workers=workers, address=address, max_failures=max_failures, progress=progress

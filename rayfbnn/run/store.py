@@ -124,6 +124,21 @@ class Store:
         return Store.open(path, fs=fs)
 
     @staticmethod
+    def for_run(path: str | Path, spec: RunSpec, data: Dataset, *, fs: FileSystem | None = None) -> Store:
+        """A new store at `path` for the draws of the specification's phases."""
+        return Store.create(
+            path,
+            spec=spec,
+            data=data,
+            n_draws=spec.kept_draws,
+            n_warmup_draws=spec.warmup_draws,
+            chains=spec.chains,
+            chains_per_batch=spec.chains_per_batch,
+            draws_per_block=spec.draws_per_block,
+            fs=fs,
+        )
+
+    @staticmethod
     def open(path: str | Path, *, fs: FileSystem | None = None, check_records: bool = True) -> Store:
         """The store at `path`, with every metadata file and commit record checked against its checksum.
 

@@ -39,16 +39,7 @@ def tried_settings(spec: RunSpec, dataset: Dataset, *, seconds: float) -> Mappin
     """
     spec = RunSpec.from_dict({**spec.to_dict(), "chains": min(spec.chains, spec.chains_per_batch)})
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.create(
-            Path(folder) / "trial.zarr",
-            spec=spec,
-            data=dataset,
-            n_draws=spec.kept_draws,
-            n_warmup_draws=spec.warmup_draws,
-            chains=spec.chains,
-            chains_per_batch=spec.chains_per_batch,
-            draws_per_block=spec.draws_per_block,
-        )
+        store = Store.for_run(Path(folder) / "trial.zarr", spec, dataset)
         planned, end = store.tuning.rounds, time.monotonic() + seconds
         with store.lock(), InProcess() as executor:
 

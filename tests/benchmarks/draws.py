@@ -121,16 +121,7 @@ def our_draws(path: Path, method: str, problem: str, given: Any) -> dict[str, An
         raw["phase"].insert(-1, burn_in)
     spec = RunSpec.from_dict(raw)
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.create(
-            Path(folder) / "run.zarr",
-            spec=spec,
-            data=read_dataset(spec),
-            n_draws=spec.kept_draws,
-            n_warmup_draws=spec.warmup_draws,
-            chains=spec.chains,
-            chains_per_batch=spec.chains_per_batch,
-            draws_per_block=spec.draws_per_block,
-        )
+        store = Store.for_run(Path(folder) / "run.zarr", spec, read_dataset(spec))
         clock = time.process_time if given.processor_time else time.perf_counter
         begun = clock()
         kept_from, is_last = begun, len(spec.phase) - 1

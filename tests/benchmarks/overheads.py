@@ -126,15 +126,7 @@ def prepared(folder: Path, arguments: argparse.Namespace, *, batches: int) -> St
         raw["phase"] = [{"operations": [{"op": "sample-sigmas"}, {"op": "heatbath"}, hybrid]}]
     raw["phase"][-1]["iterations"] = FIRST_ITERATIONS
     spec = RunSpec.from_dict(raw)
-    store = Store.create(
-        folder / "run.zarr",
-        spec=spec,
-        data=read_dataset(spec),
-        n_draws=spec.kept_draws,
-        chains=spec.chains,
-        chains_per_batch=spec.chains_per_batch,
-        draws_per_block=spec.draws_per_block,
-    )
+    store = Store.for_run(folder / "run.zarr", spec, read_dataset(spec))
     kept_from, is_last = time.time(), len(spec.phase) - 1
 
     def look_at_the_clock(progress: Progress) -> None:

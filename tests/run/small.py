@@ -79,17 +79,7 @@ def small_spec(folder: Path, **replaced: Any) -> RunSpec:
 
 
 def make_store(path: Path, spec: RunSpec, *, fs: FileSystem | None = None) -> Store:
-    return Store.create(
-        path,
-        spec=spec,
-        data=read_dataset(spec),
-        n_draws=spec.kept_draws,
-        n_warmup_draws=spec.warmup_draws,
-        chains=spec.chains,
-        chains_per_batch=spec.chains_per_batch,
-        draws_per_block=spec.draws_per_block,
-        fs=fs,
-    )
+    return Store.for_run(path, spec, read_dataset(spec), fs=fs)
 
 
 def contents(path: Path) -> dict[str, Array]:
