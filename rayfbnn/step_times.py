@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -291,9 +291,7 @@ def started(posterior: Posterior, chains: int, sigmas: float | None = 0.5) -> tu
     """Chains at the start of a run, with momentum, and their streams."""
     xp = array_namespace(posterior.inputs)
     streams = Streams(seed=2, chains=xp.arange(chains, dtype=xp.uint64))
-    state = posterior.initial_state(streams, sigmas=sigmas)
-    momentum = streams.normal(Purpose.MOMENTUM, (posterior.n_parameters,)).astype(posterior.dtype)
-    return replace(state, momentum=momentum), streams
+    return posterior.initial_state(streams, sigmas=sigmas), streams
 
 
 def steps_within(seconds_per_step: float, seconds: float) -> int:

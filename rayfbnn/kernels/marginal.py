@@ -20,7 +20,7 @@ from rayfbnn.kernels.program import (
     segments_of,
 )
 from rayfbnn.model import prior, regression
-from rayfbnn.model.integrated import Integrated
+from rayfbnn.model.integrated import Integrated, with_columns
 from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.output_layer import OutputLayer
 
@@ -82,10 +82,12 @@ def numbers_of(
 ) -> MarginalNumbers | ChainNumbers:
     """Each chain's numbers given its precisions (n_chains, n_precisions)."""
     if isinstance(target, WithoutPrecisions):
-        return prior_of(target.posterior, _with_ones(precisions, target.groups))
+        return prior_of(target.posterior, with_columns(precisions, target.groups, value=1.0))
     xp = array_namespace(precisions)
     made, given = target.marginal, target.regression
-    ruling = prior.parameter_precisions(_with_ones(precisions, made.groups), made.posterior.precision_layout)
+    ruling = prior.parameter_precisions(
+        with_columns(precisions, made.groups, value=1.0), made.posterior.precision_layout
+    )
     of_parameters = xp.zeros((len(ruling), target.n_parameters))
     of_parameters[:, : target.n_kept] = ruling[:, : target.n_kept]
     n_each = given.targets.shape[2]
@@ -93,14 +95,6 @@ def numbers_of(
     if not made.layer.is_dual:  # log|A| - log|S|, where the dual form has log|B|
         constant -= 0.5 * n_each * xp.log(given.prior).sum(axis=(1, 2))
     return MarginalNumbers(of_parameters, constant)
-
-
-def _with_ones(precisions: Array, groups: tuple[Integrated, ...]) -> Array:
-    """Precisions with the common ones of `groups` at one, so that their parameters' are the factors a."""
-    changed = precisions.copy()
-    for group in groups:
-        changed[:, group.precision.common] = 1.0
-    return changed
 
 
 def _integrated(group: Integrated) -> ProgramIntegrated:

@@ -236,13 +236,5 @@ def prior_of(posterior: Posterior, precisions: Array) -> ChainNumbers:
             ),
             noise=xp.ascontiguousarray(noise),
             inverse_temperature=xp.ascontiguousarray(power),
-            normaliser=likelihood.total_log_normaliser(noise, posterior.model, _counts(posterior)),
+            normaliser=likelihood.total_log_normaliser(noise, posterior.model, posterior.counts),
         )
-
-
-def _counts(posterior: Posterior) -> Array | int:
-    """Cases, or where targets are missing those of each target, (n_chains or 1, n_targets)."""
-    if posterior.observed is None:
-        return posterior.n_cases
-    counts = posterior.observed.sum(axis=-1)
-    return counts if counts.ndim == 2 else counts[None]

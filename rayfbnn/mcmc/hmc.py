@@ -10,7 +10,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite_start, total_energy
-from rayfbnn.mcmc.jitter import jittered_stepsize
+from rayfbnn.mcmc.jitter import scaled_stepsizes
 from rayfbnn.state import Advance, ChainState, HMCInfo, Target
 from rayfbnn.streams import Purpose, Streams
 
@@ -78,10 +78,7 @@ def hybrid(
     precisions = state.precisions
     steps //= jump  # of `jump` leapfrog steps each
     order = streams.permutation(partitions, Purpose.PARTITION_ORDER) if partitions > 1 else None
-    factor = jittered_stepsize(stepsize, stepsize_jitter, streams)
-    with np.errstate(all="ignore"):  # stepsizes that overflow blow up the trajectory, which is counted
-        # Once per trajectory, from the precisions alone: dependence on the position would not be reversible.
-        stepsizes = (factor[:, None] * target.stepsizes(precisions)).astype(state.position.dtype)
+    stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)
     offset = streams.integers(window, Purpose.WINDOW_OFFSET)  # (n_chains,)
     gumbel = -xp.log(-xp.log(streams.uniform(Purpose.WINDOW_STATE, (min(steps + 1, 2 * window),))))
 

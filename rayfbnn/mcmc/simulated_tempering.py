@@ -27,13 +27,9 @@ class BuildIteration(Protocol):
 class TemperingInfo:
     """What one excursion did, one value a chain, (n_chains,) each.
 
-    updates        how often the inner operations were done
-    highest_level  the highest temperature that was reached, counted from 0
-    diverged       how many of the inner updates met an energy that was not finite
+    diverged  how many of the inner updates met an energy that was not finite
     """
 
-    updates: Array
-    highest_level: Array
     diverged: Array
 
 
@@ -66,7 +62,7 @@ def simulated_tempering(
     b, c = xp.asarray(inverse_temperatures), xp.asarray(log_weights)
     places = xp.arange(streams.n_chains)  # of the chains that are on their way
     level = xp.zeros(streams.n_chains, dtype=int)
-    updates, highest, diverged = level.copy(), level.copy(), xp.zeros(streams.n_chains)
+    diverged = xp.zeros(streams.n_chains)
     current, random = state, streams
     for stage in count(1):
         if stage > LAST_STAGE:
@@ -77,8 +73,6 @@ def simulated_tempering(
         tempered = target.tempered(b[level])
         kernel = build(target=tempered)
         current, info = kernel(current, at_stage(random, stage, first_operation=first_operation + 1))
-        updates[places] += 1
-        highest[places] = xp.maximum(highest[places], level)
         diverged[places] += info.diverged
         is_back = level == 0
         if bool(is_back.any()):
@@ -88,7 +82,7 @@ def simulated_tempering(
             places, level = places[~is_back], level[~is_back]
             if len(places) == 0:
                 break
-    return state, TemperingInfo(updates, highest, diverged)
+    return state, TemperingInfo(diverged)
 
 
 def _next_level(

@@ -101,7 +101,7 @@ def update_noise(
     streams: Streams,
     *,
     layout: PrecisionLayout,
-    weights: float | Array | None = None,
+    weights: float | Array = 1.0,
     is_reversed: bool = False,
     level: Level | None = None,
 ) -> Array:
@@ -114,7 +114,6 @@ def update_noise(
     precisions = precisions.copy()
     for group in layout.groups:
         if group.name == NOISE:
-            given = 1.0 if weights is None else weights
             _update(
                 residuals,
                 group,
@@ -122,7 +121,7 @@ def update_noise(
                 streams,
                 index=0,
                 purposes=_OF_NOISE,
-                weights=given,
+                weights=weights,
                 is_reversed=is_reversed,
                 level=level,
             )

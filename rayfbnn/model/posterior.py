@@ -81,7 +81,7 @@ class Posterior:
         """
         covariates = xp.asarray(inputs, dtype=xp.float64)
         targets = xp.asarray(targets)
-        inputs, rows, starts = survival.expanded_inputs(covariates, model), None, None
+        inputs, starts = survival.expanded_inputs(covariates, model), None
         rows = likelihood.target_rows(targets, model)
         if model.times:
             cells, starts = survival.reached_cells(rows, model)
@@ -175,7 +175,7 @@ class Posterior:
         Values that are not finite are left as they are.
         """
         xp = array_namespace(position)
-        inputs, targets, weights, counts = self.inputs, self.targets, self.observed, self._counts
+        inputs, targets, weights, counts = self.inputs, self.targets, self.observed, self.counts
         if partition is not None and n_partitions > 1:
             inputs, targets, weights, counts = self._blocks(n_partitions).of(partition)
         with np.errstate(all="ignore"):  # a trajectory that blows up is a rejection, not a warning
@@ -225,7 +225,7 @@ class Posterior:
                 wiring=self.wiring,
                 model=self.model,
                 inverse_temperature=self._inverse_temperature(n_axes=2),
-                observed_share=None if self.observed is None else self._counts / self.n_cases,
+                observed_share=None if self.observed is None else self.counts / self.n_cases,
                 typical_curvature=self.typical_curvature,
             ).astype(self.dtype)
 
@@ -243,7 +243,7 @@ class Posterior:
         """Log likelihood of the training cases, all constants in, (n_chains,) float64."""
         with np.errstate(all="ignore"):
             noise = likelihood.noise_precision(precisions, self.precision_layout)
-            normaliser = likelihood.total_log_normaliser(noise, self.model, self._counts)
+            normaliser = likelihood.total_log_normaliser(noise, self.model, self.counts)
             return self._terms(position, noise).sum(axis=(1, 2)) + normaliser
 
     def log_prior(self, position: Array, precisions: Array) -> Array:
@@ -400,7 +400,7 @@ class Posterior:
         and inverse temperature b; the probability is the b-th power of the likelihood without the factors
         that this cancels, over the largest that it can be. Neal (2022), eqs. 69, 70; `likelihood.log_bound`.
         """
-        bias = self.inverse_temperature * (self.n_cases if self.observed is None else self._counts)
+        bias = self.inverse_temperature * (self.n_cases if self.observed is None else self.counts)
         position, precisions = self._prior_draw(streams, n_cases_bias=bias)
         noise = likelihood.noise_precision(precisions, self.precision_layout)
         with np.errstate(all="ignore"):
@@ -450,7 +450,7 @@ class Posterior:
         return quantities.scale_of_targets(self)
 
     @cached_property
-    def _counts(self) -> Array | int:
+    def counts(self) -> Array | int:
         """Cases, or where targets are missing those of each target, (n_chains or 1, n_targets)."""
         if self.observed is None:
             return self.n_cases

@@ -215,7 +215,7 @@ BLOCK_MUTANTS = {
     ),
     "normalisers of all cases in every block": (
         "total_log_normaliser(noise, self.model, counts)",
-        "total_log_normaliser(noise, self.model, self._counts)",
+        "total_log_normaliser(noise, self.model, self.counts)",
     ),
 }
 
