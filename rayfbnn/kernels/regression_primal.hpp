@@ -16,9 +16,13 @@ struct PrimalRegression : RegressionWorker<S> {
     using Base::noise, Base::prior, Base::targets, Base::n_targets;
 #if defined(__AVX512F__) || defined(__aarch64__)
     static constexpr int COLUMNS = 4;  // of a register tile of products, four rows high
+    static constexpr int SLOPES = 4;   // features in a register tile of slopes
 #else
     static constexpr int COLUMNS = 3;
+    static constexpr int SLOPES = 2;
 #endif
+
+    static constexpr long BLOCK_BYTES = 393216;  // of rows of features: part of the second cache, as in cpu.cpp
 
     // Behind the features, `rows` has residuals of every target, `doubles` targets.
     const int n_rows;    // of the features, then of targets that are worked on together
@@ -79,36 +83,46 @@ struct PrimalRegression : RegressionWorker<S> {
 
     // --- products ---
 
-    // gram[i][j] of rows first .. first + n - 1 and columns j <= i that are features; `into` is the first's place.
+    // gram[i][j] of `n` rows and columns j <= i that are features; `into` is the first row's place. Cases are taken
+    // a block at a time, all rows of which stay in cache.
     void triangle(const PackDouble* from, int into, int n, const PackDouble* columns) {
+        memset(gram + long(into) * n_features, 0, long(n) * n_features * sizeof(double));
+        const long most = BLOCK_BYTES / (n_rows * long(sizeof(PackDouble))), least = 16;
+        const long n_blocks = (stride_double - 1) / (most < least ? least : most) + 1;
+        for (long b = 0; b < n_blocks; ++b) {
+            const long begin = stride_double * b / n_blocks, end = stride_double * (b + 1) / n_blocks;
+            block(from + begin, into, n, columns + begin, int(end - begin));
+        }
+    }
+    void block(const PackDouble* from, int into, int n, const PackDouble* columns, int n_packs) {
         int i = 0;
-        for (; i + 4 <= n; i += 4) row_block<4>(from + i * stride_double, into + i, columns);
-        if (n - i == 3) row_block<3>(from + i * stride_double, into + i, columns);
-        if (n - i == 2) row_block<2>(from + i * stride_double, into + i, columns);
-        if (n - i == 1) row_block<1>(from + i * stride_double, into + i, columns);
+        for (; i + 4 <= n; i += 4) row_block<4>(from + i * stride_double, into + i, columns, n_packs);
+        if (n - i == 3) row_block<3>(from + i * stride_double, into + i, columns, n_packs);
+        if (n - i == 2) row_block<2>(from + i * stride_double, into + i, columns, n_packs);
+        if (n - i == 1) row_block<1>(from + i * stride_double, into + i, columns, n_packs);
     }
     template <int ROWS>
-    void row_block(const PackDouble* from, int i, const PackDouble* columns) {
+    void row_block(const PackDouble* from, int i, const PackDouble* columns, int n_packs) {
         const int end = i + ROWS < n_features ? i + ROWS : n_features;
         int j = 0;
-        for (; j + COLUMNS <= end; j += COLUMNS) tile<ROWS, COLUMNS>(from, i, j, columns);
-        if (end - j == 3) tile<ROWS, 3>(from, i, j, columns);
-        if (end - j == 2) tile<ROWS, 2>(from, i, j, columns);
-        if (end - j == 1) tile<ROWS, 1>(from, i, j, columns);
+        for (; j + COLUMNS <= end; j += COLUMNS) tile<ROWS, COLUMNS>(from, i, j, columns, n_packs);
+        if (end - j == 3) tile<ROWS, 3>(from, i, j, columns, n_packs);
+        if (end - j == 2) tile<ROWS, 2>(from, i, j, columns, n_packs);
+        if (end - j == 1) tile<ROWS, 1>(from, i, j, columns, n_packs);
     }
     template <int ROWS, int UNITS>
-    void tile(const PackDouble* from, int i, int j, const PackDouble* columns) {
+    void tile(const PackDouble* from, int i, int j, const PackDouble* columns, int n_packs) {
         constexpr int n = ROWS * UNITS, n_padded = (n + WD - 1) / WD * WD;
         PackDouble sums[n_padded] = {};  // before they are summed over places
         add_products<ROWS, UNITS, PackDouble>(
-            sums, UNITS, int(stride_double), from, columns + j * stride_double, stride_double);
+            sums, UNITS, n_packs, from, columns + j * stride_double, stride_double);
         double totals[n_padded];
         for (int k = 0; k < n_padded; k += WD) {
             const PackDouble total = sums_of<WD>(sums + k);
             memcpy(totals + k, &total, sizeof total);
         }
         for (int r = 0; r < ROWS; ++r)
-            memcpy(gram + long(i + r) * n_features + j, totals + r * UNITS, UNITS * sizeof(double));
+            for (int u = 0; u < UNITS; ++u) gram[long(i + r) * n_features + j + u] += totals[r * UNITS + u];
     }
 
     // Phi T Phi' and, in the rows behind it, (Phi T y)' of the targets: of all systems at once if T is alike for
@@ -237,17 +251,19 @@ struct PrimalRegression : RegressionWorker<S> {
         }
     }
 
+    // A few cases of all features at a time, which stay in cache.
     void slopes(int first, int n, L* to) const override {
-        int k = 0;
-        for (; k + 2 <= n; k += 2) slope_rows<2>(first + k, to + k * stride);
-        if (k < n) slope_rows<1>(first + k, to + k * stride);
-    }
-    template <int UNITS>
-    void slope_rows(int feature, L* to) const {
         long p = 0;
-        for (; p + 5 <= stride; p += 5) slope_tile<UNITS, 5>(feature, p, to + p);
-        for (; p + 2 <= stride; p += 2) slope_tile<UNITS, 2>(feature, p, to + p);
-        for (; p < stride; ++p) slope_tile<UNITS, 1>(feature, p, to + p);
+        for (; p + 5 <= stride; p += 5) slope_column<5>(first, n, p, to + p);
+        for (; p + 2 <= stride; p += 2) slope_column<2>(first, n, p, to + p);
+        for (; p < stride; ++p) slope_column<1>(first, n, p, to + p);
+    }
+    template <int CASES>
+    void slope_column(int first, int n, long p, L* to) const {
+        int k = 0;
+        for (; k + SLOPES <= n; k += SLOPES) slope_tile<SLOPES, CASES>(first + k, p, to + k * stride);
+        for (; k + 2 <= n; k += 2) slope_tile<2, CASES>(first + k, p, to + k * stride);
+        if (k < n) slope_tile<1, CASES>(first + k, p, to + k * stride);
     }
     template <int UNITS, int CASES>
     void slope_tile(int feature, long p, L* to) const {

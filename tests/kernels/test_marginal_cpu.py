@@ -142,6 +142,22 @@ def test_binary_targets_with_their_auxiliary_variables(over: tuple[str, ...], fo
         assert largest_error(a, b) < TOLERANCES["float32"]
 
 
+@pytest.mark.parametrize("model", ["gaussian", "t"])
+def test_cases_in_several_blocks(model: str) -> None:
+    """Products of 50 to 60 features over 2,000 cases are summed a block of cases after another."""
+    spec = replace(small((50,)), priors=parse(dict.fromkeys(("ih0", "bh0", "ho0"), "0.7:3") | {"bo": "1"}))
+    target = problem(model, spec=spec, n_cases=2_001)
+    state, given = conditional(target, BOTH, "several blocks", 2)
+    assert not given.regression.is_dual
+    position = coordinates(state, given)
+    expected = given.potential_and_gradient(position, state.precisions)
+    for instruction_set in SETS:
+        advance = cpu.CompiledMarginalAdvance(instruction_set)
+        found = potential_and_gradient(advance, given, position, state.precisions)
+        for a, b in zip(found, expected, strict=True):
+            assert largest_error(a, b) < TOLERANCES["float64"], instruction_set
+
+
 @pytest.mark.parametrize("n_cases", [250, 30], ids=["primal", "dual"])
 @pytest.mark.parametrize("units", [(64,), (40, 130)])
 def test_wide_layers_with_large_matrices(units: tuple[int, ...], n_cases: int) -> None:
