@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import tomllib
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rayfbnn.operations
 from rayfbnn.architecture import ACTIVATIONS
 from rayfbnn.errors import ConfigError
 from rayfbnn.operations import Heatbath, Hybrid, Repeat, SampleSigmas
-from rayfbnn.spec import RunSpec, differences
+from rayfbnn.spec import RunSpec, differences, messages
 
 ROBOT_ARM = Path(__file__).parent.parent / "examples" / "robot_arm" / "hybrid.toml"
 
@@ -271,6 +273,8 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     ((f"{HYBRID}={{op='slice-1',stepsize=1,steps=3}}",), f"{HYBRID}.steps", "unknown key"),
     ((f"{HYBRID}={{op='random-grid',stepsize=0}}",), f"{HYBRID}.stepsize", "a positive number"),
     ((f"{HYBRID}={{op='rescale'}}",), f"{HYBRID}.along", '"sigmas" or "incoming"'),
+    ((f"{HYBRID}={{op='hybrid-marginal',over=['output']}}",), f"{HYBRID}.over[0]", "did you mean outputs?"),
+    ((f"{HYBRID}={{op='hybrid-marginal',over='outputs'}}",), f"{HYBRID}.over", 'a list of "outputs"'),
     ((f"{HYBRID}={{op='rescale',along='incomings'}}",), f"{HYBRID}.along", "did you mean incoming?"),
     ((f"{HYBRID}={{op='rescale',along='sigmas',stepsize=-1}}",), f"{HYBRID}.stepsize", "a positive number"),
     ((f"{HYBRID}={{op='random-grid',step=1}}",), f"{HYBRID}.step", "did you mean stepsize?"),
@@ -659,3 +663,12 @@ def test_junk_anywhere_is_a_config_error_or_makes_sense(junk: Any) -> None:
         else:
             assert RunSpec.from_json(spec.to_json()) == spec
             assert RunSpec.from_dict(tomllib.loads(spec.to_toml())) == spec
+
+
+def test_every_key_of_an_operation_has_words_for_what_would_be_right() -> None:
+    """Without them a message names the table that the key is in, and not the key."""
+    made = [
+        each for each in vars(rayfbnn.operations).values() if isinstance(each, type) and is_dataclass(each)
+    ]
+    assert len(made) > 10
+    assert {field.name for each in made for field in fields(each)} <= set(messages.RIGHT)

@@ -71,6 +71,7 @@ RIGHT = {
     "random": "true or false",
     "doubling": "true or false",
     "along": '"sigmas" or "incoming"',
+    "over": 'a list of "outputs", "precisions" or both',
     "stepsize_jitter": "a positive number (alpha of a Gamma) or a negative one (decades)",
     "times": "a whole number of at least 1",
     "inverse_temperatures": "a list of numbers that begins with 1 and descends, such as [1, 0.5, 0.2]",
@@ -90,6 +91,7 @@ _RIGHT_ELEMENT = {
     "phase": "a table with iterations and operations",
     "operations": 'a table, such as { op = "heatbath" }',
     "groups": 'the name of a group, such as "ih0"',
+    "over": '"outputs" or "precisions"',
 }
 
 
@@ -152,6 +154,7 @@ def _choices(name: str) -> tuple[str, ...]:
         "integrator": ("leapfrog", "fourth-order"),
         "level": ("lower", "upper"),
         "along": ("sigmas", "incoming"),
+        "over": ("outputs", "precisions"),
         "op": OPERATION_NAMES,
     }.get(name, ())
 
