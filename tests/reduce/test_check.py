@@ -121,6 +121,13 @@ def test_only_exact_draws_are_a_reference() -> None:
         check(mcmc, make_store(make_spec(seed=2)))
 
 
+def test_exact_draws_of_another_temperature_are_refused() -> None:
+    mcmc, _ = pair()
+    other = make_store(make_spec(temperature=3), kind="exact", path="other.zarr")
+    with pytest.raises(StoreMismatchError, match="temperature: was 1.0, now 3.0"):
+        check(mcmc, other)
+
+
 def test_exact_draws_of_other_data_are_refused() -> None:
     mcmc, _ = pair()
     other = make_store(SPEC, make_data(SPEC, seed=9), kind="exact", path="other.zarr")

@@ -242,6 +242,7 @@ def test_stores_with_one_seed_are_not_pooled() -> None:
         ({"network__priors__bo": "2"}, "network.priors.bo"),
         ({"model__noise": "0.1:4"}, "model.noise"),
         ({"data__standardize": '["inputs"]'}, "data.standardize"),
+        ({"temperature": "3"}, "temperature: was 1.0, now 3.0"),
     ],
 )
 def test_stores_of_other_posteriors_are_not_pooled(changes: dict[str, str], named: str) -> None:
