@@ -264,6 +264,16 @@ def test_a_store_without_draws_is_an_error() -> None:
         predict([store], unseen(store)[0])
 
 
+@pytest.mark.parametrize("kind", ["real", "binary", "class"])
+def test_outputs_that_are_not_finite_are_an_error(kind: str) -> None:
+    store = make_store(make_spec(kind, dtype="float32"))
+    store.positions[0, [3, 5], -1] = np.inf  # an output bias
+    with pytest.raises(
+        StoreError, match="2 of the draws .* not finite in float32; sample with dtype = float64"
+    ):
+        predict([store], unseen(store)[0])
+
+
 @pytest.mark.parametrize("shape", [(N_TEST, 3), (N_TEST,), (0, 2)])
 def test_inputs_of_a_wrong_shape_are_an_error(shape: tuple[int, ...]) -> None:
     with pytest.raises(DataError, match="inputs: the shape must be"):

@@ -160,6 +160,13 @@ def test_heteroscedastic_targets(floor: dict[str, float]) -> None:
     np.testing.assert_allclose(found["log_precision_y1[1]"].ravel(), log_precision, rtol=1e-10)
 
 
+def test_heteroscedastic_targets_of_a_vague_prior_are_predicted() -> None:
+    store, inputs, _ = store_of({"kind": "heteroscedastic"})
+    store.positions *= 1000
+    assert np.abs(outputs_by_hand(store, inputs)[:, :, 2:]).max() > 1500  # beyond exp
+    assert np.isfinite(predict([store], inputs).table).all(axis=None)
+
+
 def log_hazards_by_hand(store: MemoryStore, inputs: Array) -> Array:
     """(n_draws of all chains, n_cases, n_pieces)"""
     if store.spec.model.time_points is None:
