@@ -15,6 +15,7 @@ from rayfbnn.errors import StoreMismatchError
 from rayfbnn.exactness import ks_distance
 from rayfbnn.reduce.draws import check_same_posterior, committed
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mean
+from rayfbnn.reduce.known import known
 from rayfbnn.reduce.quantities import quantities
 from rayfbnn.reduce.reasons import listed
 
@@ -54,7 +55,7 @@ class CheckResult:
     def to_json(self) -> str:
         """One JSON object; what is not known is null."""
         rows = {
-            name: {key: float(value) if math.isfinite(value) else None for key, value in row.items()}
+            name: {key: known(value) for key, value in row.items()}
             for name, row in self.table.to_dict("index").items()
         }
         return json.dumps(

@@ -26,6 +26,7 @@ from rayfbnn.reduce.draws import (
     sigmas_of_columns,
 )
 from rayfbnn.reduce.effective import mcse_mean
+from rayfbnn.reduce.known import known
 from rayfbnn.reduce.lifetimes import mean_times, second_moments, survival_curve, time_quantiles
 from rayfbnn.reduce.mixture import mixture_quantiles
 
@@ -53,8 +54,8 @@ class Prediction:
     table: pd.DataFrame
 
     def to_json(self) -> str:
-        """The summary as one JSON object."""
-        return json.dumps(self.summary)
+        """The summary as one JSON object; what is not known is null."""
+        return json.dumps({name: known(value) for name, value in self.summary.items()})
 
 
 def predict(

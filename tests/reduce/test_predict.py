@@ -363,3 +363,13 @@ def test_missing_targets_are_left_out_of_errors_and_log_probability(kind: str) -
         assert table["log_probability"][5] == pytest.approx(math.log(density.mean()), rel=1e-10)
     if kind == "binary":
         assert table["error_rate"][5] == ((table["y1_p"][5] > 0.5) != targets[5, 0])
+
+
+@pytest.mark.parametrize("kind", ["real", "binary", "class"])
+def test_json_has_no_nan_where_all_targets_are_missing(kind: str) -> None:
+    store = make_store(make_spec(kind))
+    inputs, targets = unseen(store)
+    found = json.loads(
+        predict([store], inputs, np.full_like(targets, np.nan)).to_json(), parse_constant=pytest.fail
+    )
+    assert found["log_probability"] is None and found["cases"] == N_TEST
