@@ -51,12 +51,17 @@ def ks_p_value(uniforms: Values) -> float:
 
 def ks_two_sample_p_value(a: Values, b: Values) -> float:
     """Kolmogorov and Smirnov's test that two samples come from one distribution."""
-    both = np.sort(np.concatenate([a, b]))
-    below_a = np.searchsorted(np.sort(a), both, side="right") / len(a)
-    below_b = np.searchsorted(np.sort(b), both, side="right") / len(b)
     root = np.sqrt(len(a) * len(b) / (len(a) + len(b)))
-    distance = np.max(np.abs(below_a - below_b))
-    return float(scipy.special.kolmogorov((root + 0.12 + 0.11 / root) * distance))
+    return float(scipy.special.kolmogorov((root + 0.12 + 0.11 / root) * ks_distance(a, b)))
+
+
+def ks_distance(a: Values, b: Values) -> float:
+    """The largest distance between the empirical distribution functions of two samples, (n,) each."""
+    a, b = np.sort(a), np.sort(b)
+    points = np.concatenate([a, b])
+    below_a = np.searchsorted(a, points, side="right") / len(a)
+    below_b = np.searchsorted(b, points, side="right") / len(b)
+    return float(np.abs(below_a - below_b).max())
 
 
 def chi2_p_value(counts: Values) -> float:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.special
-import scipy.stats
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreMismatchError
+from rayfbnn.exactness import ks_distance
 from rayfbnn.reduce.draws import check_same_posterior, committed
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mean
+from rayfbnn.reduce.known import known
 from rayfbnn.reduce.quantities import quantities
 from rayfbnn.reduce.reasons import listed
 
@@ -54,7 +55,7 @@ class CheckResult:
     def to_json(self) -> str:
         """One JSON object; what is not known is null."""
         rows = {
-            name: {key: float(value) if math.isfinite(value) else None for key, value in row.items()}
+            name: {key: known(value) for key, value in row.items()}
             for name, row in self.table.to_dict("index").items()
         }
         return json.dumps(
@@ -118,7 +119,7 @@ def _tests(ours: Array, theirs: Array) -> dict[str, float]:
     # The smaller effective size of the two, so that draws that happen to be antithetic give no false alarm.
     mcse = max(float(mcse_mean(ours)), float(ours.std(ddof=1)) / math.sqrt(ess))
     z = (row["mean_mcmc"] - row["mean_exact"]) / math.hypot(mcse, theirs.std(ddof=1) / math.sqrt(theirs.size))
-    distance = _ks_distance(ours.ravel(), theirs)
+    distance = ks_distance(ours.ravel(), theirs)
     effective = 1 / (1 / ess + 1 / theirs.size)
     return row | {
         "z": z,
@@ -133,16 +134,6 @@ def _effective_draws(values: Array) -> float:
     """The smallest effective size of bulk and of several quantiles, at most the number of draws."""
     sizes = [float(ess_bulk(values)), *(float(ess_quantile(values, p)) for p in _QUANTILES), values.size]
     return float(min(sizes))
-
-
-def _ks_distance(a: Array, b: Array) -> float:
-    """The largest distance between two empirical distribution functions."""
-    a, b = np.sort(a), np.sort(b)
-    points = np.concatenate([a, b])
-    difference = (
-        np.searchsorted(a, points, side="right") / a.size - np.searchsorted(b, points, side="right") / b.size
-    )
-    return float(np.abs(difference).max())
 
 
 def _reasons(table: pd.DataFrame, threshold: float) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,24 +11,27 @@ import scipy.special
 from rayfbnn.arrays import Array
 
 _MAX_FIRST = 4096  # candidates for a mode
+_MAX_LOG_RATE = math.log(1e300)  # SciPy's incomplete gamma function is not a number from 3e305
+_LARGE = 1e4  # counts above: two terms of Stirling's series are good to 1 / (360 k**3)
 
 
 def count_quantiles(log_rates: Array, probabilities: Sequence[float]) -> Array:
     """The smallest k with P(Y <= k) >= p for each case and p, (n_cases, n_probabilities) float64.
 
     P(Y <= k) = (1/n) sum_d Q(k + 1, rate_d), Q the regularised upper incomplete gamma function; by bisection.
+    Above 2**53, where float64 has not every whole number, k is one that it has; rates count as 1e300 at most.
 
     log_rates (n_cases, n_draws)
     """
     found = np.empty((len(log_rates), len(probabilities)))
     for case, each in enumerate(log_rates):
-        rates = np.exp(each.astype(np.float64))
+        rates = np.exp(np.minimum(each.astype(np.float64), _MAX_LOG_RATE))
         for column, p in enumerate(probabilities):
             low, high = -1.0, 1.0
             while _cdf(high, rates) < p:
                 low, high = high, 4 * high
-            while high - low > 1:
-                middle = np.floor((low + high) / 2)
+            # Not until they are 1 apart, which float64 numbers above 2**53 never are.
+            while low < (middle := np.floor((low + high) / 2)) < high:
                 low, high = (low, middle) if _cdf(middle, rates) >= p else (middle, high)
             found[case, column] = high
     return found
@@ -48,7 +52,7 @@ def count_modes(log_rates: Array, low: Array, high: Array) -> Array:
     """
     modes = np.empty(len(log_rates))
     for case, each in enumerate(log_rates):
-        v = each.astype(np.float64)
+        v = np.minimum(each.astype(np.float64), _MAX_LOG_RATE)
         # Even steps of the root are steps in proportion to the standard deviation.
         roots = np.sqrt(low[case]), np.sqrt(high[case])
         n_first = int(min(_MAX_FIRST, 8 * (roots[1] - roots[0]) + 2))
@@ -56,7 +60,7 @@ def count_modes(log_rates: Array, low: Array, high: Array) -> Array:
         while True:
             at = int(np.argmax(_log_mass(k, v)))
             first, last = k[max(at - 1, 0)], k[min(at + 1, len(k) - 1)]
-            if last - first <= 2:
+            if last - first <= max(2, 2 * np.spacing(last)):
                 break
             k = np.unique(np.floor(np.linspace(first, last, 17)))
         modes[case] = k[at]
@@ -64,8 +68,19 @@ def count_modes(log_rates: Array, low: Array, high: Array) -> Array:
 
 
 def _log_mass(k: Array, v: Array) -> Array:
-    """Log probability of each count, but for the number of draws; one count at a time, to save memory."""
-    with np.errstate(over="ignore"):
+    """Log probability of each count, but for the number of draws; one count at a time, to save memory.
+
+    k v - exp(v) - log k! as k (d - (exp(d) - 1)) + (k log k - k - log k!) with d = v - log k: large terms
+    that nearly cancel would leave no digits of a large count's.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):  # k = 0
+        log_k = np.log(k)
+        exact = k * log_k - k - scipy.special.gammaln(k + 1)
+        stirling = -0.5 * np.log(2 * np.pi * k) - 1 / (12 * k)
+        at_best = np.where(k == 0, 0.0, np.where(k < _LARGE, exact, stirling))
         rates = np.exp(v)
-    each = [scipy.special.logsumexp(one * v - rates) - scipy.special.gammaln(one + 1) for one in k]
-    return np.array(each)
+        each = [
+            scipy.special.logsumexp(one * (v - log_one - np.expm1(v - log_one)) if one > 0 else -rates)
+            for one, log_one in zip(k, log_k, strict=True)
+        ]
+    return np.asarray(at_best + each)

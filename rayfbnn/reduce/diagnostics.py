@@ -12,6 +12,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.reduce.draws import Draws, committed
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_tail, mcse_mean, rhat
+from rayfbnn.reduce.known import known
 from rayfbnn.reduce.quantities import quantities
 from rayfbnn.reduce.reasons import listed
 
@@ -47,7 +48,7 @@ class Diagnosis:
     def to_json(self) -> str:
         """One JSON object; what is not known is null."""
         rows = {
-            name: {key: _known(value) for key, value in row.items()}
+            name: {key: known(value) for key, value in row.items()}
             for name, row in self.quantities.to_dict("index").items()
         }
         return json.dumps(
@@ -166,9 +167,5 @@ def _updates(run: Draws) -> tuple[float | None, int, float]:
     every = slice(0, run.n_draws)
     accepted = np.asarray(run.store.read_stat("accepted", every))
     diverged = np.nan_to_num(np.asarray(run.store.read_stat("diverged", every)))
-    known = accepted[np.isfinite(accepted)]
-    return float(known.mean()) if known.size else None, int(diverged.sum()), float((diverged > 0).mean())
-
-
-def _known(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+    finite = accepted[np.isfinite(accepted)]
+    return float(finite.mean()) if finite.size else None, int(diverged.sum()), float((diverged > 0).mean())

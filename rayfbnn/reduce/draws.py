@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _CACHE_BYTES = 4e6  # activations evaluated at once; larger ones only wait for memory
 _COPIES = 8  # of a block's outputs, in float64, that there are at once when the density is taken
-_SAME = ("data.standardize", "model", "network")  # what makes the posterior, besides the data
+_SAME = ("data.standardize", "model", "network", "temperature")  # what makes the posterior, besides the data
 
 
 @dataclass(frozen=True)

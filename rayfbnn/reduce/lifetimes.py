@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _MAX_ROUNDS = 400
 _CLOSE = 1e-12  # relative
+_MAX_LOG_HAZARD = 340.0  # and less its least: squares of times are then below 1e300
 
 
 def mean_times(log_hazard: Array, model: ModelSpec) -> Array:
@@ -22,7 +23,7 @@ def mean_times(log_hazard: Array, model: ModelSpec) -> Array:
 
     A piece that begins at a and ends at b adds S(a) (1 - exp(-h (b - a))) / h.
     """
-    v = np.asarray(log_hazard, dtype=np.float64)
+    v = _clipped(log_hazard)
     starts = np.array(piece_starts(model))
     spent = (np.exp(v[..., :-1]) * np.diff(starts)).cumsum(axis=-1)
     survival = np.exp(-np.concatenate([np.zeros((*v.shape[:-1], 1)), spent], axis=-1))
@@ -38,7 +39,7 @@ def second_moments(log_hazard: Array, model: ModelSpec) -> Array:
     The integral of 2 t S(t): with x = t - a in the piece from a to b of length l, d = h l,
     2 S(a) ( a (1 - e^-d)/h + (1 - e^-d (1 + d))/h**2 ).
     """
-    v = np.asarray(log_hazard, dtype=np.float64)
+    v = _clipped(log_hazard)
     starts = np.array(piece_starts(model))
     lengths = np.append(np.diff(starts), np.inf)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -52,7 +53,7 @@ def second_moments(log_hazard: Array, model: ModelSpec) -> Array:
 
 def survival_curve(log_hazard: Array, times: Array, model: ModelSpec) -> Array:
     """P(T > t) averaged over draws, (n_cases, n_times); log_hazard (n_cases, n_draws, n_pieces)."""
-    v = np.asarray(log_hazard, dtype=np.float64)
+    v = _clipped(log_hazard)
     starts = np.array(piece_starts(model))
     ends = np.append(starts[1:], np.inf)
     curve = np.empty((len(v), len(times)))
@@ -80,7 +81,7 @@ def time_quantiles(log_hazard: Array, probabilities: Sequence[float], model: Mod
     In a piece -log P(T > t) is concave in t, so Newton's steps from the left end of the piece never pass the
     solution; the quantiles of single draws are bounds.
     """
-    v = np.asarray(log_hazard, dtype=np.float64)
+    v = _clipped(log_hazard)
     starts = np.array(piece_starts(model))
     lengths = np.diff(starts)
     spent = np.exp(v[..., :-1] + np.log(lengths)).cumsum(axis=2)
@@ -109,3 +110,11 @@ def time_quantiles(log_hazard: Array, probabilities: Sequence[float], model: Mod
             raise AssertionError(f"quantiles of times not found in {_MAX_ROUNDS} steps")
         found[:, column] = begin + x
     return found
+
+
+def _clipped(log_hazard: Array) -> Array:
+    """Log hazards in float64, kept where times and their squares are numbers that float64 has; of its shape.
+
+    Vague priors reach further: an event at once, or never, as far as any time that is looked at can tell.
+    """
+    return np.clip(np.asarray(log_hazard, dtype=np.float64), -_MAX_LOG_HAZARD, _MAX_LOG_HAZARD)

@@ -16,10 +16,12 @@ _CLOSE = 1e-4  # in standard deviations of the mixture, before a step of Halley'
 _PATIENCE = (
     8  # rounds of Halley alone; then every second round bisects, since between far modes Halley creeps
 )
+_FAR = 1e3  # ends of a bracket further apart than this are halved by order of magnitude
 _MAX_ROUNDS = 300  # a bracket of float64 is down to neighbouring numbers in fewer
 _TABLE_STEPS = 1 << 16
 
 
+@np.errstate(over="ignore", invalid="ignore")  # squares of what vague priors give
 def mixture_quantiles(means: Array, scales: Array, probabilities: Array, *, df: float = math.inf) -> Array:
     """The points x with  (1/n) sum_d F((x - means_d) / scales_d) = p,  F standard normal, or t with df.
 
@@ -80,6 +82,7 @@ def _start(means: Array, scales: Array, component_quantiles: Array) -> tuple[Arr
             lower[rows, column] = ends.min(axis=1)
             upper[rows, column] = ends.max(axis=1)
             guess[rows, column] = mean + np.sqrt(variance) * quantile
+    guess = np.where(np.isfinite(guess), guess, _middle(lower, upper))
     return lower, upper, np.clip(guess, lower, upper)
 
 
@@ -125,11 +128,21 @@ def _improve(
     lower[place] = np.where(is_above, lower[place], here)
     low, high = lower[place], upper[place]
     is_taken = (proposal >= low) & (proposal <= high) & (not bisect)  # False where the step is not a number
-    x[place] = np.where(is_taken, proposal, low + (high - low) / 2)
+    x[place] = np.where(is_taken, proposal, _middle(low, high))
     with np.errstate(invalid="ignore"):
         is_close = is_taken & (np.abs(residual) < _CLOSE) & (np.abs(step) * slope < _CLOSE)
     is_narrow = high - low <= 4 * np.spacing(np.maximum(np.abs(low), np.abs(high)))
     return is_close | is_narrow
+
+
+def _middle(low: Array, high: Array) -> Array:
+    """Where brackets are halved; far ones on the scale of arsinh, which is one of orders of magnitude.
+
+    Halving alone takes a thousand rounds from 1e200 to a quantile near one.
+    """
+    by_magnitude = np.sinh((np.arcsinh(low) + np.arcsinh(high)) / 2)
+    is_far = high / 2 - low / 2 > _FAR * np.maximum(np.maximum(low, -high), 1.0)
+    return np.asarray(np.where(is_far, by_magnitude, low / 2 + high / 2))
 
 
 def _quantile(probabilities: Array, df: float) -> Array:

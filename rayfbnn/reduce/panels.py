@@ -92,7 +92,8 @@ def draw_probabilities(
         of_one = targets[:, number] == 1 if kind == "binary" else targets[:, 0] == number
         axis.plot(x_data[of_one], np.full(of_one.sum(), 1.04), "|", color=colour, ms=6, alpha=0.7)
         if kind == "binary":
-            axis.plot(x_data[~of_one], np.full((~of_one).sum(), -0.04), "|", color=colour, ms=6, alpha=0.7)
+            of_zero = targets[:, number] == 0  # a missing target is neither
+            axis.plot(x_data[of_zero], np.full(of_zero.sum(), -0.04), "|", color=colour, ms=6, alpha=0.7)
     axis.set_ylim(-0.08, 1.08)
     axis.set_ylabel("probability")
 
@@ -149,10 +150,16 @@ def draw_relevance(axis: Axes, names: Sequence[str], values: Array) -> None:
 
 
 def draw_predicted(axes: Array, table: pd.DataFrame, actual: Array, name: str) -> None:
-    """Predicted against actual above; below, how far off, with the ends of the 80 % interval at -1 and 1."""
+    """Predicted against actual above; below, how far off, with the ends of the 80 % interval at -1 and 1.
+
+    actual (n_cases,); cases where it is missing (NaN) are left out
+    """
     above, below = axes
+    is_known = ~np.isnan(actual)
+    actual, table = actual[is_known], table[is_known]
     median, low, high = (table[f"{name}_{column}"].to_numpy() for column in ("median", "q10", "q90"))
-    ends = [min(actual.min(), median.min()), max(actual.max(), median.max())]
+    both = np.append(actual, median)
+    ends = [both.min(), both.max()] if both.size else []
     above.plot(ends, ends, color="black", lw=0.8, zorder=1)
     points: dict[str, Any] = {"marker": "o", "ls": "", "mew": 0, "color": BLUE, "alpha": opacity(len(actual))}
     above.plot(median, actual, ms=3.2, zorder=2, **points)
@@ -160,10 +167,10 @@ def draw_predicted(axes: Array, table: pd.DataFrame, actual: Array, name: str) -
     below.axhspan(-1, 1, color=SKY, alpha=0.35, lw=0, zorder=0)
     below.axhline(0, color="black", lw=0.6, zorder=1)
     below.plot(median, off, ms=2.6, zorder=2, **points)
-    reach = 1.08 * max(2.0, float(np.abs(off).max()))
+    reach = 1.08 * float(np.abs(off).max(initial=2.0))
     below.set_ylim(-reach, reach)
-    inside = np.mean(np.abs(off) <= 1)
-    above.set_title(f"{name}: {100 * inside:.0f} % of {len(actual):,} cases in their 80 % interval")
+    inside = f"{100 * np.mean(np.abs(off) <= 1):.0f} % of " if len(off) else ""
+    above.set_title(f"{name}: {inside}{len(off):,} cases in their 80 % interval")
     above.set_ylabel(f"actual {name}")
     below.set_ylabel("place in the\n80 % interval")
     below.set_xlabel(f"predicted {name} (median)")

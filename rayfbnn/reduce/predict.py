@@ -12,7 +12,7 @@ import numpy as np
 import scipy.special
 
 from rayfbnn.arrays import Array
-from rayfbnn.errors import DataError
+from rayfbnn.errors import DataError, StoreError
 from rayfbnn.model.heteroscedastic import log_precision
 from rayfbnn.model.likelihood import log_density
 from rayfbnn.reduce.counts import count_modes, count_quantiles
@@ -26,6 +26,7 @@ from rayfbnn.reduce.draws import (
     sigmas_of_columns,
 )
 from rayfbnn.reduce.effective import mcse_mean
+from rayfbnn.reduce.known import known
 from rayfbnn.reduce.lifetimes import mean_times, second_moments, survival_curve, time_quantiles
 from rayfbnn.reduce.mixture import mixture_quantiles
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from rayfbnn.run.store import Store
 
 QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
+_MAX_LOG_PRECISION = 680.0  # and less its least: variances are then between 1e-296 and 1e296
 MEASURES = ("squared_error", "absolute_error", "log_probability", "error_rate")
 
 
@@ -52,8 +54,8 @@ class Prediction:
     table: pd.DataFrame
 
     def to_json(self) -> str:
-        """The summary as one JSON object."""
-        return json.dumps(self.summary)
+        """The summary as one JSON object; what is not known is null."""
+        return json.dumps({name: known(value) for name, value in self.summary.items()})
 
 
 def predict(
@@ -163,7 +165,8 @@ def _predict_chunk(
             predicted = _real_columns(reduced.outputs, sigmas[None], _noise_df(model))
         elif kind == "heteroscedastic":
             means, log_precisions = np.split(reduced.outputs, 2, axis=1)
-            sigmas = np.exp(-0.5 * log_precision(log_precisions.astype(np.float64), model.noise_floor))
+            found = log_precision(log_precisions.astype(np.float64), model.noise_floor)
+            sigmas = np.exp(-0.5 * np.clip(found, -_MAX_LOG_PRECISION, _MAX_LOG_PRECISION))
             predicted = _real_columns(means, sigmas, math.inf)
         elif kind == "count":
             predicted = _count_columns(reduced.outputs, runs)
@@ -220,6 +223,7 @@ def _reduce_draws(
     kept = np.empty((n_cases, n_outputs, n_draws), dtype=spec.dtype) if _is_kept(model) else None
     for run, by_chain in zip(runs, _by_chain(kept, runs), strict=True):
         for chains, draws, outputs, precisions in output_blocks(run, standardized, memory_bytes=block_bytes):
+            _check_finite(outputs, run.store)
             flat = outputs.reshape(-1, n_cases, n_outputs)
             if targets is not None:
                 density = log_density(
@@ -239,6 +243,18 @@ def _reduce_draws(
         return _Reduced(total / n_draws, log_probability)
     mcse = _mean_mcse(kept, runs) if model.kind in ("real", "heteroscedastic") else None
     return _Reduced(None, log_probability, kept, mcse)
+
+
+def _check_finite(outputs: Array, store: Store) -> None:
+    """Raise StoreError unless all outputs (n_chains, n_draws, n_cases, n_outputs) are numbers."""
+    is_finite = np.isfinite(outputs)
+    if not is_finite.all():
+        n_bad, dtype = int((~is_finite.all(axis=(2, 3))).sum()), store.spec.dtype
+        better = "sample with dtype = float64 or " if dtype == "float32" else "sample with "
+        raise StoreError(
+            f"{store.path}: at least {n_bad} of the draws have outputs that are not finite in {dtype};"
+            f" {better}priors that reach less far (larger alphas, smaller widths)"
+        )
 
 
 def _by_chain(kept: Array | None, runs: Sequence[Draws]) -> list[Array]:
@@ -281,11 +297,11 @@ def _real_columns(outputs: Array, sigmas: Array, df: float) -> dict[str, Array]:
 
 def _count_columns(outputs: Array, runs: Sequence[Draws]) -> dict[str, Array]:
     """Each column of a count, (n_cases, n_targets); outputs (n_cases, n_targets, n_draws) are log rates."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         rates = np.exp(outputs.astype(np.float64))
-    mean = rates.mean(axis=2)
-    # The Poisson variance is the rate.
-    columns = {"mean": mean, "sd": np.sqrt(rates.var(axis=2) + mean)}
+        mean = rates.mean(axis=2)
+        # The Poisson variance is the rate.
+        columns = {"mean": mean, "sd": np.sqrt(rates.var(axis=2) + mean)}
     found = [count_quantiles(outputs[:, target], list(QUANTILES.values())) for target in range(mean.shape[1])]
     columns |= dict(zip(QUANTILES, np.stack(found, axis=-1).swapaxes(0, 1), strict=True))
     columns["mode"] = np.stack(

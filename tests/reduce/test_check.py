@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ import scipy.stats
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreMismatchError
-from rayfbnn.reduce.check import _ks_distance, check, compare
+from rayfbnn.exactness import ks_distance
+from rayfbnn.reduce.check import check, compare
 from tests.reduce.standin import make_data, make_spec, make_store, normal
 
 SPEC = make_spec()
@@ -63,7 +66,7 @@ def test_differences_are_found(change: Any, what: str) -> None:
 
 def test_kolmogorov_smirnov_distance_is_scipys() -> None:
     a, b = normal(1, (150,)), normal(2, (90,)) * 1.2
-    assert _ks_distance(a, b) == pytest.approx(scipy.stats.ks_2samp(a, b).statistic, rel=1e-12)
+    assert ks_distance(a, b) == pytest.approx(scipy.stats.ks_2samp(a, b).statistic, rel=1e-12)
 
 
 def test_independent_chains_count_as_their_draws() -> None:
@@ -121,8 +124,20 @@ def test_only_exact_draws_are_a_reference() -> None:
         check(mcmc, make_store(make_spec(seed=2)))
 
 
+def test_exact_draws_of_another_temperature_are_refused() -> None:
+    mcmc, _ = pair()
+    other = make_store(make_spec(temperature=3), kind="exact", path="other.zarr")
+    with pytest.raises(StoreMismatchError, match="temperature: was 1.0, now 3.0"):
+        check(mcmc, other)
+
+
 def test_exact_draws_of_other_data_are_refused() -> None:
     mcmc, _ = pair()
     other = make_store(SPEC, make_data(SPEC, seed=9), kind="exact", path="other.zarr")
     with pytest.raises(StoreMismatchError, match="training cases differ"):
         check(mcmc, other)
+
+
+def test_scipy_stats_which_is_slow_to_load_is_not() -> None:
+    code = "import sys, rayfbnn.reduce.check; assert 'scipy.stats' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -62,6 +62,17 @@ def test_quantiles_agree_with_a_plain_root_finder(df: float) -> None:
             assert found[row, column] == pytest.approx(expected, rel=1e-7, abs=1e-7)
 
 
+@pytest.mark.parametrize("df", [math.inf, 1.0])
+@pytest.mark.parametrize("far", [1e100, 1e200, 1e300])
+def test_components_may_be_any_number_of_decades_apart(far: float, df: float) -> None:
+    """A third about 0, a third about -far / 2, a third about far, as draws from a vague prior may be."""
+    means = normal(1, (2, 30)) + far * np.array([0.0, -0.5, 1.0])[np.arange(30) % 3]
+    found = mixture_quantiles(means, np.ones((2, 30)), [0.1, 0.5, 0.9], df=df)
+    np.testing.assert_allclose(found[:, [0, 2]], [[-0.5 * far, far]] * 2, rtol=1e-12)
+    middle = found[:, 1:2]
+    assert np.abs(cdf(middle, means[:, ::3], np.ones((2, 10)), df) - 0.5).max() < 1e-6
+
+
 def test_one_gaussian_has_its_own_quantiles() -> None:
     found = mixture_quantiles(np.full((1, 5), 7.0), np.full((1, 5), 0.5), PROBABILITIES)
     np.testing.assert_allclose(found[0], 7 + 0.5 * scipy.special.ndtri(PROBABILITIES), rtol=1e-14)

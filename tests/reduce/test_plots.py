@@ -84,6 +84,31 @@ def test_predicted_against_actual(tmp_path: Path, figures: list[Any]) -> None:
     assert f"{100 * inside:.0f} % of 30 cases" in figures[0].axes[0].get_title(loc="left")
 
 
+def test_missing_targets_are_not_in_the_count_of_predicted_against_actual(
+    tmp_path: Path, figures: list[Any]
+) -> None:
+    store, unseen = prepared()
+    targets = unseen.targets.copy()
+    targets[2:, 0], targets[:, 1] = np.nan, np.nan
+    prediction = predict([store], unseen.inputs, targets)
+    targets[:2, 0] = prediction.table["y1_median"][:2]
+    names = store.data.target_names
+    plots.predicted_against_actual(prediction, targets, tmp_path / "predicted.png", target_names=names)
+    first, second = figures[0].axes[0], figures[0].axes[1]
+    assert first.get_title(loc="left") == "y1: 100 % of 2 cases in their 80 % interval"
+    assert second.get_title(loc="left") == "y2: 0 cases in their 80 % interval"
+    assert np.isfinite(first.lines[0].get_xdata()).all()
+
+
+def test_missing_labels_are_not_drawn_as_zero(tmp_path: Path, figures: list[Any]) -> None:
+    store, _ = prepared("binary")
+    store.data.targets[:, 0] = np.nan
+    store.data.targets[:5, 0] = [0, 1, 1, 0, 1]
+    plots.predictive_bands([store], tmp_path / "bands.png")
+    ones, zeros = figures[0].axes[0].lines[1:3]
+    assert len(ones.get_xdata()) == 3 and len(zeros.get_xdata()) == 2
+
+
 @pytest.mark.parametrize("changes", [{}, {"model__noise": "0.3:4:2", "chains": 9}, {"chains": 1}])
 def test_traces_and_ranks(changes: dict[str, Any], tmp_path: Path, figures: list[Any]) -> None:
     store, _ = prepared(**changes)

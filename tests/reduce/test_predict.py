@@ -242,6 +242,7 @@ def test_stores_with_one_seed_are_not_pooled() -> None:
         ({"network__priors__bo": "2"}, "network.priors.bo"),
         ({"model__noise": "0.1:4"}, "model.noise"),
         ({"data__standardize": '["inputs"]'}, "data.standardize"),
+        ({"temperature": "3"}, "temperature: was 1.0, now 3.0"),
     ],
 )
 def test_stores_of_other_posteriors_are_not_pooled(changes: dict[str, str], named: str) -> None:
@@ -260,6 +261,16 @@ def test_stores_of_other_data_are_not_pooled() -> None:
 def test_a_store_without_draws_is_an_error() -> None:
     store = make_store(make_spec(), n_draws=0)
     with pytest.raises(StoreError, match="no draws are committed"):
+        predict([store], unseen(store)[0])
+
+
+@pytest.mark.parametrize("kind", ["real", "binary", "class"])
+def test_outputs_that_are_not_finite_are_an_error(kind: str) -> None:
+    store = make_store(make_spec(kind, dtype="float32"))
+    store.positions[0, [3, 5], -1] = np.inf  # an output bias
+    with pytest.raises(
+        StoreError, match="2 of the draws .* not finite in float32; sample with dtype = float64"
+    ):
         predict([store], unseen(store)[0])
 
 
@@ -352,3 +363,13 @@ def test_missing_targets_are_left_out_of_errors_and_log_probability(kind: str) -
         assert table["log_probability"][5] == pytest.approx(math.log(density.mean()), rel=1e-10)
     if kind == "binary":
         assert table["error_rate"][5] == ((table["y1_p"][5] > 0.5) != targets[5, 0])
+
+
+@pytest.mark.parametrize("kind", ["real", "binary", "class"])
+def test_json_has_no_nan_where_all_targets_are_missing(kind: str) -> None:
+    store = make_store(make_spec(kind))
+    inputs, targets = unseen(store)
+    found = json.loads(
+        predict([store], inputs, np.full_like(targets, np.nan)).to_json(), parse_constant=pytest.fail
+    )
+    assert found["log_probability"] is None and found["cases"] == N_TEST

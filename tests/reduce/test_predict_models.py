@@ -106,6 +106,31 @@ def test_the_mode_of_wide_counts_is_found() -> None:
     assert count_modes(log_rates, low, high)[0] == k[mass.argmax()]
 
 
+@pytest.mark.parametrize("log_rate", [37.0, 40.0, 50.0])
+def test_counts_beyond_the_whole_numbers_of_float64(log_rate: float) -> None:
+    """There a Poisson distribution is a Gaussian to many digits, and its mode is its rate."""
+    log_rates, rate = np.full((1, 3), log_rate), math.exp(log_rate)
+    found = count_quantiles(log_rates, [0.01, 0.5, 0.99])
+    z = (found[0] - rate) / math.sqrt(rate)
+    np.testing.assert_allclose(z, scipy.special.ndtri([0.01, 0.5, 0.99]), atol=1e-4)
+    mode = count_modes(log_rates, found[:, 0], found[:, 2])
+    assert abs(mode[0] - rate) < 1e-3 * math.sqrt(rate)
+
+
+def test_rates_count_as_1e300_at_most() -> None:
+    log_rates = np.array([[-1.0, -1.0, 500.0, 705.0, 800.0]])
+    found = count_quantiles(log_rates, [0.1, 0.5, 0.99])
+    np.testing.assert_allclose(found, [[0, math.exp(500), 1e300]], rtol=1e-12)
+    assert count_modes(log_rates, found[:, 0], found[:, 2])[0] == 0
+
+
+def test_counts_of_a_vague_prior_are_predicted() -> None:
+    store, inputs, _ = store_of({"kind": "count"})
+    store.positions *= 100
+    table = predict([store], inputs).table
+    assert (table["y1_q99"] > 2**53).any() and (table["y1_q01"] == 0).all()
+
+
 @pytest.mark.parametrize("floor", [{}, {"noise_floor": 0.2}], ids=["no floor", "floor"])
 def test_heteroscedastic_targets(floor: dict[str, float]) -> None:
     store, inputs, targets = store_of(
@@ -133,6 +158,13 @@ def test_heteroscedastic_targets(floor: dict[str, float]) -> None:
     np.testing.assert_allclose(found["y2[1]"].ravel(), means[:, 1, 1], rtol=1e-10)
     log_precision = outputs[:, 1, 2] - 2 * np.log(scale[0])
     np.testing.assert_allclose(found["log_precision_y1[1]"].ravel(), log_precision, rtol=1e-10)
+
+
+def test_heteroscedastic_targets_of_a_vague_prior_are_predicted() -> None:
+    store, inputs, _ = store_of({"kind": "heteroscedastic"})
+    store.positions *= 1000
+    assert np.abs(outputs_by_hand(store, inputs)[:, :, 2:]).max() > 1500  # beyond exp
+    assert np.isfinite(predict([store], inputs).table).all(axis=None)
 
 
 def log_hazards_by_hand(store: MemoryStore, inputs: Array) -> Array:
@@ -199,6 +231,17 @@ def test_survival_times(model: dict[str, Any]) -> None:
     found = functions(committed(store), cases=N_TEST, inputs=inputs)
     name = "log_hazard_2[1]" if points else "log_hazard[1]"
     np.testing.assert_allclose(found[name].ravel(), log_hazard[:, 1, 2 if points else 0], rtol=1e-10)
+
+
+@pytest.mark.parametrize("model", [{"kind": "survival", "hazard": "constant"}, PIECEWISE])
+def test_times_of_a_vague_prior_are_predicted(model: dict[str, Any]) -> None:
+    store, inputs, _ = store_of(model)
+    store.positions *= 1000
+    assert np.abs(log_hazards_by_hand(store, inputs)).max() > 710  # beyond exp
+    with np.errstate(all="raise", under="ignore"):
+        table = predict([store], inputs).table
+    assert np.isfinite(table).all(axis=None)
+    assert (table["y1_q01"] < 1e-100).any() and (table["y1_q99"] > 1e100).any()
 
 
 @pytest.mark.parametrize("model", [{"kind": "count"}, PIECEWISE, {"kind": "heteroscedastic"}])
