@@ -279,18 +279,15 @@ def test_empty_cells_of_targets_are_missing(tmp_path: Path) -> None:
     )
 
 
-BLANK = "x1,x2,y\n1,2,3\n  \n{}\n\t\n4,4,5\n"
-
-
 def test_empty_targets_are_found_among_blank_lines(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text(BLANK.format("2,3,"))
+    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,3\n  \n2,3,\n\t\n4,4,5\n")
     data = read_dataset(_spec("real", tmp_path))
     assert np.isnan(data.targets[:, 0]).tolist() == [False, True, False]
 
 
 def test_short_rows_are_refused_among_blank_lines(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text(BLANK.format("2,3"))
-    assert "row 2, column y" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,3\n  \n4,4,5\n2,3\n")
+    assert "row 3, column y" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize("suffix", [".bz2", ".xz", ".zip"])
