@@ -117,7 +117,7 @@ def predict(
 ) -> Prediction:
     """Predictions for the cases in `data`, pooled over one store or several of the same posterior.
 
-    out   a new .csv or .parquet file for the table, one row per case
+    out   a .csv or .parquet file for the table, one row per case; replaced if it is there
     skip  draws of each chain that are left out, the first ones
     """
     from rayfbnn.reduce.predict import predict as reduce_predict
@@ -318,11 +318,18 @@ def check(
 
 
 def show(what: Spec, *, set: Sequence[str] = ()) -> str:
-    """What a specification or a store means, in words: network, priors, schedule, defaults, how far it is."""
+    """What a specification or a store means, in words: network, priors, schedule, defaults, how far it is.
+
+    set  "key.path=value" replacements laid over a specification; that of a store is fixed
+    """
     from rayfbnn.describe import describe
     from rayfbnn.describe_schedule import describe_tuning
 
     if isinstance(what, str | Path) and Path(what).is_dir():
+        if set:
+            raise ConfigError(
+                f"set: the specification of the store {what} is fixed, got {set[0]}; leave it out"
+            )
         store = Store.open(Path(what))
         return describe(store.spec, store=store) + "\n" + describe_tuning(store) + _describe_progress(store)
     return describe(_read_spec(what, set))
@@ -345,7 +352,8 @@ def bench(
     is likely, with the lengths that the first rounds of its tuning find in 20 seconds, in a temporary store.
 
     device  "cpu" or "gpu"; that of the specification unless given, or "cpu"
-    chains  advanced together: 16 unless given, 4096 on a GPU, or the chains of the specification's batches
+    chains  advanced together: 16 unless given, 4096 on a GPU, or the chains of the specification's batches;
+            at most the specification's chains
     quick   leaves the rounds of tuning out
     """
     from rayfbnn.run import trial
@@ -428,7 +436,7 @@ def plot(
     store, folder = _opened(path, skip), Path(out)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"out: is a file, got {folder}; give a folder for the pictures")
-    _check_folder(folder)
+    _check_folder(folder / "bands.png" if folder.exists() else folder)
     if input_name is not None and input_name not in store.data.input_names:
         there_are = ", ".join(store.data.input_names)
         raise ConfigError(f"input_name: no such input, got {input_name}; there are {there_are}")

@@ -139,7 +139,9 @@ def resume(
 def predict(
     path: Annotated[list[Path], typer.Argument(metavar="STORE...", help="One store, or several to pool.")],
     data: Annotated[Path, typer.Option(help="The cases to predict, CSV or Parquet.")],
-    out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file for a row of each case.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A .csv or .parquet file for a row of each case; replaced if there.")
+    ] = None,
     skip: Skip = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -260,7 +262,8 @@ def show(
 ) -> None:
     """Print what a configuration or a store means: network, priors, schedule and its cost, defaults taken.
 
-    It also names the code that runs the trajectories here, of a store that which it was begun with.
+    It also names the code that runs the trajectories here, of a store that which it was begun with. The
+    configuration of a store is fixed: --set is for a file alone.
     """
     from rayfbnn import api
 
@@ -278,7 +281,10 @@ def bench(
     ] = None,
     chains: Annotated[
         int | None,
-        typer.Option(help="Advanced together: 16, on a GPU 4096, or a batch of the configuration's."),
+        typer.Option(
+            help="Advanced together: 16, on a GPU 4096, or a batch of the configuration's;"
+            " at most the configuration's chains."
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Without the rounds of tuning that say which lengths are likely.")

@@ -346,6 +346,29 @@ def test_show_describes_a_specification_and_a_store(tmp_path: Path, finished: Pa
     assert "chains 4" in api.show(finished) and "10 draws" in api.show(finished)
 
 
+def test_show_refuses_to_replace_keys_of_a_store(finished: Path) -> None:
+    with pytest.raises(ConfigError, match=r"set: .*run.zarr is fixed, got chains=2; leave it out"):
+        api.show(finished, set=["chains=2"])
+
+
+def test_plot_looks_at_the_folder_it_writes_to(
+    tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, folder = tmp_path / "parent", tmp_path / "parent" / "pictures"
+    folder.mkdir(parents=True)
+    read_only = parent
+    # Root may write anywhere, so ask as another would.
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != read_only)
+    monkeypatch.chdir(folder)
+    for out in (".", folder):
+        assert api.plot(finished, out=out)
+    with pytest.raises(ConfigError, match="parent cannot be written to"):
+        api.plot(finished, out=parent / "new")
+    read_only = folder
+    with pytest.raises(ConfigError, match="pictures cannot be written to"):
+        api.plot(finished, out=folder)
+
+
 def test_verify_finds_a_flipped_bit_and_repair_lets_resume_compute_it_again(
     copied: Path, finished: Path
 ) -> None:

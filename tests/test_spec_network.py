@@ -61,8 +61,25 @@ def test_fbms_short_names_are_those_of_its_documentation() -> None:
     assert spec.network.omit == {"ih0": ("x1",)}
     assert RunSpec.from_json(spec.to_json()) == spec
     raw["network"] = {**raw["network"], "priors": {**short, "hh1": "3"}}
-    with pytest.raises(ConfigError, match=r"network.priors.hh1: is another name of h0h1"):
+    with pytest.raises(ConfigError, match=r"network.priors.hh1: is another name of hh,"):
         RunSpec.from_dict(raw)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("omit.ih=['x1']", "omit.ih0=['x2']"), 'omit.ih0: is another name of ih, got ["x2"]; give one'),
+        (("omit.ih0=['x1']", "omit.ih=['x2']"), 'omit.ih: is another name of ih0, got ["x2"]; give one'),
+        (
+            ("connections.hh={generator='dense'}", "connections.hh1={generator='dense'}"),
+            'connections.hh1: is another name of hh, got {"generator": "dense"}; give one',
+        ),
+    ],
+)
+def test_a_group_under_two_names_is_refused(overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        deep(*(f"network.{each}" for each in overrides))
+    assert str(caught.value).startswith(f"network.{message}")
 
 
 INFINITE = math.inf

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from rayfbnn.spec import RunSpec
 
+_NEEDED = "a CSV (.csv, .csv.gz) or Parquet (.parquet) file is needed"
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -180,14 +182,14 @@ def _read_table(path: Path) -> pd.DataFrame:
     """The file as a table; rows of a CSV file may not be longer than the first."""
     if not path.is_file():
         reason = "is a folder" if path.is_dir() else "there is no such file"
-        raise DataError(f"{path}: {reason}; a CSV (.csv, .csv.gz) or Parquet (.parquet) file is needed")
+        raise DataError(f"{path}: {reason}; {_NEEDED}")
     try:
         table = _read_parquet(path) if path.suffix in (".parquet", ".pq") else _read_csv(path)
     except DataError:
         raise
     # ValueError covers pandas' parser errors, Unicode errors and Arrow's; EOFError a cut .gz file.
     except (ValueError, OSError, EOFError, Warning) as exc:
-        raise DataError(f"{path}: cannot be read: {' '.join(str(exc).split())}") from exc
+        raise DataError(f"{path}: cannot be read: {' '.join(str(exc).split())}; {_NEEDED}") from exc
     table.columns = [str(name).strip() for name in table.columns]
     return table
 
@@ -209,9 +211,10 @@ def _read_csv(path: Path) -> pd.DataFrame:
                 keep_default_na=False,  # "NA" and "" stay text, so that a message can quote them
                 skipinitialspace=True,
                 index_col=False,
+                compression="gzip" if _is_gzip(path) else None,
             )
     except zlib.error as exc:
-        raise DataError(f"{path}: cannot be read: damaged gzip file: {exc}") from exc
+        raise DataError(f"{path}: cannot be read: damaged gzip file: {exc}; {_NEEDED}") from exc
     table = rows.iloc[1:]
     table.columns = pd.Index(rows.iloc[0].fillna("").tolist())
     return table
@@ -235,7 +238,7 @@ def _column(table: pd.DataFrame, name: str, path: Path, *, may_be_missing: bool)
         near = difflib.get_close_matches(name, list(table.columns), n=1, cutoff=0.5)
         hint = f" (did you mean {near[0]}?)" if near else ""
         more = ", ..." if len(table.columns) > 20 else ""
-        listed = ", ".join(table.columns[:20]) + more
+        listed = ", ".join(_short(column) for column in table.columns[:20]) + more
         raise DataError(f"{path}: no column named {name}{hint}; the file has: {listed}")
     if list(table.columns).count(name) > 1:
         raise DataError(f"{path}: column {name}: the header names it {list(table.columns).count(name)} times")
@@ -252,7 +255,7 @@ def _column(table: pd.DataFrame, name: str, path: Path, *, may_be_missing: bool)
         row = int(wrong[0])
         value = column.iloc[row]
         raise DataError(
-            f"{path}: row {row + 1}, column {name}: not a finite number, got {str(value)!r}"
+            f"{path}: row {row + 1}, column {name}: not a finite number, got {_short(str(value))!r}"
             f" ({len(wrong)} of {len(values)} rows; row 1 is the first below the header)"
         )
     return values
@@ -273,10 +276,24 @@ def _is_whole(path: Path, n_rows: int) -> Array:
     import csv
     import gzip
 
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
+    with gzip.open(path, "rb") if _is_gzip(path) else path.open("rb") as raw:
         lines = io.TextIOWrapper(cast(Any, raw), encoding="utf-8-sig", newline="")
-        n_cells = [len(row) for row in csv.reader(lines, skipinitialspace=True) if row]
+        rows = csv.reader(lines, skipinitialspace=True)
+        # As pandas does, without lines that have nothing but blanks.
+        try:
+            n_cells = [len(row) for row in rows if len(row) > 1 or "".join(row).strip()]
+        except csv.Error as exc:  # a cell longer than it reads
+            raise DataError(f"{path}: cannot be read: {exc}; leave out the column of that cell") from exc
     return np.array(n_cells[1 : n_rows + 1]) == n_cells[0]
+
+
+def _is_gzip(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+def _short(text: str) -> str:
+    """At most 80 characters of it, for a message."""
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _number(value: object) -> float:

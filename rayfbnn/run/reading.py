@@ -50,7 +50,10 @@ def committed(store: Store, section: Section) -> int:
 
 
 def load_state(store: Store, batch: int) -> tuple[ChainState, int] | None:
-    """The state after a batch's last block, with its digest checked."""
+    """The state after a batch's last block and the iteration it is of; None before the first block.
+
+    StoreCorruptError if the state is not the one that was committed.
+    """
     record = store.commits.last(batch)
     if record is None or not record.state:
         return None
@@ -71,6 +74,10 @@ def load_state(store: Store, batch: int) -> tuple[ChainState, int] | None:
 
 
 def read_positions(store: Store, draws: slice, chains: slice, section: Section) -> Array:
+    """Parameters (n_chains, n_draws, n_parameters) in the run's dtype, without draws not committed yet.
+
+    Here and below: ValueError if a slice has a step, StoreCorruptError if a file read is missing or damaged.
+    """
     chains, draws = _selection(store, chains, draws, section)
     shape = (chains.stop - chains.start, draws.stop - draws.start, store.parameter_layout.n_parameters)
     positions = np.empty(shape, dtype=store.spec.dtype)
@@ -81,6 +88,7 @@ def read_positions(store: Store, draws: slice, chains: slice, section: Section) 
 
 
 def read_precisions(store: Store, draws: slice, chains: slice, section: Section) -> Array:
+    """Precisions (n_chains, n_draws, n_precisions) float64 = sigma**-2, of the sigmas that are stored."""
     chains, draws = _selection(store, chains, draws, section)
     shape = (chains.stop - chains.start, draws.stop - draws.start, store.precision_layout.n_precisions)
     precisions = np.empty(shape)
@@ -91,12 +99,14 @@ def read_precisions(store: Store, draws: slice, chains: slice, section: Section)
 
 
 def read_stat(store: Store, name: str, draws: slice, chains: slice, section: Section) -> Array:
+    """One of catalogue.STATS, (n_chains, n_draws) float64."""
     return store.hierarchy.read(
         f"{_prefix(section)}sample_stats/{name}", *_selection(store, chains, draws, section)
     )
 
 
 def read_predictive(store: Store, name: str, draws: slice) -> Array:
+    """One of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of a store of draws from the prior."""
     return store.hierarchy.read(
         f"prior_predictive/{name}", *_selection(store, slice(None), draws, "posterior")
     )

@@ -74,6 +74,7 @@ def compare_data(store: Store, data: str | Path | None) -> None:
 
 
 def check_length(store: Store, iterations: int) -> None:
+    """Raise ConfigError if the last phase would be shorter than planned."""
     planned = store.spec.phase[-1].iterations
     if iterations < planned:
         raise ConfigError(
@@ -83,7 +84,10 @@ def check_length(store: Store, iterations: int) -> None:
 
 
 def make_longer(store: Store, iterations: int) -> None:
-    """Give the last phase `iterations` in all; the store must be locked."""
+    """Give the last phase `iterations` in all, if it has fewer; the store must be locked.
+
+    ConfigError if no phase may be so long, StoreMismatchError if the store cannot be extended.
+    """
     if iterations > store.spec.phase[-1].iterations:
         spec = store.spec.with_iterations(iterations)
         store.extend(spec, spec.kept_draws)

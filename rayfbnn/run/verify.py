@@ -64,7 +64,9 @@ def repair(store: Store) -> VerifyReport:
     if wrong is not None:
         # What came after it may have been drawn with other settings than those that should have been.
         for batch in range(store.n_batches):
-            for record in store.commits.all(batch)[: first.get(batch)]:
+            # The records before the first damaged one are whole; the others go in any case.
+            whole = first[batch] if batch in first else store.commits.n_blocks(batch)
+            for record in (store.commits.read(batch, block) for block in range(whole)):
                 if record.first_iteration > store.tuning.rounds[wrong].last:
                     first[batch] = record.block
                     break

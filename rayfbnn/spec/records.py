@@ -112,21 +112,26 @@ class NetworkConfig(Record):
     @model_validator(mode="after")
     def _canonical(self) -> Self:
         aliases = _short_names(len(self.hidden))
-        named: dict[str, str] = {}
-        for name, text in self.priors.items():
-            group = aliases.get(name, name)
-            if group in named:
-                raise ConfigError(f"network.priors.{name}: is another name of {group}; give one of the two")
-            named[group] = text
-        present = {group: text for group, text in named.items() if text != "-"}
-        self.priors.clear()
-        self.priors.update(present)
-        for name, group in aliases.items():
-            if name in self.omit:
-                self.omit[group] = self.omit.pop(name)
-            if name in self.connections:
-                self.connections[group] = self.connections.pop(name)
+        for key in ("priors", "omit", "connections"):
+            _use_full_names(getattr(self, key), aliases, key=f"network.{key}")
+        for group in [group for group, text in self.priors.items() if text == "-"]:
+            del self.priors[group]
         return self
+
+
+def _use_full_names(table: dict[str, Any], aliases: Mapping[str, str], *, key: str) -> None:
+    """Give every group in a table the name that is used here, in place; ConfigError if one has two."""
+    named: dict[str, Any] = {}
+    for name, value in table.items():
+        group = aliases.get(name, name)
+        if group in named:
+            other = next(each for each in table if aliases.get(each, each) == group)
+            raise ConfigError(
+                f"{key}.{name}: is another name of {other}, got {short(value)}; give one of the two"
+            )
+        named[group] = value
+    table.clear()
+    table.update(named)
 
 
 def _short_names(n_hidden: int) -> dict[str, str]:
@@ -270,13 +275,16 @@ class RunSpec(Record):
         return sum(phase.iterations for phase in self.phase)
 
     def with_iterations(self, iterations: int) -> RunSpec:
-        """The same run with its last phase `iterations` long."""
+        """The same run with its last phase `iterations` long; ConfigError if no phase may be so long."""
         raw = self.to_dict()
         raw["phase"][-1]["iterations"] = iterations
         return RunSpec.from_dict(raw, base_dir=self._base_dir)
 
     def network_spec(self, n_targets: int | None = None) -> NetworkSpec:
-        """The network, its outputs as the data model needs; n_targets is len(data.targets) unless given."""
+        """The network, its outputs as the data model needs; n_targets is len(data.targets) unless given.
+
+        ConfigError names the key of a prior, an alpha, inputs left out or connections that are none.
+        """
         return NetworkSpec(
             inputs=self.model_spec().n_inputs(len(self.data.inputs)),
             outputs=self.model_spec().n_outputs(len(self.data.targets) if n_targets is None else n_targets),
@@ -305,6 +313,7 @@ class RunSpec(Record):
         )
 
     def model_spec(self) -> ModelSpec:
+        """How targets depend on outputs, with the noise's prior read; ConfigError names model.noise."""
         noise = None if self.model.noise is None else PriorSpec.parse(self.model.noise, key="model.noise")
         return ModelSpec(
             self.model.kind,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,44 @@ def test_empty_cells_of_targets_are_missing(tmp_path: Path) -> None:
     assert "row 2, column y: nan in the store, 0.0 in the file (2 values" in str(
         first_difference(data, changed)
     )
+
+
+def test_empty_targets_are_found_among_blank_lines(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,3\n  \n2,3,\n\t\n4,4,5\n")
+    data = read_dataset(_spec("real", tmp_path))
+    assert np.isnan(data.targets[:, 0]).tolist() == [False, True, False]
+
+
+def test_short_rows_are_refused_among_blank_lines(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,3\n  \n4,4,5\n2,3\n")
+    assert "row 3, column y" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".bz2", ".xz", ".zip"])
+def test_other_compressed_files_are_refused(tmp_path: Path, suffix: str) -> None:
+    name = f"train.csv{suffix}"
+    pd.read_csv(io.StringIO(GOOD + "5,1,\n")).to_csv(tmp_path / name, index=False)
+    message = _sample_is_refused(_spec("real", tmp_path, name), tmp_path)
+    assert name in message and "a CSV (.csv, .csv.gz) or Parquet (.parquet) file is needed" in message
+
+
+def test_a_gzip_file_is_known_by_its_suffix_in_capitals(tmp_path: Path) -> None:
+    (tmp_path / "TRAIN.CSV.GZ").write_bytes(gzip.compress((GOOD + "5,1,\n").encode()))
+    data = read_dataset(_spec("real", tmp_path, "TRAIN.CSV.GZ"))
+    assert np.isnan(data.targets[:, 0]).tolist() == [False, False, False, True]
+
+
+def test_a_cell_too_long_to_be_read_is_refused(tmp_path: Path) -> None:
+    rows = f"x1,x2,y,note\n1,2,,{'a' * 200_000}\n2,3,1,b\n"
+    (tmp_path / "train.csv").write_text(rows)
+    assert "cannot be read: field larger than" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("rows", ["x1,x2,y\n1,{},3\n", "x1,{},y\n1,2,3\n"], ids=["cell", "header"])
+def test_long_cells_are_not_quoted_whole(tmp_path: Path, rows: str) -> None:
+    (tmp_path / "train.csv").write_text(rows.format("a" * 200_000))
+    message = _sample_is_refused(_spec("real", tmp_path), tmp_path)
+    assert "x2" in message and "aaa..." in message and len(message) < 500
 
 
 def test_missing_targets_are_left_out_of_their_standardisation() -> None:

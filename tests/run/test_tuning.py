@@ -330,6 +330,27 @@ def test_a_record_that_does_not_follow_from_the_commits_is_named_and_what_follow
     assert_same_draws(store.path, undisturbed)
 
 
+@pytest.mark.parametrize("block", [0, 2])
+def test_a_wrong_record_is_repaired_beside_a_damaged_commit(
+    tmp_path: Path, undisturbed: Path, block: int
+) -> None:
+    store = run(make_store(tmp_path / "run.zarr", tuned_spec(tmp_path)))
+    path = store.tuning.file(3)
+    right = path.read_bytes()
+    document = json.loads(right)
+    document["operations"][0]["settings"]["stepsize"] *= 1.5
+    path.write_bytes(seal({**document, SEAL: NO_SEAL}))
+    commit = store.commits.file(1, block)
+    raw = commit.read_bytes()
+    commit.write_bytes(raw[:50] + b"!" + raw[51:])
+    api.verify(store.path, repair=True)
+    assert [store.progress(batch).iteration for batch in range(3)] == [4, block, 4]
+    api.resume(store.path, workers=0, progress=False)
+    assert path.read_bytes() == right
+    assert api.verify(store.path).ok
+    assert_same_draws(store.path, undisturbed)
+
+
 def test_damaged_draws_of_a_round_are_drawn_again_to_the_same_bits(tmp_path: Path, undisturbed: Path) -> None:
     store = run(make_store(tmp_path / "run.zarr", tuned_spec(tmp_path)))
     block = store.path / "commits/batch0001/000003.json"
