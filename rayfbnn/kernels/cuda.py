@@ -213,6 +213,7 @@ def launch(
     dtype = np.dtype(target.dtype)
     for name, array in (("position", position), ("momentum", momentum), ("stepsizes", stepsizes)):
         check(name, array, dtype, (n_chains, program.n_parameters))
+    check_data(target, program, n_chains)
     n_partitions = 1 if order is None else order.shape[1]
     if n_partitions > target.n_cases:
         raise ValueError(f"order: at most the {target.n_cases} cases, got {n_partitions} partitions")
@@ -265,6 +266,16 @@ def check(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...])
         raise ValueError(f"{name}: must have the shape {shape}, got {array.shape}")
     if not array.flags.c_contiguous:
         raise ValueError(f"{name}: must be C-contiguous")
+
+
+def check_data(target: Posterior, program: Program, n_chains: int) -> None:
+    """As `check`, of a posterior's own arrays: shared by all chains, or of n_chains of them."""
+    double, n_cases = np.dtype(np.float64), target.n_cases
+    check("inputs", target.inputs, np.dtype(target.dtype), (program.units[0] + 1, n_cases))
+    n_outputs, n_targets = program.units[-1], program.n_targets
+    for name, array, n in (("targets", target.targets, n_outputs), ("observed", target.observed, n_targets)):
+        if array is not None:
+            check(name, array, double, (*(n_chains,) * (array.ndim == 3), n, n_cases))
 
 
 def build_once(source: str, name: str, shared_bytes: int) -> Kernel:

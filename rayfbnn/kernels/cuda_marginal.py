@@ -234,6 +234,7 @@ def _launch(
     n_cases, double = posterior.n_cases, np.dtype(np.float64)
     for name, array in (("position", position), ("momentum", momentum), ("stepsizes", stepsizes)):
         check(name, array, np.dtype(posterior.dtype), (n_chains, program.n_parameters))
+    check("inputs", posterior.inputs, np.dtype(posterior.dtype), (program.units[0] + 1, n_cases))
     systems = (n_chains, regression.n_systems)
     check("noise", given.noise, double, (*systems, 1 if given.is_uniform else n_cases))
     check("prior", given.prior, double, (*systems, len(regression.features)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.kernels import cublas
-from rayfbnn.kernels.cuda import Build, build_once, check
+from rayfbnn.kernels.cuda import Build, build_once, check, check_data
 from rayfbnn.kernels.graphs import Recording, Recordings
 from rayfbnn.kernels.program import Program, prior_of
 from rayfbnn.kernels.wide_pass import Pass, products
@@ -74,6 +74,7 @@ def advance(
     for name, array in (("position", position), ("momentum", momentum), ("stepsizes", stepsizes)):
         check(name, array, dtype, (n_chains, program.n_parameters))
     check("precisions", precisions, np.dtype(np.float64), (n_chains, target.n_precisions))
+    check_data(target, program, n_chains)
     numbers = prior_of(target, precisions)
     work = Pass(target, program, build, numbers, tile_bytes)
     # Which chains share their cases at each sub-step; the one thing that the host must know.

@@ -282,6 +282,27 @@ def test_arrays_that_would_be_misread_are_refused(name: str, kernel: str) -> Non
         replace(start, order=order).run(advance, target)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", ["inputs", "targets", "observed"])
+@pytest.mark.parametrize("is_of_each_chain", [False, True])
+def test_data_that_would_be_misread_are_refused(name: str, kernel: str, is_of_each_chain: bool) -> None:
+    target = problem(spec=small((3,)), dtype="float32")
+    start, advance = Start.of(target), advance_of(target, kernel)
+    values = np.where(np.arange(14).reshape(7, 2) == 5, math.nan, target.targets.T)
+    target = target.with_targets(np.stack([values] * 3) if is_of_each_chain else values)
+    good = getattr(target, name)
+    wrong: dict[str, tuple[type[Exception], Array]] = {
+        "be float": (TypeError, good.astype(np.float64 if name == "inputs" else np.float32)),
+        "be C-contiguous": (ValueError, np.asfortranarray(good)),
+        "have the shape": (ValueError, good[..., :-1].copy()),
+    }
+    if name == "targets" and is_of_each_chain:
+        wrong["have the shape .3, 2, 7."] = (ValueError, good[:2])
+    for words, (kind, array) in wrong.items():
+        with pytest.raises(kind, match=f"{name}: must {words}"):
+            start.run(advance, replace(target, **{name: array}))
+
+
 def stays_exact_through(kernel: str, build: ShimBuild, name: str, *, n_chains: int) -> bool:
     def advance_for(target: Posterior) -> Advance:
         return advance_of(target, kernel, build)

@@ -11,20 +11,28 @@ from rayfbnn.model.marginal import marginal
 from rayfbnn.model.posterior import Posterior
 from tests.kernels import nvrtc
 from tests.kernels.networks import H100_SHARED_BYTES, small
+from tests.marks import long_but
 from tests.model.problems import network, problem
+from tests.model.test_marginal import BOTH, PRECISIONS, REAL, conditional
 
 pytestmark = pytest.mark.skipif(
     nvrtc.library() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc (in the dev extra)"
 )
 ARCHITECTURES = ["sm_80", "sm_90"]
+DTYPES = ["float32", "float64"]
 ACTIVATIONS = ["identity", "tanh", "sigmoid", "relu", "softplus", "softplus0", "sin"]
 
 
 def compile_network(
-    target: Posterior, architecture: str, *, is_weighted: bool = False, plan: cuda.Plan | None = None
+    target: Posterior,
+    architecture: str,
+    *,
+    is_weighted: bool = False,
+    plan: cuda.Plan | None = None,
+    program: Program | str | None = None,
 ) -> str:
-    """The compiler's log of a network's kernel."""
-    program = Program.of(target)
+    """The compiler's log of a network's kernel; plan and program are the network's own unless given."""
+    program = Program.of(target) if program is None else program
     assert isinstance(program, Program)
     found = plan or cuda.plan_of(program, dtype=target.dtype, max_shared_bytes=H100_SHARED_BYTES)
     assert isinstance(found, cuda.Plan)
@@ -38,6 +46,61 @@ def compile_network(
 @pytest.mark.parametrize("model", ["gaussian", "t by target", "binary", "class"])
 def test_every_data_model_compiles(model: str, architecture: str, dtype: str) -> None:
     compile_network(problem(model, dtype=dtype), architecture, is_weighted=model == "class")
+
+
+ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
+QUICK = {
+    ("gaussian", "sm_80", "float32", False),
+    ("t", "sm_90", "float64", True),
+    ("binary", "sm_80", "float64", True),
+    ("class", "sm_90", "float32", False),
+}
+
+
+@pytest.mark.parametrize("kernel", ["warp", "block", "block without precisions", "wide"])
+@pytest.mark.parametrize(
+    "model, architecture, dtype, is_weighted",
+    long_but(QUICK, ["gaussian", "t", "binary", "class"], ARCHITECTURES, DTYPES, [False, True]),
+)
+def test_every_kernel_compiles_with_every_data_model(
+    model: str, architecture: str, dtype: str, is_weighted: bool, kernel: str
+) -> None:
+    outputs = 3 if model == "class" else 2
+    spec = network(ROBOT_ARM, outputs=outputs, units=(4,), activations=("tanh",))
+    target = problem(model, spec=spec, dtype=dtype)
+    is_integrated = kernel == "block without precisions"
+    program = program_of(marginal(target, PRECISIONS)) if is_integrated else Program.of(target)
+    assert isinstance(program, Program) and bool(program.integrated) == is_integrated
+    shared_bytes = cuda.block_bytes(program, 32, 64, target.inputs.itemsize)
+    plans = {"warp": cuda.Plan("warp", threads=128, tile=1, shared_bytes=0), "wide": cuda.wide_plan}
+    plan = plans.get(kernel, cuda.Plan("block", threads=64, tile=32, shared_bytes=shared_bytes))
+    compile_network(target, architecture, is_weighted=is_weighted, plan=plan, program=program)
+
+
+# One system and two, noise that is the same in all cases and not.
+QUICK_REGRESSIONS = {
+    ("gaussian", "sm_80", "float64"),
+    ("gaussian by target", "sm_90", "float32"),
+    ("t", "sm_90", "float64"),
+    ("t by target", "sm_80", "float32"),
+    ("binary", "sm_90", "float32"),
+}
+
+
+@pytest.mark.parametrize("kernel, n_cases", [("marginal", 19), ("marginal dual", 5)])
+@pytest.mark.parametrize(
+    "model, architecture, dtype", long_but(QUICK_REGRESSIONS, [*REAL, "binary"], ARCHITECTURES, DTYPES)
+)
+def test_regressions_of_every_data_model_compile(
+    model: str, architecture: str, dtype: str, kernel: str, n_cases: int
+) -> None:
+    spec = network(ROBOT_ARM, units=(8,), activations=("tanh",))
+    target = problem(model, spec=spec, n_cases=n_cases, dtype=dtype)
+    _, given = conditional(target, BOTH, "compiled", 1)
+    source, plan = source_of_regression(target, is_uniform=given.regression.is_uniform)
+    assert plan.kernel == kernel
+    code, log = nvrtc.compile_for(architecture, source)
+    assert code[:4] == b"\x7fELF", log
 
 
 @pytest.mark.parametrize("kernel", ["warp", "wide"])
@@ -61,9 +124,6 @@ def spilled(log: str) -> int:
     return max((int(line.split(",")[-1]) for line in lines), default=-1)
 
 
-ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
-
-
 @pytest.mark.parametrize("is_uniform", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -81,8 +141,8 @@ def test_matrices_of_the_cases_stay_in_registers(architecture: str, dtype: str, 
     compile_regression(problem(spec=spec, n_cases=20, dtype=dtype), architecture, is_uniform=is_uniform)
 
 
-def compile_regression(target: Posterior, architecture: str, *, is_uniform: bool) -> None:
-    program = program_of(marginal(target, ("outputs", "precisions")))
+def source_of_regression(target: Posterior, *, is_uniform: bool) -> tuple[str, cuda.Plan]:
+    program = program_of(marginal(target, BOTH))
     assert not isinstance(program, str) and program.regression is not None
     n_cases = target.n_cases
     plan = cuda_marginal.plan_of(
@@ -95,6 +155,11 @@ def compile_regression(target: Posterior, architecture: str, *, is_uniform: bool
     assert isinstance(plan, cuda.Plan)
     constants = cuda_marginal.constants_of(program.regression, n_cases=n_cases, is_uniform=is_uniform)
     source = cuda.source_of(program, plan, dtype=target.dtype, is_weighted=False, constants_besides=constants)
+    return source, plan
+
+
+def compile_regression(target: Posterior, architecture: str, *, is_uniform: bool) -> None:
+    source, plan = source_of_regression(target, is_uniform=is_uniform)
     code, log = nvrtc.compile_for(architecture, source)
     assert code[:4] == b"\x7fELF", log
     assert 0 <= spilled(log) <= 64

@@ -285,6 +285,25 @@ def test_arrays_that_would_be_misread_are_refused_by_name() -> None:
                 advance(changed, *start, n_steps=2)
 
 
+def test_inputs_that_would_be_misread_are_refused() -> None:
+    target = made("common precisions", "gaussian", "primal", dtype="float32")
+    wrong = {
+        "be float32": (TypeError, target.inputs.astype(np.float64)),
+        "be C-contiguous": (ValueError, np.asfortranarray(target.inputs)),
+        "have the shape": (ValueError, target.inputs[:, :-1].copy()),
+    }
+    for over in (BOTH, PRECISIONS):
+        for words, (kind, array) in wrong.items():
+            state, given = conditional(target, over, "device inputs", 3)
+            start, posterior = beginning(given, state), replace(target, inputs=array)
+            if over == PRECISIONS:
+                changed = replace(given, posterior=posterior)
+            else:
+                changed = replace(given, marginal=replace(given.marginal, posterior=posterior))
+            with pytest.raises(kind, match=f"inputs: must {words}"):
+                kernel()(changed, *start, n_steps=2)
+
+
 def operations(over: tuple[str, ...]) -> tuple[Operation, ...]:
     return SampleSigmas(), Heatbath(), HybridMarginal(over, steps=2, stepsize=4.0 if over == BOTH else 1.5)
 
