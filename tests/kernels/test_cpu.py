@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -250,11 +251,16 @@ def test_orders_that_are_none_are_refused() -> None:
         Start(**given_arrays | {"order": orders}).run(cpu.advance_for(target), target)
 
 
+@pytest.mark.parametrize("instruction_set", some_long(SETS, SETS[1:]))
 @pytest.mark.parametrize("name", some_long(PROBLEMS, ["class"]))
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.long)])
-def test_joint_distribution_stays_through_the_kernel(name: str, dtype: Any) -> None:
+def test_joint_distribution_stays_through_the_kernel(name: str, dtype: Any, instruction_set: str) -> None:
     assert stays_exact(
-        PROBLEMS[name], f"{name} compiled {dtype}", advance_for=cpu.advance_for, dtype=dtype, n_chains=10_000
+        PROBLEMS[name],
+        f"{name} compiled {dtype} {instruction_set}",
+        advance_for=partial(cpu.advance_for, instruction_set=instruction_set),
+        dtype=dtype,
+        n_chains=10_000,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ from rayfbnn.kernels import choose, cpu
 from rayfbnn.kernels.marginal import program_of
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model import marginal
-from rayfbnn.operations import Heatbath, HybridMarginal, SampleSigmas
+from rayfbnn.operations import Heatbath, HybridMarginal, Operation, SampleSigmas
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
 from tests.kernels.networks import assert_end_is_a_start, potential_and_gradient, small
 from tests.kernels.strategies import Trajectory, without_outputs, without_precisions
+from tests.marks import long_but, some_long
 from tests.model.problems import parse, problem, streams
 from tests.model.test_marginal import (
     BOTH,
@@ -266,13 +268,18 @@ def test_arrays_that_would_be_misread_are_refused_by_name(form: str) -> None:
         advance(given, start[0], start[1][:, :-1].copy(), *start[2:], n_steps=2)
 
 
-OPERATIONS = (SampleSigmas(), Heatbath(), HybridMarginal(BOTH, steps=4, stepsize=2.0, window=2))
-JOINT = {name: replace(PROBLEMS[name], operations=OPERATIONS) for name in ("real", "t", "binary")}
+def operations(over: tuple[str, ...]) -> tuple[Operation, ...]:
+    stepsize = 1.0 if over == PRECISIONS else 2.0
+    return SampleSigmas(), Heatbath(), HybridMarginal(over, steps=4, stepsize=stepsize, window=2)
+
+
+JOINT = {name: replace(PROBLEMS[name], operations=operations(BOTH)) for name in ("real", "t", "binary")}
 JOINT["dual"] = replace(JOINT["t"], hidden=(LayerSpec(8),))  # 11 features, 7 cases
 
 
-def compiled(target: Any) -> Advance:
-    return choose.ForPosteriors(cpu.advance_for(target), cpu.CompiledMarginalAdvance(SETS[0]))
+def compiled(target: Any, *, instruction_set: str | None = None) -> Advance:
+    marginal_advance = cpu.CompiledMarginalAdvance(instruction_set or SETS[0])
+    return choose.ForPosteriors(cpu.advance_for(target, instruction_set=instruction_set), marginal_advance)
 
 
 def test_one_of_the_joint_problems_is_in_the_dual_form() -> None:
@@ -280,11 +287,28 @@ def test_one_of_the_joint_problems_is_in_the_dual_form() -> None:
     assert forms == {name: name == "dual" for name in JOINT}
 
 
+@pytest.mark.parametrize("over", [OUTPUTS, PRECISIONS, BOTH])
 @pytest.mark.parametrize("name", JOINT)
+def test_the_kernel_covers_the_joint_problems(name: str, over: tuple[str, ...]) -> None:
+    _, given = conditional(JOINT[name].posterior(), over, "joint", 1)
+    assert cpu.CompiledMarginalAdvance(SETS[0]).covers(given)
+
+
+QUICK = [*((name, BOTH) for name in JOINT), ("real", OUTPUTS), ("real", PRECISIONS)]
+
+
+@pytest.mark.parametrize("instruction_set", some_long(SETS, SETS[1:]))
+@pytest.mark.parametrize("name, over", long_but(QUICK, JOINT, [OUTPUTS, PRECISIONS, BOTH]))
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.long)])
-def test_joint_distribution_stays_through_the_kernel(name: str, dtype: Any) -> None:
+def test_joint_distribution_stays_through_the_kernel(
+    name: str, over: tuple[str, ...], dtype: Any, instruction_set: str
+) -> None:
     assert stays_exact(
-        JOINT[name], f"{name} marginal compiled {dtype}", advance_for=compiled, dtype=dtype, n_chains=10_000
+        replace(JOINT[name], operations=operations(over)),
+        f"{name} without {' and '.join(over)} compiled {dtype} {instruction_set}",
+        advance_for=partial(compiled, instruction_set=instruction_set),
+        dtype=dtype,
+        n_chains=10_000,
     )
 
 
