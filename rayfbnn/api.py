@@ -356,11 +356,9 @@ def bench(
             at most the specification's chains
     quick   leaves the rounds of tuning out
     """
-    from rayfbnn.run import trial
-    from rayfbnn.run.progress import show_bench, show_trial
-    from rayfbnn.run.sampler import build_posterior
-    from rayfbnn.run_times import BenchResult, estimate_run
-    from rayfbnn.step_times import STANDARD_SHAPES, rows_of_operations, rows_of_shapes
+    from rayfbnn.run.progress import show_bench
+    from rayfbnn.run_times import BenchResult
+    from rayfbnn.step_times import STANDARD_SHAPES, rows_of_shapes
 
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')
@@ -368,24 +366,36 @@ def bench(
         raise ConfigError(f"chains: must be at least 1, got {chains}")
     if spec is None and set:
         raise ConfigError(f"set: there is no specification to replace {set[0]} in; give one, or leave it out")
+    if spec is None and quick:
+        raise ConfigError("quick: there is no specification whose tuning could be left out; give one")
     given = {"device": device and f'"{device}"', "chains_per_batch": chains}
     over = [*set, *(f"{name}={value}" for name, value in given.items() if value is not None)]
     read = None if spec is None else _read_spec(spec, over)
     device = device or (read.device if read else "cpu")
     if device == "gpu" and not gpu_is_available():
         raise ConfigError('device: there is no GPU here that CuPy can use, got "gpu"; use "cpu"')
-    report = show_bench(show=progress)
-    if read is None:
-        chains = chains or (4096 if device == "gpu" else 16)
-        rows = rows_of_shapes(STANDARD_SHAPES, device=device, chains=chains, report=report)
-        return BenchResult(device, "float32", rows)
+    if read is not None:
+        return _bench_run(read, device, quick=quick, progress=progress)
+    chains = chains or (4096 if device == "gpu" else 16)
+    rows = rows_of_shapes(STANDARD_SHAPES, device=device, chains=chains, report=show_bench(show=progress))
+    return BenchResult(device, "float32", rows)
+
+
+def _bench_run(read: RunSpec, device: str, *, quick: bool, progress: bool) -> BenchResult:
+    """The part of `bench` that is given a specification."""
+    from rayfbnn.run import trial
+    from rayfbnn.run.progress import show_bench, show_trial
+    from rayfbnn.run.sampler import build_posterior
+    from rayfbnn.run_times import BenchResult, estimate_run
+    from rayfbnn.step_times import rows_of_operations
+
     read.check_gradient()
     dataset = read_dataset(read)
     read.check_data(dataset.n_cases)
     posterior = build_posterior(read, dataset, device=device)
     operations = [operation for phase in read.phase for operation in phase.operations]
     chains = min(read.chains, read.chains_per_batch)
-    rows = rows_of_operations(posterior, operations, chains=chains, report=report)
+    rows = rows_of_operations(posterior, operations, chains=chains, report=show_bench(show=progress))
     tried = None
     if not quick and trial.has_lengths_to_find(read):
         show_trial(trial.SECONDS, show=progress)

@@ -310,6 +310,7 @@ def test_a_trial_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monke
         (("--device", "tpu"), 'device: must be "cpu" or "gpu", got "tpu"'),
         (("--chains", 0), "chains: must be at least 1, got 0"),
         (("--set", "chains=2"), "set: there is no specification to replace chains=2 in"),
+        (("--quick",), "quick: there is no specification whose tuning could be left out"),
         (("absent.toml",), "absent.toml"),
     ],
 )
