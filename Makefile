@@ -27,9 +27,10 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# All that docs/benchmarks.md has tables of but MNIST and GPUs, on a machine where nothing else runs: some 45 minutes,
-# estimated from its parts and never timed as a whole; a first call installs the peers too. Results are added to a file of lines of JSON.
+# The short form of docs/benchmarks.md, on a machine where nothing else runs; a first call installs the peers too.
+# Results are added to a file of lines of JSON.
 RESULTS := .benchmarks/results.jsonl
+DRAWS = $(BIN)/python tests/benchmarks/draws.py --seconds 30 --out $(RESULTS)
 
 bench: bench-steps bench-draws bench-overheads
 
@@ -42,8 +43,9 @@ bench-steps: $(VENV)/.installed-dev peers
 
 bench-draws: $(VENV)/.installed-dev peers
 	@mkdir -p .benchmarks
-	$(BIN)/python tests/benchmarks/draws.py robot_arm boston led --seconds 30 \
-	    --methods default gibbs:500 gibbs:4000 nuts --out $(RESULTS)
+	$(DRAWS) robot_arm --methods default gibbs:1000 gibbs:4000 nuts hmc-gibbs:1000
+	$(DRAWS) boston --methods default gibbs:500 nuts
+	$(DRAWS) led --methods default gibbs:100 nuts hmc-gibbs:100
 
 bench-overheads: $(VENV)/.installed-dev
 	@mkdir -p .benchmarks

@@ -153,7 +153,7 @@ MODEL_MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
         "return self._terms(position, noise).sum(axis=(1, 2)) + normaliser",
         "return self._terms(position, noise).sum(axis=(1, 2))",
     ),
-    "noise updated as at one": (gibbs, "weights=given", "weights=1.0"),
+    "noise updated as at one": (gibbs, "_OF_NOISE,\n                weights=weights", "_OF_NOISE"),
 }
 
 

@@ -96,7 +96,7 @@ def not_tempered(target: Posterior) -> Posterior:
 def with_whole_noise(target: Posterior) -> Posterior:
     """Its noise is drawn as at inverse temperature one."""
     changed = mutant(posterior)
-    wrong = mutant(gibbs, ("weights=given", "weights=1.0"))
+    wrong = mutant(gibbs, ("_OF_NOISE,\n                weights=weights", "_OF_NOISE"))
     changed.__dict__["gibbs"] = wrong
     return changed.Posterior(**vars_of(target))
 

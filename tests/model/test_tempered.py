@@ -150,7 +150,7 @@ def test_noise_given_a_power_of_the_likelihood_is_drawn_exactly(name: str, facto
 NOISE_MUTANTS = {
     "counts whole cases": ("n = weights * squares.shape[2]", "n = squares.shape[2]", "common"),
     "sums whole squares": ("sums = weights * squares.sum(axis=2)", "sums = squares.sum(axis=2)", "common"),
-    "weight ignored": ("weights=given", "weights=1.0", "unit"),
+    "weight ignored": ("_OF_NOISE,\n                weights=weights", "_OF_NOISE", "unit"),
     "value shapes as at one": (
         "weights * (alpha + 1) / 2, purpose",
         "(alpha + 1) / 2, purpose",
