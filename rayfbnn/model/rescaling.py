@@ -68,7 +68,7 @@ class Orbit:
         total = self.n_free * log_f
         shrunk = array_namespace(log_f).expm1(-2 * log_f)
         for level in self.levels:
-            mean = level.mean if isinstance(level.mean, float) else precisions[:, level.mean]
+            mean = precisions[:, level.mean] if isinstance(level.mean, slice) else level.mean
             ratio = precisions[:, level.columns] / mean
             n = ratio.shape[1]
             total = total - level.half * (2 * n * log_f + ratio.sum(axis=1) * shrunk)

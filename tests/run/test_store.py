@@ -60,16 +60,7 @@ def make(path: Path, **changes: Any) -> Store:
         target_names=spec.data.targets,
         standardize=["inputs"],
     )
-    return Store.create(
-        path,
-        spec=spec,
-        data=data,
-        n_draws=spec.kept_draws,
-        n_warmup_draws=spec.warmup_draws,
-        chains=spec.chains,
-        chains_per_batch=spec.chains_per_batch,
-        draws_per_block=spec.draws_per_block,
-    )
+    return Store.for_run(path, spec, data)
 
 
 def normal(seed: int, shape: tuple[int, ...]) -> Array:
