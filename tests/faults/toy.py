@@ -48,17 +48,7 @@ def toy_data() -> Dataset:
 
 def create(fs: FileSystem, path: Path = PATH, spec: RunSpec | None = None) -> Store:
     spec = toy_spec() if spec is None else spec
-    return Store.create(
-        path,
-        spec=spec,
-        data=toy_data(),
-        n_draws=spec.kept_draws,
-        n_warmup_draws=spec.warmup_draws,
-        chains=spec.chains,
-        chains_per_batch=spec.chains_per_batch,
-        draws_per_block=spec.draws_per_block,
-        fs=fs,
-    )
+    return Store.for_run(path, spec, toy_data(), fs=fs)
 
 
 def next_block(store: Store, batch: int, *, ends: tuple[int, ...] = ENDS) -> Block | None:
