@@ -7,8 +7,9 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from rayfbnn.run.store import Store
 # One thread a worker: two workers with two BLAS threads each were up to 15 times slower than one thread each.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _log = logging.getLogger(__name__)
-_POLL_SECONDS = 0.5
+_NEWS_SECONDS = 0.5  # between two reports of a worker; as long a stop may wait to be heard
 _CONNECT_SECONDS = 10.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; Ray would take a third of the memory
@@ -80,40 +81,47 @@ class InProcess:
 
 
 class Worker:
-    """What a Ray actor does: one method runs blocks, the others answer from a second thread meanwhile.
+    """What a Ray actor does: it runs blocks, in its only thread, and says meanwhile how far it is.
 
-    A plain class, so that it can be tested without Ray.
+    A second thread would have to be given the interpreter a hundred times a second, whenever Ray looks for
+    signals: it cost two actors 2 to 3 % of what two processes do. A plain class, so that it can be tested
+    without Ray; `is_stopped` is asked after every iteration.
     """
 
-    def __init__(self, store_path: str) -> None:
+    def __init__(self, store_path: str, is_stopped: Callable[[], bool] = lambda: False) -> None:
         self._store_path = Path(store_path)
+        self._is_stopped = is_stopped
         self._sampler: Sampler | None = None
         self._latest: Progress | None = None
-        self._stop = threading.Event()
 
     def ready(self) -> str:
         """The worker's host and process id, once it is up."""
         return _worker_name()
 
-    def run_block(self, batch: int) -> Progress:
-        """Run and commit the batch's next block."""
+    def run_block(self, batch: int) -> Iterator[Progress]:
+        """Run and commit the batch's next block; yields every half second, and last what is committed."""
         if self._sampler is None:  # not in __init__: there Ray hides what went wrong
             self._sampler = Sampler(Store.open(self._store_path), worker=_worker_name())
-        for progress in self._sampler.run_block(batch, should_stop=self.should_stop):
-            self._latest = progress
-        return progress
-
-    def peek(self) -> Progress | None:
-        """The latest progress of the block under way."""
-        return self._latest
+        is_closed, reported = False, time.monotonic()
+        steps = self._sampler.run_block(batch, should_stop=lambda: is_closed or self.should_stop())
+        try:
+            for self._latest in steps:  # noqa: B020, an attribute of self and not self
+                if self._latest.committed or time.monotonic() - reported >= _NEWS_SECONDS:
+                    reported = time.monotonic()
+                    yield self._latest
+        except GeneratorExit:  # Ray heard of the stop while it sent these news, and hears no more
+            is_closed = True
+            for self._latest in steps:  # noqa: B020, which commits what is done
+                pass
+            raise
 
     def should_stop(self) -> bool:
         """Asked after every iteration; tests kill or delay a worker here."""
-        return self._stop.is_set()
+        return self._is_stopped()
 
-    def stop(self) -> None:
-        """Let the block under way end after its current iteration."""
-        self._stop.set()
+    def latest(self) -> Progress | None:
+        """How far the block came that was run last."""
+        return self._latest
 
 
 @dataclass
@@ -122,7 +130,6 @@ class _Actor:
     name: str = "a worker that had not started"
     batch: int | None = None  # what it is running
     is_ready: bool = False
-    is_peeking: bool = False
 
 
 class RayExecutor:
@@ -148,7 +155,7 @@ class RayExecutor:
         self._worker_class = worker_class
         self._stop = threading.Event()
         self._actors: list[_Actor] = []
-        # What was asked of whom, by Ray's reference to the answer.
+        # What was asked of whom, by Ray's reference to the answer, or to the answers of a block.
         self._pending: dict[Any, tuple[_Actor, str]] = {}
         self._until: int | None = None
         self._redirected = ExitStack()
@@ -172,14 +179,12 @@ class RayExecutor:
                 if all(actor.batch is None for actor in self._actors):
                     return
             self._give_work(waiting, pending)
-            answered, _ = self._ray.wait(list(pending), num_returns=1, timeout=_POLL_SECONDS)
+            answered, _ = self._ray.wait(list(pending), num_returns=1, timeout=_NEWS_SECONDS)
             for reference in answered:
                 actor, question = pending.pop(reference)
                 progress = self._receive(reference, actor, question, store_path, waiting, pending)
                 if progress is not None:
                     yield progress
-            if not answered:
-                self._peek(pending)
 
     def request_stop(self) -> None:
         self._stop.set()
@@ -207,10 +212,10 @@ class RayExecutor:
         # No restarts and no retries: a retried call runs its side effects twice, and a restarted actor has
         # lost its state anyway. A new actor reads the last commit and repeats the same numbers.
         remote_class = self._ray.remote(
-            num_cpus=1, num_gpus=self._gpus_per_worker, max_restarts=0, max_task_retries=0, max_concurrency=2
+            num_cpus=1, num_gpus=self._gpus_per_worker, max_restarts=0, max_task_retries=0
         )(self._worker_class)
         options = {} if self._is_ours else {"runtime_env": {"env_vars": ONE_THREAD}}
-        actor = _Actor(remote_class.options(**options).remote(str(store_path)))
+        actor = _Actor(remote_class.options(**options).remote(str(store_path), _is_cancelled))
         self._actors.append(actor)
         pending[actor.handle.ready.remote()] = (actor, "ready")
 
@@ -218,13 +223,8 @@ class RayExecutor:
         for actor in self._actors:
             if waiting and actor.is_ready and actor.batch is None:
                 actor.batch = waiting.popleft()
-                pending[actor.handle.run_block.remote(actor.batch)] = (actor, "block")
-
-    def _peek(self, pending: dict[Any, tuple[_Actor, str]]) -> None:
-        for actor in self._actors:
-            if actor.batch is not None and not actor.is_peeking:
-                actor.is_peeking = True
-                pending[actor.handle.peek.remote()] = (actor, "peek")
+                run_block = actor.handle.run_block.options(num_returns="streaming")
+                pending[run_block.remote(actor.batch)] = (actor, "block")
 
     def _receive(
         self,
@@ -236,12 +236,15 @@ class RayExecutor:
         pending: dict[Any, tuple[_Actor, str]],
     ) -> Progress | None:
         """Take an answer in; a dead actor is replaced and its batch waits again."""
-        from ray.exceptions import RayError, RayTaskError
+        from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
         try:
-            answer = self._ray.get(reference)
+            answer = self._ray.get(next(reference) if question == "block" else reference)
+        except TaskCancelledError:  # the block was told to stop and has, and its last answer is lost
+            pending[actor.handle.latest.remote()] = (actor, "latest")
+            return None
         except RayTaskError as exc:  # the worker is well; what it ran raised
-            self._let_others_finish(pending)
+            self._let_others_finish()
             if isinstance(exc.cause, RayFBNNError):
                 raise exc.cause from None
             raise
@@ -254,10 +257,12 @@ class RayExecutor:
         if question == "ready":
             actor.name, actor.is_ready = answer, True
             return None
-        if question == "peek":
-            actor.is_peeking = False
-            is_current = answer is not None and answer.batch == actor.batch and not answer.committed
-            return answer if is_current else None
+        if question == "block" and not answer.committed:
+            pending[reference] = (actor, "block")  # there is more to come
+            return answer  # type: ignore[no-any-return]
+        if question == "latest" and (answer is None or answer.batch != actor.batch):
+            actor.batch = None  # it was told before it began
+            return None
         if not answer.has_done(self._until):
             waiting.append(answer.batch)
         actor.batch = None
@@ -274,7 +279,7 @@ class RayExecutor:
         if actor.batch is not None:
             waiting.appendleft(actor.batch)
         if self.failures > self._max_failures:
-            self._let_others_finish(pending)
+            self._let_others_finish()
             doing = "starting" if actor.batch is None else f"running batch {actor.batch}"
             raise WorkerError(
                 f"{self.failures} workers died, more than max_failures = {self._max_failures} allows; the"
@@ -284,15 +289,17 @@ class RayExecutor:
         _log.warning("%s died: %s; it is replaced", actor.name, _first_line(cause))
 
     def _tell_actors_to_stop(self) -> None:
-        for actor in self._actors:
-            actor.handle.stop.remote()
+        for reference, (_, question) in self._pending.items():
+            if question == "block":
+                self._ray.cancel(reference)
 
-    def _let_others_finish(self, pending: dict[Any, tuple[_Actor, str]]) -> None:
+    def _let_others_finish(self) -> None:
         """Before an error ends the run: what the other actors have done so far is committed."""
         self._tell_actors_to_stop()
-        blocks = [reference for reference, (_, question) in pending.items() if question == "block"]
-        if blocks:
-            self._ray.wait(blocks, num_returns=len(blocks), timeout=60)
+        # An actor answers in turn.
+        answers = [actor.handle.latest.remote() for actor in self._actors if actor.batch is not None]
+        if answers:
+            self._ray.wait(answers, num_returns=len(answers), timeout=60)
 
 
 def check_ray(workers: int | None, address: str | None) -> None:
@@ -378,6 +385,13 @@ def _check_somebody_listens(address: str) -> None:
 def _host_and_port(address: str) -> tuple[str, str]:
     host, _, port = address.rpartition(":")
     return host.strip("[]"), port
+
+
+def _is_cancelled() -> bool:
+    """Of an actor: whether the block that it is running was told to stop."""
+    import ray
+
+    return bool(ray.get_runtime_context().is_canceled())
 
 
 def _restore(name: str, value: str | None) -> None:

@@ -104,16 +104,17 @@ class Times:
 class TimedWorker(Worker):
     """A worker that leaves its times beside the store."""
 
-    def __init__(self, store_path: str) -> None:
-        super().__init__(store_path)
+    def __init__(self, store_path: str, is_stopped: Callable[[], bool]) -> None:
+        super().__init__(store_path, is_stopped)
         self._times = Times()
         self._times.install()
 
-    def run_block(self, batch: int) -> Any:
-        progress = super().run_block(batch)
-        path = Path(f"{self._store_path}.times-{os.getpid()}")
-        path.write_text(json.dumps(vars(self._times)))
-        return progress
+    def run_block(self, batch: int) -> Iterator[Progress]:
+        for progress in super().run_block(batch):
+            if progress.committed:
+                path = Path(f"{self._store_path}.times-{os.getpid()}")
+                path.write_text(json.dumps(vars(self._times)))
+            yield progress
 
 
 def prepared(folder: Path, arguments: argparse.Namespace, *, batches: int) -> Store:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rayfbnn.errors import StoreError
+from rayfbnn.run import workers
 from rayfbnn.run.store import Store
 from rayfbnn.run.workers import InProcess, Worker
 from tests.run.small import assert_same_draws, make_store, small_spec
@@ -49,41 +50,57 @@ def test_a_stop_commits_what_is_done_and_a_second_run_goes_on(tmp_path: Path, un
 
 def test_a_worker_runs_block_after_block_of_any_batch(tmp_path: Path, undisturbed: Path) -> None:
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
-    workers = [Worker(str(store.path)) for _ in range(2)]
+    two = [Worker(str(store.path)) for _ in range(2)]
     turn = 0
     for batch in (2, 0, 1):
-        while not workers[turn % 2].run_block(batch).is_complete:
+        while not list(two[turn % 2].run_block(batch))[-1].is_complete:
             turn += 1
     assert_same_draws(store.path, undisturbed)
 
 
-def test_a_worker_can_be_asked_how_far_it_is(tmp_path: Path) -> None:
+def test_a_worker_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
     worker = Worker(str(store.path))
-    assert worker.peek() is None
-    result = worker.run_block(0)
-    assert worker.peek() == result
     assert "pid" in worker.ready()
+    assert worker.latest() is None
+    (last,) = worker.run_block(0)  # within half a second nothing but the end is news
+    assert last.committed and worker.latest() == last
+    monkeypatch.setattr(workers, "_NEWS_SECONDS", 0.0)
+    news = list(worker.run_block(0))
+    assert [each.committed for each in news] == [False] * (news[-1].block_iterations - 1) + [True]
+    assert [each.block_iterations for each in news] == [*range(1, len(news)), len(news)]
 
 
 def test_a_worker_told_to_stop_commits_after_one_iteration(tmp_path: Path) -> None:
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
-    worker = Worker(str(store.path))
-    worker.stop()
-    progress = worker.run_block(0)
+    (progress,) = Worker(str(store.path), lambda: True).run_block(0)
     assert (progress.iteration, progress.committed, progress.is_complete) == (1, True, False)
     assert store.progress(0).iteration == 1
+
+
+def test_a_worker_whose_news_nobody_takes_any_more_commits_what_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A generator of Ray is closed where it is told to stop while an item is on its way.
+    monkeypatch.setattr(workers, "_NEWS_SECONDS", 0.0)
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    worker = Worker(str(store.path))
+    news = worker.run_block(0)
+    assert not next(news).committed
+    news.close()
+    assert worker.latest().committed
+    assert store.progress(0).iteration == worker.latest().iteration == 2
 
 
 def test_a_worker_says_when_its_store_is_missing(tmp_path: Path) -> None:
     worker = Worker(str(tmp_path / "none.zarr"))
     with pytest.raises(StoreError, match=r"none\.zarr"):
-        worker.run_block(0)
+        list(worker.run_block(0))
 
 
 def test_progress_is_small_enough_to_send_after_every_iteration(tmp_path: Path) -> None:
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
-    progress = Worker(str(store.path)).run_block(0)
+    (progress,) = Worker(str(store.path)).run_block(0)
     assert len(pickle.dumps(progress)) < 1000
     assert all(isinstance(value, int | float | str) for value in dataclasses.asdict(progress).values())
 

@@ -57,10 +57,11 @@ class DyingWorker(Worker):
 class DyingBeforeReply(DyingWorker):
     """The same after a commit, before anybody hears of it."""
 
-    def run_block(self, batch: int) -> Progress:
-        progress = super().run_block(batch)
-        self.may_die()
-        return progress
+    def run_block(self, batch: int) -> Iterator[Progress]:
+        for progress in super().run_block(batch):
+            if progress.committed:
+                self.may_die()
+            yield progress
 
     def should_stop(self) -> bool:
         return Worker.should_stop(self)
@@ -69,10 +70,10 @@ class DyingBeforeReply(DyingWorker):
 class Refusing(Worker):
     """Finds that a batch cannot go on."""
 
-    def run_block(self, batch: int) -> Progress:
+    def run_block(self, batch: int) -> Iterator[Progress]:
         if batch == 1:
             raise SamplingError("chain 2 of batch 1: its energy is not finite")
-        return super().run_block(batch)
+        yield from super().run_block(batch)
 
 
 class Slow(Worker):
