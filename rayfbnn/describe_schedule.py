@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from rayfbnn.describe_kernels import describe_kernels
 from rayfbnn.mcmc.schedule import gradient_evaluations
 from rayfbnn.mcmc.tuning import Tuning, extreme_tunings
+from rayfbnn.model.output_layer import feeds_outputs
 from rayfbnn.operations import (
     AUTO,
     Dynamic,
@@ -114,11 +116,22 @@ def describe_tuning(store: Store) -> str:
     for operation, found in settings.items():
         last = [each.number for each in log.rounds[:n_finished] if operation in each.operations][-10:]
         what = f"  {operation.op}: {found.steps} steps, stepsize {found.stepsize:.4g}"
+        if found.scales:
+            what += f" times {_scales(store.spec, operation, found.scales)}"
         if last:
             accepted = [log.read(number).mean_acceptance(operation) for number in last]
             what += f", accepted {sum(accepted) / len(accepted):.2f} in the last {len(last)} rounds"
         lines.append(what)
     return "\n".join(lines) + "\n"
+
+
+def _scales(spec: RunSpec, operation: Tunable, scales: tuple[float, ...]) -> str:
+    """Each group's factor; where outputs are integrated out, precisions that move along come last."""
+    names = [group.name for group in spec.network_spec().groups()]
+    if isinstance(operation, HybridMarginal) and "outputs" in operation.over:
+        names = [name for name in names if not feeds_outputs(name)]
+    pairs = zip_longest(names, scales, fillvalue="a precision that moves along")
+    return ", ".join(f"{name} {scale:.3g}" for name, scale in pairs)
 
 
 def _kept(phase: PhaseSpec) -> str:
@@ -196,6 +209,7 @@ def _tunable(operation: Tunable) -> list[str]:
     """What is said of a trajectory after its number of steps."""
     is_found = operation.stepsize == AUTO
     parts = ["automatic stepsize" if is_found else f"stepsize {operation.stepsize:g}"]
+    parts += ["automatic scales of groups"] if operation.scaling == AUTO else []
     parts += _jitter(operation.stepsize_jitter)
     if operation.window > 1:
         parts.append(f"windows of {operation.window} states")

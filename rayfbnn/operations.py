@@ -129,6 +129,8 @@ def _check_settings(operation: Tunable, partitions: int, integrator: str) -> Non
         if not 1 <= window <= most:
             raise ValueError(f"window: must be from 1 to {formula} + 1 = {most}, got {window}")
     _check_stepsize(1.0 if operation.stepsize == AUTO else operation.stepsize, operation.stepsize_jitter)
+    if operation.scaling == AUTO and operation.stepsize != AUTO:
+        raise ValueError(f'scaling: "auto" needs stepsize = "auto", got stepsize {operation.stepsize}')
 
 
 def _check_groups(groups: tuple[str, ...] | None) -> None:
@@ -163,6 +165,8 @@ class Hybrid:
                      -a: log-uniform over a decades centred on stepsize; absent: fixed
     jump        only the states after every `jump` steps are looked at, and make up the windows
     integrator  "leapfrog", or "fourth-order": seven gradients a step
+    scaling     "auto": a factor more on the stepsizes of each group, such as ih0, found with the stepsize;
+                absent: the heuristic's alone, which did better wherever both were run
     """
 
     steps: int | Auto
@@ -172,6 +176,7 @@ class Hybrid:
     stepsize_jitter: float | None = None
     jump: int = 1
     integrator: Integrator = "leapfrog"
+    scaling: Auto | None = None
     op: Literal["hybrid"] = "hybrid"
     __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
 
@@ -197,6 +202,7 @@ class HybridMarginal:
     partitions: int = 1
     stepsize_jitter: float | None = None
     jump: int = 1
+    scaling: Auto | None = None
     op: Literal["hybrid-marginal"] = "hybrid-marginal"
     __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
 

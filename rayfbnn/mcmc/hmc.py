@@ -50,6 +50,7 @@ def hybrid(
     jump: int = 1,
     partitions: int = 1,
     stepsize_jitter: float | None = None,
+    scales: tuple[float, ...] = (),
     advance: Advance = leapfrog.advance,
 ) -> tuple[ChainState, HMCInfo]:
     """One hybrid Monte Carlo update of every chain.
@@ -67,6 +68,7 @@ def hybrid(
     steps, window, partitions : int        L, W, and the number K of partial gradients in a step
     jump : int              only every jump-th state is looked at: L and W then count these states
     stepsize, stepsize_jitter : float      factor on target.stepsizes, see `jitter.jittered_stepsize`
+    scales : floats         more factors, one for each group of coordinates, see scaling.py; or none
     advance : runs a piece of trajectory; compiled ones take the place of `leapfrog.advance`
 
     Returns
@@ -78,7 +80,7 @@ def hybrid(
     precisions = state.precisions
     steps //= jump  # of `jump` leapfrog steps each
     order = streams.permutation(partitions, Purpose.PARTITION_ORDER) if partitions > 1 else None
-    stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)
+    stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams, scales)
     offset = streams.integers(window, Purpose.WINDOW_OFFSET)  # (n_chains,)
     gumbel = -xp.log(-xp.log(streams.uniform(Purpose.WINDOW_STATE, (min(steps + 1, 2 * window),))))
 

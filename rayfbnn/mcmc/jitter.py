@@ -7,20 +7,29 @@ import math
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.mcmc.scaling import of_coordinates
 from rayfbnn.state import ChainState, Target
 from rayfbnn.streams import Purpose, Streams
 
 
 def scaled_stepsizes(
-    target: Target, state: ChainState, stepsize: float, jitter: float | None, streams: Streams
+    target: Target,
+    state: ChainState,
+    stepsize: float,
+    jitter: float | None,
+    streams: Streams,
+    scales: tuple[float, ...] = (),
 ) -> Array:
     """Stepsize of every parameter, (n_chains, n_parameters) in the position's dtype.
 
-    From the precisions alone: dependence on the position would not be reversible.
+    From the precisions alone: dependence on the position would not be reversible. `scales` are factors for
+    each group of coordinates (scaling.py), if there are any.
     """
-    factor = jittered_stepsize(stepsize, jitter, streams)
+    factor = jittered_stepsize(stepsize, jitter, streams)[:, None]
+    if scales:
+        factor = factor * array_namespace(factor).asarray(of_coordinates(scales, target))
     with np.errstate(all="ignore"):  # stepsizes that overflow end in a rejection, which is counted
-        return (factor[:, None] * target.stepsizes(state.precisions)).astype(state.position.dtype)
+        return (factor * target.stepsizes(state.precisions)).astype(state.position.dtype)
 
 
 def jittered_stepsize(stepsize: float, jitter: float | None, streams: Streams) -> Array:

@@ -19,6 +19,7 @@ def hybrid_marginal(
     jump: int = 1,
     partitions: int = 1,
     stepsize_jitter: float | None = None,
+    scales: tuple[float, ...] = (),
     advance: Advance = leapfrog.advance,
 ) -> tuple[ChainState, HMCInfo]:
     """One hybrid Monte Carlo update of the coordinates that are kept, then a draw of all the rest.
@@ -44,6 +45,7 @@ def hybrid_marginal(
         jump=jump,
         partitions=partitions,
         stepsize_jitter=stepsize_jitter,
+        scales=scales,
         advance=advance,
     )
     return target.complete(state, moved, streams), info

@@ -309,7 +309,13 @@ def _with_settings(
         return partial(
             measured_update, update=update, operation=operation, settings=settings, advance=advance
         )
-    return partial(update, steps=settings.steps, stepsize=settings.stepsize, advance=advance)
+    return partial(
+        update,
+        steps=settings.steps,
+        stepsize=settings.stepsize,
+        scales=settings.scales,
+        advance=advance,
+    )
 
 
 def _integrator(name: Integrator, advance: Advance) -> Advance:

@@ -1,4 +1,4 @@
-"""Stepsizes and trajectory lengths found by trajectories that are measured, in rounds pooled over all chains.
+"""Settings of trajectories found by trajectories that are measured, in rounds pooled over all chains.
 
 A round is a number of iterations of every chain with the same settings. What its trajectories did is summed
 in whole numbers, so that no order and no grouping of chains, blocks or workers can change a bit; the settings
@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.mcmc.energy import total_energy
+from rayfbnn.mcmc.scaling import SlopesProbe, scales_from
 from rayfbnn.operations import AUTO, HybridMarginal, Operation, Tunable, automatic
 from rayfbnn.state import Advance, ChainState, HMCInfo, Target
 from rayfbnn.streams import Streams
@@ -46,11 +47,13 @@ class Settings:
     """What an automatic operation runs with.
 
     steps    of a trajectory; longest: of one that is measured, which goes on to see whether more is better
+    scales   factors on the stepsizes of each group of coordinates (scaling.py); none: the heuristic's alone
     """
 
     stepsize: float
     steps: int
     longest: int
+    scales: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Measured:
     acceptance    of min(1, exp(-change in energy)) after each of the lengths
     jumps         of that times the squared change of each quantity: for each length, for each quantity
     sums, squares of each quantity at the start
+    slopes        of scaling.SlopesProbe.mean_squares, for each group, where scales are looked for
     """
 
     trajectories: int
@@ -69,6 +73,7 @@ class Measured:
     jumps: tuple[tuple[int, ...], ...] = ()
     sums: tuple[int, ...] = ()
     squares: tuple[int, ...] = ()
+    slopes: tuple[int, ...] = ()
 
     def __add__(self, other: Measured) -> Measured:
         """The sums over both; lengths that only one of them has are left out with what is beyond."""
@@ -80,6 +85,7 @@ class Measured:
             tuple(_added(ours, theirs) for ours, theirs in zip(self.jumps, other.jumps, strict=False)),
             _added(self.sums, other.sums),
             _added(self.squares, other.squares),
+            _added(self.slopes, other.slopes),
         )
 
     def mean_acceptance(self, length: int) -> float:
@@ -121,8 +127,8 @@ def first_settings(operation: Tunable) -> Settings:
     return _with_steps(operation, stepsize, FIRST_STEPS if operation.steps == AUTO else operation.steps)
 
 
-def _with_steps(operation: Tunable, stepsize: float, steps: int) -> Settings:
-    return Settings(stepsize, steps, min(2 * steps, lengths(operation)[-1]))
+def _with_steps(operation: Tunable, stepsize: float, steps: int, scales: tuple[float, ...] = ()) -> Settings:
+    return Settings(stepsize, steps, min(2 * steps, lengths(operation)[-1]), scales)
 
 
 def extreme_tunings(operations: tuple[Operation, ...], *, is_measured: bool) -> tuple[Tuning, Tuning]:
@@ -152,7 +158,8 @@ def settings_after(rounds: Sequence[Measured], operation: Tunable, *, n_rounds: 
     log e = mu - sqrt(t) / (gamma (t + t0)) sum (target - a_i)
 
     begun anew, from the average of log e that it has reached, with mu the logarithm of that, after a quarter
-    and a half of the rounds; the last settings have the average of the last half.
+    and a half of the rounds; the last settings have the average of the last half. There scales are set too,
+    of operations that have them: from the slopes of the later half of the rounds before, by `scales_from`.
 
     The length l is the one of the largest min_k r_k(l) / (l + 1), where
 
@@ -163,17 +170,25 @@ def settings_after(rounds: Sequence[Measured], operation: Tunable, *, n_rounds: 
     """
     settings = first_settings(operation)
     average = _DualAveraging(settings.stepsize)
+    anew = (n_rounds // 4, n_rounds // 2)
     for number, measured in enumerate(rounds):
-        if number in (n_rounds // 4, n_rounds // 2):
+        if number in anew:
             average = _DualAveraging(average.averaged)
         average = average.after(measured.mean_acceptance(settings.steps))
-        stepsize, steps = settings.stepsize, settings.steps
+        stepsize, steps, scales = settings.stepsize, settings.steps, settings.scales
+        if operation.scaling == AUTO and number + 1 in anew:
+            scales = _scales(rounds[(number + 1) // 2 : number + 1])
         if operation.stepsize == AUTO:
             stepsize = average.averaged if number == n_rounds - 1 else average.stepsize
         if operation.steps == AUTO:
             steps = _best_length(rounds[(number + 1) // 2 : number + 1], steps)
-        settings = _with_steps(operation, stepsize, steps)
+        settings = _with_steps(operation, stepsize, steps, scales)
     return settings
+
+
+def _scales(rounds: Sequence[Measured]) -> tuple[float, ...]:
+    total = reduce(Measured.__add__, rounds)
+    return scales_from([_ratio(each, total.trajectories) for each in total.slopes])
 
 
 @dataclass(frozen=True)
@@ -246,20 +261,23 @@ def measured_update(
 
     Where the number of steps is given, only acceptance is looked at, that of the windows if there are any.
     """
+    update = partial(update, stepsize=settings.stepsize, scales=settings.scales)
+    slopes = SlopesProbe(advance) if operation.scaling == AUTO else None
+    if slopes is not None:
+        advance = slopes
     if operation.steps != AUTO:
-        state, info = update(
-            state, streams, steps=settings.steps, stepsize=settings.stepsize, advance=advance
-        )
+        state, info = update(state, streams, steps=settings.steps, advance=advance)
         xp = array_namespace(info.energy_change)
         accepted = _fixed(xp.exp(-xp.clip(info.energy_change, 0, None))[:, None])
         measured = Measured(streams.n_chains, (settings.steps,), accepted)
     else:
         at = tuple(length for length in lengths(operation) if length <= settings.longest)
         probe = Probe(advance, at)
-        state, info = update(
-            state, streams, steps=settings.longest, stepsize=settings.stepsize, advance=probe
-        )
+        state, info = update(state, streams, steps=settings.longest, advance=probe)
         measured = probe.measured
+    if slopes is not None:
+        assert slopes.mean_squares is not None
+        measured = replace(measured, slopes=_fixed(slopes.mean_squares))
     return state, MeasuredInfo(info.accepted, info.energy_change, info.diverged, operation, measured)
 
 

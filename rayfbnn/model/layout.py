@@ -34,6 +34,11 @@ class ParameterLayout:
             start += group.size
         return ParameterLayout(network.groups(), start, slices)
 
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """How many parameters each group has."""
+        return tuple(group.size for group in self.groups)
+
     def views(self, position: Array) -> dict[str, Array]:
         """Each group of `position` (..., n_parameters) as a view (..., *group.shape)."""
         leading = position.shape[:-1]

@@ -84,6 +84,10 @@ class WithoutPrecisions:
         """The posterior's heuristic, with the means of the precisions that are integrated out."""
         return self.posterior.stepsizes(with_columns(precisions, self.groups))
 
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        return self.posterior.group_sizes
+
     def quantities(self, position: Array, precisions: Array) -> Array:
         return self.posterior.quantities(position, precisions)
 
@@ -282,6 +286,11 @@ class WithoutOutputs:
         own = _MOVED_STEP * xp.sqrt(2 / xp.asarray(alphas, dtype=full.dtype))
         own = xp.broadcast_to(own, (len(full), len(alphas))).astype(full.dtype)
         return xp.concatenate([full[:, : self.n_kept], own], axis=1)
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """Of the kept parameters' groups; each moved precision by itself."""
+        return (*self.marginal.parameter_layout.group_sizes, *(1 for _ in self.marginal.moved))
 
     def quantities(self, position: Array, precisions: Array) -> Array:
         """As the posterior's, of the kept parameters, and with outputs for the mean m of the others."""

@@ -229,6 +229,11 @@ class Posterior:
                 typical_curvature=self.typical_curvature,
             ).astype(self.dtype)
 
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """How many parameters each group has, for automatic scaling."""
+        return self.parameter_layout.group_sizes
+
     def quantities(self, position: Array, precisions: Array) -> Array:
         """Functions of the state that are to move, for the tuning of trajectories; see quantities.py."""
         return quantities.quantities(self, position)

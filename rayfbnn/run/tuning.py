@@ -207,7 +207,7 @@ class TuningLog:
             pairs = list(zip(each.operations, document["operations"], strict=True))
             return RoundRecord(
                 {operation: measured_from(found["measured"]) for operation, found in pairs},
-                {operation: Settings(**found["settings"]) for operation, found in pairs},
+                {operation: _settings_from(found["settings"]) for operation, found in pairs},
                 document[SEAL],
             )
         except (KeyError, TypeError, ValueError) as exc:
@@ -223,6 +223,7 @@ def to_document(measured: Measured) -> dict[str, Any]:
         "jumps": [list(each) for each in measured.jumps],
         "sums": list(measured.sums),
         "squares": list(measured.squares),
+        "slopes": list(measured.slopes),
     }
 
 
@@ -235,4 +236,9 @@ def measured_from(document: Mapping[str, Any]) -> Measured:
         tuple(tuple(each) for each in document["jumps"]),
         tuple(document["sums"]),
         tuple(document["squares"]),
+        tuple(document["slopes"]),
     )
+
+
+def _settings_from(document: Mapping[str, Any]) -> Settings:
+    return Settings(**{**document, "scales": tuple(document["scales"])})

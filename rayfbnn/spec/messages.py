@@ -73,6 +73,7 @@ RIGHT = {
     "along": '"sigmas" or "incoming"',
     "over": 'a list of "outputs", "precisions" or both',
     "stepsize_jitter": "a positive number (alpha of a Gamma) or a negative one (decades)",
+    "scaling": '"auto", with stepsize = "auto" (hybrid and hybrid-marginal), or left out',
     "times": "a whole number of at least 1",
     "inverse_temperatures": "a list of numbers that begins with 1 and descends, such as [1, 0.5, 0.2]",
     "log_weights": "a list of one number for each of inverse_temperatures",

@@ -125,7 +125,7 @@ HMC_MUTANTS: dict[str, tuple[str, str, str]] = {
     "bwd_same_order": ("[order[:, :1], order[:, :0:-1]]", "[order[:, :1], order[:, 1:]]", "all"),
     "bwd_flipped_order": ("[order[:, :1], order[:, :0:-1]]", "[order[:, ::-1]]", "all"),
     "state_dep_step": (
-        "stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)",
+        "stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams, scales)",
         "stepsizes = (1 + 0.3 * xp.tanh(state.position)) * "
         "scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)",
         "plain",

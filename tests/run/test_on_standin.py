@@ -20,6 +20,7 @@ from rayfbnn.run.store import Store
 from tests.kernels.shim.compiled import needs_gxx
 from tests.run.small import assert_same_draws, make_store, small_spec
 from tests.run.test_sampler import run_all
+from tests.run.test_tuning import run
 from tests.standin_cupy import log
 from tests.standin_cupy.install import installed
 
@@ -54,6 +55,27 @@ def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **replaced: Any) ->
 def test_a_run_is_that_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows, partial gradients and persistence, then what is integrated out; a stop changes no bit."""
     assert "a warp a chain" in compare(tmp_path, monkeypatch, dtype="float64")
+
+
+def test_a_run_finds_the_settings_that_the_host_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    automatic = {**MARGINAL, "steps": "auto", "stepsize": "auto", "scaling": "auto"}
+    operations = [*GIBBS, automatic]
+    phases = [
+        {"iterations": 5, "keep": False, "operations": operations},
+        {"iterations": 2, "operations": operations},
+    ]
+    replaced: dict[str, Any] = {"phase": phases, "chains": 3, "dtype": "float64"}
+    monkeypatch.setenv(choose.VARIABLE, "plain")
+    host = run(make_store(tmp_path / "host.zarr", small_spec(tmp_path, **replaced)))
+    monkeypatch.delenv(choose.VARIABLE)
+    there = run(make_store(tmp_path / "there.zarr", small_spec(tmp_path, device="gpu", **replaced)))
+    ((operation, expected),) = host.tuning.latest()[1].items()
+    found = there.tuning.latest()[1][operation]
+    assert found.steps == expected.steps and found.stepsize == pytest.approx(expected.stepsize, rel=1e-8)
+    assert found.scales == pytest.approx(expected.scales, rel=1e-8) and max(found.scales) > 1
+    assert np.abs(there.read_positions() - host.read_positions()).max() < 1e-6
 
 
 @pytest.mark.long

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rayfbnn import api
+from rayfbnn.describe_schedule import describe_schedule, describe_tuning
 from rayfbnn.errors import ConfigError, StoreCorruptError
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.tuning import first_settings
@@ -126,6 +127,29 @@ def test_a_run_finds_settings_and_keeps_them(undisturbed: Path) -> None:
     assert not store.tuning.at(8).is_measured and store.tuning.at(7).is_measured
     measured = store.tuning.read(4).measured[Hybrid(steps="auto", stepsize="auto")]
     assert measured.trajectories == 5  # one of each chain
+
+
+@pytest.mark.parametrize("operation", [AUTO, MARGINAL, {**AUTO, "steps": 8}], ids=lambda each: each["op"])
+def test_scales_are_found_recorded_and_kept_wherever_a_run_stopped(
+    tmp_path: Path, operation: dict[str, Any]
+) -> None:
+    scaled = [{"op": "sample-sigmas"}, {"op": "heatbath"}, {**operation, "scaling": "auto"}]
+    phases = [
+        {"iterations": 8, "keep": "warmup", "operations": scaled},
+        {"iterations": 3, "operations": scaled},
+    ]
+    store = run(in_memory(tuned_spec(tmp_path, phase=phases)))
+    found = [next(iter(store.tuning.read(number).settings.values())).scales for number in range(8)]
+    assert found[0] == () != found[1] != found[3]  # after a quarter and half of the rounds
+    assert found[1:] == [found[1]] * 2 + [found[3]] * 5
+    assert min(found[3]) == 1 < max(found[3]) <= 16
+    assert "times ih0" in describe_tuning(store) and "automatic scales of groups" in str(
+        describe_schedule(store.spec, store)
+    )
+    again = run(in_memory(tuned_spec(tmp_path, phase=phases)), Stopping(3))
+    while behind(again, 11):
+        run(again, Stopping(3))
+    assert_same_bits(store, again)
 
 
 def test_a_worker_holds_the_latest_iteration_of_each_phase_alone(
@@ -395,6 +419,11 @@ def test_a_record_of_another_store_is_found(tmp_path: Path, undisturbed: Path) -
             r"operations\[0\].window: must be 1 with",
         ),
         ([{"iterations": 5, "operations": [{**AUTO, "jump": 2}]}], r"operations\[0\].jump: must be 1 with"),
+        (
+            [{"iterations": 5, "operations": [{**AUTO, "stepsize": 0.3, "scaling": "auto"}]}],
+            r'operations\[0\].scaling: "auto" needs stepsize = "auto", got stepsize 0.3',
+        ),
+        ([{"iterations": 5, "operations": [{**AUTO, "scaling": "yes"}]}], 'scaling: must be "auto", with'),
         ([{"iterations": 5, "operations": [{**AUTO, "steps": "autos"}]}], r'or "auto" in hybrid'),
         ([{"iterations": 5, "operations": [{**AUTO, "stepsize": "a"}]}], r'or "auto" in hybrid'),
         ([{"iterations": 5, "operations": [{**AUTO, "op": "dynamic"}]}], "steps: must be a whole number"),
