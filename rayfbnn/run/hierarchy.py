@@ -1,4 +1,4 @@
-"""Zarr arrays whose every byte goes through the FileSystem: Zarr encodes and decodes, and opens no file."""
+"""Zarr arrays whose every byte goes through the FileSystem: Zarr decodes, and opens no file."""
 
 from __future__ import annotations
 
@@ -46,6 +46,12 @@ class Hierarchy:
         """
         plan = self.plans[path]
         file = plan.chunk_file(*index)
+        if values.shape == plan.chunks and plan.dtype != "string":
+            return file, _encoded(values, plan.dtype)
+        return file, self._encoded_by_zarr(plan, index, values)
+
+    def _encoded_by_zarr(self, plan: ArrayPlan, index: tuple[int, ...], values: Array) -> bytes:
+        file = plan.chunk_file(*index)
         padded = index + (0,) * (len(plan.shape) - len(index))
         where = tuple(
             slice(i * size, i * size + n)
@@ -53,8 +59,8 @@ class Hierarchy:
         )
         self._files.writing = file
         try:
-            self._array(path)[where] = values
-            return file, self._files.written[file]
+            self._array(plan.path)[where] = values
+            return self._files.written[file]
         finally:
             self._files.writing = ""
             self._files.written.clear()
@@ -91,6 +97,17 @@ class Hierarchy:
             assert isinstance(array, zarr.Array)
             self._arrays[path] = array
         return self._arrays[path]
+
+
+def _encoded(values: Array, dtype: str) -> bytes:
+    """A whole chunk as Zarr's codecs of `array_metadata` write it: the values, their crc32c, little-endian.
+
+    Zarr takes 0.7 milliseconds for each, in an event loop: a block has some twenty, and short iterations.
+    """
+    import google_crc32c
+
+    raw = np.ascontiguousarray(values, dtype=np.dtype(dtype).newbyteorder("<")).tobytes()
+    return raw + int(google_crc32c.value(raw)).to_bytes(4, "little")
 
 
 def array_metadata(plan: ArrayPlan) -> bytes:

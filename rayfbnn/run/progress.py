@@ -71,9 +71,8 @@ class Estimate:
         self._begun: dict[int, int] = {}  # iterations before the block that a batch is in
         self._costs: list[int] = []  # gradient evaluations of an iteration of each phase, as far as is known
 
-    def row(self, progress: Progress) -> BatchRow:
-        """The texts for one batch; remembers the progress."""
-        chains = self._store.batch_chains(progress.batch)
+    def hear(self, progress: Progress) -> None:
+        """Remember how far a batch is; cheap enough for every iteration, where rows are not."""
         if not self._done:
             self._started = self._clock() - progress.seconds
         begun = progress.iteration - progress.block_iterations
@@ -83,6 +82,11 @@ class Estimate:
             # as the robot arm's sampling.
             self._begun[progress.batch], self._costs = begun, self._costs_now()
         self._done[progress.batch] = progress.iteration
+
+    def row(self, progress: Progress) -> BatchRow:
+        """The texts for one batch."""
+        self.hear(progress)
+        chains = self._store.batch_chains(progress.batch)
         rate = (
             len(chains) * progress.block_iterations / progress.seconds if progress.seconds > 0 else math.nan
         )
@@ -139,12 +143,13 @@ class LiveTable:
         from rich.live import Live
 
         self._estimate = Estimate(store)
-        self._rows: dict[int, BatchRow] = {}
+        self._latest: dict[int, Progress] = {}
         self._note = ""
         self._live = Live(console=Console(stderr=True), refresh_per_second=4, get_renderable=self._table)
 
     def update(self, progress: Progress) -> None:
-        self._rows[progress.batch] = self._estimate.row(progress)
+        self._estimate.hear(progress)
+        self._latest[progress.batch] = progress
 
     def note(self, text: str) -> None:
         self._note = text  # drawn with the table: a line written in between would tear it
@@ -152,13 +157,13 @@ class LiveTable:
     def _table(self) -> Table | str:
         from rich.table import Table
 
-        if not self._rows:
+        if not self._latest:
             return f"starting the workers {self._note}".strip()
         table = Table(box=None, pad_edge=False, caption=self._note, caption_justify="left")
         for heading in vars(HEADINGS).values():
             table.add_column(heading, justify="right")
-        for batch in sorted(self._rows):
-            table.add_row(*vars(self._rows[batch]).values())
+        for _, progress in sorted(self._latest.items()):
+            table.add_row(*vars(self._estimate.row(progress)).values())
         return table
 
     def __enter__(self) -> Self:
@@ -185,11 +190,12 @@ class PlainLines:
         self._written: dict[int, float] = {}
 
     def update(self, progress: Progress) -> None:
-        row = self._estimate.row(progress)
+        self._estimate.hear(progress)
         now = self._clock()
         is_due = now - self._written.get(progress.batch, -math.inf) >= _SECONDS_BETWEEN_LINES
         if progress.is_complete or (progress.committed and is_due):
             self._written[progress.batch] = now
+            row = self._estimate.row(progress)
             self._write(
                 f"chains {row.batch}: iteration {row.iteration}, draws {row.draws},"
                 f" accepted {row.acceptance}, diverged {row.diverged}, {row.rate} draws/s,"

@@ -21,7 +21,8 @@ KEPT_ITERATIONS = 1000
 _FIRST_ITERATIONS = (
     40  # with the sigmas of weights as at the start: drawn when weights are zero they collapse
 )
-_JITTER = -0.2  # decades: a trajectory whose length fits a period of the target would come back every time
+# A jitter over 0.2 decades: a trajectory whose length fits a period of the target would come back every time.
+_FOUND: dict[str, Any] = {"stepsize": AUTO, "stepsize_jitter": -0.2, "scaling": AUTO}
 _STEPS, _WINDOW = 100, 10  # of hybrid; docs/benchmarks.md, "LED"
 _FACTOR = 1.0  # stepsize of the logarithm of the factor of a rescaling
 _MOST_SIGMAS = 100  # that are rescaled one by one: each costs an energy
@@ -43,12 +44,10 @@ def default_phases(
     later: Operation
     rescalings = [Rescale(along="incoming", stepsize=_FACTOR)]
     if network.hidden and why_outputs_stay(network, model, is_tempered=is_tempered) is None:
-        first = HybridMarginal(over=("outputs",), steps=AUTO, stepsize=AUTO, stepsize_jitter=_JITTER)
-        later = HybridMarginal(
-            over=("outputs", "precisions"), steps=AUTO, stepsize=AUTO, stepsize_jitter=_JITTER
-        )
+        first = HybridMarginal(over=("outputs",), steps=AUTO, **_FOUND)
+        later = HybridMarginal(over=("outputs", "precisions"), steps=AUTO, **_FOUND)
     else:
-        first = later = Hybrid(steps=_STEPS, stepsize=AUTO, window=_WINDOW, stepsize_jitter=_JITTER)
+        first = later = Hybrid(steps=_STEPS, window=_WINDOW, **_FOUND)
         if _n_sigmas(network) <= _MOST_SIGMAS:
             rescalings.append(Rescale(along="sigmas", stepsize=_FACTOR))
     noise: tuple[Operation, ...] = () if model.noise is None else (SampleNoise(),)

@@ -118,6 +118,23 @@ def test_draws_are_read_as_they_were_committed(tmp_path: Path, dtype: str) -> No
     assert store.read_positions(slice(8, 100)).shape[1] == 2
 
 
+@pytest.mark.parametrize("order", [">", "<"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_whole_chunks_are_the_bytes_that_zarr_writes(tmp_path: Path, dtype: str, order: str) -> None:
+    hierarchy = make(tmp_path / "run.zarr", dtype=dtype).hierarchy
+    seen = set()
+    for seed, (path, plan) in enumerate(hierarchy.plans.items()):
+        if plan.dtype == "string" or any(n < size for n, size in zip(plan.shape, plan.chunks, strict=True)):
+            continue
+        values = 100 * normal(seed, plan.chunks)
+        values = np.where(values > 150, np.nan if plan.dtype != "int64" else 0, values)
+        values = np.asfortranarray(values.astype(np.dtype(plan.dtype).newbyteorder(order)))
+        index = (0,) * len(plan.shape)
+        assert hierarchy.encode(path, index, values)[1] == hierarchy._encoded_by_zarr(plan, index, values)
+        seen.add(plan.dtype)
+    assert {"float64", dtype} <= seen
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_state_is_loaded_to_the_bit(tmp_path: Path, dtype: str) -> None:
     store = make(tmp_path / "run.zarr", dtype=dtype)
