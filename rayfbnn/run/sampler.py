@@ -320,16 +320,13 @@ class _Collected:
             if np.isnan(diverged).any():
                 chains = to_host(streams.chains)[np.isnan(diverged)]
                 raise not_finite(chains, where=f"iteration {streams.iteration}")
-            self.accepted_sum += float(np.nansum(accepted))
-            self.n_accepted += int(np.isfinite(accepted).sum())
+            total, n = _sum_and_count(accepted)
+            self.accepted_sum, self.n_accepted = self.accepted_sum + total, self.n_accepted + n
             self.diverged += int(diverged.sum())
             for number, operation in enumerate(operations):
-                shares = values.pop(f"accepted_{number}")
-                total, n = self.shares.get(operation, (0.0, 0))
-                self.shares[operation] = (
-                    total + float(np.nansum(shares)),
-                    n + int(np.isfinite(shares).sum()),
-                )
+                total, n = _sum_and_count(values.pop(f"accepted_{number}"))
+                before = self.shares.get(operation, (0.0, 0))
+                self.shares[operation] = before[0] + total, before[1] + n
             if self.keep:
                 self.positions.append(values.pop("position"))
                 self.precisions.append(values.pop("precisions"))
@@ -361,3 +358,9 @@ class _Collected:
             },
             tuning=[to_document(measured) for measured in self.measured.values()],
         )
+
+
+def _sum_and_count(values: Array) -> tuple[float, int]:
+    """Of those that are numbers: NaN stands where nothing was proposed."""
+    there = values[np.isfinite(values)]
+    return float(there.sum()), len(there)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -254,7 +255,7 @@ class RunSpec(Record):
         """Where the training cases lie: data.train, relative to the configuration file's folder."""
         return self._base_dir / self.data.train
 
-    @property
+    @cached_property
     def kept_draws(self) -> int:
         """Draws of each chain in the posterior."""
         return sum(phase.iterations for phase in self.phase if phase.keep is True)
@@ -270,7 +271,7 @@ class RunSpec(Record):
         n = next(number for number, phase in enumerate(self.phase) if phase.keep is True)
         return tuple(range(n))
 
-    @property
+    @cached_property
     def total_iterations(self) -> int:
         return sum(phase.iterations for phase in self.phase)
 
