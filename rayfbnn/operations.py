@@ -166,7 +166,7 @@ class Hybrid:
     jump        only the states after every `jump` steps are looked at, and make up the windows
     integrator  "leapfrog", or "fourth-order": seven gradients a step
     scaling     "auto": a factor more on the stepsizes of each group, such as ih0, found with the stepsize;
-                absent: the heuristic's alone, which did better wherever both were run
+                absent: the heuristic's alone
     """
 
     steps: int | Auto

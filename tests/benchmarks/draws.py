@@ -13,7 +13,7 @@ small_problems.py. Methods:
     example       the example's own last phase
     default:N     the schedule of a configuration without phases, N iterations long (1000): settings are found
                   in the first half as many, which are not kept
-    scaled:N      the same, with scales of groups of parameters found too
+    unscaled:N    the same without scales of groups of parameters
     nuts, nuts:D  NumPyro's NUTS with trees of depth 10 or D at most
     hmc-gibbs:L   NumPyro's HMCGibbs, HMC of L steps
     METHOD+rescale:ALONG:S  one of those above, and `rescale` along sigmas or incoming at the iteration's
@@ -107,12 +107,11 @@ def our_draws(path: Path, method: str, problem: str, given: Any) -> dict[str, An
     raw["seed"] = given.seed
     method, _, rescaled = method.partition("+rescale:")
     name, _, rest = method.partition(":")
-    if name in ("default", "scaled"):
+    if name in ("default", "unscaled"):
         raw = {key: value for key, value in raw.items() if key != "phase"}
         raw = RunSpec.from_dict({**raw, "iterations": int(rest or KEPT_ITERATIONS)}).to_dict()
-        for each in (each for phase in raw["phase"] for each in phase["operations"] if name == "scaled"):
-            if each["op"].startswith("hybrid"):
-                each["scaling"] = "auto"
+        for each in (each for phase in raw["phase"] for each in phase["operations"] if name == "unscaled"):
+            each.pop("scaling", None)
     else:
         raw["phase"][-1]["operations"] = operations_of(method, problem, raw, given)
     if rescaled:
