@@ -16,7 +16,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.state import Advance, Target
 
-LARGEST = 16.0  # a group whose slopes are near zero says nothing: the data may yet hold it
+LARGEST = 16.0  # chosen: slopes near zero, early on, need not mean that a group is free
 
 
 @runtime_checkable
