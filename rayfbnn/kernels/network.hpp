@@ -11,8 +11,9 @@
 
 namespace RAYFBNN_NAMESPACE {
 
-// sums[m][p] += sum over k < n of weights[k * row_step + m * unit_step] * sources[k * stride + p]
-template <int UNITS, int CASES, class L>
+// sums[m][p] += sum over k < n of weights[k * row_step + m * unit_step] * sources[k * stride + p]. With FETCHES a
+// cache line of each row from `fetched` on is brought to the second cache meanwhile.
+template <int UNITS, int CASES, class L, bool FETCHES = false>
 RAYFBNN_INLINE void multiply_add(
     L (&sums)[UNITS][CASES],
     const typename Lane<L>::Scalar* weights,
@@ -20,8 +21,10 @@ RAYFBNN_INLINE void multiply_add(
     long unit_step,
     int n,
     const L* sources,
-    long stride) {
+    long stride,
+    const L* fetched = nullptr) {
     for (int k = 0; k < n; ++k) {
+        if (FETCHES) __builtin_prefetch(fetched + k * stride, 0, 2);
         L source[CASES];
 #pragma GCC unroll 16
         for (int p = 0; p < CASES; ++p) source[p] = sources[p];
@@ -36,16 +39,24 @@ RAYFBNN_INLINE void multiply_add(
     }
 }
 
-// gradient[i * row_step + j] += sum over p < n of sources[i * stride + p] * slopes[j * stride + p]; eqs. 50-57
-template <int ROWS, int UNITS, class L>
+// gradient[i * row_step + j] += sum over p < n of sources[i * stride + p] * slopes[j * stride + p]; eqs. 50-57. With
+// FETCHES the n packs from `fetched` on are brought to the second cache meanwhile.
+template <int ROWS, int UNITS, class L, bool FETCHES = false>
 RAYFBNN_INLINE void add_products(
-    L* gradient, long row_step, int n, const L* sources, const L* slopes, long stride) {
+    L* gradient,
+    long row_step,
+    int n,
+    const L* sources,
+    const L* slopes,
+    long stride,
+    const L* fetched = nullptr) {
     L sums[ROWS][UNITS];
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 16
         for (int j = 0; j < UNITS; ++j) sums[i][j] = gradient[i * row_step + j];
     for (int p = 0; p < n; ++p) {
+        if (FETCHES) __builtin_prefetch(fetched + p, 0, 2);
         L slope[UNITS];
 #pragma GCC unroll 16
         for (int j = 0; j < UNITS; ++j) slope[j] = slopes[j * stride + p];

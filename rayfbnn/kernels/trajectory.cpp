@@ -31,14 +31,15 @@ using rayfbnn::Segment;
 constexpr int MOST_PACKS = 5;    // of cases in a register tile
 constexpr int GROUP = 8;         // hidden units whose derivatives are computed and used together
 constexpr int MOST_INPUTS = 10;  // whose products with derivatives are summed while these are in registers
-constexpr int SET = 4;           // destinations whose weights lie together in a large link's copy
+constexpr int MOST_LARGE = 3;     // of MOST_PACKS, where weights of a large link come in by sets
+constexpr int SET = 8;           // destinations whose weights lie together in a large link's copy
 
 // Units in a register tile of n packs, and rows of the gradient in one of n units: as many sums as the registers
 // hold beside a column of sources.
 #if defined(__AVX512F__) || defined(__aarch64__)
-constexpr int tile_units(int n_packs) { return n_packs <= 2 ? 8 : 4; }
+constexpr int tile_units(int n_packs) { return n_packs <= 3 ? 8 : 4; }
 constexpr int most_rows(int) { return 5; }
-constexpr int FOLDED_ROWS = 4, FOLDED_COLUMNS = 4;  // of a register tile of the gradient of a large link
+constexpr int FOLDED_ROWS = 6, FOLDED_COLUMNS = 4;  // of a register tile of the gradient of a large link
 constexpr int narrow_units(int n_sums) { return n_sums <= 5 ? 4 : 2; }  // of n sums each
 #else
 constexpr int tile_units(int n_packs) { return n_packs >= 4 ? 2 : n_packs == 3 ? 4 : n_packs == 2 ? 4 : 8; }
@@ -60,6 +61,7 @@ struct Worker {
     // regression has as features, else null.
     L **values, **sources, **slopes, **by_value;
     bool* needs_unit_sums;
+    bool has_large = false;  // links
     // Of a hidden layer whose derivatives and gradient one pass gives: its link out, and in if there is one to
     // be in that pass; else null.
     const Link **narrow_out, **narrow_in;
@@ -116,6 +118,7 @@ struct Worker {
                 needs_unit_sums[link.destination] = true;
             link_sums[k] = place;
             const long n_sets = (link.n_destinations + SET - 1) / SET;
+            has_large |= link.is_large;
             packed[k] = link.is_large ? allocate<S>(n_sets * SET * link.n_units) : nullptr;
             if (!link.is_large) place += long(link.n_units) * link.n_destinations;
             if (link.has_biases && unit_sums[link.destination] < 0) {
@@ -210,15 +213,16 @@ struct Worker {
             }
     }
 
-    // The sums over a large link's sources, for M units from number `first` of a set on.
+    // The sums over a large link's sources, for M units from number j on, all of one set. Inputs may have left the
+    // caches since the last gradient: the first tiles of a column bring those of the next one.
     template <int M, int P>
-    RAYFBNN_METHOD void multiply_add_packed(L (&tile)[M][P], const S* weights, int first, const Link& link, long p0) const {
-        constexpr int N = M < SET ? M : SET;
-#pragma GCC unroll 16
-        for (int m = 0; m < M; m += N)
-            multiply_add<N, P, L>(
-                reinterpret_cast<L(&)[N][P]>(tile[m]), weights + long(m) * link.n_units + first, SET, 1,
-                link.n_units, source_of(link) + p0, stride);
+    RAYFBNN_METHOD void multiply_add_packed(L (&tile)[M][P], const S* weights, int j, const Link& link, long p0) const {
+        const L* here = source_of(link) + p0;
+        const long ahead = p0 + P < stride ? P : link.n_units * stride - p0;  // the next column's, or the next block's
+        const bool fetches = link.source == 0 && j / M < P;
+        multiply_add<M, P, L, true>(
+            tile, weights + long(j / SET) * SET * link.n_units + j % SET, SET, 1, link.n_units, here, stride,
+            here + (fetches ? ahead + j / M : 0));
     }
 
     void pack_weights() {
@@ -241,7 +245,7 @@ struct Worker {
             const Link& link = net.links[k];
             const S* w = q + link.start + j;
             if (link.is_large)
-                multiply_add_packed<M, P>(tile, packed[k] + long(j / SET) * SET * link.n_units, j % SET, link, p0);
+                multiply_add_packed<M, P>(tile, packed[k], j, link, p0);
             else
                 multiply_add<M, P, L>(
                     tile, w, link.n_destinations, 1, link.n_units, source_of(link) + p0, stride);
@@ -535,8 +539,11 @@ struct Worker {
     RAYFBNN_METHOD void folded_tile(const Link& link, int i, int j) const {
         constexpr int N = ROWS * UNITS, PADDED = (N + W - 1) / W * W;
         L parts[PADDED] = {};
-        add_products<ROWS, UNITS, L>(
-            parts, UNITS, int(stride), source_of(link) + i * stride, slopes[link.destination] + j * stride, stride);
+        const L* here = source_of(link) + i * stride;
+        const int row = j / UNITS;  // of the next tile's: it comes to the second cache meanwhile
+        add_products<ROWS, UNITS, L, true>(
+            parts, UNITS, int(stride), here, slopes[link.destination] + j * stride, stride,
+            here + (row < ROWS && i + ROWS + row < link.n_units ? (ROWS + row) * stride : 0));
         S found[PADDED];
         for (int k = 0; k < PADDED; k += W) {
             const L total = sums_of<W>(parts + k);
@@ -547,16 +554,22 @@ struct Worker {
             for (int u = 0; u < UNITS; ++u) to[u] += found[r * UNITS + u];
     }
     template <int ROWS>
-    void folded_rows(const Link& link, int i) const {
+    void folded_rows(const Link& link, int i, int n_rows) const {
+        if constexpr (ROWS > 1)
+            if (n_rows < ROWS) return folded_rows<ROWS - 1>(link, i, n_rows);
+        const int n = link.n_destinations;
         int j = 0;
-        for (; j + FOLDED_COLUMNS <= link.n_destinations; j += FOLDED_COLUMNS)
-            folded_tile<ROWS, FOLDED_COLUMNS>(link, i, j);
-        for (; j < link.n_destinations; ++j) folded_tile<ROWS, 1>(link, i, j);
+        for (; j + FOLDED_COLUMNS <= n; j += FOLDED_COLUMNS) folded_tile<ROWS, FOLDED_COLUMNS>(link, i, j);
+        if (j + 2 <= n) folded_tile<ROWS, 2>(link, i, j), j += 2;
+        if (j < n) folded_tile<ROWS, 1>(link, i, j);
     }
+    // In tiles of equal height as nearly as may be.
     void folded_products(const Link& link) const {
-        int i = 0;
-        for (; i + FOLDED_ROWS <= link.n_units; i += FOLDED_ROWS) folded_rows<FOLDED_ROWS>(link, i);
-        for (; i < link.n_units; ++i) folded_rows<1>(link, i);
+        const long n = link.n_units, n_tiles = (n + FOLDED_ROWS - 1) / FOLDED_ROWS;
+        for (long t = 0; t < n_tiles; ++t) {
+            const int begin = int(n * t / n_tiles), end = int(n * (t + 1) / n_tiles);
+            folded_rows<FOLDED_ROWS>(link, begin, end - begin);
+        }
     }
 
     void collect_gradient() {
@@ -669,7 +682,8 @@ struct Worker {
             const int begin = partition.block_starts[b], end = partition.block_starts[b + 1];
             if (stride != end - begin) {
                 stride = end - begin;
-                const long n_columns = (stride + MOST_PACKS - 1) / MOST_PACKS;
+                const int most = has_large ? MOST_LARGE : MOST_PACKS;
+                const long n_columns = (stride + most - 1) / most;
                 most_width = (stride + n_columns - 1) / n_columns;
                 n_wide_columns = stride - n_columns * (most_width - 1);
             }
