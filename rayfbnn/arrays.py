@@ -56,10 +56,10 @@ def copies_to_host(arrays: dict[str, Array]) -> Callable[[], dict[str, np.ndarra
     """Start to copy arrays to the host; the function that is returned waits for the copies and gives them.
 
     On a device they are copied on a stream of their own, beside what is computed next. The arrays must not be
-    changed until then; nobody changes a ChainState. NumPy arrays are copied at once.
+    changed until then; nobody changes a ChainState. NumPy arrays are given as they are.
     """
     if all(isinstance(array, np.ndarray) for array in arrays.values()):
-        return partial(dict, {name: array.copy() for name, array in arrays.items()})
+        return partial(dict, arrays)
     import cupy
     import cupyx
 
@@ -73,9 +73,9 @@ def copies_to_host(arrays: dict[str, Array]) -> Callable[[], dict[str, np.ndarra
 
 
 def _arrived(event: Any, copies: dict[str, Array], originals: dict[str, Array]) -> dict[str, Array]:
-    """The copies in memory of their own. `originals` are only held: their memory is used anew once let go."""
+    """The copies, in pinned memory. `originals` are only held: their memory is used anew once let go."""
     event.synchronize()
-    return {name: np.array(copy) for name, copy in copies.items()}
+    return copies
 
 
 @cache

@@ -80,6 +80,9 @@ class IterationInfo:
     measured: Mapping[Tunable, Measured] = field(default_factory=dict)
 
 
+Step: TypeAlias = tuple[int, ChainState, IterationInfo]  # the number of an iteration, and what it gave
+
+
 @dataclass(frozen=True)
 class Iteration:
     """One iteration: its operations' updates in order, each with random numbers of its own."""
@@ -325,7 +328,7 @@ def _integrator(name: Integrator, advance: Advance) -> Advance:
 
 def run(
     state: ChainState, streams: Streams, *, iteration: Iteration, first: int, count: int
-) -> Iterator[tuple[int, ChainState, IterationInfo]]:
+) -> Iterator[Step]:
     """Iterations first .. first + count - 1, yielding (number, state, info) after each.
 
     The number alone decides the random numbers, so a run may stop after any iteration and go on from its

@@ -12,8 +12,9 @@ from functools import partial
 from socket import gethostname
 
 from rayfbnn.cores import n_cores
+from rayfbnn.run.collecting import SUMMARY
 from rayfbnn.run.progress import Display, display
-from rayfbnn.run.sampler import SUMMARY, Progress
+from rayfbnn.run.sampler import Progress
 from rayfbnn.run.store import Store
 from rayfbnn.run.workers import Executor, InProcess, RayExecutor
 

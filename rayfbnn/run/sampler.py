@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import math
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rayfbnn.arrays import Array, array_namespace, copies_to_host, device_namespace, to_host
+from rayfbnn.arrays import Array, array_namespace, device_namespace
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda_streams import DeviceStreams
 from rayfbnn.mcmc import schedule
-from rayfbnn.mcmc.energy import not_finite, total_energy
-from rayfbnn.mcmc.tuning import Measured
+from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.operations import Operation, Tunable, automatic, unrolled
-from rayfbnn.run.catalogue import STATS
+from rayfbnn.operations import Operation, automatic, unrolled
+from rayfbnn.run.collecting import Collected, names_in_summary
 from rayfbnn.run.rounds import n_finished, round_of, rounds
-from rayfbnn.run.store import BatchProgress, Block, Store
-from rayfbnn.run.tuning import to_document
+from rayfbnn.run.store import BatchProgress, Store
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
 
@@ -29,11 +28,7 @@ if TYPE_CHECKING:
     from rayfbnn.run.data import Dataset
     from rayfbnn.spec import RunSpec
 
-SUMMARY = (
-    "accepted_sum",
-    "n_accepted",
-    "diverged",
-)  # what a block counts, summed over its chains and iterations
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,6 +44,10 @@ class BlockPlan:
     count: int
     section: Literal["posterior", "warmup"] | None
     first_draw: int
+
+    @property
+    def last(self) -> int:
+        return self.first + self.count - 1
 
 
 @dataclass(frozen=True)
@@ -131,24 +130,28 @@ def acceptance_by_operation(store: Store, phase: int) -> dict[Operation, float]:
     for operation in unrolled(store.spec.phase[phase].operations):
         accepted, n = (
             sum(each.get(name, 0.0) for each in totals)
-            for name in _names_in_summary(store.spec, phase, operation)
+            for name in names_in_summary(store.spec, phase, operation)
         )
         if n:
             shares[operation] = accepted / n
     return shares
 
 
-def _names_in_summary(spec: RunSpec, phase: int, operation: Operation) -> tuple[str, str]:
-    """Of the sum of an operation's shares of acceptances, and of how many there are."""
-    number = unrolled(spec.phase[phase].operations).index(operation)
-    return f"accepted_sum_{phase}_{number}", f"n_accepted_{phase}_{number}"
+@dataclass(frozen=True)
+class _Begun:
+    """A block whose first iteration was launched while the one before was on its way to the store."""
+
+    plan: BlockPlan
+    iterations: Iterator[schedule.Step]
 
 
 class Sampler:
     """An open store, its posterior on the device, and the iteration of each phase: what a worker holds.
 
-    A worker keeps no chains: each block starts from the state that the store has, so a block that is run
-    again, here or elsewhere, gives the same bits.
+    Each block starts from the state that the store has, so a block that is run again, here or elsewhere,
+    gives the same bits. While a block's draws leave a device and are committed, the device has the first
+    iteration of the next block to do, from what the store is about to have. It is dropped if another block
+    is asked for.
     """
 
     def __init__(self, store: Store, *, worker: str = "") -> None:
@@ -160,6 +163,7 @@ class Sampler:
         self.other_kernel = "" if choose.is_available(store.root.kernel) else self.kernel
         # Of each phase, the latest round's: each holds the buffers of its updates.
         self._iterations: dict[int, tuple[int, schedule.Iteration]] = {}
+        self._begun: dict[int, _Begun] = {}  # by batch
 
     def run_block(self, batch: int, *, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
         """Run and commit the batch's next block, yielding Progress after each iteration and after the commit.
@@ -170,25 +174,48 @@ class Sampler:
         before = self.store.progress(batch)
         plan = next_block(self.store.spec, before.iteration)
         if plan is None:
-            yield self._progress(batch, before, None, before.iteration, _Collected())
+            yield self._progress(batch, before, None, before.iteration, Collected())
             return
         streams = self._streams(batch)
-        collected = _Collected(keep=plan.section is not None)
-        iterations = schedule.run(
-            self._load(batch, streams),
-            streams,
-            iteration=self._iteration(plan),
-            first=plan.first,
-            count=plan.count,
-        )
+        collected = Collected(keep=plan.section is not None)
+        begun = self._begun.pop(batch, None)
+        if begun is not None and begun.plan == plan:
+            iterations = begun.iterations
+        else:
+            iterations = self._run(plan, self._load(batch, streams), streams)
         for number, state, info in iterations:
             densities = self._densities(state) if collected.keep else {}
             collected.add(state, info, densities, streams.at(iteration=number))
-            if number == plan.first + plan.count - 1 or should_stop():
+            if number == plan.last or should_stop():
                 break
             yield self._progress(batch, before, plan, number, collected)
-        self.store.commit(batch, collected.block(self.store.spec, plan, state))
+        collected.leave(state)
+        begun = self._begin_next(plan, state, streams) if number == plan.last else None
+        self.store.commit(batch, collected.block(self.store.spec, plan))
+        if begun is not None:
+            self._begun[batch] = begun
         yield self._progress(batch, before, plan, number, collected, committed=True)
+
+    def _run(self, plan: BlockPlan, state: ChainState, streams: Streams) -> Iterator[schedule.Step]:
+        return schedule.run(
+            state, streams, iteration=self._iteration(plan), first=plan.first, count=plan.count
+        )
+
+    def _begin_next(self, plan: BlockPlan, state: ChainState, streams: Streams) -> _Begun | None:
+        """Launch the first iteration of the block behind `plan`; nobody waits for it before that is run."""
+        spec = self.store.spec
+        following = next_block(spec, plan.last)
+        if following is None or spec.device == "cpu":
+            return None
+        found = rounds(spec)
+        if n_finished(found, plan.first) < len(found):  # the settings of the next one may not be found yet
+            return None
+        iterations = self._run(following, state, streams)
+        try:
+            return _Begun(following, chain([next(iterations)], iterations))
+        except Exception:  # whatever it is: this block is to be committed, and the next one raises it again
+            _log.debug("the next block could not be begun", exc_info=True)
+            return None
 
     def _iteration(self, plan: BlockPlan) -> schedule.Iteration:
         """The iteration of a phase, in a round that tunes with the settings of that round."""
@@ -248,7 +275,7 @@ class Sampler:
         before: BatchProgress,
         plan: BlockPlan | None,
         iteration: int,
-        collected: _Collected,
+        collected: Collected,
         *,
         committed: bool = False,
     ) -> Progress:
@@ -269,98 +296,3 @@ class Sampler:
             worker=self.worker,
             other_kernel=self.other_kernel,
         )
-
-
-class _Collected:
-    """The draws and statistics of a block in the making: on the host, or on their way there."""
-
-    def __init__(self, *, keep: bool = False) -> None:
-        self.keep = keep
-        self.started = time.monotonic()
-        self.n_iterations = 0
-        self.accepted_sum, self.n_accepted, self.diverged = 0.0, 0, 0
-        self.positions: list[Array] = []  # each (n_chains, n_parameters)
-        self.precisions: list[Array] = []  # each (n_chains, n_precisions)
-        self.stats: dict[str, list[Array]] = {name: [] for name in STATS}  # each (n_chains,)
-        self.measured: dict[Tunable, Measured] = {}
-        self.shares: dict[Operation, tuple[float, int]] = {}  # of acceptances: their sum, their number
-        self.on_the_way: list[tuple[Streams, tuple[Operation, ...], Callable[[], dict[str, Array]]]] = []
-
-    @property
-    def acceptance(self) -> float:
-        return self.accepted_sum / self.n_accepted if self.n_accepted else math.nan
-
-    def add(
-        self,
-        state: ChainState,
-        info: schedule.IterationInfo,
-        densities: dict[str, Array],
-        streams: Streams,
-    ) -> None:
-        self.n_iterations += 1
-        for operation, measured in info.measured.items():
-            before = self.measured.get(operation)
-            self.measured[operation] = measured if before is None else before + measured
-        arrays = {"accepted": info.accepted, "diverged": info.diverged}
-        if self.keep:
-            arrays |= {"energy_change": info.energy_change, **densities}
-            arrays |= {"position": state.position, "precisions": state.precisions}
-        operations = tuple(info.accepted_by)
-        arrays |= {f"accepted_{number}": info.accepted_by[each] for number, each in enumerate(operations)}
-        self.on_the_way.append((streams, operations, copies_to_host(arrays)))
-        # On a device the copies of one iteration go beside the work of the next, which never waits for them.
-        self._arrive(0 if isinstance(state.position, np.ndarray) else 1)
-
-    def _arrive(self, n_left: int) -> None:
-        """Take in what was sent, but for the last n_left iterations."""
-        while len(self.on_the_way) > n_left:
-            streams, operations, arrived = self.on_the_way.pop(0)
-            values = arrived()
-            accepted, diverged = values["accepted"], values["diverged"]
-            if np.isnan(diverged).any():
-                chains = to_host(streams.chains)[np.isnan(diverged)]
-                raise not_finite(chains, where=f"iteration {streams.iteration}")
-            total, n = _sum_and_count(accepted)
-            self.accepted_sum, self.n_accepted = self.accepted_sum + total, self.n_accepted + n
-            self.diverged += int(diverged.sum())
-            for number, operation in enumerate(operations):
-                total, n = _sum_and_count(values.pop(f"accepted_{number}"))
-                before = self.shares.get(operation, (0.0, 0))
-                self.shares[operation] = before[0] + total, before[1] + n
-            if self.keep:
-                self.positions.append(values.pop("position"))
-                self.precisions.append(values.pop("precisions"))
-                for name, value in values.items():
-                    self.stats[name].append(np.asarray(value, dtype=np.float64))
-
-    def block(self, spec: RunSpec, plan: BlockPlan, state: ChainState) -> Block:
-        """What the store is to commit. Nothing in it depends on the clock or the worker."""
-        self._arrive(0)
-        shares: dict[str, float] = {}
-        for operation, both in self.shares.items():
-            shares |= dict(zip(_names_in_summary(spec, plan.phase, operation), both, strict=True))
-        return Block(
-            first_iteration=plan.first,
-            n_iterations=self.n_iterations,
-            section=plan.section,
-            first_draw=plan.first_draw,
-            positions=np.stack(self.positions, axis=1) if self.keep else None,
-            precisions=np.stack(self.precisions, axis=1) if self.keep else None,
-            stats={name: np.stack(values, axis=1) for name, values in self.stats.items()}
-            if self.keep
-            else {},
-            state=ChainState(to_host(state.position), to_host(state.momentum), to_host(state.precisions)),
-            summary={
-                "accepted_sum": self.accepted_sum,
-                "n_accepted": self.n_accepted,
-                "diverged": self.diverged,
-                **shares,
-            },
-            tuning=[to_document(measured) for measured in self.measured.values()],
-        )
-
-
-def _sum_and_count(values: Array) -> tuple[float, int]:
-    """Of those that are numbers: NaN stands where nothing was proposed."""
-    there = values[np.isfinite(values)]
-    return float(there.sum()), len(there)

@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 
 import rayfbnn
+from rayfbnn import arrays
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.errors import SamplingError
 from rayfbnn.kernels import choose, cublas, cuda
 from rayfbnn.kernels.graphs import Recordings
-from rayfbnn.run.sampler import Sampler
+from rayfbnn.mcmc import schedule
+from rayfbnn.run import collecting
+from rayfbnn.run.catalogue import STATS
+from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.run.store import Store
 from tests.kernels.shim.compiled import needs_gxx
 from tests.run.small import assert_same_draws, make_store, small_spec
@@ -120,23 +124,84 @@ def test_a_run_with_graphs_is_that_without(tmp_path: Path, monkeypatch: pytest.M
     assert "full gradients as CUDA graphs" in Sampler(there).kernel
 
 
-def test_draws_arrive_beside_the_next_iteration(tmp_path: Path) -> None:
-    """In a block the host waits once for each iteration's copies, after it has launched the next one."""
-    phase = [{"iterations": 8, "operations": [*GIBBS, MARGINAL]}]
+def of_two_blocks(tmp_path: Path, name: str) -> Store:
+    """Blocks of 8 iterations, of two chains each; three launches of `advance` an iteration."""
+    phase = [{"iterations": 16, "operations": [*GIBBS, MARGINAL]}]
     spec = small_spec(tmp_path, device="gpu", phase=phase, draws_per_block=8, chains=2, dtype="float64")
-    sampler = Sampler(make_store(tmp_path / "run.zarr", spec))
+    return make_store(tmp_path / name, spec)
+
+
+def run_block(sampler: Sampler) -> list[Progress]:
+    return list(sampler.run_block(0))
+
+
+def test_draws_leave_once_a_block_beside_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host waits for a few numbers of each iteration, and for draws, only once there is more to do."""
+    left = []
+
+    def copies_to_host(given: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+        left.append({name: array.shape for name, array in given.items()})
+        return arrays.copies_to_host(given)
+
+    monkeypatch.setattr(collecting, "copies_to_host", copies_to_host)
+    sampler = Sampler(of_two_blocks(tmp_path, "run.zarr"))
     with log.recorded() as entries:
-        for _ in sampler.run_block(0):
-            pass
-    each = 3  # launches an iteration: the energy at its start, the trajectory, and the energy that is stored
+        run_block(sampler)
+    # An iteration launches the energy at its start, the trajectory, and the energy that is stored; the last of
+    # these only once the next block is run.
+    each, ahead = 3, 2
     n_launched, asked = 0, []
     for entry in entries:
         n_launched += entry.what == "advance"
         if entry.kind in ("read", "wait"):
             asked.append((entry.what, n_launched))
-    waits = [("event.synchronize", each * min(number + 2, 8)) for number in range(8)]
-    # The state at the end of the block: position, momentum, precisions.
-    assert asked == [*waits, *[("get", each * 8)] * 3]
+    beside = [each * (number + 2) for number in range(7)]
+    at_the_end = [each * 8 + ahead] * 3  # the last iteration's numbers, the draws, the state
+    assert asked == [("event.synchronize", n) for n in (*beside, *at_the_end)]
+    n_parameters = sampler.posterior.n_parameters
+    assert [shapes["position"] for shapes in left if "position" in shapes] == [
+        (2, 8, n_parameters),
+        (2, n_parameters),
+    ]
+    with log.recorded() as entries:
+        run_block(sampler)
+    assert sum(entry.what == "advance" for entry in entries) == each * 8 - ahead
+
+
+@pytest.mark.parametrize("happens", ["nothing", "another worker", "no memory", "parts"])
+def test_what_was_begun_ahead_changes_no_draw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, happens: str
+) -> None:
+    """Against blocks that each start from the store, whatever happens between two of them."""
+    expected = of_two_blocks(tmp_path, "expected.zarr")
+    for _ in range(2):
+        run_block(Sampler(expected))
+    store = of_two_blocks(tmp_path, "run.zarr")
+    if happens == "parts":
+        monkeypatch.setattr(collecting, "MOST_BYTES", 1000)
+    sampler = Sampler(store)
+    with monkeypatch.context() as patched:
+        if happens == "no memory":
+            run = schedule.run
+
+            def run_out(*arguments: Any, **named: Any) -> Any:
+                if named["first"] == 9:
+                    raise MemoryError
+                yield from run(*arguments, **named)
+
+            patched.setattr(schedule, "run", run_out)
+        assert run_block(sampler)[-1].committed
+    if happens == "another worker":
+        other = Sampler(store)
+        list(other.run_block(0, should_stop=lambda: True))  # one iteration: what was begun is no block now
+    while not run_block(sampler)[-1].is_complete:
+        pass
+    assert np.array_equal(store.read_positions(), expected.read_positions())
+    assert np.array_equal(store.read_precisions(), expected.read_precisions())
+    for name in STATS:
+        assert np.array_equal(store.read_stat(name), expected.read_stat(name), equal_nan=True), name
 
 
 def test_settings_are_found_on_a_device(tmp_path: Path) -> None:

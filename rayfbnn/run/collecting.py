@@ -1,0 +1,162 @@
+"""The draws and statistics of a block in the making, and their way to the host."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace, copies_to_host, to_host
+from rayfbnn.mcmc.energy import not_finite
+from rayfbnn.mcmc.schedule import IterationInfo
+from rayfbnn.mcmc.tuning import Measured
+from rayfbnn.operations import Operation, Tunable, unrolled
+from rayfbnn.run.catalogue import STATE, STATS
+from rayfbnn.run.records import Block
+from rayfbnn.run.tuning import to_document
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Streams
+
+if TYPE_CHECKING:
+    from rayfbnn.run.sampler import BlockPlan
+    from rayfbnn.spec import RunSpec
+
+SUMMARY = ("accepted_sum", "n_accepted", "diverged")  # what a block counts, over its chains and iterations
+MOST_BYTES = 2**30  # of a block's draws on a device: a block of more leaves in parts
+
+
+def names_in_summary(spec: RunSpec, phase: int, operation: Operation) -> tuple[str, str]:
+    """Of the sum of an operation's shares of acceptances, and of how many there are."""
+    number = unrolled(spec.phase[phase].operations).index(operation)
+    return f"accepted_sum_{phase}_{number}", f"n_accepted_{phase}_{number}"
+
+
+class Collected:
+    """What the iterations of a block have given so far.
+
+    The draws stay where they were computed until the block ends, and then leave together. What was accepted
+    and what diverged is looked at after every iteration, on a device one iteration late: its copies go beside
+    the work of the next, which never waits for them.
+    """
+
+    def __init__(self, *, keep: bool = False) -> None:
+        self.keep = keep
+        self.started = time.monotonic()
+        self.n_iterations = 0
+        self.accepted_sum, self.n_accepted, self.diverged = 0.0, 0, 0
+        self._draws: list[dict[str, Array]] = []  # of each iteration: (n_chains, ...) each
+        self._n_bytes = 0  # of these
+        self._sent: list[
+            Callable[[], dict[str, Array]]
+        ] = []  # parts of the block: (n_chains, n_draws, ...) each
+        self._state: Callable[[], dict[str, Array]] = dict
+        self._looked_at: dict[str, list[Array]] = {"accepted": [], "diverged": []}  # each (n_chains,)
+        self._measured: dict[Tunable, Measured] = {}
+        self._shares: dict[Operation, tuple[float, int]] = {}  # of acceptances: their sum, their number
+        self._on_the_way: list[tuple[Streams, tuple[Operation, ...], Callable[[], dict[str, Array]]]] = []
+
+    @property
+    def acceptance(self) -> float:
+        return self.accepted_sum / self.n_accepted if self.n_accepted else math.nan
+
+    def add(
+        self,
+        state: ChainState,
+        info: IterationInfo,
+        densities: dict[str, Array],
+        streams: Streams,
+    ) -> None:
+        """An iteration; nobody changes its arrays afterwards."""
+        self.n_iterations += 1
+        for operation, measured in info.measured.items():
+            before = self._measured.get(operation)
+            self._measured[operation] = measured if before is None else before + measured
+        operations = tuple(info.accepted_by)
+        looked_at = {"accepted": info.accepted, "diverged": info.diverged}
+        looked_at |= {f"accepted_{number}": info.accepted_by[each] for number, each in enumerate(operations)}
+        self._on_the_way.append((streams, operations, copies_to_host(looked_at)))
+        is_on_host = isinstance(state.position, np.ndarray)
+        self._arrive(0 if is_on_host else 1)
+        if self.keep:
+            draw = {"position": state.position, "precisions": state.precisions}
+            draw |= {"energy_change": info.energy_change, **densities}
+            self._draws.append(draw)
+            self._n_bytes += sum(array.nbytes for array in draw.values())
+            if self._n_bytes > MOST_BYTES and not is_on_host:
+                self._send()
+
+    def leave(self, state: ChainState) -> None:
+        """The block ends here: its draws and the state begin to leave the device."""
+        self._send()
+        self._state = copies_to_host({name: getattr(state, name) for name in STATE})
+
+    def block(self, spec: RunSpec, plan: BlockPlan) -> Block:
+        """What the store is to commit, once it has arrived.
+
+        Nothing in it depends on the clock or the worker.
+        """
+        self._arrive(0)
+        shares: dict[str, float] = {}
+        for operation, both in self._shares.items():
+            shares |= dict(zip(names_in_summary(spec, plan.phase, operation), both, strict=True))
+        parts = [arrived() for arrived in self._sent]
+        draws = {
+            name: np.concatenate([part[name] for part in parts], axis=1) if len(parts) > 1 else first
+            for name, first in (parts[0] if parts else {}).items()
+        }
+        if self.keep:
+            draws |= {name: np.stack(values, axis=1) for name, values in self._looked_at.items()}
+        return Block(
+            first_iteration=plan.first,
+            n_iterations=self.n_iterations,
+            section=plan.section,
+            first_draw=plan.first_draw,
+            positions=draws.get("position"),
+            precisions=draws.get("precisions"),
+            stats={name: np.asarray(draws[name], dtype=np.float64) for name in STATS if self.keep},
+            state=ChainState(**self._state()),
+            summary={
+                "accepted_sum": self.accepted_sum,
+                "n_accepted": self.n_accepted,
+                "diverged": self.diverged,
+                **shares,
+            },
+            tuning=[to_document(measured) for measured in self._measured.values()],
+        )
+
+    def _send(self) -> None:
+        if not self._draws:
+            return
+        stack = array_namespace(self._draws[0]["position"]).stack
+        together = {name: stack([draw[name] for draw in self._draws], axis=1) for name in self._draws[0]}
+        self._sent.append(copies_to_host(together))
+        self._draws, self._n_bytes = [], 0
+
+    def _arrive(self, n_left: int) -> None:
+        """Look at what was sent, but for the last n_left iterations."""
+        while len(self._on_the_way) > n_left:
+            streams, operations, arrived = self._on_the_way.pop(0)
+            values = arrived()
+            accepted, diverged = values["accepted"], values["diverged"]
+            if np.isnan(diverged).any():
+                chains = to_host(streams.chains)[np.isnan(diverged)]
+                raise not_finite(chains, where=f"iteration {streams.iteration}")
+            total, n = _sum_and_count(accepted)
+            self.accepted_sum, self.n_accepted = self.accepted_sum + total, self.n_accepted + n
+            self.diverged += int(diverged.sum())
+            for number, operation in enumerate(operations):
+                total, n = _sum_and_count(values[f"accepted_{number}"])
+                before = self._shares.get(operation, (0.0, 0))
+                self._shares[operation] = before[0] + total, before[1] + n
+            if self.keep:
+                for name, found in self._looked_at.items():
+                    found.append(values[name])
+
+
+def _sum_and_count(values: Array) -> tuple[float, int]:
+    """Of those that are numbers: NaN stands where nothing was proposed."""
+    there = values[np.isfinite(values)]
+    return float(there.sum()), len(there)
