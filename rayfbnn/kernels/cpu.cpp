@@ -15,6 +15,8 @@
 #include <tuple>
 #include <vector>
 
+#define RAYFBNN_NAMESPACE rayfbnn
+#include "memory.hpp"
 #include "trajectory.hpp"
 
 namespace nb = nanobind;
@@ -269,14 +271,16 @@ class Kernel {
         const long pack_bytes = width() * long(real_bytes());
         if (block_bytes == 0) block_bytes = 393216;  // part of the second cache; half as much is nearly as fast
         long packs = std::max(5L, block_bytes / (rows * pack_bytes));
-        if (is_large) packs = std::max(packs, 60L);  // a block's gradient is added up over the places of packs
+        // A large link's gradient is added up over the places of packs after each block: blocks must not be short,
+        // and are 30 to 90 packs.
+        if (is_large) packs = std::max(packs, 60L);
         if (!features_.empty()) packs = n_cases_;  // one block: all cases make one matrix
         starts_.resize(n_partitions);
         for (int k = 0; k < n_partitions; ++k) {
             const int first = int(long(n_cases_) * k / n_partitions);
             const int n = int(long(n_cases_) * (k + 1) / n_partitions) - first;
             const int n_packs = (n + width() - 1) / width();
-            const int n_blocks = int((n_packs + packs - 1) / packs);
+            const int n_blocks = std::max(1, int((n_packs + (is_large ? packs / 2 : packs - 1)) / packs));
             for (int b = 0; b <= n_blocks; ++b) starts_[k].push_back(int(long(n_packs) * b / n_blocks));
             for (int b = 0; b < n_blocks; ++b)
                 job_.largest_block = std::max(job_.largest_block, starts_[k][b + 1] - starts_[k][b]);
@@ -289,8 +293,8 @@ class Kernel {
         const size_t size = real_bytes();
         long n_packs = 0;
         for (const Partition& each : partitions_) n_packs += each.n_packs;
-        void* memory = nullptr;
-        if (posix_memalign(&memory, 64, size_t(n_packs) * width() * units_[0] * size) != 0) throw std::bad_alloc();
+        void* memory = aligned_bytes(size_t(n_packs) * width() * units_[0] * size);
+        if (!memory) throw std::bad_alloc();
         inputs_.reset(memory);
         char* place = static_cast<char*>(memory);
         for (Partition& each : partitions_) {

@@ -32,6 +32,7 @@ constexpr int MOST_PACKS = 5;    // of cases in a register tile
 constexpr int GROUP = 8;         // hidden units whose derivatives are computed and used together
 constexpr int MOST_INPUTS = 10;  // whose products with derivatives are summed while these are in registers
 constexpr int MOST_LARGE = 3;     // of MOST_PACKS, where weights of a large link come in by sets
+constexpr long CACHED_BYTES = 524288;  // of one factor of a large product, that stay in the second cache
 constexpr int SET = 8;           // destinations whose weights lie together in a large link's copy
 
 // Units in a register tile of n packs, and rows of the gradient in one of n units: as many sums as the registers
@@ -73,6 +74,7 @@ struct Worker {
     L *targets, *weights;  // as inputs, of all partitions after each other
     long stride = 0;                          // of the block at hand
     long most_width = 0, n_wide_columns = 0;  // of its columns of packs; the others are one narrower
+    long run = 0, run_start = 0;  // packs of the columns at hand, and the first of them
     const S* q = nullptr;
     S *scales, *taus;
     bool wants_terms = false, wants_gradient = true;
@@ -214,11 +216,11 @@ struct Worker {
     }
 
     // The sums over a large link's sources, for M units from number j on, all of one set. Inputs may have left the
-    // caches since the last gradient: the first tiles of a column bring those of the next one.
+    // caches since the last gradient: the first tiles of a run of columns bring those of the next one.
     template <int M, int P>
     RAYFBNN_METHOD void multiply_add_packed(L (&tile)[M][P], const S* weights, int j, const Link& link, long p0) const {
         const L* here = source_of(link) + p0;
-        const long ahead = p0 + P < stride ? P : link.n_units * stride - p0;  // the next column's, or the next block's
+        const long ahead = p0 + run < stride ? run : link.n_units * stride - run_start;  // or those of the next block
         const bool fetches = link.source == 0 && j / M < P;
         multiply_add<M, P, L, true>(
             tile, weights + long(j / SET) * SET * link.n_units + j % SET, SET, 1, link.n_units, here, stride,
@@ -229,9 +231,15 @@ struct Worker {
         for (int k = 0; k < net.n_links; ++k) {
             const Link& link = net.links[k];
             const int n = link.n_destinations;
-            for (int j = 0; packed[k] && j < n; ++j)
-                for (int i = 0; i < link.n_units; ++i)
-                    packed[k][(long(j / SET) * link.n_units + i) * SET + j % SET] = q[link.start + long(i) * n + j];
+            S* to = packed[k];
+            for (int j = 0; to && j < n; j += SET)
+                for (int i = 0; i < link.n_units; ++i, to += SET) {
+                    const S* from = q + link.start + long(i) * n + j;
+                    if (j + SET <= n)
+                        memcpy(to, from, SET * sizeof(S));
+                    else
+                        memcpy(to, from, (n - j) * sizeof(S));
+                }
         }
     }
 
@@ -347,19 +355,63 @@ struct Worker {
         if (unit < n) tile<FORWARD, 1, P>(layer, first_link, end_link, unit, p0);
     }
 
+    template <bool FORWARD>
+    RAYFBNN_METHOD void column_of(
+        long width, int layer, int first_link, int end_link, int unit, int n, long p0) {
+        switch (width) {
+            case 1: column<FORWARD, 1>(layer, first_link, end_link, unit, n, p0); break;
+            case 2: column<FORWARD, 2>(layer, first_link, end_link, unit, n, p0); break;
+            case 3: column<FORWARD, 3>(layer, first_link, end_link, unit, n, p0); break;
+            case 4: column<FORWARD, 4>(layer, first_link, end_link, unit, n, p0); break;
+            default: column<FORWARD, 5>(layer, first_link, end_link, unit, n, p0); break;
+        }
+    }
+
     // Units `unit` .. n - 1 at all packs of the block, in columns of equal width as nearly as may be.
     template <bool FORWARD>
     void layer(int layer, int first_link, int end_link, int unit, int n) {
+        if (has_large) return layer_in_runs<FORWARD>(layer, first_link, end_link, unit, n);
         for (long c = 0, p0 = 0, width; p0 < stride; ++c, p0 += width) {
             width = c < n_wide_columns ? most_width : most_width - 1;
-            switch (width) {
-                case 1: column<FORWARD, 1>(layer, first_link, end_link, unit, n, p0); break;
-                case 2: column<FORWARD, 2>(layer, first_link, end_link, unit, n, p0); break;
-                case 3: column<FORWARD, 3>(layer, first_link, end_link, unit, n, p0); break;
-                case 4: column<FORWARD, 4>(layer, first_link, end_link, unit, n, p0); break;
-                default: column<FORWARD, 5>(layer, first_link, end_link, unit, n, p0); break;
-            }
+            column_of<FORWARD>(width, layer, first_link, end_link, unit, n, p0);
         }
+    }
+
+    // The same, a run of columns at a time: of one column, or, where weights would leave the second cache from one
+    // to the next, of as many as there is room for, with a set of units at each of them before the next set.
+    template <bool FORWARD>
+    void layer_in_runs(int layer, int first_link, int end_link, int unit, int n) {
+        const long in_run = columns_in_run(layer, FORWARD);
+        const int group = in_run > 1 ? SET : n - unit;
+        for (long c = 0, next; (run_start = start_of(c)) < stride; c = next) {
+            next = c + in_run;
+            run = (start_of(next) < stride ? start_of(next) : stride) - run_start;
+            for (int j = unit; j < n; j += group)
+                for (long k = c; k < next && start_of(k) < stride; ++k)
+                    column_of<FORWARD>(
+                        start_of(k + 1) - start_of(k), layer, first_link, end_link, j, j + group < n ? j + group : n,
+                        start_of(k));
+        }
+    }
+
+    // Where a column of packs begins.
+    long start_of(long column) const {
+        return column * most_width - (column > n_wide_columns ? column - n_wide_columns : 0);
+    }
+
+    long columns_in_run(int layer, bool is_forward) const {
+        if (!has_large) return 1;
+        long n_weights = 0, n_rows = 1;
+        for (int k = 0; k < net.n_links; ++k) {
+            const Link& link = net.links[k];
+            if ((is_forward ? link.destination : link.source) != layer) continue;
+            const long n = is_forward ? link.n_units : link.n_destinations;
+            n_weights += long(link.n_units) * link.n_destinations;
+            n_rows = n > n_rows ? n : n_rows;
+        }
+        if (n_weights * long(sizeof(S)) <= CACHED_BYTES) return 1;
+        const long n_columns = CACHED_BYTES / (n_rows * most_width * long(sizeof(L)));
+        return n_columns > 1 ? n_columns : 1;
     }
 
     const L* source_of(const Link& link) const { return sources[link.source]; }
@@ -534,16 +586,17 @@ struct Worker {
     }
 
     // A block's share of the gradient of a large link's weights, rows i .. and columns j ..: summed over the
-    // places of packs at once, as a pack for each weight would leave the cache before the next block.
+    // places of packs at once, as a pack for each weight would leave the cache before the next block. Meanwhile a row
+    // of the next tile's comes to the second cache, the one with the tile's number.
     template <int ROWS, int UNITS>
-    RAYFBNN_METHOD void folded_tile(const Link& link, int i, int j) const {
+    RAYFBNN_METHOD void folded_tile(const Link& link, int i, int j, int number) const {
         constexpr int N = ROWS * UNITS, PADDED = (N + W - 1) / W * W;
         L parts[PADDED] = {};
         const L* here = source_of(link) + i * stride;
-        const int row = j / UNITS;  // of the next tile's: it comes to the second cache meanwhile
+        const bool fetches = number < ROWS && i + ROWS + number < link.n_units;
         add_products<ROWS, UNITS, L, true>(
             parts, UNITS, int(stride), here, slopes[link.destination] + j * stride, stride,
-            here + (row < ROWS && i + ROWS + row < link.n_units ? (ROWS + row) * stride : 0));
+            here + (fetches ? (ROWS + number) * stride : 0));
         S found[PADDED];
         for (int k = 0; k < PADDED; k += W) {
             const L total = sums_of<W>(parts + k);
@@ -554,22 +607,26 @@ struct Worker {
             for (int u = 0; u < UNITS; ++u) to[u] += found[r * UNITS + u];
     }
     template <int ROWS>
-    void folded_rows(const Link& link, int i, int n_rows) const {
+    void folded_rows(const Link& link, int i, int n_rows, int j, int j_end) const {
         if constexpr (ROWS > 1)
-            if (n_rows < ROWS) return folded_rows<ROWS - 1>(link, i, n_rows);
-        const int n = link.n_destinations;
-        int j = 0;
-        for (; j + FOLDED_COLUMNS <= n; j += FOLDED_COLUMNS) folded_tile<ROWS, FOLDED_COLUMNS>(link, i, j);
-        if (j + 2 <= n) folded_tile<ROWS, 2>(link, i, j), j += 2;
-        if (j < n) folded_tile<ROWS, 1>(link, i, j);
+            if (n_rows < ROWS) return folded_rows<ROWS - 1>(link, i, n_rows, j, j_end);
+        int number = 0;
+        for (; j + FOLDED_COLUMNS <= j_end; j += FOLDED_COLUMNS)
+            folded_tile<ROWS, FOLDED_COLUMNS>(link, i, j, number++);
+        if (j + 2 <= j_end) folded_tile<ROWS, 2>(link, i, j, number++), j += 2;
+        if (j < j_end) folded_tile<ROWS, 1>(link, i, j, number);
     }
-    // In tiles of equal height as nearly as may be.
+    // In tiles of equal height as nearly as may be, at as many columns as have their slopes in the second cache.
     void folded_products(const Link& link) const {
         const long n = link.n_units, n_tiles = (n + FOLDED_ROWS - 1) / FOLDED_ROWS;
-        for (long t = 0; t < n_tiles; ++t) {
-            const int begin = int(n * t / n_tiles), end = int(n * (t + 1) / n_tiles);
-            folded_rows<FOLDED_ROWS>(link, begin, end - begin);
-        }
+        const long cached = CACHED_BYTES / (stride * long(sizeof(L))) / FOLDED_COLUMNS * FOLDED_COLUMNS;
+        const int n_columns = cached > FOLDED_COLUMNS ? int(cached) : FOLDED_COLUMNS;
+        for (int j = 0; j < link.n_destinations; j += n_columns)
+            for (long t = 0; t < n_tiles; ++t) {
+                const int begin = int(n * t / n_tiles), end = int(n * (t + 1) / n_tiles);
+                const int j_end = j + n_columns < link.n_destinations ? j + n_columns : link.n_destinations;
+                folded_rows<FOLDED_ROWS>(link, begin, end - begin, j, j_end);
+            }
     }
 
     void collect_gradient() {

@@ -143,6 +143,19 @@ def test_large_matrices_are_those_of_the_plain_code(instruction_set: str, n_case
     assert_close(start.run(advance, target), start.run(leapfrog.advance, target), "float32")
 
 
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_matrices_beyond_the_second_cache_are_those_of_the_plain_code(
+    dtype: str, instruction_set: str
+) -> None:
+    """Whose cases are taken in runs of columns, several of them, and gradients some columns at a time."""
+    target = problem(spec=small((700, 703), inputs=300, outputs=2), n_cases=410, dtype=dtype)
+    start = Start.of(target)
+    advance = cpu.advance_for(target, instruction_set=instruction_set)
+    expected = target.potential_and_gradient(start.position, start.precisions)
+    assert_near(potential_and_gradient(advance, target, start.position, start.precisions), expected)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_chain_does_not_depend_on_its_batch(dtype: str) -> None:
     target = problem(spec=small((20, 130), inputs=130), n_cases=61, dtype=dtype)
