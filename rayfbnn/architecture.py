@@ -5,16 +5,31 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 from rayfbnn.connections import Connections
 from rayfbnn.errors import ConfigError
+
+Activation: TypeAlias = Literal[
+    "tanh",
+    "softplus",
+    "softplus0",
+    "identity",
+    "sigmoid",
+    "relu",
+    "sin",
+    "softmax",
+    "normalize",
+    "step",
+    "erf",
+]
+ModelKind: TypeAlias = Literal["real", "binary", "class", "count", "survival", "heteroscedastic"]
 
 ACTIVATIONS = ("tanh", "softplus", "softplus0", "identity", "sigmoid", "relu", "sin")
 LAYER_ACTIVATIONS = ("softmax", "normalize")  # of a whole layer, or of sub-groups of its units
 # Units for draws from the prior: their derivatives are not written, or say nothing (a step has none).
 PRIOR_ACTIVATIONS = ("step", "erf")
-MODEL_KINDS = ("real", "binary", "class", "count", "survival", "heteroscedastic")
+MODEL_KINDS = get_args(ModelKind)
 INFINITY = math.inf
 
 
@@ -98,19 +113,7 @@ class LayerSpec:
     """
 
     units: int
-    activation: Literal[
-        "tanh",
-        "softplus",
-        "softplus0",
-        "identity",
-        "sigmoid",
-        "relu",
-        "sin",
-        "softmax",
-        "normalize",
-        "step",
-        "erf",
-    ] = "tanh"
+    activation: Activation = "tanh"
     groups: str | None = None
     product: int | None = None
 
@@ -266,7 +269,7 @@ class ModelSpec:
     noise_floor  for heteroscedastic targets: the least standard deviation of the noise
     """
 
-    kind: Literal["real", "binary", "class", "count", "survival", "heteroscedastic"]
+    kind: ModelKind
     noise: PriorSpec | None = None
     classes: int | None = None
     times: tuple[float, ...] = ()

@@ -269,7 +269,7 @@ class Kernel {
         bool is_large = false;
         for (const Link& link : links_) is_large |= link.is_large;
         const long pack_bytes = width() * long(real_bytes());
-        if (block_bytes == 0) block_bytes = 393216;  // part of the second cache; half as much is nearly as fast
+        if (block_bytes == 0) block_bytes = BLOCK_BYTES;
         long packs = std::max(5L, block_bytes / (rows * pack_bytes));
         // A large link's gradient is added up over the places of packs after each block: blocks must not be short,
         // and are 30 to 90 packs.

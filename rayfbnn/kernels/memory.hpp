@@ -1,4 +1,4 @@
-// Memory aligned for packs. Rows of large arrays are about a page of 4 kB apart: these get pages of 2 MB where the
+// Memory aligned for packs, and how much of it stays in a cache. Rows of large arrays are about a page of 4 kB apart: these get pages of 2 MB where the
 // system gives them, which saves looking addresses up for every row.
 #ifndef RAYFBNN_MEMORY_HPP
 #define RAYFBNN_MEMORY_HPP
@@ -11,6 +11,10 @@
 namespace RAYFBNN_NAMESPACE {
 
 constexpr size_t LARGE_PAGE = 2097152;
+
+// Parts of a second cache of 1 MB or more. Of values and derivatives of a block of cases (half as much is nearly as
+// fast), and of one factor of a product of large matrices.
+constexpr long BLOCK_BYTES = 393216, FACTOR_BYTES = 524288;
 
 // Null if there is none left.
 inline void* aligned_bytes(size_t size) {

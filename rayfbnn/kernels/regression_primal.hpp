@@ -22,8 +22,6 @@ struct PrimalRegression : RegressionWorker<S> {
     static constexpr int SLOPES = 2;
 #endif
 
-    static constexpr long BLOCK_BYTES = 393216;  // of rows of features: part of the second cache, as in cpu.cpp
-
     // Behind the features, `rows` has residuals of every target, `doubles` targets.
     const int n_rows;    // of the features, then of targets that are worked on together
     PackDouble* scaled;  // (n_features, stride_double): features times noise, where cases differ

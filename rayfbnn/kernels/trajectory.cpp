@@ -32,7 +32,6 @@ constexpr int MOST_PACKS = 5;    // of cases in a register tile
 constexpr int GROUP = 8;         // hidden units whose derivatives are computed and used together
 constexpr int MOST_INPUTS = 10;  // whose products with derivatives are summed while these are in registers
 constexpr int MOST_LARGE = 3;     // of MOST_PACKS, where weights of a large link come in by sets
-constexpr long CACHED_BYTES = 524288;  // of one factor of a large product, that stay in the second cache
 constexpr int SET = 8;           // destinations whose weights lie together in a large link's copy
 
 // Units in a register tile of n packs, and rows of the gradient in one of n units: as many sums as the registers
@@ -409,8 +408,8 @@ struct Worker {
             n_weights += long(link.n_units) * link.n_destinations;
             n_rows = n > n_rows ? n : n_rows;
         }
-        if (n_weights * long(sizeof(S)) <= CACHED_BYTES) return 1;
-        const long n_columns = CACHED_BYTES / (n_rows * most_width * long(sizeof(L)));
+        if (n_weights * long(sizeof(S)) <= FACTOR_BYTES) return 1;
+        const long n_columns = FACTOR_BYTES / (n_rows * most_width * long(sizeof(L)));
         return n_columns > 1 ? n_columns : 1;
     }
 
@@ -619,7 +618,7 @@ struct Worker {
     // In tiles of equal height as nearly as may be, at as many columns as have their slopes in the second cache.
     void folded_products(const Link& link) const {
         const long n = link.n_units, n_tiles = (n + FOLDED_ROWS - 1) / FOLDED_ROWS;
-        const long cached = CACHED_BYTES / (stride * long(sizeof(L))) / FOLDED_COLUMNS * FOLDED_COLUMNS;
+        const long cached = FACTOR_BYTES / (stride * long(sizeof(L))) / FOLDED_COLUMNS * FOLDED_COLUMNS;
         const int n_columns = cached > FOLDED_COLUMNS ? int(cached) : FOLDED_COLUMNS;
         for (int j = 0; j < link.n_destinations; j += n_columns)
             for (long t = 0; t < n_tiles; ++t) {

@@ -158,12 +158,6 @@ def build_iteration(
     return Iteration(tuple(kernels), flat)
 
 
-def _at_temperature(
-    operations: tuple[Operation, ...], *, target: TemperedTarget, advance: Advance
-) -> Iteration:
-    return build_iteration(operations, target=target, updates=target.updates, advance=advance)
-
-
 def _reversible(
     operations: tuple[Operation, ...], *, target: TemperedTarget, is_reversed: bool, advance: Advance
 ) -> Iteration:
@@ -276,7 +270,7 @@ def _kernel(
             return partial(
                 simulated_tempering,
                 target=cast(TemperedTarget, target),
-                build=partial(_at_temperature, operation.operations, advance=advance),
+                build=partial(_reversible, operation.operations, is_reversed=False, advance=advance),
                 inverse_temperatures=operation.inverse_temperatures,
                 log_weights=operation.log_weights,
                 first_operation=first_inside,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
-from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.architecture import Activation, LayerSpec, ModelKind, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.errors import ConfigError
 from rayfbnn.operations import Dynamic, Hybrid, HybridMarginal, HybridMax
 from rayfbnn.spec.checks import (
@@ -62,7 +62,7 @@ class ModelConfig(Record):
     (hazard; where it is piecewise constant, time_points, and log_time if the network is given the log time)
     """
 
-    kind: Literal["real", "binary", "class", "count", "survival", "heteroscedastic"]
+    kind: ModelKind
     noise: PriorText | None = None
     classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
     hazard: Literal["constant", "piecewise"] | None = None
@@ -79,19 +79,7 @@ class LayerConfig(Record):
     """
 
     units: Annotated[int, Field(ge=1, le=1_000_000)]
-    activation: Literal[
-        "tanh",
-        "softplus",
-        "softplus0",
-        "identity",
-        "sigmoid",
-        "relu",
-        "sin",
-        "softmax",
-        "normalize",
-        "step",
-        "erf",
-    ]
+    activation: Activation
     groups: str | None = None
     product: Annotated[int, Field(ge=0)] | None = None
 

@@ -149,8 +149,8 @@ def test_draws_leave_once_a_block_beside_the_next_one(
     sampler = Sampler(of_two_blocks(tmp_path, "run.zarr"))
     with log.recorded() as entries:
         run_block(sampler)
-    # An iteration launches the energy at its start, the trajectory, and the energy that is stored; the last of
-    # these only once the next block is run.
+    # An iteration launches the energy at its start, the trajectory, and the energy that is stored, which the
+    # one begun ahead does once its block is run.
     each, ahead = 3, 2
     n_launched, asked = 0, []
     for entry in entries:

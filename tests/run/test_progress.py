@@ -10,7 +10,8 @@ import pytest
 
 from rayfbnn.mcmc.tuning import Settings
 from rayfbnn.operations import Hybrid, Tunable
-from rayfbnn.run.progress import Estimate, LiveTable, PlainLines, Silent, display
+from rayfbnn.run.estimate import Estimate
+from rayfbnn.run.progress import LiveTable, PlainLines, Silent, display
 from rayfbnn.run.sampler import Progress
 from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec

@@ -1,0 +1,122 @@
+"""How fast the batches of a run are, and how long they will still take."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rayfbnn.mcmc.schedule import gradient_evaluations
+from rayfbnn.mcmc.tuning import Tuning
+from rayfbnn.run.rounds import round_of
+
+if TYPE_CHECKING:
+    from rayfbnn.run.sampler import Progress
+    from rayfbnn.run.store import Store
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    """What is shown of a batch, as text."""
+
+    batch: str
+    iteration: str
+    draws: str
+    acceptance: str
+    diverged: str
+    rate: str
+    left: str
+
+
+HEADINGS = BatchRow("chains", "iteration", "draws", "accepted", "diverged", "draws/s", "time left")
+
+
+class Estimate:
+    """Rates and the time left, from the Progress seen so far and the schedule's gradient evaluations.
+
+    An iteration counts by its gradient evaluations (and one more, so that none is free): those of the initial
+    phases often are far shorter than later ones.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._started = math.nan  # when the first block began
+        self._first: dict[int, int] = {}  # iterations that were done before this run, by batch
+        self._done: dict[int, int] = {}
+        self._begun: dict[int, int] = {}  # iterations before the block that a batch is in
+        self._costs: list[int] = []  # gradient evaluations of an iteration of each phase, as far as is known
+
+    def hear(self, progress: Progress) -> None:
+        """Remember how far a batch is; cheap enough for every iteration, where rows are not."""
+        if not self._done:
+            self._started = self._clock() - progress.seconds
+        begun = progress.iteration - progress.block_iterations
+        self._first.setdefault(progress.batch, begun)
+        if self._begun.get(progress.batch) != begun:
+            # Settings change between blocks only. To look for them at each iteration took a quarter as long
+            # as the robot arm's sampling.
+            self._begun[progress.batch], self._costs = begun, self._costs_now()
+        self._done[progress.batch] = progress.iteration
+
+    def row(self, progress: Progress) -> BatchRow:
+        """The texts for one batch."""
+        self.hear(progress)
+        chains = self._store.batch_chains(progress.batch)
+        rate = (
+            len(chains) * progress.block_iterations / progress.seconds if progress.seconds > 0 else math.nan
+        )
+        is_kept = self._store.spec.phase[progress.phase].keep is True
+        return BatchRow(
+            batch=f"{chains[0]}-{chains[-1]}" if len(chains) > 1 else str(chains[0]),
+            iteration=f"{progress.iteration}/{progress.total_iterations}{self._round(progress)}",
+            draws=f"{progress.draws}/{progress.total_draws}",
+            acceptance="-" if math.isnan(progress.acceptance) else f"{progress.acceptance:.2f}",
+            diverged=str(progress.diverged),
+            rate="-" if math.isnan(rate) or not is_kept else f"{rate:.3g}",
+            left=duration(self._seconds_left(progress.batch)),
+        )
+
+    def _round(self, progress: Progress) -> str:
+        """Which round of the tuning a batch is in, if it is in one."""
+        rounds = self._store.tuning.rounds
+        current = round_of(rounds, progress.iteration)
+        return "" if current is None else f", tuning {current.number + 1}/{len(rounds)}"
+
+    def _costs_now(self) -> list[int]:
+        """Gradient evaluations of an iteration of each phase, with automatic settings as they are now."""
+        spec, settings = self._store.spec, self._store.tuning.latest()[1]
+        return [
+            gradient_evaluations(
+                phase.operations, tuning=Tuning(settings, is_measured=number in spec.tuning_phases)
+            )
+            for number, phase in enumerate(spec.phase)
+        ]
+
+    def _work(self, iteration: int) -> float:
+        """Gradient evaluations up to an iteration, and one more for each."""
+        work = 0.0
+        for phase, cost in zip(self._store.spec.phase, self._costs, strict=True):
+            count = min(iteration, phase.iterations)
+            work += count * (1 + cost)
+            iteration -= count
+        return work
+
+    def _seconds_left(self, batch: int) -> float:
+        done = self._work(self._done[batch])
+        done_now = done - self._work(self._first[batch])
+        if done_now <= 0:
+            return math.nan
+        remaining = self._work(self._store.spec.total_iterations) - done
+        return remaining * (self._clock() - self._started) / done_now
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds as text."""
+    if math.isnan(seconds):
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
