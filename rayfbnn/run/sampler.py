@@ -210,8 +210,8 @@ class Sampler:
         found = rounds(spec)
         if n_finished(found, plan.first) < len(found):  # the settings of the next one may not be found yet
             return None
-        iterations = self._run(following, state, streams)
         try:
+            iterations = self._run(following, state, streams)
             return _Begun(following, chain([next(iterations)], iterations))
         except Exception:  # whatever it is: this block is to be committed, and the next one raises it again
             _log.debug("the next block could not be begun", exc_info=True)
