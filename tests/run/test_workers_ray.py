@@ -140,6 +140,9 @@ def test_progress_arrives_within_a_block_and_a_stop_ends_it(tmp_path: Path) -> N
             executor.request_stop()
     assert not seen[0].committed  # the first news came before the first commit
     last = {progress.batch: progress for progress in seen}
-    assert [last[batch].committed for batch in range(3)] == [True] * 3
-    for progress in last.values():
-        assert 0 < store.progress(progress.batch).iteration == progress.iteration < 18
+    for batch in range(3):
+        done = store.progress(batch).iteration
+        if batch in last:
+            assert last[batch].committed and 0 < done == last[batch].iteration < 18
+        else:  # its worker was not up yet
+            assert done == 0
