@@ -1,5 +1,5 @@
-// Memory aligned for packs, and how much of it stays in a cache. Rows of large arrays are about a page of 4 kB apart: these get pages of 2 MB where the
-// system gives them, which saves looking addresses up for every row.
+// Memory aligned for packs, and how much of it stays in a cache. Rows of large arrays are about a page of 4 kB apart:
+// these get pages of 2 MB where the system gives them, which saves looking addresses up for every row.
 #ifndef RAYFBNN_MEMORY_HPP
 #define RAYFBNN_MEMORY_HPP
 

@@ -31,7 +31,7 @@ using rayfbnn::Segment;
 constexpr int MOST_PACKS = 5;    // of cases in a register tile
 constexpr int GROUP = 8;         // hidden units whose derivatives are computed and used together
 constexpr int MOST_INPUTS = 10;  // whose products with derivatives are summed while these are in registers
-constexpr int MOST_LARGE = 3;     // of MOST_PACKS, where weights of a large link come in by sets
+constexpr int MOST_LARGE = 3;    // of MOST_PACKS, where weights of a large link come in by sets
 constexpr int SET = 8;           // destinations whose weights lie together in a large link's copy
 
 // Units in a register tile of n packs, and rows of the gradient in one of n units: as many sums as the registers
@@ -399,7 +399,6 @@ struct Worker {
     }
 
     long columns_in_run(int layer, bool is_forward) const {
-        if (!has_large) return 1;
         long n_weights = 0, n_rows = 1;
         for (int k = 0; k < net.n_links; ++k) {
             const Link& link = net.links[k];
