@@ -49,9 +49,7 @@ class Collected:
         self.accepted_sum, self.n_accepted, self.diverged = 0.0, 0, 0
         self._draws: list[dict[str, Array]] = []  # of each iteration: (n_chains, ...) each
         self._n_bytes = 0  # of these
-        self._sent: list[
-            Callable[[], dict[str, Array]]
-        ] = []  # parts of the block: (n_chains, n_draws, ...) each
+        self._sent: list[Callable[[], dict[str, Array]]] = []  # parts of the block: (n_chains, n, ...) each
         self._state: Callable[[], dict[str, Array]] = dict
         self._looked_at: dict[str, list[Array]] = {"accepted": [], "diverged": []}  # each (n_chains,)
         self._measured: dict[Tunable, Measured] = {}

@@ -207,7 +207,7 @@ class Sampler:
         following = next_block(spec, plan.last)
         if following is None or spec.device == "cpu":
             return None
-        found = rounds(spec)
+        found = self.store.tuning.rounds
         if n_finished(found, plan.first) < len(found):  # the settings of the next one may not be found yet
             return None
         try:
