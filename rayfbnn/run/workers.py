@@ -80,7 +80,7 @@ class InProcess:
         self._stop.set()
 
     def __enter__(self) -> Self:
-        import_module("scipy.linalg.cython_blas")  # with a BLAS of its own, which has to be there to be limited
+        import_module("scipy.linalg.cython_blas")  # loads a BLAS, to be limited as well
         self._threads = threadpool_limits(limits=1)
         return self
 
