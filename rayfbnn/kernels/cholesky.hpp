@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "memory.hpp"
-#include "network.hpp"
+#include "rows.hpp"
 
 namespace RAYFBNN_NAMESPACE {
 

@@ -1,7 +1,8 @@
 // What all kernels share, above all the lanes that arithmetic.hpp has on a device: one number a thread.
 //
 // Compiled by NVRTC behind the constants that cuda.py writes for one network (`real`, the sizes, and the tables as
-// constexpr functions, so that every loop over units and links has bounds the compiler knows) and arithmetic.hpp.
+// constexpr functions, so that every loop over units and links has bounds the compiler knows), arithmetic.hpp and
+// network.hpp.
 //
 // Two ways of computing a unit. Forces (is_exact false) may use the device's fast functions: leapfrog steps
 // are reversible and keep volumes under any deterministic force, so the force must be the same function of
@@ -9,10 +10,6 @@
 // of a trajectory, with accurate functions, and terms and sums in float64.
 
 using namespace RAYFBNN_NAMESPACE;
-
-template <int N> struct Number {
-  static constexpr int value = N;
-};
 
 // f(Number<FIRST>()), f(Number<FIRST + 1>()), ... : a loop whose index is known to the compiler.
 template <int FIRST, int LAST, class F> __device__ __forceinline__ void each(F f) {

@@ -53,7 +53,7 @@ class Plan:
         return n_chains if is_of_block else -(-n_chains * WARP // self.threads)
 
 
-# What a kernel is made of: behind arithmetic.hpp and cuda.cuh, in this order.
+# What a kernel is made of: behind arithmetic.hpp, network.hpp and cuda.cuh, in this order.
 _REGRESSION = ("cuda_tiles.cuh", "cuda_steps.cuh", "cuda_cholesky.cuh", "cuda_regression.cuh")
 _FILES = {
     "warp": ("cuda_warp.cu",),
@@ -146,7 +146,7 @@ def source_of(
         f"__device__ inline double prior_alpha_of(int parameter) {{ return {choices}{alphas[-1]!r}; }}",
         *constants_besides,
     ]
-    files = [_SOURCES / name for name in ("arithmetic.hpp", "cuda.cuh", *_FILES[plan.kernel])]
+    files = [_SOURCES / name for name in ("arithmetic.hpp", "network.hpp", "cuda.cuh", *_FILES[plan.kernel])]
     return "\n".join([*lines, *(file.read_text() for file in files)])
 
 

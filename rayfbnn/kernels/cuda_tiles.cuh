@@ -65,61 +65,127 @@ __device__ __forceinline__ void load_inputs(real* shared, const real* inputs, in
   }
 }
 
+// Rows of weights into the units of a tile, or out of them.
+template <int UNITS, int ROW_STEP, int UNIT_STEP> struct WeightRows {
+  const real* weights;
+  const int (&unit)[UNITS];
+
+  __device__ __forceinline__ real at(int m) const { return weights[unit[m] * UNIT_STEP]; }
+  __device__ __forceinline__ void step() { weights += ROW_STEP; }
+};
+
+// Rows of a tile at the thread's cases.
+struct QuadRows {
+  static constexpr int AT_ONCE = 4;
+  real* values;
+
+  __device__ __forceinline__ void load(real (&to)[QUAD]) const {
+    const Quad here = quad(values);
+#pragma unroll
+    for (int i = 0; i < QUAD; ++i) to[i] = here.at[i];
+  }
+  __device__ __forceinline__ void step() { values += PITCH; }
+};
+
+__device__ __forceinline__ void store(real* place, const real (&values)[QUAD]) {
+  Quad here;
+#pragma unroll
+  for (int i = 0; i < QUAD; ++i) here.at[i] = values[i];
+  quad(place) = here;
+}
+
+template <int K, int UNITS> struct LinkForward {
+  static constexpr int N = units_of(link_destination(K));
+  real* shared;
+  const int (&unit)[UNITS];
+  int lane;
+
+  __device__ __forceinline__ void add_products(real (&u)[UNITS][QUAD]) const {
+    const WeightRows<UNITS, N, 1> weights = {shared + link_start(K), unit};
+    const QuadRows values = {shared + values_of(link_source(K)) + QUAD * lane};
+    if constexpr (link_units(K) > 0) multiply_add(u, link_units(K), weights, values);
+  }
+  __device__ __forceinline__ constexpr bool has_biases() const { return link_rows(K) > link_units(K); }
+  __device__ __forceinline__ real bias(int m) const { return shared[link_start(K) + link_units(K) * N + unit[m]]; }
+};
+
+template <int K, int UNITS> struct LinkBackward {
+  static constexpr int N = units_of(link_destination(K));
+  real* shared;
+  const int (&unit)[UNITS];
+  int lane;
+
+  __device__ __forceinline__ void add_products(real (&derivative)[UNITS][QUAD]) const {
+    const WeightRows<UNITS, 1, N> weights = {shared + link_start(K), unit};
+    multiply_add(derivative, N, weights, QuadRows{shared + slopes_of(link_destination(K)) + QUAD * lane});
+  }
+};
+
+// A few units of a layer at the thread's cases: `first`, and those GROUPS apart. Behind the layer's last, which threads
+// without a unit repeat, nothing is kept.
+template <int LAYER> struct TileUnits {
+  static constexpr int N = units_of(LAYER), UNITS = unit_tile(N);
+  real* shared;
+  int lane, first;
+  int unit[UNITS];
+
+  __device__ __forceinline__ TileUnits(real* shared, int base)
+      : shared(shared), lane(threadIdx.x % LANES), first(base + threadIdx.x / LANES) {
+#pragma unroll
+    for (int k = 0; k < UNITS; ++k) unit[k] = least(first + k * GROUPS, N - 1);
+  }
+
+  __device__ __forceinline__ bool has(int m) const { return first + m * GROUPS < N; }
+  __device__ __forceinline__ constexpr bool has_offsets() const { return LAYER < OUTPUT_LAYER && offset_of(LAYER) >= 0; }
+  // The place of unit m at the thread's cases, in the rows of its layer that begin at `rows`.
+  __device__ __forceinline__ real* place(int rows, int m) const { return shared + rows + unit[m] * PITCH + QUAD * lane; }
+
+  // f of the layer's activation, if it has one.
+  template <class F> __device__ __forceinline__ void with_activation(F f) const {
+    if constexpr (LAYER == OUTPUT_LAYER) {
+      f(Number<IDENTITY>());
+    } else if constexpr (LAYER > 0) {
+      f(Number<activation_of(LAYER)>());
+    }
+  }
+};
+
+template <int LAYER> struct TileForward : TileUnits<LAYER> {
+  static constexpr bool WANTS_SLOPES = LAYER < OUTPUT_LAYER;
+  static constexpr int UNITS = TileUnits<LAYER>::UNITS;
+  using TileUnits<LAYER>::TileUnits;
+
+  __device__ __forceinline__ void begin(real (&u)[UNITS][QUAD]) const {
+#pragma unroll
+    for (int k = 0; k < UNITS; ++k) {
+#pragma unroll
+      for (int i = 0; i < QUAD; ++i) u[k][i] = 0;
+    }
+  }
+  template <class F> __device__ __forceinline__ void each_link(F f) const {
+    each<0, N_LINKS>([&](auto number) {
+      constexpr int K = decltype(number)::value;
+      if constexpr (link_destination(K) == LAYER) f(LinkForward<K, UNITS>{this->shared, this->unit, this->lane});
+    });
+  }
+  __device__ __forceinline__ real offset(int m) const { return this->shared[offset_of(LAYER) + this->unit[m]]; }
+  template <int A>
+  __device__ __forceinline__ void keep(Number<A>, int m, const real (&v)[QUAD], const real (&seen)[QUAD],
+                                       const real (&slope)[QUAD]) const {
+    if constexpr (LAYER == OUTPUT_LAYER) {
+      store(this->place(slopes_of(LAYER), m), v);
+    } else {
+      store(this->place(values_of(LAYER), m), seen);
+      store(this->place(slopes_of(LAYER), m), slope);
+    }
+  }
+};
+
 // A layer's values and slopes from those of the layers before.
 template <int LAYER, bool is_exact> __device__ __forceinline__ void forward(real* shared) {
-  constexpr int N = units_of(LAYER), UNITS = unit_tile(N);
-  const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
-  for (int base = 0; base < N; base += GROUPS * UNITS) {
-    Quad u[UNITS];
-    int unit[UNITS];
-#pragma unroll
-    for (int k = 0; k < UNITS; ++k) {
-      unit[k] = least(base + group + k * GROUPS, N - 1);  // threads without a unit repeat the last
-      u[k] = Quad{};
-    }
-    each<0, N_LINKS>([&](auto link) {
-      constexpr int K = decltype(link)::value;
-      if constexpr (link_destination(K) == LAYER) {
-        const real* weights = shared + link_start(K);
-        real* source = shared + values_of(link_source(K)) + QUAD * lane;
-        if constexpr (link_units(K) > 0) {
-#pragma unroll 4
-          for (int row = 0; row < link_units(K); ++row) {
-            const Quad value = quad(source + row * PITCH);
-#pragma unroll
-            for (int k = 0; k < UNITS; ++k) {
-              const real weight = weights[row * N + unit[k]];
-#pragma unroll
-              for (int i = 0; i < QUAD; ++i) u[k].at[i] += weight * value.at[i];
-            }
-          }
-        }
-        if constexpr (link_rows(K) > link_units(K)) {
-#pragma unroll
-          for (int k = 0; k < UNITS; ++k) {
-            const real bias = weights[link_units(K) * N + unit[k]];
-#pragma unroll
-            for (int i = 0; i < QUAD; ++i) u[k].at[i] += bias;
-          }
-        }
-      }
-    });
-#pragma unroll
-    for (int k = 0; k < UNITS; ++k) {
-      if (base + group + k * GROUPS >= N) continue;
-      if constexpr (LAYER < OUTPUT_LAYER) {
-        Quad value, slope;
-#pragma unroll
-        for (int i = 0; i < QUAD; ++i) {
-          value_and_slope<activation_of(LAYER), is_exact>(u[k].at[i], value.at[i], slope.at[i]);
-          if constexpr (offset_of(LAYER) >= 0) value.at[i] += shared[offset_of(LAYER) + unit[k]];
-        }
-        quad(shared + values_of(LAYER) + unit[k] * PITCH + QUAD * lane) = value;
-        quad(shared + slopes_of(LAYER) + unit[k] * PITCH + QUAD * lane) = slope;
-      } else {
-        quad(shared + slopes_of(LAYER) + unit[k] * PITCH + QUAD * lane) = u[k];
-      }
-    }
+  constexpr int UNITS = TileForward<LAYER>::UNITS;
+  for (int base = 0; base < units_of(LAYER); base += GROUPS * UNITS) {
+    forward_tile<LaneFor<is_exact>, UNITS, QUAD>(TileForward<LAYER>(shared, base));
   }
 }
 
@@ -139,51 +205,64 @@ struct Nothing {
   __device__ __forceinline__ void operator()(Number<LAYER>, const int (&)[UNITS], Quad (&)[UNITS]) const {}
 };
 
-// Derivatives by a layer's summed inputs from those of the layers behind, eq. 41, and what `begin` adds to the
-// derivatives by its units: begin(layer, units, their derivatives at the thread's cases).
-template <int LAYER, class Begin> __device__ __forceinline__ void backward(real* shared, const Begin& begin) {
-  constexpr int N = units_of(LAYER), UNITS = unit_tile(N);
-  const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
-  for (int base = 0; base < N; base += GROUPS * UNITS) {
-    Quad derivative[UNITS];
-    int unit[UNITS];
+template <int LAYER, class Begin> struct TileBackward : TileUnits<LAYER> {
+  static constexpr int UNITS = TileUnits<LAYER>::UNITS;
+  const Begin& begun;
+
+  __device__ __forceinline__ TileBackward(real* shared, int base, const Begin& begun)
+      : TileUnits<LAYER>(shared, base), begun(begun) {}
+
+  __device__ __forceinline__ void begin(real (&derivative)[UNITS][QUAD]) const {
+    Quad sums[UNITS];
+#pragma unroll
+    for (int k = 0; k < UNITS; ++k) sums[k] = Quad{};
+    begun(Number<LAYER>(), this->unit, sums);
 #pragma unroll
     for (int k = 0; k < UNITS; ++k) {
-      unit[k] = least(base + group + k * GROUPS, N - 1);
-      derivative[k] = Quad{};
-    }
-    begin(Number<LAYER>(), unit, derivative);
-    each<0, N_LINKS>([&](auto link) {
-      constexpr int K = decltype(link)::value;
-      if constexpr (link_source(K) == LAYER && link_units(K) > 0) {
-        constexpr int N_TO = units_of(link_destination(K));
-        const real* weights = shared + link_start(K);
-        real* behind = shared + slopes_of(link_destination(K)) + QUAD * lane;
-#pragma unroll 4
-        for (int to = 0; to < N_TO; ++to) {
-          const Quad slope = quad(behind + to * PITCH);
 #pragma unroll
-          for (int k = 0; k < UNITS; ++k) {
-            const real weight = weights[unit[k] * N_TO + to];
-#pragma unroll
-            for (int i = 0; i < QUAD; ++i) derivative[k].at[i] += weight * slope.at[i];
-          }
-        }
-      }
-    });
-#pragma unroll
-    for (int k = 0; k < UNITS; ++k) {
-      if (base + group + k * GROUPS >= N) continue;
-      const int place = unit[k] * PITCH + QUAD * lane;
-      if constexpr (offset_of(LAYER) >= 0) quad(shared + derivatives_of(LAYER) + place) = derivative[k];
-      if constexpr (LAYER > 0) {
-        Quad& slope = quad(shared + slopes_of(LAYER) + place);
-#pragma unroll
-        for (int i = 0; i < QUAD; ++i) slope.at[i] *= derivative[k].at[i];
-      }
+      for (int i = 0; i < QUAD; ++i) derivative[k][i] = sums[k].at[i];
     }
   }
+  template <class F> __device__ __forceinline__ void each_link(F f) const {
+    each<0, N_LINKS>([&](auto number) {
+      constexpr int K = decltype(number)::value;
+      if constexpr (link_source(K) == LAYER && link_units(K) > 0)
+        f(LinkBackward<K, UNITS>{this->shared, this->unit, this->lane});
+    });
+  }
+  __device__ __forceinline__ void keep_by_values(const real (&derivative)[UNITS][QUAD]) const {
+#pragma unroll
+    for (int k = 0; k < UNITS; ++k) {
+      if (this->has(k)) store(this->place(derivatives_of(LAYER), k), derivative[k]);
+    }
+  }
+  template <int A> __device__ __forceinline__ void load_slopes(Number<A>, int m, real (&slope)[QUAD]) const {
+    QuadRows{this->place(slopes_of(LAYER), m)}.load(slope);
+  }
+  __device__ __forceinline__ void keep(int m, const real (&derivative)[QUAD]) const {
+    store(this->place(slopes_of(LAYER), m), derivative);
+  }
+};
+
+// Derivatives by a layer's summed inputs from those of the layers behind, and what `begin` adds to the derivatives by
+// its units: begin(layer, units, their derivatives at the thread's cases).
+template <int LAYER, class Begin> __device__ __forceinline__ void backward(real* shared, const Begin& begin) {
+  constexpr int UNITS = TileUnits<LAYER>::UNITS;
+  for (int base = 0; base < units_of(LAYER); base += GROUPS * UNITS) {
+    backward_tile<LaneFor<false>, UNITS, QUAD>(TileBackward<LAYER, Begin>(shared, base, begin));
+  }
 }
+
+// Rows of a tile side by side, some cases of each at a time; in place of what lies behind the last row, this.
+template <int SIDE, int N> struct QuadColumns {
+  real* rows;
+  const int (&number)[SIDE];
+
+  __device__ __forceinline__ void load(int i, real (&to)[QUAD]) const {
+    QuadRows{rows + least(number[i], N - 1) * PITCH}.load(to);
+  }
+  __device__ __forceinline__ void step() { rows += QUAD; }
+};
 
 // Adds a row's sum over the tile to the gradient, for each of `n` rows: biases and offsets.
 __device__ __forceinline__ void add_row_sums(real* shared, int rows, int n, int start, int first_thread) {
@@ -200,7 +279,6 @@ __device__ __forceinline__ void add_row_sums(real* shared, int rows, int n, int 
 template <int K> __device__ __forceinline__ void add_gradient(real* shared) {
   constexpr int N = link_units(K), N_TO = units_of(link_destination(K)), SIDE = weight_tile(N * N_TO);
   constexpr int ROWS = (N + SIDE - 1) / SIDE, COLUMNS = (N_TO + SIDE - 1) / SIDE;
-  constexpr int VALUES = values_of(link_source(K)), SLOPES = slopes_of(link_destination(K));
   for (int place = threadIdx.x; place < ROWS * COLUMNS; place += THREADS) {
     int row[SIDE], column[SIDE];
     real sum[SIDE][SIDE];
@@ -211,24 +289,9 @@ template <int K> __device__ __forceinline__ void add_gradient(real* shared) {
 #pragma unroll
       for (int j = 0; j < SIDE; ++j) sum[i][j] = 0;
     }
-    for (int first = 0; first < TILE; first += QUAD) {
-      Quad value[SIDE], slope[SIDE];
-#pragma unroll
-      for (int i = 0; i < SIDE; ++i) {
-        value[i] = quad(shared + VALUES + least(row[i], N - 1) * PITCH + first);
-        slope[i] = quad(shared + SLOPES + least(column[i], N_TO - 1) * PITCH + first);
-      }
-#pragma unroll
-      for (int i = 0; i < SIDE; ++i) {
-#pragma unroll
-        for (int j = 0; j < SIDE; ++j) {
-#pragma unroll
-          for (int number = 0; number < QUAD; ++number) {
-            sum[i][j] += value[i].at[number] * slope[j].at[number];
-          }
-        }
-      }
-    }
+    const QuadColumns<SIDE, N> values = {shared + values_of(link_source(K)), row};
+    const QuadColumns<SIDE, N_TO> slopes = {shared + slopes_of(link_destination(K)), column};
+    add_products<QUAD>(sum, TILE / QUAD, values, slopes);
 #pragma unroll
     for (int i = 0; i < SIDE; ++i) {
 #pragma unroll

@@ -17,28 +17,70 @@ __host__ __device__ constexpr int place_of(int layer) {
 
 constexpr int N_UNITS = place_of(N_LAYERS);
 
-// Sums u of a layer's units from the values of the layers before, eq. 1 to 3.
-template <int LAYER> __device__ __forceinline__ void summed_inputs(const real* w, const real* value, real* u) {
-  constexpr int N = units_of(LAYER);
+// Rows of weights in shared memory, ROW_STEP apart.
+template <int ROW_STEP> struct WeightRows {
+  const real* weights;
+
+  __device__ __forceinline__ real at(int m) const { return weights[m]; }
+  __device__ __forceinline__ void step() { weights += ROW_STEP; }
+};
+
+// Numbers of the thread's case, one behind the other in registers, which have no places that are chosen at run time.
+struct Registers {
+  static constexpr int AT_ONCE = 1024;  // all
+  const real* values;
+
+  __device__ __forceinline__ void load(real (&to)[1]) const { to[0] = *values; }
+  __device__ __forceinline__ void load(int i, real (&to)[1]) const { to[0] = values[i]; }
+  __device__ __forceinline__ void step() { ++values; }
+};
+
+template <int K> struct LinkForward {
+  static constexpr int N = units_of(link_destination(K));
+  const real *w, *value;
+
+  __device__ __forceinline__ void add_products(real (&u)[N][1]) const {
+    const WeightRows<N> weights = {w + link_start(K)};
+    if constexpr (link_units(K) > 0) multiply_add(u, link_units(K), weights, Registers{value + place_of(link_source(K))});
+  }
+  __device__ __forceinline__ constexpr bool has_biases() const { return link_rows(K) > link_units(K); }
+  __device__ __forceinline__ real bias(int m) const { return w[link_start(K) + link_units(K) * N + m]; }
+};
+
+// All units of a layer.
+template <int LAYER> struct TileForward {
+  static constexpr bool WANTS_SLOPES = LAYER < OUTPUT_LAYER;
+  static constexpr int N = units_of(LAYER), PLACE = place_of(LAYER);
+  const real* w;
+  real *value, *slope;
+
+  __device__ __forceinline__ void begin(real (&u)[N][1]) const {
 #pragma unroll
-  for (int unit = 0; unit < N; ++unit) u[unit] = 0;
-  each<0, N_LINKS>([&](auto number) {
-    constexpr int K = decltype(number)::value;
-    if constexpr (link_destination(K) == LAYER) {
-#pragma unroll
-      for (int row = 0; row < link_units(K); ++row) {
-#pragma unroll
-        for (int unit = 0; unit < N; ++unit) {
-          u[unit] += w[link_start(K) + row * N + unit] * value[place_of(link_source(K)) + row];
-        }
-      }
-      if constexpr (link_rows(K) > link_units(K)) {
-#pragma unroll
-        for (int unit = 0; unit < N; ++unit) u[unit] += w[link_start(K) + link_units(K) * N + unit];
-      }
+    for (int m = 0; m < N; ++m) u[m][0] = 0;
+  }
+  template <class F> __device__ __forceinline__ void each_link(F f) const {
+    each<0, N_LINKS>([&](auto number) {
+      constexpr int K = decltype(number)::value;
+      if constexpr (link_destination(K) == LAYER) f(LinkForward<K>{w, value});
+    });
+  }
+  template <class F> __device__ __forceinline__ void with_activation(F f) const {
+    if constexpr (LAYER == OUTPUT_LAYER) {
+      f(Number<IDENTITY>());
+    } else {
+      f(Number<activation_of(LAYER)>());
     }
-  });
-}
+  }
+  __device__ __forceinline__ constexpr bool has(int) const { return true; }
+  __device__ __forceinline__ constexpr bool has_offsets() const { return LAYER < OUTPUT_LAYER && offset_of(LAYER) >= 0; }
+  __device__ __forceinline__ real offset(int m) const { return w[offset_of(LAYER) + m]; }
+  template <int A>
+  __device__ __forceinline__ void keep(Number<A>, int m, const real (&)[1], const real (&seen)[1],
+                                       const real (&slopes)[1]) const {
+    value[PLACE + m] = seen[0];
+    if constexpr (LAYER < OUTPUT_LAYER) slope[PLACE + m] = slopes[0];
+  }
+};
 
 // One case forward: value of every unit as its destinations see it (with offsets), and its slope.
 template <bool is_exact>
@@ -51,63 +93,76 @@ __device__ __forceinline__ void forward(const real* w, const real* inputs, int n
   }
   each<1, N_LAYERS>([&](auto layer) {
     constexpr int LAYER = decltype(layer)::value;
-    constexpr int PLACE = place_of(LAYER);
-    real u[units_of(LAYER)];
-    summed_inputs<LAYER>(w, value, u);
-#pragma unroll
-    for (int unit = 0; unit < units_of(LAYER); ++unit) {
-      if constexpr (LAYER == OUTPUT_LAYER) {
-        value[PLACE + unit] = u[unit];
-      } else {
-        value_and_slope<activation_of(LAYER), is_exact>(u[unit], value[PLACE + unit], slope[PLACE + unit]);
-        if constexpr (offset_of(LAYER) >= 0) value[PLACE + unit] += w[offset_of(LAYER) + unit];
-      }
-    }
+    forward_tile<LaneFor<is_exact>, units_of(LAYER), 1>(TileForward<LAYER>{w, value, slope});
   });
 }
 
-// One case backward, eqs. 41 to 43 and 50 to 57: adds to the gradient of all parameters. The outputs' entries
-// of `value` hold the derivatives with respect to them.
+template <int K> struct LinkBackward {
+  static constexpr int N = units_of(link_destination(K));
+  const real *w, *slope;
+  int unit;
+
+  __device__ __forceinline__ void add_products(real (&derivative)[1][1]) const {
+    const WeightRows<1> weights = {w + link_start(K) + unit * N};
+    multiply_add(derivative, N, weights, Registers{slope + place_of(link_destination(K))});
+  }
+};
+
+// One unit of a layer.
+template <int LAYER> struct TileBackward {
+  const real* w;
+  real *slope, *gradient;
+  int unit;
+
+  __device__ __forceinline__ void begin(real (&derivative)[1][1]) const { derivative[0][0] = 0; }
+  template <class F> __device__ __forceinline__ void each_link(F f) const {
+    each<0, N_LINKS>([&](auto number) {
+      constexpr int K = decltype(number)::value;
+      if constexpr (link_source(K) == LAYER && link_units(K) > 0) f(LinkBackward<K>{w, slope, unit});
+    });
+  }
+  template <class F> __device__ __forceinline__ void with_activation(F f) const {
+    if constexpr (LAYER > 0) f(Number<activation_of(LAYER)>());
+  }
+  __device__ __forceinline__ constexpr bool has(int) const { return true; }
+  __device__ __forceinline__ constexpr bool has_offsets() const { return offset_of(LAYER) >= 0; }
+  __device__ __forceinline__ void keep_by_values(const real (&derivative)[1][1]) const {
+    gradient[offset_of(LAYER) + unit] += derivative[0][0];
+  }
+  template <int A> __device__ __forceinline__ void load_slopes(Number<A>, int, real (&to)[1]) const {
+    to[0] = slope[place_of(LAYER) + unit];
+  }
+  __device__ __forceinline__ void keep(int, const real (&derivative)[1]) const {
+    slope[place_of(LAYER) + unit] = derivative[0];
+  }
+};
+
+// One case backward: adds to the gradient of all parameters. The outputs' entries of `value` hold the derivatives with
+// respect to them.
 __device__ __forceinline__ void backward(const real* w, real* value, real* slope, real* gradient) {
 #pragma unroll
   for (int o = 0; o < N_OUTPUTS; ++o) {
     slope[place_of(OUTPUT_LAYER) + o] = value[place_of(OUTPUT_LAYER) + o];
   }
   each_down<OUTPUT_LAYER, 0>([&](auto layer) {
-    constexpr int LAYER = decltype(layer)::value;
-    constexpr int PLACE = place_of(LAYER);
+    constexpr int LAYER = decltype(layer)::value, N = units_of(LAYER);
+    const Registers slopes = {slope + place_of(LAYER)};
     if constexpr (LAYER < OUTPUT_LAYER && (LAYER > 0 || offset_of(0) >= 0)) {
 #pragma unroll
-      for (int unit = 0; unit < units_of(LAYER); ++unit) {
-        real derivative = 0;  // with respect to the unit's value
-        each<0, N_LINKS>([&](auto number) {
-          constexpr int K = decltype(number)::value;
-          if constexpr (link_source(K) == LAYER && link_units(K) > 0) {
-            constexpr int N = units_of(link_destination(K));
-#pragma unroll
-            for (int to = 0; to < N; ++to) {
-              derivative += w[link_start(K) + unit * N + to] * slope[place_of(link_destination(K)) + to];
-            }
-          }
-        });
-        if constexpr (offset_of(LAYER) >= 0) gradient[offset_of(LAYER) + unit] += derivative;
-        if constexpr (LAYER > 0) slope[PLACE + unit] *= derivative;
-      }
+      for (int unit = 0; unit < N; ++unit)
+        backward_tile<LaneFor<false>, 1, 1>(TileBackward<LAYER>{w, slope, gradient, unit});
     }
     each<0, N_LINKS>([&](auto number) {
       constexpr int K = decltype(number)::value;
       if constexpr (link_destination(K) == LAYER) {
-        constexpr int N = units_of(LAYER);
+        real* own = gradient + link_start(K);
+        if constexpr (link_units(K) > 0) {
+          add_products<1>(reinterpret_cast<real(&)[link_units(K)][N]>(*own), 1,
+                          Registers{value + place_of(link_source(K))}, slopes);
+        }
+        if constexpr (link_rows(K) > link_units(K)) {
 #pragma unroll
-        for (int unit = 0; unit < N; ++unit) {
-#pragma unroll
-          for (int row = 0; row < link_units(K); ++row) {
-            gradient[link_start(K) + row * N + unit] +=
-                value[place_of(link_source(K)) + row] * slope[PLACE + unit];
-          }
-          if constexpr (link_rows(K) > link_units(K)) {
-            gradient[link_start(K) + link_units(K) * N + unit] += slope[PLACE + unit];
-          }
+          for (int unit = 0; unit < N; ++unit) own[link_units(K) * N + unit] += slopes.values[unit];
         }
       }
     });

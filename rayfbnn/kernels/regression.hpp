@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "memory.hpp"
-#include "network.hpp"
+#include "rows.hpp"
 #include "trajectory.hpp"
 
 namespace RAYFBNN_NAMESPACE {

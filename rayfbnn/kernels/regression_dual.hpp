@@ -33,7 +33,8 @@ struct Combination {
     template <int UNITS, int PACKS>
     void tile(long m, long p) const {
         PackDouble sums[UNITS][PACKS] = {};
-        multiply_add<UNITS, PACKS, PackDouble>(sums, factors + m * unit_step, row_step, unit_step, n, from + p, stride);
+        const WeightRows<PackDouble> weights = {factors + m * unit_step, row_step, unit_step};
+        multiply_add(sums, n, weights, ValueRows<PackDouble>{from + p, stride});
         for (int u = 0; u < UNITS; ++u)
             for (int k = 0; k < PACKS; ++k) to[(m + u) * to_stride + p + k] = sums[u][k];
     }

@@ -112,8 +112,7 @@ struct PrimalRegression : RegressionWorker<S> {
     void tile(const PackDouble* from, int i, int j, const PackDouble* columns, int n_packs) {
         constexpr int n = ROWS * UNITS, n_padded = (n + WD - 1) / WD * WD;
         PackDouble sums[n_padded] = {};  // before they are summed over places
-        add_products<ROWS, UNITS, PackDouble>(
-            sums, UNITS, n_packs, from, columns + j * stride_double, stride_double);
+        add_products_to<ROWS, UNITS>(sums, UNITS, n_packs, from, columns + j * stride_double, stride_double);
         double totals[n_padded];
         for (int k = 0; k < n_padded; k += WD) {
             const PackDouble total = sums_of<WD>(sums + k);
@@ -213,7 +212,7 @@ struct PrimalRegression : RegressionWorker<S> {
         L tile[UNITS][CASES];
         for (int m = 0; m < UNITS; ++m)
             for (int p = 0; p < CASES; ++p) tile[m][p] = to[m * stride + p];
-        multiply_add<UNITS, CASES, L>(tile, factors, row_step, 1, n, from, stride);
+        multiply_add(tile, n, WeightRows<L>{factors, row_step, 1}, ValueRows<L>{from, stride});
         for (int m = 0; m < UNITS; ++m)
             for (int p = 0; p < CASES; ++p) to[m * stride + p] = tile[m][p];
     }
@@ -267,16 +266,16 @@ struct PrimalRegression : RegressionWorker<S> {
     void slope_tile(int feature, long p, L* to) const {
         L tile[UNITS][CASES] = {};
         if (given.is_uniform) {
-            multiply_add<UNITS, CASES, L>(
-                tile, weights + feature, n_features, 1, n_features + n_targets(), rows + p, stride);
+            const WeightRows<L> factors = {weights + feature, n_features, 1};
+            multiply_add(tile, n_features + n_targets(), factors, ValueRows<L>{rows + p, stride});
         } else {
             for (int s = 0; s < given.n_systems; ++s) {
                 const S* block = weights + long(s) * (n_features + given.n_each) * n_features + feature;
                 const L* residuals = rows + (n_features + long(s) * given.n_each) * stride + p;
                 L part[UNITS][CASES] = {};
-                multiply_add<UNITS, CASES, L>(part, block, n_features, 1, n_features, rows + p, stride);
-                multiply_add<UNITS, CASES, L>(
-                    part, block + long(n_features) * n_features, n_features, 1, given.n_each, residuals, stride);
+                const S* behind = block + long(n_features) * n_features;
+                multiply_add(part, n_features, WeightRows<L>{block, n_features, 1}, ValueRows<L>{rows + p, stride});
+                multiply_add(part, given.n_each, WeightRows<L>{behind, n_features, 1}, ValueRows<L>{residuals, stride});
                 for (int m = 0; m < UNITS; ++m)
                     for (int c = 0; c < CASES; ++c) tile[m][c] += part[m][c] * case_noise[s * stride + p + c];
             }

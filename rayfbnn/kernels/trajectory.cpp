@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "memory.hpp"
-#include "network.hpp"
 #include "regression_dual.hpp"
 #include "regression_primal.hpp"
+#include "rows.hpp"
 
 namespace RAYFBNN_NAMESPACE {
 
@@ -25,8 +25,6 @@ using rayfbnn::Link;
 using rayfbnn::Network;
 using rayfbnn::Partition;
 using rayfbnn::Segment;
-
-#define RAYFBNN_METHOD inline __attribute__((always_inline))
 
 constexpr int MOST_PACKS = 5;    // of cases in a register tile
 constexpr int GROUP = 8;         // hidden units whose derivatives are computed and used together
@@ -197,36 +195,52 @@ struct Worker {
 
     // --- sums over sources, a register tile at a time ---
 
-    template <int M, int P>
-    RAYFBNN_METHOD void begin(L (&tile)[M][P], const L* begun) const {
-#pragma GCC unroll 16
-        for (int m = 0; m < M; ++m)
-#pragma GCC unroll 16
-            for (int p = 0; p < P; ++p) tile[m][p] = begun ? begun[m * stride + p] : splat<L>(0);
+    // f(Number<activation>()) of a layer's.
+    template <class F>
+    RAYFBNN_METHOD void with_activation(int layer, const F& f) const {
+        switch (layer < last ? net.activations[layer] : int(IDENTITY)) {
+            case TANH: f(Number<TANH>()); break;
+            case SIGMOID: f(Number<SIGMOID>()); break;
+            case RELU: f(Number<RELU>()); break;
+            case SOFTPLUS: f(Number<SOFTPLUS>()); break;
+            case SOFTPLUS0: f(Number<SOFTPLUS0>()); break;
+            case SIN: f(Number<SIN>()); break;
+            default: f(Number<IDENTITY>()); break;
+        }
     }
 
-    template <int A, int M, int P>
-    RAYFBNN_METHOD void activate_tile(L (&tile)[M][P], L* kept) const {
-#pragma GCC unroll 16
-        for (int m = 0; m < M; ++m)
-#pragma GCC unroll 16
-            for (int p = 0; p < P; ++p) {
-                L slope = splat<L>(0);
-                tile[m][p] = activate<Lane<L>>(A, tile[m][p], slope);
-                if (has_kept_slope(A)) kept[m * stride + p] = slope;
-            }
-    }
+    // A link into the units from number j on, at packs from p0 on.
+    struct LinkForward {
+        const Worker& worker;
+        const Link& link;
+        const S* packed;
+        int j;
+        long p0;
+
+        template <int M, int P>
+        RAYFBNN_METHOD void add_products(L (&u)[M][P]) const {
+            const L* here = worker.source_of(link) + p0;
+            if (packed)
+                worker.add_packed(u, packed, link, here, j, p0);
+            else if (!link.uses_blas)
+                multiply_add(
+                    u, link.n_units, WeightRows<L>{weights(), link.n_destinations, 1}, ValueRows<L>{here, worker.stride});
+        }
+        RAYFBNN_METHOD bool has_biases() const { return link.has_biases; }
+        RAYFBNN_METHOD L bias(int m) const {
+            return splat<L>(weights()[long(link.n_units) * link.n_destinations + m]);
+        }
+        RAYFBNN_METHOD const S* weights() const { return worker.q + link.start + j; }
+    };
 
     // The sums over a large link's sources, for M units from number j on, all of one set. Inputs may have left the
     // caches since the last gradient: the first tiles of a run of columns bring those of the next one.
     template <int M, int P>
-    RAYFBNN_METHOD void multiply_add_packed(L (&tile)[M][P], const S* weights, int j, const Link& link, long p0) const {
-        const L* here = source_of(link) + p0;
+    RAYFBNN_METHOD void add_packed(L (&u)[M][P], const S* weights, const Link& link, const L* here, int j, long p0) const {
         const long ahead = p0 + run < stride ? run : link.n_units * stride - run_start;  // or those of the next block
         const bool fetches = link.source == 0 && j / M < P;
-        multiply_add<M, P, L, true>(
-            tile, weights + long(j / SET) * SET * link.n_units + j % SET, SET, 1, link.n_units, here, stride,
-            here + (fetches ? ahead + j / M : 0));
+        const WeightRows<L> rows = {weights + long(j / SET) * SET * link.n_units + j % SET, SET, 1};
+        multiply_add(u, link.n_units, rows, ValueRows<L, true>{here, stride, here + (fetches ? ahead + j / M : 0)});
     }
 
     void pack_weights() {
@@ -245,105 +259,126 @@ struct Worker {
         }
     }
 
-    // Units j .. j + M - 1 of a layer at packs p0 .. p0 + P - 1; eqs. 1-3.
-    template <int M, int P>
-    void forward_tile(int layer, int first_link, int end_link, int j, long p0) {
-        L tile[M][P];
-        const long place = j * stride + p0;
-        begin<M, P>(tile, begins_in_values[layer] ? values[layer] + place : nullptr);
-        for (int k = first_link; k < end_link; ++k) {
-            const Link& link = net.links[k];
-            const S* w = q + link.start + j;
-            if (packed[k])
-                multiply_add_packed<M, P>(tile, packed[k], j, link, p0);
-            else if (!link.uses_blas)
-                multiply_add<M, P, L>(
-                    tile, w, link.n_destinations, 1, link.n_units, source_of(link) + p0, stride);
-            if (link.has_biases) {
-                const S* biases = w + long(link.n_units) * link.n_destinations;
-#pragma GCC unroll 16
-                for (int m = 0; m < M; ++m)
-#pragma GCC unroll 16
-                    for (int p = 0; p < P; ++p) tile[m][p] += biases[m];
-            }
-        }
-        if (layer < last) {
-            L* kept = slopes[layer] + place;
-            switch (net.activations[layer]) {
-                case TANH: activate_tile<TANH, M, P>(tile, kept); break;
-                case SIGMOID: activate_tile<SIGMOID, M, P>(tile, kept); break;
-                case RELU: activate_tile<RELU, M, P>(tile, kept); break;
-                case SOFTPLUS: activate_tile<SOFTPLUS, M, P>(tile, kept); break;
-                case SOFTPLUS0: activate_tile<SOFTPLUS0, M, P>(tile, kept); break;
-                case SIN: activate_tile<SIN, M, P>(tile, kept); break;
-                default: break;
-            }
-        }
-#pragma GCC unroll 16
-        for (int m = 0; m < M; ++m)
-#pragma GCC unroll 16
-            for (int p = 0; p < P; ++p) values[layer][place + m * stride + p] = tile[m][p];
-        if (layer < last && net.offsets[layer] >= 0)
-#pragma GCC unroll 16
-            for (int m = 0; m < M; ++m)
-#pragma GCC unroll 16
-                for (int p = 0; p < P; ++p)
-                    sources[layer][place + m * stride + p] = tile[m][p] + q[net.offsets[layer] + j + m];
-    }
+    // Units from number j on of a layer at packs from p0 on, with the links first_link .. end_link - 1 into it.
+    struct TileForward {
+        static constexpr bool WANTS_SLOPES = false;  // beside those that are kept
+        const Worker& worker;
+        int layer, first_link, end_link, j;
+        long p0;
 
-    template <int A, int M, int P>
-    RAYFBNN_METHOD void multiply_by_slopes(L (&tile)[M][P], const L* v, const L* kept) const {
-#pragma GCC unroll 16
-        for (int m = 0; m < M; ++m)
-#pragma GCC unroll 16
-            for (int p = 0; p < P; ++p)
-                tile[m][p] *= has_kept_slope(A) ? kept[m * stride + p] : slope_of<Lane<L>>(A, v[m * stride + p]);
-    }
+        template <int M, int P>
+        RAYFBNN_METHOD void begin(L (&u)[M][P]) const {
+            worker.begin(u, worker.begins_in_values[layer] ? worker.values[layer] + place(0) : nullptr);
+        }
+        template <class F>
+        RAYFBNN_METHOD void each_link(const F& f) const {
+            for (int k = first_link; k < end_link; ++k)
+                f(LinkForward{worker, worker.net.links[k], worker.packed[k], j, p0});
+        }
+        template <class F>
+        RAYFBNN_METHOD void with_activation(const F& f) const { worker.with_activation(layer, f); }
+        RAYFBNN_METHOD bool has(int) const { return true; }
+        RAYFBNN_METHOD bool has_offsets() const { return layer < worker.last && worker.net.offsets[layer] >= 0; }
+        RAYFBNN_METHOD L offset(int m) const { return splat<L>(worker.q[worker.net.offsets[layer] + j + m]); }
+        template <int A, int P>
+        RAYFBNN_METHOD void keep(Number<A>, int m, const L (&v)[P], const L (&seen)[P], const L (&slope)[P]) const {
+            worker.store(worker.values[layer] + place(m), v);
+            if (has_offsets()) worker.store(worker.sources[layer] + place(m), seen);
+            if (has_kept_slope(A)) worker.store(worker.slopes[layer] + place(m), slope);
+        }
+        RAYFBNN_METHOD long place(int m) const { return (j + m) * worker.stride + p0; }
+    };
 
-    // Derivatives by the summed inputs of units i .. i + M - 1 of a hidden layer; eqs. 41, 42.
-    template <int M, int P>
-    void backward_tile(int layer, int, int, int i, long p0) {
-        L tile[M][P];
-        const long place = i * stride + p0;
-        begin<M, P>(tile, by_value[layer] ? by_value[layer] + place : nullptr);
-        for (int k = 0; k < net.n_links; ++k) {
-            const Link& link = net.links[k];
-            if (link.source != layer || link.uses_blas || link.n_units == 0) continue;
+    // A link out of the units from number i on, at packs from p0 on.
+    struct LinkBackward {
+        const Worker& worker;
+        const Link& link;
+        int i;
+        long p0;
+
+        template <int M, int P>
+        RAYFBNN_METHOD void add_products(L (&derivative)[M][P]) const {
             const int n = link.n_destinations;
-            multiply_add<M, P, L>(
-                tile, q + link.start + long(i) * n, 1, n, n, slopes[link.destination] + p0, stride);
+            multiply_add(
+                derivative, n, WeightRows<L>{worker.q + link.start + long(i) * n, 1, n},
+                ValueRows<L>{worker.slopes[link.destination] + p0, worker.stride});
         }
-        if (net.offsets[layer] >= 0)
+    };
+
+    // Units from number i on of a hidden layer at packs from p0 on.
+    struct TileBackward {
+        const Worker& worker;
+        int layer, i;
+        long p0;
+
+        template <int M, int P>
+        RAYFBNN_METHOD void begin(L (&derivative)[M][P]) const {
+            worker.begin(derivative, worker.by_value[layer] ? worker.by_value[layer] + place(0) : nullptr);
+        }
+        template <class F>
+        RAYFBNN_METHOD void each_link(const F& f) const {
+            for (int k = 0; k < worker.net.n_links; ++k) {
+                const Link& link = worker.net.links[k];
+                if (link.source == layer && !link.uses_blas && link.n_units > 0) f(LinkBackward{worker, link, i, p0});
+            }
+        }
+        template <class F>
+        RAYFBNN_METHOD void with_activation(const F& f) const { worker.with_activation(layer, f); }
+        RAYFBNN_METHOD bool has(int) const { return true; }
+        RAYFBNN_METHOD bool has_offsets() const { return worker.net.offsets[layer] >= 0; }
+        template <int M, int P>
+        RAYFBNN_METHOD void keep_by_values(const L (&derivative)[M][P]) const {
 #pragma GCC unroll 16
             for (int m = 0; m < M; ++m)
 #pragma GCC unroll 16
-                for (int p = 0; p < P; ++p) sums[offset_sums[layer] + i + m] += tile[m][p];
-        const L* v = values[layer] + place;
-        L* kept = slopes[layer] + place;
-        switch (net.activations[layer]) {
-            case TANH: multiply_by_slopes<TANH, M, P>(tile, v, kept); break;
-            case SIGMOID: multiply_by_slopes<SIGMOID, M, P>(tile, v, kept); break;
-            case RELU: multiply_by_slopes<RELU, M, P>(tile, v, kept); break;
-            case SOFTPLUS:
-            case SOFTPLUS0:
-            case SIN: multiply_by_slopes<SIN, M, P>(tile, v, kept); break;
-            default: break;
+                for (int p = 0; p < P; ++p) worker.sums[worker.offset_sums[layer] + i + m] += derivative[m][p];
         }
+        template <int A, int P>
+        RAYFBNN_METHOD void load_slopes(Number<A>, int m, L (&slope)[P]) const {
+            const L* v = worker.values[layer] + place(m);
+            const L* kept = worker.slopes[layer] + place(m);
 #pragma GCC unroll 16
-        for (int m = 0; m < M; ++m) {
+            for (int p = 0; p < P; ++p) slope[p] = has_kept_slope(A) ? kept[p] : slope_of<Lane<L>>(A, v[p]);
+        }
+        template <int P>
+        RAYFBNN_METHOD void keep(int m, const L (&derivative)[P]) const {
+            worker.store(worker.slopes[layer] + place(m), derivative);
             L total = splat<L>(0);
 #pragma GCC unroll 16
-            for (int p = 0; p < P; ++p) kept[m * stride + p] = tile[m][p], total += tile[m][p];
-            if (needs_unit_sums[layer]) sums[unit_sums[layer] + i + m] += total;
+            for (int p = 0; p < P; ++p) total += derivative[p];
+            if (worker.needs_unit_sums[layer]) worker.sums[worker.unit_sums[layer] + i + m] += total;
         }
+        RAYFBNN_METHOD long place(int m) const { return (i + m) * worker.stride + p0; }
+    };
+
+    template <int M, int P>
+    RAYFBNN_METHOD void begin(L (&tile)[M][P], const L* begun) const {
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
+            for (int p = 0; p < P; ++p) tile[m][p] = begun ? begun[m * stride + p] : splat<L>(0);
+    }
+    template <int P>
+    RAYFBNN_METHOD void store(L* to, const L (&packs)[P]) const {
+#pragma GCC unroll 16
+        for (int p = 0; p < P; ++p) to[p] = packs[p];
+    }
+
+    template <int M, int P>
+    void tile_forward(int layer, int first_link, int end_link, int j, long p0) const {
+        forward_tile<Lane<L>, M, P>(TileForward{*this, layer, first_link, end_link, j, p0});
+    }
+    template <int M, int P>
+    void tile_backward(int layer, int i, long p0) const {
+        backward_tile<Lane<L>, M, P>(TileBackward{*this, layer, i, p0});
     }
 
     template <bool FORWARD, int M, int P>
     RAYFBNN_METHOD void tile(int layer, int first_link, int end_link, int unit, long p0) {
         if constexpr (FORWARD)
-            forward_tile<M, P>(layer, first_link, end_link, unit, p0);
+            tile_forward<M, P>(layer, first_link, end_link, unit, p0);
         else
-            backward_tile<M, P>(layer, first_link, end_link, unit, p0);
+            tile_backward<M, P>(layer, unit, p0);
     }
 
     template <bool FORWARD, int P>
@@ -607,7 +642,7 @@ struct Worker {
 
     template <int ROWS, int UNITS>
     void product_tile(const Link& link, int i, int j) const {
-        add_products<ROWS, UNITS, L>(
+        add_products_to<ROWS, UNITS>(
             sums + link_sums[&link - net.links] + long(i) * link.n_destinations + j, link.n_destinations,
             int(stride), source_of(link) + i * stride, slopes[link.destination] + j * stride, stride);
     }
@@ -645,7 +680,7 @@ struct Worker {
         L parts[PADDED] = {};
         const L* here = source_of(link) + i * stride;
         const bool fetches = number < ROWS && i + ROWS + number < link.n_units;
-        add_products<ROWS, UNITS, L, true>(
+        add_products_to<ROWS, UNITS, L, true>(
             parts, UNITS, int(stride), here, slopes[link.destination] + j * stride, stride,
             here + (fetches ? (ROWS + number) * stride : 0));
         S found[PADDED];
