@@ -1,7 +1,7 @@
 // The formulas of a network's pass, each written once over a lane L: a CPU's pack of cases or a device's one number.
 //
-// What goes through units, cases and parameters is not here: network.hpp and trajectory.cpp, cuda_*.cu. There is no
-// #include, as cuda.py puts this text before cuda.cuh. L has
+// The pass that they make is in network.hpp; what goes through cases and parameters in trajectory.cpp, cuda_*.cu. There
+// is no #include, as cuda.py puts this text before cuda.cuh. L has
 //
 //     Value, Scalar                    what a lane holds, and the type of one place of it
 //     splat, select, absolute          a Scalar in every place; the choice between two places; |x|
