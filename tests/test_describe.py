@@ -170,6 +170,19 @@ def test_a_device_is_not_said_to_run_what_its_kernels_do_not_cover() -> None:
     assert [line.split(": ")[1] for line in kernel_lines(text)] == ["plain CuPy (softmax layers)"] * 2
 
 
+def test_what_depends_on_a_device_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayfbnn.describe_kernels.gpu_is_available", lambda: False)
+    for offsets, elsewhere in (
+        ((), ""),
+        (
+            ('network.priors.ti="0.5"',),
+            " where the state fits on the chip, plain CuPy elsewhere",
+        ),
+    ):
+        lines = kernel_lines(robot_arm('device="gpu"', MARGINAL, *offsets))
+        assert [line.split(": ")[1] for line in lines] == ["CUDA", "CUDA" + elsewhere]
+
+
 def test_a_device_is_said_to_run_what_its_memory_holds(tmp_path: Path) -> None:
     spec = small_spec(tmp_path, device="gpu")
     over = ("outputs", "precisions")
@@ -178,4 +191,5 @@ def test_a_device_is_said_to_run_what_its_memory_holds(tmp_path: Path) -> None:
     assert marginal == {over: "CUDA, whole trajectories, a block a chain"}
     name, marginal = device_kernels(spec, read_dataset(spec), [over], choose.DEVICE, 1_000)
     assert name == "CUDA, whole trajectories, a warp a chain"
-    assert marginal[over].startswith("plain CuPy (") and "KiB of shared memory" in marginal[over]
+    assert marginal[over].startswith("CUDA, products over all chains (")
+    assert "KiB of shared memory" in marginal[over]

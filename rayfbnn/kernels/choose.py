@@ -12,7 +12,7 @@ import numpy as np
 from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
-from rayfbnn.kernels import cpu, cuda_marginal, device
+from rayfbnn.kernels import cpu, device
 from rayfbnn.kernels.graphs import Recordings
 from rayfbnn.kernels.program import Program
 from rayfbnn.mcmc import leapfrog
@@ -68,7 +68,8 @@ def on_device(
     if isinstance(chosen, str):
         return leapfrog.advance, f"{PLAIN_ON_DEVICE} ({chosen})"
     kernel, name = chosen
-    return ForPosteriors(kernel, cuda_marginal.MarginalAdvance(max_shared_bytes=max_shared_bytes)), name
+    marginal = device.MarginalAdvance.of(max_shared_bytes=max_shared_bytes, recordings=recordings)
+    return ForPosteriors(kernel, marginal), name
 
 
 def marginal_name(target: Target, advance: Advance, name: str) -> str:
@@ -76,12 +77,10 @@ def marginal_name(target: Target, advance: Advance, name: str) -> str:
     assert isinstance(target, WithoutOutputs | WithoutPrecisions)
     if not isinstance(advance, ForPosteriors):
         return name
-    if not isinstance(advance.marginal, cuda_marginal.MarginalAdvance):
+    if not isinstance(advance.marginal, device.MarginalAdvance):
         return name if advance.marginal.covers(target) else PLAIN
     chosen = advance.marginal.chosen(target)
-    if isinstance(chosen, str):
-        return f"{PLAIN_ON_DEVICE} ({chosen})"
-    return f"{DEVICE}, whole trajectories, a block a chain"
+    return f"{PLAIN_ON_DEVICE} ({chosen})" if isinstance(chosen, str) else chosen[1]
 
 
 def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: str) -> str:
