@@ -125,18 +125,24 @@ def test_a_store_shows_the_kernel_that_it_was_begun_with(
     )
 
 
-def test_a_store_shows_that_it_was_begun_with_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(choose.VARIABLE, "graphs")
+@pytest.mark.parametrize(
+    "wanted, line, words",
+    [
+        ("", "CUDA, gradients of large networks as CUDA graphs", ", full gradients as CUDA graphs"),
+        ("launches", "CUDA", ""),
+    ],
+)
+def test_a_store_shows_whether_it_was_begun_with_graphs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, line: str, words: str
+) -> None:
+    monkeypatch.setenv(choose.VARIABLE, wanted)
     spec = small_spec(tmp_path, device="gpu", network__hidden=[{"units": 100, "activation": "tanh"}])
     store = make_store(tmp_path / "run.zarr", spec)
     monkeypatch.delenv(choose.VARIABLE)
     monkeypatch.setattr("rayfbnn.describe_kernels.gpu_is_available", lambda: False)
-    line = "leapfrog steps: CUDA, gradients of large networks as CUDA graphs"
-    assert kernel_lines(show(store.path)) == [line]
+    assert kernel_lines(show(store.path)) == [f"leapfrog steps: {line}"]
     name, _ = device_kernels(spec, store.data, [], store.root.kernel, 1_000)
-    assert name.startswith(
-        "CUDA, products over all chains, gradients in TF32, full gradients as CUDA graphs ("
-    )
+    assert name.startswith(f"CUDA, products over all chains, gradients in TF32{words} (")
 
 
 def test_what_runs_hybrid_marginal_is_said() -> None:
@@ -180,7 +186,7 @@ def test_what_depends_on_a_device_is_said_to(monkeypatch: pytest.MonkeyPatch) ->
         ),
     ):
         lines = kernel_lines(robot_arm('device="gpu"', MARGINAL, *offsets))
-        assert [line.split(": ")[1] for line in lines] == ["CUDA", "CUDA" + elsewhere]
+        assert [line.split(": ")[1] for line in lines] == [choose.GRAPHS, "CUDA" + elsewhere]
 
 
 def test_a_device_is_said_to_run_what_its_memory_holds(tmp_path: Path) -> None:

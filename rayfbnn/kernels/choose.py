@@ -23,9 +23,9 @@ from rayfbnn.state import Advance, Target
 VARIABLE = "RAYFBNN_KERNELS"
 """Of the environment: "plain" forces array code, the name of an instruction set (such as AVX2) that one.
 
-On a device "graphs" makes the gradients of large networks CUDA graphs. Any other name is refused.
+On a device "launches" does without CUDA graphs. Any other name is refused.
 """
-_PLAIN_ONLY, _WITH_GRAPHS = "plain", "graphs"
+_PLAIN_ONLY, _WITHOUT_GRAPHS = "plain", "launches"
 PLAIN = "plain NumPy"
 PLAIN_ON_DEVICE = "plain CuPy"
 DEVICE = "CUDA"
@@ -118,7 +118,7 @@ def _device_name(program: Program | str) -> str:
     reason = _FORCED if wanted == _PLAIN_ONLY else program
     if isinstance(reason, str):
         return f"{PLAIN_ON_DEVICE} ({reason})"
-    return GRAPHS if wanted == _WITH_GRAPHS else DEVICE
+    return DEVICE if wanted == _WITHOUT_GRAPHS else GRAPHS
 
 
 def _is_forced_plain() -> bool:
@@ -127,7 +127,7 @@ def _is_forced_plain() -> bool:
 
 def _wanted() -> str:
     """What the environment asks for, "" if nothing; ConfigError if it is not to be had here."""
-    wanted, choices = os.environ.get(VARIABLE, ""), (_PLAIN_ONLY, _WITH_GRAPHS, *cpu.instruction_sets())
+    wanted, choices = os.environ.get(VARIABLE, ""), (_PLAIN_ONLY, _WITHOUT_GRAPHS, *cpu.instruction_sets())
     if wanted and wanted not in choices:  # on a worker it may be that machine's own environment
         raise ConfigError(f"{VARIABLE}: must be {' or '.join(choices)} on {gethostname()}, got {wanted}")
     return wanted

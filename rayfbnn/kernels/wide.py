@@ -26,6 +26,9 @@ from rayfbnn.state import Advance
 TILE_BYTES = 2 * 2**30
 """Of what is held at a time of all chains at a tile's cases: far above what fills a device."""
 _FEWEST_STEPS_TO_RECORD = 8  # a recording costs some three gradients
+# Of the units at all cases: a kernel that reads as much takes some 0.1 ms at 3 TB/s, longer than the host takes
+# to launch it, and a recording holds more than that memory.
+_MOST_BYTES_TO_RECORD = 2**28
 
 
 def advance_for(
@@ -95,7 +98,11 @@ def advance(
     if n_partitions > posterior.n_cases:
         raise ValueError(f"order: at most the {posterior.n_cases} cases, got {n_partitions} partitions")
     recording = None
-    if recordings is not None and blocks is None and n_steps >= _FEWEST_STEPS_TO_RECORD:
+    is_worth_it = (
+        n_steps >= _FEWEST_STEPS_TO_RECORD
+        and work.bytes_of_a_case(n_chains) * posterior.n_cases <= _MOST_BYTES_TO_RECORD
+    )
+    if recordings is not None and blocks is None and is_worth_it:
         recording = _recording(recordings, work, position, uses_tf32)
     position = position.copy() if recording is None else recording.arguments[0]
     momentum = momentum.copy()

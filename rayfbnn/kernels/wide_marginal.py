@@ -136,5 +136,4 @@ class _Trajectory:
         n_features = len(given.features)
         size = n_cases if given.is_dual else n_features
         doubles = given.n_systems * (_OF_FEATURES * n_features * n_cases + _OF_MATRICES * size**2)
-        reals = 2 * (sum(program.units[1:]) + max(program.units[1:])) * n_cases
-        return 8 * doubles + int(posterior.inputs.itemsize) * reals
+        return 8 * doubles + self.layers.bytes_of_a_case(1) * n_cases

@@ -221,11 +221,14 @@ class Pass:
 
     def _tiles(self, n_chains: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """Cases in pieces whose units take at most tile_bytes."""
-        # Values and slopes of every unit, and a derivative of the widest layer on the way back.
-        each = n_chains * (2 * sum(self.program.units[1:]) + max(self.program.units[1:]))
-        n = max(1, self.tile_bytes // (each * np.dtype(self.target.dtype).itemsize))
+        n = max(1, self.tile_bytes // self.bytes_of_a_case(n_chains))
         for first in range(begin, end, n):
             yield first, min(first + n, end)
+
+    def bytes_of_a_case(self, n_chains: int) -> int:
+        """Values and slopes of every unit, and a derivative of the widest layer on the way back."""
+        units = self.program.units[1:]
+        return n_chains * (2 * sum(units) + max(units)) * np.dtype(self.target.dtype).itemsize
 
     def _outputs(self, chains: Array, begin: int, end: int) -> tuple[Any, ...]:
         """OUTPUT_ARGUMENTS of cuda_wide.cu."""

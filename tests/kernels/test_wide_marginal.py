@@ -309,9 +309,10 @@ def test_the_name_is_that_of_what_runs(dtype: str, tf32: str) -> None:
     target = problem(spec=PLAIN, dtype=dtype, n_cases=19)
     advance, name = choose.on_device(target, max_shared_bytes=0)
     assert isinstance(advance, choose.ForPosteriors)
+    graphs = ", full gradients as CUDA graphs"
     for over, expected in {
         BOTH: "CUDA, products over all chains (51 parameters",
-        PRECISIONS: f"CUDA, products over all chains{tf32} (69 parameters",
+        PRECISIONS: f"CUDA, products over all chains{tf32}{graphs} (69 parameters",
     }.items():
         _, given = conditional(target, over, "names", 2)
         assert advance.marginal.covers(given)
