@@ -26,8 +26,8 @@ from rayfbnn.state import Advance
 TILE_BYTES = 2 * 2**30
 """Of what is held at a time of all chains at a tile's cases: far above what fills a device."""
 _FEWEST_STEPS_TO_RECORD = 8  # a recording costs some three gradients
-# Of the units at all cases: a kernel that reads as much takes some 0.1 ms at 3 TB/s, longer than the host takes
-# to launch it, and a recording holds more than that memory.
+# Of the units at all cases: a kernel that reads as much takes some 0.1 ms at 3 TB/s, longer than the host
+# takes to launch it, and a recording holds more than that memory.
 _MOST_BYTES_TO_RECORD = 2**28
 
 
