@@ -61,7 +61,8 @@ def advance(
         numbers = prior_of(posterior, precisions)
         numbers = replace(numbers, precisions=kept_precisions(target, precisions, integrated=0.0))
         layers = Pass(posterior, program, build, numbers, tile_bytes)
-        work = _Trajectory(target, precisions, layers)
+        assert program.regression is not None
+        work = _Trajectory(target, precisions, layers, runs_of(program.regression.features))
         position, momentum = position.copy(), momentum.copy()
         take_steps(work.gradient, position, momentum, stepsizes, n_steps=n_steps)
         potential = work.potential(position)
@@ -70,11 +71,15 @@ def advance(
 
 @dataclass(frozen=True, eq=False)
 class _Trajectory:
-    """Gradients and energies of a target with given precisions (n_chains, n_precisions)."""
+    """Gradients and energies of a target with given precisions (n_chains, n_precisions).
+
+    runs  of the features, as `runs_of` gives them
+    """
 
     target: WithoutOutputs
     precisions: Array
     layers: Pass
+    runs: list[tuple[int, int, int, int]]
 
     def gradient(self, position: Array, number: int) -> Array:
         """That of the potential at any step, (n_chains, n_parameters)."""
@@ -113,10 +118,9 @@ class _Trajectory:
 
     def _features(self, values: list[Array], n_chains: int) -> Array:
         """(n_chains, n_features, n_cases) float64, of the values of each layer's units."""
-        xp, given = array_namespace(values[0]), self.layers.program.regression
-        assert given is not None
-        phi = xp.empty((n_chains, len(given.features), values[0].shape[-1]))
-        for start, layer, row, size in runs_of(given.features):
+        n_features, n_cases = self.target.marginal.layer.n_features, values[0].shape[-1]
+        phi = array_namespace(values[0]).empty((n_chains, n_features, n_cases))
+        for start, layer, row, size in self.runs:
             phi[:, start : start + size] = 1 if layer < 0 else values[layer][..., row : row + size, :]
         return phi
 
@@ -130,10 +134,7 @@ class _Trajectory:
             yield slice(first, min(first + n, n_chains))
 
     def _bytes_of_a_chain(self) -> int:
-        program, posterior = self.layers.program, self.target.marginal.posterior
-        given, n_cases = program.regression, posterior.n_cases
-        assert given is not None
-        n_features = len(given.features)
-        size = n_cases if given.is_dual else n_features
-        doubles = given.n_systems * (_OF_FEATURES * n_features * n_cases + _OF_MATRICES * size**2)
+        layer, n_cases = self.target.marginal.layer, self.target.marginal.posterior.n_cases
+        size = n_cases if layer.is_dual else layer.n_features
+        doubles = layer.n_systems * (_OF_FEATURES * layer.n_features * n_cases + _OF_MATRICES * size**2)
         return 8 * doubles + self.layers.bytes_of_a_case(1) * n_cases

@@ -239,26 +239,23 @@ def test_data_that_would_be_misread_are_refused_by_name() -> None:
             advance(replace(given, marginal=other), *start, n_steps=2)
 
 
-@contextmanager
-def recorded(xp: Any, uses_tf32: bool) -> Iterator[None]:
-    FLAGS.append(uses_tf32)
-    yield
-
-
-FLAGS: list[bool] = []
-
-
 @pytest.mark.parametrize("over, expected", [(BOTH, {False}), (PRECISIONS, {True, False})])
 def test_features_of_a_regression_are_never_in_tf32(
     monkeypatch: pytest.MonkeyPatch, over: tuple[str, ...], expected: set[bool]
 ) -> None:
-    """Gradients of all parameters may be; energies of neither are, which test_on_device.py shows."""
+    """Gradients of all parameters may be, and energies are not."""
+    found = set()
+
+    @contextmanager
+    def recorded(xp: Any, uses_tf32: bool) -> Iterator[None]:
+        found.add(uses_tf32)
+        yield
+
     for module in (wide, wide_marginal):
         monkeypatch.setattr(module, "products", recorded)
     state, given = conditional(problem(spec=PLAIN, dtype="float32", n_cases=19), over, "wide TF32", 3)
-    FLAGS.clear()
     advance_of(given)(given, *beginning(given, state), n_steps=2)
-    assert set(FLAGS) == expected
+    assert found == expected
 
 
 def test_what_is_not_covered_is_said() -> None:
@@ -349,7 +346,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_mutants_are_told_from_the_plain_code(name: str) -> None:
+def test_a_mutant_of_the_products_is_seen(name: str) -> None:
     state, given = conditional(problem(spec=PLAIN, n_cases=19), BOTH, "wide mutants", 3)
     start, changed = beginning(given, state), mutant(wide_marginal, MUTANTS[name])
     advance = advance_of(given, tile_bytes=A_CHAIN, outputs=changed)
@@ -369,7 +366,7 @@ def error_of(given: Any, start: tuple[Array, ...], advance: Advance) -> float:
         ("potential += add_integrated", "potential += 0 * add_integrated"),
     ],
 )
-def test_mutants_without_common_precisions_are_told_from_the_plain_code(before: str, after: str) -> None:
+def test_a_mutant_without_common_precisions_is_seen(before: str, after: str) -> None:
     state, given = conditional(problem(spec=PLAIN, n_cases=19), PRECISIONS, "wide mutants", 3)
     start, changed = beginning(given, state), mutant(wide, (before, after))
     assert error_of(given, start, advance_of(given, others=changed)) > 1e-6
