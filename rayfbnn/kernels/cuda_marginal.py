@@ -39,7 +39,7 @@ class MarginalAdvance:
         return not isinstance(self.chosen(target), str)
 
     def chosen(self, target: WithoutOutputs | WithoutPrecisions) -> Choice | str:
-        """What runs it, or in words why array code does."""
+        """What runs it, or in words why it does not run on the chip."""
         made = target.marginal if isinstance(target, WithoutOutputs) else target
         is_uniform = isinstance(target, WithoutOutputs) and target.regression.is_uniform
         known = self.known.setdefault(made, {})
