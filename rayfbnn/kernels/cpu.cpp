@@ -80,16 +80,16 @@ struct Free {
 class Kernel {
    public:
     // links: (source, destination, start, n_units, has_biases); segments: (start, stop, alpha); inputs as those of
-    // Posterior; large_from: weights of the smallest link that is_large; block_bytes: of a block of cases, 0 for the
-    // usual ones; integrated: (start, stop, shape, rate). features: (layer, row), which make the outputs a
+    // Posterior; gemm: the capsule of SciPy's sgemm or dgemm, or None; large_from, blas_from: weights of the smallest
+    // link that is_large, that uses_blas; block_bytes: of a block of cases, 0 for the usual ones; integrated: (start, stop, shape, rate). features: (layer, row), which make the outputs a
     // regression on them, with no units and no links of the last layer; n_systems, n_each, is_dual: of it; moved:
     // (first, stop, half, mean).
     Kernel(
         const std::string& instruction_set, std::vector<int> units, std::vector<int> activations,
         std::vector<int> offsets, const std::vector<std::tuple<int, int, int, int, bool>>& links,
         const std::vector<std::tuple<int, int, double>>& segments, int model, double alpha, int n_targets,
-        int n_parameters, const Input& inputs, int n_partitions, long large_from, long block_bytes,
-        const std::vector<std::tuple<int, int, double, double>>& integrated,
+        int n_parameters, const Input& inputs, int n_partitions, nb::object gemm, long large_from, long blas_from,
+        long block_bytes, const std::vector<std::tuple<int, int, double, double>>& integrated,
         const std::vector<std::tuple<int, int>>& features, int n_systems, int n_each, bool is_dual,
         const std::vector<std::tuple<int, int, double, double>>& moved)
         : units_(std::move(units)), activations_(std::move(activations)), offsets_(std::move(offsets)) {
@@ -114,6 +114,8 @@ class Kernel {
         const auto* rows = static_cast<const char*>(
             data_of(inputs, "inputs", real(), {inputs.shape(0), inputs.shape(1)}));
         require(n_partitions >= 1 && n_partitions <= n_cases_, "n_partitions: 1 to the number of cases");
+        void* blas = gemm.is_none() ? nullptr : PyCapsule_GetPointer(gemm.ptr(), PyCapsule_GetName(gemm.ptr()));
+        job_.gemm = reinterpret_cast<Gemm>(blas);
         for (const auto& [source, destination, start, n_units, has_biases] : links) {
             require(
                 destination >= 1 && destination < n_layers && source >= 0 && source < destination,
@@ -123,8 +125,9 @@ class Kernel {
                 links_.empty() || links_.back().destination <= destination, "links: by order of destination");
             const long size = long(n_units + has_biases) * units_[destination];
             require(start >= 0 && start + size <= n_parameters, "links: outside the parameters");
-            const bool is_large = long(n_units) * units_[destination] >= large_from;
-            links_.push_back({source, destination, start, n_units, units_[destination], has_biases, is_large});
+            const long n_weights = long(n_units) * units_[destination];
+            const bool uses_blas = blas && n_weights >= blas_from, is_large = uses_blas || n_weights >= large_from;
+            links_.push_back({source, destination, start, n_units, units_[destination], has_biases, is_large, uses_blas});
         }
         int place = 0;
         for (const auto& [start, stop, segment_alpha] : segments) {
@@ -345,13 +348,13 @@ NB_MODULE(_cpu, module) {
                 const std::string&, std::vector<int>, std::vector<int>, std::vector<int>,
                 const std::vector<std::tuple<int, int, int, int, bool>>&,
                 const std::vector<std::tuple<int, int, double>>&, int, double, int, int, const Input&, int,
-                long, long, const std::vector<std::tuple<int, int, double, double>>&,
+                nb::object, long, long, long, const std::vector<std::tuple<int, int, double, double>>&,
                 const std::vector<std::tuple<int, int>>&, int, int, bool,
                 const std::vector<std::tuple<int, int, double, double>>&>(),
             nb::kw_only(), nb::arg("instruction_set"), nb::arg("units"), nb::arg("activations"), nb::arg("offsets"),
             nb::arg("links"), nb::arg("segments"), nb::arg("model"), nb::arg("alpha"), nb::arg("n_targets"),
             nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("n_partitions"),
-            nb::arg("large_from"), nb::arg("block_bytes"), nb::arg("integrated"), nb::arg("features"),
+            nb::arg("gemm").none(), nb::arg("large_from"), nb::arg("blas_from"), nb::arg("block_bytes"), nb::arg("integrated"), nb::arg("features"),
             nb::arg("n_systems"), nb::arg("n_each"), nb::arg("is_dual"), nb::arg("moved"))
         .def(
             "advance", &Kernel::advance, nb::kw_only(), nb::arg("position").noconvert(),

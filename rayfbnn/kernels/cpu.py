@@ -39,6 +39,8 @@ _cpu, why_none = loaded("rayfbnn.kernels._cpu")
 
 LARGE_FROM = 2000
 """Weights of the smallest matrix that does not stay in cache with the sums of its gradient."""
+BLAS_FROM = 2_000_000
+"""Weights of the smallest matrix whose products are left to SciPy's BLAS."""
 
 
 def instruction_sets() -> tuple[str, ...]:
@@ -63,6 +65,7 @@ class CompiledAdvance:
     program: Program
     instruction_set: str
     large_from: int = LARGE_FROM
+    blas_from: int = BLAS_FROM
     block_bytes: int = 0
     # By the identity of the inputs, which are kept beside so that no other array can take it over.
     kernels: dict[tuple[int, int], tuple[Array, Compiled]] = field(default_factory=dict)
@@ -107,6 +110,7 @@ class CompiledAdvance:
                 instruction_set=self.instruction_set,
                 n_partitions=n_partitions,
                 large_from=self.large_from,
+                blas_from=self.blas_from,
                 block_bytes=self.block_bytes,
             )
             self.kernels[key] = (posterior.inputs, made)
@@ -122,6 +126,7 @@ class CompiledMarginalAdvance:
 
     instruction_set: str
     large_from: int = LARGE_FROM
+    blas_from: int = BLAS_FROM
     # By number of partitions; None where the kernels do not cover what is left.
     kernels: WeakKeyDictionary[OutputMarginal | WithoutPrecisions, dict[int, Compiled | None]] = field(
         default_factory=WeakKeyDictionary
@@ -171,6 +176,7 @@ class CompiledMarginalAdvance:
                     instruction_set=self.instruction_set,
                     n_partitions=n_partitions,
                     large_from=self.large_from,
+                    blas_from=self.blas_from,
                     block_bytes=0,
                 )
         return known[n_partitions]
@@ -219,6 +225,7 @@ def compiled(
     instruction_set: str,
     n_partitions: int,
     large_from: int,
+    blas_from: int,
     block_bytes: int,
 ) -> Compiled:
     """The extension's kernel for a program and inputs (n_inputs + 1, n_cases) of either dtype."""
@@ -239,7 +246,9 @@ def compiled(
         n_parameters=program.n_parameters,
         inputs=inputs,
         n_partitions=n_partitions,
+        gemm=_gemm(inputs.dtype, program, blas_from),
         large_from=large_from,
+        blas_from=blas_from,
         block_bytes=block_bytes,
         integrated=[(each.start, each.stop, each.shape, each.rate) for each in program.integrated],
         features=[] if outputs is None else list(outputs.features),
@@ -251,6 +260,15 @@ def compiled(
         else [(each.first, each.stop, each.half, each.mean) for each in outputs.moved],
     )
     return cast(Compiled, made)
+
+
+def _gemm(dtype: Any, program: Program, blas_from: int) -> Any:
+    """The function pointer of SciPy's sgemm or dgemm, or None where no link uses it."""
+    if all(link.n_units * program.units[link.destination] < blas_from for link in program.links):
+        return None
+    from scipy.linalg import cython_blas
+
+    return cython_blas.__pyx_capi__["sgemm" if dtype == np.float32 else "dgemm"]
 
 
 def _of_chains(posterior: Posterior, numbers: ChainNumbers) -> dict[str, Any]:

@@ -57,10 +57,10 @@ struct Worker {
     const Network& net;
     const int last;  // the outputs' layer
     // Of each layer, rows of `stride` packs: a unit's values, the same with offsets, and derivatives of the
-    // potential by its summed input (kept slopes until then). by_value: those by the values of units that a
-    // regression has as features, else null.
+    // potential by its summed input (kept slopes until then). by_value: those by the values of units, as far as a
+    // regression or BLAS has begun them, else null.
     L **values, **sources, **slopes, **by_value;
-    bool* needs_unit_sums;
+    bool *needs_unit_sums, *begins_in_values;  // the latter: BLAS has begun the sums into the layer there
     bool has_large = false;  // links
     // Of a hidden layer whose derivatives and gradient one pass gives: its link out, and in if there is one to
     // be in that pass; else null.
@@ -93,11 +93,11 @@ struct Worker {
         const long block = job.largest_block;
         values = allocate<L*>(n), sources = allocate<L*>(n), slopes = allocate<L*>(n);
         by_value = allocate<L*>(n), packed = allocate<S*>(net.n_links);
-        needs_unit_sums = allocate<bool>(n);
+        needs_unit_sums = allocate<bool>(n), begins_in_values = allocate<bool>(n);
         link_sums = allocate<long>(net.n_links), unit_sums = allocate<long>(n);
         offset_sums = allocate<long>(n);
         for (int l = 0; l < n; ++l) {
-            needs_unit_sums[l] = false;
+            needs_unit_sums[l] = begins_in_values[l] = false;
             const long size = net.units[l] * block;
             values[l] = l > 0 ? allocate<L>(size) : nullptr;
             slopes[l] = l == last ? values[l] : l > 0 ? allocate<L>(size) : nullptr;
@@ -120,7 +120,10 @@ struct Worker {
             link_sums[k] = place;
             const long n_sets = (link.n_destinations + SET - 1) / SET;
             has_large |= link.is_large;
-            packed[k] = link.is_large ? allocate<S>(n_sets * SET * link.n_units) : nullptr;
+            packed[k] = link.is_large && !link.uses_blas ? allocate<S>(n_sets * SET * link.n_units) : nullptr;
+            begins_in_values[link.destination] |= link.uses_blas;
+            L*& begun = by_value[link.source];
+            if (link.uses_blas && link.source > 0 && !begun) begun = allocate<L>(net.units[link.source] * block);
             if (!link.is_large) place += long(link.n_units) * link.n_destinations;
             if (link.has_biases && unit_sums[link.destination] < 0) {
                 unit_sums[link.destination] = place;
@@ -164,7 +167,7 @@ struct Worker {
         }
         for (int k = 0; k < net.n_links; ++k) free(packed[k]);
         free(values), free(sources), free(slopes), free(by_value), free(packed);
-        free(needs_unit_sums), free(narrow_out), free(narrow_in);
+        free(needs_unit_sums), free(begins_in_values), free(narrow_out), free(narrow_in);
         free(link_sums), free(unit_sums), free(offset_sums);
         if (!is_in_order) free(data_gradient);
         free(sums), free(totals), free(targets), free(weights);
@@ -247,13 +250,13 @@ struct Worker {
     void forward_tile(int layer, int first_link, int end_link, int j, long p0) {
         L tile[M][P];
         const long place = j * stride + p0;
-        begin<M, P>(tile, nullptr);
+        begin<M, P>(tile, begins_in_values[layer] ? values[layer] + place : nullptr);
         for (int k = first_link; k < end_link; ++k) {
             const Link& link = net.links[k];
             const S* w = q + link.start + j;
-            if (link.is_large)
+            if (packed[k])
                 multiply_add_packed<M, P>(tile, packed[k], j, link, p0);
-            else
+            else if (!link.uses_blas)
                 multiply_add<M, P, L>(
                     tile, w, link.n_destinations, 1, link.n_units, source_of(link) + p0, stride);
             if (link.has_biases) {
@@ -305,7 +308,7 @@ struct Worker {
         begin<M, P>(tile, by_value[layer] ? by_value[layer] + place : nullptr);
         for (int k = 0; k < net.n_links; ++k) {
             const Link& link = net.links[k];
-            if (link.source != layer || link.n_units == 0) continue;
+            if (link.source != layer || link.uses_blas || link.n_units == 0) continue;
             const int n = link.n_destinations;
             multiply_add<M, P, L>(
                 tile, q + link.start + long(i) * n, 1, n, n, slopes[link.destination] + p0, stride);
@@ -414,12 +417,58 @@ struct Worker {
 
     const L* source_of(const Link& link) const { return sources[link.source]; }
 
+    // --- products left to BLAS ---
+
+    // c = a b, added to c or in its place; in Fortran's order, where a block's matrices are (cases, units).
+    void gemm(
+        const char* a_form, const char* b_form, int m, int n, int k, const void* a, int a_step,
+        const void* b, int b_step, bool is_added, void* c, int c_step) const {
+        const S one = 1, beta = S(is_added);
+        job.gemm(a_form, b_form, &m, &n, &k, &one, a, &a_step, b, &b_step, &beta, c, &c_step);
+    }
+
+    void begin_forward(int l, int first_link, int end_link) const {
+        const int n_cases = int(stride * W);
+        bool is_begun = false;
+        for (int k = first_link; k < end_link; ++k) {
+            const Link& link = net.links[k];
+            const int n = link.n_destinations;
+            if (!link.uses_blas) continue;
+            gemm("N", "T", n_cases, n, link.n_units, source_of(link), n_cases, q + link.start, n, is_begun, values[l], n_cases);
+            is_begun = true;
+        }
+    }
+
+    void begin_backward(int l) const {
+        const int n_cases = int(stride * W);
+        bool is_begun = false;
+        for (int k = 0; k < job.regression.n_features; ++k)
+            is_begun |= job.regression.features[k].layer == l && job.regression.features[k].row >= 0;
+        for (int k = 0; k < net.n_links; ++k) {
+            const Link& link = net.links[k];
+            const int n = link.n_destinations;
+            if (link.source != l || !link.uses_blas) continue;
+            gemm("N", "N", n_cases, link.n_units, n, slopes[link.destination], n_cases, q + link.start, n, is_begun,
+                 by_value[l], n_cases);
+            is_begun = true;
+        }
+    }
+
+    void add_products_by_blas(const Link& link) const {
+        const int n_cases = int(stride * W), n = link.n_destinations;
+        gemm("T", "N", n, link.n_units, n_cases, slopes[link.destination], n_cases, source_of(link), n_cases, true,
+             data_gradient + link.start, n);
+    }
+
+    // --- layers ---
+
     // Values of all units at the block.
     void forward() {
         int first = 0;
         for (int l = 1; l <= last; ++l) {
             int end = first;
             while (end < net.n_links && net.links[end].destination == l) ++end;
+            if (begins_in_values[l]) begin_forward(l, first, end);
             layer<true>(l, first, end, 0, net.units[l]);
             first = end;
         }
@@ -437,6 +486,7 @@ struct Worker {
                 narrow_layer(l, 0, net.units[l]);
                 continue;
             }
+            if (by_value[l]) begin_backward(l);
             const int group = leaves_by_large(l) ? net.units[l] : GROUP;
             for (int unit = 0; unit < net.units[l]; unit += group) {
                 const int end = unit + group < net.units[l] ? unit + group : net.units[l];
@@ -453,7 +503,10 @@ struct Worker {
             }
         }
         for (int k = 0; k < net.n_links; ++k)
-            if (net.links[k].is_large) folded_products(net.links[k]);
+            if (net.links[k].uses_blas)
+                add_products_by_blas(net.links[k]);
+            else if (net.links[k].is_large)
+                folded_products(net.links[k]);
     }
 
     bool leaves_by_large(int l) const {

@@ -6,10 +6,11 @@
 
 namespace rayfbnn {
 
-// As ProgramLink of program.py. is_large: whether its weights and their gradient do not stay in cache.
+// As ProgramLink of program.py. is_large: whether its weights and their gradient do not stay in the first cache;
+// uses_blas: whether its products, then of a large link, are left to BLAS.
 struct Link {
     int source, destination, start, n_units, n_destinations;
-    bool has_biases, is_large;
+    bool has_biases, is_large, uses_blas;
 };
 
 // Consecutive parameters with one kind of prior.
@@ -78,9 +79,15 @@ struct Regression {
     long targets_step;
 };
 
+// sgemm or dgemm of BLAS, with Fortran's conventions.
+typedef void (*Gemm)(
+    const char*, const char*, const int*, const int*, const int*, const void*, const void*, const int*,
+    const void*, const int*, const void*, void*, const int*);
+
 // What one call works on. Real numbers are float or double as the kernel called.
 struct Job {
     const Network* network;
+    Gemm gemm;  // null where no link uses it
     int n_partitions;
     const Partition* partitions;
     int n_cases;

@@ -12,8 +12,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, Self
+
+from threadpoolctl import threadpool_limits
 
 from rayfbnn.errors import ConfigError, RayFBNNError, WorkerError
 from rayfbnn.run.sampler import Progress, Sampler
@@ -49,7 +52,10 @@ class Executor(Protocol):
 
 
 class InProcess:
-    """Every batch in this process, in turn."""
+    """Every batch in this process, in turn; with one thread, as workers have.
+
+    With more threads BLAS rounds differently, and draws would depend on who made them.
+    """
 
     def __init__(self) -> None:
         self.failures = 0
@@ -74,10 +80,13 @@ class InProcess:
         self._stop.set()
 
     def __enter__(self) -> Self:
+        import_module("scipy.linalg.cython_blas")  # loads a BLAS, to be limited as well
+        self._threads = threadpool_limits(limits=1)
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._stop.set()
+        self._threads.restore_original_limits()
 
 
 class Worker:

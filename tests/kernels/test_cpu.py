@@ -62,13 +62,14 @@ def test_a_trajectory_is_that_of_the_plain_code(model: str, dtype: str, instruct
     instruction_set=st.sampled_from(SETS),
     block_bytes=st.sampled_from([0, 1, 3000]),
     large_from=st.sampled_from([1, 20, cpu.LARGE_FROM]),
+    blas_from=st.sampled_from([1, 20, cpu.BLAS_FROM]),
 )
 def test_random_networks_are_those_of_the_plain_code(
-    made: Trajectory, instruction_set: str, block_bytes: int, large_from: int
+    made: Trajectory, instruction_set: str, block_bytes: int, large_from: int, blas_from: int
 ) -> None:
     target, start = made.target, made.start
     advance = cpu.advance_for(made.made_for, instruction_set=instruction_set)
-    advance.block_bytes, advance.large_from = block_bytes, large_from
+    advance.block_bytes, advance.large_from, advance.blas_from = block_bytes, large_from, blas_from
     expected = start.run(leapfrog.advance, target, n_steps=made.n_steps)
     got = start.run(advance, target, n_steps=made.n_steps)
     assert_close(got, expected, target.dtype)

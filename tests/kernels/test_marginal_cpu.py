@@ -170,8 +170,9 @@ def test_wide_layers_with_large_matrices(units: tuple[int, ...], n_cases: int) -
     state, given = conditional(target, OUTPUTS, "kernel wide", 2)
     start = beginning(given, state)
     expected = leapfrog.advance(given, *start, n_steps=3)
-    for large_from in (1, cpu.LARGE_FROM):
-        found = cpu.CompiledMarginalAdvance(SETS[0], large_from=large_from)(given, *start, n_steps=3)
+    for own, blas in ((1, cpu.BLAS_FROM), (cpu.LARGE_FROM, cpu.BLAS_FROM), (1, 1), (cpu.LARGE_FROM, 6000)):
+        advance = cpu.CompiledMarginalAdvance(SETS[0], large_from=own, blas_from=blas)
+        found = advance(given, *start, n_steps=3)
         for a, b in zip(found, expected, strict=True):
             assert largest_error(a, b) < 1e-10
 

@@ -8,6 +8,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from rayfbnn.errors import StoreError
 from rayfbnn.run import workers
@@ -112,3 +113,19 @@ def test_a_finished_run_is_left_alone(undisturbed: Path) -> None:
     with InProcess() as executor:
         assert all(progress.is_complete for progress in executor.run(undisturbed, range(3)))
     assert [Store.open(undisturbed).progress(batch).blocks for batch in range(3)] == blocks
+
+
+def test_blas_has_one_thread_while_this_process_samples(tmp_path: Path) -> None:
+    """As in the workers: with two it rounds differently."""
+
+    def threads() -> dict[str, int]:
+        return {library["filepath"]: library["num_threads"] for library in threadpool_info()}
+
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    with threadpool_limits(limits=2):
+        before = threads()
+        with InProcess() as executor:
+            for _ in executor.run(store.path, range(store.n_batches)):
+                assert set(threads().values()) == {1}
+        after = threads()
+    assert 2 in before.values() and before.items() <= after.items()
