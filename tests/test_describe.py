@@ -125,18 +125,24 @@ def test_a_store_shows_the_kernel_that_it_was_begun_with(
     )
 
 
-def test_a_store_shows_that_it_was_begun_with_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(choose.VARIABLE, "graphs")
+@pytest.mark.parametrize(
+    "wanted, line, words",
+    [
+        ("", "CUDA, gradients of large networks as CUDA graphs", ", full gradients as CUDA graphs"),
+        ("launches", "CUDA", ""),
+    ],
+)
+def test_a_store_shows_whether_it_was_begun_with_graphs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, line: str, words: str
+) -> None:
+    monkeypatch.setenv(choose.VARIABLE, wanted)
     spec = small_spec(tmp_path, device="gpu", network__hidden=[{"units": 100, "activation": "tanh"}])
     store = make_store(tmp_path / "run.zarr", spec)
     monkeypatch.delenv(choose.VARIABLE)
     monkeypatch.setattr("rayfbnn.describe_kernels.gpu_is_available", lambda: False)
-    line = "leapfrog steps: CUDA, gradients of large networks as CUDA graphs"
-    assert kernel_lines(show(store.path)) == [line]
+    assert kernel_lines(show(store.path)) == [f"leapfrog steps: {line}"]
     name, _ = device_kernels(spec, store.data, [], store.root.kernel, 1_000)
-    assert name.startswith(
-        "CUDA, products over all chains, gradients in TF32, full gradients as CUDA graphs ("
-    )
+    assert name.startswith(f"CUDA, products over all chains, gradients in TF32{words} (")
 
 
 def test_what_runs_hybrid_marginal_is_said() -> None:
@@ -170,6 +176,19 @@ def test_a_device_is_not_said_to_run_what_its_kernels_do_not_cover() -> None:
     assert [line.split(": ")[1] for line in kernel_lines(text)] == ["plain CuPy (softmax layers)"] * 2
 
 
+def test_what_depends_on_a_device_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayfbnn.describe_kernels.gpu_is_available", lambda: False)
+    for offsets, elsewhere in (
+        ((), ""),
+        (
+            ('network.priors.ti="0.5"',),
+            " where the state fits on the chip, plain CuPy elsewhere",
+        ),
+    ):
+        lines = kernel_lines(robot_arm('device="gpu"', MARGINAL, *offsets))
+        assert [line.split(": ")[1] for line in lines] == [choose.GRAPHS, "CUDA" + elsewhere]
+
+
 def test_a_device_is_said_to_run_what_its_memory_holds(tmp_path: Path) -> None:
     spec = small_spec(tmp_path, device="gpu")
     over = ("outputs", "precisions")
@@ -178,4 +197,5 @@ def test_a_device_is_said_to_run_what_its_memory_holds(tmp_path: Path) -> None:
     assert marginal == {over: "CUDA, whole trajectories, a block a chain"}
     name, marginal = device_kernels(spec, read_dataset(spec), [over], choose.DEVICE, 1_000)
     assert name == "CUDA, whole trajectories, a warp a chain"
-    assert marginal[over].startswith("plain CuPy (") and "KiB of shared memory" in marginal[over]
+    assert marginal[over].startswith("CUDA, products over all chains (")
+    assert "KiB of shared memory" in marginal[over]

@@ -12,7 +12,7 @@ import numpy as np
 from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
-from rayfbnn.kernels import cpu, cuda_marginal, device
+from rayfbnn.kernels import cpu, device
 from rayfbnn.kernels.graphs import Recordings
 from rayfbnn.kernels.program import Program
 from rayfbnn.mcmc import leapfrog
@@ -23,9 +23,9 @@ from rayfbnn.state import Advance, Target
 VARIABLE = "RAYFBNN_KERNELS"
 """Of the environment: "plain" forces array code, the name of an instruction set (such as AVX2) that one.
 
-On a device "graphs" makes the gradients of large networks CUDA graphs. Any other name is refused.
+On a device "launches" does without CUDA graphs. Any other name is refused.
 """
-_PLAIN_ONLY, _WITH_GRAPHS = "plain", "graphs"
+_PLAIN_ONLY, _WITHOUT_GRAPHS = "plain", "launches"
 PLAIN = "plain NumPy"
 PLAIN_ON_DEVICE = "plain CuPy"
 DEVICE = "CUDA"
@@ -68,7 +68,8 @@ def on_device(
     if isinstance(chosen, str):
         return leapfrog.advance, f"{PLAIN_ON_DEVICE} ({chosen})"
     kernel, name = chosen
-    return ForPosteriors(kernel, cuda_marginal.MarginalAdvance(max_shared_bytes=max_shared_bytes)), name
+    marginal = device.MarginalAdvance.of(max_shared_bytes=max_shared_bytes, recordings=recordings)
+    return ForPosteriors(kernel, marginal), name
 
 
 def marginal_name(target: Target, advance: Advance, name: str) -> str:
@@ -76,12 +77,10 @@ def marginal_name(target: Target, advance: Advance, name: str) -> str:
     assert isinstance(target, WithoutOutputs | WithoutPrecisions)
     if not isinstance(advance, ForPosteriors):
         return name
-    if not isinstance(advance.marginal, cuda_marginal.MarginalAdvance):
+    if not isinstance(advance.marginal, device.MarginalAdvance):
         return name if advance.marginal.covers(target) else PLAIN
     chosen = advance.marginal.chosen(target)
-    if isinstance(chosen, str):
-        return f"{PLAIN_ON_DEVICE} ({chosen})"
-    return f"{DEVICE}, whole trajectories, a block a chain"
+    return f"{PLAIN_ON_DEVICE} ({chosen})" if isinstance(chosen, str) else chosen[1]
 
 
 def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: str) -> str:
@@ -119,7 +118,7 @@ def _device_name(program: Program | str) -> str:
     reason = _FORCED if wanted == _PLAIN_ONLY else program
     if isinstance(reason, str):
         return f"{PLAIN_ON_DEVICE} ({reason})"
-    return GRAPHS if wanted == _WITH_GRAPHS else DEVICE
+    return DEVICE if wanted == _WITHOUT_GRAPHS else GRAPHS
 
 
 def _is_forced_plain() -> bool:
@@ -128,7 +127,7 @@ def _is_forced_plain() -> bool:
 
 def _wanted() -> str:
     """What the environment asks for, "" if nothing; ConfigError if it is not to be had here."""
-    wanted, choices = os.environ.get(VARIABLE, ""), (_PLAIN_ONLY, _WITH_GRAPHS, *cpu.instruction_sets())
+    wanted, choices = os.environ.get(VARIABLE, ""), (_PLAIN_ONLY, _WITHOUT_GRAPHS, *cpu.instruction_sets())
     if wanted and wanted not in choices:  # on a worker it may be that machine's own environment
         raise ConfigError(f"{VARIABLE}: must be {' or '.join(choices)} on {gethostname()}, got {wanted}")
     return wanted

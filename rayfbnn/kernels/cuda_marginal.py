@@ -39,7 +39,7 @@ class MarginalAdvance:
         return not isinstance(self.chosen(target), str)
 
     def chosen(self, target: WithoutOutputs | WithoutPrecisions) -> Choice | str:
-        """What runs it, or in words why array code does."""
+        """What runs it, or in words why it does not run on the chip."""
         made = target.marginal if isinstance(target, WithoutOutputs) else target
         is_uniform = isinstance(target, WithoutOutputs) and target.regression.is_uniform
         known = self.known.setdefault(made, {})
@@ -64,10 +64,10 @@ class MarginalAdvance:
         chosen = self.chosen(target)
         assert not isinstance(chosen, str), chosen
         program, plan = chosen
-        posterior = target.marginal.posterior if isinstance(target, WithoutOutputs) else target.posterior
-        check("precisions", precisions, np.dtype(np.float64), (len(position), posterior.n_precisions))
-        numbers = marginal.numbers_of(target, precisions)
         if isinstance(target, WithoutPrecisions):
+            posterior = target.posterior
+            check("precisions", precisions, np.dtype(np.float64), (len(position), posterior.n_precisions))
+            numbers = marginal.numbers_of(target, precisions)
             assert isinstance(numbers, ChainNumbers)
             return cuda.launch(
                 posterior,
@@ -81,7 +81,10 @@ class MarginalAdvance:
                 plan=plan,
                 build=self.build,
             )
-        assert isinstance(numbers, marginal.MarginalNumbers) and order is None
+        assert order is None
+        check_arrays(target, program, position, momentum, precisions, stepsizes)
+        numbers = marginal.numbers_of(target, precisions)
+        assert isinstance(numbers, marginal.MarginalNumbers)
         return _launch(
             target,
             numbers,
@@ -120,8 +123,8 @@ def plan_of(
     """The plan for a network that ends in a regression, or in words why there is none."""
     given = program.regression
     assert given is not None
-    if program.n_parameters == 0:
-        return "no parameters are kept"
+    if reason := nothing_is_kept(program):
+        return reason
     if given.is_dual and n_cases > max(TILES):
         return f"more than {max(TILES)} cases in the dual form"
     n_features, bytes_of_real = len(given.features), np.dtype(dtype).itemsize
@@ -138,6 +141,11 @@ def plan_of(
             return Plan("marginal dual" if given.is_dual else "marginal", threads, tile, shared_bytes)
     what = f"{program.n_parameters} parameters and a regression on {n_features} features"
     return cuda.does_not_fit(what, shared_bytes, max_shared_bytes)
+
+
+def nothing_is_kept(program: Program) -> str:
+    """That in words, "" where something is kept."""
+    return "no parameters are kept" if program.n_parameters == 0 else ""
 
 
 def marginal_bytes(program: Program, tile: int, threads: int, size: int, *, is_uniform: bool) -> int:
@@ -176,7 +184,7 @@ def _rounded(n_bytes: int, multiple: int) -> int:
 
 def constants_of(given: ProgramRegression, *, n_cases: int, is_uniform: bool) -> tuple[str, ...]:
     """Of the regression, for cuda.source_of: the cases only where matrices are of them."""
-    runs = _runs(given.features)
+    runs = runs_of(given.features)
     counts = {
         "N_FEATURES": len(given.features),
         "N_SYSTEMS": given.n_systems,
@@ -198,7 +206,7 @@ def constants_of(given: ProgramRegression, *, n_cases: int, is_uniform: bool) ->
     )
 
 
-def _runs(features: tuple[tuple[int, int], ...]) -> list[tuple[int, int, int, int]]:
+def runs_of(features: tuple[tuple[int, int], ...]) -> list[tuple[int, int, int, int]]:
     """Features that are rows of a layer one behind the other: (first feature, layer, row, how many) of each.
 
     The ones are no row of a layer, and lie alone in a layer of number -1.
@@ -216,6 +224,31 @@ def _runs(features: tuple[tuple[int, int], ...]) -> list[tuple[int, int, int, in
     return runs
 
 
+def check_arrays(
+    target: WithoutOutputs,
+    program: Program,
+    position: Array,
+    momentum: Array,
+    precisions: Array,
+    stepsizes: Array,
+) -> None:
+    """As `cuda.check`, of all that a trajectory starts from and the regression has."""
+    n_chains, double = len(position), np.dtype(np.float64)
+    posterior, given, regression = target.marginal.posterior, target.regression, program.regression
+    assert regression is not None
+    dtype, n_cases = np.dtype(posterior.dtype), posterior.n_cases
+    check("precisions", precisions, double, (n_chains, posterior.n_precisions))
+    for name, array in (("position", position), ("momentum", momentum), ("stepsizes", stepsizes)):
+        check(name, array, dtype, (n_chains, program.n_parameters))
+    check("inputs", posterior.inputs, dtype, (program.units[0] + 1, n_cases))
+    systems = (n_chains, regression.n_systems)
+    check("noise", given.noise, double, (*systems, 1 if given.is_uniform else n_cases))
+    check("prior", given.prior, double, (*systems, len(regression.features)))
+    n_sets = n_chains if len(given.targets) == n_chains else 1
+    targets_of_one = (regression.n_systems, regression.n_each, n_cases)
+    check("targets", given.targets, double, (n_sets, *targets_of_one))
+
+
 def _launch(
     target: WithoutOutputs,
     numbers: marginal.MarginalNumbers,
@@ -231,16 +264,7 @@ def _launch(
     xp, n_chains = array_namespace(position), len(position)
     posterior, given, regression = target.marginal.posterior, target.regression, program.regression
     assert regression is not None
-    n_cases, double = posterior.n_cases, np.dtype(np.float64)
-    for name, array in (("position", position), ("momentum", momentum), ("stepsizes", stepsizes)):
-        check(name, array, np.dtype(posterior.dtype), (n_chains, program.n_parameters))
-    check("inputs", posterior.inputs, np.dtype(posterior.dtype), (program.units[0] + 1, n_cases))
-    systems = (n_chains, regression.n_systems)
-    check("noise", given.noise, double, (*systems, 1 if given.is_uniform else n_cases))
-    check("prior", given.prior, double, (*systems, len(regression.features)))
-    n_sets = n_chains if len(given.targets) == n_chains else 1
-    targets_of_one = (regression.n_systems, regression.n_each, n_cases)
-    check("targets", given.targets, double, (n_sets, *targets_of_one))
+    n_cases = posterior.n_cases
     begun = position, momentum
     position, momentum = position.copy(), momentum.copy()
     prior_energy, terms = xp.empty(n_chains), xp.empty(n_chains)
@@ -260,7 +284,7 @@ def _launch(
         given.targets,
         prior_energy,
         terms,
-        np.int64(given.targets[0].size if n_sets > 1 else 0),
+        np.int64(given.targets[0].size if len(given.targets) > 1 else 0),
         np.int32(n_cases),
         np.int32(n_steps),
     )

@@ -1,6 +1,9 @@
 // The element-wise parts of a large network's pass, between the products of wide_pass.py: a thread for each
 // unit at each case, or for each case of a chain.
 
+// Without outputs, where they are integrated out, nobody calls the kernels that have arrays of them.
+constexpr int MOST_OUTPUTS = N_OUTPUTS > 0 ? N_OUTPUTS : 1;
+
 #define THIS_THREAD ((long long)blockIdx.x * blockDim.x + threadIdx.x)
 
 template <bool is_exact>
@@ -40,7 +43,7 @@ extern "C" __global__ void slopes_of_outputs(real* outputs, const double* factor
   if (chain >= n_chains) return;
   const Targets targets = TARGETS_OF(chains[chain]);
   real* place = outputs + chain * N_OUTPUTS * n + number;
-  real v[N_OUTPUTS];
+  real v[MOST_OUTPUTS];
 #pragma unroll
   for (int o = 0; o < N_OUTPUTS; ++o) v[o] = place[(long long)o * n];
   slopes_of_case(v, targets, begin + number, real(factor[chain]));
@@ -55,7 +58,7 @@ extern "C" __global__ void terms_of_outputs(const real* outputs, double* terms, 
   if (chain >= n_chains) return;
   const Targets targets = TARGETS_OF(chains[chain]);
   const real* place = outputs + chain * N_OUTPUTS * n + number;
-  real v[N_OUTPUTS];
+  real v[MOST_OUTPUTS];
 #pragma unroll
   for (int o = 0; o < N_OUTPUTS; ++o) v[o] = place[(long long)o * n];
   terms[here] = terms_of_case(v, targets, begin + number);

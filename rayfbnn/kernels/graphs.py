@@ -103,7 +103,8 @@ class Recordings:
             try:
                 found = Recording(function, arguments, self._record)
                 difference = _difference(found.launch(), plain(*arguments))
-            except (RuntimeError, MemoryError, OSError) as error:  # of CUDA; no memory; no library
+            # Of CUDA; no memory; no library; a library or a CuPy without the function.
+            except (RuntimeError, MemoryError, OSError, AttributeError) as error:
                 self._give_up(f"{type(error).__name__}: {error}")
                 return None
             if not difference <= tolerance:

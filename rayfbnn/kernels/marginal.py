@@ -85,16 +85,25 @@ def numbers_of(
         return prior_of(target.posterior, with_columns(precisions, target.groups, value=1.0))
     xp = array_namespace(precisions)
     made, given = target.marginal, target.regression
-    ruling = prior.parameter_precisions(
-        with_columns(precisions, made.groups, value=1.0), made.posterior.precision_layout
-    )
-    of_parameters = xp.zeros((len(ruling), target.n_parameters))
-    of_parameters[:, : target.n_kept] = ruling[:, : target.n_kept]
     n_each = given.targets.shape[2]
     constant = -regression.log_normaliser(given)
     if not made.layer.is_dual:  # log|A| - log|S|, where the dual form has log|B|
         constant -= 0.5 * n_each * xp.log(given.prior).sum(axis=(1, 2))
-    return MarginalNumbers(of_parameters, constant)
+    return MarginalNumbers(kept_precisions(target, precisions, integrated=1.0), constant)
+
+
+def kept_precisions(target: WithoutOutputs, precisions: Array, *, integrated: float) -> Array:
+    """Those of the parameters, 0 for what moves along; (n_chains, n_parameters).
+
+    integrated  what common precisions that are integrated out are taken for
+    """
+    made = target.marginal
+    ruling = prior.parameter_precisions(
+        with_columns(precisions, made.groups, value=integrated), made.posterior.precision_layout
+    )
+    found = array_namespace(precisions).zeros((len(ruling), target.n_parameters))
+    found[:, : target.n_kept] = ruling[:, : target.n_kept]
+    return found
 
 
 def _integrated(group: Integrated) -> ProgramIntegrated:

@@ -5,8 +5,10 @@ Gradients may be computed with TF32; energies never are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -16,33 +18,40 @@ from rayfbnn.kernels.cuda import Build, build_once, check, check_data
 from rayfbnn.kernels.graphs import Recording, Recordings
 from rayfbnn.kernels.program import Program, prior_of
 from rayfbnn.kernels.wide_pass import Pass, products
+from rayfbnn.model.integrated import Integrated, add_integrated, with_columns
+from rayfbnn.model.marginal import WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 
-_TILE_BYTES = 2 * 2**30  # of the units of all chains at a tile's cases: far above what fills a device
+TILE_BYTES = 2 * 2**30
+"""Of what is held at a time of all chains at a tile's cases: far above what fills a device."""
 _FEWEST_STEPS_TO_RECORD = 8  # a recording costs some three gradients
+# Of the units at all cases: a kernel that reads as much takes some 0.1 ms at 3 TB/s, longer than the host
+# takes to launch it, and a recording holds more than that memory.
+_MOST_BYTES_TO_RECORD = 2**28
 
 
 def advance_for(
-    posterior: Posterior,
+    target: Posterior | WithoutPrecisions,
     *,
     build: Build = build_once,
     uses_tf32: bool = True,
-    tile_bytes: int = _TILE_BYTES,
+    tile_bytes: int = TILE_BYTES,
     recordings: Recordings | None = None,
 ) -> Advance | str:
     """`state.Advance` for a posterior on a device, or in words why it is not covered.
 
-    As a whole product's rounding may depend on its width, a chain's bits may depend on how many chains are
-    in its batch; batches are fixed in the store.
+    Also for one without common precisions, which are then integrated out. As a whole product's rounding may
+    depend on its width, a chain's bits may depend on how many chains are in its batch; batches are fixed in
+    the store.
 
     recordings  where full gradients are CUDA graphs, if they are to be
     """
-    program = Program.of(posterior)
+    program = Program.of(_posterior_and_groups(target)[0])
     if isinstance(program, str):
         return program
-    if program.offsets[0] >= 0:
-        return "offsets of the inputs"
+    if reason := why_not(program):
+        return reason
     return partial(
         advance,
         program=program,
@@ -53,8 +62,13 @@ def advance_for(
     )
 
 
+def why_not(program: Program) -> str:
+    """In words why products over all chains do not run a program, "" where they do."""
+    return "offsets of the inputs" if program.offsets[0] >= 0 else ""
+
+
 def advance(
-    target: Posterior,
+    target: Posterior | WithoutPrecisions,
     position: Array,
     momentum: Array,
     precisions: Array,
@@ -70,41 +84,98 @@ def advance(
 ) -> tuple[Array, Array, Array]:
     """What mcmc.leapfrog.advance does, to the rounding of its gradients; the potential is exact."""
     xp, n_chains = array_namespace(position), position.shape[0]
-    dtype = np.dtype(target.dtype)
+    posterior, groups = _posterior_and_groups(target)
+    dtype = np.dtype(posterior.dtype)
     for name, array in (("position", position), ("momentum", momentum), ("stepsizes", stepsizes)):
         check(name, array, dtype, (n_chains, program.n_parameters))
-    check("precisions", precisions, np.dtype(np.float64), (n_chains, target.n_precisions))
-    check_data(target, program, n_chains)
-    numbers = prior_of(target, precisions)
-    work = Pass(target, program, build, numbers, tile_bytes)
+    check("precisions", precisions, np.dtype(np.float64), (n_chains, posterior.n_precisions))
+    check_data(posterior, program, n_chains)
+    numbers = prior_of(posterior, with_columns(precisions, groups, value=0.0))
+    work = Pass(posterior, program, build, numbers, tile_bytes)
     # Which chains share their cases at each sub-step; the one thing that the host must know.
     blocks = None if order is None or n_steps == 0 else to_host(order)
     n_partitions = 1 if blocks is None else blocks.shape[1]
-    if n_partitions > target.n_cases:
-        raise ValueError(f"order: at most the {target.n_cases} cases, got {n_partitions} partitions")
-    last = n_steps * n_partitions
+    if n_partitions > posterior.n_cases:
+        raise ValueError(f"order: at most the {posterior.n_cases} cases, got {n_partitions} partitions")
     recording = None
-    if recordings is not None and blocks is None and n_steps >= _FEWEST_STEPS_TO_RECORD:
+    is_worth_it = (
+        n_steps >= _FEWEST_STEPS_TO_RECORD
+        and work.bytes_of_a_case(n_chains) * posterior.n_cases <= _MOST_BYTES_TO_RECORD
+    )
+    if recordings is not None and blocks is None and is_worth_it:
         recording = _recording(recordings, work, position, uses_tf32)
     position = position.copy() if recording is None else recording.arguments[0]
     momentum = momentum.copy()
-    full = stepsizes / n_partitions
+    gradient = partial(
+        _gradient,
+        work=work,
+        blocks=blocks,
+        recording=recording,
+        uses_tf32=uses_tf32,
+        precisions=precisions,
+        groups=groups,
+    )
     with np.errstate(all="ignore"):
-        for number in range(last + 1 if last > 0 else 0):
-            if number > 0:
-                position += full * momentum
-            if recording is not None:
-                gradient = recording.launch()
-            else:
-                part = None if blocks is None else blocks[:, number % n_partitions]
-                with products(xp, uses_tf32):
-                    gradient = work.gradient(position, part, n_partitions)
-            momentum -= (full / 2 if number in (0, last) else full) * gradient
+        take_steps(gradient, position, momentum, stepsizes, n_steps=n_steps, n_partitions=n_partitions)
         with products(xp, False):
             potential = work.potential(position)
+        if groups:
+            potential += add_integrated(position, precisions, groups, gradient=xp.empty_like(position))
         # A recording's position is written to by the next trajectory.
         ended = position if recording is None else position.copy()
         return ended, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
+
+
+def take_steps(
+    gradient: Callable[[Array, int], Array],
+    position: Array,
+    momentum: Array,
+    stepsizes: Array,
+    *,
+    n_steps: int,
+    n_partitions: int = 1,
+) -> None:
+    """The steps of mcmc.leapfrog.advance, of position and momentum in place.
+
+    gradient  that at a position (n_chains, n_parameters), given the number of the sub-step
+    """
+    last = n_steps * n_partitions
+    full = stepsizes / n_partitions
+    for number in range(last + 1 if last > 0 else 0):
+        if number > 0:
+            position += full * momentum
+        momentum -= (full / 2 if number in (0, last) else full) * gradient(position, number)
+
+
+def _gradient(
+    position: Array,
+    number: int,
+    *,
+    work: Pass,
+    blocks: Any,
+    recording: Recording | None,
+    uses_tf32: bool,
+    precisions: Array,
+    groups: tuple[Integrated, ...],
+) -> Array:
+    """At a sub-step: of all cases, by the recording if there is one, or of each chain's block in its turn."""
+    if recording is not None:
+        gradient = recording.launch()
+    else:
+        n_partitions = 1 if blocks is None else blocks.shape[1]
+        part = None if blocks is None else blocks[:, number % n_partitions]
+        with products(array_namespace(position), uses_tf32):
+            gradient = work.gradient(position, part, n_partitions)
+    if groups:
+        add_integrated(position, precisions, groups, gradient=gradient)
+    return gradient
+
+
+def _posterior_and_groups(target: Posterior | WithoutPrecisions) -> tuple[Posterior, tuple[Integrated, ...]]:
+    """And the groups whose common precisions are integrated out of it."""
+    if isinstance(target, WithoutPrecisions):
+        return target.posterior, target.groups
+    return target, ()
 
 
 def _recording(recordings: Recordings, work: Pass, position: Array, uses_tf32: bool) -> Recording | None:

@@ -7,10 +7,11 @@ call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import matmul
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,7 @@ class Pass:
                 own = xp.zeros((len(chains), position.shape[1]), dtype=position.dtype)
                 self._add_gradient(own, position[chains], chains, factor[chains], begin, end)
                 gradient[chains] = own
-        arguments = (position, self.numbers.precisions, gradient, np.int32(n_chains))
-        self._launch("add_prior", position.size, arguments)
+        self.add_prior(gradient, position)
         return gradient
 
     def potential(self, position: Array) -> Array:
@@ -79,31 +79,44 @@ class Pass:
         xp, n_chains = array_namespace(position), len(position)
         chains, total = xp.arange(n_chains), xp.zeros(n_chains)
         for begin, end in self._tiles(n_chains, 0, self.target.n_cases):
-            outputs = self._forward(position, begin, end, slopes=None)[-1]
+            outputs = self.forward(position, begin, end, slopes=None)[-1]
             terms = xp.empty((n_chains, end - begin))
             arguments = (outputs, terms, *self._outputs(chains, begin, end))
             self._launch("terms_of_outputs", terms.size, arguments)
             total += terms.sum(axis=1)
-        energies = xp.empty(position.shape)
-        arguments = (position, self.numbers.precisions, energies, np.int32(n_chains))
+        return self.numbers.potential(self.prior_energy(position), total)
+
+    def add_prior(self, gradient: Array, position: Array) -> None:
+        """Add the prior's gradient, (n_chains, n_parameters)."""
+        arguments = (position, self.numbers.precisions, gradient, np.int32(len(position)))
+        self._launch("add_prior", position.size, arguments)
+
+    def prior_energy(self, position: Array) -> Array:
+        """(n_chains,) float64, without factors of precisions alone."""
+        energies = array_namespace(position).empty(position.shape)
+        arguments = (position, self.numbers.precisions, energies, np.int32(len(position)))
         self._launch("prior_energies", position.size, arguments)
-        return self.numbers.potential(energies.sum(axis=1), total)
+        return energies.sum(axis=1)
 
     def _add_gradient(
         self, gradient: Array, position: Array, chains: Array, factor: Array, begin: int, end: int
     ) -> None:
         for first, behind in self._tiles(len(position), begin, end):
             slopes: dict[int, Array] = {}
-            values = self._forward(position, first, behind, slopes=slopes)
+            values = self.forward(position, first, behind, slopes=slopes)
             outputs = values[-1]
             arguments = (outputs, factor, *self._outputs(chains, first, behind))
             self._launch("slopes_of_outputs", len(position) * (behind - first), arguments)
-            self._backward(gradient, position, values, slopes, first, behind)
+            self.backward(gradient, position, values, slopes, first, behind)
 
-    def _forward(
+    def forward(
         self, position: Array, begin: int, end: int, *, slopes: dict[int, Array] | None
     ) -> list[Array]:
-        """Values of the units of each layer, (n_chains, n_units, n); with `slopes` those of hidden layers."""
+        """Values of each layer's units (n_chains, n_units, n) and of the inputs' rows (n_rows, n).
+
+        With `slopes` by the device's fast functions, and the slopes of hidden layers are put there; without
+        by accurate ones.
+        """
         program, xp = self.program, array_namespace(position)
         inputs = self.target.inputs[:, begin:end]
         values = [inputs]
@@ -128,7 +141,7 @@ class Pass:
             values.append(u)
         return values
 
-    def _backward(
+    def backward(
         self,
         gradient: Array,
         position: Array,
@@ -136,14 +149,22 @@ class Pass:
         slopes: dict[int, Array],
         begin: int,
         end: int,
+        *,
+        value_gradients: Mapping[int, Array] = MappingProxyType({}),
     ) -> None:
-        """Add a tile's share; values[-1] holds the derivatives by the outputs."""
+        """Add a tile's share; values[-1] holds the derivatives by the outputs.
+
+        value_gradients  hidden layer -> derivatives (n_chains, n_units, n) by what it sends on, where that is
+                         differentiated by another way than the outputs
+        """
         program = self.program
         inputs = self.target.inputs[:, begin:end]
         summed = {len(program.units) - 1: values[-1]}  # derivatives by the summed inputs of each layer
         for layer in range(len(program.units) - 1, 0, -1):
             if layer < len(program.units) - 1:
-                summed[layer] = self._hidden_derivative(gradient, position, slopes, summed, layer)
+                summed[layer] = self._hidden_derivative(
+                    gradient, position, slopes, summed, layer, value_gradients.get(layer)
+                )
             for link in program.links:
                 if link.destination == layer:
                     part = _matrix(gradient, link, program)
@@ -156,9 +177,10 @@ class Pass:
         slopes: dict[int, Array],
         summed: dict[int, Array],
         layer: int,
+        value_gradient: Array | None,
     ) -> Array:
         program, xp = self.program, array_namespace(position)
-        derivative = xp.zeros_like(slopes[layer])
+        derivative = xp.zeros_like(slopes[layer]) if value_gradient is None else value_gradient.copy()
         for link in program.links:
             if link.source == layer and link.n_units > 0:
                 weights = _matrix(position, link, program)[:, : link.n_units]
@@ -199,11 +221,14 @@ class Pass:
 
     def _tiles(self, n_chains: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """Cases in pieces whose units take at most tile_bytes."""
-        # Values and slopes of every unit, and a derivative of the widest layer on the way back.
-        each = n_chains * (2 * sum(self.program.units[1:]) + max(self.program.units[1:]))
-        n = max(1, self.tile_bytes // (each * np.dtype(self.target.dtype).itemsize))
+        n = max(1, self.tile_bytes // self.bytes_of_a_case(n_chains))
         for first in range(begin, end, n):
             yield first, min(first + n, end)
+
+    def bytes_of_a_case(self, n_chains: int) -> int:
+        """Values and slopes of every unit, and a derivative of the widest layer on the way back."""
+        units = self.program.units[1:]
+        return n_chains * (2 * sum(units) + max(units)) * np.dtype(self.target.dtype).itemsize
 
     def _outputs(self, chains: Array, begin: int, end: int) -> tuple[Any, ...]:
         """OUTPUT_ARGUMENTS of cuda_wide.cu."""

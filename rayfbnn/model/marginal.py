@@ -29,7 +29,7 @@ from rayfbnn.model.integrated import (
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.network import Activity, Buffers, backward, forward
 from rayfbnn.model.output_layer import OutputLayer, feeds_outputs
-from rayfbnn.model.regression import Regression
+from rayfbnn.model.regression import Regression, Slopes
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 
@@ -220,10 +220,8 @@ class WithoutOutputs:
                 gradient[:, layer.wiring.offsets[0]][:, units] += value_gradients[0].sum(axis=2)
             prior_energy, prior_gradient = self._prior(kept, precisions)
             gradient += prior_gradient.astype(position.dtype)
-            moved_energy, moved_gradient = self._prior_of_moved(position)
-            for number, group in enumerate(made.moved):
-                part = slopes.log_prior[:, :, layer.features_of(group)]
-                moved_gradient[:, number] += part.sum(axis=(1, 2))
+            moved_energy, moved_gradient = self.prior_of_moved(position)
+            self.add_slopes_of_moved(slopes, gradient=moved_gradient)
             xp = array_namespace(position)
             gradient = xp.concatenate([gradient, moved_gradient.astype(position.dtype)], axis=1)
             return energy + prior_energy + moved_energy, gradient
@@ -233,7 +231,7 @@ class WithoutOutputs:
             kept = array_namespace(position).ascontiguousarray(position[:, : self.n_kept])
             _, phi = self._features(kept)
             energy, _ = regression.energy_and_slopes(phi, self.regression_at(position), with_slopes=False)
-            return energy + self._prior(kept, precisions)[0] + self._prior_of_moved(position)[0]
+            return energy + self._prior(kept, precisions)[0] + self.prior_of_moved(position)[0]
 
     def regression_at(self, position: Array) -> Regression:
         """With the moved precisions as they are at a position."""
@@ -248,7 +246,7 @@ class WithoutOutputs:
             precisions[:, :, made.layer.features_of(group)] *= scales[:, number, None, None]
         return replace(self.regression, prior=precisions)
 
-    def _prior_of_moved(self, position: Array) -> tuple[Array, Array]:
+    def prior_of_moved(self, position: Array) -> tuple[Array, Array]:
         """-log density of x = log tau, tau Gamma of shape alpha/2 and mean omega; (n_chains,), (n_chains, n).
 
         -(alpha/2) x + (alpha/2) exp(x)/omega
@@ -262,6 +260,12 @@ class WithoutOutputs:
             energy += half * (ratio - x[:, number])
             gradient[:, number] = half * (ratio - 1)
         return energy, gradient
+
+    def add_slopes_of_moved(self, slopes: Slopes, *, gradient: Array) -> None:
+        """Add the data's part to the gradient by logs of moved precisions, (n_chains, n_moved)."""
+        for number, group in enumerate(self.marginal.moved):
+            part = slopes.log_prior[:, :, self.marginal.layer.features_of(group)]
+            gradient[:, number] += part.sum(axis=(1, 2))
 
     def stepsizes(self, precisions: Array) -> Array:
         """The posterior's heuristic, with other precisions in two places, and steps of log precisions.

@@ -19,7 +19,7 @@ were accepted, with float64 five sixths.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,6 +48,11 @@ class Regression:
     def is_uniform(self) -> bool:
         """Whether all cases have the same noise."""
         return bool(self.noise.shape[2] == 1)
+
+    def of_chains(self, chains: slice) -> Regression:
+        """That of some chains alone."""
+        targets = self.targets[chains] if len(self.targets) > 1 else self.targets
+        return replace(self, noise=self.noise[chains], targets=targets, prior=self.prior[chains])
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Leapfrog steps per second on a CUDA device: the kernels, array code, and JAX on the same card.
 
-The last row is of the robot arm's `hybrid-marginal`, its output layer and common precisions integrated out.
+The last rows are of `hybrid-marginal`, output layer and common precisions integrated out: of the robot arm on
+the chip, then of wider networks by products over all chains, with more cases than features and with fewer.
+Gradients are recorded as CUDA graphs whatever memory these hold, to see up to which size they gain.
 
     python tests/benchmarks/device_steps.py [--out FILE]
 
@@ -15,6 +17,7 @@ import argparse
 import importlib.util
 import os
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,7 +36,6 @@ from rayfbnn import step_times  # noqa: E402
 from rayfbnn.architecture import ModelSpec, PriorSpec  # noqa: E402
 from rayfbnn.arrays import Array, to_host  # noqa: E402
 from rayfbnn.kernels import device, wide, wide_pass  # noqa: E402
-from rayfbnn.kernels.cuda_marginal import MarginalAdvance  # noqa: E402
 from rayfbnn.kernels.graphs import Recordings  # noqa: E402
 from rayfbnn.mcmc import leapfrog  # noqa: E402
 from rayfbnn.model.posterior import Posterior  # noqa: E402
@@ -50,7 +52,11 @@ ROWS = [
     ("784-100-10/60000", 32, 10),
     ("784-100-10/1000", 8, 100),  # little to do in each kernel: what CUDA graphs are for
 ]
-MARGINAL = ("2-16-2/200", 4096, 200)
+MARGINAL_ROWS = [
+    ("2-16-2/200", 4096, 200),
+    ("10-200-1/1000", 256, 50),
+    ("10-200-1/150", 256, 50),
+]
 # Of examples/robot_arm.
 ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
 NOISE = "0.1:0.2"
@@ -76,7 +82,7 @@ def measure(
 def measure_marginal(
     shape: str, chains: int, n_steps: int, *, dtype: step_times.Dtype, repeats: int
 ) -> dict[str, Any]:
-    """The same of hybrid-marginal on the robot arm's model: a gradient of a trajectory, without rates."""
+    """The same of hybrid-marginal with the robot arm's priors: a gradient of a trajectory, without rates."""
     made_up = step_times.made_up_posterior(shape, dtype=dtype, device="gpu")
     priors = {name: PriorSpec.parse(text, key=name) for name, text in ROBOT_ARM.items()}
     model = ModelSpec("real", PriorSpec.parse(NOISE, key="noise"))
@@ -86,13 +92,14 @@ def measure_marginal(
     state, streams = step_times.started(posterior, chains)
     target = posterior.marginal(("outputs", "precisions")).given(state, streams)
     begun = target.start(state, streams)
-    kernel = MarginalAdvance()
-    assert kernel.covers(target)
+    chosen = device.MarginalAdvance.of().chosen(target)
+    assert not isinstance(chosen, str), chosen
+    kernel, name = chosen
     factor = (step_times.STEPSIZE * target.stepsizes(begun.precisions)).astype(posterior.dtype)
     start = (target, begun.position, begun.momentum, begun.precisions, factor)
     seconds = {
         name: event_seconds(partial(advance, *start, n_steps=n_steps), repeats)
-        for name, advance in {"plain CuPy": leapfrog.advance, "CUDA, a block a chain": kernel}.items()
+        for name, advance in {"plain CuPy": leapfrog.advance, name: kernel}.items()
     }
     return as_row(f"{shape} hybrid-marginal", chains, n_steps, dtype, seconds)
 
@@ -211,13 +218,14 @@ def main() -> None:
     given = parser.parse_args()
     if "float64" in given.dtypes:
         os.environ["JAX_ENABLE_X64"] = "1"
+    wide._MOST_BYTES_TO_RECORD = sys.maxsize
     card = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     rates = product_rates()
     about = conditions(card=card, cupy=cupy.__version__, repeats=given.repeats, product_gflops=rates)
     print(heading(about), flush=True)
     rows = []
     for dtype in given.dtypes:
-        kinds = [(measure, *row) for row in ROWS] + [(measure_marginal, *MARGINAL)]
+        kinds = [(measure, *row) for row in ROWS] + [(measure_marginal, *row) for row in MARGINAL_ROWS]
         for measured, shape, chains, n_steps in kinds:
             rows.append(measured(shape, chains, n_steps, dtype=dtype, repeats=given.repeats))
             append(given.out, {"benchmark": "device_steps", **about, **rows[-1]})

@@ -12,7 +12,7 @@ import pytest
 
 from rayfbnn.architecture import ModelSpec
 from rayfbnn.errors import ConfigError
-from rayfbnn.kernels import choose, cpu
+from rayfbnn.kernels import choose, cpu, device
 from rayfbnn.mcmc import leapfrog
 from tests.kernels.networks import Start, small
 from tests.mcmc.test_leapfrog import start
@@ -70,7 +70,7 @@ def test_why_a_compiled_module_is_not_there_is_said(tmp_path: Path, monkeypatch:
 
 
 def test_an_unknown_name_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    choices = " or ".join(("plain", "graphs", *cpu.instruction_sets()))
+    choices = " or ".join(("plain", "launches", *cpu.instruction_sets()))
     for wrong in ("avx2", "AVX-1024", "Plain"):
         monkeypatch.setenv(choose.VARIABLE, wrong)
         with pytest.raises(
@@ -107,7 +107,7 @@ def test_the_name_is_the_same_before_there_are_data() -> None:
     assert survival == "plain NumPy (survival targets)"
 
 
-def test_graphs_are_of_devices_and_only_where_a_run_was_begun_with_them(
+def test_graphs_are_of_devices_and_not_where_a_run_was_begun_without_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = small((100,))
@@ -116,15 +116,18 @@ def test_graphs_are_of_devices_and_only_where_a_run_was_begun_with_them(
     def chosen(recorded: str | None = None) -> tuple[str, bool]:
         advance, name = choose.on_device(target, recorded=recorded, max_shared_bytes=0)
         assert isinstance(advance, choose.ForPosteriors) and isinstance(advance.kernel, partial)
-        return name, advance.kernel.keywords["recordings"] is not None
+        assert isinstance(advance.marginal, device.MarginalAdvance)
+        recordings = advance.kernel.keywords["recordings"]
+        assert advance.marginal.recordings is recordings
+        return name, recordings is not None
 
-    without, with_graphs, on_host = chosen(), chosen(choose.GRAPHS), choose.advance_for(target)[1]
+    with_graphs, without, on_host = chosen(), chosen(choose.DEVICE), choose.advance_for(target)[1]
     assert not without[1] and "graphs" not in without[0]
     assert with_graphs[1] and "full gradients as CUDA graphs" in with_graphs[0]
-    assert choose.name_for(spec, target.model, n_targets=2, device="gpu") == choose.DEVICE
-    monkeypatch.setenv(choose.VARIABLE, "graphs")
-    assert chosen() == with_graphs and chosen(choose.DEVICE) == without
     assert choose.name_for(spec, target.model, n_targets=2, device="gpu") == choose.GRAPHS
+    monkeypatch.setenv(choose.VARIABLE, "launches")
+    assert chosen() == without and chosen(choose.GRAPHS) == with_graphs
+    assert choose.name_for(spec, target.model, n_targets=2, device="gpu") == choose.DEVICE
     assert choose.advance_for(target)[1] == on_host
 
 

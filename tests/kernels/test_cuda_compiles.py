@@ -103,6 +103,14 @@ def test_regressions_of_every_data_model_compile(
     assert code[:4] == b"\x7fELF", log
 
 
+@pytest.mark.parametrize("architecture, dtype", [("sm_80", "float64"), ("sm_90", "float32")])
+def test_what_is_between_the_products_compiles_without_outputs(architecture: str, dtype: str) -> None:
+    target = problem(spec=network(ROBOT_ARM, units=(8,), activations=("tanh",)), dtype=dtype)
+    program = program_of(marginal(target, BOTH))
+    assert isinstance(program, Program) and program.units[-1] == 0
+    compile_network(target, architecture, plan=cuda.wide_plan, program=program)
+
+
 @pytest.mark.parametrize("kernel", ["warp", "wide"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation_compiles(activation: str, kernel: str) -> None:

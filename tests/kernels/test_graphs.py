@@ -154,6 +154,32 @@ def test_short_trajectories_and_partial_gradients_are_not_recorded() -> None:
 
 
 @needs_gxx
+def test_gradients_that_take_a_device_longer_than_launches_are_not_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They hold the memory of a gradient for nothing."""
+    target, device = posterior(), StandIn()
+    units = 3 * (2 * (4 + 3 + 2) + 4) * 8 * 37  # values, slopes and derivatives of three chains
+    for most, n_recorded in ((units - 1, 0), (units, 1)):
+        monkeypatch.setattr(wide, "_MOST_BYTES_TO_RECORD", most)
+        assert_equal_with_and_without(target, Start.of(target), Recordings(device))
+        assert device.n_recorded == n_recorded
+
+
+@needs_gxx
+def test_common_precisions_may_be_integrated_out_of_a_recorded_gradient() -> None:
+    """By the posterior's own recording, in turn with its trajectories."""
+    target, device = posterior(), StandIn()
+    left, recordings, start = target.marginal(("precisions",)), Recordings(device), Start.of(target)
+    for _ in range(2):
+        expected = start.run(advance_of(target, None), left, n_steps=9)
+        found = start.run(advance_of(target, recordings), left, n_steps=9)
+        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert_equal_with_and_without(target, start, recordings)
+    assert device.n_recorded == 1
+
+
+@needs_gxx
 def test_a_chain_that_blows_up_is_recorded_with_the_others() -> None:
     target = posterior("class", "float32")
     recordings, start = Recordings(StandIn()), Start.of(target)
@@ -191,6 +217,7 @@ def computes_too_much(function: Function) -> Function:
         (refuses(RuntimeError("cublasSetStream_v2: status 1")), "cublasSetStream_v2: status 1"),
         (refuses(OSError("libcublas.so.12: cannot open")), "OSError: libcublas"),
         (refuses(MemoryError("out of memory")), "MemoryError"),
+        (refuses(AttributeError("undefined symbol: cublasGemm")), "AttributeError: undefined symbol"),
         (computes_nothing, "off by nan"),
         (computes_too_much, "off by"),
     ],

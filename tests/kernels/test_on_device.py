@@ -21,7 +21,7 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.regression import Regression
 from rayfbnn.operations import Heatbath, Hybrid, HybridMarginal, SampleSigmas
 from rayfbnn.pivots import joint_p_values
-from rayfbnn.state import ChainState
+from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.kernels.networks import WITHOUT_INPUT_OFFSETS, Start, small
 from tests.kernels.test_marginal_cpu import beginning
@@ -85,21 +85,60 @@ def test_a_trajectory_without_what_is_integrated_out(
 ) -> None:
     host, there = both(model, dtype, network(COMMON), n_cases)
     state, given = conditional(host, over, "on a device", 6)
+    moved, advance = copy_of(given, there, over), MarginalAdvance()
+    assert not isinstance(given, WithoutOutputs) or given.regression.is_dual == (n_cases == 5)
+    assert advance.covers(moved)
+    # Slopes magnify what the fast functions err by.
+    compare(advance, moved, given, state, tolerance=1e-9 if dtype == "float64" else 1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("over", [OUTPUTS, PRECISIONS, BOTH])
+@pytest.mark.parametrize("model", ["gaussian", "t by target"])
+@pytest.mark.parametrize("n_cases", [220, 70], ids=["primal", "dual"])
+def test_a_trajectory_beyond_the_chip_without_what_is_integrated_out(
+    n_cases: int, model: str, over: tuple[str, ...], dtype: str
+) -> None:
+    priors = {name: prior for name, prior in COMMON.items() if name != "ti"}
+    units = (400, 300) if over == PRECISIONS else (200, 3)
+    host, there = both(model, dtype, network(priors, units=units), n_cases)
+    state, given = conditional(host, over, "beyond the chip", 6)
+    moved, advance = copy_of(given, there, over), device.MarginalAdvance.of()
+    assert not isinstance(given, WithoutOutputs) or given.regression.is_dual == (n_cases == 70)
+    chosen = advance.chosen(moved)
+    assert not isinstance(chosen, str) and "products over all chains" in chosen[1]
+    tolerance = 5e-3 if "TF32" in chosen[1] else 1e-3 if dtype == "float32" else 1e-9
+    compare(advance, moved, given, state, tolerance=tolerance, shorter=0.03)
+
+
+def copy_of(given: Any, there: Posterior, over: tuple[str, ...]) -> Any:
+    """What is left of a posterior on the host, of that on the device."""
     moved = marginal(there, over)
     if isinstance(given, WithoutOutputs):
         data = given.regression
-        assert data.is_dual == (n_cases == 5)
         arrays = (on_device(values) for values in (data.noise, data.targets, data.prior))
-        moved = WithoutOutputs(moved, Regression(*arrays, is_dual=data.is_dual))
-    start, advance = beginning(given, state), MarginalAdvance()
-    assert advance.covers(moved)
+        return WithoutOutputs(moved, Regression(*arrays, is_dual=data.is_dual))
+    return moved
+
+
+def compare(
+    advance: Advance,
+    moved: Any,
+    given: Any,
+    state: ChainState,
+    *,
+    tolerance: float,
+    shorter: float = 1.0,
+) -> None:
+    """A trajectory with the plain code's on the host, and its potential with that of where it ended."""
+    *begun, stepsizes = beginning(given, state)
+    start, exact = (*begun, stepsizes * np.asarray(shorter, stepsizes.dtype)), stepsizes.dtype == np.float64
     expected = leapfrog.advance(given, *start, n_steps=5)
     found = [to_host(values) for values in advance(moved, *map(on_device, start), n_steps=5)]
-    tolerance = 1e-9 if dtype == "float64" else 1e-3  # slopes magnify what the fast functions err by
     for values, others in zip(found, expected, strict=True):
         assert np.max(np.abs(values - others) / np.maximum(np.abs(others), 1)) < tolerance
     energy = given.potential(found[0], state.precisions)
-    assert np.max(np.abs(found[2] - energy) / np.abs(energy)) < (1e-5 if dtype == "float32" else 1e-11)
+    assert np.max(np.abs(found[2] - energy) / np.abs(energy)) < (1e-11 if exact else 1e-5)
 
 
 @pytest.mark.parametrize("model", ["gaussian", "binary"])

@@ -10,6 +10,7 @@ import pytest
 from tests.kernels.shim.compiled import needs_gxx
 from tests.kernels.test_on_device import (  # noqa: F401, collected here without the mark gpu
     test_a_start_that_is_not_finite_is_told_with_the_results,
+    test_a_trajectory_beyond_the_chip_without_what_is_integrated_out,
     test_a_trajectory_is_that_of_the_plain_code,
     test_a_trajectory_without_what_is_integrated_out,
     test_an_iteration_of_hybrid_marginal,

@@ -45,6 +45,7 @@ from tests.standin_cupy.install import installed
 
 pytestmark = needs_gxx
 N_CHAINS = 6
+WITHOUT_OFFSETS = {name: prior for name, prior in COMMON.items() if name != "ti"}
 HMC = (Heatbath(), Hybrid(steps=2, stepsize=0.2))
 # The host decides how these go on: the number of reads in an iteration is that of their loops.
 ASKING = {
@@ -149,6 +150,18 @@ def test_what_is_integrated_out_waits_for_nothing(cupy: Any, name: str) -> None:
     assert log.host_reads(ends.log) == []
 
 
+@pytest.mark.parametrize("name", INTEGRATED)
+def test_what_is_integrated_out_beyond_the_chip_waits_for_nothing(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
+    operations = (SampleSigmas(), Heatbath(), INTEGRATED[name])
+    ends = both(cupy, operations, problem("gaussian", spec=network(WITHOUT_OFFSETS), n_cases=20))
+    assert ends.differ_by() < TOLERANCE["float64"]
+    assert log.host_reads(ends.log) == []
+    assert any(entry.what == "add_prior" for entry in ends.log)
+
+
 def test_binary_targets_made_gaussian_wait_for_nothing(cupy: Any) -> None:
     """The Polya-Gamma variables of the default schedule are drawn in one launch."""
     host = problem("binary", spec=network(COMMON, outputs=1), n_cases=20)
@@ -220,23 +233,28 @@ def test_all_models(cupy: Any, name: str, model: str, dtype: str) -> None:
 @pytest.mark.parametrize("model", ["gaussian", "gaussian by target", "t by target", "binary"])
 @pytest.mark.parametrize("n_cases", [20, 5], ids=["primal", "dual"])
 @pytest.mark.parametrize("name", INTEGRATED)
-@pytest.mark.parametrize("is_plain", [False, True], ids=["kernels", "array code"])
+@pytest.mark.parametrize("kernel", ["on the chip", "products", "array code"])
 def test_all_that_is_integrated_out(
     cupy: Any,
     monkeypatch: pytest.MonkeyPatch,
-    is_plain: bool,
+    kernel: str,
     name: str,
     n_cases: int,
     model: str,
     dtype: str,
 ) -> None:
-    if is_plain:
+    if kernel == "array code":
         monkeypatch.setenv(choose.VARIABLE, "plain")
-    spec = network(COMMON, outputs=1 if model == "binary" else 2)
+    priors = COMMON
+    if kernel == "products":
+        monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
+        priors = WITHOUT_OFFSETS
+    spec = network(priors, outputs=1 if model == "binary" else 2)
     host = problem(model, spec=spec, n_cases=n_cases, dtype=dtype)
     ends = both(cupy, (SampleSigmas(), Heatbath(), replace(INTEGRATED[name], stepsize=0.1)), host)
     assert ends.differ_by() < TOLERANCE[dtype]
     assert log.host_reads(ends.log) == []
+    assert any(entry.what == "add_prior" for entry in ends.log) == (kernel == "products")
 
 
 def test_a_matrix_without_a_factor_is_no_number_on_a_device_too() -> None:

@@ -113,11 +113,13 @@ def test_a_run_with_graphs_is_that_without(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(choose, "Recordings", partial(Recordings, record))
     phase = [{"iterations": 4, "operations": [*GIBBS, {"op": "hybrid", "steps": 9, "stepsize": 0.3}]}]
     spec = small_spec(tmp_path, device="gpu", phase=phase, chains=3)
-    without = run_all(make_store(tmp_path / "without.zarr", spec))
-    assert n_launched == 0
-    monkeypatch.setenv(choose.VARIABLE, "graphs")
     there = make_store(tmp_path / "there.zarr", spec)
-    monkeypatch.delenv(choose.VARIABLE)  # a run goes on as it began, whatever a worker's environment is
+    monkeypatch.setenv(choose.VARIABLE, "launches")
+    without = make_store(tmp_path / "without.zarr", spec)
+    monkeypatch.delenv(choose.VARIABLE)
+    run_all(without)
+    assert n_launched == 0
+    monkeypatch.setenv(choose.VARIABLE, "launches")  # a run goes on as it began, whatever a worker's is
     run_all(there, stop_every=2)
     assert_same_draws(there.path, without.path)
     assert n_launched >= 2 * 4 * 10  # gradients of two batches, and one for each recording

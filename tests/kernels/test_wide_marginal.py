@@ -1,0 +1,401 @@
+"""Products over all chains equal the plain code where outputs or common precisions are integrated out.
+
+The element-wise kernels between them are compiled by g++ with a shim, as in test_cuda.py, which says what
+this cannot show; the products and the factors are NumPy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from rayfbnn.arrays import Array
+from rayfbnn.kernels import choose, device, wide, wide_marginal
+from rayfbnn.mcmc import leapfrog
+from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import Advance
+from rayfbnn.streams import Purpose
+from tests.correctness.mutants import mutant
+from tests.correctness.test_joint import PROBLEMS, stays_exact
+from tests.kernels.networks import H100_SHARED_BYTES, assert_end_is_a_start, small
+from tests.kernels.shim.compiled import ShimBuild, needs_gxx
+from tests.kernels.strategies import Trajectory, without_outputs, without_precisions
+from tests.kernels.test_marginal_cpu import JOINT, NOT_COVERED, beginning, largest_error
+from tests.kernels.test_marginal_cuda import TOLERANCES, operations, worst_error
+from tests.kernels.test_random_on_shim import N_EXAMPLES, examples
+from tests.kernels.test_random_on_shim import TOLERANCES as TOLERANCES_OF_RANDOM
+from tests.model import problems
+from tests.model.problems import parse, problem, streams
+from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
+
+pytestmark = needs_gxx
+BUILD = ShimBuild()
+A_CHAIN, SOME_CHAINS = 1, 40_000
+"""What is held at a time, in bytes: that of a single chain, that of two or three of the networks below."""
+
+
+def advance_of(
+    target: Any, *, tile_bytes: int = SOME_CHAINS, outputs: Any = wide_marginal, others: Any = wide
+) -> Advance:
+    """The products for it, whatever would fit on the chip, from given modules."""
+    if isinstance(target, WithoutOutputs):
+        advance = outputs.advance_for(target.marginal, build=BUILD, tile_bytes=tile_bytes)
+    else:
+        advance = others.advance_for(target, build=BUILD, tile_bytes=tile_bytes)
+    assert not isinstance(advance, str), advance
+    return advance  # type: ignore[no-any-return]
+
+
+def without_offsets(name: str, model: str, form: str, **options: Any) -> Posterior:
+    """As `made`, without offsets of the inputs, which products do not cover."""
+    target = made(name, model, form, **options)
+    priors = {group: prior for group, prior in target.network.priors.items() if group != "ti"}
+    values = target.targets.T.copy()
+    if target.observed is not None:
+        values[target.observed.T == 0] = np.nan
+    spec = replace(target.network, priors=priors)
+    return Posterior.of(spec, target.model, target.covariates, values, dtype=target.dtype)
+
+
+# Between them one system and several, noise that is the same in all cases and not, missing targets,
+# precisions that move, hidden groups' integrated out, factors a, offsets of hidden units, connections that
+# leave out inputs, no hidden layer, nothing but biases, priors that are no priors.
+CASES = [
+    ("common precisions", "gaussian", BOTH, "float32", False),
+    ("common precisions", "gaussian by target", BOTH, "float64", True),
+    ("every level", "gaussian", OUTPUTS, "float64", False),
+    ("t output weights", "t by target", BOTH, "float32", False),
+    ("one output", "gaussian", OUTPUTS, "float64", True),
+    ("no biases", "t", BOTH, "float64", False),
+    ("no hidden layer", "gaussian by target", BOTH, "float64", False),
+    ("biases alone feed the outputs", "gaussian", BOTH, "float64", True),
+    ("adjustments", "gaussian", BOTH, "float64", False),
+    ("vague", "gaussian", BOTH, "float64", False),
+    ("common precisions", "binary", BOTH, "float32", False),
+    ("common precisions", "gaussian", PRECISIONS, "float32", False),
+    ("adjustments", "t by target", PRECISIONS, "float64", True),
+    ("common precisions", "binary", PRECISIONS, "float64", False),
+]
+
+
+@pytest.mark.parametrize("tile_bytes", [A_CHAIN, SOME_CHAINS])
+@pytest.mark.parametrize("name, model, over, dtype, is_missing", CASES)
+def test_a_trajectory_is_that_of_the_plain_code(
+    name: str, model: str, over: tuple[str, ...], dtype: str, is_missing: bool, tile_bytes: int
+) -> None:
+    target = without_offsets(name, model, "primal", is_missing=is_missing, n_cases=50, dtype=dtype)
+    state, given = conditional(target, over, f"wide {name} {model}", 5)
+    advance = advance_of(given, tile_bytes=tile_bytes)
+    assert worst_error(given, beginning(given, state), advance, n_steps=3) < TOLERANCES[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("model", ["gaussian", "gaussian by target", "t"])
+@pytest.mark.parametrize("n_cases", [5, 70])
+def test_matrices_of_the_cases(n_cases: int, model: str, dtype: str) -> None:
+    """Also of more cases than a block's tile has."""
+    priors = parse({"ih0": "0.7:3", "bh0": "0.7:3", "ho0": "0.7:3", "io": "0.5:3", "bo": "1"})
+    target = problem(model, spec=replace(small((83,)), priors=priors), n_cases=n_cases, dtype=dtype)
+    state, given = conditional(target, BOTH, f"wide dual {n_cases}", 3)
+    assert given.regression.is_dual
+    advance = advance_of(given)
+    assert worst_error(given, beginning(given, state), advance, n_steps=3) < TOLERANCES[dtype]
+
+
+PLAIN = problems.network({name: prior for name, prior in COMMON.items() if name != "ti"})
+
+
+def test_features_that_leave_out_inputs() -> None:
+    """Runs of rows that are no whole layer."""
+    target = problem(spec=replace(PLAIN, omitted={"io": (1,)}), n_cases=30)
+    state, given = conditional(target, BOTH, "wide runs", 3)
+    assert worst_error(given, beginning(given, state), advance_of(given), n_steps=3) < TOLERANCES["float64"]
+
+
+def check(made_up: Trajectory, data: st.DataObject) -> None:
+    """A trajectory is the plain code's, and a start at its end gives its energy again."""
+    target, start = made_up.target, made_up.start
+    posterior = made_up.made_for
+    assume(posterior.wiring.offsets[0] is None)  # the one group that keeps anything, sometimes
+    assume(not isinstance(target, WithoutOutputs) or target.n_parameters > 0)
+    tile_bytes = data.draw(st.sampled_from([A_CHAIN, 4_000, 1_000_000]))
+    advance = advance_of(target, tile_bytes=tile_bytes)
+    ended = start.run(advance, target, n_steps=made_up.n_steps)
+    expected = start.run(leapfrog.advance, target, n_steps=made_up.n_steps)
+    for a, b in zip(ended, expected, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        assert largest_error(a, b) < TOLERANCES_OF_RANDOM[posterior.dtype]
+    assert_end_is_a_start(advance, target, ended, start.precisions, start.stepsizes, order=start.order)
+
+
+@pytest.mark.parametrize("n", N_EXAMPLES)
+def test_common_precisions_integrated_out_of_random_networks(n: int) -> None:
+    @examples(n)
+    @given(without_precisions(leaving_out=("ti",)), st.data())
+    def agree(made_up: Trajectory, data: st.DataObject) -> None:
+        check(made_up, data)
+
+    agree()
+
+
+@pytest.mark.parametrize("n", N_EXAMPLES)
+@pytest.mark.parametrize("form", ["primal", "dual"])
+def test_outputs_integrated_out_of_random_networks(form: Any, n: int) -> None:
+    @examples(n)
+    @given(without_outputs(form=form, most_cases=100, leaving_out=("ti",)), st.data())
+    def agree(made_up: Trajectory, data: st.DataObject) -> None:
+        check(made_up, data)
+
+    agree()
+
+
+@pytest.mark.parametrize("over", [OUTPUTS, PRECISIONS])
+@pytest.mark.parametrize("tile_bytes", [A_CHAIN, SOME_CHAINS])
+def test_temperatures_and_targets_of_each_chain(over: tuple[str, ...], tile_bytes: int) -> None:
+    target = problem(spec=PLAIN, n_cases=19)
+    own = np.stack([target.targets.T, target.targets.T[::-1], 2 * target.targets.T])
+    if over == PRECISIONS:
+        target = target.tempered(np.array([0.3, 1.0, 0.7]))
+    state, given = conditional(target.with_targets(own), over, "wide own", 3)
+    advance = advance_of(given, tile_bytes=tile_bytes)
+    assert worst_error(given, beginning(given, state), advance, n_steps=3) < TOLERANCES["float64"]
+
+
+def test_partial_gradients_with_common_precisions_integrated_out() -> None:
+    state, given = conditional(problem(spec=PLAIN, n_cases=19), PRECISIONS, "wide partial", 4)
+    order = streams("order", 4).permutation(3, Purpose.PARTITION_ORDER)
+    options: dict[str, Any] = {"n_steps": 4, "order": order}
+    assert worst_error(given, beginning(given, state), advance_of(given), **options) < TOLERANCES["float64"]
+
+
+@pytest.mark.parametrize("over", [OUTPUTS, BOTH, PRECISIONS])
+def test_a_trajectory_that_blows_up_ends_as_infinite(over: tuple[str, ...]) -> None:
+    """And alone, whatever chains are held with it."""
+    state, given = conditional(problem(spec=PLAIN, dtype="float32", n_cases=19), over, "wide blow-up", 3)
+    position, *others = beginning(given, state)
+    advance = advance_of(given, tile_bytes=2**20)
+    good = advance(given, position, *others, n_steps=2)
+    for value in (1e30, np.inf, np.nan):
+        changed = position.copy()
+        changed[1] = value
+        found = advance(given, changed, *others, n_steps=2)
+        assert found[2][1] == np.inf
+        assert all(np.array_equal(a[[0, 2]], b[[0, 2]]) for a, b in zip(found, good, strict=True))
+
+
+def test_a_matrix_that_is_not_positive_definite_is_infinite() -> None:
+    state, given = conditional(problem(spec=PLAIN, n_cases=19), OUTPUTS, "wide indefinite", 3)
+    data, start = given.regression, beginning(given, state)
+    prior = data.prior.copy()
+    prior[1] *= -1e9
+    with np.errstate(invalid="ignore"):
+        indefinite = replace(given, regression=replace(data, prior=prior))
+        found = advance_of(given)(indefinite, *start, n_steps=2)
+    assert found[2][1] == np.inf and np.isfinite(found[2][[0, 2]]).all()
+
+
+@pytest.mark.parametrize("over", [BOTH, PRECISIONS])
+def test_arrays_that_would_be_misread_are_refused_by_name(over: tuple[str, ...]) -> None:
+    state, given = conditional(problem(spec=PLAIN, dtype="float32", n_cases=19), over, "wide misread", 3)
+    start, advance = beginning(given, state), advance_of(given)
+    for place, name in enumerate(("position", "momentum", "precisions", "stepsizes")):
+        array = start[place]
+        other = array.astype(np.float32 if name == "precisions" else np.float64)
+        wrong = {
+            "be float": (TypeError, other),
+            "have the shape": (ValueError, np.ascontiguousarray(array[:, 1:])),
+            "be C-contiguous": (ValueError, np.asfortranarray(array)),
+        }
+        for words, (kind, values) in wrong.items():
+            with pytest.raises(kind, match=f"{name}: must {words}"):
+                advance(given, *start[:place], values, *start[place + 1 :], n_steps=2)
+
+
+def test_data_that_would_be_misread_are_refused_by_name() -> None:
+    state, given = conditional(problem(spec=PLAIN, dtype="float32", n_cases=19), BOTH, "wide misread", 3)
+    start, advance = beginning(given, state), advance_of(given)
+    data, posterior = given.regression, given.marginal.posterior
+    for name in ("noise", "prior", "targets"):
+        array = getattr(data, name)
+        for kind, values in ((TypeError, array.astype(np.float32)), (ValueError, array[:, :0])):
+            changed = replace(given, regression=replace(data, **{name: values}))
+            with pytest.raises(kind, match=f"{name}: must"):
+                advance(changed, *start, n_steps=2)
+    for kind, values in (
+        (TypeError, posterior.inputs.astype(np.float64)),
+        (ValueError, np.asfortranarray(posterior.inputs)),
+        (ValueError, posterior.inputs[:, :-1].copy()),
+    ):
+        other = replace(given.marginal, posterior=replace(posterior, inputs=values))
+        with pytest.raises(kind, match="inputs: must"):
+            advance(replace(given, marginal=other), *start, n_steps=2)
+
+
+@pytest.mark.parametrize("over, expected", [(BOTH, {False}), (PRECISIONS, {True, False})])
+def test_features_of_a_regression_are_never_in_tf32(
+    monkeypatch: pytest.MonkeyPatch, over: tuple[str, ...], expected: set[bool]
+) -> None:
+    """Gradients of all parameters may be, and energies are not."""
+    found = set()
+
+    @contextmanager
+    def recorded(xp: Any, uses_tf32: bool) -> Iterator[None]:
+        found.add(uses_tf32)
+        yield
+
+    for module in (wide, wide_marginal):
+        monkeypatch.setattr(module, "products", recorded)
+    state, given = conditional(problem(spec=PLAIN, dtype="float32", n_cases=19), over, "wide TF32", 3)
+    advance_of(given)(given, *beginning(given, state), n_steps=2)
+    assert found == expected
+
+
+def test_what_is_not_covered_is_said() -> None:
+    def reason(target: Posterior, over: tuple[str, ...]) -> Any:
+        left = target.marginal(over)
+        return wide_marginal.advance_for(left) if isinstance(left, OutputMarginal) else wide.advance_for(left)
+
+    for over in (OUTPUTS, PRECISIONS):
+        for name, words in NOT_COVERED.items():
+            assert reason(made(name, "gaussian", "primal"), over) == words
+        assert reason(made("common precisions", "gaussian", "primal"), over) == "offsets of the inputs"
+    nothing = problems.network({"io": "1", "bo": "1"}, units=(), activations=())
+    assert reason(problem(spec=nothing, n_cases=30), OUTPUTS) == "no parameters are kept"
+
+
+# Their regression takes 479 KiB of a block's 227 in float64.
+LARGE = replace(small((160,)), priors=parse(dict.fromkeys(("ih0", "bh0", "ho0"), "0.7:3") | {"bo": "1"}))
+OUTPUTS_DO_NOT_FIT = "regression on 161 features: their state takes 4"
+
+
+@pytest.mark.parametrize("form, n_cases", [("primal", 170), ("dual", 70)])
+def test_what_does_not_fit_on_the_chip_is_run_by_products_and_said(form: str, n_cases: int) -> None:
+    target = problem(spec=LARGE, n_cases=n_cases)
+    kernel = device.MarginalAdvance.of(build=BUILD, max_shared_bytes=H100_SHARED_BYTES)
+    why = OUTPUTS_DO_NOT_FIT if form == "primal" else "(more than 64 cases in the dual form)"
+    for over in (OUTPUTS, BOTH):
+        state, given = conditional(target, over, "too large", 2)
+        assert given.regression.is_dual == (form == "dual") and kernel.covers(given)
+        advance, name = chosen(kernel, given)
+        assert name.startswith("CUDA, products over all chains (") and why in name
+        start = beginning(given, state)
+        found = choose.ForPosteriors(leapfrog.advance, kernel)(given, *start, n_steps=2)
+        expected = advance(given, *start, n_steps=2)
+        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+    _, given = conditional(target, PRECISIONS, "small enough", 2)
+    assert chosen(kernel, given)[1] == "CUDA, whole trajectories, a block a chain"
+
+
+def chosen(kernel: device.MarginalAdvance, target: Any) -> tuple[Advance, str]:
+    found = kernel.chosen(target)
+    assert not isinstance(found, str), found
+    return found
+
+
+@pytest.mark.parametrize("dtype, tf32", [("float64", ""), ("float32", ", gradients in TF32")])
+def test_the_name_is_that_of_what_runs(dtype: str, tf32: str) -> None:
+    """Of the whole choice for a device, which may have next to no shared memory."""
+    target = problem(spec=PLAIN, dtype=dtype, n_cases=19)
+    advance, name = choose.on_device(target, max_shared_bytes=0)
+    assert isinstance(advance, choose.ForPosteriors)
+    graphs = ", full gradients as CUDA graphs"
+    for over, expected in {
+        BOTH: "CUDA, products over all chains (51 parameters",
+        PRECISIONS: f"CUDA, products over all chains{tf32}{graphs} (69 parameters",
+    }.items():
+        _, given = conditional(target, over, "names", 2)
+        assert advance.marginal.covers(given)
+        assert choose.marginal_name(given, advance, name).startswith(expected)
+    with_offsets = made("common precisions", "gaussian", "primal")
+    _, given = conditional(with_offsets, BOTH, "names", 2)
+    advance, name = choose.on_device(with_offsets, max_shared_bytes=10_000)
+    assert isinstance(advance, choose.ForPosteriors)
+    assert choose.marginal_name(given, advance, name) == "CUDA, whole trajectories, a block a chain"
+    kernel = device.MarginalAdvance.of(max_shared_bytes=0)
+    assert not kernel.covers(given) and kernel.chosen(given) == "offsets of the inputs"
+    assert not kernel.covers(with_offsets)
+    assert choose.marginal_name(given, replace(advance, marginal=kernel), name) == (
+        "plain CuPy (offsets of the inputs)"
+    )
+
+
+MUTANTS = {
+    "moved precisions stand still": ("target.add_slopes_of_moved(slopes, gradient=of_moved)", "pass"),
+    "nothing comes back from the regression": ("value_gradients=value_gradients", "value_gradients={}"),
+    "no prior of what moves": ("+ self.target.prior_of_moved(position)[0]", ""),
+    "integrated precisions forgotten in gradients": (
+        "add_integrated(position, self.precisions, self.target.marginal.groups, gradient=gradient)",
+        "pass",
+    ),
+    "integrated precisions at one": ("integrated=0.0", "integrated=1.0"),
+    "no biases": ("= 1 if layer < 0", "= 0 if layer < 0"),
+    "energy of the first piece alone": ("energy[chains] +=", "energy[:1] +="),
+    "slopes of the first piece alone": (
+        "self._add_gradient(gradient[chains]",
+        "self._add_gradient(gradient[:1]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_of_the_products_is_seen(name: str) -> None:
+    state, given = conditional(problem(spec=PLAIN, n_cases=19), BOTH, "wide mutants", 3)
+    start, changed = beginning(given, state), mutant(wide_marginal, MUTANTS[name])
+    advance = advance_of(given, tile_bytes=A_CHAIN, outputs=changed)
+    assert error_of(given, start, advance) > 1e-6
+
+
+def error_of(given: Any, start: tuple[Array, ...], advance: Advance) -> float:
+    found, expected = (each(given, *start, n_steps=3) for each in (advance, leapfrog.advance))
+    return max(largest_error(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("value=0.0", "value=1.0"),
+        ("    if groups:\n        add_integrated", "    if False:\n        add_integrated"),
+        ("potential += add_integrated", "potential += 0 * add_integrated"),
+    ],
+)
+def test_a_mutant_without_common_precisions_is_seen(before: str, after: str) -> None:
+    state, given = conditional(problem(spec=PLAIN, n_cases=19), PRECISIONS, "wide mutants", 3)
+    start, changed = beginning(given, state), mutant(wide, (before, after))
+    assert error_of(given, start, advance_of(given, others=changed)) > 1e-6
+
+
+def stays_exact_through(
+    name: str, *, n_chains: int, over: tuple[str, ...] = BOTH, problem: str = "binary", **modules: Any
+) -> bool:
+    class Products:
+        def covers(self, target: Any) -> bool:
+            return True
+
+        def __call__(self, target: Any, *arguments: Any, **options: Any) -> Any:
+            return advance_of(target, tile_bytes=2**20, **modules)(target, *arguments, **options)
+
+    def advance_for(target: Posterior) -> Advance:
+        return choose.ForPosteriors(leapfrog.advance, Products())
+
+    given = {**JOINT, **PROBLEMS}[problem]
+    priors = {group: prior for group, prior in given.priors.items() if group != "ti"}
+    changed = replace(given, priors=priors, operations=operations(over))
+    return stays_exact(changed, name, n_chains=n_chains, advance_for=advance_for)
+
+
+@pytest.mark.parametrize("over, form", [(BOTH, "binary"), (BOTH, "dual"), (PRECISIONS, "binary")])
+def test_joint_distribution_stays_through_the_products(over: tuple[str, ...], form: str) -> None:
+    assert stays_exact_through(f"wide {over} {form}", n_chains=1_000, over=over, problem=form)
+
+
+def test_products_that_give_another_energy_are_killed() -> None:
+    changed = mutant(wide_marginal, MUTANTS["no prior of what moves"])
+    assert not stays_exact_through("wide wrong", n_chains=1_000, outputs=changed)
