@@ -71,15 +71,6 @@ template <> struct Fast<float> : Accurate<float> {
 template <bool is_exact> struct LaneFor : Fast<real> {};
 template <> struct LaneFor<true> : Accurate<real> {};
 
-// v = a(u) and its slope a'(u).
-template <int ACTIVATION, bool is_exact>
-__device__ __forceinline__ void value_and_slope(real u, real& v, real& slope) {
-  static_assert(ACTIVATION >= IDENTITY && ACTIVATION <= SIN, "an activation that arithmetic.hpp does not know");
-  typedef LaneFor<is_exact> L;
-  v = activate<L>(ACTIVATION, u, slope);
-  if constexpr (!has_kept_slope(ACTIVATION)) slope = slope_of<L>(ACTIVATION, v);
-}
-
 // Targets of all cases, where they are known and how much they count, of one chain.
 struct Targets {
   const real* rows;       // (N_OUTPUTS, n_cases), for forces
