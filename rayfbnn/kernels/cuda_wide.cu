@@ -6,24 +6,18 @@ constexpr int MOST_OUTPUTS = N_OUTPUTS > 0 ? N_OUTPUTS : 1;
 
 #define THIS_THREAD ((long long)blockIdx.x * blockDim.x + threadIdx.x)
 
-// v = a(u) and its slope a'(u).
-template <int ACTIVATION, bool is_exact>
-__device__ __forceinline__ void value_and_slope(real u, real& v, real& slope) {
-  static_assert(ACTIVATION >= IDENTITY && ACTIVATION <= SIN, "an activation that arithmetic.hpp does not know");
-  typedef LaneFor<is_exact> L;
-  v = activate<L>(ACTIVATION, u, slope);
-  if constexpr (!has_kept_slope(ACTIVATION)) slope = slope_of<L>(ACTIVATION, v);
-}
-
 template <bool is_exact>
 __device__ __forceinline__ void activate_at(int layer, real* u, real* slope, long long place) {
   each<1, OUTPUT_LAYER>([&](auto number) {
     constexpr int LAYER = decltype(number)::value;
     if (layer == LAYER) {
-      real v, derivative;
-      value_and_slope<activation_of(LAYER), is_exact>(u[place], v, derivative);
+      typedef LaneFor<is_exact> L;
+      constexpr int A = activation_of(LAYER);
+      static_assert(A >= IDENTITY && A <= SIN, "an activation that arithmetic.hpp does not know");
+      real kept;
+      const real v = activate<L>(A, u[place], kept);
       u[place] = v;
-      if constexpr (!is_exact) slope[place] = derivative;
+      if constexpr (!is_exact) slope[place] = has_kept_slope(A) ? kept : slope_of<L>(A, v);
     }
   });
 }

@@ -203,7 +203,7 @@ MUTANTS = [
     ("block", "(long long)n_cases * part / n_partitions", "n_cases / n_partitions * part"),
     ("warp", "order[chain * n_partitions + sub_step % n_partitions]", "sub_step % n_partitions"),
     ("block", "value += shared[offset_of(0) + unit]", "value += 0"),
-    ("warp", "gradient[offset_of(LAYER) + unit] += derivative[0][0]", "gradient[offset_of(LAYER) + unit] += 0"),
+    ("warp", "gradient[offset_of(LAYER) + unit] += derivative[0][0];", ""),
     ("warp", "u[m][p] += bias", "u[m][p] += 0"),
     ("block", "seen[p] += tile.offset(m)", "seen[p] += 0"),
     ("block", "derivative[m][p] *= slope[p]", "derivative[m][p] *= 1"),
