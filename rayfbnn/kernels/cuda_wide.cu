@@ -33,18 +33,17 @@ extern "C" __global__ void activate_for_energy(int layer, real* u, long long n) 
   if (here < n) activate_at<true>(layer, u, nullptr, here);
 }
 
-// Outputs (n_chains, N_OUTPUTS, n) at the cases begin .. begin + n - 1; the targets are those of all n_cases, of
-// the chains numbered in `chains`.
+// Outputs (n_chains, N_OUTPUTS, n) at the cases begin .. begin + n - 1; the targets are those of all n_cases.
 #define OUTPUT_ARGUMENTS                                                                                    \
-  const long long *chains, const double *noise, const real *rows, const double *exact, const double *weights, \
-      long long row_stride, long long weight_stride, int n_chains, int n_cases, int begin, int n
+  const double *noise, const real *rows, const double *exact, const double *weights, long long row_stride,    \
+      long long weight_stride, int n_chains, int n_cases, int begin, int n
 
 // To minus derivatives of the log likelihood by them times factor (n_chains,), in place.
 extern "C" __global__ void slopes_of_outputs(real* outputs, const double* factor, OUTPUT_ARGUMENTS) {
   const long long here = THIS_THREAD, chain = here / n;
   const int number = int(here % n);
   if (chain >= n_chains) return;
-  const Targets targets = TARGETS_OF(chains[chain]);
+  const Targets targets = TARGETS_OF(chain);
   real* place = outputs + chain * N_OUTPUTS * n + number;
   real v[MOST_OUTPUTS];
 #pragma unroll
@@ -59,7 +58,7 @@ extern "C" __global__ void terms_of_outputs(const real* outputs, double* terms, 
   const long long here = THIS_THREAD, chain = here / n;
   const int number = int(here % n);
   if (chain >= n_chains) return;
-  const Targets targets = TARGETS_OF(chains[chain]);
+  const Targets targets = TARGETS_OF(chain);
   const real* place = outputs + chain * N_OUTPUTS * n + number;
   real v[MOST_OUTPUTS];
 #pragma unroll

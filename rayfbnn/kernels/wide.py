@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from rayfbnn.arrays import Array, array_namespace, to_host
+from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels import cublas
 from rayfbnn.kernels.cuda import Build, build_once, check, check_data
 from rayfbnn.kernels.graphs import Recording, Recordings
@@ -92,9 +91,7 @@ def advance(
     check_data(posterior, program, n_chains)
     numbers = prior_of(posterior, with_columns(precisions, groups, value=0.0))
     work = Pass(posterior, program, build, numbers, tile_bytes)
-    # Which chains share their cases at each sub-step; the one thing that the host must know.
-    blocks = None if order is None or n_steps == 0 else to_host(order)
-    n_partitions = 1 if blocks is None else blocks.shape[1]
+    n_partitions = 1 if order is None else order.shape[1]
     if n_partitions > posterior.n_cases:
         raise ValueError(f"order: at most the {posterior.n_cases} cases, got {n_partitions} partitions")
     recording = None
@@ -102,14 +99,14 @@ def advance(
         n_steps >= _FEWEST_STEPS_TO_RECORD
         and work.bytes_of_a_case(n_chains) * posterior.n_cases <= _MOST_BYTES_TO_RECORD
     )
-    if recordings is not None and blocks is None and is_worth_it:
+    if recordings is not None and order is None and is_worth_it:
         recording = _recording(recordings, work, position, uses_tf32)
     position = position.copy() if recording is None else recording.arguments[0]
     momentum = momentum.copy()
     gradient = partial(
         _gradient,
         work=work,
-        blocks=blocks,
+        order=order,
         recording=recording,
         uses_tf32=uses_tf32,
         precisions=precisions,
@@ -152,7 +149,7 @@ def _gradient(
     number: int,
     *,
     work: Pass,
-    blocks: Any,
+    order: Array | None,
     recording: Recording | None,
     uses_tf32: bool,
     precisions: Array,
@@ -162,8 +159,8 @@ def _gradient(
     if recording is not None:
         gradient = recording.launch()
     else:
-        n_partitions = 1 if blocks is None else blocks.shape[1]
-        part = None if blocks is None else blocks[:, number % n_partitions]
+        n_partitions = 1 if order is None else order.shape[1]
+        part = None if order is None else order[:, number % n_partitions]
         with products(array_namespace(position), uses_tf32):
             gradient = work.gradient(position, part, n_partitions)
     if groups:

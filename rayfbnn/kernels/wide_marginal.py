@@ -92,26 +92,26 @@ class _Trajectory:
 
     def potential(self, position: Array) -> Array:
         """(n_chains,) float64."""
-        xp, n_cases = array_namespace(position), self.target.marginal.posterior.n_cases
+        xp, cases = array_namespace(position), self.layers.tile_of_all()
         energy = self.layers.prior_energy(position) + self.target.prior_of_moved(position)[0]
         scratch = xp.empty_like(position)
         energy += add_integrated(position, self.precisions, self.target.marginal.groups, gradient=scratch)
         for chains in self._pieces(len(position)):
             own, target = position[chains], self._of_chains(chains)
-            phi = self._features(self.layers.forward(own, 0, n_cases, slopes=None), len(own))
+            phi = self._features(self.layers.forward(own, cases, slopes=None), len(own))
             given = target.regression_at(own)
             energy[chains] += regression.energy_and_slopes(phi, given, with_slopes=False)[0]
         return energy
 
     def _add_gradient(self, gradient: Array, position: Array, target: WithoutOutputs) -> None:
-        made, n_cases = target.marginal, target.marginal.posterior.n_cases
+        made, cases = target.marginal, self.layers.tile_of_all()
         units: dict[int, Array] = {}
-        values = self.layers.forward(position, 0, n_cases, slopes=units)
+        values = self.layers.forward(position, cases, slopes=units)
         phi = self._features(values, len(position))
         _, slopes = regression.energy_and_slopes(phi, target.regression_at(position))
         assert slopes is not None
         value_gradients = made.layer.value_gradients(slopes.features, position.dtype)
-        self.layers.backward(gradient, position, values, units, 0, n_cases, value_gradients=value_gradients)
+        self.layers.backward(gradient, position, cases, values, units, value_gradients=value_gradients)
         _, of_moved = target.prior_of_moved(position)
         target.add_slopes_of_moved(slopes, gradient=of_moved)
         gradient[:, target.n_kept :] += of_moved.astype(position.dtype)

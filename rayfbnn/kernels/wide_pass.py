@@ -2,7 +2,8 @@
 
 The inputs are the same for all chains, so the first layer of all of them is one product, of (chains * units,
 inputs) and (inputs, cases), and its gradient another; further layers are a product for each chain, in one
-call.
+call. In partial gradients chains have blocks of cases of their own: these are gathered, and the first layer
+is as the others, so that the host need not know which chain has which.
 """
 
 from __future__ import annotations
@@ -40,6 +41,25 @@ def products(xp: Any, uses_tf32: bool) -> Iterator[None]:
 
 
 @dataclass(frozen=True, eq=False)
+class Tile:
+    """Some of the cases, n, as a pass reads them.
+
+    inputs   (n_inputs + 1, n), or each chain's own, (n_chains, n_inputs + 1, n)
+    targets  (..., n_outputs, n_cases), of which the tile's are those from number `begin` on
+    weights  of targets, (..., n_targets, n_cases), or None
+    """
+
+    inputs: Array
+    targets: Array
+    weights: Array | None
+    begin: int
+
+    @property
+    def n(self) -> int:
+        return int(self.inputs.shape[-1])
+
+
+@dataclass(frozen=True, eq=False)
 class Pass:
     """Forward and backward passes of the networks of one posterior, with numbers of its chains."""
 
@@ -57,32 +77,29 @@ class Pass:
         given = ChainNumbers(precisions, noise, inverse_temperature, self.numbers.normaliser)
         return replace(self, numbers=given).gradient(position, None, 1)
 
-    def gradient(self, position: Array, part: Any, n_partitions: int) -> Array:
+    def gradient(self, position: Array, part: Array | None, n_partitions: int) -> Array:
         """That of the potential, or of each chain's block `part` (n_chains,); (n_chains, n_parameters)."""
-        xp, n_chains, n_cases = array_namespace(position), len(position), self.target.n_cases
-        gradient = xp.zeros_like(position)
+        gradient = array_namespace(position).zeros_like(position)
         factor = n_partitions * self.numbers.inverse_temperature
-        for k in range(n_partitions):
-            begin, end = n_cases * k // n_partitions, n_cases * (k + 1) // n_partitions
-            if part is None:
-                self._add_gradient(gradient, position, xp.arange(n_chains), factor, begin, end)
-            elif (part == k).any():
-                chains = xp.asarray(np.flatnonzero(part == k))
-                own = xp.zeros((len(chains), position.shape[1]), dtype=position.dtype)
-                self._add_gradient(own, position[chains], chains, factor[chains], begin, end)
-                gradient[chains] = own
+        tiles = self.tiles(len(position)) if part is None else self._tiles_of_blocks(part, n_partitions)
+        for tile in tiles:
+            slopes: dict[int, Array] = {}
+            values = self.forward(position, tile, slopes=slopes)
+            arguments = (values[-1], factor, *self._outputs(len(position), tile))
+            self._launch("slopes_of_outputs", len(position) * tile.n, arguments, tile)
+            self.backward(gradient, position, tile, values, slopes)
         self.add_prior(gradient, position)
         return gradient
 
     def potential(self, position: Array) -> Array:
         """(n_chains,) float64."""
         xp, n_chains = array_namespace(position), len(position)
-        chains, total = xp.arange(n_chains), xp.zeros(n_chains)
-        for begin, end in self._tiles(n_chains, 0, self.target.n_cases):
-            outputs = self.forward(position, begin, end, slopes=None)[-1]
-            terms = xp.empty((n_chains, end - begin))
-            arguments = (outputs, terms, *self._outputs(chains, begin, end))
-            self._launch("terms_of_outputs", terms.size, arguments)
+        total = xp.zeros(n_chains)
+        for tile in self.tiles(n_chains):
+            outputs = self.forward(position, tile, slopes=None)[-1]
+            terms = xp.empty((n_chains, tile.n))
+            arguments = (outputs, terms, *self._outputs(n_chains, tile))
+            self._launch("terms_of_outputs", terms.size, arguments, tile)
             total += terms.sum(axis=1)
         return self.numbers.potential(self.prior_energy(position), total)
 
@@ -98,36 +115,22 @@ class Pass:
         self._launch("prior_energies", position.size, arguments)
         return energies.sum(axis=1)
 
-    def _add_gradient(
-        self, gradient: Array, position: Array, chains: Array, factor: Array, begin: int, end: int
-    ) -> None:
-        for first, behind in self._tiles(len(position), begin, end):
-            slopes: dict[int, Array] = {}
-            values = self.forward(position, first, behind, slopes=slopes)
-            outputs = values[-1]
-            arguments = (outputs, factor, *self._outputs(chains, first, behind))
-            self._launch("slopes_of_outputs", len(position) * (behind - first), arguments)
-            self.backward(gradient, position, values, slopes, first, behind)
-
-    def forward(
-        self, position: Array, begin: int, end: int, *, slopes: dict[int, Array] | None
-    ) -> list[Array]:
-        """Values of each layer's units (n_chains, n_units, n) and of the inputs' rows (n_rows, n).
+    def forward(self, position: Array, tile: Tile, *, slopes: dict[int, Array] | None) -> list[Array]:
+        """Values of each layer's units (n_chains, n_units, n), those of the inputs as the tile has them.
 
         With `slopes` by the device's fast functions, and the slopes of hidden layers are put there; without
         by accurate ones.
         """
         program, xp = self.program, array_namespace(position)
-        inputs = self.target.inputs[:, begin:end]
-        values = [inputs]
+        values = [tile.inputs]
         for layer in range(1, len(program.units)):
             u: Array = None
             for link in program.links:
                 if link.destination == layer:
-                    part = self._summed(_matrix(position, link, program), link, inputs, values[link.source])
+                    part = self._summed(_matrix(position, link, program), link, values[link.source])
                     u = part if u is None else u + part
             if u is None:
-                u = xp.zeros((len(position), program.units[layer], end - begin), dtype=position.dtype)
+                u = xp.zeros((len(position), program.units[layer], tile.n), dtype=position.dtype)
             if layer < len(program.units) - 1:
                 if slopes is None:
                     self._launch("activate_for_energy", u.size, (np.int32(layer), u, np.int64(u.size)))
@@ -145,10 +148,9 @@ class Pass:
         self,
         gradient: Array,
         position: Array,
+        tile: Tile,
         values: list[Array],
         slopes: dict[int, Array],
-        begin: int,
-        end: int,
         *,
         value_gradients: Mapping[int, Array] = MappingProxyType({}),
     ) -> None:
@@ -158,7 +160,6 @@ class Pass:
                          differentiated by another way than the outputs
         """
         program = self.program
-        inputs = self.target.inputs[:, begin:end]
         summed = {len(program.units) - 1: values[-1]}  # derivatives by the summed inputs of each layer
         for layer in range(len(program.units) - 1, 0, -1):
             if layer < len(program.units) - 1:
@@ -168,7 +169,7 @@ class Pass:
             for link in program.links:
                 if link.destination == layer:
                     part = _matrix(gradient, link, program)
-                    self._add_weight_gradient(part, link, inputs, values[link.source], summed[layer])
+                    self._add_weight_gradient(part, link, values[link.source], summed[layer])
 
     def _hidden_derivative(
         self,
@@ -192,11 +193,13 @@ class Pass:
         derivative *= slopes[layer]
         return derivative
 
-    def _summed(self, matrix: Array, link: ProgramLink, inputs: Array, values: Array) -> Array:
+    def _summed(self, matrix: Array, link: ProgramLink, values: Array) -> Array:
         """A link's part of the summed inputs, (n_chains, n_destinations, n), in an array of its own."""
         xp = array_namespace(matrix)
         if link.source == 0:
-            rows = inputs[link.first_row : link.first_row + link.n_rows]
+            rows = values[..., link.first_row : link.first_row + link.n_rows, :]
+            if rows.ndim == 3:
+                return self.product(matrix.swapaxes(1, 2), rows)
             # One product for all chains, biases included: the inputs' last row are ones.
             stacked = xp.ascontiguousarray(matrix.swapaxes(1, 2)).reshape(-1, link.n_rows)
             return self.product(stacked, rows).reshape(matrix.shape[0], matrix.shape[2], -1)
@@ -205,12 +208,13 @@ class Pass:
             summed += matrix[:, link.n_units, :, None]
         return summed
 
-    def _add_weight_gradient(
-        self, gradient: Array, link: ProgramLink, inputs: Array, values: Array, summed: Array
-    ) -> None:
+    def _add_weight_gradient(self, gradient: Array, link: ProgramLink, values: Array, summed: Array) -> None:
         """Add to the link's part of the gradient (n_chains, n_rows, n_destinations), a view."""
         if link.source == 0:
-            rows = inputs[link.first_row : link.first_row + link.n_rows]
+            rows = values[..., link.first_row : link.first_row + link.n_rows, :]
+            if rows.ndim == 3:
+                gradient += self.product(rows, summed.swapaxes(1, 2))
+                return
             stacked = summed.reshape(-1, summed.shape[2])
             product = self.product(stacked, rows.T)  # (n_chains * n_destinations, n_rows)
             gradient += product.reshape(summed.shape[0], summed.shape[1], -1).swapaxes(1, 2)
@@ -219,42 +223,56 @@ class Pass:
         if link.has_biases:
             gradient[:, link.n_units] += summed.sum(axis=2)
 
-    def _tiles(self, n_chains: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Cases in pieces whose units take at most tile_bytes."""
-        n = max(1, self.tile_bytes // self.bytes_of_a_case(n_chains))
-        for first in range(begin, end, n):
-            yield first, min(first + n, end)
+    def tile_of_all(self) -> Tile:
+        """All cases."""
+        target = self.target
+        return Tile(target.inputs, target.targets, target.observed, 0)
+
+    def tiles(self, n_chains: int) -> Iterator[Tile]:
+        """All cases in pieces whose units take at most tile_bytes."""
+        target, n = self.target, max(1, self.tile_bytes // self.bytes_of_a_case(n_chains))
+        for first in range(0, target.n_cases, n):
+            yield Tile(target.inputs[:, first : first + n], target.targets, target.observed, first)
+
+    def _tiles_of_blocks(self, part: Array, n_partitions: int) -> Iterator[Tile]:
+        """Each chain's block; gathered, so that the host need not know which it is."""
+        blocks, xp, n_chains = self.target.blocks_of(n_partitions), array_namespace(part), len(part)
+        n_inputs = self.program.units[0] + 1
+        size = self.bytes_of_a_case(n_chains) + n_chains * n_inputs * np.dtype(self.target.dtype).itemsize
+        n = max(1, self.tile_bytes // size)
+        for first in range(0, blocks.inputs.shape[-1], n):
+            inputs, targets, weights, _ = blocks.cases(first, first + n).of(part)
+            if weights is not None:  # filling is alike for all targets
+                shape = (n_chains, self.program.n_targets, inputs.shape[-1])
+                weights = xp.ascontiguousarray(xp.broadcast_to(weights, shape))
+            yield Tile(inputs, xp.ascontiguousarray(targets), weights, 0)
 
     def bytes_of_a_case(self, n_chains: int) -> int:
         """Values and slopes of every unit, and a derivative of the widest layer on the way back."""
         units = self.program.units[1:]
         return n_chains * (2 * sum(units) + max(units)) * np.dtype(self.target.dtype).itemsize
 
-    def _outputs(self, chains: Array, begin: int, end: int) -> tuple[Any, ...]:
+    def _outputs(self, n_chains: int, tile: Tile) -> tuple[Any, ...]:
         """OUTPUT_ARGUMENTS of cuda_wide.cu."""
-        target, xp = self.target, array_namespace(chains)
-        weights = xp.empty(0) if target.observed is None else target.observed
+        xp = array_namespace(tile.inputs)
+        weights = xp.empty(0) if tile.weights is None else tile.weights
         return (
-            chains,
             self.numbers.noise,
-            xp.ascontiguousarray(target.targets, dtype=target.dtype),
-            target.targets,
+            xp.ascontiguousarray(tile.targets, dtype=self.target.dtype),
+            tile.targets,
             weights,
-            np.int64(stride(target.targets)),
+            np.int64(stride(tile.targets)),
             np.int64(stride(weights)),
-            np.int32(len(chains)),
-            np.int32(target.n_cases),
-            np.int32(begin),
-            np.int32(end - begin),
+            np.int32(n_chains),
+            np.int32(tile.targets.shape[-1]),
+            np.int32(tile.begin),
+            np.int32(tile.n),
         )
 
-    def _launch(self, name: str, n: int, arguments: tuple[Any, ...]) -> None:
-        source = source_of(
-            self.program,
-            wide_plan,
-            dtype=self.target.dtype,
-            is_weighted=self.target.observed is not None,
-        )
+    def _launch(self, name: str, n: int, arguments: tuple[Any, ...], tile: Tile | None = None) -> None:
+        """A kernel for n threads; with the weights of targets that the tile has, if it has some."""
+        is_weighted = tile is not None and tile.weights is not None
+        source = source_of(self.program, wide_plan, dtype=self.target.dtype, is_weighted=is_weighted)
         self.build(source, name, 0)((-(-n // wide_plan.threads),), (wide_plan.threads,), arguments)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rayfbnn.arrays import Array, array_namespace
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace, to_host
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,14 +44,17 @@ class Blocks:
         n_cases = inputs.shape[-1] if starts is None else len(starts) - 1
         if n_partitions > n_cases:
             raise ValueError(f"n_partitions: at most the {n_cases} cases, got {n_partitions}")
-        bounds = n_cases * xp.arange(n_partitions + 1) // n_partitions
+        # Counted on the host, which then has nothing to wait for.
+        bounds = n_cases * np.arange(n_partitions + 1) // n_partitions
         if starts is not None:
-            bounds = starts[bounds]
-        sizes = bounds[1:] - bounds[:-1]
-        places = xp.arange(int(sizes.max()))
-        cases = xp.minimum(bounds[:-1, None] + places, bounds[1:, None] - 1)  # filled up with the last case
-        is_case = (places < sizes[:, None])[:, None, :]
-        weights = None if bool(is_case.all()) else is_case.astype(xp.float64)
+            bounds = to_host(starts)[bounds]
+        counts = bounds[1:] - bounds[:-1]
+        places = np.arange(counts.max())
+        numbers = np.minimum(bounds[:-1, None] + places, bounds[1:, None] - 1)  # filled up with the last case
+        is_filled = (counts < len(places)).any()
+        cases, sizes = xp.asarray(numbers), xp.asarray(counts)
+        is_case = xp.asarray((places < counts[:, None])[:, None, :])
+        weights = is_case.astype(xp.float64) if is_filled else None
         if observed is not None:
             weights = is_case * observed[..., cases].swapaxes(-3, -2)
             sizes = weights.sum(axis=-1)
@@ -58,6 +63,13 @@ class Blocks:
             targets=xp.ascontiguousarray(targets[..., cases].swapaxes(-3, -2)),
             weights=weights,
             sizes=sizes,
+        )
+
+    def cases(self, begin: int, end: int) -> Blocks:
+        """Those of number begin .. end - 1 of every block, with the sizes of the whole blocks."""
+        weights = None if self.weights is None else self.weights[..., begin:end]
+        return replace(
+            self, inputs=self.inputs[..., begin:end], targets=self.targets[..., begin:end], weights=weights
         )
 
     def of(self, partition: Array) -> tuple[Array, Array, Array | None, Array]:

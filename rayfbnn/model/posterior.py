@@ -177,7 +177,7 @@ class Posterior:
         xp = array_namespace(position)
         inputs, targets, weights, counts = self.inputs, self.targets, self.observed, self.counts
         if partition is not None and n_partitions > 1:
-            inputs, targets, weights, counts = self._blocks(n_partitions).of(partition)
+            inputs, targets, weights, counts = self.blocks_of(n_partitions).of(partition)
         with np.errstate(all="ignore"):  # a trajectory that blows up is a rejection, not a warning
             noise = likelihood.noise_precision(precisions, self.precision_layout)
             activity = forward(position, inputs, self.wiring, buffers=self.buffers)
@@ -442,7 +442,8 @@ class Posterior:
         """The network's inputs at every piece of a hazard, (n_inputs + 1, n_cases * n_pieces)."""
         return input_rows(survival.expanded_inputs(self.covariates, self.model), self.dtype)
 
-    def _blocks(self, n_partitions: int) -> Blocks:
+    def blocks_of(self, n_partitions: int) -> Blocks:
+        """The training cases in so many blocks."""
         if n_partitions not in self.blocks:
             self.blocks[n_partitions] = Blocks.cut(
                 self.inputs, self.targets, n_partitions, observed=self.observed, starts=self.starts

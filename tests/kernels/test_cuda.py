@@ -239,7 +239,6 @@ def test_slopes_of_binary_targets_keep_their_digits_far_from_zero(dtype: str, to
     arguments = (
         outputs,
         np.ones(1),
-        np.zeros(1, dtype=np.int64),
         nothing,
         targets.astype(dtype),
         targets,

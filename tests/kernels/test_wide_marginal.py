@@ -17,13 +17,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels import choose, device, wide, wide_marginal
+from rayfbnn.kernels import choose, device, wide, wide_marginal, wide_pass
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
-from tests.correctness.mutants import mutant
+from tests.correctness.mutants import importing, mutant
 from tests.correctness.test_joint import PROBLEMS, stays_exact
 from tests.kernels.networks import H100_SHARED_BYTES, assert_end_is_a_start, small
 from tests.kernels.shim.compiled import ShimBuild, needs_gxx
@@ -174,6 +174,32 @@ def test_partial_gradients_with_common_precisions_integrated_out() -> None:
     order = streams("order", 4).permutation(3, Purpose.PARTITION_ORDER)
     options: dict[str, Any] = {"n_steps": 4, "order": order}
     assert worst_error(given, beginning(given, state), advance_of(given), **options) < TOLERANCES["float64"]
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("blocks.cases(first, first + n)", "blocks.cases(0, n)"),
+        ("ascontiguousarray(targets), weights", "ascontiguousarray(targets), None"),
+        (".of(part)", ".of(0 * part)"),
+    ],
+)
+def test_a_mutant_of_partial_gradients_is_seen(before: str, after: str) -> None:
+    """19 cases in blocks of 6 and 7, a case at a time."""
+    state, given = conditional(problem(spec=PLAIN, n_cases=19), PRECISIONS, "wide partial", 4)
+    order = streams("order", 4).permutation(3, Purpose.PARTITION_ORDER)
+    changed = importing(wide, mutant(wide_pass, (before, after)))
+    errors = [
+        worst_error(
+            given,
+            beginning(given, state),
+            advance_of(given, tile_bytes=A_CHAIN, others=module),
+            n_steps=4,
+            order=order,
+        )
+        for module in (wide, changed)
+    ]
+    assert errors[0] < TOLERANCES["float64"] and errors[1] > 1e-6
 
 
 @pytest.mark.parametrize("over", [OUTPUTS, BOTH, PRECISIONS])

@@ -206,8 +206,8 @@ def test_a_wrong_gradient_is_seen(name: str) -> None:
 BLOCK_MUTANTS = {
     "blocks not multiplied by their number": ("slopes *= -n_partitions * self", "slopes *= -1 * self"),
     "filling counted": (
-        "self._blocks(n_partitions).of(partition)\n",
-        "self._blocks(n_partitions).of(partition)\n            weights = None\n",
+        "self.blocks_of(n_partitions).of(partition)\n",
+        "self.blocks_of(n_partitions).of(partition)\n            weights = None\n",
     ),
     "prior divided among the blocks": (
         "return energy - n_partitions * self.inverse_temperature * log_likelihood",
