@@ -49,8 +49,6 @@ def advance_for(
     program = Program.of(_posterior_and_groups(target)[0])
     if isinstance(program, str):
         return program
-    if reason := why_not(program):
-        return reason
     return partial(
         advance,
         program=program,
@@ -59,11 +57,6 @@ def advance_for(
         tile_bytes=tile_bytes,
         recordings=recordings,
     )
-
-
-def why_not(program: Program) -> str:
-    """In words why products over all chains do not run a program, "" where they do."""
-    return "offsets of the inputs" if program.offsets[0] >= 0 else ""
 
 
 def advance(

@@ -17,7 +17,7 @@ from rayfbnn.kernels.cuda import Build, build_once
 from rayfbnn.kernels.cuda_marginal import check_arrays, nothing_is_kept, runs_of
 from rayfbnn.kernels.marginal import kept_precisions, program_of
 from rayfbnn.kernels.program import Program, prior_of
-from rayfbnn.kernels.wide import TILE_BYTES, take_steps, why_not
+from rayfbnn.kernels.wide import TILE_BYTES, take_steps
 from rayfbnn.kernels.wide_pass import Pass, products
 from rayfbnn.model import regression
 from rayfbnn.model.integrated import add_integrated
@@ -35,7 +35,7 @@ def advance_for(
     program = program_of(made)
     if isinstance(program, str):
         return program
-    if reason := nothing_is_kept(program) or why_not(program):
+    if reason := nothing_is_kept(program):
         return reason
     return partial(advance, program=program, build=build, tile_bytes=tile_bytes)
 
@@ -98,7 +98,7 @@ class _Trajectory:
         energy += add_integrated(position, self.precisions, self.target.marginal.groups, gradient=scratch)
         for chains in self._pieces(len(position)):
             own, target = position[chains], self._of_chains(chains)
-            phi = self._features(self.layers.forward(own, cases, slopes=None), len(own))
+            phi = self._features(own, self.layers.forward(own, cases, slopes=None))
             given = target.regression_at(own)
             energy[chains] += regression.energy_and_slopes(phi, given, with_slopes=False)[0]
         return energy
@@ -107,21 +107,30 @@ class _Trajectory:
         made, cases = target.marginal, self.layers.tile_of_all()
         units: dict[int, Array] = {}
         values = self.layers.forward(position, cases, slopes=units)
-        phi = self._features(values, len(position))
+        phi = self._features(position, values)
         _, slopes = regression.energy_and_slopes(phi, target.regression_at(position))
         assert slopes is not None
         value_gradients = made.layer.value_gradients(slopes.features, position.dtype)
         self.layers.backward(gradient, position, cases, values, units, value_gradients=value_gradients)
+        to_offsets = self.layers.input_offsets(gradient)
+        if to_offsets is not None:
+            for start, layer, row, size in self.runs:
+                if layer == 0:
+                    to_offsets[:, row : row + size] += slopes.features[:, start : start + size].sum(axis=2)
         _, of_moved = target.prior_of_moved(position)
         target.add_slopes_of_moved(slopes, gradient=of_moved)
         gradient[:, target.n_kept :] += of_moved.astype(position.dtype)
 
-    def _features(self, values: list[Array], n_chains: int) -> Array:
+    def _features(self, position: Array, values: list[Array]) -> Array:
         """(n_chains, n_features, n_cases) float64, of the values of each layer's units."""
         n_features, n_cases = self.target.marginal.layer.n_features, values[0].shape[-1]
-        phi = array_namespace(values[0]).empty((n_chains, n_features, n_cases))
+        phi = array_namespace(position).empty((len(position), n_features, n_cases))
+        offsets = self.layers.input_offsets(position)
         for start, layer, row, size in self.runs:
-            phi[:, start : start + size] = 1 if layer < 0 else values[layer][..., row : row + size, :]
+            part = phi[:, start : start + size]
+            part[...] = 1 if layer < 0 else values[layer][..., row : row + size, :]
+            if layer == 0 and offsets is not None:
+                part += offsets[:, row : row + size, None]
         return phi
 
     def _of_chains(self, chains: slice) -> WithoutOutputs:

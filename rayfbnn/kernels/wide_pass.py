@@ -127,7 +127,7 @@ class Pass:
             u: Array = None
             for link in program.links:
                 if link.destination == layer:
-                    part = self._summed(_matrix(position, link, program), link, values[link.source])
+                    part = self._summed(position, link, values[link.source])
                     u = part if u is None else u + part
             if u is None:
                 u = xp.zeros((len(position), program.units[layer], tile.n), dtype=position.dtype)
@@ -168,8 +168,7 @@ class Pass:
                 )
             for link in program.links:
                 if link.destination == layer:
-                    part = _matrix(gradient, link, program)
-                    self._add_weight_gradient(part, link, values[link.source], summed[layer])
+                    self._add_weight_gradient(gradient, position, link, values[link.source], summed[layer])
 
     def _hidden_derivative(
         self,
@@ -193,35 +192,56 @@ class Pass:
         derivative *= slopes[layer]
         return derivative
 
-    def _summed(self, matrix: Array, link: ProgramLink, values: Array) -> Array:
+    def input_offsets(self, vector: Array) -> Array | None:
+        """Their part of (n_chains, n_parameters), a view; None where the inputs have none."""
+        program = self.program
+        if program.offsets[0] < 0:
+            return None
+        return vector[:, program.offsets[0] : program.offsets[0] + program.units[0]]
+
+    def _summed(self, position: Array, link: ProgramLink, values: Array) -> Array:
         """A link's part of the summed inputs, (n_chains, n_destinations, n), in an array of its own."""
-        xp = array_namespace(matrix)
+        xp, matrix = array_namespace(position), _matrix(position, link, self.program)
         if link.source == 0:
             rows = values[..., link.first_row : link.first_row + link.n_rows, :]
             if rows.ndim == 3:
-                return self.product(matrix.swapaxes(1, 2), rows)
-            # One product for all chains, biases included: the inputs' last row are ones.
-            stacked = xp.ascontiguousarray(matrix.swapaxes(1, 2)).reshape(-1, link.n_rows)
-            return self.product(stacked, rows).reshape(matrix.shape[0], matrix.shape[2], -1)
+                summed = self.product(matrix.swapaxes(1, 2), rows)
+            else:
+                # One product for all chains, biases included: the inputs' last row are ones.
+                stacked = xp.ascontiguousarray(matrix.swapaxes(1, 2)).reshape(-1, link.n_rows)
+                summed = self.product(stacked, rows).reshape(matrix.shape[0], matrix.shape[2], -1)
+            offsets = self.input_offsets(position)
+            if offsets is not None and link.n_units > 0:  # the same for all cases
+                summed += (matrix[:, : link.n_units] * offsets[:, :, None]).sum(axis=1)[:, :, None]
+            return summed
         summed = self.product(matrix[:, : link.n_units].swapaxes(1, 2), values)
         if link.has_biases:
             summed += matrix[:, link.n_units, :, None]
         return summed
 
-    def _add_weight_gradient(self, gradient: Array, link: ProgramLink, values: Array, summed: Array) -> None:
-        """Add to the link's part of the gradient (n_chains, n_rows, n_destinations), a view."""
-        if link.source == 0:
-            rows = values[..., link.first_row : link.first_row + link.n_rows, :]
-            if rows.ndim == 3:
-                gradient += self.product(rows, summed.swapaxes(1, 2))
-                return
+    def _add_weight_gradient(
+        self, gradient: Array, position: Array, link: ProgramLink, values: Array, summed: Array
+    ) -> None:
+        """Add a link's part, and of a link from the inputs what it gives to their offsets."""
+        part = _matrix(gradient, link, self.program)  # (n_chains, n_rows, n_destinations), a view
+        if link.source > 0:
+            part[:, : link.n_units] += self.product(values, summed.swapaxes(1, 2))
+            if link.has_biases:
+                part[:, link.n_units] += summed.sum(axis=2)
+            return
+        rows = values[..., link.first_row : link.first_row + link.n_rows, :]
+        if rows.ndim == 3:
+            part += self.product(rows, summed.swapaxes(1, 2))
+        else:
             stacked = summed.reshape(-1, summed.shape[2])
             product = self.product(stacked, rows.T)  # (n_chains * n_destinations, n_rows)
-            gradient += product.reshape(summed.shape[0], summed.shape[1], -1).swapaxes(1, 2)
-            return
-        gradient[:, : link.n_units] += self.product(values, summed.swapaxes(1, 2))
-        if link.has_biases:
-            gradient[:, link.n_units] += summed.sum(axis=2)
+            part += product.reshape(summed.shape[0], summed.shape[1], -1).swapaxes(1, 2)
+        offsets, to_offsets = self.input_offsets(position), self.input_offsets(gradient)
+        if offsets is not None and to_offsets is not None and link.n_units > 0:
+            totals = summed.sum(axis=2)[:, None]
+            part[:, : link.n_units] += offsets[:, :, None] * totals
+            matrix = _matrix(position, link, self.program)[:, : link.n_units]
+            to_offsets += (matrix * totals).sum(axis=2)
 
     def tile_of_all(self) -> Tile:
         """All cases."""

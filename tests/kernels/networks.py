@@ -11,10 +11,9 @@ from rayfbnn.arrays import Array
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, Target
 from rayfbnn.streams import Purpose
-from tests.model.problems import PRIORS, network, streams
+from tests.model.problems import network, streams
 
 H100_SHARED_BYTES = 227 * 1024
-WITHOUT_INPUT_OFFSETS = {name: prior for name, prior in PRIORS.items() if name != "ti"}
 
 
 def small(

@@ -22,7 +22,6 @@ from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import PROBLEMS, stays_exact
 from tests.kernels.networks import (
     H100_SHARED_BYTES,
-    WITHOUT_INPUT_OFFSETS,
     Start,
     assert_close,
     assert_end_is_a_start,
@@ -58,7 +57,7 @@ def advance_of(target: Posterior, kernel: str, build: ShimBuild | None = None) -
 def full_problem(model: str, kernel: str, dtype: str, *, n_cases: int = 37) -> Posterior:
     """Every group of parameters that the kernel covers."""
     outputs = 3 if model == "class" else 2
-    spec = network(WITHOUT_INPUT_OFFSETS, outputs=outputs) if kernel == "wide" else network(outputs=outputs)
+    spec = network(outputs=outputs)
     return problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
 
 

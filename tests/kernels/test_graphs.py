@@ -21,7 +21,7 @@ from rayfbnn.kernels import graphs, wide
 from rayfbnn.kernels.graphs import Recording, Recordings
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
-from tests.kernels.networks import WITHOUT_INPUT_OFFSETS, Start
+from tests.kernels.networks import Start
 from tests.kernels.shim.compiled import ShimBuild, needs_gxx
 from tests.model.problems import network, problem
 
@@ -54,7 +54,7 @@ class StandIn:
 
 
 def posterior(model: str = "gaussian by target", dtype: str = "float64") -> Posterior:
-    spec = network(WITHOUT_INPUT_OFFSETS, outputs=3 if model == "class" else 2)
+    spec = network(outputs=3 if model == "class" else 2)
     return problem(model, spec=spec, dtype=dtype, n_cases=37)
 
 

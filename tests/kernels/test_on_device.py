@@ -23,7 +23,7 @@ from rayfbnn.operations import Heatbath, Hybrid, HybridMarginal, SampleSigmas
 from rayfbnn.pivots import joint_p_values
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.kernels.networks import WITHOUT_INPUT_OFFSETS, Start, small
+from tests.kernels.networks import Start, small
 from tests.kernels.test_marginal_cpu import beginning
 from tests.model.problems import network, problem, streams
 from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional
@@ -59,7 +59,7 @@ def test_a_trajectory_is_that_of_the_plain_code(
     units: tuple[int, int], model: str, dtype: str, n_partitions: int
 ) -> None:
     """Units for which a warp, a block, and products are chosen (in float64 the first by blocks too)."""
-    spec = network(WITHOUT_INPUT_OFFSETS, units=units, outputs=3 if model == "class" else 2)
+    spec = network(units=units, outputs=3 if model == "class" else 2)
     host, there = both(model, dtype, spec, 150)
     chosen = device.advance_for(there)
     assert not isinstance(chosen, str)
@@ -192,7 +192,7 @@ def test_trajectories_return_with_the_fast_functions() -> None:
 @pytest.mark.parametrize("model", ["gaussian by target", "class"])
 def test_recorded_gradients_are_those_launched_one_by_one(model: str, dtype: str, uses_tf32: bool) -> None:
     """Of two states and two posteriors in turn; a recording that fails would warn."""
-    spec = network(WITHOUT_INPUT_OFFSETS, units=(400, 300), outputs=3 if model == "class" else 2)
+    spec = network(units=(400, 300), outputs=3 if model == "class" else 2)
     recordings = Recordings()
     for number, n_cases in enumerate((150, 90, 150)):
         host, there = both(model, dtype, spec, n_cases)

@@ -36,7 +36,6 @@ from rayfbnn.operations import (
     TemperedTransition,
 )
 from rayfbnn.streams import Streams
-from tests.kernels.networks import WITHOUT_INPUT_OFFSETS
 from tests.kernels.shim.compiled import needs_gxx
 from tests.model.problems import network, problem
 from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS
@@ -203,7 +202,7 @@ def test_kernels_of_larger_networks_wait_for_nothing(
     if kernel == "products":
         monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
     operations = (SampleSigmas(), Heatbath(), Hybrid(steps=5, stepsize=0.3, partitions=partitions))
-    host = problem("gaussian", spec=network(WITHOUT_INPUT_OFFSETS), n_cases=20)
+    host = problem("gaussian", spec=network(), n_cases=20)
     ends = both(cupy, operations, host)
     assert ends.differ_by() < TOLERANCE["float64"]
     assert any(entry.what == ("add_prior" if kernel == "products" else "advance") for entry in ends.log)

@@ -54,20 +54,9 @@ def advance_of(
     return advance  # type: ignore[no-any-return]
 
 
-def without_offsets(name: str, model: str, form: str, **options: Any) -> Posterior:
-    """As `made`, without offsets of the inputs, which products do not cover."""
-    target = made(name, model, form, **options)
-    priors = {group: prior for group, prior in target.network.priors.items() if group != "ti"}
-    values = target.targets.T.copy()
-    if target.observed is not None:
-        values[target.observed.T == 0] = np.nan
-    spec = replace(target.network, priors=priors)
-    return Posterior.of(spec, target.model, target.covariates, values, dtype=target.dtype)
-
-
 # Between them one system and several, noise that is the same in all cases and not, missing targets,
-# precisions that move, hidden groups' integrated out, factors a, offsets of hidden units, connections that
-# leave out inputs, no hidden layer, nothing but biases, priors that are no priors.
+# precisions that move, hidden groups' integrated out, factors a, offsets of units and inputs, connections
+# that leave out inputs, no hidden layer, nothing but biases, priors that are no priors.
 CASES = [
     ("common precisions", "gaussian", BOTH, "float32", False),
     ("common precisions", "gaussian by target", BOTH, "float64", True),
@@ -91,7 +80,7 @@ CASES = [
 def test_a_trajectory_is_that_of_the_plain_code(
     name: str, model: str, over: tuple[str, ...], dtype: str, is_missing: bool, tile_bytes: int
 ) -> None:
-    target = without_offsets(name, model, "primal", is_missing=is_missing, n_cases=50, dtype=dtype)
+    target = made(name, model, "primal", is_missing=is_missing, n_cases=50, dtype=dtype)
     state, given = conditional(target, over, f"wide {name} {model}", 5)
     advance = advance_of(given, tile_bytes=tile_bytes)
     assert worst_error(given, beginning(given, state), advance, n_steps=3) < TOLERANCES[dtype]
@@ -124,7 +113,6 @@ def check(made_up: Trajectory, data: st.DataObject) -> None:
     """A trajectory is the plain code's, and a start at its end gives its energy again."""
     target, start = made_up.target, made_up.start
     posterior = made_up.made_for
-    assume(posterior.wiring.offsets[0] is None)  # the one group that keeps anything, sometimes
     assume(not isinstance(target, WithoutOutputs) or target.n_parameters > 0)
     tile_bytes = data.draw(st.sampled_from([A_CHAIN, 4_000, 1_000_000]))
     advance = advance_of(target, tile_bytes=tile_bytes)
@@ -292,7 +280,6 @@ def test_what_is_not_covered_is_said() -> None:
     for over in (OUTPUTS, PRECISIONS):
         for name, words in NOT_COVERED.items():
             assert reason(made(name, "gaussian", "primal"), over) == words
-        assert reason(made("common precisions", "gaussian", "primal"), over) == "offsets of the inputs"
     nothing = problems.network({"io": "1", "bo": "1"}, units=(), activations=())
     assert reason(problem(spec=nothing, n_cases=30), OUTPUTS) == "no parameters are kept"
 
@@ -340,17 +327,16 @@ def test_the_name_is_that_of_what_runs(dtype: str, tf32: str) -> None:
         _, given = conditional(target, over, "names", 2)
         assert advance.marginal.covers(given)
         assert choose.marginal_name(given, advance, name).startswith(expected)
-    with_offsets = made("common precisions", "gaussian", "primal")
-    _, given = conditional(with_offsets, BOTH, "names", 2)
-    advance, name = choose.on_device(with_offsets, max_shared_bytes=10_000)
+    fits = made("common precisions", "gaussian", "primal")
+    _, given = conditional(fits, BOTH, "names", 2)
+    advance, name = choose.on_device(fits, max_shared_bytes=10_000)
     assert isinstance(advance, choose.ForPosteriors)
     assert choose.marginal_name(given, advance, name) == "CUDA, whole trajectories, a block a chain"
-    kernel = device.MarginalAdvance.of(max_shared_bytes=0)
-    assert not kernel.covers(given) and kernel.chosen(given) == "offsets of the inputs"
-    assert not kernel.covers(with_offsets)
-    assert choose.marginal_name(given, replace(advance, marginal=kernel), name) == (
-        "plain CuPy (offsets of the inputs)"
-    )
+    assert not advance.marginal.covers(fits)
+    nothing = problem(spec=problems.network({"io": "1", "bo": "1"}, units=(), activations=()), n_cases=30)
+    _, given = conditional(nothing, OUTPUTS, "names", 2)
+    assert not advance.marginal.covers(given)
+    assert choose.marginal_name(given, advance, name) == "plain CuPy (no parameters are kept)"
 
 
 MUTANTS = {
@@ -396,6 +382,26 @@ def test_a_mutant_without_common_precisions_is_seen(before: str, after: str) -> 
     state, given = conditional(problem(spec=PLAIN, n_cases=19), PRECISIONS, "wide mutants", 3)
     start, changed = beginning(given, state), mutant(wide, (before, after))
     assert error_of(given, start, advance_of(given, others=changed)) > 1e-6
+
+
+@pytest.mark.parametrize(
+    "over, before, after",
+    [
+        (PRECISIONS, "summed += (matrix[:, : link.n_units]", "summed += 0 * (matrix[:, : link.n_units]"),
+        (PRECISIONS, "part[:, : link.n_units] += offsets[:, :, None] * totals", "pass"),
+        (PRECISIONS, "to_offsets += (matrix * totals).sum(axis=2)", "pass"),
+        (OUTPUTS, "part += offsets[:, row : row + size, None]", "pass"),
+        (OUTPUTS, "to_offsets[:, row : row + size] +=", "_ ="),
+    ],
+)
+def test_a_mutant_without_offsets_of_the_inputs_is_seen(
+    over: tuple[str, ...], before: str, after: str
+) -> None:
+    state, given = conditional(made("common precisions", "gaussian", "primal"), over, "wide mutants", 3)
+    module, name = (wide_pass, "others") if over == PRECISIONS else (wide_marginal, "outputs")
+    changed = mutant(module, (before, after))
+    modules = {name: importing(wide, changed) if over == PRECISIONS else changed}
+    assert error_of(given, beginning(given, state), advance_of(given, **modules)) > 1e-6
 
 
 def stays_exact_through(
