@@ -39,9 +39,7 @@ def describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
     overs = tuple(dict.fromkeys(each.over for each in done if isinstance(each, HybridMarginal)))
     marginal = dict.fromkeys(overs, name)
     if name in (choose.DEVICE, choose.GRAPHS):
-        has_offsets = "ti" in spec.network_spec().priors
-        elsewhere = f" where the state fits on the chip, {choose.PLAIN_ON_DEVICE} elsewhere"
-        marginal = dict.fromkeys(overs, choose.DEVICE + elsewhere * has_offsets)
+        marginal = dict.fromkeys(overs, choose.DEVICE)
         dataset = _dataset(spec, store) if gpu_is_available() else None
         if dataset is not None:
             name, marginal = device_kernels(spec, dataset, overs, begun, shared_memory_of_device())

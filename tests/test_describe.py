@@ -178,15 +178,8 @@ def test_a_device_is_not_said_to_run_what_its_kernels_do_not_cover() -> None:
 
 def test_what_depends_on_a_device_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rayfbnn.describe_kernels.gpu_is_available", lambda: False)
-    for offsets, elsewhere in (
-        ((), ""),
-        (
-            ('network.priors.ti="0.5"',),
-            " where the state fits on the chip, plain CuPy elsewhere",
-        ),
-    ):
-        lines = kernel_lines(robot_arm('device="gpu"', MARGINAL, *offsets))
-        assert [line.split(": ")[1] for line in lines] == [choose.GRAPHS, "CUDA" + elsewhere]
+    lines = kernel_lines(robot_arm('device="gpu"', MARGINAL))
+    assert [line.split(": ")[1] for line in lines] == [choose.GRAPHS, choose.DEVICE]
 
 
 def test_a_device_is_said_to_run_what_its_memory_holds(tmp_path: Path) -> None:
