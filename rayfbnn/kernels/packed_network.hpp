@@ -188,20 +188,6 @@ struct PackedNetwork {
 
     // --- sums over sources, a register tile at a time ---
 
-    // f(Number<activation>()) of a layer's.
-    template <class F>
-    RAYFBNN_METHOD void with_activation(int layer, const F& f) const {
-        switch (layer < last ? net.activations[layer] : int(IDENTITY)) {
-            case TANH: f(Number<TANH>()); break;
-            case SIGMOID: f(Number<SIGMOID>()); break;
-            case RELU: f(Number<RELU>()); break;
-            case SOFTPLUS: f(Number<SOFTPLUS>()); break;
-            case SOFTPLUS0: f(Number<SOFTPLUS0>()); break;
-            case SIN: f(Number<SIN>()); break;
-            default: f(Number<IDENTITY>()); break;
-        }
-    }
-
     // A link into the units from number j on, at packs from p0 on.
     struct LinkForward {
         const PackedNetwork& pass;
@@ -269,7 +255,17 @@ struct PackedNetwork {
                 f(LinkForward{pass, pass.net.links[k], pass.packed[k], j, p0});
         }
         template <class F>
-        RAYFBNN_METHOD void with_activation(const F& f) const { pass.with_activation(layer, f); }
+        RAYFBNN_METHOD void with_activation(const F& f) const {
+            switch (layer < pass.last ? pass.net.activations[layer] : int(IDENTITY)) {
+                case TANH: f(Number<TANH>()); break;
+                case SIGMOID: f(Number<SIGMOID>()); break;
+                case RELU: f(Number<RELU>()); break;
+                case SOFTPLUS: f(Number<SOFTPLUS>()); break;
+                case SOFTPLUS0: f(Number<SOFTPLUS0>()); break;
+                case SIN: f(Number<SIN>()); break;
+                default: f(Number<IDENTITY>()); break;
+            }
+        }
         RAYFBNN_METHOD bool has(int) const { return true; }
         RAYFBNN_METHOD bool has_offsets() const { return layer < pass.last && pass.net.offsets[layer] >= 0; }
         RAYFBNN_METHOD L offset(int m) const { return splat<L>(pass.q[pass.net.offsets[layer] + j + m]); }
@@ -316,7 +312,15 @@ struct PackedNetwork {
             }
         }
         template <class F>
-        RAYFBNN_METHOD void with_activation(const F& f) const { pass.with_activation(layer, f); }
+        RAYFBNN_METHOD void with_activation(const F& f) const {
+            switch (pass.net.activations[layer]) {
+                case TANH: f(Number<TANH>()); break;
+                case SIGMOID: f(Number<SIGMOID>()); break;
+                case RELU: f(Number<RELU>()); break;
+                case IDENTITY: f(Number<IDENTITY>()); break;
+                default: f(Number<SIN>()); break;  // all with kept slopes are alike here
+            }
+        }
         RAYFBNN_METHOD bool has(int) const { return true; }
         RAYFBNN_METHOD bool has_offsets() const { return pass.net.offsets[layer] >= 0; }
         template <int M, int P>
