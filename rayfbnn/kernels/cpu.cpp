@@ -81,9 +81,9 @@ class Kernel {
    public:
     // links: (source, destination, start, n_units, has_biases); segments: (start, stop, alpha); inputs as those of
     // Posterior; gemm: the capsule of SciPy's sgemm or dgemm, or None; large_from, blas_from: weights of the smallest
-    // link that is_large, that uses_blas; block_bytes: of a block of cases, 0 for the usual ones; integrated: (start, stop, shape, rate). features: (layer, row), which make the outputs a
-    // regression on them, with no units and no links of the last layer; n_systems, n_each, is_dual: of it; moved:
-    // (first, stop, half, mean).
+    // link that is_large, that uses_blas; block_bytes: of a block of cases, 0 for the usual ones; integrated: (start,
+    // stop, shape, rate). features: (layer, row), which make the outputs a regression on them, with no units and no
+    // links of the last layer; n_systems, n_each, is_dual: of it; moved: (first, stop, half, mean).
     Kernel(
         const std::string& instruction_set, std::vector<int> units, std::vector<int> activations,
         std::vector<int> offsets, const std::vector<std::tuple<int, int, int, int, bool>>& links,
