@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfbnn.arrays import gpu_is_available
-from rayfbnn.cores import n_cores
+from rayfbnn.data import read_cases, read_dataset
 from rayfbnn.errors import ConfigError, StoreExistsError
-from rayfbnn.run.data import read_cases, read_dataset
-from rayfbnn.run.store import Store
+from rayfbnn.run.cores import n_cores
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.store import Store
 
 if TYPE_CHECKING:
     import xarray
 
+    from rayfbnn.bench.runs import BenchResult
     from rayfbnn.reduce.check import CheckResult
     from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.predict import Prediction
     from rayfbnn.run.evidence import Evidence
-    from rayfbnn.run.records import VerifyReport
     from rayfbnn.run.running import RunSummary
-    from rayfbnn.run_times import BenchResult
+    from rayfbnn.store.records import VerifyReport
 
 Spec = RunSpec | Mapping[str, Any] | str | Path  # a specification, its tables, or the TOML file they are in
 
@@ -322,8 +322,8 @@ def show(what: Spec, *, set: Sequence[str] = ()) -> str:
 
     set  "key.path=value" replacements laid over a specification; that of a store is fixed
     """
-    from rayfbnn.describe import describe
-    from rayfbnn.describe_schedule import describe_tuning
+    from rayfbnn.show.configuration import describe
+    from rayfbnn.show.schedule import describe_tuning
 
     if isinstance(what, str | Path) and Path(what).is_dir():
         if set:
@@ -356,9 +356,9 @@ def bench(
             at most the specification's chains
     quick   leaves the rounds of tuning out
     """
+    from rayfbnn.bench.runs import BenchResult
+    from rayfbnn.bench.steps import STANDARD_SHAPES, rows_of_shapes
     from rayfbnn.run.progress import show_bench
-    from rayfbnn.run_times import BenchResult
-    from rayfbnn.step_times import STANDARD_SHAPES, rows_of_shapes
 
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')
@@ -383,11 +383,11 @@ def bench(
 
 def _bench_run(read: RunSpec, device: str, *, quick: bool, progress: bool) -> BenchResult:
     """The part of `bench` that is given a specification."""
-    from rayfbnn.run import trial
+    from rayfbnn.bench import trial
+    from rayfbnn.bench.runs import BenchResult, estimate_run
+    from rayfbnn.bench.steps import rows_of_operations
     from rayfbnn.run.progress import show_bench, show_trial
     from rayfbnn.run.sampler import build_posterior
-    from rayfbnn.run_times import BenchResult, estimate_run
-    from rayfbnn.step_times import rows_of_operations
 
     read.check_gradient()
     dataset = read_dataset(read)
@@ -419,7 +419,7 @@ def verify(path: str | Path, *, repair: bool = False) -> VerifyReport:
     repair  set blocks aside that are damaged, and those after them, so that `resume` computes them again;
             the report is then of what was wrong
     """
-    from rayfbnn.run.verify import verify as verify_files
+    from rayfbnn.store.verify import verify as verify_files
 
     return Store.open(Path(path), check_records=False).repair() if repair else verify_files(Path(path))
 

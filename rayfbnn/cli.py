@@ -16,12 +16,12 @@ import typer
 from rayfbnn.errors import CheckFailed, RayFBNNError
 
 if TYPE_CHECKING:
+    from rayfbnn.bench.runs import BenchResult, Cost
     from rayfbnn.reduce.check import CheckResult
     from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.predict import Prediction
     from rayfbnn.run.running import RunSummary
-    from rayfbnn.run_times import BenchResult, Cost
-    from rayfbnn.selftest import Finding
+    from rayfbnn.selftest.selftest import Finding
 
 INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 NOT_CONVERGED = 3
@@ -381,7 +381,7 @@ def selftest(
     chains: Annotated[int, typer.Option(help="In the statistical tests; more see smaller faults.")] = 10_000,
 ) -> None:
     """Test this machine before it is trusted: gradients, reversal, exact draws; exit 1 if one fails."""
-    from rayfbnn.selftest import selftest as run_selftest
+    from rayfbnn.selftest.selftest import selftest as run_selftest
 
     print(f"{'test':<16}{'of':<34}{'found':<12}{'allowed':<14}verdict", flush=True)
     findings = run_selftest(device=device, seed=seed, chains=chains, report=_print_finding)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from rayfbnn import api
 from rayfbnn.errors import ConfigError
-from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.store import Store
 
 if TYPE_CHECKING:
     from rayfbnn.reduce.diagnostics import Diagnosis

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 import rayfbnn
 from rayfbnn.model.gaussian_process import limit_covariance
 from rayfbnn.reduce.functions import function_values, variation
-from rayfbnn.run.store import Store
+from rayfbnn.store.store import Store
 
 HERE = Path(__file__).parent
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"

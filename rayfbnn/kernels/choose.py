@@ -9,14 +9,15 @@ from typing import Protocol
 
 import numpy as np
 
-from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
-from rayfbnn.kernels import cpu, device
-from rayfbnn.kernels.graphs import Recordings
-from rayfbnn.kernels.program import Program
+from rayfbnn.kernels.cpu import advance as cpu
+from rayfbnn.kernels.cuda import choose as device
+from rayfbnn.kernels.cuda.graphs import Recordings
+from rayfbnn.kernels.plan import Program
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model.marginal import WithoutOutputs, WithoutPrecisions
+from rayfbnn.model.architecture import ModelSpec, NetworkSpec
+from rayfbnn.model.marginal.targets import WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, Target
 

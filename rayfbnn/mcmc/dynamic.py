@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite, total_energy
-from rayfbnn.mcmc.jitter import scaled_stepsizes
+from rayfbnn.mcmc.stepsizes import scaled_stepsizes
 from rayfbnn.state import Advance, ChainState, Target
 from rayfbnn.streams import Purpose, Streams
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rayfbnn.arrays import array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite, total_energy
-from rayfbnn.mcmc.jitter import scaled_stepsizes
+from rayfbnn.mcmc.stepsizes import scaled_stepsizes
 from rayfbnn.state import Advance, ChainState, HMCInfo, Target
 from rayfbnn.streams import Purpose, Streams
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.hmc import hybrid
+from rayfbnn.mcmc.hybrid import hybrid
 from rayfbnn.state import Advance, ChainState, HMCInfo, Marginal
 from rayfbnn.streams import Streams
 

@@ -12,7 +12,7 @@ from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.coordinates import Line, turns
 from rayfbnn.mcmc.doubling import doubled
 from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
-from rayfbnn.mcmc.jitter import scaled_stepsizes
+from rayfbnn.mcmc.stepsizes import scaled_stepsizes
 from rayfbnn.state import ChainState, Target
 from rayfbnn.streams import Purpose, Streams
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.connections import Connections, Generated, Table
+from rayfbnn.model.connections import Connections, Generated, Table
 
 
 class Configured(Protocol):

@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Callable
 
-from rayfbnn.architecture import NetworkSpec, destination
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
+from rayfbnn.model.architecture import NetworkSpec, destination
 
 
 def limit_covariance(network: NetworkSpec, inputs: Array) -> Array:

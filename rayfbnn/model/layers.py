@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from rayfbnn.architecture import Subgroups
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.architecture import Subgroups
 
 _ROOT_2 = math.sqrt(2)
 _FLOOR = 0.01  # of a normalization layer's mean square: keeps the slope finite where all inputs are zero

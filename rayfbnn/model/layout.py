@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rayfbnn.architecture import GroupSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.arrays import Array
+from rayfbnn.model.architecture import GroupSpec, ModelSpec, NetworkSpec, PriorSpec
 
 NOISE = "noise"
 

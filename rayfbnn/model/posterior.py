@@ -10,22 +10,16 @@ from typing import Literal
 
 import numpy as np
 
-from rayfbnn.architecture import ModelSpec, NetworkSpec
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model import (
-    gibbs,
-    likelihood,
-    marginal,
-    prior,
-    quantities,
-    random_grid,
-    rescaling,
-    stepsize,
-    survival,
-)
+from rayfbnn.model import prior, quantities, stepsize
+from rayfbnn.model.architecture import ModelSpec, NetworkSpec
 from rayfbnn.model.blocks import Blocks
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionLayout
+from rayfbnn.model.likelihood import models as likelihood
+from rayfbnn.model.likelihood import survival
+from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.network import Activity, Buffers, backward, forward, input_rows
+from rayfbnn.model.updates import gibbs, random_grid, rescaling
 from rayfbnn.model.wiring import Wiring
 from rayfbnn.state import Advance, ChainState, Marginal, ProposalsInfo
 from rayfbnn.streams import Purpose, Streams

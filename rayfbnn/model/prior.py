@@ -6,7 +6,7 @@ import math
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
-from rayfbnn.model.likelihood import log_scale_free_normaliser
+from rayfbnn.model.likelihood.models import log_scale_free_normaliser
 from rayfbnn.streams import Purpose, Streams
 
 # Shapes such as 0.0005 put real mass on precisions beyond the range of float64.

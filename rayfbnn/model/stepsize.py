@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rayfbnn.architecture import ModelSpec, Subgroups
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.architecture import ModelSpec, Subgroups
 from rayfbnn.model.layers import largest_squared_slopes
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
-from rayfbnn.model.likelihood import noise_precision
+from rayfbnn.model.likelihood.models import noise_precision
 from rayfbnn.model.network import LOG_2
 from rayfbnn.model.prior import parameter_precisions
 from rayfbnn.model.wiring import Wiring

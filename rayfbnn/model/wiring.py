@@ -11,8 +11,8 @@ from types import ModuleType
 
 import numpy as np
 
-from rayfbnn.architecture import NetworkSpec, Subgroups
 from rayfbnn.arrays import Array
+from rayfbnn.model.architecture import NetworkSpec, Subgroups
 from rayfbnn.model.configured import Configured, configured
 from rayfbnn.model.layout import ParameterLayout
 

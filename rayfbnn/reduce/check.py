@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.special
+import scipy.stats
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreMismatchError
-from rayfbnn.exactness import ks_distance
 from rayfbnn.reduce.draws import check_same_posterior, committed
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mean
 from rayfbnn.reduce.known import known
@@ -22,7 +22,7 @@ from rayfbnn.reduce.reasons import listed
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.run.store import Store
+    from rayfbnn.store.store import Store
 
 _QUANTILES = (
     0.05,
@@ -119,7 +119,7 @@ def _tests(ours: Array, theirs: Array) -> dict[str, float]:
     # The smaller effective size of the two, so that draws that happen to be antithetic give no false alarm.
     mcse = max(float(mcse_mean(ours)), float(ours.std(ddof=1)) / math.sqrt(ess))
     z = (row["mean_mcmc"] - row["mean_exact"]) / math.hypot(mcse, theirs.std(ddof=1) / math.sqrt(theirs.size))
-    distance = ks_distance(ours.ravel(), theirs)
+    distance = float(scipy.stats.ks_2samp(ours.ravel(), theirs, method="asymp").statistic)
     effective = 1 / (1 / ess + 1 / theirs.size)
     return row | {
         "z": z,

@@ -19,7 +19,7 @@ from rayfbnn.reduce.reasons import listed
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.run.store import Store
+    from rayfbnn.store.store import Store
 
 MAX_DIVERGED = 0.01  # share of iterations
 _NAMED = 3  # chains written out in a reason

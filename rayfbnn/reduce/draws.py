@@ -10,12 +10,12 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreError, StoreMismatchError
+from rayfbnn.model.likelihood.survival import expanded_inputs
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.model.survival import expanded_inputs
 
 if TYPE_CHECKING:
-    from rayfbnn.architecture import NetworkSpec
-    from rayfbnn.run.store import Store
+    from rayfbnn.model.architecture import NetworkSpec
+    from rayfbnn.store.store import Store
 
 _CACHE_BYTES = 4e6  # activations evaluated at once; larger ones only wait for memory
 _COPIES = 8  # of a block's outputs, in float64, that there are at once when the density is taken

@@ -16,7 +16,7 @@ from rayfbnn.model.network import Buffers, forward, input_rows
 from rayfbnn.reduce.draws import activation_bytes, committed, output_blocks, posterior_of
 
 if TYPE_CHECKING:
-    from rayfbnn.run.store import Store
+    from rayfbnn.store.store import Store
 
 
 @dataclass(frozen=True)

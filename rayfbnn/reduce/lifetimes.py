@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.survival import piece_starts, time_at
+from rayfbnn.model.likelihood.survival import piece_starts, time_at
 
 if TYPE_CHECKING:
-    from rayfbnn.architecture import ModelSpec
+    from rayfbnn.model.architecture import ModelSpec
 
 _MAX_ROUNDS = 400
 _CLOSE = 1e-12  # relative

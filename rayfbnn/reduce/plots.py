@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from rayfbnn.data import Dataset
     from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.predict import Prediction
-    from rayfbnn.run.data import Dataset
-    from rayfbnn.run.store import Store
+    from rayfbnn.store.store import Store
 
 STYLE: Any = {
     "font.size": 9,

@@ -13,8 +13,8 @@ import scipy.special
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import DataError, StoreError
-from rayfbnn.model.heteroscedastic import log_precision
-from rayfbnn.model.likelihood import log_density
+from rayfbnn.model.likelihood.heteroscedastic import log_precision
+from rayfbnn.model.likelihood.models import log_density
 from rayfbnn.reduce.counts import count_modes, count_quantiles
 from rayfbnn.reduce.draws import (
     Draws,
@@ -33,8 +33,8 @@ from rayfbnn.reduce.mixture import mixture_quantiles
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.architecture import ModelSpec
-    from rayfbnn.run.store import Store
+    from rayfbnn.model.architecture import ModelSpec
+    from rayfbnn.store.store import Store
 
 QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
 _MAX_LOG_PRECISION = 680.0  # and less its least: variances are then between 1e-296 and 1e296

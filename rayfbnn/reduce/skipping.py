@@ -8,7 +8,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rayfbnn.run.store import Store
+    from rayfbnn.store.store import Store
 
 _ALL = slice(None)
 

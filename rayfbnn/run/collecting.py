@@ -11,13 +11,13 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, copies_to_host, to_host
 from rayfbnn.mcmc.energy import not_finite
+from rayfbnn.mcmc.operations import Operation, Tunable, unrolled
 from rayfbnn.mcmc.schedule import IterationInfo
 from rayfbnn.mcmc.tuning import Measured
-from rayfbnn.operations import Operation, Tunable, unrolled
-from rayfbnn.run.catalogue import STATE, STATS
-from rayfbnn.run.records import Block
-from rayfbnn.run.tuning import to_document
 from rayfbnn.state import ChainState
+from rayfbnn.store.catalogue import STATE, STATS
+from rayfbnn.store.records import Block
+from rayfbnn.store.tuning_log import to_document
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:

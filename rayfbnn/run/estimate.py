@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.schedule import gradient_evaluations
 from rayfbnn.mcmc.tuning import Tuning
-from rayfbnn.run.rounds import round_of
+from rayfbnn.store.rounds import round_of
 
 if TYPE_CHECKING:
     from rayfbnn.run.sampler import Progress
-    from rayfbnn.run.store import Store
+    from rayfbnn.store.store import Store
 
 
 @dataclass(frozen=True)

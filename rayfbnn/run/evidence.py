@@ -11,8 +11,7 @@ import numpy as np
 from rayfbnn.arrays import device_namespace, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
-from rayfbnn.mcmc.annealing import annealed_log_weights, inverse_temperatures, normaliser
-from rayfbnn.operations import (
+from rayfbnn.mcmc.operations import (
     Dynamic,
     Operation,
     SimulatedTempering,
@@ -20,11 +19,12 @@ from rayfbnn.operations import (
     automatic,
     unrolled,
 )
+from rayfbnn.mcmc.tempering.annealing import annealed_log_weights, inverse_temperatures, normaliser
 from rayfbnn.run.sampler import build_posterior
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
-    from rayfbnn.run.data import Dataset
+    from rayfbnn.data import Dataset
     from rayfbnn.spec import RunSpec
 
 

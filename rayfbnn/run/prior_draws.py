@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.model.likelihood.survival import expanded_inputs
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.model.survival import expanded_inputs
-from rayfbnn.run.store import Block
+from rayfbnn.store.store import Block
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
-    from rayfbnn.run.data import Dataset
+    from rayfbnn.data import Dataset
 
 _MEMORY_BYTES = 100e6  # for the units of the networks that are evaluated at once
 

@@ -6,11 +6,11 @@ import logging
 from pathlib import Path
 from socket import gethostname
 
+from rayfbnn.data import first_difference, read_training_file
 from rayfbnn.errors import ConfigError, StoreMismatchError
 from rayfbnn.kernels import choose
-from rayfbnn.run.data import first_difference, read_training_file
-from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec, differences
+from rayfbnn.store.store import Store
 from rayfbnn.version import __version__
 
 _log = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from socket import gethostname
 
-from rayfbnn.cores import n_cores
 from rayfbnn.run.collecting import SUMMARY
+from rayfbnn.run.cores import n_cores
 from rayfbnn.run.progress import Display, display
 from rayfbnn.run.sampler import Progress
-from rayfbnn.run.store import Store
 from rayfbnn.run.workers import Executor, InProcess, RayExecutor
+from rayfbnn.store.store import Store
 
 _log = logging.getLogger(__name__)
 

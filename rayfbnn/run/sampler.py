@@ -13,19 +13,19 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, device_namespace
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.cuda_streams import DeviceStreams
+from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.energy import total_energy
+from rayfbnn.mcmc.operations import Operation, automatic, unrolled
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.operations import Operation, automatic, unrolled
 from rayfbnn.run.collecting import Collected, names_in_summary
-from rayfbnn.run.rounds import n_finished, round_of, rounds
-from rayfbnn.run.store import BatchProgress, Store
 from rayfbnn.state import ChainState
+from rayfbnn.store.rounds import n_finished, round_of, rounds
+from rayfbnn.store.store import BatchProgress, Store
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
-    from rayfbnn.run.data import Dataset
+    from rayfbnn.data import Dataset
     from rayfbnn.spec import RunSpec
 
 _log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from rayfbnn.errors import ConfigError, RayFBNNError, WorkerError
 from rayfbnn.run.sampler import Progress, Sampler
-from rayfbnn.run.store import Store
+from rayfbnn.store.store import Store
 
 # One thread a worker: two workers with two BLAS threads each were up to 15 times slower than one thread each.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

@@ -8,15 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rayfbnn.architecture import (
-    LAYER_ACTIVATIONS,
-    PRIOR_ACTIVATIONS,
-    NetworkSpec,
-    PriorSpec,
-    why_outputs_stay,
-)
 from rayfbnn.errors import ConfigError
-from rayfbnn.operations import (
+from rayfbnn.mcmc.operations import (
     AUTO,
     HybridMarginal,
     Operation,
@@ -27,6 +20,13 @@ from rayfbnn.operations import (
     Tunable,
     automatic,
     inner_operations,
+)
+from rayfbnn.model.architecture import (
+    LAYER_ACTIVATIONS,
+    PRIOR_ACTIVATIONS,
+    NetworkSpec,
+    PriorSpec,
+    why_outputs_stay,
 )
 from rayfbnn.spec.connections import check_connections
 from rayfbnn.spec.messages import MAX_WORD, RIGHT, nearest, short

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rayfbnn.architecture import NetworkSpec, destination
-from rayfbnn.connections import Connections, Generated, Table
 from rayfbnn.errors import ConfigError
+from rayfbnn.model.architecture import NetworkSpec, destination
+from rayfbnn.model.connections import Connections, Generated, Table
 from rayfbnn.spec.messages import nearest, short
 
 _COLUMNS = ("source", "destination", "weight")

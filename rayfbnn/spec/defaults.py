@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rayfbnn.architecture import ModelSpec, NetworkSpec, why_outputs_stay
-from rayfbnn.operations import (
+from rayfbnn.mcmc.operations import (
     AUTO,
     Heatbath,
     Hybrid,
@@ -16,6 +15,7 @@ from rayfbnn.operations import (
     SampleNoise,
     SampleSigmas,
 )
+from rayfbnn.model.architecture import ModelSpec, NetworkSpec, why_outputs_stay
 
 KEPT_ITERATIONS = 1000
 _FIRST_ITERATIONS = (

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from rayfbnn.architecture import ACTIVATIONS, LAYER_ACTIVATIONS, MODEL_KINDS, PRIOR_ACTIVATIONS
+from rayfbnn.model.architecture import ACTIVATIONS, LAYER_ACTIVATIONS, MODEL_KINDS, PRIOR_ACTIVATIONS
 from rayfbnn.spec.operations import OPERATION_NAMES
 
 MAX_WORD = 2**32 - 1  # seeds, chains and iterations are words of the random streams' key and counter

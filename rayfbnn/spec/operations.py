@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from rayfbnn.operations import Operation, Repeat, SimulatedTempering, TemperedTransition
+from rayfbnn.mcmc.operations import Operation, Repeat, SimulatedTempering, TemperedTransition
 
 
 class Record(BaseModel):

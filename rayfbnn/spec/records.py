@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
-from rayfbnn.architecture import Activation, LayerSpec, ModelKind, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.errors import ConfigError
-from rayfbnn.operations import Dynamic, Hybrid, HybridMarginal, HybridMax
+from rayfbnn.mcmc.operations import Dynamic, Hybrid, HybridMarginal, HybridMax
+from rayfbnn.model.architecture import Activation, LayerSpec, ModelKind, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.spec.checks import (
     adjustment_alpha,
     all_operations,

@@ -32,12 +32,14 @@ import numpy as np  # noqa: E402
 from machine import append, conditions, heading  # noqa: E402
 from steps import layers_of, stepsizes  # noqa: E402
 
-from rayfbnn import step_times  # noqa: E402
-from rayfbnn.architecture import ModelSpec, PriorSpec  # noqa: E402
 from rayfbnn.arrays import Array, to_host  # noqa: E402
-from rayfbnn.kernels import device, wide, wide_pass  # noqa: E402
-from rayfbnn.kernels.graphs import Recordings  # noqa: E402
+from rayfbnn.bench import steps as step_times
+from rayfbnn.kernels.cuda import choose as device
+from rayfbnn.kernels.cuda import network_pass as wide_pass
+from rayfbnn.kernels.cuda import products as wide
+from rayfbnn.kernels.cuda.graphs import Recordings  # noqa: E402
 from rayfbnn.mcmc import leapfrog  # noqa: E402
+from rayfbnn.model.architecture import ModelSpec, PriorSpec  # noqa: E402
 from rayfbnn.model.posterior import Posterior  # noqa: E402
 from rayfbnn.state import Advance  # noqa: E402
 

@@ -47,19 +47,19 @@ import small_problems  # noqa: E402
 from machine import PEERS, ROOT, append, conditions, heading, peers_python, pin  # noqa: E402
 
 from rayfbnn.arrays import Array  # noqa: E402
+from rayfbnn.data import read_dataset  # noqa: E402
+from rayfbnn.mcmc.operations import Rescale, unrolled  # noqa: E402
 from rayfbnn.mcmc.schedule import gradient_evaluations  # noqa: E402
-from rayfbnn.model.rescaling import orbits_along  # noqa: E402
-from rayfbnn.operations import Rescale, unrolled  # noqa: E402
+from rayfbnn.model.updates.rescaling import orbits_along  # noqa: E402
 from rayfbnn.reduce.draws import committed  # noqa: E402
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, rhat  # noqa: E402
 from rayfbnn.reduce.quantities import quantities  # noqa: E402
-from rayfbnn.run.data import read_dataset  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
 from rayfbnn.run.sampler import Progress, acceptance_by_operation, build_posterior  # noqa: E402
-from rayfbnn.run.store import Store  # noqa: E402
 from rayfbnn.run.workers import InProcess  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.spec.defaults import KEPT_ITERATIONS  # noqa: E402
+from rayfbnn.store.store import Store  # noqa: E402
 
 N_CASES = 10
 MOST_ITERATIONS = 100_000

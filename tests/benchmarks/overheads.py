@@ -33,14 +33,14 @@ os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # keeps Ray on 
 
 from machine import ROOT, append, conditions, heading  # noqa: E402, after the threads are set
 
-from rayfbnn.run.data import read_dataset  # noqa: E402
+from rayfbnn.data import read_dataset  # noqa: E402
 from rayfbnn.run.progress import display  # noqa: E402
 from rayfbnn.run.resuming import make_longer  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
 from rayfbnn.run.sampler import Progress  # noqa: E402
-from rayfbnn.run.store import Store  # noqa: E402
 from rayfbnn.run.workers import Executor, InProcess, RayExecutor, Worker  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
+from rayfbnn.store.store import Store  # noqa: E402
 
 EXAMPLE = ROOT / "examples" / "robot_arm" / "robot_arm.toml"  # has no phases
 FIRST_ITERATIONS = 50  # kept ones that are timed, so that the rest takes the seconds asked for

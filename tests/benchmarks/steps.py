@@ -25,8 +25,8 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402, after the threads are set
 from machine import PEERS, append, conditions, heading, peers_python, pin  # noqa: E402
 
-from rayfbnn import step_times  # noqa: E402
 from rayfbnn.arrays import Array  # noqa: E402
+from rayfbnn.bench import steps as step_times  # noqa: E402
 from rayfbnn.model.posterior import Posterior  # noqa: E402
 from rayfbnn.state import Advance, ChainState  # noqa: E402
 

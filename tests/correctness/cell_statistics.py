@@ -12,11 +12,11 @@ from rayfbnn.arrays import Array
 from rayfbnn.mcmc import schedule
 from rayfbnn.model import posterior
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.pivots import joint_p_values
+from rayfbnn.selftest.pivots import joint_p_values
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.correctness.cells import ARCHITECTURES, DATA, N_CASES, Cell
-from tests.correctness.exactness import is_exact
+from tests.support.exactness import is_exact
 
 
 def posterior_of(cell: Cell, module: ModuleType = posterior) -> Posterior:

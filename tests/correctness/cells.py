@@ -12,10 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.arrays import Array
-from rayfbnn.connections import Connections, Generated, Table
-from rayfbnn.operations import (
+from rayfbnn.mcmc.operations import (
     Heatbath,
     Hybrid,
     HybridMarginal,
@@ -32,6 +30,8 @@ from rayfbnn.operations import (
     Slice1,
     TemperedTransition,
 )
+from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.model.connections import Connections, Generated, Table
 
 N_CASES = 7  # not a multiple of 3, so that blocks of cases are uneven
 

@@ -36,7 +36,7 @@ LAYERS = {
     "tests/correctness/test_tempered_draws": "7 exact draws",
     "tests/correctness/": "4 known targets",
     "tests/reduce/": "7 exact draws",
-    "tests/test_selftest": "9 your machine",
+    "tests/selftest": "9 your machine",
 }
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleNoise, SampleSigmas
 from rayfbnn.mcmc.schedule import build_iteration, run
+from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.operations import Heatbath, Hybrid, Repeat, SampleNoise, SampleSigmas
 from rayfbnn.streams import Streams
-from tests.marks import some_long
+from tests.support.marks import some_long
 
 DATA = Path(__file__).parents[1] / "data" / "fbm"
 N_CHAINS, N_WARMUP, N_DRAWS = 256, 20, 40  # 7,000 effective draws or more of every quantity

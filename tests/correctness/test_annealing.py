@@ -11,19 +11,20 @@ import pytest
 import scipy.linalg
 import scipy.special
 
-from rayfbnn.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
-from rayfbnn.mcmc import annealing
-from rayfbnn.mcmc.annealing import inverse_temperatures, normaliser
-from rayfbnn.mcmc.stages import ANNEALING, LAST_STAGE, at_stage
-from rayfbnn.model import gibbs, posterior
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Operation, SampleNoise
+from rayfbnn.mcmc.tempering import annealing
+from rayfbnn.mcmc.tempering.annealing import inverse_temperatures, normaliser
+from rayfbnn.mcmc.tempering.stages import ANNEALING, LAST_STAGE, at_stage
+from rayfbnn.model import posterior
+from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.operations import Heatbath, Hybrid, Operation, SampleNoise
+from rayfbnn.model.updates import gibbs
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import seed_of
-from tests.correctness.mutants import mutant
-from tests.model.problems import parse
+from tests.support.exactness import seed_of
+from tests.support.mutants import mutant
+from tests.support.problems import parse
 
 OPERATIONS: tuple[Operation, ...] = (SampleNoise(), Heatbath(), Hybrid(steps=8, stepsize=0.4))
 WIDTHS, SIGMA = {"io": 0.8, "bo": 0.5}, 0.4

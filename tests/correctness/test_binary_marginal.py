@@ -12,15 +12,17 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc import schedule
-from rayfbnn.model import auxiliary, marginal, polya_gamma, posterior
-from rayfbnn.operations import Heatbath, HybridMarginal, Negate, Operation, SampleSigmas
+from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, Negate, Operation, SampleSigmas
+from rayfbnn.model import posterior
+from rayfbnn.model.marginal import auxiliary, polya_gamma
+from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
 from tests.correctness.cell_statistics import exact_start, judged, posterior_of
 from tests.correctness.cells import Cell
-from tests.correctness.mutants import importing, mutant
-from tests.marks import some_long
+from tests.support.marks import some_long
+from tests.support.mutants import importing, mutant
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from typing import get_args
 
 import pytest
 
-from rayfbnn.model import adjustments, configured, gibbs, layers, network, posterior, wiring
-from rayfbnn.operations import Operation, unrolled
+from rayfbnn.mcmc.operations import Operation, unrolled
+from rayfbnn.model import configured, layers, network, posterior, wiring
+from rayfbnn.model.updates import adjustments, gibbs
 from tests.correctness.cell_statistics import Verdict, judged
 from tests.correctness.cells import ARCHITECTURES, CELLS, DATA, LEVELS, OPERATIONS, Cell
-from tests.correctness.mutants import mutant
 from tests.correctness.page import NEW_DATA, SAME_DATA
+from tests.support.mutants import mutant
 
 QUICK = 4_000
 EVERY_TIME = [cell for cell in CELLS if cell.every_time]

@@ -13,13 +13,13 @@ from rayfbnn.arrays import Array
 from rayfbnn.mcmc import dynamic as module
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.dynamic import dynamic
-from rayfbnn.operations import Dynamic, Heatbath, Hybrid
+from rayfbnn.mcmc.operations import Dynamic, Heatbath, Hybrid
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import chi2_p_value
-from tests.correctness.invariance import ONE, schedule_with, stays_exact
-from tests.correctness.mutants import mutant
-from tests.targets import banana, wall
+from tests.support.exactness import chi2_p_value
+from tests.support.invariance import ONE, schedule_with, stays_exact
+from tests.support.mutants import mutant
+from tests.support.targets import banana, wall
 
 BANANA = banana()
 LARGE = (Heatbath(), Dynamic(steps=3, stepsize=0.8))

@@ -18,7 +18,7 @@ import scipy.special
 from rayfbnn import api
 from rayfbnn.reduce.draws import committed
 from rayfbnn.reduce.quantities import quantities
-from rayfbnn.run.store import Store
+from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 from tests.correctness.test_against_fbm import statistics
 

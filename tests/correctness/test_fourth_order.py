@@ -7,11 +7,11 @@ import pytest
 
 from rayfbnn.mcmc import fourth_order, leapfrog
 from rayfbnn.mcmc.energy import total_energy
-from rayfbnn.operations import Dynamic, Heatbath, Hybrid, HybridMax, Negate, Operation
+from rayfbnn.mcmc.operations import Dynamic, Heatbath, Hybrid, HybridMax, Negate, Operation
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.invariance import ONE, THREE, ExactTarget, after_iterations, schedule_with, stays_exact
-from tests.correctness.mutants import mutant
-from tests.targets import banana
+from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, schedule_with, stays_exact
+from tests.support.mutants import mutant
+from tests.support.targets import banana
 
 BANANA = banana()
 FOURTH = "fourth-order"

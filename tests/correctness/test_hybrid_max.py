@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from rayfbnn.errors import SamplingError
-from rayfbnn.mcmc import hmc, hybrid_max, leapfrog
-from rayfbnn.operations import Heatbath, HybridMax, Negate, Operation
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc import hybrid_max, leapfrog
+from rayfbnn.mcmc.operations import Heatbath, HybridMax, Negate, Operation
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.invariance import ONE, THREE, ExactTarget, after_iterations, schedule_with, stays_exact
-from tests.correctness.mutants import mutant
-from tests.targets import banana, wall
+from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, schedule_with, stays_exact
+from tests.support.mutants import mutant
+from tests.support.targets import banana, wall
 
 BANANA = banana()
 CONFIGURATIONS: dict[str, tuple[ExactTarget, tuple[Operation, ...]]] = {

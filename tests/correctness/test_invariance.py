@@ -10,14 +10,15 @@ import pytest
 import scipy.special
 
 from rayfbnn.arrays import gpu_is_available, to_host
-from rayfbnn.mcmc import energy, hmc, leapfrog, metropolis, schedule
-from rayfbnn.operations import Heatbath, Hybrid, Metropolis, Negate, Operation
+from rayfbnn.mcmc import energy, leapfrog, metropolis, schedule
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Metropolis, Negate, Operation
 from rayfbnn.state import Advance, ChainState, Target
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import is_exact, ks_p_value, square_p_value
-from tests.correctness.mutants import mutant
-from tests.marks import some_long
-from tests.targets import ANHARMONIC, ANHARMONIC_IN_TWO, anharmonic_cdf, anharmonic_draws
+from tests.support.exactness import is_exact, ks_p_value, square_p_value
+from tests.support.marks import some_long
+from tests.support.mutants import mutant
+from tests.support.targets import ANHARMONIC, ANHARMONIC_IN_TWO, anharmonic_cdf, anharmonic_draws
 
 N_ITERATIONS = 3
 QUICK, LONG = 50_000, 400_000

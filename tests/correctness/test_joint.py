@@ -18,17 +18,19 @@ import numpy as np
 import pytest
 import scipy.special
 
-from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.arrays import Array, gpu_is_available, to_host
-from rayfbnn.mcmc import energy, hmc, leapfrog, schedule
-from rayfbnn.model import gibbs, posterior, prior
+from rayfbnn.mcmc import energy, leapfrog, schedule
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate, Operation, SampleSigmas
+from rayfbnn.model import posterior, prior
+from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.operations import Heatbath, Hybrid, Negate, Operation, SampleSigmas
-from rayfbnn.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
+from rayfbnn.model.updates import gibbs
+from rayfbnn.selftest.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
-from tests.correctness.mutants import mutant
+from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
+from tests.support.mutants import mutant
 
 N_ITERATIONS = 5
 N_CHAINS, FEW = 20_000, 4_000

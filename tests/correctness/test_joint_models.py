@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 import scipy.special
 
-from rayfbnn.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc import schedule
-from rayfbnn.model import count, heteroscedastic, likelihood, posterior, survival
+from rayfbnn.model import posterior
+from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.model.likelihood import count, heteroscedastic, survival
+from rayfbnn.model.likelihood import models as likelihood
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
+from rayfbnn.selftest.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import is_exact, ks_p_value, ks_two_sample_p_value
-from tests.correctness.mutants import mutant
 from tests.correctness.test_joint import (
     FEW,
     N_CHAINS,
@@ -33,8 +33,10 @@ from tests.correctness.test_joint import (
     noise,
     outputs,
 )
-from tests.marks import some_long
 from tests.model.test_data_models import distribution_functions
+from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value
+from tests.support.marks import some_long
+from tests.support.mutants import mutant
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rayfbnn.operations import (
+from rayfbnn.mcmc.operations import (
     Heatbath,
     Hybrid,
     HybridMax,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rayfbnn.mcmc import hmc, leapfrog
-from rayfbnn.operations import Heatbath, Hybrid, Negate, Operation
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc import leapfrog
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate, Operation
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.invariance import ONE, THREE, ExactTarget, after_iterations, schedule_with, stays_exact
-from tests.correctness.mutants import mutant
-from tests.targets import banana
+from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, schedule_with, stays_exact
+from tests.support.mutants import mutant
+from tests.support.targets import banana
 
 BANANA = banana()
 CONFIGURATIONS: dict[str, tuple[ExactTarget, tuple[Operation, ...]]] = {

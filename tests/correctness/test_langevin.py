@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from rayfbnn.mcmc import hmc
-from rayfbnn.operations import Heatbath, Hybrid, Negate
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.invariance import ONE, THREE, after_iterations, schedule_with, stays_exact
-from tests.correctness.mutants import mutant
-from tests.targets import banana
+from tests.support.invariance import ONE, THREE, after_iterations, schedule_with, stays_exact
+from tests.support.mutants import mutant
+from tests.support.targets import banana
 
 LANGEVIN = (Heatbath(), Hybrid(steps=1, stepsize=1.0))
 LANGEVIN_IN_THREE = (Heatbath(), Hybrid(steps=1, stepsize=0.5))

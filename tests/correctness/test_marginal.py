@@ -11,18 +11,21 @@ import pytest
 
 from rayfbnn.mcmc import marginal as update
 from rayfbnn.mcmc import schedule
-from rayfbnn.model import auxiliary, integrated, marginal, output_layer, posterior, regression
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Operation, Repeat, SampleSigmas
+from rayfbnn.model import posterior
+from rayfbnn.model.marginal import auxiliary, output_layer, regression
+from rayfbnn.model.marginal import precisions as integrated
+from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.prior import parameter_precisions
-from rayfbnn.operations import Heatbath, Hybrid, HybridMarginal, Operation, Repeat, SampleSigmas
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.correctness import cells
 from tests.correctness.cell_statistics import judged, posterior_of
 from tests.correctness.cells import CELLS
-from tests.correctness.mutants import importing, mutant
-from tests.marks import some_long
-from tests.model import problems
+from tests.support import problems
+from tests.support.marks import some_long
+from tests.support.mutants import importing, mutant
 
 BY_NAME = {
     "common": "one layer | group | real | marginal, both",

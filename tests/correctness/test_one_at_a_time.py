@@ -10,11 +10,11 @@ import scipy.special
 
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc import doubling, metropolis, slice
-from rayfbnn.operations import Heatbath, Metropolis1, Operation, Slice1
+from rayfbnn.mcmc.operations import Heatbath, Metropolis1, Operation, Slice1
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import ks_p_value
-from tests.correctness.invariance import (
+from tests.support.exactness import ks_p_value
+from tests.support.invariance import (
     LONG,
     ONE,
     QUICK,
@@ -24,8 +24,8 @@ from tests.correctness.invariance import (
     schedule_with,
     stays_exact,
 )
-from tests.correctness.mutants import mutant
-from tests.targets import SumOfTerms, banana, gaussian
+from tests.support.mutants import mutant
+from tests.support.targets import SumOfTerms, banana, gaussian
 
 BANANA = banana()
 # Two normals, so that a slice may be two intervals apart: share, mean, sd of each.

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import scipy.special
 
-from rayfbnn.mcmc import hmc
-from rayfbnn.operations import Heatbath, Hybrid, RadialHeatbath
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, RadialHeatbath
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import ks_p_value
-from tests.correctness.invariance import ONE, THREE, schedule_with, stays_exact
-from tests.correctness.mutants import mutant
+from tests.support.exactness import ks_p_value
+from tests.support.invariance import ONE, THREE, schedule_with, stays_exact
+from tests.support.mutants import mutant
 
 IN_ONE = (RadialHeatbath(), Hybrid(steps=3, stepsize=0.8))
 IN_THREE = (RadialHeatbath(), Hybrid(steps=3, stepsize=0.4), Heatbath(decay=0.5))

@@ -8,15 +8,16 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from rayfbnn.model import posterior, random_grid
+from rayfbnn.model import posterior
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.updates import random_grid
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import is_exact, ks_p_value
-from tests.correctness.mutants import mutant
-from tests.model import problems
-from tests.model.hierarchy import HIERARCHIES, uniforms_of
-from tests.model.problems import problem, streams
+from tests.support import problems
+from tests.support.exactness import is_exact, ks_p_value
+from tests.support.hierarchy import HIERARCHIES, uniforms_of
+from tests.support.mutants import mutant
+from tests.support.problems import problem, streams
 
 SPEC = problems.network(HIERARCHIES, units=(2, 3))
 MODELS = ["gaussian by target", "t", "t by target", "binary"]

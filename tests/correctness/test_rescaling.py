@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model import posterior, prior, rescaling
+from rayfbnn.mcmc.operations import Operation, Rescale
+from rayfbnn.model import posterior, prior
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.operations import Operation, Rescale
+from rayfbnn.model.updates import rescaling
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
 from tests.correctness.cell_statistics import judged, posterior_of
 from tests.correctness.cells import Cell
-from tests.correctness.mutants import mutant
-from tests.model import problems
-from tests.model.problems import problem, streams
+from tests.support import problems
+from tests.support.mutants import mutant
+from tests.support.problems import problem, streams
 
 STEPSIZE = 0.8
 ALONG: tuple[rescaling.Along, ...] = ("sigmas", "incoming")

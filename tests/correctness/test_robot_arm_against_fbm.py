@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleNoise, SampleSigmas
 from rayfbnn.mcmc.schedule import build_iteration, run
+from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.operations import Heatbath, Hybrid, Repeat, SampleNoise, SampleSigmas
 from rayfbnn.streams import Streams
 
 TESTS = Path(__file__).parents[1]

@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc import schedule
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate, SampleSigmas
 from rayfbnn.mcmc.rejection import rejection_draws
-from rayfbnn.model import gibbs, posterior
+from rayfbnn.model import posterior
+from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.operations import Heatbath, Hybrid, Negate, SampleSigmas
+from rayfbnn.model.updates import gibbs
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import is_exact, ks_two_sample_p_value
-from tests.correctness.mutants import mutant
-from tests.model.problems import parse
+from tests.support.exactness import is_exact, ks_two_sample_p_value
+from tests.support.mutants import mutant
+from tests.support.problems import parse
 
 N_DRAWS = 4_000
 OPERATIONS = (SampleSigmas(), Heatbath(decay=0.5), Hybrid(steps=3, stepsize=1.0, partitions=2), Negate())

@@ -13,8 +13,8 @@ import scipy.special
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
-from rayfbnn.mcmc import schedule, selection, simulated_tempering, stages, tempered_transition
-from rayfbnn.operations import (
+from rayfbnn.mcmc import schedule
+from rayfbnn.mcmc.operations import (
     Heatbath,
     Hybrid,
     Metropolis,
@@ -25,11 +25,12 @@ from rayfbnn.operations import (
     SimulatedTempering,
     TemperedTransition,
 )
+from rayfbnn.mcmc.tempering import selection, simulated_tempering, stages, tempered_transition
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
-from tests.correctness.mutants import mutant
 from tests.correctness.test_tempered_draws import exact_draws, quantities, target_of
+from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
+from tests.support.mutants import mutant
 
 N_CHAINS = 20_000
 LADDER = (1.0, 0.5, 0.2, 0.05)

@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 
 from rayfbnn import api
-from rayfbnn.run.store import Store
+from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
-from tests.faults.drivers import PATIENCE, descendants, iterations_done, slow_spec, start
-from tests.run.small import assert_same_draws
+from tests.support.drivers import PATIENCE, descendants, iterations_done, slow_spec, start
+from tests.support.small import assert_same_draws
 
 WORKERS = (2, 0, 3, 1, 5, 4)  # one after the other, so that each resume has another number
 KINDS = ("driver", "worker", "worker, replaced", "driver while starting")

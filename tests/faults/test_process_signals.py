@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from rayfbnn import api
-from rayfbnn.run.store import Store
-from tests.faults.drivers import finish, iterations_done, slow_spec, start, wait_until
-from tests.run.small import assert_same_draws
+from rayfbnn.store.store import Store
+from tests.support.drivers import finish, iterations_done, slow_spec, start, wait_until
+from tests.support.small import assert_same_draws
 
 N_COMPARED = 30
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from rayfbnn import api
-from rayfbnn.run.store import Store
-from tests.faults.drivers import finish, iterations_done, slow_spec, start, wait_until
-from tests.run.small import make_store
+from rayfbnn.store.store import Store
+from tests.support.drivers import finish, iterations_done, slow_spec, start, wait_until
+from tests.support.small import make_store
 
 RACER = """
     import sys, time
     from pathlib import Path
     from rayfbnn.errors import StoreBusyError
-    from rayfbnn.run.store import Store
+    from rayfbnn.store.store import Store
 
     folder, name, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from rayfbnn.errors import StoreError
-from rayfbnn.run.filesystem import PARTIAL, FileSystem, SystemCalls
+from rayfbnn.store.filesystem import PARTIAL, FileSystem, SystemCalls
 from rayfbnn.streams import Purpose, Streams
-from tests.faults.disks import READING, Crash, Failing, MemoryDisk
-from tests.faults.toy import PATH, contents, create, half_run, opened, run_to_end, step, toy_spec
+from tests.support.disks import READING, Crash, Failing, MemoryDisk
+from tests.support.toy import PATH, contents, create, half_run, opened, run_to_end, step, toy_spec
 
 
 @cache

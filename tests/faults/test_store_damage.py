@@ -12,14 +12,14 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError, StoreError
-from rayfbnn.run.filesystem import FileSystem
-from rayfbnn.run.records import NO_SEAL, SEAL, seal, seal_of, unseal
-from rayfbnn.run.store import Store
-from rayfbnn.run.verify import verify
+from rayfbnn.store.filesystem import FileSystem
+from rayfbnn.store.records import NO_SEAL, SEAL, seal, seal_of, unseal
+from rayfbnn.store.store import Store
+from rayfbnn.store.verify import verify
 from rayfbnn.streams import Purpose, Streams
-from tests.faults.disks import File, MemoryDisk, flipped
 from tests.faults.test_store_crashes import half_way
-from tests.faults.toy import PATH, contents, create, opened, run_to_end, toy_spec
+from tests.support.disks import File, MemoryDisk, flipped
+from tests.support.toy import PATH, contents, create, opened, run_to_end, toy_spec
 
 ROOT = PATH / "zarr.json"
 EXTENSION = PATH / "commits/extension0000.json"

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from rayfbnn.errors import StoreBusyError
-from rayfbnn.run.filesystem import PARTIAL, FileSystem
-from rayfbnn.run.store import Store
+from rayfbnn.store.filesystem import PARTIAL, FileSystem
+from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 from tests.faults.test_store_crashes import undisturbed
-from tests.faults.toy import contents, create, run_to_end, step
+from tests.support.toy import contents, create, run_to_end, step
 
 _ROOT = Path(__file__).parent.parent.parent
 
@@ -38,10 +38,10 @@ def start(code: str, *args: object) -> subprocess.Popen[str]:
 RUN = """
     import sys
     from pathlib import Path
-    from rayfbnn.run.filesystem import FileSystem, SystemCalls
-    from rayfbnn.run.store import Store
-    from tests.faults.disks import Failing
-    from tests.faults.toy import run_to_end
+    from rayfbnn.store.filesystem import FileSystem, SystemCalls
+    from rayfbnn.store.store import Store
+    from tests.support.disks import Failing
+    from tests.support.toy import run_to_end
     import os, signal
 
     class Killed(Failing):
@@ -75,7 +75,7 @@ def test_the_second_to_run_a_store_is_refused_and_changes_nothing(tmp_path: Path
     create(FileSystem(), path)
     hold = """
         import sys
-        from rayfbnn.run.store import Store
+        from rayfbnn.store.store import Store
         with Store.open(sys.argv[1]).lock():
             print("locked", flush=True)
             sys.stdin.readline()
@@ -101,8 +101,8 @@ def test_of_two_that_start_at_once_one_runs(tmp_path: Path) -> None:
     run = """
         import sys
         from rayfbnn.errors import StoreBusyError
-        from rayfbnn.run.store import Store
-        from tests.faults.toy import next_block
+        from rayfbnn.store.store import Store
+        from tests.support.toy import next_block
         store = Store.open(sys.argv[1])
         print("ready", flush=True)
         sys.stdin.readline()
@@ -137,8 +137,8 @@ def test_a_reader_of_a_growing_store_sees_only_whole_blocks(tmp_path: Path) -> N
     whole = np.frombuffer(undisturbed()["positions"], dtype=np.float32).reshape(3, 5, -1)
     write = """
         import sys, time
-        from rayfbnn.run.store import Store
-        from tests.faults.toy import step
+        from rayfbnn.store.store import Store
+        from tests.support.toy import step
         store = Store.open(sys.argv[1])
         print("ready", flush=True)
         with store.lock():
@@ -171,8 +171,8 @@ def test_a_file_size_limit_is_a_full_disk(tmp_path: Path) -> None:
     limited = """
         import resource, sys
         from rayfbnn.errors import StoreFullError
-        from rayfbnn.run.store import Store
-        from tests.faults.toy import run_to_end
+        from rayfbnn.store.store import Store
+        from tests.support.toy import run_to_end
         store = Store.open(sys.argv[1])
         resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))
         try:

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from rayfbnn.run.filesystem import PARTIAL, FileSystem, SystemCalls
 from rayfbnn.run.running import run_rounds
 from rayfbnn.run.sampler import Progress, Sampler
-from rayfbnn.run.store import Store
 from rayfbnn.run.workers import InProcess
 from rayfbnn.spec import RunSpec
-from tests.faults.disks import MemoryDisk
+from rayfbnn.store.filesystem import PARTIAL, FileSystem, SystemCalls
+from rayfbnn.store.store import Store
 from tests.faults.test_store_crashes import choices, crashes
-from tests.faults.toy import PATH, create, opened, toy_spec
+from tests.support.disks import MemoryDisk
+from tests.support.toy import PATH, create, opened, toy_spec
 
 _OPERATIONS = [
     {"op": "sample-sigmas"},

@@ -10,14 +10,16 @@ from socket import gethostname
 import numpy as np
 import pytest
 
-from rayfbnn.architecture import ModelSpec
 from rayfbnn.errors import ConfigError
-from rayfbnn.kernels import choose, cpu, device
+from rayfbnn.kernels import choose
+from rayfbnn.kernels.cpu import advance as cpu
+from rayfbnn.kernels.cuda import choose as device
 from rayfbnn.mcmc import leapfrog
-from tests.kernels.networks import Start, small
+from rayfbnn.model.architecture import ModelSpec
 from tests.mcmc.test_leapfrog import start
-from tests.model.problems import network, problem
-from tests.targets import banana
+from tests.support.networks import Start, small
+from tests.support.problems import network, problem
+from tests.support.targets import banana
 
 needs_kernels = pytest.mark.skipif(not cpu.instruction_sets(), reason="installed without a C++ compiler")
 

@@ -12,23 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels import cpu
-from rayfbnn.kernels.program import ACTIVATION_CODES
-from rayfbnn.mcmc import hmc, leapfrog
+from rayfbnn.kernels.cpu import advance as cpu
+from rayfbnn.kernels.plan import ACTIVATION_CODES
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
-from tests.kernels.networks import (
+from tests.support.marks import some_long
+from tests.support.networks import (
     Start,
     assert_close,
     assert_end_is_a_start,
     potential_and_gradient,
     small,
 )
-from tests.kernels.strategies import Trajectory, trajectories
-from tests.marks import some_long
-from tests.model.problems import MODELS, PRIORS, network, problem, streams
+from tests.support.problems import MODELS, PRIORS, network, problem, streams
+from tests.support.strategies import Trajectory, trajectories
 
 SETS = cpu.instruction_sets()
 pytestmark = pytest.mark.skipif(not SETS, reason="installed without a C++ compiler: no compiled kernels")

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels.cublas import Cublas
+from rayfbnn.kernels.cuda.cublas import Cublas
 from rayfbnn.streams import Purpose
 from tests.kernels.shim.compiled import needs_gxx
-from tests.model.problems import streams
+from tests.support.problems import streams
 
 pytestmark = needs_gxx
 SOURCE = Path(__file__).parent / "shim" / "cublas.cpp"

@@ -13,22 +13,25 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels import cuda, device, wide
-from rayfbnn.kernels.program import Program
-from rayfbnn.mcmc import hmc, leapfrog
+from rayfbnn.kernels.cuda import chip as cuda
+from rayfbnn.kernels.cuda import choose as device
+from rayfbnn.kernels.cuda import products as wide
+from rayfbnn.kernels.plan import Program
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import PROBLEMS, stays_exact
-from tests.kernels.networks import (
+from tests.kernels.shim.compiled import ShimBuild, needs_gxx
+from tests.support.networks import (
     H100_SHARED_BYTES,
     Start,
     assert_close,
     assert_end_is_a_start,
     small,
 )
-from tests.kernels.shim.compiled import ShimBuild, needs_gxx
-from tests.model.problems import MODELS, network, problem, streams
+from tests.support.problems import MODELS, network, problem, streams
 
 pytestmark = needs_gxx
 KERNELS = ["warp", "block", "wide"]

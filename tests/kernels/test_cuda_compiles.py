@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from rayfbnn.kernels import cuda, cuda_marginal, cuda_streams
-from rayfbnn.kernels.marginal import program_of
-from rayfbnn.kernels.program import Program
-from rayfbnn.model.marginal import marginal
+from rayfbnn.kernels.cuda import chip as cuda
+from rayfbnn.kernels.cuda import chip_marginal as cuda_marginal
+from rayfbnn.kernels.cuda import streams as cuda_streams
+from rayfbnn.kernels.marginal_plan import program_of
+from rayfbnn.kernels.plan import Program
+from rayfbnn.model.marginal.targets import marginal
 from rayfbnn.model.posterior import Posterior
-from tests.kernels import nvrtc
-from tests.kernels.networks import H100_SHARED_BYTES, small
-from tests.marks import long_but
-from tests.model.problems import network, problem
 from tests.model.test_marginal import BOTH, PRECISIONS, REAL, conditional
+from tests.support import nvrtc
+from tests.support.marks import long_but
+from tests.support.networks import H100_SHARED_BYTES, small
+from tests.support.problems import network, problem
 
 pytestmark = pytest.mark.skipif(
     nvrtc.library() is None, reason="needs NVRTC: pip install nvidia-cuda-nvrtc (in the dev extra)"

@@ -8,17 +8,17 @@ from functools import partial
 import numpy as np
 import pytest
 
-from rayfbnn.kernels.cuda_streams import SOURCE, DeviceStreams
-from rayfbnn.mcmc import hmc
-from rayfbnn.model.hyperbolic import hyperbolic_variable
-from rayfbnn.model.polya_gamma import polya_gamma
-from rayfbnn.operations import Heatbath, Hybrid, HybridMarginal, SampleSigmas
+from rayfbnn.kernels.cuda.streams import SOURCE, DeviceStreams
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, SampleSigmas
+from rayfbnn.model.marginal.polya_gamma import polya_gamma
+from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.core.test_streams import KNOWN_ANSWERS
 from tests.correctness.test_joint import PROBLEMS, stays_exact
 from tests.kernels.shim.compiled import ShimBuild, needs_gxx
-from tests.model.problems import problem
-from tests.test_streams import KNOWN_ANSWERS
+from tests.support.problems import problem
 
 pytestmark = needs_gxx
 CHAINS = np.arange(5, 105, dtype=np.uint64)

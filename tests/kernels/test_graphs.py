@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels import graphs, wide
-from rayfbnn.kernels.graphs import Recording, Recordings
+from rayfbnn.kernels.cuda import graphs
+from rayfbnn.kernels.cuda import products as wide
+from rayfbnn.kernels.cuda.graphs import Recording, Recordings
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
-from tests.kernels.networks import Start
 from tests.kernels.shim.compiled import ShimBuild, needs_gxx
-from tests.model.problems import network, problem
+from tests.support.networks import Start
+from tests.support.problems import network, problem
 
 Function = Callable[[], None]
 

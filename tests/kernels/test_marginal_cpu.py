@@ -12,20 +12,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rayfbnn.architecture import LayerSpec
 from rayfbnn.arrays import Array
-from rayfbnn.kernels import choose, cpu
-from rayfbnn.kernels.marginal import program_of
+from rayfbnn.kernels import choose
+from rayfbnn.kernels.cpu import advance as cpu
+from rayfbnn.kernels.marginal_plan import program_of
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model import marginal
-from rayfbnn.operations import Heatbath, HybridMarginal, Operation, SampleSigmas
+from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, Operation, SampleSigmas
+from rayfbnn.model.architecture import LayerSpec
+from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
-from tests.kernels.networks import assert_end_is_a_start, potential_and_gradient, small
-from tests.kernels.strategies import Trajectory, without_outputs, without_precisions
-from tests.marks import long_but, some_long
-from tests.model.problems import parse, problem, streams
 from tests.model.test_marginal import (
     BOTH,
     N_CASES,
@@ -37,6 +34,10 @@ from tests.model.test_marginal import (
     coordinates,
     made,
 )
+from tests.support.marks import long_but, some_long
+from tests.support.networks import assert_end_is_a_start, potential_and_gradient, small
+from tests.support.problems import parse, problem, streams
+from tests.support.strategies import Trajectory, without_outputs, without_precisions
 
 SETS = cpu.instruction_sets()
 pytestmark = pytest.mark.skipif(not SETS, reason="installed without a C++ compiler: no compiled kernels")

@@ -10,19 +10,20 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels import choose, cuda_marginal
+from rayfbnn.kernels import choose
+from rayfbnn.kernels.cuda import chip_marginal as cuda_marginal
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from tests.correctness.test_joint import stays_exact
-from tests.kernels.networks import small
 from tests.kernels.shim.compiled import ShimBuild, needs_gxx
 from tests.kernels.test_cuda import are_equal
 from tests.kernels.test_marginal_cpu import JOINT, beginning, largest_error
 from tests.kernels.test_marginal_cuda import TOLERANCES, kernel, of_chains, operations, worst_error
-from tests.model import problems
-from tests.model.problems import parse, problem
 from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, conditional, made
+from tests.support import problems
+from tests.support.networks import small
+from tests.support.problems import parse, problem
 
 pytestmark = needs_gxx
 
@@ -92,7 +93,9 @@ def test_threads_may_run_in_any_order(model: str, over: tuple[str, ...]) -> None
 
 
 BARRIER = "__syncthreads();"
-OWN_BARRIERS = Path(cuda_marginal.__file__).with_name("cuda_marginal_dual.cu").read_text().count(BARRIER)
+OWN_BARRIERS = (
+    (Path(cuda_marginal.__file__).parent / "source" / "marginal_dual.cu").read_text().count(BARRIER)
+)
 
 
 @pytest.mark.long

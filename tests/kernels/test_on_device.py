@@ -11,22 +11,27 @@ import pytest
 
 from rayfbnn.arrays import Array, copies_to_host, to_host
 from rayfbnn.errors import SamplingError
-from rayfbnn.kernels import choose, cublas, cuda, device, wide
-from rayfbnn.kernels.cuda_marginal import MarginalAdvance
-from rayfbnn.kernels.cuda_streams import DeviceStreams
-from rayfbnn.kernels.graphs import Recordings
-from rayfbnn.mcmc import hmc, leapfrog, schedule
-from rayfbnn.model.marginal import WithoutOutputs, marginal
+from rayfbnn.kernels import choose
+from rayfbnn.kernels.cuda import chip as cuda
+from rayfbnn.kernels.cuda import choose as device
+from rayfbnn.kernels.cuda import cublas
+from rayfbnn.kernels.cuda import products as wide
+from rayfbnn.kernels.cuda.chip_marginal import MarginalAdvance
+from rayfbnn.kernels.cuda.graphs import Recordings
+from rayfbnn.kernels.cuda.streams import DeviceStreams
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc import leapfrog, schedule
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, SampleSigmas
+from rayfbnn.model.marginal.regression import Regression
+from rayfbnn.model.marginal.targets import WithoutOutputs, marginal
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.model.regression import Regression
-from rayfbnn.operations import Heatbath, Hybrid, HybridMarginal, SampleSigmas
-from rayfbnn.pivots import joint_p_values
+from rayfbnn.selftest.pivots import joint_p_values
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.kernels.networks import Start, small
 from tests.kernels.test_marginal_cpu import beginning
-from tests.model.problems import network, problem, streams
 from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional
+from tests.support.networks import Start, small
+from tests.support.problems import network, problem, streams
 
 pytestmark = pytest.mark.gpu
 
@@ -280,7 +285,7 @@ def test_copies_are_of_what_was_there_when_they_began() -> None:
 
 @pytest.mark.parametrize("units", [(2,), (120,)])
 def test_joint_distribution_through_the_kernels(units: tuple[int, ...]) -> None:
-    """Exact starts stay exact (`rayfbnn.pivots`), by a warp and a block a chain; level 1e-5, Bonferroni."""
+    """Exact starts stay exact (selftest.pivots), by a warp and a block a chain; level 1e-5, Bonferroni."""
     import cupy
 
     spec = network(

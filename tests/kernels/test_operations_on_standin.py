@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array, to_host
-from rayfbnn.kernels import choose, cuda
-from rayfbnn.kernels.cuda_streams import DeviceStreams
+from rayfbnn.kernels import choose
+from rayfbnn.kernels.cuda import chip as cuda
+from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.mcmc import schedule
-from rayfbnn.model.posterior import Posterior
-from rayfbnn.model.regression import _half_inverse
-from rayfbnn.operations import (
+from rayfbnn.mcmc.operations import (
     Dynamic,
     Heatbath,
     Hybrid,
@@ -35,12 +34,14 @@ from rayfbnn.operations import (
     Slice1,
     TemperedTransition,
 )
+from rayfbnn.model.marginal.regression import _half_inverse
+from rayfbnn.model.posterior import Posterior
 from rayfbnn.streams import Streams
 from tests.kernels.shim.compiled import needs_gxx
-from tests.model.problems import network, problem
 from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS
 from tests.standin_cupy import log
 from tests.standin_cupy.install import installed
+from tests.support.problems import network, problem
 
 pytestmark = needs_gxx
 N_CHAINS = 6

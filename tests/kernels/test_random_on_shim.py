@@ -14,19 +14,20 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels import cuda, wide
-from rayfbnn.kernels.cuda_marginal import MarginalAdvance
-from rayfbnn.kernels.cuda_streams import DeviceStreams
-from rayfbnn.kernels.program import Program
+from rayfbnn.kernels.cuda import chip as cuda
+from rayfbnn.kernels.cuda import products as wide
+from rayfbnn.kernels.cuda.chip_marginal import MarginalAdvance
+from rayfbnn.kernels.cuda.streams import DeviceStreams
+from rayfbnn.kernels.plan import Program
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model.hyperbolic import hyperbolic_variable
-from rayfbnn.model.polya_gamma import polya_gamma
+from rayfbnn.model.marginal.polya_gamma import polya_gamma
+from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose, Streams
-from tests.kernels.networks import H100_SHARED_BYTES, assert_close, assert_end_is_a_start
 from tests.kernels.shim.compiled import ShimBuild, needs_gxx
-from tests.kernels.strategies import Trajectory, trajectories, without_outputs, without_precisions
 from tests.kernels.test_marginal_cpu import largest_error
+from tests.support.networks import H100_SHARED_BYTES, assert_close, assert_end_is_a_start
+from tests.support.strategies import Trajectory, trajectories, without_outputs, without_precisions
 
 pytestmark = needs_gxx
 BUILD = ShimBuild()

@@ -17,24 +17,28 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels import choose, device, wide, wide_marginal, wide_pass
+from rayfbnn.kernels import choose
+from rayfbnn.kernels.cuda import choose as device
+from rayfbnn.kernels.cuda import network_pass as wide_pass
+from rayfbnn.kernels.cuda import products as wide
+from rayfbnn.kernels.cuda import products_marginal as wide_marginal
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs
+from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
-from tests.correctness.mutants import importing, mutant
 from tests.correctness.test_joint import PROBLEMS, stays_exact
-from tests.kernels.networks import H100_SHARED_BYTES, assert_end_is_a_start, small
 from tests.kernels.shim.compiled import ShimBuild, needs_gxx
-from tests.kernels.strategies import Trajectory, without_outputs, without_precisions
 from tests.kernels.test_marginal_cpu import JOINT, NOT_COVERED, beginning, largest_error
 from tests.kernels.test_marginal_cuda import TOLERANCES, operations, worst_error
 from tests.kernels.test_random_on_shim import N_EXAMPLES, examples
 from tests.kernels.test_random_on_shim import TOLERANCES as TOLERANCES_OF_RANDOM
-from tests.model import problems
-from tests.model.problems import parse, problem, streams
 from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
+from tests.support import problems
+from tests.support.mutants import importing, mutant
+from tests.support.networks import H100_SHARED_BYTES, assert_end_is_a_start, small
+from tests.support.problems import parse, problem, streams
+from tests.support.strategies import Trajectory, without_outputs, without_precisions
 
 pytestmark = needs_gxx
 BUILD = ShimBuild()

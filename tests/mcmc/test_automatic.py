@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.mcmc import hmc, leapfrog, schedule, tuning
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc import leapfrog, schedule, tuning
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Operation, automatic
 from rayfbnn.mcmc.tuning import Measured, Probe, Settings, Tuning
-from rayfbnn.operations import Heatbath, Hybrid, Operation, automatic
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.mutants import mutant
-from tests.targets import ANHARMONIC, banana, gaussian, wall
+from tests.support.mutants import mutant
+from tests.support.targets import ANHARMONIC, banana, gaussian, wall
 
 AUTOMATIC = Hybrid(steps="auto", stepsize="auto")
 ONE = 1 << 40  # in the numbers of Measured
@@ -326,7 +327,7 @@ def test_rounds_that_went_less_far_do_not_hide_what_others_saw() -> None:
 
 
 def test_automatic_operations_are_found_once_wherever_they_are() -> None:
-    from rayfbnn.operations import Repeat
+    from rayfbnn.mcmc.operations import Repeat
 
     other = replace(AUTOMATIC, partitions=2)
     given = Hybrid(steps=3, stepsize=0.1)

@@ -16,14 +16,15 @@ import scipy.special
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
-from rayfbnn.mcmc import hmc, leapfrog
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.dynamic import dynamic
 from rayfbnn.mcmc.hybrid_max import hybrid_max
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import chi2_p_value, ks_p_value
-from tests.correctness.mutants import mutant
-from tests.targets import ANHARMONIC, SumOfTerms, banana, gaussian, wall
+from tests.support.exactness import chi2_p_value, ks_p_value
+from tests.support.mutants import mutant
+from tests.support.targets import ANHARMONIC, SumOfTerms, banana, gaussian, wall
 
 BANANA = banana()
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.mcmc import hmc, leapfrog
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.mutants import mutant
-from tests.targets import SumOfTerms, banana, equal_terms, wall
+from tests.support.mutants import mutant
+from tests.support.targets import SumOfTerms, banana, equal_terms, wall
 
 BANANA = banana()
 NO_HALF = mutant(leapfrog, ("half if number in (0, last) else full", "full * (number < last)"))

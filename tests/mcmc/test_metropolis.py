@@ -13,8 +13,8 @@ from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.metropolis import metropolis
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import ks_p_value
-from tests.targets import banana, gaussian, wall
+from tests.support.exactness import ks_p_value
+from tests.support.targets import banana, gaussian, wall
 
 
 def start(n_chains: int, n_parameters: int = 3) -> tuple[ChainState, Streams]:

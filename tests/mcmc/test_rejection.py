@@ -9,7 +9,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.rejection import rejection_draws
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import ks_p_value
+from tests.support.exactness import ks_p_value
 
 
 def triangle(streams: Streams) -> tuple[Array, Array, Array]:

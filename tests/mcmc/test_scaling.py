@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.mcmc import hmc, leapfrog, scaling, tuning
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc import leapfrog, scaling, tuning
+from rayfbnn.mcmc.operations import Hybrid
 from rayfbnn.mcmc.scaling import SlopesProbe, of_coordinates, scales_from
 from rayfbnn.mcmc.tuning import Measured
-from rayfbnn.operations import Hybrid
-from tests.correctness.mutants import mutant
 from tests.mcmc.test_automatic import ONE, Scaled, frozen, start, streams, tuned
-from tests.model.problems import problem
-from tests.model.problems import streams as problem_streams
+from tests.support.mutants import mutant
+from tests.support.problems import problem
+from tests.support.problems import streams as problem_streams
 
 SCALED = Hybrid(steps="auto", stepsize="auto", scaling="auto")
 

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from rayfbnn.mcmc import leapfrog, schedule
-from rayfbnn.operations import (
+from rayfbnn.mcmc.operations import (
     Dynamic,
     Heatbath,
     Hybrid,
@@ -22,7 +22,7 @@ from rayfbnn.operations import (
 )
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.targets import banana, wall
+from tests.support.targets import banana, wall
 
 BANANA = banana()
 EVERYTHING: tuple[Operation, ...] = (

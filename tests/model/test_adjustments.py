@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.architecture import NetworkSpec
-from rayfbnn.model import adjustments, gibbs, posterior
+from rayfbnn.model import posterior
+from rayfbnn.model.architecture import NetworkSpec
 from rayfbnn.model.layout import PrecisionLayout
+from rayfbnn.model.updates import adjustments, gibbs
 from rayfbnn.streams import Streams
-from tests.correctness.exactness import is_exact, ks_p_value
-from tests.correctness.mutants import mutant
-from tests.model import problems
-from tests.model.architectures import assert_batch_independent, assert_right
-from tests.model.hierarchy import HIERARCHIES, uniforms_of
-from tests.model.problems import MODELS, problem, streams
 from tests.model.test_gibbs import grid_of_joint, log_gamma_conditional
+from tests.support import problems
+from tests.support.architectures import assert_batch_independent, assert_right
+from tests.support.exactness import is_exact, ks_p_value
+from tests.support.hierarchy import HIERARCHIES, uniforms_of
+from tests.support.mutants import mutant
+from tests.support.problems import MODELS, problem, streams
 
 
 def network(priors: dict[str, str] = problems.PRIORS, *, outputs: int = 2, **alphas: float) -> NetworkSpec:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.architecture import ACTIVATIONS
+from rayfbnn.model.architecture import ACTIVATIONS
 from rayfbnn.model.posterior import Posterior
-from tests.model import problems
-from tests.model.problems import MODELS, problem, streams
+from tests.support import problems
+from tests.support.problems import MODELS, problem, streams
 
 BATCHES = [range(1), range(2), range(3), range(5), range(8), range(3, 4), range(5, 8), range(8, 16)]
 DTYPES = ["float32", "float64"]

@@ -10,15 +10,16 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from rayfbnn.architecture import ModelSpec
-from rayfbnn.model import count, heteroscedastic, likelihood, survival
+from rayfbnn.model.architecture import ModelSpec
+from rayfbnn.model.likelihood import count, heteroscedastic, survival
+from rayfbnn.model.likelihood import models as likelihood
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.streams import Purpose
-from tests.correctness.exactness import ks_p_value
-from tests.correctness.mutants import mutant
-from tests.model.problems import network, streams
 from tests.model.test_batches import BATCHES, everything
 from tests.model.test_gradient import mismatch_of_blocks, mutated, worst_error
+from tests.support.exactness import ks_p_value
+from tests.support.mutants import mutant
+from tests.support.problems import network, streams
 
 PIECES = (0.4, 1.0, 2.5)
 MODELS = {

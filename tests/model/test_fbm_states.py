@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
-from tests.model.problems import parse
+from tests.support.problems import parse
 
 DATA = Path(__file__).parent.parent / "data" / "fbm"
 STATES = json.loads((DATA / "states.json").read_text())

@@ -12,16 +12,17 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from rayfbnn.architecture import ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model import gibbs, hyperbolic, posterior
+from rayfbnn.model import posterior
+from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.updates import gibbs, hyperbolic
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import is_exact, ks_p_value, ks_two_sample_p_value
-from tests.correctness.mutants import mutant
-from tests.model import problems
-from tests.model.hierarchy import HIERARCHIES, uniforms_of
-from tests.model.problems import MODELS, problem, streams
+from tests.support import problems
+from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value
+from tests.support.hierarchy import HIERARCHIES, uniforms_of
+from tests.support.mutants import mutant
+from tests.support.problems import MODELS, problem, streams
 
 GRID = 20_001
 N_DRAWS = 20_000

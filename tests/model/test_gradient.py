@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.architecture import ACTIVATIONS
-from rayfbnn.model import likelihood, network, posterior, prior
+from rayfbnn.model import network, posterior, prior
+from rayfbnn.model.architecture import ACTIVATIONS
+from rayfbnn.model.likelihood import models as likelihood
 from rayfbnn.model.posterior import Posterior
-from tests.correctness.mutants import mutant
-from tests.model import problems
-from tests.model.problems import MODELS, PRIORS, problem, streams
+from tests.support import problems
+from tests.support.mutants import mutant
+from tests.support.problems import MODELS, PRIORS, problem, streams
 
 STEP = 1e-6
 WITH_T, GAUSSIAN = PRIORS, {name: text.split(":")[0] for name, text in PRIORS.items()}

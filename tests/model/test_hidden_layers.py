@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.architecture import LayerSpec, NetworkSpec, Subgroups
 from rayfbnn.model import layers, network, stepsize
-from tests.model import problems
-from tests.model.architectures import assert_batch_independent, assert_right, seen_as_wrong
-from tests.model.problems import problem, streams
+from rayfbnn.model.architecture import LayerSpec, NetworkSpec, Subgroups
+from tests.support import problems
+from tests.support.architectures import assert_batch_independent, assert_right, seen_as_wrong
+from tests.support.problems import problem, streams
 
 GROUPED: list[Any] = [
     (activation, groups)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
-from tests.model.problems import MODELS, PRIORS, network
+from tests.support.problems import MODELS, PRIORS, network
 
 
 def test_groups_lie_behind_each_other_in_the_networks_order() -> None:

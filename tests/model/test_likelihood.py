@@ -9,10 +9,10 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from rayfbnn.model import likelihood
+from rayfbnn.model.likelihood import models as likelihood
 from rayfbnn.model.posterior import Posterior
-from tests.correctness.exactness import ks_p_value
-from tests.model.problems import MODELS, problem, streams
+from tests.support.exactness import ks_p_value
+from tests.support.problems import MODELS, problem, streams
 
 
 def density(target: Posterior, outputs: list[float], targets: list[float], precisions: np.ndarray) -> float:

@@ -11,18 +11,21 @@ import scipy.integrate
 import scipy.special
 import scipy.stats
 
-from rayfbnn.architecture import ACTIVATIONS, LayerSpec, NetworkSpec
 from rayfbnn.arrays import Array
-from rayfbnn.connections import Table
 from rayfbnn.errors import ConfigError
-from rayfbnn.model import integrated, marginal, network, prior, regression
-from rayfbnn.model.marginal import OutputMarginal, WithoutOutputs, WithoutPrecisions
+from rayfbnn.model import network, prior
+from rayfbnn.model.architecture import ACTIVATIONS, LayerSpec, NetworkSpec
+from rayfbnn.model.connections import Table
+from rayfbnn.model.marginal import precisions as integrated
+from rayfbnn.model.marginal import regression
+from rayfbnn.model.marginal import targets as marginal
+from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import ChainState
-from tests.correctness.exactness import ks_p_value
-from tests.correctness.mutants import importing, mutant
-from tests.model import problems
-from tests.model.problems import PRIORS, parse, problem, streams
+from tests.support import problems
+from tests.support.exactness import ks_p_value
+from tests.support.mutants import importing, mutant
+from tests.support.problems import PRIORS, parse, problem, streams
 
 STEP = 1e-6
 OUTPUTS, PRECISIONS, BOTH = ("outputs",), ("precisions",), ("outputs", "precisions")

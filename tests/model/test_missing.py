@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.model import likelihood
+from rayfbnn.model.likelihood import models as likelihood
 from rayfbnn.model.posterior import Posterior
-from tests.model.problems import MODELS, network, problem, streams
 from tests.model.test_batches import everything
 from tests.model.test_gradient import mismatch_of_blocks, mutated, worst_error
+from tests.support.problems import MODELS, network, problem, streams
 
 
 def with_missing(model: str, *, whole_cases: bool = False, posterior: Any = Posterior) -> Posterior:

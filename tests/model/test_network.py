@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.architecture import ACTIVATIONS
+from rayfbnn.model.architecture import ACTIVATIONS
 from rayfbnn.model.posterior import Posterior
-from tests.model import problems
-from tests.model.problems import problem, streams
+from tests.support import problems
+from tests.support.problems import problem, streams
 
 FUNCTIONS: dict[str, Any] = {
     "tanh": math.tanh,

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.model import polya_gamma
+from rayfbnn.model.marginal import polya_gamma
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import is_exact, ks_p_value
-from tests.correctness.mutants import mutant
-from tests.model.problems import streams
+from tests.support.exactness import is_exact, ks_p_value
+from tests.support.mutants import mutant
+from tests.support.problems import streams
 
 # Of both kinds of proposal below t, which change places at |z| = 3.125; binary outputs are mostly below 10.
 PLACES = (0.0, -1.0, 3.1, -3.2, 4.5, 8.0, 30.0)

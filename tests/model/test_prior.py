@@ -11,15 +11,16 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from rayfbnn.architecture import ModelSpec, PriorSpec
-from rayfbnn.model import likelihood, posterior, prior
+from rayfbnn.model import posterior, prior
+from rayfbnn.model.architecture import ModelSpec, PriorSpec
+from rayfbnn.model.likelihood import models as likelihood
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.streams import Streams
-from tests.correctness.exactness import is_exact, ks_p_value
-from tests.correctness.mutants import mutant
-from tests.model import problems
-from tests.model.hierarchy import HIERARCHIES, uniforms_of
-from tests.model.problems import MODELS, problem, streams
+from tests.support import problems
+from tests.support.exactness import is_exact, ks_p_value
+from tests.support.hierarchy import HIERARCHIES, uniforms_of
+from tests.support.mutants import mutant
+from tests.support.problems import MODELS, problem, streams
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import scipy.special
 
-from rayfbnn.architecture import PRIOR_ACTIVATIONS
 from rayfbnn.errors import ConfigError
+from rayfbnn.model.architecture import PRIOR_ACTIVATIONS
 from rayfbnn.model.network import Buffers, activate
 from rayfbnn.model.posterior import Posterior
-from tests.model.problems import MODELS, network
+from tests.support.problems import MODELS, network
 
 
 def values(activation: str, u: list[float]) -> list[float]:

@@ -8,8 +8,8 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import ChainState
-from tests.model import problems
-from tests.model.problems import problem, streams
+from tests.support import problems
+from tests.support.problems import problem, streams
 
 ONE_LAYER = {"ti": "0.5", "ih0": "0.7:3:4", "bh0": "0.7:3", "ho0": "x1:3", "bo": "1"}
 N_CHAINS = 3

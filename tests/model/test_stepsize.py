@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.architecture import ACTIVATIONS
 from rayfbnn.model import posterior, stepsize
+from rayfbnn.model.architecture import ACTIVATIONS
 from rayfbnn.model.posterior import Posterior
-from tests.correctness.mutants import mutant
-from tests.model import problems
-from tests.model.problems import MODELS, problem, streams
+from tests.support import problems
+from tests.support.mutants import mutant
+from tests.support.problems import MODELS, problem, streams
 
 
 def stepsizes_by_loops(target: Posterior, precisions: np.ndarray) -> np.ndarray:

@@ -8,15 +8,16 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from rayfbnn.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.arrays import Array
-from rayfbnn.model import gibbs, posterior
+from rayfbnn.model import posterior
+from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.updates import gibbs
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.exactness import is_exact, ks_p_value
-from tests.correctness.mutants import mutant
-from tests.model.problems import MODELS, PRIORS, network, parse, problem, streams
+from tests.support.exactness import is_exact, ks_p_value
+from tests.support.mutants import mutant
+from tests.support.problems import MODELS, PRIORS, network, parse, problem, streams
 
 FACTORS = np.array([0.0, 0.3, 1.0, 2.5])
 N_CHAINS = 20_000

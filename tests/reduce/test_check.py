@@ -14,9 +14,9 @@ import scipy.stats
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreMismatchError
-from rayfbnn.exactness import ks_distance
 from rayfbnn.reduce.check import check, compare
-from tests.reduce.standin import make_data, make_spec, make_store, normal
+from rayfbnn.selftest.exactness import ks_distance
+from tests.support.standin_store import make_data, make_spec, make_store, normal
 
 SPEC = make_spec()
 

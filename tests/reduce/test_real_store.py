@@ -10,9 +10,9 @@ import pytest
 
 from rayfbnn.reduce.diagnostics import diagnose
 from rayfbnn.reduce.predict import predict
-from rayfbnn.run.store import Block, Store
 from rayfbnn.spec import RunSpec
-from tests.reduce.standin import MemoryStore, make_data, make_spec, make_store
+from rayfbnn.store.store import Block, Store
+from tests.support.standin_store import MemoryStore, make_data, make_spec, make_store
 
 
 def write(path: Path, memory: MemoryStore) -> Store:

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
+from rayfbnn.data import Dataset, make_dataset
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleSigmas
 from rayfbnn.mcmc.rejection import rejection_draws
 from rayfbnn.mcmc.schedule import build_iteration, run
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.operations import Heatbath, Hybrid, Repeat, SampleSigmas
 from rayfbnn.reduce.check import CheckResult, check
-from rayfbnn.run.data import Dataset, make_dataset
 from rayfbnn.run.exact import exact_blocks
-from rayfbnn.run.store import Block, Store
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.store import Block, Store
 from rayfbnn.streams import Streams
 
 N_EXACT, N_CHAINS, N_WARMUP, N_DRAWS = 4000, 64, 8, 50

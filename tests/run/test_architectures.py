@@ -9,9 +9,9 @@ import numpy as np
 
 from rayfbnn.reduce.draws import committed
 from rayfbnn.reduce.quantities import sigmas
-from rayfbnn.run.store import Store
-from tests.run.small import make_store, small_spec
+from rayfbnn.store.store import Store
 from tests.run.test_sampler import run_all
+from tests.support.small import make_store, small_spec
 
 NETWORK: dict[str, Any] = {
     "hidden": [

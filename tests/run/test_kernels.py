@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from rayfbnn.errors import ConfigError
-from rayfbnn.kernels import choose, cpu
+from rayfbnn.kernels import choose
+from rayfbnn.kernels.cpu import advance as cpu
 from rayfbnn.run.progress import display
 from rayfbnn.run.resuming import compare_kernel
 from rayfbnn.run.running import _hear
 from rayfbnn.run.sampler import Sampler
-from rayfbnn.run.store import Store
-from tests.run.small import make_store, small_spec
+from rayfbnn.store.store import Store
 from tests.run.test_sampler import run_all
+from tests.support.small import make_store, small_spec
 
 needs_kernels = pytest.mark.skipif(not cpu.instruction_sets(), reason="installed without a C++ compiler")
 

@@ -14,19 +14,21 @@ import rayfbnn
 from rayfbnn import arrays
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.errors import SamplingError
-from rayfbnn.kernels import choose, cublas, cuda
-from rayfbnn.kernels.graphs import Recordings
+from rayfbnn.kernels import choose
+from rayfbnn.kernels.cuda import chip as cuda
+from rayfbnn.kernels.cuda import cublas
+from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.mcmc import schedule
 from rayfbnn.run import collecting
-from rayfbnn.run.catalogue import STATS
 from rayfbnn.run.sampler import Progress, Sampler
-from rayfbnn.run.store import Store
+from rayfbnn.store.catalogue import STATS
+from rayfbnn.store.store import Store
 from tests.kernels.shim.compiled import needs_gxx
-from tests.run.small import assert_same_draws, make_store, small_spec
 from tests.run.test_sampler import run_all
-from tests.run.test_tuning import run
 from tests.standin_cupy import log
 from tests.standin_cupy.install import installed
+from tests.store.test_tuning_log import run
+from tests.support.small import assert_same_draws, make_store, small_spec
 
 pytestmark = needs_gxx
 GIBBS = [{"op": "sample-sigmas"}, {"op": "heatbath", "decay": 0.3}]

@@ -14,10 +14,10 @@ from rayfbnn import api
 from rayfbnn.errors import ConfigError, StoreExistsError, StoreMismatchError
 from rayfbnn.reduce.functions import function_values
 from rayfbnn.run.sampler import build_posterior
-from rayfbnn.run.store import Store
+from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
-from tests.correctness.exactness import is_exact, ks_p_value
-from tests.run.small import small_spec
+from tests.support.exactness import is_exact, ks_p_value
+from tests.support.small import small_spec
 
 
 @pytest.fixture(scope="module")

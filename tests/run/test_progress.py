@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from rayfbnn.mcmc.operations import Hybrid, Tunable
 from rayfbnn.mcmc.tuning import Settings
-from rayfbnn.operations import Hybrid, Tunable
 from rayfbnn.run.estimate import Estimate
 from rayfbnn.run.progress import LiveTable, PlainLines, Silent, display
 from rayfbnn.run.sampler import Progress
-from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec
-from tests.run.small import make_store, small_spec
+from rayfbnn.store.store import Store
+from tests.support.small import make_store, small_spec
 
 NEWS = Progress(
     batch=1,

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from rayfbnn import api
+from rayfbnn.data import read_dataset
 from rayfbnn.errors import ConfigError
-from rayfbnn.run.data import read_dataset
-from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
-from tests.run.small import assert_same_draws, small
+from tests.support.small import assert_same_draws, small
 
 MODELS: dict[str, dict[str, Any]] = {
     "count": {"kind": "count"},

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayfbnn.api import show
+from rayfbnn.data import read_dataset
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.energy import total_energy
-from rayfbnn.run.data import read_dataset
 from rayfbnn.run.sampler import Sampler, acceptance_by_operation, build_posterior, next_block
-from rayfbnn.run.store import Store
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
-from tests.run.small import assert_same_draws, contents, make_store, small, small_spec
+from tests.support.small import assert_same_draws, contents, make_store, small, small_spec
 
 
 def run_all(store: Store, *, stop_every: int | None = None) -> Store:

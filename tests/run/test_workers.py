@@ -12,9 +12,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from rayfbnn.errors import StoreError
 from rayfbnn.run import workers
-from rayfbnn.run.store import Store
 from rayfbnn.run.workers import InProcess, Worker
-from tests.run.small import assert_same_draws, make_store, small_spec
+from rayfbnn.store.store import Store
+from tests.support.small import assert_same_draws, make_store, small_spec
 
 
 @pytest.fixture(scope="module")

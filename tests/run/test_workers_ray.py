@@ -15,9 +15,9 @@ import pytest
 from rayfbnn.errors import SamplingError, StoreError, WorkerError
 from rayfbnn.run import workers
 from rayfbnn.run.sampler import Progress
-from rayfbnn.run.store import Store
 from rayfbnn.run.workers import InProcess, RayExecutor, Worker
-from tests.run.small import assert_same_draws, make_store, small_spec
+from rayfbnn.store.store import Store
+from tests.support.small import assert_same_draws, make_store, small_spec
 
 pytestmark = pytest.mark.ray
 pytest.importorskip("ray")

@@ -1,0 +1,1 @@
+"""Compiled trajectories on a CPU."""

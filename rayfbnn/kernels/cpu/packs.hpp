@@ -1,0 +1,135 @@
+// SIMD packs, by the vector extensions of GCC and Clang.
+#ifndef RAYFBNN_PACKS_HPP
+#define RAYFBNN_PACKS_HPP
+
+#include "shared/arithmetic.hpp"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace RAYFBNN_NAMESPACE {
+
+#if defined(__AVX512F__)
+constexpr int PACK_BYTES = 64;
+#elif defined(__AVX2__)
+constexpr int PACK_BYTES = 32;
+#else
+constexpr int PACK_BYTES = 16;  // SSE2 and NEON
+#endif
+
+typedef float PackFloat __attribute__((vector_size(PACK_BYTES)));
+typedef float HalfPackFloat __attribute__((vector_size(PACK_BYTES / 2)));
+typedef double PackDouble __attribute__((vector_size(PACK_BYTES)));
+typedef int PackInt __attribute__((vector_size(PACK_BYTES)));
+typedef long long PackLong __attribute__((vector_size(PACK_BYTES)));
+
+template <class S>
+struct Pack;
+template <>
+struct Pack<float> {
+    typedef PackFloat Type;
+};
+template <>
+struct Pack<double> {
+    typedef PackDouble Type;
+};
+
+template <class L>
+struct Places;
+template <>
+struct Places<PackFloat> {
+    typedef float Scalar;
+    typedef PackInt Integer;
+    static constexpr int width = PACK_BYTES / 4;
+};
+template <>
+struct Places<PackDouble> {
+    typedef double Scalar;
+    typedef PackLong Integer;
+    static constexpr int width = PACK_BYTES / 8;
+};
+
+template <class L>
+RAYFBNN_INLINE L splat(typename Places<L>::Scalar x) {
+    return x - L{};  // x in every place
+}
+
+// The first n of `places`, with zeros behind them.
+RAYFBNN_INLINE PackDouble doubles_of(const double* places, int n) {
+    PackDouble x = {};
+    __builtin_memcpy(&x, places, n == Places<PackDouble>::width ? sizeof x : n * sizeof(double));
+    return x;
+}
+RAYFBNN_INLINE PackDouble doubles_of(const float* places) {
+    HalfPackFloat x;
+    __builtin_memcpy(&x, places, sizeof x);
+    return __builtin_convertvector(x, PackDouble);
+}
+RAYFBNN_INLINE PackDouble doubles_of(const double* places) { return doubles_of(places, Places<PackDouble>::width); }
+
+// The second where either is NaN. Single instructions where there are some.
+#if defined(__AVX512F__)
+RAYFBNN_INLINE PackFloat smaller(PackFloat a, PackFloat b) { return _mm512_min_ps(a, b); }
+RAYFBNN_INLINE PackFloat larger(PackFloat a, PackFloat b) { return _mm512_max_ps(a, b); }
+RAYFBNN_INLINE PackDouble smaller(PackDouble a, PackDouble b) { return _mm512_min_pd(a, b); }
+RAYFBNN_INLINE PackDouble larger(PackDouble a, PackDouble b) { return _mm512_max_pd(a, b); }
+#elif defined(__AVX2__)
+RAYFBNN_INLINE PackFloat smaller(PackFloat a, PackFloat b) { return _mm256_min_ps(a, b); }
+RAYFBNN_INLINE PackFloat larger(PackFloat a, PackFloat b) { return _mm256_max_ps(a, b); }
+RAYFBNN_INLINE PackDouble smaller(PackDouble a, PackDouble b) { return _mm256_min_pd(a, b); }
+RAYFBNN_INLINE PackDouble larger(PackDouble a, PackDouble b) { return _mm256_max_pd(a, b); }
+#elif defined(__SSE2__)
+RAYFBNN_INLINE PackFloat smaller(PackFloat a, PackFloat b) { return _mm_min_ps(a, b); }
+RAYFBNN_INLINE PackFloat larger(PackFloat a, PackFloat b) { return _mm_max_ps(a, b); }
+RAYFBNN_INLINE PackDouble smaller(PackDouble a, PackDouble b) { return _mm_min_pd(a, b); }
+RAYFBNN_INLINE PackDouble larger(PackDouble a, PackDouble b) { return _mm_max_pd(a, b); }
+#else
+template <class L>
+RAYFBNN_INLINE L smaller(L a, L b) {
+    return a < b ? a : b;
+}
+template <class L>
+RAYFBNN_INLINE L larger(L a, L b) {
+    return a > b ? a : b;
+}
+#endif
+
+template <int... I>
+struct Indices {};
+template <int N, int... I>
+struct MakeIndices : MakeIndices<N - 1, N - 1, I...> {};
+template <int... I>
+struct MakeIndices<0, I...> {
+    typedef Indices<I...> Type;
+};
+
+// Half of the places of x and y, and the other half (PART = 1), in pieces of G places: by turns from x and y
+// within 16 bytes, or, if pieces are of 16 bytes, of x and then of y. Each is one instruction where packs are
+// wider, which shuffles of single places are not.
+template <int G, int PART, class L, int... I>
+RAYFBNN_INLINE L part_of(L x, L y, Indices<I...>) {
+    constexpr int W = Places<L>::width, E = 16 / sizeof(typename Places<L>::Scalar);
+    if constexpr (G < E)
+        return __builtin_shufflevector(
+            x, y, (I % (2 * G) / G * W + I / E * E + I % E / (2 * G) * G + I % G + PART * E / 2)...);
+    else
+        return __builtin_shufflevector(x, y, ((2 * (I / E) + PART) * E + I % E)...);
+}
+
+// The sums over the places of N packs, those of pack k in the places k (mod N) of the result if N < 16 bytes, or
+// in order if N = width. N - 1 additions.
+template <int N, class L>
+RAYFBNN_INLINE L sums_of(const L* packs) {
+    if constexpr (N == 1) {
+        return packs[0];
+    } else {
+        typedef typename MakeIndices<Places<L>::width>::Type All;
+        constexpr int E = 16 / sizeof(typename Places<L>::Scalar), G = N / 2 < E ? N / 2 : E;
+        const L x = sums_of<N / 2>(packs), y = sums_of<N / 2>(packs + N / 2);
+        return part_of<G, 0>(x, y, All()) + part_of<G, 1>(x, y, All());
+    }
+}
+
+}  // namespace RAYFBNN_NAMESPACE
+#endif

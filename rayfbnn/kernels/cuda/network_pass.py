@@ -1,0 +1,302 @@
+"""Passes of large networks on a device: products of all chains at once, and kernels between them.
+
+The inputs are the same for all chains, so the first layer of all of them is one product, of (chains * units,
+inputs) and (inputs, cases), and its gradient another; further layers are a product for each chain, in one
+call. In partial gradients chains have blocks of cases of their own: these are gathered, and the first layer
+is as the others, so that the host need not know which chain has which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from operator import matmul
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.kernels.cuda.chip import Build, source_of, stride, wide_plan
+from rayfbnn.kernels.plan import ChainNumbers, Program, ProgramLink
+from rayfbnn.model.posterior import Posterior
+
+
+@contextmanager
+def products(xp: Any, uses_tf32: bool) -> Iterator[None]:
+    """Matrix products of float32 with TF32 or without it, whatever CuPy was told by its environment."""
+    if xp is np:
+        yield
+        return
+    from cupy import _core
+    from cupy._core import _routines_linalg as kinds
+
+    before = _core.get_compute_type(np.dtype(np.float32))
+    _core.set_compute_type(np.float32, kinds.COMPUTE_TYPE_TF32 if uses_tf32 else kinds.COMPUTE_TYPE_FP32)
+    try:
+        yield
+    finally:
+        _core.set_compute_type(np.float32, before)
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """Some of the cases, n, as a pass reads them.
+
+    inputs   (n_inputs + 1, n), or each chain's own, (n_chains, n_inputs + 1, n)
+    targets  (..., n_outputs, n_cases), of which the tile's are those from number `begin` on
+    weights  of targets, (..., n_targets, n_cases), or None
+    """
+
+    inputs: Array
+    targets: Array
+    weights: Array | None
+    begin: int
+
+    @property
+    def n(self) -> int:
+        return int(self.inputs.shape[-1])
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """Forward and backward passes of the networks of one posterior, with numbers of its chains."""
+
+    target: Posterior
+    program: Program
+    build: Build
+    numbers: ChainNumbers
+    tile_bytes: int
+    product: Callable[[Array, Array], Array] = matmul
+
+    def gradient_given(
+        self, position: Array, precisions: Array, noise: Array, inverse_temperature: Array
+    ) -> Array:
+        """That of the potential, with other numbers of the chains."""
+        given = ChainNumbers(precisions, noise, inverse_temperature, self.numbers.normaliser)
+        return replace(self, numbers=given).gradient(position, None, 1)
+
+    def gradient(self, position: Array, part: Array | None, n_partitions: int) -> Array:
+        """That of the potential, or of each chain's block `part` (n_chains,); (n_chains, n_parameters)."""
+        gradient = array_namespace(position).zeros_like(position)
+        factor = n_partitions * self.numbers.inverse_temperature
+        tiles = self.tiles(len(position)) if part is None else self._tiles_of_blocks(part, n_partitions)
+        for tile in tiles:
+            slopes: dict[int, Array] = {}
+            values = self.forward(position, tile, slopes=slopes)
+            arguments = (values[-1], factor, *self._outputs(len(position), tile))
+            self._launch("slopes_of_outputs", len(position) * tile.n, arguments, tile)
+            self.backward(gradient, position, tile, values, slopes)
+        self.add_prior(gradient, position)
+        return gradient
+
+    def potential(self, position: Array) -> Array:
+        """(n_chains,) float64."""
+        xp, n_chains = array_namespace(position), len(position)
+        total = xp.zeros(n_chains)
+        for tile in self.tiles(n_chains):
+            outputs = self.forward(position, tile, slopes=None)[-1]
+            terms = xp.empty((n_chains, tile.n))
+            arguments = (outputs, terms, *self._outputs(n_chains, tile))
+            self._launch("terms_of_outputs", terms.size, arguments, tile)
+            total += terms.sum(axis=1)
+        return self.numbers.potential(self.prior_energy(position), total)
+
+    def add_prior(self, gradient: Array, position: Array) -> None:
+        """Add the prior's gradient, (n_chains, n_parameters)."""
+        arguments = (position, self.numbers.precisions, gradient, np.int32(len(position)))
+        self._launch("add_prior", position.size, arguments)
+
+    def prior_energy(self, position: Array) -> Array:
+        """(n_chains,) float64, without factors of precisions alone."""
+        energies = array_namespace(position).empty(position.shape)
+        arguments = (position, self.numbers.precisions, energies, np.int32(len(position)))
+        self._launch("prior_energies", position.size, arguments)
+        return energies.sum(axis=1)
+
+    def forward(self, position: Array, tile: Tile, *, slopes: dict[int, Array] | None) -> list[Array]:
+        """Values of each layer's units (n_chains, n_units, n), those of the inputs as the tile has them.
+
+        With `slopes` by the device's fast functions, and the slopes of hidden layers are put there; without
+        by accurate ones.
+        """
+        program, xp = self.program, array_namespace(position)
+        values = [tile.inputs]
+        for layer in range(1, len(program.units)):
+            u: Array = None
+            for link in program.links:
+                if link.destination == layer:
+                    part = self._summed(position, link, values[link.source])
+                    u = part if u is None else u + part
+            if u is None:
+                u = xp.zeros((len(position), program.units[layer], tile.n), dtype=position.dtype)
+            if layer < len(program.units) - 1:
+                if slopes is None:
+                    self._launch("activate_for_energy", u.size, (np.int32(layer), u, np.int64(u.size)))
+                else:
+                    slopes[layer] = xp.empty_like(u)
+                    arguments = (np.int32(layer), u, slopes[layer], np.int64(u.size))
+                    self._launch("activate_for_force", u.size, arguments)
+                if program.offsets[layer] >= 0:
+                    offset = program.offsets[layer]
+                    u += position[:, offset : offset + program.units[layer], None]
+            values.append(u)
+        return values
+
+    def backward(
+        self,
+        gradient: Array,
+        position: Array,
+        tile: Tile,
+        values: list[Array],
+        slopes: dict[int, Array],
+        *,
+        value_gradients: Mapping[int, Array] = MappingProxyType({}),
+    ) -> None:
+        """Add a tile's share; values[-1] holds the derivatives by the outputs.
+
+        value_gradients  hidden layer -> derivatives (n_chains, n_units, n) by what it sends on, where that is
+                         differentiated by another way than the outputs
+        """
+        program = self.program
+        summed = {len(program.units) - 1: values[-1]}  # derivatives by the summed inputs of each layer
+        for layer in range(len(program.units) - 1, 0, -1):
+            if layer < len(program.units) - 1:
+                summed[layer] = self._hidden_derivative(
+                    gradient, position, slopes, summed, layer, value_gradients.get(layer)
+                )
+            for link in program.links:
+                if link.destination == layer:
+                    self._add_weight_gradient(gradient, position, link, values[link.source], summed[layer])
+
+    def _hidden_derivative(
+        self,
+        gradient: Array,
+        position: Array,
+        slopes: dict[int, Array],
+        summed: dict[int, Array],
+        layer: int,
+        value_gradient: Array | None,
+    ) -> Array:
+        program, xp = self.program, array_namespace(position)
+        derivative = xp.zeros_like(slopes[layer]) if value_gradient is None else value_gradient.copy()
+        for link in program.links:
+            if link.source == layer and link.n_units > 0:
+                weights = _matrix(position, link, program)[:, : link.n_units]
+                product = xp.multiply if weights.shape[2] == 1 else self.product
+                derivative += product(weights, summed[link.destination])
+        if program.offsets[layer] >= 0:
+            offset = program.offsets[layer]
+            gradient[:, offset : offset + program.units[layer]] += derivative.sum(axis=2)
+        derivative *= slopes[layer]
+        return derivative
+
+    def input_offsets(self, vector: Array) -> Array | None:
+        """Their part of (n_chains, n_parameters), a view; None where the inputs have none."""
+        program = self.program
+        if program.offsets[0] < 0:
+            return None
+        return vector[:, program.offsets[0] : program.offsets[0] + program.units[0]]
+
+    def _summed(self, position: Array, link: ProgramLink, values: Array) -> Array:
+        """A link's part of the summed inputs, (n_chains, n_destinations, n), in an array of its own."""
+        xp, matrix = array_namespace(position), _matrix(position, link, self.program)
+        if link.source == 0:
+            rows = values[..., link.first_row : link.first_row + link.n_rows, :]
+            if rows.ndim == 3:
+                summed = self.product(matrix.swapaxes(1, 2), rows)
+            else:
+                # One product for all chains, biases included: the inputs' last row are ones.
+                stacked = xp.ascontiguousarray(matrix.swapaxes(1, 2)).reshape(-1, link.n_rows)
+                summed = self.product(stacked, rows).reshape(matrix.shape[0], matrix.shape[2], -1)
+            offsets = self.input_offsets(position)
+            if offsets is not None and link.n_units > 0:  # the same for all cases
+                summed += (matrix[:, : link.n_units] * offsets[:, :, None]).sum(axis=1)[:, :, None]
+            return summed
+        summed = self.product(matrix[:, : link.n_units].swapaxes(1, 2), values)
+        if link.has_biases:
+            summed += matrix[:, link.n_units, :, None]
+        return summed
+
+    def _add_weight_gradient(
+        self, gradient: Array, position: Array, link: ProgramLink, values: Array, summed: Array
+    ) -> None:
+        """Add a link's part, and of a link from the inputs what it gives to their offsets."""
+        part = _matrix(gradient, link, self.program)  # (n_chains, n_rows, n_destinations), a view
+        if link.source > 0:
+            part[:, : link.n_units] += self.product(values, summed.swapaxes(1, 2))
+            if link.has_biases:
+                part[:, link.n_units] += summed.sum(axis=2)
+            return
+        rows = values[..., link.first_row : link.first_row + link.n_rows, :]
+        if rows.ndim == 3:
+            part += self.product(rows, summed.swapaxes(1, 2))
+        else:
+            stacked = summed.reshape(-1, summed.shape[2])
+            product = self.product(stacked, rows.T)  # (n_chains * n_destinations, n_rows)
+            part += product.reshape(summed.shape[0], summed.shape[1], -1).swapaxes(1, 2)
+        offsets, to_offsets = self.input_offsets(position), self.input_offsets(gradient)
+        if offsets is not None and to_offsets is not None and link.n_units > 0:
+            totals = summed.sum(axis=2)[:, None]
+            part[:, : link.n_units] += offsets[:, :, None] * totals
+            matrix = _matrix(position, link, self.program)[:, : link.n_units]
+            to_offsets += (matrix * totals).sum(axis=2)
+
+    def tile_of_all(self) -> Tile:
+        """All cases."""
+        target = self.target
+        return Tile(target.inputs, target.targets, target.observed, 0)
+
+    def tiles(self, n_chains: int) -> Iterator[Tile]:
+        """All cases in pieces whose units take at most tile_bytes."""
+        target, n = self.target, max(1, self.tile_bytes // self.bytes_of_a_case(n_chains))
+        for first in range(0, target.n_cases, n):
+            yield Tile(target.inputs[:, first : first + n], target.targets, target.observed, first)
+
+    def _tiles_of_blocks(self, part: Array, n_partitions: int) -> Iterator[Tile]:
+        """Each chain's block; gathered, so that the host need not know which it is."""
+        blocks, xp, n_chains = self.target.blocks_of(n_partitions), array_namespace(part), len(part)
+        n_inputs = self.program.units[0] + 1
+        size = self.bytes_of_a_case(n_chains) + n_chains * n_inputs * np.dtype(self.target.dtype).itemsize
+        n = max(1, self.tile_bytes // size)
+        for first in range(0, blocks.inputs.shape[-1], n):
+            inputs, targets, weights, _ = blocks.cases(first, first + n).of(part)
+            if weights is not None:  # filling is alike for all targets
+                shape = (n_chains, self.program.n_targets, inputs.shape[-1])
+                weights = xp.ascontiguousarray(xp.broadcast_to(weights, shape))
+            yield Tile(inputs, xp.ascontiguousarray(targets), weights, 0)
+
+    def bytes_of_a_case(self, n_chains: int) -> int:
+        """Values and slopes of every unit, and a derivative of the widest layer on the way back."""
+        units = self.program.units[1:]
+        return n_chains * (2 * sum(units) + max(units)) * np.dtype(self.target.dtype).itemsize
+
+    def _outputs(self, n_chains: int, tile: Tile) -> tuple[Any, ...]:
+        """OUTPUT_ARGUMENTS of cuda_wide.cu."""
+        xp = array_namespace(tile.inputs)
+        weights = xp.empty(0) if tile.weights is None else tile.weights
+        return (
+            self.numbers.noise,
+            xp.ascontiguousarray(tile.targets, dtype=self.target.dtype),
+            tile.targets,
+            weights,
+            np.int64(stride(tile.targets)),
+            np.int64(stride(weights)),
+            np.int32(n_chains),
+            np.int32(tile.targets.shape[-1]),
+            np.int32(tile.begin),
+            np.int32(tile.n),
+        )
+
+    def _launch(self, name: str, n: int, arguments: tuple[Any, ...], tile: Tile | None = None) -> None:
+        """A kernel for n threads; with the weights of targets that the tile has, if it has some."""
+        is_weighted = tile is not None and tile.weights is not None
+        source = source_of(self.program, wide_plan, dtype=self.target.dtype, is_weighted=is_weighted)
+        self.build(source, name, 0)((-(-n // wide_plan.threads),), (wide_plan.threads,), arguments)
+
+
+def _matrix(vector: Array, link: ProgramLink, program: Program) -> Array:
+    """The link's part of (n_chains, n_parameters) as a view (n_chains, n_rows, n_destinations)."""
+    n = program.units[link.destination]
+    return vector[:, link.start : link.start + link.n_rows * n].reshape(len(vector), link.n_rows, n)

@@ -1,0 +1,186 @@
+"""Trajectories of large networks on a device.
+
+Gradients may be computed with TF32; energies never are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.kernels.cuda import cublas
+from rayfbnn.kernels.cuda.chip import Build, build_once, check, check_data
+from rayfbnn.kernels.cuda.graphs import Recording, Recordings
+from rayfbnn.kernels.cuda.network_pass import Pass, products
+from rayfbnn.kernels.plan import Program, prior_of
+from rayfbnn.model.marginal.precisions import Integrated, add_integrated, with_columns
+from rayfbnn.model.marginal.targets import WithoutPrecisions
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import Advance
+
+TILE_BYTES = 2 * 2**30
+"""Of what is held at a time of all chains at a tile's cases: far above what fills a device."""
+_FEWEST_STEPS_TO_RECORD = 8  # a recording costs some three gradients
+# Of the units at all cases: a kernel that reads as much takes some 0.1 ms at 3 TB/s, longer than the host
+# takes to launch it, and a recording holds more than that memory.
+_MOST_BYTES_TO_RECORD = 2**28
+
+
+def advance_for(
+    target: Posterior | WithoutPrecisions,
+    *,
+    build: Build = build_once,
+    uses_tf32: bool = True,
+    tile_bytes: int = TILE_BYTES,
+    recordings: Recordings | None = None,
+) -> Advance | str:
+    """`state.Advance` for a posterior on a device, or in words why it is not covered.
+
+    Also for one without common precisions, which are then integrated out. As a whole product's rounding may
+    depend on its width, a chain's bits may depend on how many chains are in its batch; batches are fixed in
+    the store.
+
+    recordings  where full gradients are CUDA graphs, if they are to be
+    """
+    program = Program.of(_posterior_and_groups(target)[0])
+    if isinstance(program, str):
+        return program
+    return partial(
+        advance,
+        program=program,
+        build=build,
+        uses_tf32=uses_tf32,
+        tile_bytes=tile_bytes,
+        recordings=recordings,
+    )
+
+
+def advance(
+    target: Posterior | WithoutPrecisions,
+    position: Array,
+    momentum: Array,
+    precisions: Array,
+    stepsizes: Array,
+    *,
+    n_steps: int,
+    order: Array | None = None,
+    program: Program,
+    build: Build,
+    uses_tf32: bool,
+    tile_bytes: int,
+    recordings: Recordings | None = None,
+) -> tuple[Array, Array, Array]:
+    """What mcmc.leapfrog.advance does, to the rounding of its gradients; the potential is exact."""
+    xp, n_chains = array_namespace(position), position.shape[0]
+    posterior, groups = _posterior_and_groups(target)
+    dtype = np.dtype(posterior.dtype)
+    for name, array in (("position", position), ("momentum", momentum), ("stepsizes", stepsizes)):
+        check(name, array, dtype, (n_chains, program.n_parameters))
+    check("precisions", precisions, np.dtype(np.float64), (n_chains, posterior.n_precisions))
+    check_data(posterior, program, n_chains)
+    numbers = prior_of(posterior, with_columns(precisions, groups, value=0.0))
+    work = Pass(posterior, program, build, numbers, tile_bytes)
+    n_partitions = 1 if order is None else order.shape[1]
+    if n_partitions > posterior.n_cases:
+        raise ValueError(f"order: at most the {posterior.n_cases} cases, got {n_partitions} partitions")
+    recording = None
+    is_worth_it = (
+        n_steps >= _FEWEST_STEPS_TO_RECORD
+        and work.bytes_of_a_case(n_chains) * posterior.n_cases <= _MOST_BYTES_TO_RECORD
+    )
+    if recordings is not None and order is None and is_worth_it:
+        recording = _recording(recordings, work, position, uses_tf32)
+    position = position.copy() if recording is None else recording.arguments[0]
+    momentum = momentum.copy()
+    gradient = partial(
+        _gradient,
+        work=work,
+        order=order,
+        recording=recording,
+        uses_tf32=uses_tf32,
+        precisions=precisions,
+        groups=groups,
+    )
+    with np.errstate(all="ignore"):
+        take_steps(gradient, position, momentum, stepsizes, n_steps=n_steps, n_partitions=n_partitions)
+        with products(xp, False):
+            potential = work.potential(position)
+        if groups:
+            potential += add_integrated(position, precisions, groups, gradient=xp.empty_like(position))
+        # A recording's position is written to by the next trajectory.
+        ended = position if recording is None else position.copy()
+        return ended, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
+
+
+def take_steps(
+    gradient: Callable[[Array, int], Array],
+    position: Array,
+    momentum: Array,
+    stepsizes: Array,
+    *,
+    n_steps: int,
+    n_partitions: int = 1,
+) -> None:
+    """The steps of mcmc.leapfrog.advance, of position and momentum in place.
+
+    gradient  that at a position (n_chains, n_parameters), given the number of the sub-step
+    """
+    last = n_steps * n_partitions
+    full = stepsizes / n_partitions
+    for number in range(last + 1 if last > 0 else 0):
+        if number > 0:
+            position += full * momentum
+        momentum -= (full / 2 if number in (0, last) else full) * gradient(position, number)
+
+
+def _gradient(
+    position: Array,
+    number: int,
+    *,
+    work: Pass,
+    order: Array | None,
+    recording: Recording | None,
+    uses_tf32: bool,
+    precisions: Array,
+    groups: tuple[Integrated, ...],
+) -> Array:
+    """At a sub-step: of all cases, by the recording if there is one, or of each chain's block in its turn."""
+    if recording is not None:
+        gradient = recording.launch()
+    else:
+        n_partitions = 1 if order is None else order.shape[1]
+        part = None if order is None else order[:, number % n_partitions]
+        with products(array_namespace(position), uses_tf32):
+            gradient = work.gradient(position, part, n_partitions)
+    if groups:
+        add_integrated(position, precisions, groups, gradient=gradient)
+    return gradient
+
+
+def _posterior_and_groups(target: Posterior | WithoutPrecisions) -> tuple[Posterior, tuple[Integrated, ...]]:
+    """And the groups whose common precisions are integrated out of it."""
+    if isinstance(target, WithoutPrecisions):
+        return target.posterior, target.groups
+    return target, ()
+
+
+def _recording(recordings: Recordings, work: Pass, position: Array, uses_tf32: bool) -> Recording | None:
+    """That of the full gradient, its first argument the position."""
+    xp, target, numbers = array_namespace(position), work.target, work.numbers
+    own = replace(work, product=partial(cublas.product, uses_tf32=uses_tf32))
+    # What is not an argument is in the graph by its address: held by it, so that no other array has the same.
+    arrays = target.inputs, target.targets, target.observed
+    key = (work.program, uses_tf32, work.tile_bytes, position.shape, *(id(array) for array in arrays))
+    tolerance = 1e-9 if position.dtype == np.float64 else 2e-2 if uses_tf32 else 1e-3
+    with np.errstate(all="ignore"), products(xp, uses_tf32):
+        return recordings.of(
+            key,
+            own.gradient_given,
+            (position, numbers.precisions, numbers.noise, numbers.inverse_temperature),
+            plain=work.gradient_given,
+            tolerance=tolerance,
+        )

@@ -1,0 +1,149 @@
+"""Trajectories of large networks on a device with the outputs integrated out.
+
+Networks are run as in wide.py, without TF32: features feed a factor, which magnifies what they err by. The
+regression on them is that of model/regression.py, in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.kernels.cuda.chip import Build, build_once
+from rayfbnn.kernels.cuda.chip_marginal import check_arrays, nothing_is_kept, runs_of
+from rayfbnn.kernels.cuda.network_pass import Pass, products
+from rayfbnn.kernels.cuda.products import TILE_BYTES, take_steps
+from rayfbnn.kernels.marginal_plan import kept_precisions, program_of
+from rayfbnn.kernels.plan import Program, prior_of
+from rayfbnn.model.marginal import regression
+from rayfbnn.model.marginal.precisions import add_integrated
+from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs
+from rayfbnn.state import Advance
+
+# Arrays of features or of a matrix that the regression holds at a time for each system of targets.
+_OF_FEATURES, _OF_MATRICES = 5, 6
+
+
+def advance_for(
+    made: OutputMarginal, *, build: Build = build_once, tile_bytes: int = TILE_BYTES
+) -> Advance | str:
+    """`state.Advance` for what `made` gives, on a device, or in words why it is not covered."""
+    program = program_of(made)
+    if isinstance(program, str):
+        return program
+    if reason := nothing_is_kept(program):
+        return reason
+    return partial(advance, program=program, build=build, tile_bytes=tile_bytes)
+
+
+def advance(
+    target: WithoutOutputs,
+    position: Array,
+    momentum: Array,
+    precisions: Array,
+    stepsizes: Array,
+    *,
+    n_steps: int,
+    order: Array | None = None,
+    program: Program,
+    build: Build,
+    tile_bytes: int,
+) -> tuple[Array, Array, Array]:
+    """What mcmc.leapfrog.advance does, to rounding; forces use the device's fast functions."""
+    assert order is None  # the determinant is no sum over cases
+    check_arrays(target, program, position, momentum, precisions, stepsizes)
+    xp, posterior = array_namespace(position), target.marginal.posterior
+    with np.errstate(all="ignore"), products(xp, False):
+        numbers = prior_of(posterior, precisions)
+        numbers = replace(numbers, precisions=kept_precisions(target, precisions, integrated=0.0))
+        layers = Pass(posterior, program, build, numbers, tile_bytes)
+        assert program.regression is not None
+        work = _Trajectory(target, precisions, layers, runs_of(program.regression.features))
+        position, momentum = position.copy(), momentum.copy()
+        take_steps(work.gradient, position, momentum, stepsizes, n_steps=n_steps)
+        potential = work.potential(position)
+        return position, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class _Trajectory:
+    """Gradients and energies of a target with given precisions (n_chains, n_precisions).
+
+    runs  of the features, as `runs_of` gives them
+    """
+
+    target: WithoutOutputs
+    precisions: Array
+    layers: Pass
+    runs: list[tuple[int, int, int, int]]
+
+    def gradient(self, position: Array, number: int) -> Array:
+        """That of the potential at any step, (n_chains, n_parameters)."""
+        gradient = array_namespace(position).zeros_like(position)
+        for chains in self._pieces(len(position)):
+            self._add_gradient(gradient[chains], position[chains], self._of_chains(chains))
+        self.layers.add_prior(gradient, position)
+        add_integrated(position, self.precisions, self.target.marginal.groups, gradient=gradient)
+        return gradient
+
+    def potential(self, position: Array) -> Array:
+        """(n_chains,) float64."""
+        xp, cases = array_namespace(position), self.layers.tile_of_all()
+        energy = self.layers.prior_energy(position) + self.target.prior_of_moved(position)[0]
+        scratch = xp.empty_like(position)
+        energy += add_integrated(position, self.precisions, self.target.marginal.groups, gradient=scratch)
+        for chains in self._pieces(len(position)):
+            own, target = position[chains], self._of_chains(chains)
+            phi = self._features(own, self.layers.forward(own, cases, slopes=None))
+            given = target.regression_at(own)
+            energy[chains] += regression.energy_and_slopes(phi, given, with_slopes=False)[0]
+        return energy
+
+    def _add_gradient(self, gradient: Array, position: Array, target: WithoutOutputs) -> None:
+        made, cases = target.marginal, self.layers.tile_of_all()
+        units: dict[int, Array] = {}
+        values = self.layers.forward(position, cases, slopes=units)
+        phi = self._features(position, values)
+        _, slopes = regression.energy_and_slopes(phi, target.regression_at(position))
+        assert slopes is not None
+        value_gradients = made.layer.value_gradients(slopes.features, position.dtype)
+        self.layers.backward(gradient, position, cases, values, units, value_gradients=value_gradients)
+        to_offsets = self.layers.input_offsets(gradient)
+        if to_offsets is not None:
+            for start, layer, row, size in self.runs:
+                if layer == 0:
+                    to_offsets[:, row : row + size] += slopes.features[:, start : start + size].sum(axis=2)
+        _, of_moved = target.prior_of_moved(position)
+        target.add_slopes_of_moved(slopes, gradient=of_moved)
+        gradient[:, target.n_kept :] += of_moved.astype(position.dtype)
+
+    def _features(self, position: Array, values: list[Array]) -> Array:
+        """(n_chains, n_features, n_cases) float64, of the values of each layer's units."""
+        n_features, n_cases = self.target.marginal.layer.n_features, values[0].shape[-1]
+        phi = array_namespace(position).empty((len(position), n_features, n_cases))
+        offsets = self.layers.input_offsets(position)
+        for start, layer, row, size in self.runs:
+            part = phi[:, start : start + size]
+            part[...] = 1 if layer < 0 else values[layer][..., row : row + size, :]
+            if layer == 0 and offsets is not None:
+                part += offsets[:, row : row + size, None]
+        return phi
+
+    def _of_chains(self, chains: slice) -> WithoutOutputs:
+        return replace(self.target, regression=self.target.regression.of_chains(chains))
+
+    def _pieces(self, n_chains: int) -> Iterator[slice]:
+        """Chains in pieces whose units, features and matrices take about tile_bytes."""
+        n = max(1, self.layers.tile_bytes // self._bytes_of_a_chain())
+        for first in range(0, n_chains, n):
+            yield slice(first, min(first + n, n_chains))
+
+    def _bytes_of_a_chain(self) -> int:
+        layer, n_cases = self.target.marginal.layer, self.target.marginal.posterior.n_cases
+        size = n_cases if layer.is_dual else layer.n_features
+        doubles = layer.n_systems * (_OF_FEATURES * layer.n_features * n_cases + _OF_MATRICES * size**2)
+        return 8 * doubles + self.layers.bytes_of_a_case(1) * n_cases

@@ -1,0 +1,1 @@
+"""Updates and estimates that go through several temperatures."""

@@ -1,0 +1,115 @@
+"""Annealed importance sampling: from exact draws of the prior to the posterior, with weights on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.errors import SamplingError
+from rayfbnn.mcmc import leapfrog, schedule
+from rayfbnn.mcmc.energy import finite_or_infinite
+from rayfbnn.mcmc.operations import Operation
+from rayfbnn.mcmc.tempering.selection import taken
+from rayfbnn.mcmc.tempering.stages import ANNEALING, at_stage
+from rayfbnn.state import Advance, ChainState, TemperedTarget
+from rayfbnn.streams import Streams
+
+
+def inverse_temperatures(n: int, *, power: float) -> tuple[float, ...]:
+    """0 = b_0 < b_1 < ... < b_n = 1,  b_j = (j/n)**power.
+
+    Where priors are vague the likelihood of draws from them varies over many orders, and a high power makes
+    the first steps small.
+    """
+    return tuple(((np.arange(n + 1) / n) ** power).tolist())
+
+
+def annealed_log_weights(
+    state: ChainState,
+    streams: Streams,
+    *,
+    target: TemperedTarget,
+    operations: tuple[Operation, ...],
+    inverse_temperatures: Sequence[float],
+    advance: Advance = leapfrog.advance,
+    on_progress: Callable[[int], None] | None = None,
+) -> Array:
+    """Log importance weights of every chain at every inverse temperature, (n_temperatures, n_chains) float64.
+
+    log w_j = log w_{j-1} + (b_j - b_{j-1}) log L(x_{j-1}),    x_j from x_{j-1} by updates that leave
+                                                               prior * L**b_j as it is
+
+    Neal (2001), "Annealed importance sampling", eqs. 3 to 5. The mean of w_j over chains has the expectation
+    Z_j = integral of prior * L**b_j, whatever the updates and the temperatures are.
+
+    Parameters
+    ----------
+    state : exact draws from the prior, precisions too, and momentum
+    target : its potential is the prior's energy plus data_energy = -log L
+    operations : what leaves each distribution as it is, done once at each
+    inverse_temperatures : ascending from 0
+    advance : runs trajectories at every temperature
+    on_progress : called with the number of temperatures done
+    """
+    xp = array_namespace(state.position)
+    log_weights = xp.zeros((len(inverse_temperatures), streams.n_chains))
+    places = xp.arange(streams.n_chains)  # of the chains whose weight is not zero
+    for number in range(1, len(inverse_temperatures)):
+        before, b = inverse_temperatures[number - 1], inverse_temperatures[number]
+        with np.errstate(all="ignore"):
+            energy = finite_or_infinite(target.data_energy(state.position, state.precisions))
+        log_weights[number] = -xp.inf
+        log_weights[number, places] = log_weights[number - 1, places] - (b - before) * energy
+        # A weight of zero stays zero, and such a state (a draw from the prior that overflows) goes nowhere.
+        is_alive = xp.isfinite(energy)
+        if not bool(is_alive.all()):
+            places = places[is_alive]
+            state, streams = taken(state, streams, is_alive)
+        if len(places) == 0:
+            log_weights[number:] = -xp.inf
+            break
+        if number + 1 < len(inverse_temperatures):
+            tempered = target.tempered(b)
+            iteration = schedule.build_iteration(
+                operations, target=tempered, updates=tempered.updates, advance=advance
+            )
+            random = at_stage(streams.at(iteration=number), ANNEALING, first_operation=0)
+            state, _ = iteration(state, random)
+        if on_progress is not None:
+            on_progress(number)
+    return log_weights
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """An estimate of a normalising constant from importance weights.
+
+    log_value       log of the mean weight
+    standard_error  of log_value: that of the mean, divided by the mean
+    effective_runs  (sum w)**2 / sum w**2: as many equal weights would be as good; when it is small, the
+                    standard error is no better than a guess
+    """
+
+    log_value: float
+    standard_error: float
+    effective_runs: float
+
+
+def normaliser(log_weights: Array) -> Normaliser:
+    """What the log weights (n_runs,), at least two of them, say of the constant."""
+    largest = float(log_weights.max())
+    if largest == -np.inf:
+        raise SamplingError(
+            "evidence: the likelihood of every draw from the prior is zero to any digit; use dtype float64,"
+            " priors that are less vague, or more chains"
+        )
+    weights = np.exp(log_weights - largest)
+    mean = float(weights.mean())
+    return Normaliser(
+        log_value=largest + float(np.log(mean)),
+        standard_error=float(weights.std(ddof=1)) / mean / float(np.sqrt(len(weights))),
+        effective_runs=float(weights.sum() ** 2 / (weights**2).sum()),
+    )

@@ -1,0 +1,1 @@
+"""Data models: how targets are distributed given a network's outputs."""

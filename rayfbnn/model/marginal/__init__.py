@@ -1,0 +1,1 @@
+"""Posteriors with variables integrated out."""

@@ -1,0 +1,119 @@
+"""The linear regression that ends a network: units as its features, parameters as its coefficients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.architecture import destination
+from rayfbnn.model.layout import NOISE
+from rayfbnn.model.marginal.precisions import Integrated
+from rayfbnn.model.network import Activity, Buffers
+from rayfbnn.model.wiring import Link, Wiring
+
+if TYPE_CHECKING:
+    from rayfbnn.model.posterior import Posterior
+
+# A prior this much wider than another one makes the dual form lose all digits of the narrower one.
+_MAX_RATIO_OF_DUAL = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class OutputLayer:
+    """The linear regression that ends a network: its features and coefficients.
+
+    links        into the outputs, their parts counted from the first output parameter
+    n_kept       parameters before that one, all that do not feed the outputs
+    features     of each link, the part of all features that it uses; values of the output parameters
+                 (n_chains, n) are (n_chains, n_features, n_outputs) as they lie
+    n_outputs    targets
+    n_systems    1 if one matrix A serves all targets, else one for each
+    wiring       the network without those links and without outputs
+    is_dual      whether there are more features than cases (and no prior is too vague for that form)
+    """
+
+    links: tuple[Link, ...]
+    n_kept: int
+    features: tuple[slice, ...]
+    n_outputs: int
+    n_systems: int
+    wiring: Wiring
+    is_dual: bool
+
+    @staticmethod
+    def of(posterior: Posterior) -> OutputLayer:
+        network, wiring = posterior.network, posterior.wiring
+        of_outputs = [group for group in network.groups() if destination(group.name) == "o"]
+        n_kept = posterior.parameter_layout.slices[of_outputs[0].name].start
+        links, features, n_features = [], [], 0
+        for link in wiring.incoming[-1]:
+            part = slice(link.parameters.start - n_kept, link.parameters.stop - n_kept)
+            links.append(replace(link, parameters=part))
+            n_rows = (part.stop - part.start) // network.outputs
+            features.append(slice(n_features, n_features + n_rows))
+            n_features += n_rows
+        last = len(wiring.units) - 1
+        means = [group.mean_precision for group in of_outputs]
+        return OutputLayer(
+            links=tuple(links),
+            n_kept=n_kept,
+            features=tuple(features),
+            n_outputs=network.outputs,
+            n_systems=1 if _targets_are_alike(posterior) else network.outputs,
+            wiring=replace(
+                wiring,
+                units=(*wiring.units[:-1], 0),
+                incoming=(*wiring.incoming[:-1], ()),
+                outgoing=tuple(
+                    tuple(link for link in out if link.destination != last) for out in wiring.outgoing
+                ),
+            ),
+            is_dual=n_features > posterior.n_cases and max(means) < _MAX_RATIO_OF_DUAL * min(means),
+        )
+
+    @property
+    def n_features(self) -> int:
+        return int(self.features[-1].stop)
+
+    def features_of(self, group: Integrated) -> slice:
+        """Those that the parameters of a group multiply."""
+        start, stop = group.part.start - self.n_kept, group.part.stop - self.n_kept
+        return slice(start // self.n_outputs, stop // self.n_outputs)
+
+    def phi(self, activity: Activity, *, n_chains: int, buffers: Buffers) -> Array:
+        """Features (n_chains, n_features, n_cases) float64."""
+        xp = array_namespace(activity.sources[0])
+        n_cases = activity.sources[0].shape[-1]
+        like = xp.empty(0, dtype=xp.float64)
+        phi = buffers.empty("features", (n_chains, self.n_features, n_cases), like=like)
+        for link, part in zip(self.links, self.features, strict=True):
+            phi[:, part] = activity.sources[link.source][..., link.rows, :]
+        return phi
+
+    def value_gradients(self, slopes: Array, dtype: type) -> dict[int, Array]:
+        """Derivatives by features as those by the units of each layer that feeds the outputs."""
+        found: dict[int, Array] = {}
+        for link, part in zip(self.links, self.features, strict=True):
+            if link.n_units > 0:
+                own = slopes[:, part.start : part.start + link.n_units]
+                found[link.source] = own.astype(dtype)
+        return found
+
+
+def _targets_are_alike(posterior: Posterior) -> bool:
+    """Whether all targets have the same noise and their parameters the same priors, whatever is drawn."""
+    network, layout = posterior.network, posterior.precision_layout
+    noise = posterior.model.noise
+    if posterior.n_targets == 1:
+        return True
+    if noise is None or any(math.isfinite(alpha) for alpha in noise.alphas[1:]):
+        return False
+    if posterior.observed is not None or "ao" in network.adjustments:
+        return False
+    return all(math.isinf(group.prior.alphas[2]) for group in layout.groups if feeds_outputs(group.name))
+
+
+def feeds_outputs(name: str) -> bool:
+    return name != NOISE and destination(name) == "o"

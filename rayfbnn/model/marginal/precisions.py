@@ -1,0 +1,100 @@
+"""Groups of parameters whose common precision is integrated out: their density, and its draws given them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.layout import PrecisionGroup
+from rayfbnn.model.updates import gibbs
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Streams
+
+if TYPE_CHECKING:
+    from rayfbnn.model.posterior import Posterior
+
+
+@dataclass(frozen=True, eq=False)
+class Integrated:
+    """A group of parameters whose common precision is integrated out.
+
+    part        its parameters in the flat vector
+    adjustments columns of its destination units' adjustments, or None
+    """
+
+    precision: PrecisionGroup
+    part: slice
+    adjustments: slice | None
+
+    @property
+    def size(self) -> int:
+        return int(self.part.stop - self.part.start)
+
+
+def integrated_groups(posterior: Posterior, names: set[str]) -> tuple[Integrated, ...]:
+    """Those of the named groups whose free common precision rules Gaussian parameters and nothing else."""
+    layout = posterior.precision_layout
+    found = []
+    for group in layout.groups:
+        alpha_common, _, alpha_value = group.prior.alphas
+        is_alone = math.isfinite(alpha_common) and group.units is None and math.isinf(alpha_value)
+        if group.name in names and is_alone:
+            part = posterior.parameter_layout.slices[group.name]
+            adjusted = layout.adjusted.get(group.name)
+            found.append(Integrated(group, part, None if adjusted is None else adjusted[1]))
+    return tuple(found)
+
+
+def add_integrated(
+    position: Array, precisions: Array, groups: tuple[Integrated, ...], *, gradient: Array
+) -> Array:
+    """-log density of the groups' parameters up to a constant, (n_chains,); adds its gradient to `gradient`.
+
+    Of a group of n parameters, a the adjustments of their destinations (1 if there are none):
+
+    ((alpha + n)/2) log(alpha/omega + sum a w**2) ;    (alpha + n) a w / (alpha/omega + sum a w**2)
+
+    the integral over tau of Gamma(tau; shape alpha/2, mean omega) prod_i Normal(w_i; 0, 1/(a_i tau)).
+    """
+    xp = array_namespace(position)
+    energy = xp.zeros(len(position))
+    for group in groups:
+        alpha = group.precision.prior.alphas[0]
+        w = position[:, group.part].astype(xp.float64)
+        scaled = w
+        if group.adjustments is not None:
+            rows = w.reshape(len(w), -1, group.adjustments.stop - group.adjustments.start)
+            scaled = (rows * precisions[:, None, group.adjustments]).reshape(w.shape)
+        rate = alpha / group.precision.mean + (scaled * w).sum(axis=1)
+        energy += (alpha + group.size) / 2 * xp.log(rate)
+        slopes = ((alpha + group.size) / rate)[:, None] * scaled
+        gradient[:, group.part] += slopes.astype(gradient.dtype)
+    return energy
+
+
+def draw_integrated(
+    posterior: Posterior,
+    state: ChainState,
+    groups: tuple[Integrated, ...],
+    streams: Streams,
+) -> ChainState:
+    """The groups' common precisions given their parameters, as in sample-sigmas."""
+    if not groups:
+        return state
+    layout = replace(
+        posterior.precision_layout, groups=tuple(group.precision for group in groups), adjustments=()
+    )
+    values = posterior.parameter_layout.views(state.position)
+    return replace(state, precisions=gibbs.update_groups(values, state.precisions, streams, layout=layout))
+
+
+def with_columns(precisions: Array, groups: tuple[Integrated, ...], *, value: float | None = None) -> Array:
+    """Precisions with the common ones of `groups` at a value, or at their prior means."""
+    if not groups:
+        return precisions
+    changed = precisions.copy()
+    for group in groups:
+        changed[:, group.precision.common] = group.precision.mean if value is None else value
+    return changed

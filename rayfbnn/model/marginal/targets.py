@@ -1,0 +1,359 @@
+"""The posterior with variables integrated out: parameters that feed the outputs, common precisions of groups.
+
+What is integrated out is drawn again by `complete`; hybrid-marginal of mcmc/marginal.py is the update made
+of both. The outputs are linear in the parameters that feed them, so that given Gaussian noise these are the
+coefficients of a linear regression on the units before them (output_layer.py, regression.py). Other noise
+and other priors are made Gaussian by auxiliary precisions (auxiliary.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.errors import ConfigError
+from rayfbnn.model import prior, quantities
+from rayfbnn.model.architecture import why_outputs_stay
+from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
+from rayfbnn.model.marginal import regression
+from rayfbnn.model.marginal.auxiliary import gaussian_targets, output_precisions
+from rayfbnn.model.marginal.output_layer import OutputLayer, feeds_outputs
+from rayfbnn.model.marginal.precisions import (
+    Integrated,
+    add_integrated,
+    draw_integrated,
+    integrated_groups,
+    with_columns,
+)
+from rayfbnn.model.marginal.regression import Regression, Slopes
+from rayfbnn.model.network import Activity, Buffers, backward, forward
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Purpose, Streams
+
+if TYPE_CHECKING:
+    from rayfbnn.model.posterior import Posterior
+
+_LOGIT_SQUARE = 4.0  # outputs of 2 and -2 are probabilities of 0.88 and 0.12
+
+# Stepsize of the log of a precision that moves along, in its standard deviations given what it rules. On the
+# robot arm 0.06 to 1 make no difference (1450 to 1660 effective draws of ih0's sigma per million gradients;
+# 750 if it does not move), and 1 has fewer accepted, 0.88 of 0.91.
+_MOVED_STEP = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class WithoutPrecisions:
+    """The posterior of all parameters without common precisions of groups: a state.ConditionalTarget."""
+
+    posterior: Posterior
+    groups: tuple[Integrated, ...]
+
+    def given(self, state: ChainState, streams: Streams) -> WithoutPrecisions:
+        """Itself: nothing is drawn for it."""
+        return self
+
+    @property
+    def n_parameters(self) -> int:
+        return self.posterior.n_parameters
+
+    def potential_and_gradient(
+        self, position: Array, precisions: Array, *, partition: Array | None = None, n_partitions: int = 1
+    ) -> tuple[Array, Array]:
+        """The posterior's energy with the prior of `groups` as `add_integrated` has it, and its gradient."""
+        energy, gradient = self.posterior.potential_and_gradient(
+            position,
+            with_columns(precisions, self.groups, value=0.0),
+            partition=partition,
+            n_partitions=n_partitions,
+        )
+        with np.errstate(all="ignore"):
+            return energy + add_integrated(position, precisions, self.groups, gradient=gradient), gradient
+
+    def potential(self, position: Array, precisions: Array) -> Array:
+        xp = array_namespace(position)
+        energy = self.posterior.potential(position, with_columns(precisions, self.groups, value=0.0))
+        with np.errstate(all="ignore"):
+            return energy + add_integrated(
+                position, precisions, self.groups, gradient=xp.empty_like(position)
+            )
+
+    def stepsizes(self, precisions: Array) -> Array:
+        """The posterior's heuristic, with the means of the precisions that are integrated out."""
+        return self.posterior.stepsizes(with_columns(precisions, self.groups))
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        return self.posterior.group_sizes
+
+    def quantities(self, position: Array, precisions: Array) -> Array:
+        return self.posterior.quantities(position, precisions)
+
+    def start(self, state: ChainState, streams: Streams) -> ChainState:
+        return state
+
+    def complete(self, state: ChainState, moved: ChainState, streams: Streams) -> ChainState:
+        """The precisions given the parameters."""
+        return draw_integrated(self.posterior, moved, self.groups, streams)
+
+
+@dataclass(frozen=True, eq=False)
+class OutputMarginal:
+    """The posterior without the parameters that feed the outputs, a state.Marginal.
+
+    groups  those whose common precisions are integrated out as well, none of them feeding the outputs
+    moved   those that feed the outputs and whose common precisions move along with the kept parameters: given
+            such a precision, the scale of what feeds the outputs hardly moves
+    """
+
+    posterior: Posterior
+    layer: OutputLayer
+    groups: tuple[Integrated, ...]
+    moved: tuple[Integrated, ...]
+    buffers: Buffers = field(default_factory=Buffers)
+
+    def given(self, state: ChainState, streams: Streams) -> WithoutOutputs:
+        """With auxiliary precisions drawn given the state, where noise or priors are not Gaussian."""
+        xp = array_namespace(state.position)
+        data = gaussian_targets(self.posterior, state, streams)
+        ruled = with_columns(state.precisions, self.moved, value=1.0)
+        drawn = output_precisions(self.posterior, replace(state, precisions=ruled), streams)
+        precisions = drawn[:, self.layer.n_kept :].reshape(len(drawn), -1, self.layer.n_outputs)
+        precisions = precisions.swapaxes(1, 2)  # (n_chains, n_outputs, n_features)
+        n = self.layer.n_systems
+        rows = data.targets
+        given = Regression(
+            noise=xp.ascontiguousarray(data.precisions[:, :n]),
+            targets=xp.ascontiguousarray(rows.reshape(rows.shape[0], n, -1, rows.shape[2])),
+            prior=xp.ascontiguousarray(precisions[:, :n]),
+            is_dual=self.layer.is_dual,
+        )
+        return WithoutOutputs(self, given)
+
+    @cached_property
+    def output_square(self) -> Array:
+        """Typical square of an output, from the targets alone, (n_chains or 1,)."""
+        posterior = self.posterior
+        xp = array_namespace(posterior.targets)
+        if posterior.model.kind == "binary":
+            return xp.full(1, _LOGIT_SQUARE)
+        observed = xp.ones_like(posterior.targets) if posterior.observed is None else posterior.observed
+        sums = (observed * posterior.targets**2).sum(axis=(-2, -1))
+        mean = sums / xp.maximum(observed.sum(axis=(-2, -1)), 1)
+        return xp.reshape(xp.where(mean > 0, mean, 1.0), (-1,))
+
+    @cached_property
+    def parameter_layout(self) -> ParameterLayout:
+        """Of the parameters that are kept."""
+        full, n = self.posterior.parameter_layout, self.layer.n_kept
+        groups = tuple(group for group in full.groups if full.slices[group.name].start < n)
+        return ParameterLayout(groups, n, {group.name: full.slices[group.name] for group in groups})
+
+    @cached_property
+    def precision_layout(self) -> PrecisionLayout:
+        """What rules the parameters that are kept."""
+        full = self.posterior.precision_layout
+        adjusted = {
+            name: found for name, found in full.adjusted.items() if name in self.parameter_layout.slices
+        }
+        columns = full.parameter_columns[: self.layer.n_kept]
+        return replace(full, parameter_columns=columns, adjusted=adjusted)
+
+
+@dataclass(frozen=True, eq=False)
+class WithoutOutputs:
+    """The density of kept parameters and logs of moved precisions given `regression`: a ConditionalTarget.
+
+    regression  with the moved precisions at one
+    """
+
+    marginal: OutputMarginal
+    regression: Regression
+
+    @property
+    def n_kept(self) -> int:
+        return self.marginal.layer.n_kept
+
+    @property
+    def n_parameters(self) -> int:
+        return self.n_kept + len(self.marginal.moved)
+
+    def start(self, state: ChainState, streams: Streams) -> ChainState:
+        xp = array_namespace(state.position)
+        columns = [group.precision.common for group in self.marginal.moved]
+        log_precisions = xp.log(state.precisions[:, columns]).astype(state.position.dtype)
+        momentum = streams.normal(Purpose.MOMENTUM, (len(columns),)).astype(state.momentum.dtype)
+        return ChainState(
+            xp.concatenate([state.position[:, : self.n_kept], log_precisions], axis=1),
+            xp.concatenate([state.momentum[:, : self.n_kept], momentum], axis=1),
+            state.precisions,
+        )
+
+    def potential_and_gradient(
+        self, position: Array, precisions: Array, *, partition: Array | None = None, n_partitions: int = 1
+    ) -> tuple[Array, Array]:
+        """-log p(targets | kept parameters) - log prior of these, without factors of precisions alone.
+
+        There are no partial gradients: the determinant is no sum over cases.
+        """
+        assert partition is None and n_partitions == 1
+        made, layer = self.marginal, self.marginal.layer
+        with np.errstate(all="ignore"):  # a trajectory that blows up is a rejection, not a warning
+            kept = array_namespace(position).ascontiguousarray(position[:, : self.n_kept])
+            activity, phi = self._features(kept)
+            given = self.regression_at(position)
+            energy, slopes = regression.energy_and_slopes(phi, given)
+            assert slopes is not None
+            value_gradients = layer.value_gradients(slopes.features, position.dtype)
+            gradient = backward(
+                kept,
+                activity,
+                activity.outputs,
+                layer.wiring,
+                buffers=made.buffers,
+                value_gradients=value_gradients,
+            )
+            if layer.wiring.offsets[0] is not None and 0 in value_gradients:
+                units = next(link.units for link in layer.links if link.source == 0 and link.n_units > 0)
+                gradient[:, layer.wiring.offsets[0]][:, units] += value_gradients[0].sum(axis=2)
+            prior_energy, prior_gradient = self._prior(kept, precisions)
+            gradient += prior_gradient.astype(position.dtype)
+            moved_energy, moved_gradient = self.prior_of_moved(position)
+            self.add_slopes_of_moved(slopes, gradient=moved_gradient)
+            xp = array_namespace(position)
+            gradient = xp.concatenate([gradient, moved_gradient.astype(position.dtype)], axis=1)
+            return energy + prior_energy + moved_energy, gradient
+
+    def potential(self, position: Array, precisions: Array) -> Array:
+        with np.errstate(all="ignore"):
+            kept = array_namespace(position).ascontiguousarray(position[:, : self.n_kept])
+            _, phi = self._features(kept)
+            energy, _ = regression.energy_and_slopes(phi, self.regression_at(position), with_slopes=False)
+            return energy + self._prior(kept, precisions)[0] + self.prior_of_moved(position)[0]
+
+    def regression_at(self, position: Array) -> Regression:
+        """With the moved precisions as they are at a position."""
+        made = self.marginal
+        if not made.moved:
+            return self.regression
+        xp = array_namespace(position)
+        precisions = self.regression.prior.copy()
+        log_precisions = position[:, self.n_kept :].astype(xp.float64)
+        scales = xp.exp(xp.clip(log_precisions, -prior.MAX_LOG_PRECISION, prior.MAX_LOG_PRECISION))
+        for number, group in enumerate(made.moved):
+            precisions[:, :, made.layer.features_of(group)] *= scales[:, number, None, None]
+        return replace(self.regression, prior=precisions)
+
+    def prior_of_moved(self, position: Array) -> tuple[Array, Array]:
+        """-log density of x = log tau, tau Gamma of shape alpha/2 and mean omega; (n_chains,), (n_chains, n).
+
+        -(alpha/2) x + (alpha/2) exp(x)/omega
+        """
+        xp = array_namespace(position)
+        x = position[:, self.n_kept :].astype(xp.float64)
+        energy, gradient = xp.zeros(len(x)), xp.empty_like(x)
+        for number, group in enumerate(self.marginal.moved):
+            half = group.precision.prior.alphas[0] / 2
+            ratio = xp.exp(x[:, number]) / group.precision.mean
+            energy += half * (ratio - x[:, number])
+            gradient[:, number] = half * (ratio - 1)
+        return energy, gradient
+
+    def add_slopes_of_moved(self, slopes: Slopes, *, gradient: Array) -> None:
+        """Add the data's part to the gradient by logs of moved precisions, (n_chains, n_moved)."""
+        for number, group in enumerate(self.marginal.moved):
+            part = slopes.log_prior[:, :, self.marginal.layer.features_of(group)]
+            gradient[:, number] += part.sum(axis=(1, 2))
+
+    def stepsizes(self, precisions: Array) -> Array:
+        """The posterior's heuristic, with other precisions in two places, and steps of log precisions.
+
+        Those that are integrated out or move along are at their prior means. Those of the output parameters,
+        which the heuristic takes to be as large as their sigmas, are at least 1/(typical square of an
+        output): data hold the weights below a vaguer prior's. On the robot arm nine of ten trajectories are
+        accepted with these, over outputs and precisions.
+
+        The log of a moved precision of shape alpha/2 that rules n parameters has a standard deviation of
+        sqrt(2/(alpha + n)) given these. (n_chains, n_parameters)
+        """
+        xp = array_namespace(precisions)
+        made = self.marginal
+        changed = with_columns(precisions, (*made.groups, *made.moved)).copy()
+        for group in made.posterior.precision_layout.groups:
+            if feeds_outputs(group.name):
+                columns = slice(group.common, group.common + 1 if group.units is None else group.units.stop)
+                changed[:, columns] = changed[:, columns].clip(1 / made.output_square[:, None])
+        full = made.posterior.stepsizes(changed)
+        alphas = [group.precision.prior.alphas[0] + group.size for group in made.moved]
+        own = _MOVED_STEP * xp.sqrt(2 / xp.asarray(alphas, dtype=full.dtype))
+        own = xp.broadcast_to(own, (len(full), len(alphas))).astype(full.dtype)
+        return xp.concatenate([full[:, : self.n_kept], own], axis=1)
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """Of the kept parameters' groups; each moved precision by itself."""
+        return (*self.marginal.parameter_layout.group_sizes, *(1 for _ in self.marginal.moved))
+
+    def quantities(self, position: Array, precisions: Array) -> Array:
+        """As the posterior's, of the kept parameters, and with outputs for the mean m of the others."""
+        xp = array_namespace(position)
+        made = self.marginal
+        kept = xp.ascontiguousarray(position[:, : self.n_kept])
+        _, phi = self._features(kept)
+        m = regression.means(phi, self.regression_at(position))
+        at = phi[:, None][..., quantities.cases(made.posterior)]
+        outputs = xp.matmul(m.swapaxes(2, 3), at).reshape(len(position), made.layer.n_outputs, -1)
+        groups = quantities.sigmas(kept, made.parameter_layout, made.precision_layout)
+        scaled = quantities.scaled_outputs(made.posterior, outputs)
+        return xp.concatenate([groups, position[:, self.n_kept :], scaled], axis=1)
+
+    def complete(self, state: ChainState, moved: ChainState, streams: Streams) -> ChainState:
+        """The output parameters from Normal(m, A^-1), then the precisions given the kept parameters."""
+        xp = array_namespace(state.position)
+        made, n = self.marginal, self.n_kept
+        position, momentum = state.position.copy(), state.momentum.copy()
+        position[:, :n], momentum[:, :n] = moved.position[:, :n], moved.momentum[:, :n]
+        _, phi = self._features(xp.ascontiguousarray(position[:, :n]))
+        drawn = regression.draw(phi, self.regression_at(moved.position), streams)
+        coefficients = drawn.swapaxes(1, 2)  # (n_chains, n_features, n_systems, n_each)
+        position[:, n:] = coefficients.reshape(len(position), -1)
+        precisions = state.precisions.copy()
+        for number, group in enumerate(made.moved):
+            precisions[:, group.precision.common] = xp.exp(moved.position[:, n + number].astype(xp.float64))
+        return draw_integrated(
+            made.posterior, ChainState(position, momentum, precisions), made.groups, streams
+        )
+
+    def _features(self, position: Array) -> tuple[Activity, Array]:
+        made = self.marginal
+        activity = forward(position, made.posterior.inputs, made.layer.wiring, buffers=made.buffers)
+        return activity, made.layer.phi(activity, n_chains=len(position), buffers=made.buffers)
+
+    def _prior(self, position: Array, precisions: Array) -> tuple[Array, Array]:
+        made = self.marginal
+        energy, gradient = prior.energy_and_gradient(
+            position,
+            with_columns(precisions, made.groups, value=0.0),
+            made.parameter_layout,
+            made.precision_layout,
+        )
+        return energy + add_integrated(position, precisions, made.groups, gradient=gradient), gradient
+
+
+def marginal(posterior: Posterior, over: tuple[str, ...]) -> WithoutPrecisions | OutputMarginal:
+    """The posterior over "outputs", "precisions" or both; ConfigError where that cannot be."""
+    network = posterior.network
+    names = {group.name for group in network.groups()}
+    if "outputs" not in over:
+        return WithoutPrecisions(posterior, integrated_groups(posterior, names))
+    b = posterior.inverse_temperature
+    is_tempered = not (isinstance(b, float) and b == 1)
+    if reason := why_outputs_stay(network, posterior.model, is_tempered=is_tempered):
+        raise ConfigError(f'over: the outputs cannot be integrated out, got "outputs"; {reason}')
+    names = names if "precisions" in over else set()
+    hidden = integrated_groups(posterior, {name for name in names if not feeds_outputs(name)})
+    moved = integrated_groups(posterior, {name for name in names if feeds_outputs(name)})
+    return OutputMarginal(posterior, OutputLayer.of(posterior), hidden, moved)

@@ -1,0 +1,1 @@
+"""Updates of precisions, and of parameters with precisions."""

@@ -1,0 +1,171 @@
+"""Metropolis updates that scale parameters and precisions together, along the ridges of the posterior."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.architecture import NetworkSpec, destination
+from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
+from rayfbnn.model.prior import MAX_LOG_PRECISION
+from rayfbnn.state import ChainState, ProposalsInfo
+from rayfbnn.streams import Purpose, Streams
+
+Along = Literal["sigmas", "incoming"]
+
+
+@dataclass(frozen=True)
+class Level:
+    """Precisions that are free and scaled while the mean of their Gamma distributions stays.
+
+    columns  of the precisions
+    half     half their alpha, the shape
+    mean     a number, or the column of the precision that is their mean
+    """
+
+    columns: slice
+    half: float
+    mean: float | slice
+
+
+@dataclass(frozen=True)
+class Orbit:
+    """What one factor f scales: each parameter w of some parts becomes w f, each precision tau tau/f**2.
+
+    parameters  parts of a chain's parameters
+    precisions  columns of its precisions
+    levels      those of the precisions whose distribution does not move with them
+    n_free      how many of the parameters have a prior that does not move with them, as all is fixed there
+    """
+
+    parameters: tuple[slice, ...]
+    precisions: tuple[slice, ...]
+    levels: tuple[Level, ...]
+    n_free: int = 0
+
+    def moved(self, position: Array, precisions: Array, log_f: Array) -> tuple[Array, Array]:
+        """Copies of parameters and precisions, scaled by each chain's factor."""
+        f = array_namespace(log_f).exp(log_f)[:, None]
+        position, precisions = position.copy(), precisions.copy()
+        for part in self.parameters:
+            position[:, part] *= f.astype(position.dtype)
+        for columns in self.precisions:
+            precisions[:, columns] /= f**2
+        return position, precisions
+
+    def log_prior_ratio(self, precisions: Array, log_f: Array) -> Array:
+        """Log of the Jacobian times the change of the prior without energies of parameters, (n_chains,).
+
+        Where a variable's scale moves with it, the Jacobian takes back what its density changes by. What is
+        left is the density of the logarithm of each precision of a level, a power of tau/mean times
+        exp(-half tau/mean); Neal (2022), eqs. 13, 14.
+        """
+        total = self.n_free * log_f
+        shrunk = array_namespace(log_f).expm1(-2 * log_f)
+        for level in self.levels:
+            mean = precisions[:, level.mean] if isinstance(level.mean, slice) else level.mean
+            ratio = precisions[:, level.columns] / mean
+            n = ratio.shape[1]
+            total = total - level.half * (2 * n * log_f + ratio.sum(axis=1) * shrunk)
+        return total
+
+
+def rescale(
+    state: ChainState,
+    streams: Streams,
+    *,
+    orbits: tuple[Orbit, ...],
+    potential: Callable[[Array, Array], Array],
+    stepsize: float,
+) -> tuple[ChainState, ProposalsInfo]:
+    """One Metropolis update along each orbit in turn, log f = stepsize * n, n standard normal.
+
+    Accepted with probability min(1, p(w', tau')/p(w, tau) |d(w', tau')/d(w, tau)|): the factors of an orbit
+    form a group, f is as likely as 1/f, so that this leaves p as it is. Liu and Sabatti (2000), "Generalised
+    Gibbs sampler and multigrid Monte Carlo for Bayesian computation".
+
+    potential  of parameters and precisions, without factors of precisions alone, (n_chains,) float64
+    """
+    xp = array_namespace(state.position)
+    position, precisions = state.position, state.precisions
+    steps = stepsize * streams.normal(Purpose.PROPOSAL, (len(orbits),))  # log f
+    thresholds = xp.log(streams.uniform(Purpose.ACCEPT, (len(orbits),)))
+    n_accepted = xp.zeros(streams.n_chains)
+    with np.errstate(all="ignore"):  # a potential that is not finite is a rejection
+        current = potential(position, precisions)
+        for number, orbit in enumerate(orbits):
+            log_f = steps[:, number]
+            moved, moved_precisions = orbit.moved(position, precisions, log_f)
+            proposed = potential(moved, moved_precisions)
+            accepted = thresholds[:, number] < current - proposed + orbit.log_prior_ratio(precisions, log_f)
+            accepted &= (abs(xp.log(moved_precisions)) <= MAX_LOG_PRECISION).all(axis=1)
+            position = xp.where(accepted[:, None], moved, position)
+            precisions = xp.where(accepted[:, None], moved_precisions, precisions)
+            current = xp.where(accepted, proposed, current)
+            n_accepted += accepted
+    share = n_accepted / len(orbits) if orbits else n_accepted * xp.nan
+    return replace(state, position=position, precisions=precisions), ProposalsInfo(share)
+
+
+def orbits_along(
+    along: Along, network: NetworkSpec, parameters: ParameterLayout, layout: PrecisionLayout
+) -> tuple[Orbit, ...]:
+    """The orbits of an operation.
+
+    sigmas    of each group the sigmas of its units one by one, each with the unit's parameters, then all of
+              its sigmas with all parameters; w/sigma stays
+    incoming  for each hidden layer, then for the outputs, the sigmas and parameters of all groups that lead
+              there: saturated units say the same, whatever the scale of their weights
+    """
+    builder = _Builder(parameters, layout)
+    groups = [group for group in layout.groups if group.name != NOISE]
+    if along == "sigmas":
+        return tuple(orbit for group in groups for orbit in builder.of_sigmas(group))
+    layers = [*(f"h{number}" for number in range(len(network.hidden))), "o"]
+    return tuple(
+        builder.of_groups([group for group in groups if destination(group.name) == layer]) for layer in layers
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Builder:
+    parameters: ParameterLayout
+    layout: PrecisionLayout
+
+    def of_sigmas(self, group: PrecisionGroup) -> list[Orbit]:
+        found = []
+        if group.units is not None:
+            part = self.parameters.slices[group.name]
+            n = (part.stop - part.start) // group.n_units
+            common = slice(group.common, group.common + 1)
+            for unit in range(group.n_units):
+                weights = slice(part.start + unit * n, part.start + (unit + 1) * n)
+                column = slice(group.units.start + unit, group.units.start + unit + 1)
+                level = Level(column, group.prior.alphas[1] / 2, common)
+                found.append(Orbit((weights,), (column,), (level,)))
+        if math.isfinite(group.prior.alphas[0]):
+            found.append(self.of_groups([group]))
+        return found
+
+    def of_groups(self, groups: list[PrecisionGroup]) -> Orbit:
+        """All free sigmas and all parameters of some groups."""
+        parameters, precisions, levels, n_free = [], [], [], 0
+        for group in groups:
+            alpha_common, alpha_unit, _ = group.prior.alphas
+            part, common = self.parameters.slices[group.name], slice(group.common, group.common + 1)
+            parameters.append(part)
+            if group.units is not None:
+                precisions.append(group.units)
+            if math.isfinite(alpha_common):
+                precisions.append(common)
+                levels.append(Level(common, alpha_common / 2, group.mean))
+            elif group.units is not None:
+                levels.append(Level(group.units, alpha_unit / 2, group.mean))
+            else:
+                n_free += part.stop - part.start
+        return Orbit(tuple(parameters), tuple(precisions), tuple(levels), n_free)

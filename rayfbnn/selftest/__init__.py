@@ -1,0 +1,1 @@
+"""Tests of the machine that the package runs on."""

@@ -1,0 +1,193 @@
+"""What is uniform, or known by simulation, at exact draws of parameters, precisions and data of a network.
+
+Gandy and Scott (2021), "Unit testing for MCMC and other Monte Carlo methods": exact draws of the joint
+distribution stay so under a right sampler that is given the data, however many updates it does. All on the
+host, in float64.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.special
+
+from rayfbnn.arrays import Array
+from rayfbnn.selftest.exactness import ks_p_value, ks_two_sample_p_value, square_p_value
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Purpose, Streams
+
+if TYPE_CHECKING:
+    from rayfbnn.model.posterior import Posterior
+
+
+def joint_p_values(
+    target: Posterior, after: tuple[ChainState, Array], other: tuple[ChainState, Array], streams: Streams
+) -> dict[str, float]:
+    """One p-value for each statistic of states and data, (n_chains, n_cases, n_targets), NaN if missing.
+
+    after  what was exact before the updates that are tested
+    other  independent exact draws, for statistics whose distribution is known by simulation only
+    """
+    state, data = after
+    uniform = pivots(target, state, data, streams)
+    values = {name: ks_p_value(u) for name, u in uniform.items()}
+    # One value or one sum of squares of each level: these are independent of one another.
+    doubled = {name.replace("squares", "values") for name in uniform if "squares" in name}
+    levels = {
+        name: u.reshape(len(data), -1)[:, 0]
+        for name, u in uniform.items()
+        if name not in doubled and "along" not in name and name != "kinetic energy"
+    }
+    for a, b in itertools.pairwise(levels):
+        values[f"{a} with {b}"] = square_p_value(levels[a], levels[b], bins=10)
+    expected = products(target, *other)
+    for name, sample in products(target, state, data).items():
+        values[name] = ks_two_sample_p_value(sample, expected[name])
+    return values
+
+
+def pivots(target: Posterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
+    """Functions of state and data that are uniform, each (n_chains, ...), whatever the model."""
+    uniform = {
+        **precision_uniforms(target, state, data),
+        **data_uniforms(target, state, data, streams),
+        "momentum": scipy.special.ndtr(state.momentum),
+    }
+    _, gradient = target.with_targets(data).potential_and_gradient(state.position, state.precisions)
+    directions = {"position": state.position, "gradient": gradient * target.stepsizes(state.precisions)}
+    for name, direction in directions.items():
+        # Far out in a tail a gradient may be infinite; any direction will do there.
+        scale = np.abs(direction).max(axis=1, keepdims=True)
+        direction = np.where(np.isfinite(scale) & (scale > 0), direction / np.where(scale > 0, scale, 1), 1.0)
+        along = (direction * state.momentum).sum(axis=1) / np.linalg.norm(direction, axis=1)
+        uniform[f"momentum along {name}"] = scipy.special.ndtr(along)
+    uniform["kinetic energy"] = chi2_uniform((state.momentum**2).sum(axis=1), target.n_parameters)
+    return uniform
+
+
+def precision_uniforms(target: Posterior, state: ChainState, data: Array) -> dict[str, Array]:
+    """Each level of each group, of parameters and of the noise, by its conditional distribution function."""
+    uniform: dict[str, Array] = {}
+    values, layout = target.parameter_layout.views(state.position), target.precision_layout
+    for adjustments in layout.adjustments:
+        drawn = state.precisions[:, adjustments.columns]
+        uniform[adjustments.name] = gamma_uniform(adjustments.alpha, drawn)
+    for group in layout.groups:
+        alpha_common, alpha_unit, alpha_value = group.prior.alphas
+        common = state.precisions[:, group.common]
+        tau = common[:, None]
+        if math.isfinite(alpha_common):
+            uniform[f"{group.name} common"] = gamma_uniform(alpha_common, common / group.mean)
+        if group.units is not None:
+            tau = state.precisions[:, group.units]
+            uniform[f"{group.name} unit"] = gamma_uniform(alpha_unit, tau / common[:, None])
+        if group.name == "noise":
+            uniform |= noise_uniforms(target, state, data, tau, alpha_value)
+            continue
+        rows = values[group.name].reshape(len(common), group.n_units, -1) * np.sqrt(tau)[:, :, None]
+        if group.name in layout.adjusted:
+            rows = rows * np.sqrt(state.precisions[:, None, layout.adjusted[group.name][1]])
+        uniform |= value_uniforms(group.name, rows, alpha_value)
+    return uniform
+
+
+def noise_uniforms(
+    target: Posterior, state: ChainState, data: Array, tau: Array, alpha: float
+) -> dict[str, Array]:
+    """What the network leaves of the observed targets."""
+    uniform: dict[str, Array] = {}
+    for number in range(target.n_targets):
+        rows = (data - outputs(target, state))[:, None, ~np.isnan(data[0, :, number]), number]
+        scale = np.sqrt(tau[:, min(number, tau.shape[1] - 1)])[:, None, None]
+        uniform |= value_uniforms(f"noise {number}", rows * scale, alpha)
+    return uniform
+
+
+def outputs(target: Posterior, state: ChainState) -> Array:
+    """At every case; of a piecewise hazard at every piece of every case; (n_chains, n_columns, n_outputs)."""
+    every_column = target.with_targets(np.ones((1, target.n_cases, target.n_targets))).inputs[:-1]
+    return target.outputs(state.position, every_column.T)
+
+
+def data_uniforms(target: Posterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
+    """The observed targets by their distribution functions, (n_chains, n); of real ones see the noise."""
+    kind, v = target.model.kind, outputs(target, state)
+    random = streams.at(iteration=99).uniform(Purpose.PROPOSAL, data.shape[1:])
+    is_observed = ~np.isnan(data[0])
+    filled = np.nan_to_num(data)
+    if kind == "real":
+        return {}
+    if kind in ("binary", "class"):
+        uniform = randomised_uniforms(target, v, filled, streams)
+    elif kind == "count":
+        rate = np.exp(v)
+        below = np.where(filled > 0, scipy.special.pdtr(filled - 1, rate), 0.0)
+        uniform = below + random * (scipy.special.pdtr(filled, rate) - below)
+    elif kind == "heteroscedastic":
+        mean, s = v[:, :, : target.n_targets], v[:, :, target.n_targets :]
+        uniform = scipy.special.ndtr((filled - mean) / np.sqrt(target.model.noise_floor**2 + np.exp(-s)))
+    else:
+        survived = np.exp(-cumulative_hazard(target, v, np.abs(filled[:, :, 0])))[:, :, None]
+        uniform = np.where(filled > 0, survived, random * survived)
+    return {"data": uniform[:, is_observed]}
+
+
+def cumulative_hazard(target: Posterior, v: Array, time: Array) -> Array:
+    """The integral of the hazard until each time (n_chains, n_cases), piece by piece."""
+    starts = [0.0, *target.model.times]
+    ends = [*target.model.times, math.inf]
+    hazard = np.exp(v[:, :, 0]).reshape(*time.shape, len(starts))
+    return sum(
+        hazard[:, :, piece] * np.clip(time - start, 0, end - start)
+        for piece, (start, end) in enumerate(zip(starts, ends, strict=True))
+    )
+
+
+def products(target: Posterior, state: ChainState, data: Array) -> dict[str, Array]:
+    """Functions of state and data whose distribution is known by simulation only, (n_chains,) each."""
+    v = outputs(target, state)[:, :: target.model.n_pieces]
+    given = target.with_targets(data)
+    with np.errstate(over="ignore"):
+        return {
+            "log likelihood": given.log_likelihood(state.position, state.precisions),
+            "log prior": given.log_prior(state.position, state.precisions),
+            "potential": given.potential(state.position, state.precisions),
+            "target times output": np.nansum(data[:, :, 0] * v[:, :, 0], axis=1),
+            "output": v[:, 0, 0],
+        }
+
+
+def gamma_uniform(alpha: float, ratio: Array) -> Array:
+    """Distribution function of a Gamma variable of shape alpha/2 and mean 1."""
+    return scipy.special.gammainc(alpha / 2, alpha / 2 * ratio)
+
+
+def chi2_uniform(sum_squares: Array, n: int) -> Array:
+    return scipy.special.gammainc(n / 2, sum_squares / 2)
+
+
+def value_uniforms(name: str, standardised: Array, alpha: float) -> dict[str, Array]:
+    """Normal or t values, and for normal ones their sum of squares, (n_chains, n_units, n)."""
+    if math.isfinite(alpha):
+        return {f"{name} values": scipy.special.stdtr(alpha, standardised)}
+    sums = (standardised**2).sum(axis=(1, 2))
+    return {
+        f"{name} values": scipy.special.ndtr(standardised),
+        f"{name} squares": chi2_uniform(sums, standardised[0].size),
+    }
+
+
+def randomised_uniforms(target: Posterior, v: Array, data: Array, streams: Streams) -> Array:
+    """Distribution function of each discrete target, uniform between its steps; the shape of data."""
+    if target.model.kind == "binary":
+        probability = np.stack([scipy.special.expit(-v), scipy.special.expit(v)], axis=-1)
+    else:
+        probability = scipy.special.softmax(v, axis=2)[:, :, None, :]
+    above = probability.cumsum(axis=-1)
+    label = data.astype(int)[..., None]
+    upper = np.take_along_axis(above, label, axis=-1)[..., 0]
+    width = np.take_along_axis(probability, label, axis=-1)[..., 0]
+    return upper - width * streams.at(iteration=99).uniform(Purpose.PROPOSAL, data.shape[1:])

@@ -1,0 +1,180 @@
+"""What a configuration amounts to, in words: the text of `rayfbnn show`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import scipy.special
+
+from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec
+from rayfbnn.show.schedule import describe_schedule
+from rayfbnn.spec import RunSpec
+
+if TYPE_CHECKING:
+    from rayfbnn.store.store import Store
+
+
+def describe(spec: RunSpec, *, store: Store | None = None) -> str:
+    """The network, every prior spelled out, the schedule and what it costs, and the defaults taken.
+
+    store  of a run with this specification, if there is one
+    """
+    parts = [_network(spec), _priors(spec), _data(spec), describe_schedule(spec, store), _defaults(spec)]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+
+def _network(spec: RunSpec) -> list[str]:
+    network = spec.network_spec()
+    layers = [f"{network.inputs} inputs"]
+    layers += [_layer(layer) for layer in network.hidden]
+    layers += [f"{network.outputs} output{'s' if network.outputs > 1 else ''}"]
+    groups = [
+        f"  {group.name:<6}{_what(group.name):<44}{_size(group):>16}{_which(spec, group)}"
+        for group in network.groups()
+    ]
+    return [
+        f"Network: {' - '.join(layers)}, {network.n_parameters} parameters",
+        *groups,
+    ]
+
+
+def _layer(layer: LayerSpec) -> str:
+    groups = "" if layer.groups is None else f" (groups {layer.groups})"
+    product = "" if layer.product is None else f" times hidden layer {layer.product}"
+    return f"{layer.units} {layer.activation}{groups}{product}"
+
+
+def _size(group: GroupSpec) -> str:
+    return f"{group.shape[0]} x {group.shape[1]} = {group.size}" if group.is_weights else str(group.size)
+
+
+def _which(spec: RunSpec, group: GroupSpec) -> str:
+    """What there is to say of a group that is not fully connected."""
+    if group.name in spec.network.connections:
+        keys = spec.network.connections[group.name]
+        return f" configured ({keys.get('generator', 'a table')})"
+    return f" without {', '.join(spec.network.omit[group.name])}" if group.omitted else ""
+
+
+def _what(name: str) -> str:
+    """A group in words: "weights, inputs to hidden layer 0" for ih0."""
+    layer = {"i": "inputs", "o": "outputs"}
+    ends = [layer.get(end, f"hidden layer {end[1:]}") for end in re.findall(r"h\d+|[io]", name)]
+    match name[0]:
+        case "t":
+            return f"offsets of {ends[0]}"
+        case "b":
+            return f"biases of {ends[0]}"
+        case _:
+            # ho2 is FBM's name for hidden layer 2 to the outputs: the number belongs to the h.
+            source, destination = ends if len(ends) == 2 else (f"hidden layer {name[2:]}", "outputs")
+            return f"weights, {source} to {destination}"
+
+
+def _priors(spec: RunSpec) -> list[str]:
+    lines = ["Priors (sigma = 1/sqrt(precision); a precision of shape alpha/2 and the mean given)"]
+    for group in spec.network_spec().groups():
+        lower = "source unit" if group.is_weights else None
+        text = spec.network.priors[group.name]
+        lines += _prior(group.name, text, group.prior, group.shape[0], unit=lower, parameter="parameter")
+    for name, alpha in spec.network_spec().adjustments.items():
+        low, high = sigma_range(alpha, 1.0)
+        layer = "the outputs" if name == "ao" else f"hidden layer {name[2:]}"
+        lines.append(f'  {name:<6}"{spec.network.priors[name]}": adjustments of {layer}, mean precision 1')
+        lines.append(f"        sigma of all into a unit: alpha {alpha:g}, times 5-95 % from {low} to {high}")
+    noise = spec.model_spec().noise
+    if noise is not None:
+        assert spec.model.noise is not None
+        lines += _prior("noise", spec.model.noise, noise, 1, unit="target", parameter="case")
+    return lines
+
+
+def _prior(
+    name: str, text: str, prior: PriorSpec, n_sources: int, *, unit: str | None, parameter: str
+) -> Iterator[str]:
+    omega = prior.mean_precision(n_sources)
+    common, by_unit, by_parameter = prior.alphas
+    scaling = f" (scaled for {n_sources} source units)" if prior.scaled else ""
+    yield f'  {name:<6}"{text}": width {prior.width:g}, mean precision {omega:.6g}{scaling}'
+    if math.isinf(common):
+        yield f"        common sigma fixed at {omega**-0.5:.4g}"
+    else:
+        low, high = sigma_range(common, omega)
+        yield f"        common sigma: alpha {common:g}, 5-95 % from {low} to {high}"
+    if unit is not None and math.isfinite(by_unit):
+        low, high = sigma_range(by_unit, 1.0)
+        yield f"        sigma of each {unit}: alpha {by_unit:g}, 5-95 % from {low} to {high} times the common"
+    if math.isfinite(by_parameter):
+        yield f"        each {parameter}: t distribution with {by_parameter:g} degrees of freedom"
+    else:
+        yield f"        each {parameter}: Gaussian"
+
+
+def sigma_range(alpha: float, mean_precision: float) -> tuple[str, str]:
+    """The 5 % and 95 % points of sigma = precision**(-1/2), precision ~ Gamma(alpha/2, mean mean_precision).
+
+    As text, because for the alphas of Neal's examples (0.001) the upper one exceeds any float.
+    """
+    shape = alpha / 2
+    points = []
+    for probability in (0.95, 0.05):
+        quantile = float(scipy.special.gammaincinv(shape, probability))
+        if quantile > 1e-300:
+            log_quantile = math.log(quantile)
+        else:  # where P(shape, x) = x**shape / Gamma(shape + 1) to all digits
+            log_quantile = (math.log(probability) + math.lgamma(shape + 1)) / shape
+        # rate = shape / mean_precision
+        log_sigma = -(log_quantile - math.log(shape / mean_precision)) / 2
+        points.append(_number_from_log(log_sigma))
+    return points[0], points[1]
+
+
+def _number_from_log(log_value: float) -> str:
+    """exp(log_value) with three digits, whatever its size."""
+    if abs(log_value) < 600:
+        return f"{math.exp(log_value):.3g}"
+    exponent = math.floor(log_value / math.log(10))
+    return f"{math.exp(log_value - exponent * math.log(10)):.2f}e{exponent:+d}"
+
+
+def _data(spec: RunSpec) -> list[str]:
+    model = spec.model
+    kind: str = model.kind
+    if model.kind == "class":
+        kind += f", {model.classes} classes"
+    elif model.kind == "survival":
+        kind += f", {model.hazard} hazard"
+    pieces = []
+    if model.time_points:
+        first = "log time" if model.log_time else "time"
+        listed = ", ".join(f"{time:g}" for time in model.time_points)
+        pieces = [f"  hazard constant between the times {listed}; the network's first input is the {first}"]
+    standardized = " and ".join(spec.data.standardize) or "nothing"
+    power = f"the likelihood to the power {1 / spec.temperature:.4g}"
+    tempered = [f"  temperature {spec.temperature:g}: {power}"] if spec.temperature != 1 else []
+    return [
+        f"Data: {spec.data.train}",
+        f"  inputs {', '.join(spec.data.inputs)}; targets {', '.join(spec.data.targets)} ({kind}); "
+        f"standardised: {standardized}",
+        *pieces,
+        *tempered,
+    ]
+
+
+def _defaults(spec: RunSpec) -> list[str]:
+    """Settings that the configuration left out, with their values."""
+    taken = [
+        f"{name} = {getattr(spec, name)}"
+        for name in ("seed", "chains", "chains_per_batch", "draws_per_block", "dtype", "device")
+        if name not in spec.model_fields_set
+    ]
+    if "standardize" not in spec.data.model_fields_set:
+        taken.append("data.standardize = []")
+    if "phase" not in spec.model_fields_set:
+        taken.append(f"phases, the last of iterations = {spec.phase[-1].iterations}")
+    if "initial" not in spec.model_fields_set:
+        taken.append(f"initial.sigmas = {spec.initial.sigmas}")
+    return [f"Defaults taken: {', '.join(taken)}"] if taken else []

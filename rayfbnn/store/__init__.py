@@ -1,0 +1,1 @@
+"""Where draws are kept."""

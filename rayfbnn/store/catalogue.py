@@ -1,0 +1,272 @@
+"""Which arrays a store has: their names, axes, shapes and chunks, as a function of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionLayout
+
+if TYPE_CHECKING:
+    from rayfbnn.data import Dataset
+    from rayfbnn.spec import RunSpec
+
+STATS = ("accepted", "energy", "energy_change", "log_likelihood", "log_prior", "diverged")
+STATE = ("position", "momentum", "precisions")
+PREDICTIVE = ("outputs", "targets")  # at the training inputs, of draws from the prior
+Kind = Literal["mcmc", "exact", "prior"]  # Markov chains, draws by rejection, draws from the prior
+COMMITS = "commits"  # an array, since readers of Zarr do not look inside an array's folder: records lie there
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the root's attributes say beside the spec; all that shapes depend on.
+
+    n_draws, n_warmup_draws  planned draws of each chain
+    n_blocks                 planned upper bound of the blocks of a batch
+    """
+
+    kind: Kind
+    chains: int
+    chains_per_batch: int
+    draws_per_block: int
+    n_draws: int
+    n_warmup_draws: int
+    n_blocks: int
+    n_cases: int
+    coordinate_chunk: int
+    data_hash: str
+
+    @property
+    def n_batches(self) -> int:
+        return -(-self.chains // self.chains_per_batch)
+
+    def batch_chains(self, batch: int) -> range:
+        first = batch * self.chains_per_batch
+        return range(first, min(first + self.chains_per_batch, self.chains))
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayPlan:
+    """One array of the store. `values` is what it holds from the start, None for what a run fills in.
+
+    A chunk is one file, `<path>/c.<index>.<index>...`: all chunks of an array in one folder, so that one
+    fsync makes their names durable.
+    """
+
+    path: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: str
+    values: Array | None = None
+
+    @property
+    def is_text(self) -> bool:
+        return self.dtype == "string"
+
+    @property
+    def chunk_bytes(self) -> int | None:
+        """Size of a chunk file, its crc32c included; None for text, whose size varies."""
+        if self.is_text:
+            return None
+        return int(np.prod(self.chunks, dtype=np.int64)) * np.dtype(self.dtype).itemsize + 4
+
+    def chunk_file(self, *index: int) -> str:
+        """The file of the chunk whose first indices are given, 0 in the other axes."""
+        padded = index + (0,) * (len(self.shape) - len(index))
+        return f"{self.path}/c.{'.'.join(str(i) for i in padded)}"
+
+    def chunk_files(self, *ranges: range) -> Iterator[str]:
+        """The files that hold these ranges of the first axes (whole axes where none is given)."""
+        spans = [
+            range(part.start // size, -(-part.stop // size)) if len(part) else range(0)
+            for part, size in zip(
+                (*ranges, *(range(n) for n in self.shape[len(ranges) :])), self.chunks, strict=True
+            )
+        ]
+        for index in np.ndindex(*(len(span) for span in spans)):
+            yield self.chunk_file(*(span[i] for span, i in zip(spans, index, strict=True)))
+
+
+@dataclass(frozen=True)
+class SigmaPlan:
+    """One array of standard deviations, sigma = precision**-1/2, and the columns of precisions it shows."""
+
+    name: str
+    columns: slice | int
+    dims: tuple[str, ...]
+
+
+def parameter_dims(group: str) -> tuple[str, ...]:
+    """The axes of a group of parameters, as the store names them: source, then destination."""
+
+    if group[0] in "bt":  # biases and offsets of one layer
+        return {"o": ("output",), "i": ("input",)}.get(group[1:], (f"hidden{group[2:]}",))
+    if group == "io":
+        return "input", "output"
+    if group.startswith("ih"):
+        return "input", f"hidden{group[2:]}"
+    if group.startswith("ho"):
+        return f"hidden{group[2:]}", "output"
+    source, destination = group[1:].split("h")  # h0h1
+    return f"hidden{source}", f"hidden{destination}"
+
+
+def sigma_plans(layout: PrecisionLayout) -> list[SigmaPlan]:
+    """The arrays that show all precisions, each column in one of them."""
+    plans = []
+    for group in layout.groups:
+        name, units = f"sigma_{group.name}", group.units
+        if group.name == NOISE:
+            if units is None:
+                plans.append(SigmaPlan(name, group.common, ()))
+            else:
+                plans.append(SigmaPlan(f"{name}_common", group.common, ()))
+                plans.append(SigmaPlan(name, units, ("target",)))
+        else:
+            plans.append(SigmaPlan(name, group.common, ()))
+            if units is not None:
+                dims = (f"input_{group.name}",) if group.omitted else parameter_dims(group.name)[:1]
+                plans.append(SigmaPlan(f"{name}_unit", units, dims))
+    for adjustments in layout.adjustments:
+        dim = "output" if adjustments.name == "ao" else f"hidden{adjustments.name[2:]}"
+        plans.append(SigmaPlan(f"adjustment_{adjustments.name}", adjustments.columns, (dim,)))
+    return plans
+
+
+def output_names(spec: RunSpec) -> tuple[str, ...]:
+    """Outputs are named as targets, or 0, 1, ... for classes; log_precision_y is the noise's of y."""
+    model = spec.model_spec()
+    if model.kind == "class":
+        return tuple(str(label) for label in range(model.n_outputs(1)))
+    if model.kind == "heteroscedastic":
+        return (*spec.data.targets, *(f"log_precision_{name}" for name in spec.data.targets))
+    return tuple(spec.data.targets)
+
+
+def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> dict[str, ArrayPlan]:
+    """Every array of a store by its path. With `data`, the arrays of the data have their values too."""
+    plans = [*_section(header, spec, "", header.n_draws)]
+    if header.n_warmup_draws:
+        plans += _section(header, spec, "warmup_", header.n_warmup_draws)
+    if header.kind == "prior":
+        plans += _predictive(header, spec)
+    plans += [*_state(header, spec), *_data(header, spec, data)]
+    firsts = np.arange(header.n_batches, dtype=np.int64) * header.chains_per_batch
+    plans.append(_whole(COMMITS, ("batch",), firsts))
+    return {plan.path: plan for plan in plans}
+
+
+def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterator[ArrayPlan]:
+    """posterior and sample_stats, or the same of the warm-up."""
+    network = spec.network_spec()
+    leading = (header.chains, n_draws)
+    chunk = (header.chains_per_batch, header.draws_per_block)
+
+    def drawn(path: str, dims: tuple[str, ...], shape: tuple[int, ...], dtype: str) -> ArrayPlan:
+        return ArrayPlan(path, ("chain", "draw", *dims), leading + shape, chunk + shape, dtype)
+
+    group = f"{prefix}posterior"
+    sizes: dict[str, int] = {"target": len(spec.data.targets)}
+    for parameters in ParameterLayout.of(network).groups:
+        dims = parameter_dims(parameters.name)
+        if parameters.name in network.connections:
+            dims = (f"weight_{parameters.name}",)
+        elif parameters.omitted:
+            dims = (f"input_{parameters.name}", *dims[1:])
+        sizes.update(zip(dims, parameters.shape, strict=True))
+        yield drawn(f"{group}/{parameters.name}", dims, parameters.shape, spec.dtype)
+    precisions = PrecisionLayout.of(network, spec.model_spec(), len(spec.data.targets))
+    for sigma in sigma_plans(precisions):
+        shape = tuple(sizes[dim] for dim in sigma.dims)
+        yield drawn(f"{group}/{sigma.name}", sigma.dims, shape, "float64")
+    for name in STATS:
+        yield drawn(f"{prefix}sample_stats/{name}", (), (), "float64")
+    for folder in (group, f"{prefix}sample_stats"):
+        yield from _chains_and_draws(header, folder, n_draws)
+    for dim, names in _names(spec).items():
+        if dim in sizes:
+            yield _whole(f"{group}/{dim}", (dim,), names)
+
+
+def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
+    """The functions and data sets that draws from the prior give at the training inputs.
+
+    A hazard of several pieces has one output, whose value in each piece is stored.
+    """
+    names, folder, model = _names(spec), "prior_predictive", spec.model_spec()
+    names["piece"] = np.arange(model.n_pieces, dtype=np.int64)
+    leading, chunk = (header.chains, header.n_draws), (header.chains_per_batch, header.draws_per_block)
+    for name in PREDICTIVE:
+        axis = "piece" if name == "outputs" and model.times else name.removesuffix("s")
+        shape = (header.n_cases, len(names[axis]))
+        dims = ("chain", "draw", "case", axis)
+        yield ArrayPlan(f"{folder}/{name}", dims, leading + shape, chunk + shape, "float64")
+        yield _whole(f"{folder}/{axis}", (axis,), names[axis])
+    yield from _chains_and_draws(header, folder, header.n_draws)
+
+
+def _chains_and_draws(header: Header, folder: str, n_draws: int) -> Iterator[ArrayPlan]:
+    """The numbers of the chains and of the draws, as coordinates."""
+    yield _whole(f"{folder}/chain", ("chain",), np.arange(header.chains, dtype=np.int64))
+    numbers = np.arange(n_draws, dtype=np.int64)
+    yield ArrayPlan(f"{folder}/draw", ("draw",), (n_draws,), (header.coordinate_chunk,), "int64", numbers)
+
+
+def _state(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
+    """The whole state of each batch after each of its blocks, in float64: float32 fits in it exactly."""
+    network = spec.network_spec()
+    precisions = PrecisionLayout.of(network, spec.model_spec(), len(spec.data.targets))
+    for name in STATE:
+        n = precisions.n_precisions if name == "precisions" else network.n_parameters
+        yield ArrayPlan(
+            f"state/{name}",
+            ("block", "chain", "precision" if name == "precisions" else "parameter"),
+            (header.n_blocks, header.chains, n),
+            (1, header.chains_per_batch, n),
+            "float64",
+        )
+
+
+def _data(header: Header, spec: RunSpec, data: Dataset | None) -> Iterator[ArrayPlan]:
+    """The training cases as on file, and how they are standardised."""
+    n_inputs, n_targets = len(spec.data.inputs), len(spec.data.targets)
+    for path, dims, shape in (
+        ("observed_data/targets", ("case", "target"), (header.n_cases, n_targets)),
+        ("constant_data/inputs", ("case", "input"), (header.n_cases, n_inputs)),
+        ("constant_data/input_center", ("input",), (n_inputs,)),
+        ("constant_data/input_scale", ("input",), (n_inputs,)),
+        ("constant_data/target_center", ("target",), (n_targets,)),
+        ("constant_data/target_scale", ("target",), (n_targets,)),
+    ):
+        values: Any = None if data is None else getattr(data, path.split("/")[1])
+        yield ArrayPlan(path, dims, shape, shape, "float64", values)
+    names = _names(spec)
+    yield _whole("observed_data/target", ("target",), names["target"])
+    yield _whole("constant_data/input", ("input",), np.array(spec.data.inputs, dtype=object))
+    yield _whole("constant_data/target", ("target",), names["target"])
+
+
+def _names(spec: RunSpec) -> dict[str, Array]:
+    kept = {
+        f"input_{group}": np.array(
+            [name for name in spec.network_inputs if name not in omitted], dtype=object
+        )
+        for group, omitted in spec.network.omit.items()
+    }
+    return kept | {
+        "input": np.array(spec.network_inputs, dtype=object),
+        "output": np.array(output_names(spec), dtype=object),
+        "target": np.array(spec.data.targets, dtype=object),
+    }
+
+
+def _whole(path: str, dims: tuple[str, ...], values: Array) -> ArrayPlan:
+    """An array in one chunk, complete from the start."""
+    dtype = "string" if values.dtype == object else str(values.dtype)
+    return ArrayPlan(path, dims, values.shape, values.shape, dtype, values)

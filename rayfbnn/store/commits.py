@@ -1,0 +1,111 @@
+"""The commit records of a store, batch by batch: what has no record does not exist."""
+
+from __future__ import annotations
+
+import re
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.filesystem import FileSystem
+from rayfbnn.store.records import BatchProgress, Record
+
+_RECORD = re.compile(r"(\d{6,})\.json")
+DISCARDED = "discarded"
+
+
+class CommitLog:
+    """The records `commits/batch<b>/<block>.json` of the store whose root metadata has the digest `store`."""
+
+    def __init__(self, fs: FileSystem, root: Path, store: str) -> None:
+        self._fs, self._root, self._store = fs, root, store
+
+    def folder(self, batch: int) -> Path:
+        return self._root / COMMITS / f"batch{batch:04d}"
+
+    def file(self, batch: int, block: int) -> Path:
+        return self.folder(batch) / f"{block:06d}.json"
+
+    def lock(self, batch: int) -> AbstractContextManager[None]:
+        """Held while a block is written: a worker thought dead may still be at its successor's block."""
+        return self._fs.lock(self.folder(batch) / "lock", attempts=200)
+
+    def n_blocks(self, batch: int) -> int:
+        """How many records there are; StoreCorruptError if one is missing before the last."""
+        blocks = self.blocks(batch)
+        for expected, block in enumerate(blocks):
+            if block != expected:
+                raise StoreCorruptError(
+                    f"{self.file(batch, expected)}: missing: the commit of block {expected} of batch {batch}"
+                )
+        return len(blocks)
+
+    def blocks(self, batch: int) -> list[int]:
+        """The numbers of the records that are there."""
+        try:
+            names = self._fs.listdir(self.folder(batch))
+        except FileNotFoundError:
+            raise StoreCorruptError(f"{self.folder(batch)}: missing: the commits of batch {batch}") from None
+        return sorted(int(found[1]) for name in names if (found := _RECORD.fullmatch(name)))
+
+    def read(self, batch: int, block: int) -> Record:
+        """One record, with its checksum and its place checked."""
+        path = self.file(batch, block)
+        try:
+            record = Record.from_bytes(self._fs.read(path), path)
+        except FileNotFoundError:
+            raise StoreCorruptError(
+                f"{path}: missing: the commit of block {block} of batch {batch}"
+            ) from None
+        if (record.store, record.batch, record.block) != (self._store, batch, block):
+            raise StoreCorruptError(
+                f"{path}: is the commit of block {record.block} of batch {record.batch}"
+                f"{'' if record.store == self._store else ' of another store'},"
+                f" not of block {block} of batch {batch}"
+            )
+        return record
+
+    def last(self, batch: int) -> Record | None:
+        n_blocks = self.n_blocks(batch)
+        return self.read(batch, n_blocks - 1) if n_blocks else None
+
+    def all(self, batch: int) -> list[Record]:
+        """Every record of a batch, each checked against the one before it."""
+        records: list[Record] = []
+        for block in range(self.n_blocks(batch)):
+            record = self.read(batch, block)
+            previous = records[-1].digest if records else ""
+            if record.previous != previous:
+                raise StoreCorruptError(
+                    f"{self.file(batch, block)}: does not follow the commit of block {block - 1}"
+                    f" of batch {batch}"
+                )
+            records.append(record)
+        return records
+
+    def progress(self, batch: int) -> BatchProgress:
+        """From one small file, so that whoever watches a run can ask often."""
+        last = self.last(batch)
+        return BatchProgress() if last is None else last.progress
+
+    def publish(self, record: Record) -> bool:
+        """Make the block exist, durably; False if its record is there already."""
+        return self._fs.write_exclusive(self.file(record.batch, record.block), record.to_bytes())
+
+    def discard(self, batch: int, first_block: int) -> list[Path]:
+        """Move the records of a batch from `first_block` on aside, last first: a crash leaves a prefix.
+
+        Unreadable and out-of-place files go too. Returns where they are now.
+        """
+        folder = self._root / COMMITS / DISCARDED
+        for each in (folder, self.folder(batch)):
+            self._fs.mkdir(each)
+        names = [name for name in self._fs.listdir(self.folder(batch)) if _RECORD.fullmatch(name)]
+        blocks = [name for name in names if int(name[: -len(".json")]) >= first_block]
+        taken = len(self._fs.listdir(folder))
+        moved = []
+        for number, name in enumerate(reversed(blocks)):
+            moved.append(folder / f"{taken + number:04d}-batch{batch:04d}-{name}")
+            self._fs.rename_new(self.folder(batch) / name, moved[-1])
+        return moved

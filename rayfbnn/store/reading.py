@@ -1,0 +1,146 @@
+"""Out of a store: states, draws, statistics and the training cases, checked on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.state import ChainState
+from rayfbnn.store import root as roots
+from rayfbnn.store.catalogue import STATE, sigma_plans
+from rayfbnn.store.records import SEAL, Section
+from rayfbnn.store.writing import digest
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from rayfbnn.data import Dataset
+    from rayfbnn.store.store import Store
+
+
+def training_data(store: Store) -> Dataset:
+    """The training cases; StoreCorruptError if they are not those of the run."""
+    from rayfbnn.data import Dataset
+
+    for file, expected in store.root.fixed_chunks.items():
+        roots.read_fixed(store.fs, store.path / file, expected)
+    read = store.hierarchy.read
+    data = Dataset(
+        inputs=read("constant_data/inputs"),
+        targets=read("observed_data/targets"),
+        input_names=tuple(store.spec.data.inputs),
+        target_names=tuple(store.spec.data.targets),
+        input_center=read("constant_data/input_center"),
+        input_scale=read("constant_data/input_scale"),
+        target_center=read("constant_data/target_center"),
+        target_scale=read("constant_data/target_scale"),
+    )
+    if data.hash != store.root.header.data_hash:
+        raise StoreCorruptError(f"{store.path}: the training cases do not match the run's data hash")
+    return data
+
+
+def committed(store: Store, section: Section) -> int:
+    """Draws of a section that every chain has."""
+    every = [store.progress(batch) for batch in range(store.n_batches)]
+    return min(each.draws if section == "posterior" else each.warmup_draws for each in every)
+
+
+def load_state(store: Store, batch: int) -> tuple[ChainState, int] | None:
+    """The state after a batch's last block and the iteration it is of; None before the first block.
+
+    StoreCorruptError if the state is not the one that was committed.
+    """
+    record = store.commits.last(batch)
+    if record is None or not record.state:
+        return None
+    chains = store.batch_chains(batch)
+    where = slice(record.block, record.block + 1), slice(chains.start, chains.stop)
+    arrays = {}
+    for name in STATE:
+        values = store.hierarchy.read(f"state/{name}", *where)
+        file = store.hierarchy.plans[f"state/{name}"].chunk_file(record.block, batch)
+        if digest(values) != record.state[file]:
+            raise StoreCorruptError(
+                f"{store.path / file}: damaged: not the state that block {record.block} of batch {batch}"
+                " left; repair drops the block, and resume computes it again"
+            )
+        dtype = "float64" if name == "precisions" else store.spec.dtype
+        arrays[name] = np.ascontiguousarray(values[0], dtype=dtype)
+    return ChainState(**arrays), record.progress.iteration
+
+
+def read_positions(store: Store, draws: slice, chains: slice, section: Section) -> Array:
+    """Parameters (n_chains, n_draws, n_parameters) in the run's dtype, without draws not committed yet.
+
+    Here and below: ValueError if a slice has a step, StoreCorruptError if a file read is missing or damaged.
+    """
+    chains, draws = _selection(store, chains, draws, section)
+    shape = (chains.stop - chains.start, draws.stop - draws.start, store.parameter_layout.n_parameters)
+    positions = np.empty(shape, dtype=store.spec.dtype)
+    for name, columns in store.parameter_layout.slices.items():
+        values = store.hierarchy.read(f"{_prefix(section)}posterior/{name}", chains, draws)
+        positions[..., columns] = values.reshape(*shape[:2], columns.stop - columns.start)
+    return positions
+
+
+def read_precisions(store: Store, draws: slice, chains: slice, section: Section) -> Array:
+    """Precisions (n_chains, n_draws, n_precisions) float64 = sigma**-2, of the sigmas that are stored."""
+    chains, draws = _selection(store, chains, draws, section)
+    shape = (chains.stop - chains.start, draws.stop - draws.start, store.precision_layout.n_precisions)
+    precisions = np.empty(shape)
+    for sigma in sigma_plans(store.precision_layout):
+        values = store.hierarchy.read(f"{_prefix(section)}posterior/{sigma.name}", chains, draws)
+        precisions[..., sigma.columns] = 1 / (values * values)
+    return precisions
+
+
+def read_stat(store: Store, name: str, draws: slice, chains: slice, section: Section) -> Array:
+    """One of catalogue.STATS, (n_chains, n_draws) float64."""
+    return store.hierarchy.read(
+        f"{_prefix(section)}sample_stats/{name}", *_selection(store, chains, draws, section)
+    )
+
+
+def read_predictive(store: Store, name: str, draws: slice) -> Array:
+    """One of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of a store of draws from the prior."""
+    return store.hierarchy.read(
+        f"prior_predictive/{name}", *_selection(store, slice(None), draws, "posterior")
+    )
+
+
+def datatree(store: Store) -> xr.DataTree:
+    """The hierarchy, lazily, without `state` and cut to the draws that every chain has."""
+    import xarray as xr
+
+    zarr_store: Any = store.hierarchy.zarr_store()  # which xarray takes, though its types do not say so
+    whole = xr.open_datatree(zarr_store, engine="zarr", consolidated=False)
+    parts = {}
+    for name, node in whole.children.items():
+        if name == "state":
+            continue
+        n_draws = committed(store, "warmup" if name.startswith("warmup_") else "posterior")
+        part = node.to_dataset().isel(draw=slice(n_draws), missing_dims="ignore")
+        for attributes in (part.attrs, *(variable.attrs for variable in part.variables.values())):
+            attributes.pop(SEAL, None)
+        planned = (path.partition("/") for path in store.hierarchy.plans)
+        # In the order of the plans: Zarr lists an array before or after another by chance.
+        parts[name] = part[[array for group, _, array in planned if group == name]]
+    return xr.DataTree.from_dict(parts, name=store.path.name)
+
+
+def _selection(store: Store, chains: slice, draws: slice, section: Section) -> tuple[slice, slice]:
+    """Slices of step 1 with both ends, cut to what is committed."""
+    limits = (store.n_chains, committed(store, section))
+    spans = [range(*part.indices(n)) for part, n in zip((chains, draws), limits, strict=True)]
+    if any(span.step != 1 for span in spans):
+        raise ValueError("chains and draws are read in steps of 1")
+    first, second = (slice(span.start, max(span.start, span.stop)) for span in spans)
+    return first, second
+
+
+def _prefix(section: Section) -> str:
+    return "warmup_" if section == "warmup" else ""

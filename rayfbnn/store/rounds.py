@@ -1,0 +1,61 @@
+"""Which iterations of a run make up the rounds in which automatic settings are found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rayfbnn.mcmc.operations import Tunable, automatic
+
+if TYPE_CHECKING:
+    from rayfbnn.spec import RunSpec
+
+MOST_ROUNDS = 40  # of a phase; after each the workers wait for one another
+
+
+@dataclass(frozen=True)
+class Round:
+    """Iterations first .. last, at the end of which new settings are found for some operations."""
+
+    number: int
+    phase: int
+    first: int
+    last: int
+    operations: tuple[Tunable, ...]
+
+
+def rounds(spec: RunSpec) -> tuple[Round, ...]:
+    """The rounds of a run, in order: at most 40 of equal length in each phase that tunes.
+
+    A phase tunes if it has automatic operations, is not kept, and comes before every phase that is.
+    """
+    return tuple(_rounds(spec))
+
+
+def _rounds(spec: RunSpec) -> Iterator[Round]:
+    number, first = 0, 1
+    for index in spec.tuning_phases:
+        phase = spec.phase[index]
+        end, operations = first + phase.iterations, automatic(phase.operations)
+        if operations:
+            length = -(-phase.iterations // MOST_ROUNDS)
+            for start in range(first, end, length):
+                yield Round(number, index, start, min(start + length, end) - 1, operations)
+                number += 1
+        first = end
+
+
+def round_of(found: tuple[Round, ...], iteration: int) -> Round | None:
+    """The round that an iteration belongs to."""
+    return next((each for each in found if each.first <= iteration <= each.last), None)
+
+
+def n_finished(found: tuple[Round, ...], iteration: int) -> int:
+    """How many rounds are over before an iteration: the settings of that many apply to it."""
+    return sum(each.last < iteration for each in found)
+
+
+def n_rounds(found: tuple[Round, ...], operation: Tunable) -> int:
+    """How many rounds tune an operation."""
+    return sum(operation in each.operations for each in found)

@@ -1,0 +1,244 @@
+"""The records of a run's tuning: what each round measured, and the settings that follow from it.
+
+A record is published by the driver once every batch has committed the round. It is a function of what these
+committed, so that whoever computes it again gets the same bytes, and no worker goes on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rayfbnn.errors import StoreCorruptError, StoreError
+from rayfbnn.mcmc.operations import Tunable
+from rayfbnn.mcmc.tuning import Measured, Settings, Tuning, first_settings, settings_after
+from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.commits import DISCARDED, CommitLog
+from rayfbnn.store.filesystem import FileSystem
+from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
+from rayfbnn.store.rounds import Round, n_finished, n_rounds, round_of, rounds
+
+if TYPE_CHECKING:
+    from rayfbnn.spec import RunSpec
+
+TUNING = "tuning"
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What a round measured and what follows.
+
+    measured, settings  by the operation, in the order of Round.operations; settings are those after it
+    digest              of the file
+    """
+
+    measured: Mapping[Tunable, Measured]
+    settings: Mapping[Tunable, Settings]
+    digest: str
+
+    def mean_acceptance(self, operation: Tunable) -> float:
+        """Of all trajectories of the round, at the longest of the lengths that were measured."""
+        measured = self.measured[operation]
+        return measured.mean_acceptance(measured.lengths[-1])
+
+
+class TuningLog:
+    """The records `commits/tuning/<round>.json` of the store whose root metadata has the digest `store`."""
+
+    def __init__(self, fs: FileSystem, root: Path, store: str, spec: RunSpec, n_batches: int) -> None:
+        self._fs, self._root, self._store, self._spec = fs, root, store, spec
+        self._commits = CommitLog(fs, root, store)
+        self._n_batches = n_batches
+        self._cache: dict[int, RoundRecord] = {}
+        self._commits_cache: dict[tuple[int, int], Record] = {}
+
+    @cached_property
+    def rounds(self) -> tuple[Round, ...]:
+        return rounds(self._spec)
+
+    @property
+    def folder(self) -> Path:
+        return self._root / COMMITS / TUNING
+
+    def file(self, number: int) -> Path:
+        return self.folder / f"{number:06d}.json"
+
+    def at(self, iteration: int) -> Tuning:
+        """What automatic operations run with in an iteration; StoreCorruptError if that is not known."""
+        settings = self._settings(n_finished(self.rounds, iteration))
+        return Tuning(settings, is_measured=round_of(self.rounds, iteration) is not None)
+
+    def latest(self) -> tuple[int, Mapping[Tunable, Settings]]:
+        """How many rounds have their record, and what followed from the last of each operation."""
+        n = next((each.number for each in self.rounds if not self._is_there(each.number)), len(self.rounds))
+        return n, self._settings(n)
+
+    def _is_there(self, number: int) -> bool:
+        return number in self._cache or self._fs.exists(self.file(number))
+
+    def _settings(self, n_finished: int) -> dict[Tunable, Settings]:
+        """The settings after so many rounds."""
+        settings = {op: first_settings(op) for each in self.rounds for op in each.operations}
+        # Records hold the operations of their own round; those tuned in earlier phases are in older ones.
+        last = {op: each.number for each in self.rounds[:n_finished] for op in each.operations}
+        return settings | {op: self.read(number).settings[op] for op, number in last.items()}
+
+    def read(self, number: int) -> RoundRecord:
+        """One record, with its checksum and its place checked."""
+        if number not in self._cache:
+            path = self.file(number)
+            try:
+                raw = self._fs.read(path)
+            except FileNotFoundError:
+                raise StoreCorruptError(f"{path}: missing: the settings found in round {number}") from None
+            self._cache[number] = self._parse(unseal(raw, path), number)
+        return self._cache[number]
+
+    def publish(self, number: int) -> None:
+        """Make the record of a round that every batch has committed, if it is not there, durably."""
+        if self._is_there(number):
+            return
+        content = self.content(number)
+        self._fs.mkdir(self.folder)
+        self._fs.fsync_dir(self.folder.parent)
+        self._fs.write_exclusive(self.file(number), content)
+
+    def check(self, number: int) -> None:
+        """StoreCorruptError if a record is not what follows from what the batches committed.
+
+        Where a batch has yet to commit the round again, or its commits are damaged themselves, only the
+        record's own checksum and place are looked at.
+        """
+        self.read(number)
+        try:
+            expected = self.content(number)
+        except StoreError:
+            return
+        if self._fs.read(self.file(number)) != expected:
+            raise StoreCorruptError(
+                f"{self.file(number)}: is not what follows from the commits of round {number} of the tuning"
+            )
+
+    def is_readable(self, number: int) -> bool:
+        """Whether a record is there and whole, whatever it says."""
+        try:
+            self.read(number)
+        except StoreError:
+            return False
+        return True
+
+    def discard(self, number: int) -> None:
+        """Move a record aside, if there is one; `publish` makes it again."""
+        self._cache.pop(number, None)
+        if self._fs.exists(self.file(number)):
+            aside = self._root / COMMITS / DISCARDED
+            self._fs.mkdir(aside)
+            taken = len(self._fs.listdir(aside))
+            self._fs.rename_new(self.file(number), aside / f"{taken:04d}-tuning-{number:06d}.json")
+
+    def content(self, number: int) -> bytes:
+        """The bytes of a record, computed from what every batch committed; StoreError if one has not."""
+        each = self.rounds[number]
+        measured, settings = self._measured(each), {}
+        for operation in each.operations:
+            before = [
+                self.read(earlier.number).measured[operation]
+                for earlier in self.rounds[:number]
+                if operation in earlier.operations
+            ]
+            settings[operation] = settings_after(
+                [*before, measured[operation]], operation, n_rounds=n_rounds(self.rounds, operation)
+            )
+        return seal(
+            {
+                "store": self._store,
+                "round": number,
+                "iterations": [each.first, each.last],
+                "previous": self.read(number - 1).digest if number else "",
+                "operations": [
+                    {
+                        "op": operation.op,
+                        "measured": to_document(measured[operation]),
+                        "settings": asdict(settings[operation]),
+                    }
+                    for operation in each.operations
+                ],
+                SEAL: NO_SEAL,
+            }
+        )
+
+    def _measured(self, each: Round) -> dict[Tunable, Measured]:
+        """The sums over all batches of what their blocks in a round measured."""
+        blocks = [record for batch in range(self._n_batches) for record in self._blocks(each, batch)]
+        return {
+            operation: reduce(Measured.__add__, (measured_from(record.tuning[place]) for record in blocks))
+            for place, operation in enumerate(each.operations)
+        }
+
+    def _blocks(self, each: Round, batch: int) -> list[Record]:
+        """A batch's records of the blocks in a round, which together are all of it."""
+        records: list[Record] = []
+        block = self._commits.n_blocks(batch)
+        while block and (not records or records[-1].first_iteration > each.first):
+            block -= 1
+            if (batch, block) not in self._commits_cache:
+                self._commits_cache[batch, block] = self._commits.read(batch, block)
+            record = self._commits_cache[batch, block]
+            if record.first_iteration <= each.last:
+                records.append(record)
+        n_iterations = sum(record.n_iterations for record in records)
+        if n_iterations != each.last - each.first + 1 or records[-1].first_iteration != each.first:
+            raise StoreError(f"{self._root}: batch {batch} has not finished round {each.number}")
+        if any(len(record.tuning) != len(each.operations) for record in records):
+            raise StoreCorruptError(
+                f"{self._commits.file(batch, records[0].block)}:"
+                f" does not say what round {each.number} of the tuning measured"
+            )
+        return records
+
+    def _parse(self, document: dict[str, Any], number: int) -> RoundRecord:
+        path, each = self.file(number), self.rounds[number]
+        try:
+            if (document["store"], document["round"]) != (self._store, number):
+                raise StoreCorruptError(f"{path}: belongs to another store, or to another place")
+            pairs = list(zip(each.operations, document["operations"], strict=True))
+            return RoundRecord(
+                {operation: measured_from(found["measured"]) for operation, found in pairs},
+                {operation: _settings_from(found["settings"]) for operation, found in pairs},
+                document[SEAL],
+            )
+        except (KeyError, TypeError, ValueError) as exc:
+            raise StoreCorruptError(f"{path}: is not a record of tuning of this format ({exc})") from exc
+
+
+def to_document(measured: Measured) -> dict[str, Any]:
+    """As JSON would give it back."""
+    return {
+        "trajectories": measured.trajectories,
+        "lengths": list(measured.lengths),
+        "acceptance": list(measured.acceptance),
+        "jumps": [list(each) for each in measured.jumps],
+        "sums": list(measured.sums),
+        "squares": list(measured.squares),
+        "slopes": list(measured.slopes),
+    }
+
+
+def measured_from(document: Mapping[str, Any]) -> Measured:
+    """What was written as JSON, as it was."""
+    return Measured(
+        document["trajectories"],
+        tuple(document["lengths"]),
+        tuple(document["acceptance"]),
+        tuple(tuple(each) for each in document["jumps"]),
+        tuple(document["sums"]),
+        tuple(document["squares"]),
+        tuple(document["slopes"]),
+    )
+
+
+def _settings_from(document: Mapping[str, Any]) -> Settings:
+    return Settings(**{**document, "scales": tuple(document["scales"])})

@@ -1,0 +1,363 @@
+"""Data files as arrays: what is read, what is refused and with which words."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rayfbnn import api
+from rayfbnn.data import first_difference, make_dataset, read_cases, read_dataset, read_training_file
+from rayfbnn.errors import DataError
+from rayfbnn.spec import RunSpec
+from tests.support.small import small, small_spec
+
+GOOD = "x1,x2,y\n1,2,0\n3,5,1\n-4,6.5,1\n"
+
+
+def test_values_are_those_on_file(tmp_path: Path) -> None:
+    spec = small_spec(tmp_path)
+    table = pd.read_csv(tmp_path / "train.csv", dtype=str)
+    data = read_dataset(spec)
+    assert data.inputs.tolist() == [[float(a), float(b)] for a, b in zip(table.x1, table.x2, strict=True)]
+    assert data.targets[:, 0].tolist() == [float(value) for value in table.y]
+    assert (data.input_names, data.target_names) == (("x1", "x2"), ("y",))
+
+
+def test_standardised_columns_have_mean_zero_and_sd_one(tmp_path: Path) -> None:
+    data = read_dataset(small_spec(tmp_path, data__standardize=["inputs", "targets"]))
+    for values in (data.standardized_inputs, data.standardized_targets):
+        np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-14)
+        np.testing.assert_allclose(values.std(axis=0), 1, rtol=1e-14)
+
+
+def test_columns_that_are_not_standardised_are_left_alone(tmp_path: Path) -> None:
+    data = read_dataset(small_spec(tmp_path, data__standardize=[]))
+    assert (data.standardized_inputs == data.inputs).all()
+    assert (data.standardized_targets == data.targets).all()
+
+
+def test_columns_may_stand_in_any_order_among_others(tmp_path: Path) -> None:
+    spec = small_spec(tmp_path)
+    table = pd.read_csv(tmp_path / "train.csv", dtype=str)
+    table["note"] = "text that nobody reads"
+    other = tmp_path / "other.csv"
+    table[["note", "y", "x2", "x1"]].to_csv(other, index=False)
+    assert read_training_file(other, spec).hash == read_dataset(spec).hash
+
+
+def test_hash_is_of_the_content_whatever_the_file(tmp_path: Path) -> None:
+    spec = small_spec(tmp_path)
+    text = (tmp_path / "train.csv").read_text()
+    (tmp_path / "spaces.csv").write_text("\ufeff" + text.replace(",", ", ").replace("\n", "\r\n"))
+    (tmp_path / "train.csv.gz").write_bytes(gzip.compress(text.encode()))
+    table = pd.read_csv(tmp_path / "train.csv", dtype=str).astype(np.float64)
+    table.to_parquet(tmp_path / "train.parquet")
+    expected = read_dataset(spec).hash
+    for name in ("spaces.csv", "train.csv.gz", "train.parquet"):
+        assert read_training_file(tmp_path / name, spec).hash == expected, name
+
+
+def test_hash_does_not_depend_on_byte_order_or_memory_layout() -> None:
+    values = np.arange(6.0).reshape(3, 2)
+    hashes = {
+        make_dataset(inputs, values[:, :1], input_names=["a", "b"], target_names=["y"]).hash
+        for inputs in (values, np.asfortranarray(values), values.astype(">f8"), values[:, ::-1][:, ::-1])
+    }
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize("change", ["order of rows", "one value", "a name", "a row less"])
+def test_hash_changes_with_the_content(tmp_path: Path, change: str) -> None:
+    data = read_dataset(small_spec(tmp_path))
+    inputs, targets, names = data.inputs.copy(), data.targets.copy(), ["x1", "x2"]
+    if change == "order of rows":
+        inputs, targets = inputs[::-1], targets[::-1]
+    elif change == "one value":
+        inputs[4, 1] = np.nextafter(inputs[4, 1], 9)
+    elif change == "a name":
+        names = ["x1", "x3"]
+    else:
+        inputs, targets = inputs[:-1], targets[:-1]
+    other = make_dataset(inputs, targets, input_names=names, target_names=["y"])
+    assert other.hash != data.hash
+    assert first_difference(data, other) is not None
+
+
+def test_first_difference_names_row_column_and_values(tmp_path: Path) -> None:
+    data = read_dataset(small_spec(tmp_path))
+    changed = data.inputs.copy()
+    changed[4, 1] = 2.5
+    other = make_dataset(changed, data.targets, input_names=["x1", "x2"], target_names=["y"])
+    found = first_difference(data, other)
+    assert found is not None and found.startswith(
+        f"row 5, column x2: {float(data.inputs[4, 1])!r} in the store"
+    )
+    assert "2.5 in the file" in found
+    assert first_difference(data, data) is None
+
+
+def test_cases_without_targets_have_none(tmp_path: Path) -> None:
+    data = read_dataset(small_spec(tmp_path))
+    (tmp_path / "new.csv").write_text("x2,x1\n1,2\n")
+    inputs, targets = read_cases(tmp_path / "new.csv", data, "real")
+    assert inputs.tolist() == [[2.0, 1.0]] and targets is None
+
+
+def test_cases_with_some_targets_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("x,y1\n1,2\n")
+    data = make_dataset(np.ones((2, 1)), np.ones((2, 2)), input_names=["x"], target_names=["y1", "y2"])
+    with pytest.raises(DataError, match=r"no column named y2 \(did you mean y1\?\)"):
+        read_cases(tmp_path / "new.csv", data, "real")
+
+
+# Bad files, each with what the message must name. The specification is SMALL, for a kind of model.
+CORPUS: dict[str, tuple[str | bytes, str, list[str]]] = {
+    "empty file": ("", "real", ["train.csv"]),
+    "a blank line only": ("\n", "real", ["train.csv"]),
+    "header only": ("x1,x2,y\n", "real", ["no rows"]),
+    "header without its end": ("x1,x2,y", "real", ["no rows"]),
+    "no header": ("1,2,3\n4,5,6\n", "real", ["no column named x1", "1, 2, 3"]),
+    "missing input": ("x1,y\n1,2\n", "real", ["no column named x2", "did you mean x1"]),
+    "missing target": ("x1,x2\n1,2\n", "real", ["no column named y"]),
+    "misspelt column": ("x1,xx2,y\n1,2,3\n", "real", ["no column named x2", "did you mean xx2"]),
+    "column in capitals": ("X1,x2,y\n1,2,3\n", "real", ["no column named x1"]),
+    "column twice": ("x1,x2,x2,y\n1,2,2,3\n", "real", ["column x2", "2 times"]),
+    "semicolons": ("x1;x2;y\n1;2;3\n", "real", ["no column named x1", "x1;x2;y"]),
+    "tabs": ("x1\tx2\ty\n1\t2\t3\n", "real", ["no column named x1"]),
+    "nan": (GOOD + "nan,1,1\n", "real", ["row 4, column x1", "'nan'"]),
+    "NaN in a target": (GOOD + "1,1,NaN\n", "real", ["row 4, column y", "'NaN'"]),
+    "NA": (GOOD + "1,NA,1\n", "real", ["row 4, column x2", "'NA'"]),
+    "empty cell": ("x1,x2,y\n1,,3\n", "real", ["row 1, column x2", "''"]),
+    "short row": (GOOD + "1,2\n", "real", ["row 4, column y"]),
+    "long row": (GOOD + "1,2,3,4\n", "real", ["train.csv"]),
+    "every row long": ("x1,x2,y\n1,2,3,4\n5,6,7,8\n", "real", ["train.csv"]),
+    "inf": (GOOD + "inf,1,1\n", "real", ["row 4, column x1", "'inf'"]),
+    "-Infinity": (GOOD + "1,-Infinity,1\n", "real", ["row 4, column x2", "'-Infinity'"]),
+    "overflow": (GOOD + "1e400,1,1\n", "real", ["row 4, column x1", "'1e400'"]),
+    "text": (GOOD + "1,two,1\n", "real", ["row 4, column x2", "'two'"]),
+    "true": (GOOD + "1,true,1\n", "real", ["row 4, column x2", "'true'"]),
+    "date": (GOOD + "2026-01-01,1,1\n", "real", ["row 4, column x1", "'2026-01-01'"]),
+    "decimal comma": (GOOD + '"1,5",1,1\n', "real", ["row 4, column x1", "'1,5'"]),
+    "thousands": (GOOD + "1_000,1,1\n", "real", ["row 4, column x1", "'1_000'"]),
+    "hexadecimal": (GOOD + "0x10,1,1\n", "real", ["row 4, column x1", "'0x10'"]),
+    "complex": (GOOD + "1+2j,1,1\n", "real", ["row 4, column x1", "'1+2j'"]),
+    "fraction": (GOOD + "1/2,1,1\n", "real", ["row 4, column x1", "'1/2'"]),
+    "fullwidth minus": (GOOD + "\u22121,1,1\n", "real", ["row 4, column x1"]),
+    "NUL byte": (GOOD.encode() + b"1\x002,1,1\n", "real", ["train.csv"]),
+    "latin-1": (GOOD.encode() + b"1,\xe9,1\n", "real", ["train.csv", "cannot be read"]),
+    "utf-16": (GOOD.encode("utf-16"), "real", ["train.csv"]),
+    "open quote": (GOOD + '"1,1,1\n', "real", ["train.csv"]),
+    "binary junk": (bytes(range(256)), "real", ["train.csv"]),
+    "Excel": (b"PK\x03\x04\x14\x00\x06\x00" + bytes(50), "real", ["train.csv"]),
+    "constant input": ("x1,x2,y\n1,2,0\n1,3,1\n", "real", ["column x1", "every row is 1"]),
+    "a single row": ("x1,x2,y\n1,2,0\n", "real", ["column x1", "every row is 1"]),
+    "too large to standardise": ("x1,x2,y\n1e308,2,0\n-1e308,3,1\n", "real", ["column x1", "too large"]),
+    "too small to standardise": ("x1,x2,y\n1e-320,2,0\n0,3,1\n", "real", ["column x1", "too small"]),
+    "too large for float32": (GOOD + "1,1,1e30\n", "real", ["row 4, column y", "float32"]),
+    "label 2": (GOOD + "1,1,2\n", "binary", ["row 4, column y", "0 or 1", "got 2"]),
+    "label -1": (GOOD + "1,1,-1\n", "binary", ["row 4, column y", "0 or 1", "got -1"]),
+    "label 0.5": (GOOD + "1,1,0.5\n", "binary", ["row 4, column y", "0 or 1", "got 0.5"]),
+    "label yes": (GOOD + "1,1,yes\n", "binary", ["row 4, column y", "'yes'"]),
+    "class 3 of 3": (GOOD + "1,1,3\n", "class", ["row 4, column y", "from 0 to 2", "got 3"]),
+    "class from 1": ("x1,x2,y\n1,2,1\n2,3,2\n3,1,3\n", "class", ["row 3, column y", "from 0 to 2", "got 3"]),
+    "class 1.5": (GOOD + "1,1,1.5\n", "class", ["row 4, column y", "whole number", "got 1.5"]),
+    "class -1": (GOOD + "1,1,-1\n", "class", ["row 4, column y", "got -1"]),
+    "class name": (GOOD + "1,1,cat\n", "class", ["row 4, column y", "'cat'"]),
+}
+
+
+def _spec(kind: str, folder: Path, train: str = "train.csv") -> RunSpec:
+    models = {
+        "real": {"kind": "real", "noise": "0.3:3"},
+        "binary": {"kind": "binary"},
+        "class": {"kind": "class", "classes": 3},
+    }
+    raw = small(model=models[kind], data__train=train)
+    raw["phase"] = raw["phase"][2:]  # without sample-noise
+    return RunSpec.from_dict(raw, base_dir=folder)
+
+
+def _sample_is_refused(spec: RunSpec, folder: Path) -> str:
+    """The message; the folder is as it was."""
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(DataError) as caught:
+        api.sample(spec, folder / "run.zarr", workers=0, progress=False)
+    assert caught.value.exit_code == 2
+    assert sorted(folder.rglob("*")) == before
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_bad_data_is_refused_by_name_and_leaves_no_file(tmp_path: Path, name: str) -> None:
+    content, kind, named = CORPUS[name]
+    (tmp_path / "train.csv").write_bytes(content.encode() if isinstance(content, str) else content)
+    message = _sample_is_refused(_spec(kind, tmp_path), tmp_path)
+    assert "train.csv" in message
+    for words in named:
+        assert words in message
+    assert "\n" not in message
+
+
+BAD_FILES = {
+    "cut.csv.gz": gzip.compress(GOOD.encode() * 100)[:40],
+    "damaged.csv.gz": gzip.compress(GOOD.encode() * 100)[:30] + b"\xff" * 30,
+    "plain.csv.gz": GOOD.encode(),
+    "csv.parquet": GOOD.encode(),
+    "empty.parquet": b"",
+    "cut.parquet": b"PAR1" + bytes(20),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_damaged_file_is_refused_and_leaves_no_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(BAD_FILES[name])
+    assert f"{name}: cannot be read" in _sample_is_refused(_spec("real", tmp_path, name), tmp_path)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert "there is no such file" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+
+
+def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").mkdir()
+    assert "is a folder" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+
+
+PARQUET_COLUMNS: dict[str, list[Any]] = {
+    "text": ["1", "two", "3"],
+    "missing": [1.0, None, 2.0],
+    "booleans": [True, False, True],
+    "dates": [pd.Timestamp("2026-01-01")] * 3,
+    "lists": [[1.0], [2.0], [3.0]],
+    "bytes": [b"1", b"2", b"3"],
+    "infinite": [1.0, np.inf, 2.0],
+}
+
+
+@pytest.mark.parametrize("name", PARQUET_COLUMNS)
+def test_bad_parquet_columns_are_refused(tmp_path: Path, name: str) -> None:
+    table = pd.DataFrame({"x1": PARQUET_COLUMNS[name], "x2": [1.0, 2.0, 4.0], "y": [1.0, 2.0, 3.0]})
+    table.to_parquet(tmp_path / "train.parquet")
+    message = _sample_is_refused(_spec("real", tmp_path, "train.parquet"), tmp_path)
+    assert ", column x1: not a finite number" in message
+
+
+@pytest.mark.parametrize("cell", ["-0", "5e-324", "1E3", " 7 ", "+2", ".5", '"8"', "00012"])
+def test_unusual_numbers_are_read(tmp_path: Path, cell: str) -> None:
+    (tmp_path / "train.csv").write_text(GOOD + f"1,{cell},1\n")
+    data = read_dataset(_spec("real", tmp_path))
+    assert data.inputs[3, 1] == float(cell.strip('"'))
+
+
+def test_integer_parquet_columns_are_read(tmp_path: Path) -> None:
+    table = pd.DataFrame({"x1": [1, 2, 3], "x2": np.array([1, 2, 255], dtype=np.uint8), "y": [0, 1, 1]})
+    table.to_parquet(tmp_path / "train.parquet")
+    assert read_dataset(_spec("binary", tmp_path, "train.parquet")).inputs[2].tolist() == [3.0, 255.0]
+
+
+def test_empty_cells_of_targets_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,3\n2,3,\n3,1,  \n4,4,5\n")
+    data = read_dataset(_spec("real", tmp_path))
+    assert np.isnan(data.targets[:, 0]).tolist() == [False, True, True, False]
+    pd.DataFrame({"x1": [1, 2, 3, 4], "x2": [2, 3, 1, 4], "y": [3.0, None, None, 5.0]}).to_parquet(
+        tmp_path / "train.parquet"
+    )
+    other = read_dataset(_spec("real", tmp_path, "train.parquet"))
+    assert other.hash == data.hash and first_difference(data, other) is None
+    changed = make_dataset(
+        data.inputs, np.nan_to_num(data.targets), input_names=["x1", "x2"], target_names=["y"]
+    )
+    assert changed.hash != data.hash
+    assert "row 2, column y: nan in the store, 0.0 in the file (2 values" in str(
+        first_difference(data, changed)
+    )
+
+
+def test_empty_targets_are_found_among_blank_lines(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,3\n  \n2,3,\n\t\n4,4,5\n")
+    data = read_dataset(_spec("real", tmp_path))
+    assert np.isnan(data.targets[:, 0]).tolist() == [False, True, False]
+
+
+def test_short_rows_are_refused_among_blank_lines(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,3\n  \n4,4,5\n2,3\n")
+    assert "row 3, column y" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".bz2", ".xz", ".zip"])
+def test_other_compressed_files_are_refused(tmp_path: Path, suffix: str) -> None:
+    name = f"train.csv{suffix}"
+    pd.read_csv(io.StringIO(GOOD + "5,1,\n")).to_csv(tmp_path / name, index=False)
+    message = _sample_is_refused(_spec("real", tmp_path, name), tmp_path)
+    assert name in message and "a CSV (.csv, .csv.gz) or Parquet (.parquet) file is needed" in message
+
+
+def test_a_gzip_file_is_known_by_its_suffix_in_capitals(tmp_path: Path) -> None:
+    (tmp_path / "TRAIN.CSV.GZ").write_bytes(gzip.compress((GOOD + "5,1,\n").encode()))
+    data = read_dataset(_spec("real", tmp_path, "TRAIN.CSV.GZ"))
+    assert np.isnan(data.targets[:, 0]).tolist() == [False, False, False, True]
+
+
+def test_a_cell_too_long_to_be_read_is_refused(tmp_path: Path) -> None:
+    rows = f"x1,x2,y,note\n1,2,,{'a' * 200_000}\n2,3,1,b\n"
+    (tmp_path / "train.csv").write_text(rows)
+    assert "cannot be read: field larger than" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("rows", ["x1,x2,y\n1,{},3\n", "x1,{},y\n1,2,3\n"], ids=["cell", "header"])
+def test_long_cells_are_not_quoted_whole(tmp_path: Path, rows: str) -> None:
+    (tmp_path / "train.csv").write_text(rows.format("a" * 200_000))
+    message = _sample_is_refused(_spec("real", tmp_path), tmp_path)
+    assert "x2" in message and "aaa..." in message and len(message) < 500
+
+
+def test_missing_targets_are_left_out_of_their_standardisation() -> None:
+    names = {"input_names": ["x"], "target_names": ["y"]}
+    data = make_dataset(
+        np.arange(4.0)[:, None], np.array([[1], [np.nan], [3], [5]]), standardize=["targets"], **names
+    )
+    assert data.target_center == [3.0] and data.target_scale == np.sqrt(8 / 3)
+
+
+def test_a_column_of_empty_targets_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,\n2,3,\n")
+    assert "column y: every cell is empty" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+
+
+def test_empty_inputs_are_refused_beside_empty_targets(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("x1,x2,y\n1,2,\n2,,3\n")
+    assert "row 2, column x2" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+
+
+def test_a_run_with_missing_targets_is_stored_and_read(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text(GOOD + "5,1,\n6,2,\n7,1,2\n")
+    spec = _spec("real", tmp_path)
+    api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
+    prediction = api.predict(tmp_path / "run.zarr", data=tmp_path / "train.csv")
+    n = len(prediction.table)
+    known = ~np.isnan(read_dataset(spec).targets[:, 0])
+    assert (prediction.table["squared_error"].notna() == known).all() and known.sum() == n - 2
+    assert (prediction.table["log_probability"].notna() == known).all()
+    assert prediction.summary["squared_error"] == prediction.table["squared_error"].mean()
+
+
+TARGETS_OF_MODELS = {
+    "count -1": ({"kind": "count"}, "-1", "a whole number of at least 0"),
+    "count 1.5": ({"kind": "count"}, "1.5", "a whole number of at least 0"),
+    "time 0": ({"kind": "survival", "hazard": "constant"}, "0", "a time above 0"),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS_OF_MODELS)
+def test_targets_out_of_their_range_are_refused(tmp_path: Path, name: str) -> None:
+    model, cell, expected = TARGETS_OF_MODELS[name]
+    (tmp_path / "train.csv").write_text(f"x1,x2,y\n1,2,3\n2,3,\n3,1,{cell}\n")
+    raw = small(model=model)
+    message = _sample_is_refused(RunSpec.from_dict(raw, base_dir=tmp_path), tmp_path)
+    assert "row 3, column y" in message and expected in message

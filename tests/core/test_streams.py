@@ -1,0 +1,185 @@
+"""The random numbers: Random123's known answers, their distributions, and what they depend on."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+
+from rayfbnn.arrays import gpu_is_available, to_host
+from rayfbnn.streams import MAX_SEED, Purpose, Streams, philox
+from tests.support.exactness import chi2_p_value, ks_p_value, square_p_value
+
+ONES = 0xFFFFFFFF
+# Salmon and others, Random123, kat_vectors: philox4x32 with 10 rounds; counter, key, result.
+KNOWN_ANSWERS = [
+    ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
+    ([ONES] * 4, [ONES] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
+    (
+        [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
+        [0xA4093822, 0x299F31D0],
+        [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
+    ),
+]
+
+
+def streams(n_chains: int = 4, *, seed: int = 1, first: int = 0) -> Streams:
+    return Streams(seed, np.arange(first, first + n_chains, dtype=np.uint64), iteration=3, operation=2)
+
+
+@pytest.mark.parametrize(("counter", "key", "expected"), KNOWN_ANSWERS)
+def test_philox_gives_the_known_answers(counter: list[int], key: list[int], expected: list[int]) -> None:
+    words = philox(
+        tuple(np.array([word], dtype=np.uint64) for word in counter),
+        tuple(np.array([word], dtype=np.uint64) for word in key),
+    )
+    assert [int(word[0]) for word in words] == expected
+
+
+def test_uniform_is_built_from_the_documented_counter() -> None:
+    """Key (seed, chain), counter (block, purpose, operation, iteration), 52 bits from two words."""
+    values = streams(2, seed=99, first=5).uniform(Purpose.ACCEPT, (3,), index=7, attempt=1)
+    use = int(Purpose.ACCEPT) | 1 << 8 | 7 << 14
+    for chain, number in itertools.product(range(2), range(3)):
+        words = philox(
+            tuple(np.array([word], dtype=np.uint64) for word in (number // 2, use, 2, 3)),
+            tuple(np.array([word], dtype=np.uint64) for word in (99, 5 + chain)),
+        )
+        high, low = (int(word[0]) for word in (words[0:2] if number % 2 == 0 else words[2:4]))
+        assert values[chain, number] == ((high >> 6) * 2**26 + (low >> 6) + 0.5) / 2**52
+
+
+def test_uniforms_are_uniform_within_and_across_chains() -> None:
+    values = streams(1_000).uniform(Purpose.MOMENTUM, (200,))
+    assert ks_p_value(values) > 1e-5
+    assert ks_p_value(values[0]) > 1e-5
+    assert ks_p_value(values[:, 0]) > 1e-5
+    assert 0 < values.min() and values.max() < 1
+
+
+@pytest.mark.parametrize("what", ["chain", "iteration", "operation", "purpose", "index", "seed", "draw"])
+def test_neighbouring_streams_are_independent(what: str) -> None:
+    a, here = streams(100_000), {"shape": (2,)}
+    other = {
+        "chain": replace(a, chains=a.chains + np.uint64(1)),
+        "iteration": a.at(iteration=4, operation=2),
+        "operation": a.at(iteration=3, operation=3),
+        "seed": replace(a, seed=2),
+    }.get(what, a)
+    u = a.uniform(Purpose.ACCEPT, **here)[:, 0]
+    v = other.uniform(
+        Purpose.WINDOW_OFFSET if what == "purpose" else Purpose.ACCEPT, index=int(what == "index"), **here
+    )[:, int(what == "draw")]
+    assert not (u == v).any()
+    assert square_p_value(u, v) > 1e-5
+
+
+def test_normals_are_normal_also_in_pairs() -> None:
+    values = scipy.special.ndtr(streams(1_000).normal(Purpose.MOMENTUM, (200,)))
+    assert ks_p_value(values) > 1e-5
+    assert square_p_value(values[:, 0], values[:, 1]) > 1e-5
+
+
+@pytest.mark.parametrize("shape", [0.0005, 0.025, 0.25, 0.9, 1.0, 1.5, 10.0, 1e4])
+def test_log_gammas_have_their_distribution(shape: float) -> None:
+    log_values = streams(50_000).log_gamma(shape, Purpose.PRECISION_COMMON)
+    # For small values the regularised integral is x**a / Gamma(a + 1), which does not underflow in the log.
+    small = np.exp(shape * np.minimum(log_values, -30) - scipy.special.gammaln(shape + 1))
+    uniform = np.where(log_values < -30, small, scipy.special.gammainc(shape, np.exp(log_values)))
+    assert np.isfinite(log_values).all()
+    assert ks_p_value(uniform) > 1e-5
+
+
+def test_log_gamma_takes_a_shape_for_each_value() -> None:
+    shapes = np.array([0.5, 1.0, 7.0])
+    together = streams(100).log_gamma(shapes, Purpose.PRECISION_UNIT, (3,))
+    for column, shape in enumerate(shapes):
+        alone = streams(100).log_gamma(
+            np.where(np.arange(3) == column, shape, 2.0), Purpose.PRECISION_UNIT, (3,)
+        )
+        assert np.array_equal(together[:, column], alone[:, column])
+
+
+def test_integers_are_uniform() -> None:
+    values = streams(50_000).integers(7, Purpose.WINDOW_OFFSET)
+    assert values.dtype == np.int64
+    assert chi2_p_value(np.bincount(values, minlength=7)) > 1e-5
+
+
+def test_permutations_are_uniform_over_all() -> None:
+    orders = streams(50_000).permutation(4, Purpose.PARTITION_ORDER)
+    assert (np.sort(orders, axis=1) == np.arange(4)).all()
+    codes = orders @ np.array([64, 16, 4, 1])
+    counts = np.unique(codes, return_counts=True)[1]
+    assert len(counts) == math.factorial(4)
+    assert chi2_p_value(counts) > 1e-5
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_numbers_do_not_depend_on_the_batch(size: int) -> None:
+    whole = streams(16)
+    for first in range(0, 16 - size + 1, size):
+        own = slice(first, first + size)
+        part = replace(whole, chains=whole.chains[own])
+        for draw in (
+            lambda s: s.uniform(Purpose.ACCEPT),
+            lambda s: s.normal(Purpose.MOMENTUM, (7,)),
+            lambda s: s.log_gamma(0.3, Purpose.PRECISION_UNIT, (5,)),
+            lambda s: s.permutation(4, Purpose.PARTITION_ORDER),
+            lambda s: s.integers(9, Purpose.WINDOW_OFFSET),
+        ):
+            assert np.array_equal(draw(part), draw(whole)[own])
+
+
+def test_longer_requests_begin_with_the_shorter() -> None:
+    longer = streams().uniform(Purpose.MOMENTUM, (40,))
+    assert np.array_equal(streams().uniform(Purpose.MOMENTUM, (9,)), longer[:, :9])
+
+
+def test_extreme_seeds_chains_and_iterations_are_allowed() -> None:
+    far = Streams(MAX_SEED, np.array([2**32 - 1], dtype=np.uint64), iteration=2**32 - 1, operation=2**32 - 1)
+    assert 0 < far.uniform(Purpose.ACCEPT)[0] < 1
+
+
+@pytest.mark.parametrize("wrong", [{"attempt": 64}, {"index": 2**18}])
+def test_a_counter_that_would_wrap_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        streams().uniform(Purpose.ACCEPT, **wrong)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpu_is_available(), reason="needs CuPy and a GPU")
+def test_the_gpu_draws_the_same_uniforms_bit_for_bit() -> None:
+    import cupy
+
+    here = streams(1_000)
+    there = replace(here, chains=cupy.asarray(here.chains))
+    assert np.array_equal(
+        to_host(there.uniform(Purpose.MOMENTUM, (33,))), here.uniform(Purpose.MOMENTUM, (33,))
+    )
+    normals = to_host(there.normal(Purpose.MOMENTUM, (33,)))
+    assert abs(normals - here.normal(Purpose.MOMENTUM, (33,))).max() < 1e-12
+    log_gammas = to_host(there.log_gamma(0.3, Purpose.PRECISION_UNIT, (5,)))
+    assert abs(log_gammas - here.log_gamma(0.3, Purpose.PRECISION_UNIT, (5,))).max() < 1e-9
+
+
+@pytest.mark.parametrize("word", [0, 2**32 - 1])
+def test_uniform_is_open_at_both_ends(monkeypatch: pytest.MonkeyPatch, word: int) -> None:
+    def extreme_words(counter: tuple[Any, ...], key: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(np.full(counter[0].shape, word, dtype=np.uint64) for _ in range(4))
+
+    monkeypatch.setattr("rayfbnn.streams.philox", extreme_words)
+    values = Streams(1, np.arange(2, dtype=np.uint64)).uniform(Purpose.ACCEPT, (3,))
+    assert ((values > 0) & (values < 1)).all()
+
+
+def test_no_two_chains_or_seeds_share_a_stream() -> None:
+    """Normals of 32 chains under each of two seeds: every pair of rows is uncorrelated."""
+    rows = np.concatenate([streams(32, seed=seed).normal(Purpose.MOMENTUM, (20_000,)) for seed in (1, 2)])
+    correlations = np.corrcoef(rows)[np.triu_indices(64, 1)]
+    assert np.abs(correlations).max() * np.sqrt(20_000) < 6  # 1 in 250,000 over all 2,016 pairs; seed fixed

@@ -1,0 +1,129 @@
+"""The examples and the README's first problem: complete, readable, and they run."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rayfbnn
+from rayfbnn.data import read_dataset
+from rayfbnn.spec import RunSpec
+from rayfbnn.streams import Purpose, Streams
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").rglob("*.toml"))
+# A handful of iterations of short trajectories: that it runs, not what it finds.
+SHORT = ["chains=2", "chains_per_batch=2", "draws_per_block=4", "phase[-1].iterations=4"]
+
+
+def first_problem() -> str:
+    """The configuration in the README."""
+    found = re.search(r"<!-- first-problem -->\n```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_finds_its_data(path: Path) -> None:
+    spec = RunSpec.from_toml(path)
+    dataset = read_dataset(spec)
+    spec.check_data(dataset.n_cases)
+    assert (path.parent / "README.md").exists()
+
+
+def test_robot_arm_runs_from_file_to_predictions(tmp_path: Path) -> None:
+    folder = ROOT / "examples" / "robot_arm"
+    short = [*SHORT, "phase[1].iterations=1", "phase[2].iterations=1"]
+    short += ["phase[2].operations[2].steps=40", "phase[3].operations[2].steps=40"]
+    summary = rayfbnn.sample(
+        folder / "hybrid.toml", tmp_path / "run.zarr", set=short, workers=0, progress=False
+    )
+    assert (summary.chains, summary.draws) == (2, 4)
+    prediction = rayfbnn.predict(tmp_path / "run.zarr", data=folder / "test.csv")
+    assert prediction.summary["cases"] == 200
+    assert prediction.summary["squared_error"] < 2  # of targets whose variances sum to 4.8
+
+
+def test_the_first_problem_of_the_readme_has_ten_lines_and_runs(tmp_path: Path) -> None:
+    text = first_problem()
+    assert len(text.splitlines()) <= 10
+    (tmp_path / "run.toml").write_text(text)
+    numbers = Streams(seed=1, chains=np.zeros(1, dtype=np.uint64)).normal(Purpose.TARGET_VALUE, (30, 3))[0]
+    rows = [",".join(f"{value:.4f}" for value in row) for row in numbers]
+    (tmp_path / "train.csv").write_text("\n".join(["x1,x2,y", *rows]))
+    summary = rayfbnn.sample(
+        tmp_path / "run.toml",
+        tmp_path / "run.zarr",
+        set=[*SHORT[:3], "iterations=4"],
+        workers=0,
+        progress=False,
+    )
+    assert summary.draws == 4
+
+
+def test_functions_from_the_prior_run_from_file_to_pictures(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    folder = ROOT / "examples" / "prior_functions"
+    summary = rayfbnn.prior(folder / "prior.toml", tmp_path / "prior.zarr", draws=3)
+    assert (summary.chains, summary.draws) == (1, 3)
+    rayfbnn.plot(tmp_path / "prior.zarr", out=tmp_path / "plots")
+    runpy.run_path(str(folder / "figures.py"))["main"]([str(tmp_path), "--only", "2.1"])
+    assert (tmp_path / "figure_2_1.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("name", "test_file"), [("boston", "test.csv"), ("led", "test.csv.gz")])
+def test_a_problem_of_the_benchmarks_runs_from_file_to_predictions(
+    name: str, test_file: str, tmp_path: Path
+) -> None:
+    folder = ROOT / "examples" / name
+    short = ["phase[0].iterations=1", "phase[1].iterations=1", *SHORT]
+    short += ["phase[-1].operations[-1].steps=20", "phase[-1].operations[-1].window=5"]
+    summary = rayfbnn.sample(
+        folder / f"{name}.toml", tmp_path / "run.zarr", set=short, workers=0, progress=False
+    )
+    assert (summary.chains, summary.draws) == (2, 4)
+    prediction = rayfbnn.predict(tmp_path / "run.zarr", data=folder / test_file)
+    assert prediction.summary["cases"] == {"boston": 253, "led": 5000}[name]
+
+
+def test_boston_is_split_in_halves_without_a_case_in_both() -> None:
+    halves = [
+        (ROOT / "examples" / "boston" / name).read_text().splitlines() for name in ("train.csv", "test.csv")
+    ]
+    assert halves[0][0] == halves[1][0]
+    assert [len(half) for half in halves] == [254, 254]
+    assert not set(halves[0][1:]) & set(halves[1][1:])
+
+
+@pytest.mark.parametrize("form", ["csv", "idx"])
+def test_mnist_is_prepared_from_a_file_and_runs(form: str, tmp_path: Path) -> None:
+    digits = np.arange(20, dtype=np.uint8) % 10
+    streams = Streams(seed=1, chains=np.arange(20, dtype=np.uint64))
+    pixels = streams.integers(256, Purpose.TARGET_VALUE, (784,)).astype(np.uint8)
+    pixels[0, 0], pixels[1, 0] = 255, 0
+    if form == "csv":
+        source = tmp_path / "images.csv"
+        np.savetxt(source, np.column_stack([pixels, digits]), fmt="%d", delimiter=",")
+    else:
+        source = tmp_path / "train-images-idx3-ubyte"
+        source.write_bytes(b"\0\0\x08\x03" + np.array([20, 28, 28], dtype=">i4").tobytes() + pixels.tobytes())
+        labels = tmp_path / "train-labels-idx1-ubyte"
+        labels.write_bytes(b"\0\0\x08\x01" + np.array([20], dtype=">i4").tobytes() + digits.tobytes())
+    prepare = runpy.run_path(str(ROOT / "examples" / "mnist" / "prepare.py"))["main"]
+    prepare([str(source), "--test", str(source), "--out", str(tmp_path / "mnist"), "--cases", "10"])
+    spec = RunSpec.from_toml(tmp_path / "mnist" / "mnist.toml")
+    dataset = read_dataset(spec)
+    assert dataset.inputs.shape == (10, 784)
+    assert (dataset.inputs[0] == pixels[0] / 255).all()
+    assert dataset.targets[-1, 0] == 9
+    short = [*SHORT, "phase[0].iterations=1", "phase[1].operations[2].steps=10"]
+    summary = rayfbnn.sample(
+        tmp_path / "mnist" / "mnist.toml", tmp_path / "run.zarr", set=short, workers=0, progress=False
+    )
+    assert summary.draws == 4
+    prediction = rayfbnn.predict(tmp_path / "run.zarr", data=tmp_path / "mnist" / "test.parquet")
+    assert prediction.summary["cases"] == 20

@@ -1,0 +1,135 @@
+"""Which folder may import which, no circle of imports between files, and one home for each edge library."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "rayfbnn"
+
+# What each folder, or file directly in the package, may import besides itself.
+BASE = {"errors", "arrays", "streams", "state", "version"}
+SAMPLED = BASE | {"model", "mcmc", "kernels"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "version": set(),
+    "arrays": {"errors"},
+    "streams": {"arrays", "errors"},
+    "state": {"arrays", "streams"},
+    "data": {"arrays", "errors"},
+    "model": BASE,
+    "mcmc": BASE,
+    "kernels": BASE | {"model", "mcmc"},
+    "selftest": SAMPLED,
+    "spec": BASE | {"model", "mcmc"},
+    "store": SAMPLED | {"spec", "data"},
+    "run": SAMPLED | {"spec", "data", "store"},
+    "reduce": BASE | {"model", "spec", "data", "store"},
+    "show": SAMPLED | {"spec", "data", "store", "run"},
+    "bench": SAMPLED | {"spec", "data", "store", "run"},
+    "api": SAMPLED | {"spec", "data", "store", "run", "reduce", "show", "bench"},
+    "__init__": {"api", "errors", "spec", "run", "version"},
+    "demo": {"__init__", "api", "errors", "spec", "store", "run", "reduce"},
+    "cli": BASE | {"__init__", "api", "demo", "spec", "run", "reduce", "show", "bench", "selftest"},
+}
+
+HOMES = {
+    "ray": {"run/workers.py"},
+    "zarr": {"store/"},
+    "xarray": {"store/", "reduce/"},
+    "cupy": {"arrays.py", "kernels/"},
+    "cupyx": {"arrays.py", "kernels/"},
+    "tomllib": {"spec/text.py"},
+    "pydantic": {"spec/"},
+    "typer": {"cli.py"},
+    "matplotlib": {"reduce/plots.py"},
+}
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+NAMES = {path: str(path.relative_to(PACKAGE)) for path in FILES}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names that a file imports, anywhere in it, apart from those under `if TYPE_CHECKING`."""
+    tree = ast.parse(path.read_text())
+    for_types: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for_types |= {inner for line in node.body for inner in ast.walk(line)}
+    for node in ast.walk(tree):
+        if node in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def file_of(module: str) -> Path | None:
+    """The file that holds a module, or the name a dotted name ends with; None outside the package."""
+    parts = module.split(".")
+    if parts[0] != "rayfbnn":
+        return None
+    for length in (len(parts), len(parts) - 1):
+        place = PACKAGE.joinpath(*parts[1:length])
+        for candidate in (place.with_suffix(".py"), place / "__init__.py"):
+            if candidate in NAMES:
+                return candidate
+    raise AssertionError(f"{module} is in no file")
+
+
+def folder_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES.get)
+def test_each_folder_imports_what_it_may(path: Path) -> None:
+    here = folder_of(path)
+    for module in imports(path):
+        imported = file_of(module)
+        if imported is None or folder_of(imported) == here:
+            continue
+        assert folder_of(imported) in MAY_IMPORT[here], f"{NAMES[path]} imports {module}"
+
+
+def test_folders_do_not_import_each_other_in_a_circle() -> None:
+    TopologicalSorter(MAY_IMPORT).prepare()
+
+
+def test_files_do_not_import_each_other_in_a_circle() -> None:
+    """Imports inside functions count as well: a circle put off until a call is still a circle."""
+    graph = {
+        NAMES[path]: {
+            NAMES[imported]
+            for module in imports(path)
+            if (imported := file_of(module)) is not None and imported != path
+        }
+        for path in FILES
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(" -> ".join(error.args[1])) from None
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES.get)
+def test_each_edge_library_has_one_home(path: Path) -> None:
+    for module in imports(path):
+        homes = HOMES.get(module.split(".")[0])
+        is_home = homes is None or any(NAMES[path].startswith(home) for home in homes)
+        assert is_home, f"{NAMES[path]} imports {module}"
+
+
+def test_at_most_twenty_files_lie_directly_in_a_folder() -> None:
+    folders = [folder for folder in [PACKAGE, *PACKAGE.rglob("*")] if folder.is_dir()]
+    counts = {
+        str(folder): sum(file.suffix in {".py", ".cpp", ".hpp", ".cu", ".cuh"} for file in folder.iterdir())
+        for folder in folders
+        if folder.name != "__pycache__"
+    }
+    assert {folder: count for folder, count in counts.items() if count > 20} == {}
+    assert counts[str(PACKAGE)] <= 10

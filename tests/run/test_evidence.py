@@ -1,0 +1,135 @@
+"""The verb `evidence`: its numbers, what it refuses, and what it writes where."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+from typer.testing import CliRunner
+
+import rayfbnn
+from rayfbnn.cli import app
+from rayfbnn.errors import ConfigError
+from rayfbnn.kernels import choose
+from tests.support.small import small_spec
+
+LINEAR: dict[str, Any] = {
+    "chains": 60,
+    "chains_per_batch": 25,
+    "dtype": "float64",
+    "model__noise": "0.5",
+    "network": {"hidden": [], "priors": {"io": "0.8", "bo": "0.5"}},
+    "phase": [
+        {"iterations": 1, "operations": [{"op": "heatbath"}, {"op": "hybrid", "steps": 8, "stepsize": 0.4}]}
+    ],
+}
+
+
+def exact_log_density(folder: Path, *, standardized: bool = False) -> float:
+    """Of the targets in train.csv, y ~ Normal(0, sigma**2 + X V X') as the network sees them."""
+    x1, x2, y = np.loadtxt(folder / "train.csv", delimiter=",", skiprows=1).T
+    scale = y.std() if standardized else 1.0
+    y = (y - y.mean()) / scale if standardized else y
+    inputs = np.array([(x - x.mean()) / x.std() for x in (x1, x2)]).T
+    covariance = 0.25 * np.eye(len(y)) + 0.64 * inputs @ inputs.T + 0.25
+    return float(scipy.stats.multivariate_normal(cov=covariance).logpdf(y)) - len(y) * math.log(scale)
+
+
+@pytest.mark.parametrize("standardized", [False, True])
+def test_evidence_of_a_linear_network_is_that_of_its_gaussian_targets(
+    tmp_path: Path, standardized: bool
+) -> None:
+    columns = ["inputs", "targets"] if standardized else ["inputs"]
+    spec = small_spec(tmp_path, **LINEAR, data__standardize=columns)
+    found = rayfbnn.evidence(spec, temperatures=400, power=3, progress=False)
+    assert found.standard_error < 0.3
+    exact = exact_log_density(tmp_path, standardized=standardized)
+    assert abs(found.log_marginal_likelihood - exact) < 3 * found.standard_error  # seed fixed
+
+
+def test_evidence_does_not_depend_on_the_batches(tmp_path: Path) -> None:
+    found = [
+        rayfbnn.evidence(
+            small_spec(tmp_path, **{**LINEAR, "chains": 7, "chains_per_batch": n}),
+            temperatures=5,
+            progress=False,
+        )
+        for n in (2, 7)
+    ]
+    assert found[0] == found[1]
+
+
+def test_trajectories_are_those_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(choose.VARIABLE, raising=False)
+    spec = small_spec(tmp_path, **{**LINEAR, "chains": 4})
+    chosen, calls = choose.advance_for, 0
+
+    def counted(posterior: Any) -> Any:
+        advance, name = chosen(posterior)
+
+        def watched(*arrays: Any, **settings: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return advance(*arrays, **settings)
+
+        return watched, name
+
+    monkeypatch.setattr(choose, "advance_for", counted)
+    found = rayfbnn.evidence(spec, temperatures=9, progress=False)
+    assert calls == 2 * 8  # at the start and along the way, of the temperatures between 0 and 1
+    monkeypatch.setenv(choose.VARIABLE, "plain")
+    plain = rayfbnn.evidence(spec, temperatures=9, progress=False)
+    assert plain.log_marginal_likelihood == pytest.approx(found.log_marginal_likelihood, rel=1e-9)
+
+
+def test_missing_targets_do_not_count(tmp_path: Path) -> None:
+    spec = small_spec(tmp_path, **LINEAR, data__standardize=["inputs", "targets"])
+    whole = rayfbnn.evidence(spec, temperatures=30, progress=False)
+    lines = (tmp_path / "train.csv").read_text().splitlines()
+    lines[1] = lines[1].rsplit(",", 1)[0] + ","
+    (tmp_path / "train.csv").write_text("\n".join(lines) + "\n")
+    less = rayfbnn.evidence(spec, temperatures=30, progress=False)
+    assert math.isfinite(less.log_marginal_likelihood)
+    assert less.log_marginal_likelihood != whole.log_marginal_likelihood
+
+
+DYNAMIC = [{"iterations": 1, "operations": [{"op": "dynamic", "steps": 3, "stepsize": 0.1}]}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "message"),
+    [
+        ({}, {"temperatures": 0}, "temperatures: must be at least 1, got 0"),
+        ({}, {"power": 0.0}, "power: must be above 0"),
+        ({}, {"power": math.nan}, "power: must be above 0"),
+        ({"chains": 1}, {}, "chains: a standard error needs at least 2 runs"),
+        ({"temperature": 2}, {}, "temperature: a marginal likelihood is that of the posterior itself, got 2"),
+        ({"phase": None}, {}, r"phase: .* needs operations of your own.*give \[\[phase\]\]"),
+        ({"phase": DYNAMIC}, {}, "needs exact updates .* got dynamic; use hybrid"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(
+    tmp_path: Path, settings: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    spec = small_spec(tmp_path, **{**LINEAR, **settings})
+    with pytest.raises(ConfigError, match=message):
+        rayfbnn.evidence(spec, progress=False, **options)
+
+
+def test_the_command_prints_one_json_object(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(small_spec(tmp_path, **LINEAR).to_toml())
+    arguments = ["evidence", str(path), "--temperatures", "4", "--set", "chains=3"]
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert {"log_marginal_likelihood", "standard_error", "effective_runs", "runs", "path"} <= set(found)
+    assert found["runs"] == 3
+    assert [row[0] for row in found["path"]] == [(j / 4) ** 4 for j in (1, 2, 3, 4)]
+    text = CliRunner().invoke(app, arguments).stdout
+    assert text.startswith(f"log marginal likelihood {found['log_marginal_likelihood']:.6g} +- ")

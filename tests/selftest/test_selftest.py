@@ -1,0 +1,196 @@
+"""The verb `selftest`: it passes here, faults put in make it fail, and it needs NumPy and SciPy only."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from rayfbnn.arrays import gpu_is_available
+from rayfbnn.cli import app
+from rayfbnn.errors import ConfigError
+from rayfbnn.kernels import choose
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc import leapfrog, schedule
+from rayfbnn.model import network, posterior
+from rayfbnn.model.marginal import targets as marginal
+from rayfbnn.model.updates import gibbs
+from rayfbnn.selftest import selftest
+from tests.support.mutants import mutant
+
+CHAINS = 2_000
+
+
+def test_selftest_passes_here() -> None:
+    result = CliRunner().invoke(app, ["selftest", "--seed", "3", "--chains", str(CHAINS)])
+    assert result.exit_code == 0, result.output
+    assert "FAILED" not in result.output
+    assert "ok: all 35 tests passed on cpu, seed 3" in result.output
+
+
+def with_wrong_gradient() -> type:
+    """Posteriors whose tanh has a wrong slope."""
+    changed = mutant(posterior)
+    wrong = mutant(network, ("xp.subtract(1, slope, out=slope)", "xp.subtract(1.2, slope, out=slope)"))
+    changed.__dict__.update(forward=wrong.forward, backward=wrong.backward)
+    found: type = changed.Posterior
+    return found
+
+
+def test_a_broken_gradient_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selftest, "Posterior", with_wrong_gradient())
+    result = CliRunner().invoke(app, ["selftest", "--chains", "1000"])
+    assert result.exit_code == 1
+    assert "gradient        real" in result.output and "FAILED" in result.output
+    # Steps and decisions agree with one another: only the gradient itself shows the fault.
+    failed = [line.split()[0] for line in result.output.splitlines() if line.endswith("FAILED")]
+    assert set(failed) == {"gradient"} and len(failed) == 5
+    assert "5 of 35 tests failed on cpu: gradient of real" in result.output
+
+
+def passes(judgement: selftest.Judgement) -> bool:
+    return judgement[2]
+
+
+def with_gibbs(*replacement: str) -> type:
+    changed = mutant(posterior)
+    changed.__dict__["gibbs"] = mutant(gibbs, replacement)  # type: ignore[arg-type]
+    found: type = changed.Posterior
+    return found
+
+
+def schedule_with_hmc(*replacement: str) -> ModuleType:
+    changed = mutant(schedule)
+    changed.__dict__["hmc"] = mutant(hmc, replacement)  # type: ignore[arg-type]
+    return changed
+
+
+def test_steps_that_do_not_reverse_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert passes(selftest.reversal_of("real", np, 1))
+    changed = mutant(leapfrog, ("half if number in (0, last) else full", "full * (number < last)"))
+    monkeypatch.setattr(selftest, "leapfrog", changed)
+    assert not passes(selftest.reversal_of("real", np, 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("accepted = xp.log(streams.uniform(Purpose.ACCEPT)) < -energy_change", "accepted = diverged | True"),
+        ("score = log_weight + gumbel", "score = xp.where(is_member, 0.0, -xp.inf)"),
+    ],
+)
+def test_wrong_decisions_make_it_fail(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    monkeypatch.setattr(selftest, "schedule", schedule_with_hmc(old, new))
+    assert not passes(selftest.toy_target("windows, partial gradients", np, 1, 10_000, "float64"))
+
+
+def test_a_wrong_gibbs_update_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = with_gibbs("(alpha + n) / 2, purpose", "(alpha + n - 1) / 2, purpose")
+    monkeypatch.setattr(selftest, "Posterior", wrong)
+    assert not passes(selftest.joint("real", np, 1, CHAINS, "float64"))
+
+
+def test_output_weights_that_are_not_redrawn_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    complete = marginal.WithoutOutputs.complete
+
+    def kept(self, state, moved, streams):  # type: ignore[no-untyped-def]
+        made = complete(self, state, moved, streams)
+        made.position[:, self.n_kept :] = state.position[:, self.n_kept :]
+        return made
+
+    monkeypatch.setattr(marginal.WithoutOutputs, "complete", kept)
+    assert not passes(selftest.joint("real, hybrid-marginal", np, 1, CHAINS, "float64"))
+
+
+@pytest.mark.parametrize("name", ["real", "real, hybrid-marginal"])
+def test_a_kernel_with_other_stepsizes_makes_it_fail(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    assert passes(selftest.agreement_of(name, np, 1))
+    chosen = choose.advance_for
+
+    def stretched(posterior):  # type: ignore[no-untyped-def]
+        advance, kernel = chosen(posterior)
+
+        def wrong(target, position, momentum, precisions, stepsizes, **settings):  # type: ignore[no-untyped-def]
+            return advance(target, position, momentum, precisions, 1.01 * stepsizes, **settings)
+
+        return wrong, kernel
+
+    monkeypatch.setattr(selftest.choose, "advance_for", stretched)
+    assert not passes(selftest.agreement_of(name, np, 1))
+
+
+def test_wrong_random_numbers_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert passes(selftest.known_answers(np))
+    monkeypatch.setattr(selftest, "philox", lambda counter, key: counter)
+    assert not passes(selftest.known_answers(np))
+
+
+def test_float32_that_is_float16_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Coarse(posterior.Posterior):
+        def potential_and_gradient(self, position, precisions, **options):  # type: ignore[no-untyped-def]
+            return super().potential_and_gradient(
+                position.astype("float16").astype(position.dtype), precisions, **options
+            )
+
+    def coarse(name, xp, dtype):  # type: ignore[no-untyped-def]
+        made = problem_posterior(name, xp, dtype)
+        return Coarse(**vars(made)) if dtype == "float32" else made
+
+    problem_posterior = selftest.Problem.posterior
+    monkeypatch.setattr(selftest.Problem, "posterior", coarse)
+    assert not passes(selftest.agreement_of("t noise, every level", np, 1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"device": "tpu"}, 'device: must be "cpu" or "gpu", got "tpu"'),
+        ({"seed": -1}, "seed: must be from 0 to 4294967295, got -1"),
+        ({"chains": 10}, "chains: must be at least 1000, got 10"),
+    ],
+)
+def test_nonsense_is_refused_by_name(arguments: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        selftest.selftest(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(gpu_is_available(), reason="there is a device here")
+def test_a_device_that_is_not_there_is_named() -> None:
+    result = CliRunner().invoke(app, ["selftest", "--device", "gpu"])
+    assert result.exit_code == 2
+    assert "there is no GPU here" in result.output
+
+
+@pytest.mark.gpu
+def test_selftest_passes_on_the_device() -> None:
+    result = CliRunner().invoke(app, ["selftest", "--device", "gpu"])
+    assert result.exit_code == 0, result.output
+
+
+def test_selftest_needs_numpy_and_scipy_only() -> None:
+    allowed = {"numpy", "scipy", "cupy", "cupyx"} | sys.stdlib_module_names
+    package = Path(selftest.__file__).parents[1]
+    seen, waiting = set(), ["selftest"]
+    while waiting:
+        name = waiting.pop()
+        path = package.joinpath(*name.split("."))
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if name in seen or not file.exists():
+            continue
+        seen.add(name)
+        for node in ast.walk(ast.parse(file.read_text())):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                modules = [f"{node.module}.{alias.name}" for alias in node.names]
+            for module in modules:
+                root, _, rest = module.partition(".")
+                if root == "rayfbnn":
+                    waiting += [rest, rest.rpartition(".")[0]] if rest else []
+                else:
+                    assert root in allowed, f"{file.name} imports {module}"
+    assert {"model.posterior", "mcmc.schedule", "pivots"} <= seen

@@ -1,0 +1,195 @@
+"""The text of `show`: what it says of priors and costs is what is sampled and run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import scipy.stats
+
+from rayfbnn.api import show
+from rayfbnn.data import read_dataset
+from rayfbnn.errors import ConfigError
+from rayfbnn.kernels import choose
+from rayfbnn.kernels.cpu import advance as cpu
+from rayfbnn.show.configuration import describe, sigma_range
+from rayfbnn.show.kernels import device_kernels
+from rayfbnn.spec import RunSpec
+from tests.support.small import make_store, small_spec
+
+ROBOT_ARM = Path(__file__).parents[2] / "examples" / "robot_arm" / "hybrid.toml"
+
+
+def robot_arm(*overrides: str) -> str:
+    return describe(RunSpec.from_toml(ROBOT_ARM, overrides))
+
+
+def test_every_group_and_the_number_of_parameters_are_there() -> None:
+    text = robot_arm()
+    assert "82 parameters" in text
+    for words in ("inputs to hidden layer 0", "2 x 16 = 32", "hidden layer 0 to outputs", "16 x 2 = 32"):
+        assert words in text
+
+
+def test_the_mean_precision_is_given_after_scaling() -> None:
+    assert '"x1:0.2": width 1, mean precision 16 (scaled for 16 source units)' in robot_arm()
+
+
+def test_gradient_evaluations_are_those_of_the_schedule() -> None:
+    text = robot_arm("phase[0].iterations=3", "phase[3].iterations=7", "chains=5")
+    per_chain = 3 * 20 * 64 + 20 * 20 * 64 + 30 * 4000 + 7 * 4000
+    assert f"a chain: {per_chain:,} gradient evaluations" in text
+    assert f"in all:  {5 * per_chain:,} gradient evaluations, 35 draws kept" in text
+
+
+@pytest.mark.parametrize(("alpha", "mean"), [(0.2, 16.0), (0.5, 400.0), (3.0, 1.0), (100.0, 0.01)])
+def test_the_range_of_sigma_is_that_of_the_gamma_prior(alpha: float, mean: float) -> None:
+    precision = scipy.stats.gamma(alpha / 2, scale=mean / (alpha / 2))
+    low, high = sigma_range(alpha, mean)
+    assert float(low) == pytest.approx(precision.ppf(0.95) ** -0.5, rel=1e-2)
+    assert float(high) == pytest.approx(precision.ppf(0.05) ** -0.5, rel=1e-2)
+
+
+def test_the_range_of_sigma_goes_on_where_floats_end() -> None:
+    # At shape a = 0.0005 the 5 % point x has log x = (log 0.05 + log Gamma(1 + a)) / a = -5992.0, and
+    # log10 sigma = (log a - log x) / (2 log 10) = 1299.505.
+    low, high = sigma_range(0.001, 1.0)
+    assert high == "3.20e+1299"
+    assert float(low) < 1e30
+
+
+def test_levels_of_a_prior_are_spelled_out() -> None:
+    text = robot_arm("network.priors.ih0=1:0.2:0.5:4", "model.noise=0.1:0.2:3:4")
+    assert "sigma of each source unit: alpha 0.5" in text
+    assert "each parameter: t distribution with 4 degrees of freedom" in text
+    assert "sigma of each target: alpha 3" in text
+    assert "each case: t distribution with 4 degrees of freedom" in text
+    assert "common sigma fixed at 1" in text
+
+
+def test_defaults_taken_are_listed_and_settings_given_are_not() -> None:
+    defaults = robot_arm().split("Defaults taken: ")[1]
+    assert "dtype = float32" in defaults
+    assert "chains" not in defaults
+
+
+def test_a_doubled_interval_ends_at_a_power_of_two() -> None:
+    for setting, words in (("false", "of at most 100"), ("true", "doubled to at most 64")):
+        text = robot_arm(f'phase[3].operations[2]={{op="slice-1",stepsize=1,doubling={setting}}}')
+        assert f"intervals {words} stepsizes" in text
+
+
+def test_what_is_rescaled_is_said() -> None:
+    said = {"sigmas": "each sigma and its parameters", "incoming": "all that leads into a layer"}
+    for along, words in said.items():
+        text = robot_arm(f'phase[3].operations[2]={{op="rescale",along="{along}"}}')
+        assert f"rescale: {words}, stepsize 0.3" in text
+
+
+@pytest.mark.parametrize(
+    ("override", "note"),
+    [
+        ('phase[3].operations=[{op="heatbath"},{op="hybrid",steps=5,stepsize=0.1}]', "no sample-sigmas"),
+        ('phase[3].operations=[{op="sample-sigmas"},{op="hybrid",steps=5,stepsize=0.1}]', "no heatbath"),
+        ("phase[3].operations[1].decay=0.9", "no negate"),
+        ('phase[3].operations[2]={op="dynamic",steps=5,stepsize=0.1}', "draws are biased"),
+    ],
+)
+def test_what_is_seldom_meant_is_noted(override: str, note: str) -> None:
+    assert note in robot_arm(override)
+    assert "note:" not in robot_arm()
+
+
+MARGINAL = 'phase[3].operations[2]={op="hybrid-marginal",over=["outputs","precisions"],steps=5,stepsize=0.1}'
+SOFTMAX = 'network.hidden=[{units=16,activation="softmax"}]'
+
+
+def kernel_lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if " steps" in line and "  leapfrog" in line]
+
+
+@pytest.mark.skipif(not cpu.instruction_sets(), reason="installed without a C++ compiler")
+def test_a_store_shows_the_kernel_that_it_was_begun_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(choose.VARIABLE, "plain")
+    plain = make_store(tmp_path / "plain.zarr", small_spec(tmp_path))
+    monkeypatch.delenv(choose.VARIABLE)
+    assert kernel_lines(show(plain.path)) == ["leapfrog steps: plain NumPy (RAYFBNN_KERNELS is plain)"]
+    best = f"compiled, {cpu.instruction_sets()[0]}"
+    assert kernel_lines(show(plain.spec)) == [f"leapfrog steps: {best}"]
+    compiled = make_store(tmp_path / "compiled.zarr", small_spec(tmp_path))
+    monkeypatch.setattr(cpu, "_cpu", None)
+    (line,) = kernel_lines(show(compiled.path))
+    assert line.startswith(
+        f"leapfrog steps: {best}; not to be had here, where it is plain NumPy (no compiled"
+    )
+
+
+@pytest.mark.parametrize(
+    "wanted, line, words",
+    [
+        ("", "CUDA, gradients of large networks as CUDA graphs", ", full gradients as CUDA graphs"),
+        ("launches", "CUDA", ""),
+    ],
+)
+def test_a_store_shows_whether_it_was_begun_with_graphs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, line: str, words: str
+) -> None:
+    monkeypatch.setenv(choose.VARIABLE, wanted)
+    spec = small_spec(tmp_path, device="gpu", network__hidden=[{"units": 100, "activation": "tanh"}])
+    store = make_store(tmp_path / "run.zarr", spec)
+    monkeypatch.delenv(choose.VARIABLE)
+    monkeypatch.setattr("rayfbnn.show.kernels.gpu_is_available", lambda: False)
+    assert kernel_lines(show(store.path)) == [f"leapfrog steps: {line}"]
+    name, _ = device_kernels(spec, store.data, [], store.root.kernel, 1_000)
+    assert name.startswith(f"CUDA, products over all chains, gradients in TF32{words} (")
+
+
+def test_what_runs_hybrid_marginal_is_said() -> None:
+    lines = kernel_lines(robot_arm(MARGINAL))
+    own = lines[0].removeprefix("leapfrog steps: ")
+    assert lines[1:] == [f"leapfrog steps of hybrid-marginal over outputs and precisions: {own}"]
+    assert "  fourth-order steps: plain NumPy" in robot_arm(
+        'phase[3].operations[2].integrator="fourth-order"'
+    )
+
+
+def test_partial_gradients_with_precisions_integrated_out_are_said(tmp_path: Path) -> None:
+    operation = MARGINAL.replace('"outputs","precisions"', '"precisions"').replace(
+        "steps=5", "steps=5,partitions=7"
+    )
+    assert "hybrid-marginal over precisions: 5 steps, stepsize 0.1, 7 partial gradients a step" in robot_arm(
+        operation
+    )
+    with pytest.raises(ConfigError, match='partitions: over "outputs" the energy is no sum'):
+        robot_arm(MARGINAL.replace("steps=5", "steps=5,partitions=7"))
+    update = {"op": "hybrid-marginal", "over": ["precisions"], "steps": 2, "stepsize": 0.1, "partitions": 13}
+    phase = [{"iterations": 1, "operations": [{"op": "heatbath"}, update]}]
+    with pytest.raises(
+        ConfigError, match=r"operations\[1\].partitions: more than there are training cases, got 13"
+    ):
+        small_spec(tmp_path, phase=phase).check_data(12)
+
+
+def test_a_device_is_not_said_to_run_what_its_kernels_do_not_cover() -> None:
+    text = robot_arm('device="gpu"', MARGINAL, SOFTMAX)
+    assert [line.split(": ")[1] for line in kernel_lines(text)] == ["plain CuPy (softmax layers)"] * 2
+
+
+def test_what_depends_on_a_device_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayfbnn.show.kernels.gpu_is_available", lambda: False)
+    lines = kernel_lines(robot_arm('device="gpu"', MARGINAL))
+    assert [line.split(": ")[1] for line in lines] == [choose.GRAPHS, choose.DEVICE]
+
+
+def test_a_device_is_said_to_run_what_its_memory_holds(tmp_path: Path) -> None:
+    spec = small_spec(tmp_path, device="gpu")
+    over = ("outputs", "precisions")
+    name, marginal = device_kernels(spec, read_dataset(spec), [over], choose.DEVICE, 100_000)
+    assert name == "CUDA, whole trajectories, a warp a chain"
+    assert marginal == {over: "CUDA, whole trajectories, a block a chain"}
+    name, marginal = device_kernels(spec, read_dataset(spec), [over], choose.DEVICE, 1_000)
+    assert name == "CUDA, whole trajectories, a warp a chain"
+    assert marginal[over].startswith("CUDA, products over all chains (")
+    assert "KiB of shared memory" in marginal[over]

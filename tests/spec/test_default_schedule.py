@@ -1,0 +1,129 @@
+"""A configuration without phases gets a schedule, which is then as if it had been written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfbnn import api
+from rayfbnn.errors import ConfigError
+from rayfbnn.mcmc.operations import Hybrid, HybridMarginal, Rescale, SampleNoise
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.store import Store
+from tests.support.small import small, write_train
+
+
+def without_phases(**replaced: Any) -> RunSpec:
+    return RunSpec.from_dict(small(phase=None, **replaced))
+
+
+def kinds(spec: RunSpec) -> list[list[str]]:
+    return [[operation.op for operation in phase.operations] for phase in spec.phase]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"model": {"kind": "binary"}}, {"model__noise": "0.3:3::4"}],
+    ids=["Gaussian noise", "binary targets", "t noise"],
+)
+def test_outputs_are_integrated_out_where_they_can_be(changes: dict[str, Any]) -> None:
+    spec = without_phases(**changes)
+    noise = [] if spec.model.kind == "binary" else ["sample-noise"]
+    later = ["sample-sigmas", "rescale", "heatbath", "hybrid-marginal"]
+    assert kinds(spec) == [[*noise, "heatbath", "hybrid-marginal"], later, later]
+    assert [phase.iterations for phase in spec.phase] == [40, 500, 1000]
+    assert [phase.keep for phase in spec.phase] == [False, False, True]
+    assert spec.phase[1].operations == spec.phase[2].operations
+    first, second = (spec.phase[number].operations[-1] for number in (0, 1))
+    assert isinstance(first, HybridMarginal) and first.over == ("outputs",)
+    assert isinstance(second, HybridMarginal) and second.over == ("outputs", "precisions")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"kind": "class", "classes": 3}},
+        {"model": {"kind": "count"}},
+        {"model": {"kind": "binary"}, "temperature": 2.0},
+        {"network": {"hidden": [], "priors": {"io": "1:0.5", "bo": "1"}}},
+    ],
+    ids=["classes", "counts", "binary targets at a temperature", "no hidden layer"],
+)
+def test_elsewhere_trajectories_are_those_of_hybrid(changes: dict[str, Any]) -> None:
+    spec = without_phases(**changes)
+    assert all(isinstance(phase.operations[-1], Hybrid) for phase in spec.phase)
+    has_noise = spec.model.noise is not None
+    assert any(isinstance(each, SampleNoise) for each in spec.phase[0].operations) == has_noise
+    assert len(spec.phase) == (2 if spec.model.kind == "class" else 3)
+    assert kinds(spec)[-1] == ["sample-sigmas", "rescale", "rescale", "heatbath", "hybrid"]
+
+
+@pytest.mark.parametrize(("n_inputs", "along"), [(100, ["incoming", "sigmas"]), (101, ["incoming"])])
+def test_single_sigmas_are_rescaled_where_they_are_few(n_inputs: int, along: list[str]) -> None:
+    network = {"hidden": [{"units": 2, "activation": "tanh"}], "priors": {"ih0": "1::0.5", "ho0": "1:0.5"}}
+    inputs = [f"x{number}" for number in range(n_inputs)]
+    spec = without_phases(model={"kind": "count"}, network=network, data__inputs=inputs)
+    assert [each.along for each in spec.phase[-1].operations if isinstance(each, Rescale)] == along
+
+
+def test_iterations_are_those_that_are_kept() -> None:
+    assert [phase.iterations for phase in without_phases(iterations=300).phase] == [40, 150, 300]
+    assert [phase.iterations for phase in without_phases(iterations=4).phase] == [40, 40, 4]
+    with pytest.raises(ConfigError, match=r"iterations: is of the schedule.*got 5 besides \[\[phase\]\]"):
+        RunSpec.from_dict(small(iterations=5))
+    with pytest.raises(ConfigError, match="iterations: must be a whole number from 1"):
+        without_phases(iterations=0)
+    with pytest.raises(ConfigError, match="phase: must be at least one"):
+        RunSpec.from_dict(small(phase=[]))
+
+
+def test_the_schedule_is_as_if_it_had_been_written() -> None:
+    spec = without_phases(iterations=30)
+    written = small(phase=spec.to_dict()["phase"])
+    assert RunSpec.from_dict(written) == spec == RunSpec.from_json(spec.to_json())
+    assert "iterations" not in spec.to_dict()
+    assert spec.with_iterations(50).phase[-1].iterations == 50
+
+
+def test_a_run_without_phases_can_be_made_longer_and_says_what_it_found(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    raw = small(phase=None, iterations=2, chains=2)
+    spec = RunSpec.from_dict(raw, base_dir=tmp_path)
+    text = api.show(spec)
+    assert "phases, the last of iterations = 2" in text
+    assert "finds automatic settings, in 40 rounds of 1 iterations of all chains" in text
+    short = [f"phase[{number}].iterations=3" for number in (0, 1)]
+    api.sample(spec, tmp_path / "run.zarr", set=short, workers=0, progress=False)
+    api.resume(tmp_path / "run.zarr", iterations=4, workers=0, progress=False)
+    assert Store.open(tmp_path / "run.zarr").committed_draws == 4
+    assert "tuning: 6 of 6 rounds" in api.show(tmp_path / "run.zarr")
+
+
+def test_what_automatic_trajectories_cost_is_a_range_until_they_are_found(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    short = [f"phase[{number}].iterations=3" for number in (0, 1)]
+    written = without_phases(iterations=2, chains=2).to_dict()
+    spec = RunSpec.from_dict(written, short, base_dir=tmp_path)
+    text = api.show(spec)
+    # From 4 steps, and 8 where longer ones are looked at, to 256.
+    assert "phase 2: 3 iterations, not kept; 24 to 768 gradient evaluations (8 to 256 an iteration)" in text
+    assert "phase 3: 2 iterations, one draw kept each; 8 to 512 gradient evaluations (4 to 256 an" in text
+    assert "a chain: 56 to 2,048 gradient evaluations, 2 draws kept" in text
+    assert "in all:  112 to 4,096 gradient evaluations, 4 draws kept" in text
+    assert "from the shortest to the longest of automatic trajectories, until they are found" in text
+    api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
+    store = Store.open(tmp_path / "run.zarr")
+    counted = sum(
+        (each.last - each.first + 1) * settings.longest
+        for each in store.tuning.rounds
+        for operation, settings in store.tuning.at(each.first).settings.items()
+        if operation in each.operations
+    )
+    final = spec.phase[-1].operations[-1]
+    assert isinstance(final, HybridMarginal)
+    counted += 2 * store.tuning.latest()[1][final].steps
+    text = api.show(store.path)
+    assert f"a chain: {counted:,} gradient evaluations, 2 draws kept" in text
+    assert "the shortest" not in text

@@ -1,0 +1,676 @@
+"""Configurations: what is read is what was meant, and what is wrong is named with what would be right."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import tomllib
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rayfbnn.mcmc.operations
+from rayfbnn.errors import ConfigError
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleSigmas
+from rayfbnn.model.architecture import ACTIVATIONS
+from rayfbnn.spec import RunSpec, differences, messages
+
+ROBOT_ARM = Path(__file__).parents[2] / "examples" / "robot_arm" / "hybrid.toml"
+
+BASE: dict[str, Any] = {
+    "seed": 7,
+    "chains": 4,
+    "chains_per_batch": 2,
+    "data": {"train": "train.csv", "inputs": ["x1", "x2"], "targets": ["y"]},
+    "model": {"kind": "real", "noise": "0.1:0.2"},
+    "network": {
+        "hidden": [{"units": 8, "activation": "tanh"}],
+        "priors": {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"},
+    },
+    "initial": {"sigmas": 0.5},
+    "phase": [
+        {"iterations": 5, "keep": False, "operations": [{"op": "sample-noise"}, {"op": "heatbath"}]},
+        {
+            "iterations": 20,
+            "operations": [
+                {"op": "sample-sigmas"},
+                {"op": "heatbath"},
+                {"op": "repeat", "times": 3, "operations": [{"op": "hybrid", "steps": 10, "stepsize": 0.3}]},
+            ],
+        },
+    ],
+}
+HYBRID = "phase[1].operations[2].operations[0]"
+PRIORS = "network.priors"
+TWO_LAYERS = 'network.hidden=[{units=4,activation="tanh"},{units=3,activation="relu"}]'
+BINARY = ("model={kind='binary'}", "phase[0].operations[0].op=sample-sigmas")
+CLASS = ("model={kind='class',classes=3}", "phase[0].operations[0].op=sample-sigmas")
+
+
+def base(*overrides: str) -> RunSpec:
+    return RunSpec.from_dict(BASE, overrides)
+
+
+# Each wrong configuration: the overrides that make it wrong, the key that must be named, and what the
+# message must say would be right.
+WRONG: list[tuple[tuple[str, ...], str, str]] = [
+    # numbers at the top
+    (("seed=-1",), "seed", "from 0 to 4294967295"),
+    (("seed=4294967296",), "seed", "from 0 to 4294967295"),
+    (("seed=1.5",), "seed", "a whole number"),
+    (("seed='1'",), "seed", "a whole number"),
+    (("seed=true",), "seed", "a whole number"),
+    (("seed=inf",), "seed", "a whole number"),
+    (("seed=nan",), "seed", "a whole number"),
+    (("seed=",), "seed", "a whole number"),
+    (("seed=[1]",), "seed", "a whole number"),
+    (("seed=123456789012345678901234567890",), "seed", "a whole number"),
+    (("chains=0",), "chains", "at least 1"),
+    (("chains=-3",), "chains", "at least 1"),
+    (("chains=2.0",), "chains", "a whole number"),
+    (("chains=many",), "chains", "a whole number"),
+    (("chains=4294967296",), "chains", "a whole number"),
+    (("chains={}",), "chains", "a whole number"),
+    (("chains_per_batch=0",), "chains_per_batch", "at least 1"),
+    (("chains_per_batch=-1",), "chains_per_batch", "at least 1"),
+    (("chains_per_batch=0.5",), "chains_per_batch", "a whole number"),
+    (("draws_per_block=0",), "draws_per_block", "at least 1"),
+    (("draws_per_block=none",), "draws_per_block", "a whole number"),
+    (("dtype=float16",), "dtype", '"float32" or "float64"'),
+    (("dtype=32",), "dtype", '"float32" or "float64"'),
+    (("dtype=Float32",), "dtype", '"float32" or "float64"'),
+    (("device=cuda",), "device", '"cpu" or "gpu"'),
+    (("device=0",), "device", '"cpu" or "gpu"'),
+    # unknown keys
+    (("chain=3",), "chain", "did you mean chains?"),
+    (("sed=3",), "sed", "did you mean seed?"),
+    (("zzzz=3",), "zzzz", "the keys here are seed"),
+    (("samples=3",), "samples", "the keys here are seed"),
+    (("iterations=3",), "iterations", "besides [[phase]]"),
+    (("data.trian=a.csv",), "data.trian", "did you mean train?"),
+    (("data.standardise=[]",), "data.standardise", "did you mean standardize?"),
+    (("model.knd=real",), "model.knd", "did you mean kind?"),
+    (("model.class=3",), "model.class", "did you mean classes?"),
+    (("network.hiden=[]",), "network.hiden", "did you mean hidden?"),
+    (("network.hidden[0].activaton=tanh",), "network.hidden[0].activaton", "did you mean activation?"),
+    (("initial.sigma=1",), "initial.sigma", "did you mean sigmas?"),
+    (("phase[0].iteration=1",), "phase[0].iteration", "did you mean iterations?"),
+    (("phase[1].operations[1].decy=0.5",), "phase[1].operations[1].decy", "did you mean decay?"),
+    (("phase[1].operations[0].times=2",), "phase[1].operations[0].times", "the keys here are op"),
+    ((f"{HYBRID}.windows=2",), f"{HYBRID}.windows", "did you mean window?"),
+    ((f"{HYBRID}.step_size=2",), f"{HYBRID}.step_size", "did you mean stepsize?"),
+    (("phase[1].operations[2].time=2",), "phase[1].operations[2].time", "did you mean times?"),
+    # data
+    (("data=3",), "data", "a table with train"),
+    (("data={}",), "data.train", "the file of training cases"),
+    (("data={train='a.csv',targets=['y']}",), "data.inputs", "at least one column name"),
+    (("data={train='a.csv',inputs=['y']}",), "data.targets", "at least one column name"),
+    (("data.train=3",), "data.train", "the file of training cases"),
+    (("data.train=''",), "data.train", "the file of training cases"),
+    (("data.train=[]",), "data.train", "the file of training cases"),
+    (("data.inputs=x1",), "data.inputs", "a list of at least one column name"),
+    (("data.inputs=[]",), "data.inputs", "a list of at least one column name"),
+    (("data.inputs=[1]",), "data.inputs[0]", "a column name"),
+    (("data.inputs=['x1','']",), "data.inputs[1]", "a column name"),
+    (("data.inputs=['x1','x1']",), "data.inputs", "name each once"),
+    (("data.targets=[]",), "data.targets", "a list of at least one column name"),
+    (("data.targets=['y','y']",), "data.targets", "name each once"),
+    (("data.targets=['x1']",), "data.targets", "an input or a target"),
+    (("data.standardize=inputs",), "data.standardize", '"inputs", "targets", both or neither'),
+    (("data.standardize=['outputs']",), "data.standardize[0]", '"inputs" or "targets"'),
+    (("data.standardize=['inputs','inputs']",), "data.standardize", "name each once"),
+    (("data.standardize=true",), "data.standardize", '"inputs", "targets", both or neither'),
+    ((*BINARY, "data.standardize=['targets']"), "data.standardize", 'leave "targets" out'),
+    # model
+    (("model=real",), "model", "a table with kind"),
+    (("model={}",), "model.kind", '"real" or "binary" or "class"'),
+    (("model.kind=rael",), "model.kind", "did you mean real?"),
+    (("model.kind=quantile",), "model.kind", '"real" or "binary" or "class"'),
+    (("model={kind='real'}",), "model.noise", '"0.1:0.2"'),
+    (("model.noise=x0.1",), "model.noise", "leave out the x"),
+    (("model.noise=0",), "model.noise", "a positive number"),
+    (("model.noise=-0.1:0.2",), "model.noise", "a positive number"),
+    (("model.noise=0.1:0",), "model.noise", "positive"),
+    (("model.noise=0.1:1:2:3:4",), "model.noise", "at most 3 alphas"),
+    (("model.noise=true",), "model.noise", 'such as "0.1:0.2"'),
+    (("model.noise=loud",), "model.noise", "a positive number"),
+    (("model.classes=3",), "model.classes", "leave it out"),
+    ((*BINARY, "model.noise='0.1'"), "model.noise", "leave it out"),
+    ((*BINARY, "model.classes=2"), "model.classes", "leave it out"),
+    ((*CLASS, "model={kind='class'}"), "model.classes", "the number of classes, such as 3"),
+    ((*CLASS, "model.classes=1"), "model.classes", "at least 2"),
+    ((*CLASS, "model.classes=2.5"), "model.classes", "a whole number"),
+    ((*CLASS, "data.targets=['y','z']"), "data.targets", "exactly one target"),
+    # network
+    (("network=3",), "network", "a table with hidden and priors"),
+    (("network={priors={bo='1'}}",), "network.hidden", "a list of layers"),
+    (("network={hidden=[]}",), "network.priors", "a table of priors"),
+    (("network.hidden=8",), "network.hidden", "a list of layers"),
+    (("network.hidden=[8]",), "network.hidden[0]", "a layer"),
+    (("network.hidden[0].units=0",), "network.hidden[0].units", "from 1 to 1000000"),
+    (("network.hidden[0].units=-8",), "network.hidden[0].units", "from 1 to 1000000"),
+    (("network.hidden[0].units=8.5",), "network.hidden[0].units", "a whole number"),
+    (("network.hidden[0].units=1000000000000",), "network.hidden[0].units", "from 1 to 1000000"),
+    (("network.hidden=[{activation='tanh'}]",), "network.hidden[0].units", "a whole number"),
+    (("network.hidden=[{units=3}]",), "network.hidden[0].activation", "tanh"),
+    (("network.hidden[0].activation=tahn",), "network.hidden[0].activation", "did you mean tanh?"),
+    (("network.hidden[0].activation=3",), "network.hidden[0].activation", "one of"),
+    (("network.priors=1",), PRIORS, "a table of priors"),
+    (("network.priors={}",), PRIORS, "give a prior for ih0"),
+    ((f"{PRIORS}.h0h1=1",), f"{PRIORS}.h0h1", "the possible groups are ti, ih0, bh0, th0, ho0, io, bo"),
+    ((f"{PRIORS}.ih1=1",), f"{PRIORS}.ih1", "did you mean ih0?"),
+    ((f"{PRIORS}.hidden=1",), f"{PRIORS}.hidden", "the possible groups are"),
+    ((f"{PRIORS}.ih=1",), f"{PRIORS}.ih", "give one of the two"),
+    ((TWO_LAYERS, f"{PRIORS}.ho2=1"), f"{PRIORS}.ho2", "the possible groups are"),
+    ((f"{PRIORS}.ih0=-",), PRIORS, "give a prior for ih0"),
+    ((f"{PRIORS}.ho0=-",), PRIORS, "give a prior for ho0"),
+    ((TWO_LAYERS,), PRIORS, "give a prior for ih1 or h0h1"),
+    ((TWO_LAYERS, f"{PRIORS}.h0h1=1", f"{PRIORS}.ho0=1"), PRIORS, "give a prior for ho1"),
+    (("network={hidden=[],priors={}}",), PRIORS, "give a prior for io or bo"),
+    (("network={hidden=[],priors={ti='1',bo='1'}}",), PRIORS, "give a prior for io"),
+    ((f"{PRIORS}.ih0=",), f"{PRIORS}.ih0", "a positive number"),
+    ((f"{PRIORS}.ih0=wide",), f"{PRIORS}.ih0", "a positive number"),
+    ((f"{PRIORS}.ih0=0:1",), f"{PRIORS}.ih0", "a positive number"),
+    ((f"{PRIORS}.ih0=-1",), f"{PRIORS}.ih0", "a positive number"),
+    ((f"{PRIORS}.ih0='inf'",), f"{PRIORS}.ih0", "a positive number"),
+    ((f"{PRIORS}.ih0=nan",), f"{PRIORS}.ih0", "a positive number"),
+    ((f"{PRIORS}.ih0=1:-1",), f"{PRIORS}.ih0", "alpha must be positive"),
+    ((f"{PRIORS}.ih0=1:0",), f"{PRIORS}.ih0", "alpha must be positive"),
+    ((f"{PRIORS}.ih0=1:nan",), f"{PRIORS}.ih0", "alpha must be positive"),
+    ((f"{PRIORS}.ih0=1:a",), f"{PRIORS}.ih0", "a positive number"),
+    ((f"{PRIORS}.ih0=1:1:1:1:1",), f"{PRIORS}.ih0", "at most 3 alphas"),
+    ((f"{PRIORS}.bh0=1:1:1:1",), f"{PRIORS}.bh0", "at most 2 alphas"),
+    ((f"{PRIORS}.bh0=x1",), f"{PRIORS}.bh0", "is for weights"),
+    ((f"{PRIORS}.ih0=X1",), f"{PRIORS}.ih0", "a positive number"),
+    ((f"{PRIORS}.ih0=1e-300",), f"{PRIORS}.ih0", "from 1e-12 to 1e+12"),
+    ((f"{PRIORS}.ih0=1e300",), f"{PRIORS}.ih0", "from 1e-12 to 1e+12"),
+    ((f"{PRIORS}.ih0=1:1e-300",), f"{PRIORS}.ih0", "from 1e-06 to 1e+06"),
+    ((f"{PRIORS}.ih0=1:1e300",), f"{PRIORS}.ih0", "left out for infinity"),
+    ((f"{PRIORS}.ho0=x1:1:0.001",), f"{PRIORS}.ho0", "use a larger alpha or no x"),
+    ((f"{PRIORS}.ih0=true",), f"{PRIORS}.ih0", 'such as "0.5:0.2"'),
+    ((f"{PRIORS}.ih0=['1']",), f"{PRIORS}.ih0", 'such as "0.5:0.2"'),
+    ((f"{PRIORS}.ih0={{width=1}}",), f"{PRIORS}.ih0", 'such as "0.5:0.2"'),
+    # initial
+    (("initial=0.5",), "initial", "a table with sigmas"),
+    (("initial.sigmas=0",), "initial.sigmas", "a positive number"),
+    (("initial.sigmas=-1",), "initial.sigmas", "a positive number"),
+    (("initial.sigmas=inf",), "initial.sigmas", "a positive number"),
+    (("initial.sigmas=nan",), "initial.sigmas", "a positive number"),
+    (("initial.sigmas=half",), "initial.sigmas", "a positive number"),
+    (("initial.from_prior=true",), "initial", "one of the two"),
+    (("initial.from_prior=1",), "initial.from_prior", "true or false"),
+    # phases and operations
+    (("phase=[]",), "phase", "at least one [[phase]]"),
+    (("phase={iterations=3}",), "phase", "at least one [[phase]]"),
+    (("phase=[3]",), "phase[0]", "a table with iterations and operations"),
+    (("phase=[{iterations=3}]",), "phase[0].operations", "a list of at least one operation"),
+    (("phase=[{operations=[{op='heatbath'}]}]",), "phase[0].iterations", "a whole number"),
+    (("phase[0].iterations=0",), "phase[0].iterations", "from 1 to"),
+    (("phase[0].iterations=-5",), "phase[0].iterations", "from 1 to"),
+    (("phase[0].iterations=1e3",), "phase[0].iterations", "a whole number"),
+    (("phase[0].iterations=4294967295",), "phase", "at most 4294967295"),
+    (("phase[0].keep=maybe",), "phase[0].keep", 'true, false or "warmup"'),
+    (("phase[0].keep=1",), "phase[0].keep", 'true, false or "warmup"'),
+    (("phase[1].keep=false",), "phase[1].keep", "it must be true"),
+    (("phase[1].keep=warmup",), "phase[1].keep", "it must be true"),
+    (("phase[0].operations=[]",), "phase[0].operations", "a list of at least one operation"),
+    (("phase[0].operations=heatbath",), "phase[0].operations", "a list of at least one operation"),
+    (("phase[0].operations=['heatbath']",), "phase[0].operations[0]", "must be a table"),
+    (("phase[0].operations=[{}]",), "phase[0].operations[0].op", '"heatbath"'),
+    (("phase[0].operations[0].op=heat-bath",), "phase[0].operations[0].op", "did you mean heatbath?"),
+    (("phase[0].operations[0].op=slice",), "phase[0].operations[0].op", '"metropolis"'),
+    (("phase[0].operations[0].op=3",), "phase[0].operations[0].op", '"hybrid"'),
+    (("phase[0].operations[0].op=[]",), "phase[0].operations[0].op", '"hybrid"'),
+    (("phase[0].operations[1].decay=1",), "phase[0].operations[1].decay", "at least 0 and below 1"),
+    (("phase[0].operations[1].decay=-0.1",), "phase[0].operations[1].decay", "at least 0 and below 1"),
+    (("phase[0].operations[1].decay=nan",), "phase[0].operations[1].decay", "at least 0 and below 1"),
+    (("phase[0].operations[1].decay=slow",), "phase[0].operations[1].decay", "at least 0 and below 1"),
+    (("phase[1].operations[2].times=0",), "phase[1].operations[2].times", "at least 1"),
+    (("phase[1].operations[2].times=1.5",), "phase[1].operations[2].times", "a whole number"),
+    (("phase[1].operations[2].times=100001",), "phase[1].operations", "at most 100000"),
+    (("phase[1].operations[2].operations=[]",), "phase[1].operations[2].operations", "at least one"),
+    (("phase[1].operations[2]={op='repeat',times=2}",), "phase[1].operations[2].operations", "a list"),
+    (("phase[1].operations[2]={op='hybrid'}",), "phase[1].operations[2].steps", "such as 64"),
+    ((f"{HYBRID}={{op='hybrid',steps=3}}",), f"{HYBRID}.stepsize", "such as 0.3"),
+    ((f"{HYBRID}.steps=0",), f"{HYBRID}.steps", "at least 1"),
+    ((f"{HYBRID}.steps=2.5",), f"{HYBRID}.steps", "a whole number"),
+    ((f"{HYBRID}.steps=ten",), f"{HYBRID}.steps", "a whole number"),
+    ((f"{HYBRID}.window=0",), f"{HYBRID}.window", "from 1 to steps + 1 = 11"),
+    ((f"{HYBRID}.window=12",), f"{HYBRID}.window", "from 1 to steps + 1 = 11"),
+    ((f"{HYBRID}.window=wide",), f"{HYBRID}.window", "from 1 to steps + 1"),
+    ((f"{HYBRID}.partitions=0",), f"{HYBRID}.partitions", "at least 1"),
+    ((f"{HYBRID}.partitions=-2",), f"{HYBRID}.partitions", "at least 1"),
+    ((f"{HYBRID}.stepsize=0",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}.stepsize=-0.3",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}.stepsize=nan",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}.stepsize=inf",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}.stepsize=false",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}.stepsize_jitter=0",), f"{HYBRID}.stepsize_jitter", "positive (alpha of a Gamma)"),
+    ((f"{HYBRID}.stepsize_jitter=nan",), f"{HYBRID}.stepsize_jitter", "positive (alpha of a Gamma)"),
+    ((f"{HYBRID}={{op='metropolis'}}",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}={{op='metropolis',stepsize=-1}}",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}={{op='dynamic',stepsize=1}}",), f"{HYBRID}.steps", "such as 64"),
+    ((f"{HYBRID}={{op='dynamic',steps=0,stepsize=1}}",), f"{HYBRID}.steps", "at least 1"),
+    ((f"{HYBRID}={{op='dynamic',steps=1,stepsize=0}}",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}={{op='dynamic',steps=1,stepsize=1,window=1}}",), f"{HYBRID}.window", "unknown key"),
+    (
+        (f"{HYBRID}={{op='dynamic',steps=1,stepsize=1,permuted=true}}",),
+        f"{HYBRID}.permuted",
+        "partitions > 1",
+    ),
+    ((f"{HYBRID}={{op='dynamic',steps=1,stepsize=1,permuted=1}}",), f"{HYBRID}.permuted", "true or false"),
+    ((f"{HYBRID}={{op='metropolis-1'}}",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}={{op='metropolis-1',stepsize=1,random='yes'}}",), f"{HYBRID}.random", "true or false"),
+    ((f"{HYBRID}={{op='slice-1',stepsize=-1}}",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}={{op='slice-1',stepsize=1,max_steps=0}}",), f"{HYBRID}.max_steps", "at least 1"),
+    ((f"{HYBRID}={{op='slice-1',stepsize=1,max_steps=2.5}}",), f"{HYBRID}.max_steps", "a whole number"),
+    ((f"{HYBRID}={{op='slice-1',stepsize=1,doubling=2}}",), f"{HYBRID}.doubling", "true or false"),
+    ((f"{HYBRID}={{op='slice-1',stepsize=1,steps=3}}",), f"{HYBRID}.steps", "unknown key"),
+    ((f"{HYBRID}={{op='random-grid',stepsize=0}}",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}={{op='rescale'}}",), f"{HYBRID}.along", '"sigmas" or "incoming"'),
+    ((f"{HYBRID}={{op='hybrid-marginal',over=['output']}}",), f"{HYBRID}.over[0]", "did you mean outputs?"),
+    ((f"{HYBRID}={{op='hybrid-marginal',over='outputs'}}",), f"{HYBRID}.over", 'a list of "outputs"'),
+    ((f"{HYBRID}={{op='rescale',along='incomings'}}",), f"{HYBRID}.along", "did you mean incoming?"),
+    ((f"{HYBRID}={{op='rescale',along='sigmas',stepsize=-1}}",), f"{HYBRID}.stepsize", "a positive number"),
+    ((f"{HYBRID}={{op='random-grid',step=1}}",), f"{HYBRID}.step", "did you mean stepsize?"),
+    ((f"{HYBRID}={{op='random-grid',groups=['noise','ih1']}}",), f"{HYBRID}.groups", "did you mean ih0?"),
+    ((f"{HYBRID}={{op='sample-sigmas',level='low'}}",), f"{HYBRID}.level", "did you mean lower?"),
+    ((f"{HYBRID}={{op='sample-sigmas',level=1}}",), f"{HYBRID}.level", '"lower" or "upper"'),
+    ((f"{HYBRID}={{op='sample-sigmas',groups=[]}}",), f"{HYBRID}.groups", "at least one group"),
+    ((f"{HYBRID}={{op='sample-sigmas',groups=['bo','bo']}}",), f"{HYBRID}.groups", "each once"),
+    ((f"{HYBRID}={{op='sample-sigmas',groups='ih0'}}",), f"{HYBRID}.groups", "a list of groups"),
+    ((f"{HYBRID}={{op='sample-sigmas',groups=[3]}}",), f"{HYBRID}.groups[0]", "the name of a group"),
+    ((f"{HYBRID}={{op='sample-sigmas',groups=['ao']}}",), f"{HYBRID}.groups", "the groups here are ih0"),
+    ((*BINARY, f"{HYBRID}={{op='sample-sigmas',groups=['noise']}}"), f"{HYBRID}.groups", "the groups here"),
+    ((f"{HYBRID}={{op='sample-noise',level='lower'}}",), f"{HYBRID}.level", "unknown key"),
+    ((f"{HYBRID}.jump=3",), f"{HYBRID}.jump", "must divide steps = 10"),
+    ((f"{HYBRID}.jump=0",), f"{HYBRID}.jump", "must divide steps = 10"),
+    ((f"{HYBRID}.jump=5", f"{HYBRID}.window=4"), f"{HYBRID}.window", "from 1 to steps / jump + 1 = 3"),
+    ((f"{HYBRID}.integrator=euler",), f"{HYBRID}.integrator", '"leapfrog" or "fourth-order"'),
+    ((f"{HYBRID}.integrator=forth-order",), f"{HYBRID}.integrator", "did you mean fourth-order?"),
+    (
+        (f"{HYBRID}.integrator=fourth-order", f"{HYBRID}.partitions=2"),
+        f"{HYBRID}.partitions",
+        "takes the full gradient",
+    ),
+    ((f"{HYBRID}={{op='hybrid-max',max_ok=1,stepsize=1}}",), f"{HYBRID}.max_steps", "at least 1"),
+    ((f"{HYBRID}={{op='hybrid-max',max_steps=9,stepsize=1}}",), f"{HYBRID}.max_ok", "at least 1"),
+    ((f"{HYBRID}={{op='hybrid-max',max_steps=0,max_ok=1,stepsize=1}}",), f"{HYBRID}.max_steps", "least 1"),
+    ((f"{HYBRID}={{op='hybrid-max',max_steps=9,max_ok=0,stepsize=1}}",), f"{HYBRID}.max_ok", "at least 1"),
+    (
+        (f"{HYBRID}={{op='hybrid-max',max_steps=9,max_ok=1,stepsize=1,jump=2}}",),
+        f"{HYBRID}.jump",
+        "must divide max_steps = 9",
+    ),
+    ((f"{HYBRID}={{op='radial-heatbath',decay=0.5}}",), f"{HYBRID}.decay", "unknown key"),
+    # overrides themselves
+    (("seed",), "override", "key.path=value"),
+    (("=3",), "override", "key.path=value"),
+    (("",), "override", "key.path=value"),
+    (("seed.value=3",), "seed.value", "has no keys"),
+    (("phase[5].iterations=3",), "phase.5", "there are 2, counted from 0"),
+    (("phase.first.iterations=3",), "phase.first", "there are 2, counted from 0"),
+    (("phase[-3].iterations=3",), "phase.-3", "there are 2, counted from 0"),
+    (("seed=3\nchains=4",), "seed", "one value"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "key", "right"), WRONG, ids=[";".join(row[0]) for row in WRONG])
+def test_a_wrong_configuration_names_the_key_and_what_would_be_right(
+    overrides: tuple[str, ...], key: str, right: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        base(*overrides)
+    message = str(caught.value)
+    assert any(line.startswith(f"{key}:") and right in line for line in message.splitlines()), message
+    assert caught.value.exit_code == 2
+
+
+def test_there_are_at_least_120_wrong_configurations() -> None:
+    assert len(set(WRONG)) == len(WRONG) >= 120
+
+
+# Wrong in a way that an override cannot say: the file's bytes, or a Python caller's dictionary.
+
+WRONG_FILES = [
+    (b"seed = ", "is not valid TOML"),
+    (b"seed = 1\nseed = 2\n", "is not valid TOML"),
+    (b"[data]\n[data]\n", "is not valid TOML"),
+    (b"seed: 1\n", "is not valid TOML"),
+    (b"seed = " + b"9" * 5000, "is not valid TOML"),
+    (b"seed = " + b"[" * 5000, "is not valid TOML"),
+    (b"\xff\xfe", "is not UTF-8"),
+    (b"", "data: missing"),
+    (b"\xef\xbb\xbfseed = 1\n", "data: missing"),  # a byte order mark is no error
+    (b'data = 2020-01-01\nmodel = {kind="real"}\n', "data: must be a table with train"),
+]
+
+
+@pytest.mark.parametrize(("content", "problem"), WRONG_FILES)
+def test_a_wrong_file_is_named(tmp_path: Path, content: bytes, problem: str) -> None:
+    path = tmp_path / "run.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=problem):
+        RunSpec.from_toml(path)
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(ConfigError, match=str(path)):
+            RunSpec.from_toml(path)
+
+
+def nested(depth: int) -> dict[str, Any]:
+    operation: dict[str, Any] = {"op": "heatbath"}
+    for _ in range(depth):
+        operation = {"op": "repeat", "times": 1, "operations": [operation]}
+    return {**BASE, "phase": [{"iterations": 1, "operations": [operation]}]}
+
+
+WRONG_DICTIONARIES = [
+    ({**BASE, 3: 4}, "configuration: keys must be text, got 3"),
+    ({**BASE, "seed": 10**5000}, "seed: must be a whole number from 0"),
+    ({**BASE, "seed": object()}, "seed: must be a whole number from 0"),
+    ({**BASE, "seed": None}, "seed: must be a whole number from 0"),
+    ({**BASE, "seed": b"1"}, "seed: must be a whole number from 0"),
+    ({**BASE, "seed": 1 + 0j}, "seed: must be a whole number from 0"),
+    ({**BASE, "data": {**BASE["data"], "train": "\ud800"}}, "data.train: must be the file of training cases"),
+    ({**BASE, "data": {**BASE["data"], "train": Path("a.csv")}}, "data.train: must be the file"),
+    ({**BASE, "data": {**BASE["data"], "inputs": {"x"}}}, "data.inputs: must be a list"),
+    (nested(500), "nested more than 20 deep"),
+]
+
+
+@pytest.mark.parametrize(("raw", "problem"), WRONG_DICTIONARIES, ids=[row[1] for row in WRONG_DICTIONARIES])
+def test_a_wrong_dictionary_is_named(raw: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RunSpec.from_dict(raw)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '{"seed": 1', "[" * 100_000])
+def test_wrong_json_is_a_config_error(text: str) -> None:
+    with pytest.raises(ConfigError, match="configuration"):
+        RunSpec.from_json(text)
+
+
+def test_every_wrong_key_is_reported_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        base("seed=-1", "chains=0", "data.train=3")
+    assert [line.split(":")[0] for line in str(caught.value).splitlines()] == ["seed", "chains", "data.train"]
+
+
+@pytest.mark.parametrize(
+    "override", ["phase[0].operations=['heatbath']", "data.inputs=[1]", f"{HYBRID}.steps=0", "phase=[3]"]
+)
+def test_a_wrong_element_is_reported_once(override: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        base(override)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+# What is right is read as meant.
+
+
+def test_robot_arm_reads_as_neal_gives_it() -> None:
+    spec = RunSpec.from_toml(ROBOT_ARM)
+    network = spec.network_spec()
+    assert [(group.name, group.shape) for group in network.groups()] == [
+        ("ih0", (2, 16)),
+        ("bh0", (16,)),
+        ("ho0", (16, 2)),
+        ("bo", (2,)),
+    ]
+    assert network.n_parameters == 82
+    assert network.priors["ho0"].mean_precision(16) == 16
+    assert spec.train_path == ROBOT_ARM.parent / "train.csv"
+    assert spec.train_path.exists()
+
+
+def test_operations_are_the_records_of_the_sampler() -> None:
+    assert base().phase[1].operations == (
+        SampleSigmas(),
+        Heatbath(),
+        Repeat(3, (Hybrid(steps=10, stepsize=0.3),)),
+    )
+
+
+def test_overrides_are_read_as_toml_or_else_as_text() -> None:
+    spec = base(
+        "seed=9",
+        "network.priors.bo=2",  # a number is a width
+        "network.priors.ih0=10:20:30",  # a time of day in TOML
+        "network.priors.bh0='3'",
+        "data.train=other.csv",
+        "data.inputs=['a', 'b', 'c']",
+        "phase[-1].iterations=3",
+        "phase.0.iterations = 4",
+        "initial={from_prior=true}",
+    )
+    assert spec.seed == 9
+    assert spec.network.priors == {"ih0": "10:20:30", "bh0": "3", "ho0": "x1:0.2", "bo": "2"}
+    assert (spec.data.train, spec.data.inputs) == ("other.csv", ("a", "b", "c"))
+    assert [phase.iterations for phase in spec.phase] == [4, 3]
+    assert spec.initial.from_prior and spec.initial.sigmas is None
+
+
+def test_an_override_leaves_the_callers_dictionary_alone() -> None:
+    before = copy.deepcopy(BASE)
+    base("seed=9", "phase[0].iterations=1")
+    assert before == BASE
+
+
+def test_one_hidden_layer_may_leave_out_its_number() -> None:
+    short = {"ih": "1:0.2", "bh": "1:0.2", "ho": "x1:0.2", "bo": "1"}
+    assert RunSpec.from_dict({**BASE, "network": {**BASE["network"], "priors": short}}) == base()
+
+
+def test_a_dash_is_the_same_as_leaving_the_group_out() -> None:
+    spec = base("network.priors.bh0=-")
+    assert list(spec.network.priors) == ["ih0", "ho0", "bo"]
+
+
+def test_a_class_model_has_an_output_for_each_class() -> None:
+    assert base(*CLASS).network_spec().outputs == 3
+    assert base("data.targets=['y','z']").network_spec().outputs == 2
+
+
+def test_counts_of_draws_follow_the_phases() -> None:
+    spec = base("phase[0].keep=warmup")
+    assert (spec.warmup_draws, spec.kept_draws, spec.total_iterations) == (5, 20, 25)
+    longer = spec.with_iterations(50)
+    assert (longer.warmup_draws, longer.kept_draws, longer.total_iterations) == (5, 50, 55)
+    assert longer.train_path == spec.train_path
+
+
+def test_more_partitions_than_cases_are_refused() -> None:
+    spec = base(f"{HYBRID}.partitions=4")
+    spec.check_data(4)
+    with pytest.raises(ConfigError, match=r"operations\[0\].partitions: .* got 4; it must be at most 3"):
+        spec.check_data(3)
+
+
+# Each change of a leaf shows in `differences`, and nothing else does.
+
+
+@pytest.mark.parametrize(
+    ("override", "difference"),
+    [
+        ("seed=8", "seed: was 7, now 8"),
+        ("dtype=float64", 'dtype: was "float32", now "float64"'),
+        ("device=gpu", 'device: was "cpu", now "gpu"'),
+        ("data.train=b.csv", 'data.train: was "train.csv", now "b.csv"'),
+        ("data.inputs=['x1']", 'data.inputs: was ["x1", "x2"], now ["x1"]'),
+        ("network.priors.ih0=2", 'network.priors.ih0: was "1:0.2", now "2"'),
+        ("network.priors.th0=2", 'network.priors.th0: was absent, now "2"'),
+        ("network.hidden[0].units=9", "network.hidden[0].units: was 8, now 9"),
+        ("initial.sigmas=0.6", "initial.sigmas: was 0.5, now 0.6"),
+        ("phase[1].iterations=21", "phase[1].iterations: was 20, now 21"),
+        (f"{HYBRID}.stepsize=0.2", f"{HYBRID}.stepsize: was 0.3, now 0.2"),
+        ("model.noise=0.1:0.3", 'model.noise: was "0.1:0.2", now "0.1:0.3"'),
+    ],
+)
+def test_a_difference_is_named_with_both_values(override: str, difference: str) -> None:
+    assert differences(base(), base(override)) == [difference]
+
+
+def test_equal_specs_have_no_differences() -> None:
+    assert differences(base(), base()) == []
+
+
+# Round trips.
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+widths = st.floats(1e-3, 1e3).map(repr)
+alphas = st.floats(1e-2, 1e2).map(repr)
+weight_priors = st.tuples(st.sampled_from(["", "x"]), widths, st.lists(alphas, max_size=1)).map(
+    lambda parts: parts[0] + ":".join([parts[1], *parts[2]])
+)
+bias_priors = st.lists(alphas, max_size=2).flatmap(
+    lambda extra: widths.map(lambda width: ":".join([width, *extra]))
+)
+numbers = st.floats(1e-6, 10)
+jitters = st.none() | st.floats(0.1, 10) | st.floats(-10, -0.1)
+hybrids = st.builds(
+    lambda steps, share, partitions, stepsize, jitter: {
+        "op": "hybrid",
+        "steps": steps,
+        "window": 1 + int(share * steps),
+        "partitions": partitions,
+        "stepsize": stepsize,
+        "stepsize_jitter": jitter,
+    },
+    st.integers(1, 5000),
+    st.floats(0, 1),
+    st.integers(1, 9),
+    numbers,
+    jitters,
+)
+leaves = st.one_of(
+    st.sampled_from(
+        [
+            {"op": "sample-sigmas"},
+            {"op": "sample-noise"},
+            {"op": "random-grid"},
+            {"op": "negate"},
+            {"op": "radial-heatbath"},
+            {"op": "hybrid-max", "max_steps": 12, "max_ok": 2, "stepsize": 0.3, "jump": 3},
+            {"op": "hybrid", "steps": 12, "stepsize": 0.3, "jump": 3, "integrator": "fourth-order"},
+        ]
+    ),
+    st.builds(lambda decay: {"op": "heatbath", "decay": decay}, st.floats(0, 1, exclude_max=True)),
+    hybrids,
+    st.builds(lambda stepsize: {"op": "metropolis", "stepsize": stepsize}, numbers),
+    st.builds(
+        lambda op, stepsize, random: {"op": op, "stepsize": stepsize, "random": random},
+        st.sampled_from(["metropolis-1", "slice-1"]),
+        numbers,
+        st.booleans(),
+    ),
+    st.builds(
+        lambda steps, partitions, stepsize: {
+            "op": "dynamic",
+            "steps": steps,
+            "stepsize": stepsize,
+            "partitions": partitions,
+            "permuted": partitions > 1,
+        },
+        st.integers(1, 5000),
+        st.integers(1, 9),
+        numbers,
+    ),
+)
+operations = st.recursive(
+    leaves,
+    lambda inner: st.builds(
+        lambda times, many: {"op": "repeat", "times": times, "operations": many},
+        st.integers(1, 5),
+        st.lists(inner, min_size=1, max_size=3),
+    ),
+    max_leaves=5,
+)
+phases = st.fixed_dictionaries(
+    {"iterations": st.integers(1, 10_000), "operations": st.lists(operations, min_size=1, max_size=4)},
+    optional={"keep": st.sampled_from([True, False, "warmup"])},
+)
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> dict[str, Any]:
+    names = draw(st.lists(texts, min_size=2, max_size=5, unique=True))
+    n_inputs = draw(st.integers(1, len(names) - 1))
+    layers = draw(
+        st.lists(
+            st.fixed_dictionaries({"units": st.integers(1, 99), "activation": st.sampled_from(ACTIVATIONS)}),
+            max_size=3,
+        )
+    )
+    priors = {"io": draw(weight_priors), "bo": draw(bias_priors)}
+    for number in range(len(layers)):
+        priors |= {f"ih{number}": draw(weight_priors), f"ho{number}": draw(weight_priors)}
+    last = {"keep": True}
+    return {
+        "seed": draw(st.integers(0, 2**32 - 1)),
+        "chains": draw(st.integers(1, 1000)),
+        "dtype": draw(st.sampled_from(["float32", "float64"])),
+        "data": {
+            "train": draw(texts),
+            "inputs": names[:n_inputs],
+            "targets": names[n_inputs:],
+            "standardize": draw(st.lists(st.sampled_from(["inputs", "targets"]), unique=True)),
+        },
+        "model": {"kind": "real", "noise": draw(bias_priors)},
+        "network": {"hidden": layers, "priors": priors},
+        "initial": draw(st.builds(lambda x: {"sigmas": x}, numbers) | st.just({"from_prior": True})),
+        "phase": [*draw(st.lists(phases, max_size=2)), draw(phases) | last],
+    }
+
+
+@settings(max_examples=60)
+@given(configurations())
+def test_toml_and_json_round_trip(raw: dict[str, Any]) -> None:
+    spec = RunSpec.from_dict(raw)
+    assert RunSpec.from_json(spec.to_json()) == spec
+    assert RunSpec.from_dict(tomllib.loads(spec.to_toml())) == spec
+    assert RunSpec.from_dict(json.loads(spec.to_json())).to_toml() == spec.to_toml()
+
+
+JUNK = [None, True, -1, 0, 1, 2**70, math.nan, math.inf, -0.0, 1e308, 5e-324, "", "\x00", "x", [], {}, [[]]]
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) in a nested configuration."""
+    keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [(value, key) for key in keys] + [place for key in keys for place in places(value[key])]
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+def test_junk_anywhere_is_a_config_error_or_makes_sense(junk: Any) -> None:
+    """Whatever replaces whatever value: a ConfigError, or a spec that can be written and read again."""
+    for number in range(len(places(BASE))):
+        raw = copy.deepcopy(BASE)
+        container, key = places(raw)[number]
+        container[key] = junk
+        try:
+            spec = RunSpec.from_dict(raw)
+        except ConfigError as error:
+            assert ": " in str(error)
+        else:
+            assert RunSpec.from_json(spec.to_json()) == spec
+            assert RunSpec.from_dict(tomllib.loads(spec.to_toml())) == spec
+
+
+def test_every_key_of_an_operation_has_words_for_what_would_be_right() -> None:
+    """Without them a message names the table that the key is in, and not the key."""
+    made = [
+        each
+        for each in vars(rayfbnn.mcmc.operations).values()
+        if isinstance(each, type) and is_dataclass(each)
+    ]
+    assert len(made) > 10
+    assert {field.name for each in made for field in fields(each)} <= set(messages.RIGHT)

@@ -1,0 +1,325 @@
+"""Networks in configurations: what the parts beyond plain layers mean, and what is refused by name."""
+
+from __future__ import annotations
+
+import copy
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rayfbnn.errors import ConfigError
+from rayfbnn.model.architecture import LayerSpec, PriorSpec
+from rayfbnn.model.connections import Generated, Table
+from rayfbnn.model.layout import PrecisionLayout
+from rayfbnn.show.configuration import describe
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.catalogue import parameter_dims, sigma_plans
+from tests.spec.test_spec import BASE, PRIORS
+
+DEEP: dict[str, Any] = {
+    "network": {
+        "hidden": [{"units": 4, "activation": "tanh"}, {"units": 3, "activation": "tanh"}],
+        "priors": {"ih0": "1:0.2", "bh0": "1:0.2", "h0h1": "x1:0.2", "bh1": "1", "ho1": "x1:0.2", "bo": "1"},
+    }
+}
+
+
+def deep(*overrides: str) -> RunSpec:
+    return RunSpec.from_dict({**BASE, **DEEP}, overrides)
+
+
+def test_adjustments_are_alphas_among_the_priors() -> None:
+    spec = deep("network.priors.ah0=3", "network.priors.ao=0.5", 'network.priors.ah1="-"')
+    assert spec.network_spec().adjustments == {"ah0": 3.0, "ao": 0.5}
+    assert set(spec.network_spec().priors) == set(DEEP["network"]["priors"])
+    text = describe(spec)
+    assert "adjustments of hidden layer 0" in text and "adjustments of the outputs" in text
+    assert RunSpec.from_json(spec.to_json()) == spec
+
+
+def test_adjustments_have_an_array_of_their_own_in_the_store() -> None:
+    spec = deep("network.priors.ah1=3", "network.priors.ao=2")
+    plans = sigma_plans(PrecisionLayout.of(spec.network_spec(), spec.model_spec(), 1))
+    dims = {plan.name: plan.dims for plan in plans if plan.name.startswith("adjustment")}
+    assert dims == {"adjustment_ah1": ("hidden1",), "adjustment_ao": ("output",)}
+
+
+def test_ah_is_ah0_with_one_hidden_layer() -> None:
+    assert RunSpec.from_dict(BASE, ("network.priors.ah=3",)).network_spec().adjustments == {"ah0": 3.0}
+
+
+def test_fbms_short_names_are_those_of_its_documentation() -> None:
+    short = {"ih": "1", "bh": "2", "hh": "3", "bh1": "4", "th": "5", "h0o": "6", "ho": "7", "bo": "8"}
+    raw = {**BASE, "network": {"hidden": DEEP["network"]["hidden"], "priors": short}}
+    spec = RunSpec.from_dict(raw, ("network.omit.ih=['x1']",))
+    full = ["ih0", "bh0", "h0h1", "bh1", "th0", "ho0", "ho1", "bo"]
+    assert spec.network.priors == dict(zip(full, short.values(), strict=True))
+    assert spec.network.omit == {"ih0": ("x1",)}
+    assert RunSpec.from_json(spec.to_json()) == spec
+    raw["network"] = {**raw["network"], "priors": {**short, "hh1": "3"}}
+    with pytest.raises(ConfigError, match=r"network.priors.hh1: is another name of hh,"):
+        RunSpec.from_dict(raw)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("omit.ih=['x1']", "omit.ih0=['x2']"), 'omit.ih0: is another name of ih, got ["x2"]; give one'),
+        (("omit.ih0=['x1']", "omit.ih=['x2']"), 'omit.ih: is another name of ih0, got ["x2"]; give one'),
+        (
+            ("connections.hh={generator='dense'}", "connections.hh1={generator='dense'}"),
+            'connections.hh1: is another name of hh, got {"generator": "dense"}; give one',
+        ),
+    ],
+)
+def test_a_group_under_two_names_is_refused(overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        deep(*(f"network.{each}" for each in overrides))
+    assert str(caught.value).startswith(f"network.{message}")
+
+
+INFINITE = math.inf
+# FBM's notation (its prior.doc): what it says, and what a record of it holds.
+NOTATION = {
+    "0.05": (0.05, (INFINITE, INFINITE, INFINITE), False),
+    "0.05:0.5": (0.05, (0.5, INFINITE, INFINITE), False),
+    "0.05:0.5:0.5": (0.05, (0.5, 0.5, INFINITE), False),
+    "0.05:0.5:0.5:3": (0.05, (0.5, 0.5, 3), False),
+    "x0.05:0.5::3": (0.05, (0.5, INFINITE, 3), True),
+    "x0.3:::4": (0.3, (INFINITE, INFINITE, 4), True),
+    "x0.3::4": (0.3, (INFINITE, 4, INFINITE), True),
+    "0.3:": (0.3, (INFINITE, INFINITE, INFINITE), False),
+    "0.3:2:": (0.3, (2, INFINITE, INFINITE), False),
+    "+": (1e10, (INFINITE, INFINITE, INFINITE), False),
+    "+:0.5": (1e10, (0.5, INFINITE, INFINITE), False),
+    ".1:.2": (0.1, (0.2, INFINITE, INFINITE), False),
+    "1e-2:1E1": (0.01, (10, INFINITE, INFINITE), False),
+}
+
+
+@pytest.mark.parametrize("text", NOTATION)
+def test_fbms_notation_means_what_it_means_there(text: str) -> None:
+    width, alphas, is_scaled = NOTATION[text]
+    assert PriorSpec.parse(text, key="ih0") == PriorSpec(width, alphas, is_scaled)
+    spec = RunSpec.from_dict(BASE, (f"network.priors.io='{text}'",))
+    assert spec.network_spec().priors["io"] == PriorSpec(width, alphas, is_scaled)
+
+
+def test_biases_have_a_group_and_a_parameter_level() -> None:
+    for text, alphas in (("1:2:3", (2, INFINITE, 3)), ("1::3", (INFINITE, INFINITE, 3))):
+        assert PriorSpec.parse(text, key="bh0", two_levels=True).alphas == alphas
+
+
+def test_a_group_may_skip_a_layer() -> None:
+    hidden = (
+        "network.hidden=[{units=4,activation='tanh'},{units=3,activation='tanh'},{units=2,activation='relu'}]"
+    )
+    priors = {"ih0": "1", "h0h1": "1", "h1h2": "x1", "h0h2": "x1:2", "ho2": "1"}
+    spec = RunSpec.from_dict({**BASE, "network": {"hidden": [], "priors": priors}}, (hidden,))
+    assert "weights, hidden layer 0 to hidden layer 2" in describe(spec)
+    assert parameter_dims("h0h2") == ("hidden0", "hidden2")
+
+
+def test_layers_have_groups_and_products() -> None:
+    first, second = "{units=6,activation='softmax',groups='i % 3'}", "{units=6,activation='sin',product=0}"
+    spec = deep(f"network.hidden=[{first},{second}]")
+    assert spec.network_spec().hidden == (LayerSpec(6, "softmax", "i % 3"), LayerSpec(6, "sin", product=0))
+    assert "6 softmax (groups i % 3) - 6 sin times hidden layer 0" in describe(spec)
+    assert RunSpec.from_json(spec.to_json()) == spec
+
+
+def test_a_factor_is_a_use_of_a_layer() -> None:
+    layers = "network.hidden=[{units=3,activation='tanh'},{units=3,activation='tanh',product=0}]"
+    priors = "network.priors={ih0='1',ih1='1',ho1='1'}"
+    assert deep(layers, priors).network_spec().n_parameters == 6 + 6 + 3
+
+
+# hidden layer 0 of 4 units to hidden layer 1 of 3, from 2 inputs
+CONV = "network.connections.h0h1={generator='conv1d',size=4,channels=1,filters=1,window=2}"
+PLAIN = ("network.priors.h0h1=1:0.2",)
+
+
+def test_inputs_are_left_out_by_name() -> None:
+    spec = deep("network.omit.ih0=['x1']")
+    assert spec.network_spec().omitted == {"ih0": (0,)}
+    assert spec.network_spec().groups()[0].shape == (1, 4)
+    assert "without x1" in describe(spec)
+    assert RunSpec.from_json(spec.to_json()) == spec
+    assert RunSpec.from_dict(tomllib.loads(spec.to_toml())) == spec
+
+
+def test_connections_come_from_a_generator() -> None:
+    spec = deep(CONV, *PLAIN, "network.connections.bh1={generator='channels',size=3}")
+    found = spec.network_spec().connections
+    assert found["h0h1"] == Generated("convolution", (1, 4), window=(1, 2))
+    assert found["bh1"] == Generated("channels", (1, 3))
+    assert spec.network_spec().n_parameters == 8 + 4 + 2 + 1 + 3 + 1
+    assert "configured (conv1d)" in describe(spec)
+    assert RunSpec.from_json(spec.to_json()) == spec
+    assert RunSpec.from_dict(tomllib.loads(spec.to_toml())) == spec
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_connections_come_from_a_file_and_stay_with_the_specification(tmp_path: Path, suffix: str) -> None:
+    table = pd.DataFrame({"source": [0, 3, 1], "destination": [0, 1, 2], "weight": [0, 0, 1]})
+    path = tmp_path / f"connections.{suffix}"
+    table.to_csv(path, index=False) if suffix == "csv" else table.to_parquet(path)
+    raw = {**BASE, **copy.deepcopy(DEEP)}
+    raw["network"]["connections"] = {"h0h1": {"file": path.name}}
+    raw["network"]["priors"]["h0h1"] = "1:0.2"
+    spec = RunSpec.from_dict(raw, base_dir=tmp_path)
+    assert spec.network_spec().connections["h0h1"] == Table((0, 1, 2), (0, 0, 1), (0, 3, 1))
+    path.unlink()
+    assert RunSpec.from_json(spec.to_json()) == spec
+    assert spec.with_iterations(3).network == spec.network
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("from,to,weight\n0,0,0\n", "columns must be"),
+        ("source,destination,weight\n0,0\n", "differ in length"),
+        ("source,destination,weight\n0,0,x\n", "counted from 0"),
+        ("source,destination,weight\n-1,0,0\n", "counted from 0"),
+        ("source,destination,weight\n0,0.5,0\n", "counted from 0"),
+        ("source,destination,weight\n", "at least one connection"),
+        ("", "columns must be"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_wrong_file_of_connections_is_named(tmp_path: Path, text: str | None, right: str) -> None:
+    if text is not None:
+        (tmp_path / "wrong.csv").write_text(text)
+    raw = {**BASE, **copy.deepcopy(DEEP)}
+    raw["network"]["connections"] = {"h0h1": {"file": "wrong.csv"}}
+    raw["network"]["priors"]["h0h1"] = "1:0.2"
+    with pytest.raises(ConfigError, match=right) as caught:
+        RunSpec.from_dict(raw, base_dir=tmp_path)
+    assert str(caught.value).startswith("network.connections.h0h1")
+
+
+FIRST, SECOND = "network.hidden[0]", "network.hidden[1]"
+
+# Overrides that make the network of two hidden layers wrong, the key named, what the message must say.
+WRONG: list[tuple[tuple[str, ...], str, str]] = [
+    (("network.priors.ah0=1:2",), f"{PRIORS}.ah0", "an alpha alone"),
+    (("network.priors.ah0=0",), f"{PRIORS}.ah0", "an alpha alone"),
+    (("network.priors.ah0=-3",), f"{PRIORS}.ah0", "an alpha alone"),
+    (("network.priors.ao=inf",), f"{PRIORS}.ao", "an alpha alone"),
+    (("network.priors.ao=nan",), f"{PRIORS}.ao", "an alpha alone"),
+    (("network.priors.ao=x3",), f"{PRIORS}.ao", "an alpha alone"),
+    (("network.priors.ah2=3",), f"{PRIORS}.ah2", "possible groups"),
+    (("network.priors.a=3",), f"{PRIORS}.a", "possible groups"),
+    (("network.hidden[0].groups='i // 2'",), f"{FIRST}.groups", "only softmax and normalize"),
+    (
+        ("network.hidden[0].activation=softmax", "network.hidden[0].groups='i // 3'"),
+        f"{FIRST}.groups",
+        "divisor",
+    ),
+    (
+        ("network.hidden[0].activation=normalize", "network.hidden[0].groups='4'"),
+        f"{FIRST}.groups",
+        "divisor",
+    ),
+    (("network.hidden[0].activation=normalize", "network.hidden[0].groups=4"), f"{FIRST}.groups", "divisor"),
+    (("network.hidden[0].activation=softmx",), f"{FIRST}.activation", "did you mean softmax"),
+    (("network.hidden[0].product=0",), f"{FIRST}.product", "earlier"),
+    (("network.hidden[1].product=1",), f"{SECOND}.product", "earlier"),
+    (("network.hidden[1].product=-1",), f"{SECOND}.product", "earlier"),
+    (("network.hidden[1].product=0",), f"{SECOND}.product", "as many, or one"),
+    (("network.hidden[1].product=x",), f"{SECOND}.product", "earlier"),
+    (("network.omit.ih0=['x3']",), "network.omit.ih0", "they are x1, x2"),
+    (("network.omit.ih0=['x1','x1']",), "network.omit.ih0", "twice"),
+    (("network.omit.ih0=['x1','x2']",), "network.omit.ih0", "leaves no input"),
+    (("network.omit.ho1=['x1']",), "network.omit.ho1", "only weights from the inputs"),
+    (("network.omit.io=['x1']",), "network.omit.io", "no prior"),
+    (("network.omit.ih0=x1",), "network.omit", "inputs left out"),
+    (("network.omit=3",), "network.omit", "inputs left out"),
+    ((CONV,), f"{PRIORS}.h0h1", "leave out the x"),
+    ((CONV, "network.priors.h0h1=1:2:3"), f"{PRIORS}.h0h1", "no alpha of source units"),
+    ((CONV, *PLAIN, "network.priors.ah1=3"), f"{PRIORS}.ah1", "configured connections"),
+    ((CONV, *PLAIN, "network.connections.h0h1.size=5"), "network.connections.h0h1", "make 5 source units"),
+    ((CONV, *PLAIN, "network.connections.h0h1.window=3"), "network.connections.h0h1", "leads to 2 units"),
+    ((CONV, *PLAIN, "network.connections.h0h1.window=7"), "network.connections.h0h1.window", "larger"),
+    ((CONV, *PLAIN, "network.connections.h0h1.padding=2"), "network.connections.h0h1.padding", "smaller"),
+    ((CONV, *PLAIN, "network.connections.h0h1.stride=0"), "network.connections.h0h1.stride", "at least 1"),
+    ((CONV, *PLAIN, "network.connections.h0h1.size=[2,2]"), "network.connections.h0h1.size", "whole number"),
+    ((CONV, *PLAIN, "network.connections.h0h1.kernel=2"), "network.connections.h0h1.kernel", "unknown key"),
+    (
+        (CONV, *PLAIN, "network.connections.h0h1.generator=conv1"),
+        "network.connections.h0h1.generator",
+        "conv1d",
+    ),
+    (
+        ("network.connections.h0h1={generator='conv1d',size=4}", *PLAIN),
+        "network.connections.h0h1.filters",
+        "missing",
+    ),
+    (
+        ("network.connections.bh1={generator='conv1d',size=4,filters=1,window=2}",),
+        "network.connections.bh1",
+        "channels",
+    ),
+    (
+        ("network.connections.h0h1={generator='channels',size=3}", *PLAIN),
+        "network.connections.h0h1",
+        "a table",
+    ),
+    (
+        ("network.connections.th0={source=[0],destination=[0],weight=[0]}",),
+        "network.connections.th0",
+        "no such group",
+    ),
+    (
+        ("network.connections.io={source=[0],destination=[0],weight=[0]}",),
+        "network.connections.io",
+        "no prior",
+    ),
+    (
+        ("network.connections.h0h1={source=[4],destination=[0],weight=[0]}", *PLAIN),
+        "network.connections.h0h1.source",
+        "4 units",
+    ),
+    (
+        ("network.connections.h0h1={source=[0],destination=[3],weight=[0]}", *PLAIN),
+        "network.connections.h0h1.destination",
+        "3 units",
+    ),
+    (
+        ("network.connections.h0h1={source=[0],destination=[0,1],weight=[0,0]}", *PLAIN),
+        "network.connections.h0h1",
+        "one length",
+    ),
+    (
+        ("network.connections.h0h1={destination=[0],weight=[0]}", *PLAIN),
+        "network.connections.h0h1.source",
+        "missing",
+    ),
+    (
+        ("network.connections.bh1={source=[0],destination=[0],weight=[0]}",),
+        "network.connections.bh1.source",
+        "no sources",
+    ),
+    (
+        ("network.connections.h0h1={source=[0],destination=[0],weight=[-1]}", *PLAIN),
+        "network.connections.h0h1.weight",
+        "counted from 0",
+    ),
+    (("network.connections.h0h1={}", *PLAIN), "network.connections.h0h1", "at least one"),
+    (("network.connections.h0h1=3", *PLAIN), "network.connections", "configured connections"),
+    (("network.priors.h1h0=1",), f"{PRIORS}.h1h0", "possible groups"),
+    (("network.priors.h0h0=1",), f"{PRIORS}.h0h0", "possible groups"),
+    (("network.priors.h0h2=1",), f"{PRIORS}.h0h2", "possible groups"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "key", "right"), WRONG, ids=lambda value: str(value)[:60])
+def test_what_makes_no_sense_is_refused_by_name(overrides: tuple[str, ...], key: str, right: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        deep(*overrides)
+    assert str(caught.value).startswith(f"{key}"), caught.value
+    assert right in str(caught.value)

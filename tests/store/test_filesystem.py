@@ -1,0 +1,115 @@
+"""The seam to the disk: what its operations promise, on the real file system."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from rayfbnn.errors import StoreBusyError, StoreError, StoreExistsError, StoreFullError
+from rayfbnn.store.filesystem import PARTIAL, FileSystem, SystemCalls
+
+FS = FileSystem()
+
+
+def test_an_atomic_write_replaces_the_content_and_leaves_nothing_else(tmp_path: Path) -> None:
+    for content in (b"old", b"", b"new" * 100_000):
+        FS.write_atomic(tmp_path / "file", content)
+        assert FS.read(tmp_path / "file") == content
+        assert FS.listdir(tmp_path) == ["file"]
+
+
+def test_a_failed_atomic_write_leaves_the_old_content_and_nothing_else(tmp_path: Path) -> None:
+    class Full(SystemCalls):
+        def fsync(self, descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    FS.write_atomic(tmp_path / "file", b"old")
+    with pytest.raises(StoreFullError, match=str(tmp_path / "file")):
+        FileSystem(Full()).write_atomic(tmp_path / "file", b"new")
+    assert FS.read(tmp_path / "file") == b"old"
+    assert FS.listdir(tmp_path) == ["file"]
+
+
+def test_an_exclusive_write_never_replaces(tmp_path: Path) -> None:
+    assert FS.write_exclusive(tmp_path / "file", b"first")
+    assert not FS.write_exclusive(tmp_path / "file", b"second")
+    assert FS.read(tmp_path / "file") == b"first"
+    assert FS.listdir(tmp_path) == ["file"]
+
+
+def test_a_rename_never_replaces(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        FS.mkdir(tmp_path / name)
+        FS.write_atomic(tmp_path / name / "file", name.encode())
+    with pytest.raises(StoreExistsError):
+        FS.rename_new(tmp_path / "a", tmp_path / "b")
+    FS.rename_new(tmp_path / "a", tmp_path / "c")
+    assert FS.listdir(tmp_path) == ["b", "c"]
+
+
+def test_a_rename_loses_the_race_for_a_name_loudly(tmp_path: Path) -> None:
+    class Unseen(SystemCalls):
+        def exists(self, path: Path) -> bool:
+            return False
+
+    for name in ("a", "b"):
+        FS.mkdir(tmp_path / name)
+        FS.write_atomic(tmp_path / name / "file", name.encode())
+    with pytest.raises(StoreExistsError):
+        FileSystem(Unseen()).rename_new(tmp_path / "a", tmp_path / "b")
+    assert FS.read(tmp_path / "b" / "file") == b"b"
+
+
+def test_a_missing_file_is_told_from_an_unreadable_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        FS.read(tmp_path / "none")
+    with pytest.raises(StoreError, match="cannot read it: Is a directory"):
+        FS.read(tmp_path)
+
+
+def test_a_write_to_a_missing_folder_is_a_store_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot write it: No such file"):
+        FS.write_atomic(tmp_path / "none" / "file", b"")
+
+
+def test_a_lock_is_held_once_and_let_go(tmp_path: Path) -> None:
+    with FS.lock(tmp_path / "lock"):
+        with pytest.raises(StoreBusyError, match="another process holds"), FS.lock(tmp_path / "lock"):
+            raise AssertionError
+    with FS.lock(tmp_path / "lock"):
+        pass
+
+
+def test_waiting_for_a_lock_ends_after_its_attempts(tmp_path: Path) -> None:
+    class Clock(SystemCalls):
+        slept = 0.0
+
+        def sleep(self, seconds: float) -> None:
+            self.slept += seconds
+
+    clock = Clock()
+    with FS.lock(tmp_path / "lock"):
+        with pytest.raises(StoreBusyError), FileSystem(clock).lock(tmp_path / "lock", attempts=5):
+            raise AssertionError
+    assert clock.slept == pytest.approx(0.2)
+
+
+def test_a_sweep_removes_what_is_half_written_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("file", f".file.host-1-0{PARTIAL}", f".other.host-2-3{PARTIAL}"):
+        (tmp_path / name).write_bytes(b"")
+    assert FS.sweep(tmp_path) == 2
+    assert FS.listdir(tmp_path) == ["file"]
+
+
+def test_remove_tree_removes_all_and_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_bytes(b"")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_bytes(b"")
+    (tmp_path / "a" / "link").symlink_to(tmp_path / "kept")
+    FS.remove_tree(tmp_path / "a")
+    assert FS.listdir(tmp_path) == ["kept"]
+    assert FS.listdir(tmp_path / "kept") == ["file"]

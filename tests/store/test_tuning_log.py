@@ -1,0 +1,468 @@
+"""Automatic settings of a run: rounds that wait for every batch, and records from which all else follows."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfbnn import api
+from rayfbnn.errors import ConfigError, StoreCorruptError
+from rayfbnn.mcmc import schedule
+from rayfbnn.mcmc.operations import Hybrid, HybridMarginal, automatic
+from rayfbnn.mcmc.tuning import first_settings
+from rayfbnn.run.running import behind, run_rounds
+from rayfbnn.run.sampler import Progress, Sampler
+from rayfbnn.run.workers import InProcess
+from rayfbnn.show.schedule import describe_schedule, describe_tuning
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.filesystem import FileSystem
+from rayfbnn.store.records import NO_SEAL, SEAL, seal
+from rayfbnn.store.rounds import MOST_ROUNDS, n_finished, round_of, rounds
+from rayfbnn.store.store import Store
+from tests.support.disks import MemoryDisk
+from tests.support.small import assert_same_draws, make_store, small, small_spec
+
+AUTO = {"op": "hybrid", "steps": "auto", "stepsize": "auto"}
+MARGINAL = {**AUTO, "op": "hybrid-marginal", "over": ["outputs", "precisions"]}
+_BOTH = [{"op": "sample-sigmas"}, {"op": "heatbath"}, AUTO, MARGINAL]
+PHASES = [
+    {"iterations": 2, "keep": False, "operations": [{"op": "heatbath"}, {**AUTO, "steps": 8}]},
+    {"iterations": 5, "keep": "warmup", "operations": _BOTH},
+    {"iterations": 6, "operations": [*_BOTH, {**AUTO, "steps": 8}]},
+]
+N_ROUNDS = 7
+
+
+def tuned_spec(folder: Path, **replaced: Any) -> RunSpec:
+    return small_spec(folder, **{"phase": PHASES, "draws_per_block": 3, **replaced})
+
+
+class Stopping(InProcess):
+    """Runs the batches given, in an order of its own, and is asked to stop again and again."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self.every, self.asked = every, 0
+
+    def run(
+        self, store_path: Path, batches: Sequence[int], *, until: int | None = None
+    ) -> Iterator[Progress]:
+        for progress in super().run(store_path, batches[::-1], until=until):
+            self.asked += 1
+            if self.asked % self.every == 0:
+                self.request_stop()
+            yield progress
+
+
+def run(store: Store, executor: InProcess | None = None) -> Store:
+    with store.lock(), InProcess() if executor is None else executor as given:
+        given._sampler = Sampler(store)  # of this store, with the disk that it has
+        run_rounds(store, given, lambda progress: None)
+    return store
+
+
+def in_memory(spec: RunSpec) -> Store:
+    """A new store on a disk without delays."""
+    disk = MemoryDisk()
+    disk.mkdir(Path("/runs"))
+    return make_store(Path("/runs/run.zarr"), spec, fs=FileSystem(disk))
+
+
+def assert_same_bits(ours: Store, theirs: Store) -> None:
+    for section in ("posterior", "warmup"):
+        for read in ("read_positions", "read_precisions"):
+            values = [getattr(store, read)(section=section).tobytes() for store in (ours, theirs)]
+            assert values[0] == values[1], (section, read)
+    assert settings_of(ours) == settings_of(theirs)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return run(make_store(folder / "run.zarr", tuned_spec(folder))).path
+
+
+def test_phases_before_the_kept_ones_are_cut_into_rounds() -> None:
+    lengths = (3, 100, 81, 7)
+    spec = RunSpec.from_dict(
+        small(
+            phase=[
+                {"iterations": lengths[0], "keep": False, "operations": [{"op": "heatbath"}]},
+                {"iterations": lengths[1], "keep": "warmup", "operations": [AUTO]},
+                {"iterations": lengths[2], "keep": False, "operations": [MARGINAL]},
+                {"iterations": 5, "operations": [AUTO]},
+                {"iterations": lengths[3], "keep": False, "operations": [AUTO]},
+                {"iterations": 5, "operations": [AUTO]},
+            ]
+        )
+    )
+    found = rounds(spec)
+    assert [each.number for each in found] == list(range(len(found)))
+    assert [each.first for each in found if each.phase == 1] == list(range(4, 104, 3))
+    of_second = [each for each in found if each.phase == 2]
+    assert len(of_second) == 27 <= MOST_ROUNDS
+    assert of_second[0].first == 104 and of_second[-1].last == 184 == found[-1].last
+    assert all(a.last + 1 == b.first for a, b in zip(found, found[1:], strict=False))
+    assert round_of(found, 3) is None and round_of(found, 185) is None
+    assert n_finished(found, 185) == len(found) and n_finished(found, 4) == 0
+
+
+def test_a_run_finds_settings_and_keeps_them(undisturbed: Path) -> None:
+    store = Store.open(undisturbed)
+    assert [each.number for each in store.tuning.rounds] == list(range(N_ROUNDS))
+    n_finished, settings = store.tuning.latest()
+    assert n_finished == N_ROUNDS
+    assert len(settings) == 3
+    for operation, found in settings.items():
+        assert found.stepsize != first_settings(operation).stepsize
+        assert found.steps == operation.steps or operation.steps == "auto"
+    assert store.tuning.at(8).settings == settings == store.tuning.at(13).settings
+    assert not store.tuning.at(8).is_measured and store.tuning.at(7).is_measured
+    measured = store.tuning.read(4).measured[Hybrid(steps="auto", stepsize="auto")]
+    assert measured.trajectories == 5  # one of each chain
+
+
+@pytest.mark.parametrize("operation", [AUTO, MARGINAL, {**AUTO, "steps": 8}], ids=lambda each: each["op"])
+def test_scales_are_found_recorded_and_kept_wherever_a_run_stopped(
+    tmp_path: Path, operation: dict[str, Any]
+) -> None:
+    scaled = [{"op": "sample-sigmas"}, {"op": "heatbath"}, {**operation, "scaling": "auto"}]
+    phases = [
+        {"iterations": 8, "keep": "warmup", "operations": scaled},
+        {"iterations": 3, "operations": scaled},
+    ]
+    store = run(in_memory(tuned_spec(tmp_path, phase=phases)))
+    found = [next(iter(store.tuning.read(number).settings.values())).scales for number in range(8)]
+    assert found[0] == () != found[1] != found[3]  # after a quarter and half of the rounds
+    assert found[1:] == [found[1]] * 2 + [found[3]] * 5
+    assert min(found[3]) == 1 < max(found[3]) <= 16
+    assert "times ih0" in describe_tuning(store) and "automatic scales of groups" in str(
+        describe_schedule(store.spec, store)
+    )
+    again = run(in_memory(tuned_spec(tmp_path, phase=phases)), Stopping(3))
+    while behind(again, 11):
+        run(again, Stopping(3))
+    assert_same_bits(store, again)
+
+
+def test_a_worker_holds_the_latest_iteration_of_each_phase_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has buffers for the features of all its chains, and there may be 80 rounds."""
+    built: list[weakref.ref[schedule.Iteration]] = []
+    build = schedule.build_iteration
+
+    def remembered(*arguments: Any, **options: Any) -> schedule.Iteration:
+        iteration = build(*arguments, **options)
+        built.append(weakref.ref(iteration))
+        return iteration
+
+    monkeypatch.setattr(schedule, "build_iteration", remembered)
+    store = make_store(tmp_path / "run.zarr", tuned_spec(tmp_path))
+    sampler, executor = Sampler(store), InProcess()
+    with store.lock(), executor:
+        executor._sampler = sampler
+        run_rounds(store, executor, lambda progress: None)
+        gc.collect()
+        assert len(built) > N_ROUNDS
+        assert sum(made() is not None for made in built) == len(PHASES)
+
+
+def test_kept_iterations_run_with_the_frozen_settings(
+    undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last draws again, from the state before, with the settings of the record written as numbers."""
+    store = Store.open(undisturbed)
+    settings = store.tuning.latest()[1]
+    sampler = Sampler(store)
+    operations = tuple(
+        type(operation)(
+            **{
+                **vars(operation),
+                "steps": settings[operation].steps,
+                "stepsize": settings[operation].stepsize,
+            }
+        )
+        if isinstance(operation, Hybrid | HybridMarginal)
+        else operation
+        for operation in store.spec.phase[2].operations
+    )
+    assert not automatic(operations)
+    iteration = schedule.build_iteration(
+        operations,
+        target=sampler.posterior,
+        updates=sampler.posterior.updates,
+        advance=sampler.advance,
+    )
+    block = store.commits.all(0)[-1]
+    streams = sampler._streams(0)
+    state = store.hierarchy.read
+    position, momentum, precisions = (
+        state(f"state/{name}", slice(block.block - 1, block.block), slice(0, 2))[0]
+        for name in ("position", "momentum", "precisions")
+    )
+    from rayfbnn.state import ChainState
+
+    now = ChainState(position.astype("f4"), momentum.astype("f4"), precisions)
+    for number in range(block.first_iteration, block.first_iteration + block.n_iterations):
+        now, _ = iteration(now, streams.at(iteration=number))
+        draw = block.first_draw + number - block.first_iteration
+        stored = store.read_positions(draws=slice(draw, draw + 1), chains=slice(0, 2))[:, 0]
+        assert stored.tobytes() == now.position.tobytes()
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 5])
+def test_draws_and_settings_do_not_depend_on_where_a_run_stopped(
+    tmp_path: Path, undisturbed: Path, every: int
+) -> None:
+    store = in_memory(tuned_spec(tmp_path))
+    n_runs = 0
+    while behind(store, store.spec.total_iterations):
+        run(store, Stopping(every))
+        n_runs += 1
+    assert n_runs > 1
+    assert_same_bits(store, Store.open(undisturbed))
+    assert store.verify().ok
+
+
+def settings_of(store: Store) -> list[Any]:
+    found = [store.tuning.read(number) for number in range(N_ROUNDS)]
+    return [(dict(each.measured), dict(each.settings)) for each in found]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"chains_per_batch": 5}, {"chains_per_batch": 1}, {"draws_per_block": 1}]
+)
+def test_settings_do_not_depend_on_batches_and_blocks(
+    tmp_path: Path, undisturbed: Path, changes: dict[str, int]
+) -> None:
+    assert_same_bits(run(in_memory(tuned_spec(tmp_path, **changes))), Store.open(undisturbed))
+
+
+@pytest.mark.ray
+def test_settings_do_not_depend_on_workers(tmp_path: Path, undisturbed: Path) -> None:
+    pytest.importorskip("ray")
+    from rayfbnn.run.workers import RayExecutor
+
+    store = make_store(tmp_path / "run.zarr", tuned_spec(tmp_path))
+    with store.lock(), RayExecutor(workers=2) as executor:
+        run_rounds(store, executor, lambda progress: None)
+        assert len(executor._actors) == 2  # the same from round to round
+    assert_same_draws(store.path, undisturbed)
+
+
+def test_no_batch_goes_on_before_every_batch_has_done_the_round(tmp_path: Path) -> None:
+    store = in_memory(tuned_spec(tmp_path))
+    sampler = Sampler(store)
+    for _ in sampler.run_block(0):
+        pass
+    assert store.progress(0).iteration == 1
+    with pytest.raises(StoreCorruptError, match="000000.json: missing: the settings found in round 0"):
+        next(sampler.run_block(0))
+    with pytest.raises(Exception, match="batch 1 has not finished round 0"):
+        store.tuning.publish(0)
+    run(store)
+    assert store.verify().ok
+
+
+def test_a_longer_run_keeps_its_settings(tmp_path: Path, undisturbed: Path) -> None:
+    shorter = [*PHASES[:2], {**PHASES[2], "iterations": 2}]
+    api.sample(tuned_spec(tmp_path, phase=shorter), tmp_path / "run.zarr", workers=0, progress=False)
+    api.resume(tmp_path / "run.zarr", iterations=6, workers=0, progress=False)
+    ours, theirs = Store.open(tmp_path / "run.zarr"), Store.open(undisturbed)
+    assert ours.read_positions().tobytes() == theirs.read_positions().tobytes()
+    assert settings_of(ours) == settings_of(theirs)
+    assert ours.verify().ok
+
+
+def test_show_says_what_is_automatic_and_what_was_found(tmp_path: Path, undisturbed: Path) -> None:
+    text = api.show(tuned_spec(tmp_path))
+    assert "hybrid: automatic leapfrog steps, automatic stepsize" in text
+    assert "hybrid: 8 leapfrog steps, automatic stepsize" in text
+    assert "hybrid-marginal over outputs and precisions: automatic steps" in text
+    assert "finds automatic settings, in 5 rounds of 1 iterations of all chains" in text
+    assert "with automatic settings as found before" in text
+    text = api.show(undisturbed)
+    assert f"tuning: {N_ROUNDS} of {N_ROUNDS} rounds" in text
+    for found in Store.open(undisturbed).tuning.latest()[1].values():
+        assert f": {found.steps} steps, stepsize {found.stepsize:.4g}, accepted 0." in text
+
+
+def test_progress_shows_the_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from rayfbnn.run.progress import PlainLines
+
+    store, lines = in_memory(tuned_spec(tmp_path)), list[str]()
+    clock = iter(range(0, 10**6, 10))
+    shown = PlainLines(store, write=lines.append, clock=lambda: next(clock))
+    with store.lock(), InProcess() as executor:
+        executor._sampler = Sampler(store)
+        run_rounds(store, executor, shown.update)
+    assert "iteration 1/13, tuning 1/7," in lines[0]
+    assert any("iteration 7/13, tuning 7/7," in line for line in lines)
+    assert "iteration 13/13, draws" in lines[-1]
+    assert all("nan" not in line for line in lines)
+
+
+@pytest.mark.parametrize("change", ["flip", "delete"])
+def test_a_damaged_record_is_named_and_made_again(tmp_path: Path, undisturbed: Path, change: str) -> None:
+    store = run(make_store(tmp_path / "run.zarr", tuned_spec(tmp_path)))
+    path = store.tuning.file(3)
+    raw = path.read_bytes()
+    path.unlink()
+    if change == "flip":
+        path.write_bytes(raw[:100] + bytes([raw[100] ^ 1]) + raw[101:])
+    problems = api.verify(store.path).problems
+    assert [problem.file for problem in problems] == ["commits/tuning/000003.json"]
+    assert api.verify(store.path, repair=True).problems == problems
+    assert Store.open(store.path).committed_draws == 6  # nothing else is lost
+    api.resume(store.path, workers=0, progress=False)
+    assert path.read_bytes() == raw
+    assert api.verify(store.path).ok
+    assert_same_draws(store.path, undisturbed)
+
+
+def test_a_record_that_does_not_follow_from_the_commits_is_named_and_what_followed_drawn_again(
+    tmp_path: Path, undisturbed: Path
+) -> None:
+    store = make_store(tmp_path / "run.zarr", tuned_spec(tmp_path))
+    with store.lock(), InProcess() as executor:
+        for each in store.tuning.rounds[:4]:
+            for _ in executor.run(store.path, behind(store, each.last), until=each.last):
+                pass
+            store.tuning.publish(each.number)
+    path = store.tuning.file(3)
+    right = path.read_bytes()
+    document = json.loads(right)
+    document["operations"][0]["settings"]["stepsize"] *= 1.5
+    path.write_bytes(seal({**document, SEAL: NO_SEAL}))
+    store = run(Store.open(store.path))
+    assert [problem.file for problem in store.verify().problems][0] == "commits/tuning/000003.json"
+    with pytest.raises(AssertionError):
+        assert_same_draws(store.path, undisturbed)
+    api.verify(store.path, repair=True)
+    assert [store.progress(batch).iteration for batch in range(3)] == [4, 4, 4]
+    api.resume(store.path, workers=0, progress=False)
+    assert path.read_bytes() == right
+    assert api.verify(store.path).ok
+    assert_same_draws(store.path, undisturbed)
+
+
+@pytest.mark.parametrize("block", [0, 2])
+def test_a_wrong_record_is_repaired_beside_a_damaged_commit(
+    tmp_path: Path, undisturbed: Path, block: int
+) -> None:
+    store = run(make_store(tmp_path / "run.zarr", tuned_spec(tmp_path)))
+    path = store.tuning.file(3)
+    right = path.read_bytes()
+    document = json.loads(right)
+    document["operations"][0]["settings"]["stepsize"] *= 1.5
+    path.write_bytes(seal({**document, SEAL: NO_SEAL}))
+    commit = store.commits.file(1, block)
+    raw = commit.read_bytes()
+    commit.write_bytes(raw[:50] + b"!" + raw[51:])
+    api.verify(store.path, repair=True)
+    assert [store.progress(batch).iteration for batch in range(3)] == [4, block, 4]
+    api.resume(store.path, workers=0, progress=False)
+    assert path.read_bytes() == right
+    assert api.verify(store.path).ok
+    assert_same_draws(store.path, undisturbed)
+
+
+def test_damaged_draws_of_a_round_are_drawn_again_to_the_same_bits(tmp_path: Path, undisturbed: Path) -> None:
+    store = run(make_store(tmp_path / "run.zarr", tuned_spec(tmp_path)))
+    block = store.path / "commits/batch0001/000003.json"
+    raw = block.read_bytes()
+    block.write_bytes(raw[:50] + b"!" + raw[51:])
+    api.verify(store.path, repair=True)
+    assert api.verify(store.path).ok
+    api.resume(store.path, workers=0, progress=False)
+    assert api.verify(store.path).ok
+    assert_same_draws(store.path, undisturbed)
+
+
+def test_a_record_of_another_store_is_found(tmp_path: Path, undisturbed: Path) -> None:
+    store = run(in_memory(tuned_spec(tmp_path, seed=8)))
+    store.fs.write_atomic(store.tuning.file(2), Store.open(undisturbed).tuning.file(2).read_bytes())
+    problems = store.verify().problems
+    assert problems[0].file == "commits/tuning/000002.json"
+    assert "another store" in problems[0].what
+
+
+@pytest.mark.parametrize(
+    ("phases", "key"),
+    [
+        ([{"iterations": 5, "operations": [AUTO]}], r"phase\[0\].operations\[0\].steps"),
+        (
+            [
+                {"iterations": 5, "keep": False, "operations": [{**AUTO, "partitions": 2}]},
+                {"iterations": 5, "operations": [AUTO]},
+            ],
+            r"phase\[1\].operations\[0\].steps: is found in phases before",
+        ),
+        (
+            [
+                {"iterations": 5, "operations": [{"op": "heatbath"}]},
+                {"iterations": 5, "keep": False, "operations": [{**AUTO, "steps": 4}]},
+                {"iterations": 5, "operations": [{"op": "heatbath"}]},
+            ],
+            r"phase\[1\].operations\[0\].stepsize",
+        ),
+        (
+            [{"iterations": 5, "operations": [{**AUTO, "window": 2}]}],
+            r"operations\[0\].window: must be 1 with",
+        ),
+        ([{"iterations": 5, "operations": [{**AUTO, "jump": 2}]}], r"operations\[0\].jump: must be 1 with"),
+        (
+            [{"iterations": 5, "operations": [{**AUTO, "stepsize": 0.3, "scaling": "auto"}]}],
+            r'operations\[0\].scaling: "auto" needs stepsize = "auto", got stepsize 0.3',
+        ),
+        ([{"iterations": 5, "operations": [{**AUTO, "scaling": "yes"}]}], 'scaling: must be "auto", with'),
+        ([{"iterations": 5, "operations": [{**AUTO, "steps": "autos"}]}], r'or "auto" in hybrid'),
+        ([{"iterations": 5, "operations": [{**AUTO, "stepsize": "a"}]}], r'or "auto" in hybrid'),
+        ([{"iterations": 5, "operations": [{**AUTO, "op": "dynamic"}]}], "steps: must be a whole number"),
+        (
+            [
+                {
+                    "iterations": 5,
+                    "operations": [
+                        {
+                            "op": "tempered-transition",
+                            "inverse_temperatures": [1, 0.5],
+                            "operations": [{"op": "heatbath"}, AUTO],
+                        }
+                    ],
+                }
+            ],
+            'must have steps and stepsizes as numbers, got "auto" in hybrid',
+        ),
+    ],
+)
+def test_automatic_settings_that_nothing_would_find_are_refused(phases: list[Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        RunSpec.from_dict(small(phase=phases))
+
+
+def test_evidence_refuses_automatic_settings(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match='annealed importance sampling tunes nothing, got "auto"'):
+        api.evidence(tuned_spec(tmp_path), temperatures=2, progress=False)
+
+
+def test_a_configuration_with_automatic_settings_round_trips(tmp_path: Path) -> None:
+    spec = tuned_spec(tmp_path)
+    assert RunSpec.from_json(spec.to_json()) == spec
+    (tmp_path / "again.toml").write_text(spec.to_toml())
+    assert RunSpec.from_toml(tmp_path / "again.toml") == spec
+
+
+def test_stores_without_automatic_settings_have_no_records_of_them(tmp_path: Path) -> None:
+    store = run(make_store(tmp_path / "run.zarr", small_spec(tmp_path)))
+    assert not (store.path / "commits/tuning").exists()
+    assert "tuning" not in json.loads((store.path / "commits/batch0000/000000.json").read_text())
+    assert math.isfinite(store.read_stat("accepted").sum())

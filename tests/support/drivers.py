@@ -1,0 +1,92 @@
+"""Drivers in processes of their own, to be signalled and killed, and a run slow enough for that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rayfbnn.errors import StoreError
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.store import Store
+from tests.support.small import small_spec
+
+PATIENCE = 60.0  # seconds; nothing here takes a tenth of that on a quiet machine
+
+
+def slow_spec(folder: Path, *, iterations: int = 20_000, steps: int = 400, **replaced: Any) -> RunSpec:
+    """Iterations of some ten milliseconds, blocks of ten of them, and more of both than a test waits for."""
+    operations = [
+        {"op": "sample-sigmas"},
+        {"op": "heatbath"},
+        {"op": "hybrid", "steps": steps, "window": 2, "stepsize": 0.2},
+    ]
+    phase = [{"iterations": iterations, "operations": operations}]
+    settings: dict[str, Any] = {"chains": 4, "chains_per_batch": 2, "draws_per_block": 10}
+    return small_spec(folder, phase=phase, **{**settings, **replaced})
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """`rayfbnn` with these arguments, in a process of its own."""
+    code = "from rayfbnn.cli import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error; a process that does not end fails the test."""
+    try:
+        output, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    return process.returncode, output, errors
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    """Until the condition holds; not longer than PATIENCE, nor than the process lives."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"the driver ended early: {process.communicate()}")
+        if time.monotonic() > deadline:
+            raise AssertionError("waited in vain")
+        time.sleep(0.005)
+
+
+def iterations_done(path: Path) -> int:
+    """Committed iterations of all batches together; 0 for a store that is not there yet."""
+    try:
+        store = Store.open(path)
+        return sum(store.progress(batch).iteration for batch in range(store.n_batches))
+    except StoreError:
+        return 0
+
+
+def descendants(pid: int) -> Iterator[tuple[int, str]]:
+    """Process id and command line of every process that `pid` started, directly or not."""
+    parents: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended meanwhile
+                continue
+            parents.setdefault(int(fields[1]), []).append(int(entry))
+    waiting = parents.get(pid, [])
+    while waiting:
+        child = waiting.pop()
+        waiting += parents.get(child, [])
+        try:
+            yield child, Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ").strip()
+        except OSError:
+            continue

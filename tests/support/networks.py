@@ -1,0 +1,102 @@
+"""Networks and states on which the tests compare kernels with the plain code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import Advance, Target
+from rayfbnn.streams import Purpose
+from tests.support.problems import network, streams
+
+H100_SHARED_BYTES = 227 * 1024
+
+
+def small(
+    units: tuple[int, ...] = (16,), *, inputs: int = 2, outputs: int = 2, activation: str = "tanh"
+) -> Any:
+    """A network of sequential layers with biases, as the ones that are timed."""
+    names = ["ih0", *(f"h{layer - 1}h{layer}" for layer in range(1, len(units)))]
+    names += [f"bh{layer}" for layer in range(len(units))] + [f"ho{len(units) - 1}", "bo"]
+    priors = dict.fromkeys(names, "1")
+    return network(
+        priors, inputs=inputs, outputs=outputs, units=units, activations=(activation,) * len(units)
+    )
+
+
+@dataclass(frozen=True)
+class Start:
+    """Arguments of `advance`: a state off the prior's centre, and short steps."""
+
+    position: Array
+    momentum: Array
+    precisions: Array
+    stepsizes: Array
+    order: Array | None
+
+    @staticmethod
+    def of(
+        target: Posterior,
+        *,
+        n_chains: int = 3,
+        n_partitions: int = 1,
+        name: str = "kernels",
+        are_unlike: bool = False,
+    ) -> Start:
+        """are_unlike: whether all precisions are, or each sigma is 0.5."""
+        random = streams(name, n_chains)
+        state = target.initial_state(random, sigmas=0.5)
+        position = 0.5 * random.normal(Purpose.PROPOSAL, (target.n_parameters,))
+        precisions = state.precisions
+        if are_unlike:  # no two alike, so that one in another's place is seen
+            precisions = precisions * np.exp(0.5 * random.normal(Purpose.GRID, (target.n_precisions,)))
+        order = random.permutation(n_partitions, Purpose.PARTITION_ORDER) if n_partitions > 1 else None
+        return Start(
+            position.astype(target.dtype),
+            state.momentum,
+            precisions,
+            (0.1 * target.stepsizes(precisions)).astype(target.dtype),
+            order,
+        )
+
+    def run(self, advance: Advance, target: Posterior, *, n_steps: int = 3) -> tuple[Array, Array, Array]:
+        return advance(
+            target,
+            self.position,
+            self.momentum,
+            self.precisions,
+            self.stepsizes,
+            n_steps=n_steps,
+            order=self.order,
+        )
+
+
+def potential_and_gradient(
+    advance: Advance, target: Target, position: Array, precisions: Array
+) -> tuple[Array, Array]:
+    """As the target's own, from a step too short to move: two half kicks of a momentum of zero."""
+    stepsizes = np.full_like(position, 2.0**-60)  # a power of two, by which products are exact
+    momentum = np.zeros_like(position)
+    _, momentum, potential = advance(target, position, momentum, precisions, stepsizes, n_steps=1)
+    return potential, -momentum / stepsizes
+
+
+def assert_end_is_a_start(
+    advance: Advance, target: Target, ended: tuple[Array, ...], *given: Array, order: Array | None = None
+) -> None:
+    """No steps from the end, given precisions and stepsizes: it stays, with the same potential to the bit."""
+    again = advance(target, *ended[:2], *given, n_steps=0, order=order)
+    assert all(np.array_equal(a, b) for a, b in zip(again, ended, strict=True))
+
+
+def assert_close(got: tuple[Array, ...], expected: tuple[Array, ...], dtype: str) -> None:
+    """Position, momentum and potential equal to rounding, after a few steps."""
+    tolerance = 3e-6 if dtype == "float32" else 1e-12
+    for values, others in zip(got, expected, strict=True):
+        assert values.dtype == others.dtype and values.shape == others.shape
+        scale = np.maximum(np.abs(others), 1)
+        assert np.max(np.abs(values - others) / scale) < tolerance

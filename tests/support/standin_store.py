@@ -1,0 +1,126 @@
+"""Runs in memory with the attributes that reduce/ reads of a store, and draws made to order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.data import Dataset, make_dataset
+from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
+from rayfbnn.spec import RunSpec
+from rayfbnn.streams import Purpose, Streams
+
+ALL = slice(None)
+
+
+def streams(seed: int, n: int = 1) -> Streams:
+    return Streams(seed, np.arange(n, dtype=np.uint64))
+
+
+def normal(seed: int, shape: tuple[int, ...]) -> Array:
+    return streams(seed).normal(Purpose.PROPOSAL, shape)[0]
+
+
+def uniform(seed: int, shape: tuple[int, ...]) -> Array:
+    return streams(seed).uniform(Purpose.PROPOSAL, shape)[0]
+
+
+def make_spec(kind: str = "real", **changes: Any) -> RunSpec:
+    """A small network (2 inputs, 3 tanh units) for one of the data models; `changes` by key path."""
+    model: dict[str, dict[str, Any]] = {
+        "real": {"kind": "real", "noise": "0.3:4"},
+        "binary": {"kind": "binary"},
+        "class": {"kind": "class", "classes": 3},
+    }
+    raw: dict[str, Any] = {
+        "seed": 1,
+        "chains": 4,
+        "chains_per_batch": 2,
+        "draws_per_block": 7,
+        "dtype": "float64",
+        "data": {
+            "train": "train.csv",
+            "inputs": ["x1", "x2"],
+            "targets": ["label"] if kind == "class" else ["y1", "y2"],
+        },
+        "model": model[kind],
+        "network": {
+            "hidden": [{"units": 3, "activation": "tanh"}],
+            "priors": {"ih0": "1:4:3", "bh0": "1:4", "ho0": "x1:4:3", "bo": "1"},
+        },
+        "phase": [{"iterations": 20, "operations": [{"op": "sample-sigmas"}, {"op": "heatbath"}]}],
+    }
+    return RunSpec.from_dict(raw, [f"{key.replace('__', '.')}={value}" for key, value in changes.items()])
+
+
+def make_data(spec: RunSpec, n_cases: int = 12, seed: int = 3) -> Dataset:
+    """Inputs around 5, targets around 100 with standard deviation 20 (real), or labels."""
+    inputs = 5 + 2 * normal(seed, (n_cases, len(spec.data.inputs)))
+    shape = (n_cases, len(spec.data.targets))
+    if spec.model.kind == "real":
+        targets = 100 + 20 * normal(seed + 1, shape)
+    else:
+        targets = np.floor(uniform(seed + 1, shape) * (spec.model.classes or 2))
+    return make_dataset(
+        inputs,
+        targets,
+        input_names=spec.data.inputs,
+        target_names=spec.data.targets,
+        standardize=spec.data.standardize,
+        dtype=spec.dtype,
+    )
+
+
+class MemoryStore:
+    """A committed run held in memory: positions (c, d, P), precisions (c, d, Q), statistics (c, d)."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        data: Dataset,
+        positions: Array,
+        precisions: Array,
+        stats: dict[str, Array] | None = None,
+        *,
+        kind: str = "mcmc",
+        path: str = "run.zarr",
+    ) -> None:
+        self.spec, self.data, self.kind, self.path = spec, data, kind, path
+        self.positions, self.precisions = positions, precisions
+        self.n_chains, self.committed_draws = positions.shape[:2]
+        self.chains_per_batch, self.draws_per_block = spec.chains_per_batch, spec.draws_per_block
+        network = spec.network_spec(data.n_targets)
+        self.parameter_layout = ParameterLayout.of(network)
+        self.precision_layout = PrecisionLayout.of(network, spec.model_spec(), data.n_targets)
+        shape = (self.n_chains, self.committed_draws)
+        self.stats = {
+            "accepted": np.ones(shape),
+            "diverged": np.zeros(shape),
+            "energy": normal(93, shape),
+            "log_likelihood": normal(91, shape),
+            "log_prior": normal(92, shape),
+            **(stats or {}),
+        }
+
+    def read_positions(self, draws: slice, chains: slice = ALL) -> Array:
+        return self.positions[chains, draws].copy()
+
+    def read_precisions(self, draws: slice, chains: slice = ALL) -> Array:
+        return self.precisions[chains, draws].copy()
+
+    def read_stat(self, name: str, draws: slice) -> Array:
+        return self.stats[name][:, draws].copy()
+
+
+def make_store(
+    spec: RunSpec, data: Dataset | None = None, *, n_draws: int = 20, seed: int = 11, **settings: Any
+) -> Any:
+    """A MemoryStore of independent draws: parameters normal with sd 0.7, log precisions around 1."""
+    data = make_data(spec) if data is None else data
+    network = spec.network_spec(data.n_targets)
+    n_precisions = PrecisionLayout.of(network, spec.model_spec(), data.n_targets).n_precisions
+    positions = 0.7 * normal(seed, (spec.chains, n_draws, network.n_parameters))
+    precisions = np.exp(1 + 0.5 * normal(seed + 1, (spec.chains, n_draws, n_precisions)))
+    return MemoryStore(spec, data, positions.astype(spec.dtype), precisions, **settings)

@@ -1,0 +1,160 @@
+"""Random trajectories on networks of every shape that kernels cover, for Hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from hypothesis import strategies as st
+
+from rayfbnn.arrays import Array
+from rayfbnn.kernels.plan import ACTIVATION_CODES
+from rayfbnn.model.architecture import NetworkSpec, destination
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Purpose
+from tests.support.networks import Start
+from tests.support.problems import MODELS, network, problem, streams
+
+REAL_OR_BINARY = sorted(set(MODELS) - {"class"})
+Form = Literal["primal", "dual"]
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What a kernel and the plain code are to agree on.
+
+    made_for  what the kernel is made for
+    target    the same, perhaps at a temperature and with targets of each chain, or what is left of it with
+              outputs or common precisions integrated out
+    """
+
+    made_for: Posterior
+    target: Any
+    start: Start
+    n_steps: int
+
+
+@st.composite
+def networks(
+    draw: st.DrawFn, *, outputs: int, most_units: int, leaving_out: Collection[str], is_marginal: bool
+) -> NetworkSpec:
+    """Up to four hidden layers, any of the groups they can have, of any levels, and adjustments."""
+    units = tuple(draw(st.lists(st.integers(1, most_units), max_size=4)))
+    inputs = draw(st.integers(1, 5))
+    activations = tuple(draw(st.sampled_from(sorted(ACTIVATION_CODES))) for _ in units)
+    bare = network({}, inputs=inputs, outputs=outputs, units=units, activations=activations)
+    possible = [name for name in bare.possible_groups() if name not in leaving_out]
+    chosen = draw(st.lists(st.sampled_from(possible), min_size=1, unique=True))
+    if is_marginal:  # something that is kept, and something that feeds the outputs
+        chosen += [name for name in ("ti", "bo") if not any(_feeds(x) == _feeds(name) for x in chosen)]
+    spec = network(
+        {name: draw(st.sampled_from(_levels(name))) for name in chosen},
+        inputs=inputs,
+        outputs=outputs,
+        units=units,
+        activations=activations,
+    )
+    adjusted = draw(st.sets(st.sampled_from(sorted(spec.possible_adjustments()))))
+    return replace(spec, adjustments=dict.fromkeys(sorted(adjusted), 4.0))
+
+
+def _feeds(name: str) -> bool:
+    return destination(name) == "o"
+
+
+def _levels(name: str) -> list[str]:
+    """Fixed, common, each unit's, each parameter's, all of these; scaled by the number of units."""
+    if name[0] in "bt":
+        return ["0.6", "1:3", "0.7::4", "0.6:4:5"]
+    return ["0.6", "1:3", "0.7::4", "0.7:::4", "0.6:3:4:5", *(["x0.9:4::6"] if name[0] == "h" else [])]
+
+
+@st.composite
+def posteriors(
+    draw: st.DrawFn,
+    *,
+    models: Collection[str] = tuple(MODELS),
+    most_units: int = 13,
+    most_cases: int = 150,
+    leaving_out: Collection[str] = (),
+    is_marginal: bool = False,
+) -> Posterior:
+    """In float32 or float64, some targets missing or none."""
+    model = draw(st.sampled_from(sorted(models)))
+    outputs = 3 if model == "class" else draw(st.integers(1, 5))
+    spec = draw(
+        networks(outputs=outputs, most_units=most_units, leaving_out=leaving_out, is_marginal=is_marginal)
+    )
+    dtype = draw(st.sampled_from(["float32", "float64"]))
+    n_cases = draw(st.integers(1, most_cases))
+    target = problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
+    if not draw(st.booleans()):
+        return target
+    values = _values(target)
+    values[draw(st.integers(0, n_cases - 1)), 0] = np.nan
+    return Posterior.of(spec, target.model, target.covariates, values, dtype=dtype)
+
+
+def _values(target: Posterior) -> Array:
+    """Targets (n_cases, n_targets) as `Posterior.of` takes them, NaN where missing."""
+    is_class = target.model.kind == "class"
+    values = target.targets.argmax(0)[:, None].astype(float) if is_class else target.targets.T.copy()
+    if target.observed is not None:
+        values[target.observed.T == 0] = np.nan
+    return values
+
+
+@st.composite
+def _variants(draw: st.DrawFn, made: Posterior, n_chains: int, *, may_be_tempered: bool) -> Posterior:
+    """The same, perhaps at a temperature, of all chains or of each, perhaps with targets of each chain."""
+    target = made
+    if draw(st.booleans()):
+        values = _values(made)
+        target = target.with_targets(np.stack([np.roll(values, k, axis=0) for k in range(n_chains)]))
+    if may_be_tempered:
+        each = np.linspace(0.3, 1.0, n_chains)
+        target = target.tempered(draw(st.sampled_from([1.0, 0.4, each])))
+    return target
+
+
+@st.composite
+def trajectories(draw: st.DrawFn, **options: Any) -> Trajectory:
+    """Of posteriors, with full gradients and partial ones; options as of `posteriors`."""
+    made, n_chains = draw(posteriors(**options)), draw(st.integers(1, 5))
+    target = draw(_variants(made, n_chains, may_be_tempered=True))
+    n_partitions = min(draw(st.integers(1, 5)), made.n_cases)
+    start = Start.of(target, n_chains=n_chains, n_partitions=n_partitions, are_unlike=True)
+    return Trajectory(made, target, start, draw(st.integers(1, 3)))
+
+
+@st.composite
+def without_precisions(draw: st.DrawFn, **options: Any) -> Trajectory:
+    """Of posteriors with their groups' common precisions integrated out, full gradients and partial ones."""
+    given = draw(trajectories(**options))
+    return replace(given, target=given.target.marginal(("precisions",)))
+
+
+@st.composite
+def without_outputs(draw: st.DrawFn, *, form: Form, most_cases: int, **options: Any) -> Trajectory:
+    """Of posteriors without the outputs' parameters, by matrices of the features or of the cases.
+
+    The form is the given one whatever the numbers of features and cases.
+    """
+    made = draw(posteriors(models=REAL_OR_BINARY, most_cases=most_cases, is_marginal=True, **options))
+    n_chains = draw(st.integers(1, 5))
+    target = draw(_variants(made, n_chains, may_be_tempered=made.model.kind != "binary"))
+    begun, random = Start.of(target, n_chains=n_chains, are_unlike=True), streams("auxiliary", n_chains)
+    state = ChainState(begun.position, begun.momentum, begun.precisions)
+    over = draw(st.sampled_from([("outputs",), ("outputs", "precisions")]))
+    given: Any = target.marginal(over).given(state, random)
+    is_dual = form == "dual"
+    marginal = replace(given.marginal, layer=replace(given.marginal.layer, is_dual=is_dual))
+    given = replace(given, marginal=marginal, regression=replace(given.regression, is_dual=is_dual))
+    position = given.start(state, random).position
+    momentum = random.normal(Purpose.MOMENTUM, (given.n_parameters,)).astype(made.dtype)
+    stepsizes = (0.1 * given.stepsizes(state.precisions)).astype(made.dtype)
+    start = Start(position, momentum, state.precisions, stepsizes, order=None)
+    return Trajectory(made, given, start, draw(st.integers(1, 3)))

@@ -1,0 +1,134 @@
+"""A run of milliseconds: chains x -> x/2 + noise, so that a wrong state shows in every draw after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.data import Dataset, make_dataset
+from rayfbnn.spec import RunSpec
+from rayfbnn.state import ChainState
+from rayfbnn.store.catalogue import STATS
+from rayfbnn.store.filesystem import FileSystem, SystemCalls
+from rayfbnn.store.store import Block, Store
+from rayfbnn.streams import Purpose, Streams
+
+PATH = Path("/runs/toy.zarr")
+_OPERATIONS = [{"op": "heatbath"}]
+TOY: dict[str, Any] = {
+    "seed": 3,
+    "chains": 3,
+    "chains_per_batch": 2,
+    "draws_per_block": 3,
+    "data": {"train": "train.csv", "inputs": ["x"], "targets": ["y"]},
+    "model": {"kind": "binary"},
+    "network": {"hidden": [], "priors": {"io": "1:0.5", "bo": "1"}},
+    "phase": [
+        {"iterations": 1, "keep": False, "operations": _OPERATIONS},
+        {"iterations": 2, "keep": "warmup", "operations": _OPERATIONS},
+        {"iterations": 5, "operations": _OPERATIONS},
+    ],
+}
+# The last iteration of each block: one not kept, one of warm-up, then draws 0-1, 2, 3-4 in chunks of three,
+# so that the fourth block fills up the chunk that the third began.
+ENDS = (1, 3, 5, 6, 8)
+
+
+def toy_spec(**changes: Any) -> RunSpec:
+    return RunSpec.from_dict({**TOY, **changes})
+
+
+def toy_data() -> Dataset:
+    inputs = Streams(5, np.arange(4, dtype=np.uint64)).normal(Purpose.TARGET_VALUE, (1,))
+    return make_dataset(inputs, (inputs > 0).astype(float), input_names=["x"], target_names=["y"])
+
+
+def create(fs: FileSystem, path: Path = PATH, spec: RunSpec | None = None) -> Store:
+    spec = toy_spec() if spec is None else spec
+    return Store.for_run(path, spec, toy_data(), fs=fs)
+
+
+def next_block(store: Store, batch: int, *, ends: tuple[int, ...] = ENDS) -> Block | None:
+    """The block after what is committed, from the state that is; None at the end."""
+    loaded = store.load_state(batch)
+    n_chains = len(store.batch_chains(batch))
+    n_parameters, n_precisions = store.parameter_layout.n_parameters, store.precision_layout.n_precisions
+    position, iteration = np.zeros((n_chains, n_parameters), dtype=np.float32), 0
+    if loaded is not None:
+        position, iteration = loaded[0].position, loaded[1]
+    end = next((end for end in ends if end > iteration), None)
+    if end is None:
+        return None
+    streams = Streams(3, np.array(store.batch_chains(batch), dtype=np.uint64))
+    draws = []
+    for number in range(iteration + 1, end + 1):
+        noise = streams.at(iteration=number).normal(Purpose.PROPOSAL, (n_parameters,))
+        position = (position / 2 + noise).astype(np.float32)
+        draws.append(position)
+    section: Literal["posterior", "warmup"] | None = (
+        None if end <= 1 else "warmup" if end <= 3 else "posterior"
+    )
+    first_draw = {None: 0, "warmup": iteration - 1, "posterior": iteration - 3}[section]
+    positions = np.stack(draws, axis=1)
+    precisions = np.exp(positions[..., :1].astype(np.float64)) * np.ones(n_precisions)
+    return Block(
+        first_iteration=iteration + 1,
+        n_iterations=end - iteration,
+        section=section,
+        first_draw=first_draw,
+        positions=positions if section else None,
+        precisions=precisions if section else None,
+        stats={name: positions[..., 0].astype(np.float64) + i for i, name in enumerate(STATS)},
+        state=ChainState(position, -position, precisions[:, -1]),
+        summary={"updates": float(end - iteration)},
+    )
+
+
+def step(store: Store, batch: int, **options: Any) -> bool:
+    """Commit a batch's next block; False when there is none."""
+    block = next_block(store, batch, **options)
+    if block is not None:
+        store.commit(batch, block)
+    return block is not None
+
+
+def half_run(calls: SystemCalls) -> None:
+    """A store whose second batch is done, the first at its third block: the next rewrites chunks of that."""
+    calls.mkdir(PATH.parent)
+    store = create(FileSystem(calls))
+    while step(store, 1):
+        pass
+    for _ in range(3):
+        step(store, 0)
+
+
+def run_to_end(store: Store, **options: Any) -> None:
+    with store.lock():
+        for batch in range(store.n_batches):
+            while step(store, batch, **options):
+                pass
+
+
+def contents(store: Store) -> dict[str, bytes]:
+    """All that a run draws, by name, as bytes."""
+    arrays: dict[str, Array] = {
+        "positions": store.read_positions(),
+        "precisions": store.read_precisions(),
+        "warmup": store.read_positions(section="warmup"),
+        **{name: store.read_stat(name) for name in STATS},
+    }
+    for batch in range(store.n_batches):
+        loaded = store.load_state(batch)
+        if loaded is not None:
+            arrays[f"state {batch}"] = np.hstack(
+                [loaded[0].position, loaded[0].momentum, loaded[0].precisions]
+            )
+    return {name: values.tobytes() for name, values in arrays.items()}
+
+
+def opened(calls: SystemCalls, path: Path = PATH) -> Store:
+    """The store as another process finds it."""
+    return Store.open(path, fs=FileSystem(calls))

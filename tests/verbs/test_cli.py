@@ -1,0 +1,230 @@
+"""The commands: the same names and parameters as in Python, exit codes, and what is printed where."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rayfbnn import api, cli
+from rayfbnn.errors import StoreFullError, WorkerError
+from rayfbnn.store.store import Store
+from tests.support.small import assert_same_draws, small_spec
+
+VERBS = (
+    "sample",
+    "resume",
+    "predict",
+    "diagnose",
+    "reject",
+    "prior",
+    "check",
+    "show",
+    "verify",
+    "plot",
+    "bench",
+)
+
+
+def rayfbnn(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """run.toml, train.csv and a finished run.zarr; nobody changes them."""
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "run.toml").write_text(small_spec(folder).to_toml())
+    result = rayfbnn("sample", folder / "run.toml", folder / "run.zarr", "--workers", 0, "--no-progress")
+    assert result.exit_code == 0, result.output
+    assert "5 chains of 10 draws" in result.stdout
+    assert result.stderr == ""
+    return folder
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_command_has_the_parameters_of_its_verb(verb: str) -> None:
+    in_python = list(inspect.signature(getattr(api, verb)).parameters)
+    in_shell = list(inspect.signature(getattr(cli, verb)).parameters)
+    assert [name for name in in_shell if name != "as_json"] == in_python
+
+
+def test_help_is_quick_and_names_every_verb() -> None:
+    result = rayfbnn("--help")
+    assert result.exit_code == 0
+    for verb in (*VERBS, "demo"):
+        assert verb in result.stdout
+        assert rayfbnn(verb, "--help").exit_code == 0
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from rayfbnn import cli\n"
+        "try: cli.app(['sample', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'ray', 'zarr', 'xarray', 'pandas', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sample", "run.toml", "new.zarr", "--workers", 0, "--no-progress", "--json"),
+        ("resume", "run.zarr", "--workers", 0, "--no-progress", "--json"),
+        ("predict", "run.zarr", "--data", "train.csv", "--json"),
+        ("diagnose", "run.zarr", "--cases", 2, "--json"),
+        ("verify", "run.zarr", "--json"),
+    ],
+    ids=lambda arguments: str(arguments[0]),
+)
+def test_json_is_all_there_is_on_standard_output(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[object, ...]
+) -> None:
+    monkeypatch.chdir(folder)
+    result = rayfbnn(*arguments)
+    shutil.rmtree(folder / "new.zarr", ignore_errors=True)
+    assert result.exit_code in (0, cli.NOT_CONVERGED), result.output
+    assert isinstance(json.loads(result.stdout), dict)
+
+
+def test_lines_of_progress_go_to_standard_error(folder: Path, tmp_path: Path) -> None:
+    result = rayfbnn("sample", folder / "run.toml", tmp_path / "run.zarr", "--workers", 0)
+    assert "chains 0-1: iteration 18/18, draws 10/10, accepted" in result.stderr
+    assert "chains" not in result.stdout.splitlines()[1:]
+    assert_same_draws(tmp_path / "run.zarr", folder / "run.zarr")
+
+
+def test_predict_prints_each_measure_with_its_standard_error(folder: Path) -> None:
+    result = rayfbnn("predict", folder / "run.zarr", "--data", folder / "train.csv")
+    assert result.exit_code == 0
+    for measure in ("squared_error", "absolute_error", "log_probability"):
+        assert any(line.startswith(measure) and " +- " in line for line in result.stdout.splitlines())
+
+
+def test_the_first_draws_can_be_left_out(folder: Path) -> None:
+    store, data = folder / "run.zarr", folder / "train.csv"
+    found = json.loads(rayfbnn("predict", store, "--data", data, "--skip", 4, "--json").stdout)
+    assert found["draws"] == 5 * (10 - 4)
+    assert "3 draws in each chain" in rayfbnn("diagnose", store, "--skip", 7).stdout
+    refused = rayfbnn("diagnose", store, "--skip", 10)
+    assert refused.exit_code == 2 and "skip: leaves no draw of the 10" in refused.stderr
+
+
+def test_diagnose_that_falls_short_exits_with_3_and_says_why(folder: Path) -> None:
+    result = rayfbnn("diagnose", folder / "run.zarr")
+    assert result.exit_code == 3
+    assert "not ok:" in result.stdout and "thresholds: max_rhat 1.01" in result.stdout
+    lax = rayfbnn("diagnose", folder / "run.zarr", "--max-rhat", 100, "--min-ess", 0)
+    assert lax.exit_code == 0 and "\nok" in lax.stdout
+
+
+def test_show_prints_a_configuration_and_a_store(folder: Path) -> None:
+    assert "Priors" in rayfbnn("show", folder / "run.toml").stdout
+    assert "of 3 chains" in rayfbnn("show", folder / "run.toml", "--set", "chains=3").stdout.lower()
+    assert "10 draws" in rayfbnn("show", folder / "run.zarr").stdout
+
+
+def test_verify_exits_with_1_and_names_the_file(folder: Path, tmp_path: Path) -> None:
+    store = tmp_path / "run.zarr"
+    shutil.copytree(folder / "run.zarr", store)
+    assert rayfbnn("verify", store).exit_code == 0
+    record = sorted((store / "commits").rglob("000002.json"))[0]
+    record.write_bytes(record.read_bytes()[:-5])
+    result = rayfbnn("verify", store)
+    assert result.exit_code == 1
+    assert "000002.json" in result.stdout and "--repair sets damaged blocks aside" in result.stdout
+    repaired = rayfbnn("verify", store, "--repair")
+    assert repaired.exit_code == 0 and "resume computes it again" in repaired.stdout
+    assert rayfbnn("resume", store, "--workers", 0).exit_code == 0
+    assert rayfbnn("verify", store).exit_code == 0
+    assert_same_draws(store, folder / "run.zarr")
+
+
+# Exit codes.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        (("sample", "none.toml", "new.zarr"), 2, "none.toml"),
+        (("sample", "run.toml", "run.zarr"), 2, "is already there"),
+        (("sample", "run.toml", "new.zarr", "--set", "sed=1"), 2, "did you mean seed?"),
+        (("sample", "run.toml", "new.zarr", "--workers", "-1"), 2, "workers: must be 0"),
+        (("sample", "run.toml", "new.zarr", "--workers", "many"), 2, "--workers"),
+        (("sample", "run.toml"), 2, "STORE"),
+        (("sample", "run.toml", "new.zarr", "--nothing"), 2, "--nothing"),
+        (("sample", "run.toml", "none/new.zarr"), 2, "there is no folder"),
+        (("resume", "none.zarr"), 1, "none.zarr"),
+        (("resume", "run.zarr", "--iterations", "3"), 2, "not shorter"),
+        (("predict", "run.zarr", "--data", "none.csv"), 2, "there is no such file"),
+        (("predict", "run.zarr"), 2, "--data"),
+        (("reject", "run.toml", "new.zarr", "--draws", "0"), 2, "draws: must be at least 1"),
+        (("reject", "run.toml", "new.zarr", "--draws", "9", "--max-proposals", "1"), 1, "1 proposals"),
+        (("diagnose", "train.csv"), 1, "train.csv"),
+        (("diagnose", "run.zarr", "--cases", "0"), 2, "cases: must be at least 1, got 0"),
+        (("verify", "none.zarr"), 1, "there is no store here"),
+        (("plot", "run.zarr", "--out", "new", "--input-name", "x9"), 2, "input_name: no such input, got x9"),
+        (("plot", "run.zarr", "--out", "new", "--data", "none.csv"), 2, "there is no such file"),
+        (("sample", "run.toml", "new.zarr", "--address", "here"), 2, 'address: must be "auto" or host:port'),
+        (("sample", "run.toml", "new.zarr", "--address", "127.0.0.1:1"), 2, "nobody answers at 127.0.0.1:1"),
+        (("nothing",), 2, "nothing"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_bad_input_exits_with_its_code_a_message_and_no_traceback(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, named: str
+) -> None:
+    monkeypatch.chdir(folder)
+    before = sorted(folder.rglob("*"))
+    result = rayfbnn(*arguments)
+    assert result.exit_code == code, result.output
+    assert named in result.stderr
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_store_in_use_exits_with_73(folder: Path) -> None:
+    with Store.open(folder / "run.zarr").lock():
+        result = rayfbnn("resume", folder / "run.zarr", "--workers", 0)
+    assert result.exit_code == 73
+    assert "in use by process" in result.stderr
+
+
+@pytest.mark.parametrize(("error", "code"), [(StoreFullError, 75), (WorkerError, 1)])
+def test_errors_of_a_run_exit_with_their_code(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], code: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error("what happened")
+
+    monkeypatch.setattr(api, "resume", fail)
+    result = rayfbnn("resume", folder / "run.zarr")
+    assert (result.exit_code, result.stderr) == (code, "rayfbnn resume: what happened\n")
+
+
+def test_an_interrupted_run_exits_with_130_and_says_how_to_go_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt("go on with: rayfbnn resume run.zarr")
+
+    monkeypatch.setattr(api, "resume", stop)
+    result = rayfbnn("resume", folder / "run.zarr")
+    assert (result.exit_code, result.stderr) == (130, "rayfbnn resume: go on with: rayfbnn resume run.zarr\n")
+
+
+def test_a_bug_shows_its_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(api, "resume", break_down)
+    assert isinstance(rayfbnn("resume", folder / "run.zarr").exception, ZeroDivisionError)

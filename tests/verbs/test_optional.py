@@ -1,0 +1,105 @@
+"""What works where Ray, Zarr and CuPy are not installed: the package, every --help, most tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rayfbnn.cli import app
+
+ROOT = Path(__file__).parents[2]
+BLOCK = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("ray", "zarr", "cupy", "cupyx"):
+            raise ModuleNotFoundError(f"No module named {name!r} (blocked by this test)", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback]
+NEEDS_STORE = ["run", "store", "faults", "verbs/test_api.py", "verbs/test_cli.py", "project/test_examples.py"]
+
+
+def python(code: str, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Run code in a Python in which the three cannot be imported."""
+    return subprocess.run(
+        [sys.executable, "-c", BLOCK + code, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def test_the_block_holds() -> None:
+    assert "blocked by this test" in python("import zarr").stderr
+
+
+def test_every_public_name_is_there() -> None:
+    result = python("import rayfbnn\nfor name in rayfbnn.__all__: getattr(rayfbnn, name)")
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], *([verb] for verb in VERBS)], ids=lambda each: "-".join(each))
+def test_help(arguments: list[str]) -> None:
+    result = python("from rayfbnn.cli import main\nmain()", *arguments, "--help")
+    assert result.returncode == 0, result.stderr
+    assert "Usage" in result.stdout
+
+
+def test_show_of_a_configuration() -> None:
+    result = python("from rayfbnn.cli import main\nmain()", "show", "examples/robot_arm/hybrid.toml")
+    assert result.returncode == 0, result.stderr
+    assert "82 parameters" in result.stdout
+
+
+def test_a_chain_runs_from_a_file_to_draws() -> None:
+    """Data, model and sampler together, with no store: what a kernel's machine needs."""
+    code = """
+import numpy as np
+from rayfbnn import RunSpec
+from rayfbnn.mcmc.schedule import build_iteration, run
+from rayfbnn.data import read_dataset
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.streams import Streams
+
+spec = RunSpec.from_toml("examples/robot_arm/hybrid.toml", ["phase[1].operations[0].times=2"])
+data = read_dataset(spec)
+network, model = spec.network_spec(), spec.model_spec()
+posterior = Posterior.of(network, model, data.inputs, data.targets, dtype=spec.dtype)
+streams = Streams(seed=1, chains=np.arange(2, dtype=np.uint64))
+updates = {"sample-sigmas": posterior.sample_sigmas, "sample-noise": posterior.sample_noise}
+iteration = build_iteration(spec.phase[1].operations, target=posterior, updates=updates)
+state = posterior.initial_state(streams, sigmas=0.5)
+for number, state, info in run(state, streams, iteration=iteration, first=1, count=3):
+    assert np.isfinite(state.position).all()
+assert number == 3
+"""
+    result = python(code)
+    assert result.returncode == 0, result.stderr
+
+
+def pytest_without(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    ignored = [f"--ignore=tests/{name}" for name in NEEDS_STORE]
+    code = "import pytest\nsys.exit(pytest.main(sys.argv[1:]))"
+    return python(code, "-q", "-p", "no:cacheprovider", *ignored, *arguments, timeout=timeout)
+
+
+@pytest.mark.long
+def test_tests_outside_run_can_be_collected() -> None:
+    result = pytest_without("--collect-only", "tests")
+    assert result.returncode == 0, result.stdout[-3000:]
+
+
+@pytest.mark.long
+def test_tests_outside_run_pass() -> None:
+    result = pytest_without("--ignore=tests/verbs/test_optional.py", "tests", timeout=1200)
+    assert result.returncode == 0, result.stdout[-3000:]
