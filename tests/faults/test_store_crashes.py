@@ -12,8 +12,8 @@ import pytest
 from rayfbnn.errors import StoreError
 from rayfbnn.store.filesystem import PARTIAL, FileSystem, SystemCalls
 from rayfbnn.streams import Purpose, Streams
-from tests.support.disks import READING, Crash, Failing, MemoryDisk
-from tests.support.toy import PATH, contents, create, half_run, opened, run_to_end, step, toy_spec
+from tests.support.store.disks import READING, Crash, Failing, MemoryDisk
+from tests.support.store.toy import PATH, contents, create, half_run, opened, run_to_end, step, toy_spec
 
 
 @cache

@@ -18,8 +18,8 @@ from rayfbnn.store.store import Store
 from rayfbnn.store.verify import verify
 from rayfbnn.streams import Purpose, Streams
 from tests.faults.test_store_crashes import half_way
-from tests.support.disks import File, MemoryDisk, flipped
-from tests.support.toy import PATH, contents, create, opened, run_to_end, toy_spec
+from tests.support.store.disks import File, MemoryDisk, flipped
+from tests.support.store.toy import PATH, contents, create, opened, run_to_end, toy_spec
 
 ROOT = PATH / "zarr.json"
 EXTENSION = PATH / "commits/extension0000.json"

@@ -21,8 +21,18 @@ from rayfbnn.errors import StoreBusyError, StoreError
 from rayfbnn.store.filesystem import PARTIAL, FileSystem
 from rayfbnn.store.store import Store
 from tests.faults.test_store_crashes import choices
-from tests.support.disks import Crash, Failing, MemoryDisk, flipped
-from tests.support.toy import PATH, TOY, contents, create, next_block, opened, run_to_end, step, toy_spec
+from tests.support.store.disks import Crash, Failing, MemoryDisk, flipped
+from tests.support.store.toy import (
+    PATH,
+    TOY,
+    contents,
+    create,
+    next_block,
+    opened,
+    run_to_end,
+    step,
+    toy_spec,
+)
 
 N_DRAWS, N_LONGER = 5, 9
 ENDS = tuple(range(1, 13))

@@ -18,7 +18,7 @@ from rayfbnn.store.filesystem import PARTIAL, FileSystem
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 from tests.faults.test_store_crashes import undisturbed
-from tests.support.toy import contents, create, run_to_end, step
+from tests.support.store.toy import contents, create, run_to_end, step
 
 _ROOT = Path(__file__).parent.parent.parent
 
@@ -40,8 +40,8 @@ RUN = """
     from pathlib import Path
     from rayfbnn.store.filesystem import FileSystem, SystemCalls
     from rayfbnn.store.store import Store
-    from tests.support.disks import Failing
-    from tests.support.toy import run_to_end
+    from tests.support.store.disks import Failing
+    from tests.support.store.toy import run_to_end
     import os, signal
 
     class Killed(Failing):
@@ -102,7 +102,7 @@ def test_of_two_that_start_at_once_one_runs(tmp_path: Path) -> None:
         import sys
         from rayfbnn.errors import StoreBusyError
         from rayfbnn.store.store import Store
-        from tests.support.toy import next_block
+        from tests.support.store.toy import next_block
         store = Store.open(sys.argv[1])
         print("ready", flush=True)
         sys.stdin.readline()
@@ -138,7 +138,7 @@ def test_a_reader_of_a_growing_store_sees_only_whole_blocks(tmp_path: Path) -> N
     write = """
         import sys, time
         from rayfbnn.store.store import Store
-        from tests.support.toy import step
+        from tests.support.store.toy import step
         store = Store.open(sys.argv[1])
         print("ready", flush=True)
         with store.lock():
@@ -172,7 +172,7 @@ def test_a_file_size_limit_is_a_full_disk(tmp_path: Path) -> None:
         import resource, sys
         from rayfbnn.errors import StoreFullError
         from rayfbnn.store.store import Store
-        from tests.support.toy import run_to_end
+        from tests.support.store.toy import run_to_end
         store = Store.open(sys.argv[1])
         resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))
         try:

@@ -14,8 +14,8 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.store.filesystem import PARTIAL, FileSystem, SystemCalls
 from rayfbnn.store.store import Store
 from tests.faults.test_store_crashes import choices, crashes
-from tests.support.disks import MemoryDisk
-from tests.support.toy import PATH, create, opened, toy_spec
+from tests.support.store.disks import MemoryDisk
+from tests.support.store.toy import PATH, create, opened, toy_spec
 
 _OPERATIONS = [
     {"op": "sample-sigmas"},

@@ -17,7 +17,7 @@ from rayfbnn.kernels.cuda import choose as device
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.architecture import ModelSpec
 from tests.mcmc.test_leapfrog import start
-from tests.support.networks import Start, small
+from tests.support.kernels.networks import Start, small
 from tests.support.problems import network, problem
 from tests.support.targets import banana
 

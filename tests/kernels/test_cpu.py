@@ -20,16 +20,16 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
-from tests.support.marks import some_long
-from tests.support.networks import (
+from tests.support.kernels.networks import (
     Start,
     assert_close,
     assert_end_is_a_start,
     potential_and_gradient,
     small,
 )
+from tests.support.kernels.strategies import Trajectory, trajectories
+from tests.support.marks import some_long
 from tests.support.problems import MODELS, PRIORS, network, problem, streams
-from tests.support.strategies import Trajectory, trajectories
 
 SETS = cpu.instruction_sets()
 pytestmark = pytest.mark.skipif(not SETS, reason="installed without a C++ compiler: no compiled kernels")

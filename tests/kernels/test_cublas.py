@@ -13,8 +13,8 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.cuda.cublas import Cublas
 from rayfbnn.streams import Purpose
-from tests.kernels.shim.compiled import needs_gxx
 from tests.support.problems import streams
+from tests.support.shim.compiled import needs_gxx
 
 pytestmark = needs_gxx
 SOURCE = Path(__file__).parent / "shim" / "cublas.cpp"

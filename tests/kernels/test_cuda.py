@@ -23,8 +23,7 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import PROBLEMS, stays_exact
-from tests.kernels.shim.compiled import ShimBuild, needs_gxx
-from tests.support.networks import (
+from tests.support.kernels.networks import (
     H100_SHARED_BYTES,
     Start,
     assert_close,
@@ -32,6 +31,7 @@ from tests.support.networks import (
     small,
 )
 from tests.support.problems import MODELS, network, problem, streams
+from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 pytestmark = needs_gxx
 KERNELS = ["warp", "block", "wide"]

@@ -17,8 +17,8 @@ from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.core.test_streams import KNOWN_ANSWERS
 from tests.correctness.test_joint import PROBLEMS, stays_exact
-from tests.kernels.shim.compiled import ShimBuild, needs_gxx
 from tests.support.problems import problem
+from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 pytestmark = needs_gxx
 CHAINS = np.arange(5, 105, dtype=np.uint64)

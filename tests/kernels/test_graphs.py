@@ -22,9 +22,9 @@ from rayfbnn.kernels.cuda import products as wide
 from rayfbnn.kernels.cuda.graphs import Recording, Recordings
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
-from tests.kernels.shim.compiled import ShimBuild, needs_gxx
-from tests.support.networks import Start
+from tests.support.kernels.networks import Start
 from tests.support.problems import network, problem
+from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 Function = Callable[[], None]
 

@@ -34,10 +34,10 @@ from tests.model.test_marginal import (
     coordinates,
     made,
 )
+from tests.support.kernels.networks import assert_end_is_a_start, potential_and_gradient, small
+from tests.support.kernels.strategies import Trajectory, without_outputs, without_precisions
 from tests.support.marks import long_but, some_long
-from tests.support.networks import assert_end_is_a_start, potential_and_gradient, small
 from tests.support.problems import parse, problem, streams
-from tests.support.strategies import Trajectory, without_outputs, without_precisions
 
 SETS = cpu.instruction_sets()
 pytestmark = pytest.mark.skipif(not SETS, reason="installed without a C++ compiler: no compiled kernels")

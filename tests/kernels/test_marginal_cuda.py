@@ -20,13 +20,13 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import PROBLEMS, stays_exact
-from tests.kernels.shim.compiled import ShimBuild, needs_gxx
 from tests.kernels.test_cuda import are_equal
 from tests.kernels.test_marginal_cpu import NOT_COVERED, beginning, largest_error
 from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
 from tests.support import problems
-from tests.support.networks import H100_SHARED_BYTES, assert_end_is_a_start, small
+from tests.support.kernels.networks import H100_SHARED_BYTES, assert_end_is_a_start, small
 from tests.support.problems import problem, streams
+from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 pytestmark = needs_gxx
 TOLERANCES = {"float64": 1e-11, "float32": 3e-5}

@@ -30,7 +30,7 @@ from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.kernels.test_marginal_cpu import beginning
 from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional
-from tests.support.networks import Start, small
+from tests.support.kernels.networks import Start, small
 from tests.support.problems import network, problem, streams
 
 pytestmark = pytest.mark.gpu

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.kernels.shim.compiled import needs_gxx
 from tests.kernels.test_on_device import (  # noqa: F401, collected here without the mark gpu
     test_a_start_that_is_not_finite_is_told_with_the_results,
     test_a_trajectory_beyond_the_chip_without_what_is_integrated_out,
@@ -25,7 +24,8 @@ from tests.model.test_device import (  # noqa: F401
     test_device_and_host_agree,
     test_device_and_host_agree_on_data_models,
 )
-from tests.standin_cupy.install import installed
+from tests.support.shim.compiled import needs_gxx
+from tests.support.standin_cupy.install import installed
 
 pytestmark = [needs_gxx, pytest.mark.long]
 

@@ -37,11 +37,11 @@ from rayfbnn.mcmc.operations import (
 from rayfbnn.model.marginal.regression import _half_inverse
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.streams import Streams
-from tests.kernels.shim.compiled import needs_gxx
 from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS
-from tests.standin_cupy import log
-from tests.standin_cupy.install import installed
 from tests.support.problems import network, problem
+from tests.support.shim.compiled import needs_gxx
+from tests.support.standin_cupy import log
+from tests.support.standin_cupy.install import installed
 
 pytestmark = needs_gxx
 N_CHAINS = 6

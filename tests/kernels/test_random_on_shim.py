@@ -24,10 +24,10 @@ from rayfbnn.model.marginal.polya_gamma import polya_gamma
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose, Streams
-from tests.kernels.shim.compiled import ShimBuild, needs_gxx
 from tests.kernels.test_marginal_cpu import largest_error
-from tests.support.networks import H100_SHARED_BYTES, assert_close, assert_end_is_a_start
-from tests.support.strategies import Trajectory, trajectories, without_outputs, without_precisions
+from tests.support.kernels.networks import H100_SHARED_BYTES, assert_close, assert_end_is_a_start
+from tests.support.kernels.strategies import Trajectory, trajectories, without_outputs, without_precisions
+from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 pytestmark = needs_gxx
 BUILD = ShimBuild()

@@ -28,17 +28,17 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
 from tests.correctness.test_joint import PROBLEMS, stays_exact
-from tests.kernels.shim.compiled import ShimBuild, needs_gxx
 from tests.kernels.test_marginal_cpu import JOINT, NOT_COVERED, beginning, largest_error
 from tests.kernels.test_marginal_cuda import TOLERANCES, operations, worst_error
 from tests.kernels.test_random_on_shim import N_EXAMPLES, examples
 from tests.kernels.test_random_on_shim import TOLERANCES as TOLERANCES_OF_RANDOM
 from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
 from tests.support import problems
+from tests.support.kernels.networks import H100_SHARED_BYTES, assert_end_is_a_start, small
+from tests.support.kernels.strategies import Trajectory, without_outputs, without_precisions
 from tests.support.mutants import importing, mutant
-from tests.support.networks import H100_SHARED_BYTES, assert_end_is_a_start, small
 from tests.support.problems import parse, problem, streams
-from tests.support.strategies import Trajectory, without_outputs, without_precisions
+from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 pytestmark = needs_gxx
 BUILD = ShimBuild()

@@ -13,12 +13,12 @@ from rayfbnn.model.connections import Connections, Generated, Table
 from rayfbnn.streams import Streams
 from tests.model.test_gradient import worst_error
 from tests.support import problems
-from tests.support.architectures import assert_batch_independent, assert_right
 from tests.support.exactness import is_exact, ks_p_value
-from tests.support.hierarchy import HIERARCHIES, uniforms_of
+from tests.support.model.architectures import assert_batch_independent, assert_right
+from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
+from tests.support.model.reference import outputs_by_loops, triples
 from tests.support.mutants import mutant
 from tests.support.problems import problem, streams
-from tests.support.reference import outputs_by_loops, triples
 
 # Sharing, two weights on one pair, units with no connection, a weight that nothing uses.
 TABLE = Table(sources=(0, 0, 1, 1, 2, 0), destinations=(0, 1, 0, 3, 1, 0), weights=(0, 1, 1, 0, 3, 3))

@@ -20,7 +20,7 @@ from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support import problems
 from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value
-from tests.support.hierarchy import HIERARCHIES, uniforms_of
+from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.mutants import mutant
 from tests.support.problems import MODELS, problem, streams
 

@@ -11,7 +11,7 @@ import pytest
 from rayfbnn.model import layers, network, stepsize
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec, Subgroups
 from tests.support import problems
-from tests.support.architectures import assert_batch_independent, assert_right, seen_as_wrong
+from tests.support.model.architectures import assert_batch_independent, assert_right, seen_as_wrong
 from tests.support.problems import problem, streams
 
 GROUPED: list[Any] = [

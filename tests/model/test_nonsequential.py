@@ -8,7 +8,7 @@ import pytest
 
 from rayfbnn.model import wiring
 from tests.support import problems
-from tests.support.architectures import assert_batch_independent, assert_right, seen_as_wrong
+from tests.support.model.architectures import assert_batch_independent, assert_right, seen_as_wrong
 
 # Hidden layer 1 is fed by hidden layer 0, and 2 and 3 by all before them.
 PRIORS = {

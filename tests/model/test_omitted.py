@@ -9,7 +9,7 @@ import pytest
 
 from rayfbnn.model import network, stepsize
 from tests.support import problems
-from tests.support.architectures import assert_batch_independent, assert_right, seen_as_wrong
+from tests.support.model.architectures import assert_batch_independent, assert_right, seen_as_wrong
 
 OMITTED: list[dict[str, tuple[int, ...]]] = [
     {"ih0": (1,)},

@@ -18,7 +18,7 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.streams import Streams
 from tests.support import problems
 from tests.support.exactness import is_exact, ks_p_value
-from tests.support.hierarchy import HIERARCHIES, uniforms_of
+from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.mutants import mutant
 from tests.support.problems import MODELS, problem, streams
 

@@ -16,7 +16,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.reduce.check import check, compare
 from rayfbnn.selftest.exactness import ks_distance
-from tests.support.standin_store import make_data, make_spec, make_store, normal
+from tests.support.store.standin_store import make_data, make_spec, make_store, normal
 
 SPEC = make_spec()
 

@@ -15,7 +15,7 @@ from rayfbnn.reduce.diagnostics import Diagnosis, diagnose, summarize
 from rayfbnn.reduce.draws import committed
 from rayfbnn.reduce.predict import predict
 from rayfbnn.reduce.quantities import quantities
-from tests.support.standin_store import make_spec, make_store, normal
+from tests.support.store.standin_store import make_spec, make_store, normal
 
 SPEC = make_spec()
 

@@ -11,7 +11,7 @@ import scipy.special
 
 from rayfbnn.arrays import Array
 from rayfbnn.reduce.mixture import mixture_quantiles
-from tests.support.standin_store import normal, uniform
+from tests.support.store.standin_store import normal, uniform
 
 PROBABILITIES = np.array([0.01, 0.1, 0.5, 0.9, 0.99])
 DFS = (math.inf, 4.0, 2.5, 1.0, 0.5)

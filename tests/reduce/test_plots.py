@@ -25,7 +25,7 @@ from tests.reduce.test_predict_models import (  # noqa: E402
     store_of,
     survival_by_hand,
 )
-from tests.support.standin_store import make_data, make_spec, make_store  # noqa: E402
+from tests.support.store.standin_store import make_data, make_spec, make_store  # noqa: E402
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from rayfbnn.errors import DataError, StoreError, StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout
 from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.predict import Prediction, predict
-from tests.support.standin_store import MemoryStore, make_data, make_spec, make_store
+from tests.support.store.standin_store import MemoryStore, make_data, make_spec, make_store
 
 N_TEST = 9
 

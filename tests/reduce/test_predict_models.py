@@ -22,7 +22,7 @@ from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.predict import MEASURES, predict
 from rayfbnn.reduce.quantities import functions
 from rayfbnn.spec import RunSpec
-from tests.support.standin_store import MemoryStore, make_spec, make_store, normal
+from tests.support.store.standin_store import MemoryStore, make_spec, make_store, normal
 
 QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
 PIECEWISE = {"kind": "survival", "hazard": "piecewise", "time_points": [0.4, 1.0, 2.5], "log_time": True}

@@ -12,7 +12,7 @@ from rayfbnn.reduce.diagnostics import diagnose
 from rayfbnn.reduce.predict import predict
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Block, Store
-from tests.support.standin_store import MemoryStore, make_data, make_spec, make_store
+from tests.support.store.standin_store import MemoryStore, make_data, make_spec, make_store
 
 
 def write(path: Path, memory: MemoryStore) -> Store:

@@ -9,7 +9,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.reduce.diagnostics import diagnose
 from rayfbnn.reduce.predict import predict
 from rayfbnn.reduce.skipping import without_first
-from tests.support.standin_store import MemoryStore, make_data, make_spec, make_store
+from tests.support.store.standin_store import MemoryStore, make_data, make_spec, make_store
 
 
 def later(store: MemoryStore, skip: int) -> MemoryStore:

@@ -26,8 +26,8 @@ from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.rounds import MOST_ROUNDS, n_finished, round_of, rounds
 from rayfbnn.store.store import Store
-from tests.support.disks import MemoryDisk
 from tests.support.small import assert_same_draws, make_store, small, small_spec
+from tests.support.store.disks import MemoryDisk
 
 AUTO = {"op": "hybrid", "steps": "auto", "stepsize": "auto"}
 MARGINAL = {**AUTO, "op": "hybrid-marginal", "over": ["outputs", "precisions"]}

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.kernels.shim.compiled import ShimBuild, ShimKernel
-from tests.standin_cupy import log
-from tests.standin_cupy.array import ndarray
+from tests.support.shim.compiled import ShimBuild, ShimKernel
+from tests.support.standin_cupy import log
+from tests.support.standin_cupy.array import ndarray
 
 SHARED_BYTES = 227 * 1024  # of a block, where it asks for them: sm_90
 _FREE_SHARED_BYTES = 48 * 1024

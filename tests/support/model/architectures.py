@@ -10,9 +10,9 @@ from rayfbnn.model import layers, network, posterior, stepsize, wiring
 from rayfbnn.model.architecture import NetworkSpec
 from tests.model.test_batches import assert_independent
 from tests.model.test_gradient import worst_error
+from tests.support.model.reference import outputs_by_loops, stepsizes_by_loops
 from tests.support.mutants import mutant
 from tests.support.problems import MODELS, problem, streams
-from tests.support.reference import outputs_by_loops, stepsizes_by_loops
 
 
 def assert_right(spec: NetworkSpec, *, name: str, models: tuple[str, ...] = tuple(MODELS)) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from tests.standin_cupy import log
-from tests.standin_cupy.memory import Memory, Numbers, Stream, garbage
-from tests.standin_cupy.rules import check_call, dtype_of, entries
+from tests.support.standin_cupy import log
+from tests.support.standin_cupy.memory import Memory, Numbers, Stream, garbage
+from tests.support.standin_cupy.rules import check_call, dtype_of, entries
 
 _UNSUPPORTED = "Unsupported type {}"
 # Those of functions.py, by their names.

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from tests.standin_cupy import array, functions, memory
-from tests.standin_cupy.array import function_of, ndarray
-from tests.standin_cupy.kernels import SHARED_BYTES, RawModule
-from tests.standin_cupy.memory import garbage
-from tests.standin_cupy.rules import entries
+from tests.support.standin_cupy import array, functions, memory
+from tests.support.standin_cupy.array import function_of, ndarray
+from tests.support.standin_cupy.kernels import SHARED_BYTES, RawModule
+from tests.support.standin_cupy.memory import garbage
+from tests.support.standin_cupy.rules import entries
 
 _COMPUTE_TYPES = {"COMPUTE_TYPE_FP32": 4, "COMPUTE_TYPE_TF32": 7}
 _compute_types: dict[np.dtype[Any], int] = {}

@@ -10,10 +10,10 @@ import pytest
 
 from rayfbnn.arrays import array_namespace, copies_to_host
 from rayfbnn.kernels.cuda.chip import build_once
-from tests.kernels.shim.compiled import needs_gxx
-from tests.standin_cupy import log
-from tests.standin_cupy.install import installed
-from tests.standin_cupy.rules import entries
+from tests.support.shim.compiled import needs_gxx
+from tests.support.standin_cupy import log
+from tests.support.standin_cupy.install import installed
+from tests.support.standin_cupy.rules import entries
 
 HOST = np.arange(6.0).reshape(2, 3)
 

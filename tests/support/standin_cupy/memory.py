@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.standin_cupy import log
+from tests.support.standin_cupy import log
 
 Numbers = np.ndarray[Any, Any]
 _now = 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-PACKAGE = str(Path(__file__).parents[2] / "rayfbnn")
+PACKAGE = str(Path(__file__).parents[3] / "rayfbnn")
 
 Kind = Literal["read", "wait", "upload", "launch"]
 """A value read on the host; a wait for an event or stream; numbers sent to the device; a kernel launched."""

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from tests.standin_cupy import log
-from tests.standin_cupy.array import ndarray, operand, plain, unwrapped, wrapped
-from tests.standin_cupy.memory import Numbers, garbage
-from tests.standin_cupy.rules import dtype_of
+from tests.support.standin_cupy import log
+from tests.support.standin_cupy.array import ndarray, operand, plain, unwrapped, wrapped
+from tests.support.standin_cupy.memory import Numbers, garbage
+from tests.support.standin_cupy.rules import dtype_of
 
 
 def _as_values(name: str, a: Any, dtype: Any, order: str | None, is_copied: bool) -> ndarray:

@@ -15,7 +15,7 @@ from rayfbnn.model.architecture import NetworkSpec, destination
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
-from tests.support.networks import Start
+from tests.support.kernels.networks import Start
 from tests.support.problems import MODELS, network, problem, streams
 
 REAL_OR_BINARY = sorted(set(MODELS) - {"class"})
