@@ -50,6 +50,7 @@ def sample(
     iterations under way, commits them and raises KeyboardInterrupt; twice ends it at once. `resume` goes on
     either way.
     """
+    from rayfbnn.run.kernel import kernel_for
     from rayfbnn.run.running import run_to_end
     from rayfbnn.run.workers import check_ray
 
@@ -61,7 +62,8 @@ def sample(
     dataset = read_dataset(spec)
     spec.check_data(dataset.n_cases)
     check_ray(workers, address)
-    store = Store.for_run(path, _with_absolute_train_path(spec), dataset)
+    spec = _with_absolute_train_path(spec)
+    store = Store.for_run(path, spec, dataset, kernel=kernel_for(spec))
     with store.lock():
         return run_to_end(
             store, workers=workers, address=address, max_failures=max_failures, progress=progress
@@ -171,6 +173,7 @@ def reject(
     """
     from rayfbnn.mcmc.rejection import rejection_draws
     from rayfbnn.run.exact import exact_blocks
+    from rayfbnn.run.kernel import kernel_for
     from rayfbnn.run.progress import show_rejection
     from rayfbnn.run.running import RunSummary
     from rayfbnn.run.sampler import build_posterior
@@ -206,6 +209,7 @@ def reject(
         path,
         spec=_with_absolute_train_path(spec),
         data=dataset,
+        kernel=kernel_for(spec),
         kind="exact",
         n_draws=draws,
         chains=1,
@@ -228,6 +232,7 @@ def prior(spec: Spec, path: str | Path, *, draws: int, set: Sequence[str] = ()) 
 
     Draw d is where chain d of a run with `initial = { from_prior = true }` starts.
     """
+    from rayfbnn.run.kernel import kernel_for
     from rayfbnn.run.prior_draws import prior_blocks
     from rayfbnn.run.running import RunSummary
     from rayfbnn.run.sampler import build_posterior
@@ -243,6 +248,7 @@ def prior(spec: Spec, path: str | Path, *, draws: int, set: Sequence[str] = ()) 
         path,
         spec=_with_absolute_train_path(spec),
         data=dataset,
+        kernel=kernel_for(spec),
         kind="prior",
         n_draws=draws,
         chains=1,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.operations import AUTO, Tunable
 from rayfbnn.mcmc.tuning import Settings
+from rayfbnn.run.kernel import kernel_for
 from rayfbnn.run.running import run_rounds
 from rayfbnn.run.sampler import Progress
 from rayfbnn.run.workers import InProcess
@@ -39,7 +40,7 @@ def tried_settings(spec: RunSpec, dataset: Dataset, *, seconds: float) -> Mappin
     """
     spec = RunSpec.from_dict({**spec.to_dict(), "chains": min(spec.chains, spec.chains_per_batch)})
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.for_run(Path(folder) / "trial.zarr", spec, dataset)
+        store = Store.for_run(Path(folder) / "trial.zarr", spec, dataset, kernel=kernel_for(spec))
         planned, end = store.tuning.rounds, time.monotonic() + seconds
         with store.lock(), InProcess() as executor:
 

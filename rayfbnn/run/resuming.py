@@ -9,6 +9,7 @@ from socket import gethostname
 from rayfbnn.data import first_difference, read_training_file
 from rayfbnn.errors import ConfigError, StoreMismatchError
 from rayfbnn.kernels import choose
+from rayfbnn.run.kernel import kernel_for
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.store.store import Store
 from rayfbnn.version import __version__
@@ -43,18 +44,13 @@ def compare_kernel(store: Store) -> None:
     Another one rounds differently: draws are as exact, but from here on not the same bits.
     """
     if not choose.is_available(store.root.kernel):
-        spec = store.spec
-        n_targets = len(spec.data.targets)
-        other = choose.name_for(
-            spec.network_spec(), spec.model_spec(), n_targets=n_targets, device=spec.device
-        )
         _log.warning(
             "%s: was begun with the kernel %s, which is not to be had on %s; going on with %s: draws are as"
             " right, but from here on not to the bit those that the other would give",
             store.path,
             store.root.kernel,
             gethostname(),
-            other,
+            kernel_for(store.spec),
         )
 
 

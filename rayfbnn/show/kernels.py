@@ -12,6 +12,7 @@ from rayfbnn.data import read_dataset
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda.chip import shared_memory_of_device
 from rayfbnn.mcmc.operations import HybridMarginal, inner_operations, unrolled
+from rayfbnn.run.kernel import kernel_for
 from rayfbnn.run.sampler import build_posterior
 from rayfbnn.spec import RunSpec
 from rayfbnn.streams import Streams
@@ -28,9 +29,7 @@ def describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
 
     On a device the choice depends on its memory: where there is one here, it is that which is made here.
     """
-    here = choose.name_for(
-        spec.network_spec(), spec.model_spec(), n_targets=len(spec.data.targets), device=spec.device
-    )
+    here = kernel_for(spec)
     begun = name = here if store is None else store.root.kernel
     if not choose.is_available(name):
         name += f"; not to be had here, where it is {here}"

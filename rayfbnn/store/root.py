@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreExistsError
-from rayfbnn.kernels import choose
 from rayfbnn.store.catalogue import COMMITS, ArrayPlan, Header, array_plans
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
@@ -29,6 +28,7 @@ FORMAT = "rayfbnn"
 FORMAT_VERSION = 1
 LOCK = "lock"
 HOLDER = "holder.json"
+_FIRST_KERNEL = "plain NumPy"  # what stores without a kernel in their metadata were made with
 _EXTENSION = re.compile(r"extension(\d{4,})\.json")
 
 
@@ -41,7 +41,7 @@ class Root:
     n_extensions  how often the run was lengthened
     before        the header before the last extension, which a crash may have left some arrays at
     version       of rayfbnn that created the store
-    kernel        what was to run the leapfrog steps, as choose.name_for says it
+    kernel        name of the code that the run started with for its leapfrog steps
     """
 
     identity: str
@@ -54,13 +54,10 @@ class Root:
     kernel: str
 
 
-def create(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Dataset) -> None:
+def create(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Dataset, kernel: str) -> None:
     """Build a store in a hidden folder beside `path`, then rename it: a crash leaves nothing at `path`."""
     if fs.exists(path):
         raise StoreExistsError(f"{path}: is there already; choose another path, or resume it")
-    kernel = choose.name_for(  # refuses what the environment may ask for before anything is written
-        spec.network_spec(), spec.model_spec(), n_targets=len(spec.data.targets), device=spec.device
-    )
     building = path.parent / f".{path.name}.creating"
     fs.mkdir(building)
     fs.mkdir(building / COMMITS)
@@ -162,7 +159,7 @@ def read_root(fs: FileSystem, path: Path) -> Root:
         extensions,
         before,
         attributes["rayfbnn_version"],
-        attributes.get("kernel", choose.PLAIN),  # of stores from before there were others
+        attributes.get("kernel", _FIRST_KERNEL),
     )
 
 

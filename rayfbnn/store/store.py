@@ -95,6 +95,7 @@ class Store:
         *,
         spec: RunSpec,
         data: Dataset,
+        kernel: str,
         kind: Kind = "mcmc",
         n_draws: int,
         n_warmup_draws: int = 0,
@@ -103,9 +104,11 @@ class Store:
         draws_per_block: int,
         fs: FileSystem | None = None,
     ) -> Store:
-        """A new store at `path`, with nothing committed; StoreExistsError if anything is there.
+        """Create a store at `path` with nothing committed; StoreExistsError if anything is there.
 
-        It is built in a hidden folder beside and then renamed, so that a crash leaves nothing at `path`.
+        It is built in a hidden folder beside `path` and then renamed, so that a crash leaves nothing at
+        `path`. `kernel` is the name of the code that will run the leapfrog steps: the store records it, and
+        workers on other machines keep to it.
         """
         fs, path = FileSystem() if fs is None else fs, Path(path).absolute()
         header = Header(
@@ -120,16 +123,19 @@ class Store:
             coordinate_chunk=max(draws_per_block, n_draws, n_warmup_draws),
             data_hash=data.hash,
         )
-        roots.create(fs, path, header, spec, data)
+        roots.create(fs, path, header, spec, data, kernel)
         return Store.open(path, fs=fs)
 
     @staticmethod
-    def for_run(path: str | Path, spec: RunSpec, data: Dataset, *, fs: FileSystem | None = None) -> Store:
-        """A new store at `path` for the draws of the specification's phases."""
+    def for_run(
+        path: str | Path, spec: RunSpec, data: Dataset, *, kernel: str, fs: FileSystem | None = None
+    ) -> Store:
+        """Create a store at `path` for the draws of the specification's phases."""
         return Store.create(
             path,
             spec=spec,
             data=data,
+            kernel=kernel,
             n_draws=spec.kept_draws,
             n_warmup_draws=spec.warmup_draws,
             chains=spec.chains,

@@ -54,6 +54,7 @@ from rayfbnn.model.updates.rescaling import orbits_along  # noqa: E402
 from rayfbnn.reduce.draws import committed  # noqa: E402
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, rhat  # noqa: E402
 from rayfbnn.reduce.quantities import quantities  # noqa: E402
+from rayfbnn.run.kernel import kernel_for  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
 from rayfbnn.run.sampler import Progress, acceptance_by_operation, build_posterior  # noqa: E402
 from rayfbnn.run.workers import InProcess  # noqa: E402
@@ -124,7 +125,7 @@ def our_draws(path: Path, method: str, problem: str, given: Any) -> dict[str, An
         raw["phase"].insert(-1, burn_in)
     spec = RunSpec.from_dict(raw)
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.for_run(Path(folder) / "run.zarr", spec, read_dataset(spec))
+        store = Store.for_run(Path(folder) / "run.zarr", spec, read_dataset(spec), kernel=kernel_for(spec))
         clock = time.process_time if given.processor_time else time.perf_counter
         begun = clock()
         kept_from, is_last = begun, len(spec.phase) - 1

@@ -34,6 +34,7 @@ os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # keeps Ray on 
 from machine import ROOT, append, conditions, heading  # noqa: E402, after the threads are set
 
 from rayfbnn.data import read_dataset  # noqa: E402
+from rayfbnn.run.kernel import kernel_for  # noqa: E402
 from rayfbnn.run.progress import display  # noqa: E402
 from rayfbnn.run.resuming import make_longer  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
@@ -127,7 +128,7 @@ def prepared(folder: Path, arguments: argparse.Namespace, *, batches: int) -> St
         raw["phase"] = [{"operations": [{"op": "sample-sigmas"}, {"op": "heatbath"}, hybrid]}]
     raw["phase"][-1]["iterations"] = FIRST_ITERATIONS
     spec = RunSpec.from_dict(raw)
-    store = Store.for_run(folder / "run.zarr", spec, read_dataset(spec))
+    store = Store.for_run(folder / "run.zarr", spec, read_dataset(spec), kernel=kernel_for(spec))
     kept_from, is_last = time.time(), len(spec.phase) - 1
 
     def look_at_the_clock(progress: Progress) -> None:

@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kernels": BASE | {"model", "mcmc"},
     "selftest": SAMPLED,
     "spec": BASE | {"model", "mcmc"},
-    "store": SAMPLED | {"spec", "data"},
+    "store": BASE | {"model", "mcmc", "spec", "data"},
     "run": SAMPLED | {"spec", "data", "store"},
     "reduce": BASE | {"model", "spec", "data", "store"},
     "show": SAMPLED | {"spec", "data", "store", "run"},

@@ -18,7 +18,9 @@ from tests.support.store.standin_store import MemoryStore, make_data, make_spec,
 def write(path: Path, memory: MemoryStore) -> Store:
     spec: RunSpec = memory.spec
     sizes = {"chains": spec.chains, "chains_per_batch": 2, "draws_per_block": spec.draws_per_block}
-    store = Store.create(path, spec=spec, data=memory.data, n_draws=memory.committed_draws, **sizes)
+    store = Store.create(
+        path, spec=spec, data=memory.data, kernel="plain NumPy", n_draws=memory.committed_draws, **sizes
+    )
     with store.lock():
         for batch in range(store.n_batches):
             commit(store, memory, batch, slice(0, memory.committed_draws))
@@ -50,7 +52,9 @@ def test_draws_that_arrive_meanwhile_are_left_for_the_next_look(tmp_path: Path) 
     memory: Any = make_store(make_spec())
     spec = memory.spec
     sizes = {"chains": spec.chains, "chains_per_batch": 4, "draws_per_block": 7}
-    store = Store.create(tmp_path / "run.zarr", spec=spec, data=memory.data, n_draws=20, **sizes)
+    store = Store.create(
+        tmp_path / "run.zarr", spec=spec, data=memory.data, kernel="plain NumPy", n_draws=20, **sizes
+    )
     read = store.read_positions
 
     def read_while_writing(draws: slice, chains: slice = slice(None)) -> Any:

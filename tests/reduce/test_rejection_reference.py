@@ -93,7 +93,7 @@ def exact_draws(name: str) -> tuple[Array, Array]:
 def exact_store(path: Path, name: str) -> Store:
     spec, data = problem(name)
     sizes = {"n_draws": N_EXACT, "chains": 1, "chains_per_batch": 1, "draws_per_block": N_EXACT}
-    store = Store.create(path, spec=spec, data=data, kind="exact", **sizes)
+    store = Store.create(path, spec=spec, data=data, kernel="plain NumPy", kind="exact", **sizes)
     with store.lock():
         for block in exact_blocks(posterior_of(spec, data), *exact_draws(name), N_EXACT):
             store.commit(0, block)
@@ -120,7 +120,7 @@ def chain_store(path: Path, spec: RunSpec, data: Dataset, posterior: Posterior) 
         "log_prior": np.stack([right.log_prior(*draw) for draw in each], axis=1),
     }
     sizes = {"chains": N_CHAINS, "chains_per_batch": N_CHAINS, "draws_per_block": N_DRAWS}
-    store = Store.create(path, spec=spec, data=data, n_draws=N_DRAWS, **sizes)
+    store = Store.create(path, spec=spec, data=data, kernel="plain NumPy", n_draws=N_DRAWS, **sizes)
     block = Block(1, N_DRAWS, "posterior", 0, positions, precisions, stats, state)
     with store.lock():
         store.commit(0, block)

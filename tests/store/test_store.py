@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import warnings
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -60,7 +63,7 @@ def make(path: Path, **changes: Any) -> Store:
         target_names=spec.data.targets,
         standardize=["inputs"],
     )
-    return Store.for_run(path, spec, data)
+    return Store.for_run(path, spec, data, kernel="plain NumPy")
 
 
 def normal(seed: int, shape: tuple[int, ...]) -> Array:
@@ -116,6 +119,19 @@ def test_draws_are_read_as_they_were_committed(tmp_path: Path, dtype: str) -> No
     assert (store.read_stat("energy", *part) == committed["energy"][2:4, 3:9]).all()
     assert store.read_positions(slice(4, 4)).shape == (5, 0, committed["positions"].shape[2])
     assert store.read_positions(slice(8, 100)).shape[1] == 2
+
+
+def test_opening_a_store_imports_no_kernel(tmp_path: Path) -> None:
+    fill(make(tmp_path / "run.zarr"))
+    code = """
+        import sys
+        from rayfbnn.store.store import Store
+        store = Store.open(sys.argv[1])
+        store.read_positions(), store.load_state(0), store.data, store.verify()
+        print([name for name in sys.modules if name.startswith("rayfbnn.kernels")])
+    """
+    command = [sys.executable, "-c", dedent(code), str(tmp_path / "run.zarr")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 @pytest.mark.parametrize("order", [">", "<"])
@@ -240,6 +256,7 @@ def test_exact_draws_need_no_state_and_no_statistics(tmp_path: Path) -> None:
         tmp_path / "exact.zarr",
         spec=made.spec,
         data=made.data,
+        kernel="plain NumPy",
         kind="exact",
         n_draws=6,
         chains=1,

@@ -10,6 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import read_dataset
+from rayfbnn.run.kernel import kernel_for
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.store import Store
@@ -79,7 +80,7 @@ def small_spec(folder: Path, **replaced: Any) -> RunSpec:
 
 
 def make_store(path: Path, spec: RunSpec, *, fs: FileSystem | None = None) -> Store:
-    return Store.for_run(path, spec, read_dataset(spec), fs=fs)
+    return Store.for_run(path, spec, read_dataset(spec), kernel=kernel_for(spec), fs=fs)
 
 
 def contents(path: Path) -> dict[str, Array]:

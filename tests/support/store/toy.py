@@ -48,7 +48,7 @@ def toy_data() -> Dataset:
 
 def create(fs: FileSystem, path: Path = PATH, spec: RunSpec | None = None) -> Store:
     spec = toy_spec() if spec is None else spec
-    return Store.for_run(path, spec, toy_data(), fs=fs)
+    return Store.for_run(path, spec, toy_data(), kernel="plain NumPy", fs=fs)
 
 
 def next_block(store: Store, batch: int, *, ends: tuple[int, ...] = ENDS) -> Block | None:
