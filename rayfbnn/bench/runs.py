@@ -27,7 +27,7 @@ from rayfbnn.mcmc.operations import (
     unrolled,
 )
 from rayfbnn.mcmc.schedule import build_iteration, gradient_evaluations
-from rayfbnn.mcmc.tuning import Settings, Tuning, extreme_tunings
+from rayfbnn.mcmc.tuning.measuring import Settings, Tuning, extreme_tunings
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Streams

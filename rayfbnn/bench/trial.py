@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.operations import AUTO, Tunable
-from rayfbnn.mcmc.tuning import Settings
+from rayfbnn.mcmc.tuning.measuring import Settings
 from rayfbnn.run.kernel import kernel_for
 from rayfbnn.run.running import run_rounds
 from rayfbnn.run.sampler import Progress

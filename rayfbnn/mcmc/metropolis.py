@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.mcmc.coordinates import Line, turns
 from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
+from rayfbnn.mcmc.one_at_a_time.coordinates import Line, turns
 from rayfbnn.mcmc.stepsizes import jittered_stepsize, scaled_stepsizes
 from rayfbnn.state import ChainState, HMCInfo, Target
 from rayfbnn.streams import Purpose, Streams

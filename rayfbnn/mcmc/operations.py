@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 Integrator = Literal["leapfrog", "fourth-order"]
 Auto = Literal["auto"]
-AUTO: Auto = "auto"  # found in the initial phases, see mcmc/tuning.py
+AUTO: Auto = "auto"  # found in the initial phases, see mcmc/tuning/
 Level = Literal["lower", "upper"]
 
 _FORBID: dict[str, Any] = {"extra": "forbid"}  # read by pydantic, which this file does not import

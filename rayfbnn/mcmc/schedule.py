@@ -13,9 +13,10 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import fourth_order, leapfrog
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc.dynamic import DynamicInfo, dynamic
+from rayfbnn.mcmc.hybrid_marginal import hybrid_marginal
 from rayfbnn.mcmc.hybrid_max import hybrid_max
-from rayfbnn.mcmc.marginal import hybrid_marginal
 from rayfbnn.mcmc.metropolis import metropolis, metropolis_1
+from rayfbnn.mcmc.one_at_a_time.slice_1 import slice_1
 from rayfbnn.mcmc.operations import (
     AUTO,
     Dynamic,
@@ -42,10 +43,9 @@ from rayfbnn.mcmc.operations import (
     inner_operations,
     unrolled,
 )
-from rayfbnn.mcmc.slice import slice_1
 from rayfbnn.mcmc.tempering.simulated_tempering import TemperingInfo, simulated_tempering
 from rayfbnn.mcmc.tempering.tempered_transition import tempered_transition
-from rayfbnn.mcmc.tuning import Measured, MeasuredInfo, Tuning, measured_update
+from rayfbnn.mcmc.tuning.measuring import Measured, MeasuredInfo, Tuning, measured_update
 from rayfbnn.state import (
     Advance,
     ChainState,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.mcmc.scaling import of_coordinates
+from rayfbnn.mcmc.tuning.scaling import of_coordinates
 from rayfbnn.state import ChainState, Target
 from rayfbnn.streams import Purpose, Streams
 

@@ -13,7 +13,7 @@ from rayfbnn.arrays import Array, array_namespace, copies_to_host, to_host
 from rayfbnn.mcmc.energy import not_finite
 from rayfbnn.mcmc.operations import Operation, Tunable, unrolled
 from rayfbnn.mcmc.schedule import IterationInfo
-from rayfbnn.mcmc.tuning import Measured
+from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATE, STATS
 from rayfbnn.store.records import Block

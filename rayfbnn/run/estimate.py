@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.schedule import gradient_evaluations
-from rayfbnn.mcmc.tuning import Tuning
+from rayfbnn.mcmc.tuning.measuring import Tuning
 from rayfbnn.store.rounds import round_of
 
 if TYPE_CHECKING:

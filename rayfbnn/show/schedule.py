@@ -33,7 +33,7 @@ from rayfbnn.mcmc.operations import (
     unrolled,
 )
 from rayfbnn.mcmc.schedule import gradient_evaluations
-from rayfbnn.mcmc.tuning import Tuning, extreme_tunings
+from rayfbnn.mcmc.tuning.measuring import Tuning, extreme_tunings
 from rayfbnn.model.marginal.output_layer import feeds_outputs
 from rayfbnn.run.sampler import acceptance_by_operation
 from rayfbnn.show.kernels import describe_kernels

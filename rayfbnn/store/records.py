@@ -33,7 +33,7 @@ class Block:
     state       after the last iteration; None where there is nothing to go on from (exact draws)
     summary     small numbers that are summed over blocks for whoever watches: updates, acceptances, seconds
     predictive  name -> (n_chains, n_draws, n_cases, ...); those of PREDICTIVE, for draws from the prior
-    tuning      what the automatic operations of a round measured (mcmc/tuning.py), as plain lists and numbers
+    tuning      what the automatic operations of a round measured (mcmc/tuning), as plain lists and numbers
     """
 
     first_iteration: int

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayfbnn.errors import StoreCorruptError, StoreError
 from rayfbnn.mcmc.operations import Tunable
-from rayfbnn.mcmc.tuning import Measured, Settings, Tuning, first_settings, settings_after
+from rayfbnn.mcmc.tuning.measuring import Measured, Settings, Tuning, first_settings, settings_after
 from rayfbnn.store.catalogue import COMMITS
 from rayfbnn.store.commits import DISCARDED, CommitLog
 from rayfbnn.store.filesystem import FileSystem

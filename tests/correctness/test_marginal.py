@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.mcmc import marginal as update
+from rayfbnn.mcmc import hybrid_marginal as update
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Operation, Repeat, SampleSigmas
 from rayfbnn.model import posterior

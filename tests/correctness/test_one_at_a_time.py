@@ -9,7 +9,9 @@ import pytest
 import scipy.special
 
 from rayfbnn.errors import SamplingError
-from rayfbnn.mcmc import doubling, metropolis, slice
+from rayfbnn.mcmc import metropolis
+from rayfbnn.mcmc.one_at_a_time import doubling
+from rayfbnn.mcmc.one_at_a_time import slice_1 as slice
 from rayfbnn.mcmc.operations import Heatbath, Metropolis1, Operation, Slice1
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams

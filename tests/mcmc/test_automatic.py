@@ -13,9 +13,10 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc import hybrid as hmc
-from rayfbnn.mcmc import leapfrog, schedule, tuning
+from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Operation, automatic
-from rayfbnn.mcmc.tuning import Measured, Probe, Settings, Tuning
+from rayfbnn.mcmc.tuning import measuring as tuning
+from rayfbnn.mcmc.tuning.measuring import Measured, Probe, Settings, Tuning
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support.mutants import mutant

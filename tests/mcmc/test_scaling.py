@@ -11,10 +11,12 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc import hybrid as hmc
-from rayfbnn.mcmc import leapfrog, scaling, tuning
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.operations import Hybrid
-from rayfbnn.mcmc.scaling import SlopesProbe, of_coordinates, scales_from
-from rayfbnn.mcmc.tuning import Measured
+from rayfbnn.mcmc.tuning import measuring as tuning
+from rayfbnn.mcmc.tuning import scaling
+from rayfbnn.mcmc.tuning.measuring import Measured
+from rayfbnn.mcmc.tuning.scaling import SlopesProbe, of_coordinates, scales_from
 from tests.mcmc.test_automatic import ONE, Scaled, frozen, start, streams, tuned
 from tests.support.mutants import mutant
 from tests.support.problems import problem

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rayfbnn.mcmc.operations import Hybrid, Tunable
-from rayfbnn.mcmc.tuning import Settings
+from rayfbnn.mcmc.tuning.measuring import Settings
 from rayfbnn.run.estimate import Estimate
 from rayfbnn.run.progress import LiveTable, PlainLines, Silent, display
 from rayfbnn.run.sampler import Progress

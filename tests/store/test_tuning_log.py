@@ -16,7 +16,7 @@ from rayfbnn import api
 from rayfbnn.errors import ConfigError, StoreCorruptError
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operations import Hybrid, HybridMarginal, automatic
-from rayfbnn.mcmc.tuning import first_settings
+from rayfbnn.mcmc.tuning.measuring import first_settings
 from rayfbnn.run.running import behind, run_rounds
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.run.workers import InProcess

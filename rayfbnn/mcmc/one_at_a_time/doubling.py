@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.mcmc.coordinates import Line
+from rayfbnn.mcmc.one_at_a_time.coordinates import Line
 
 
 def doubled(

@@ -9,9 +9,9 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import SamplingError
-from rayfbnn.mcmc.coordinates import Line, turns
-from rayfbnn.mcmc.doubling import doubled
 from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
+from rayfbnn.mcmc.one_at_a_time.coordinates import Line, turns
+from rayfbnn.mcmc.one_at_a_time.doubling import doubled
 from rayfbnn.mcmc.stepsizes import scaled_stepsizes
 from rayfbnn.state import ChainState, Target
 from rayfbnn.streams import Purpose, Streams

@@ -18,7 +18,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.operations import AUTO, HybridMarginal, Operation, Tunable, automatic
-from rayfbnn.mcmc.scaling import SlopesProbe, scales_from
+from rayfbnn.mcmc.tuning.scaling import SlopesProbe, scales_from
 from rayfbnn.state import Advance, ChainState, HMCInfo, Target
 from rayfbnn.streams import Streams
 

@@ -1,0 +1,1 @@
+"""Updates that change one parameter at a time."""
