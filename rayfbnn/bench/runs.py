@@ -168,7 +168,8 @@ def with_numbers(operation: Operation, tuning: Tuning) -> Operation:
     settings = tuning.settings[operation]
     steps = settings.longest if tuning.is_measured else settings.steps
     stepsize = STEPSIZE if operation.stepsize == AUTO else operation.stepsize
-    return replace(operation, steps=steps, stepsize=stepsize)
+    # Scales belong to an automatic stepsize. They change where a step leads, not how long it takes.
+    return replace(operation, steps=steps, stepsize=stepsize, scaling=None)
 
 
 def gradients(operation: Operation) -> int:

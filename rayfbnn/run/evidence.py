@@ -64,7 +64,8 @@ def evidence(
     if "phase" not in spec.model_fields_set and automatic(operations):
         raise ConfigError(
             "phase: annealed importance sampling tunes nothing and needs operations of your own, got none;"
-            ' give [[phase]] with iterations = 1 and operations such as { op = "sample-sigmas" },'
+            " give [[phase]] in place of iterations, with iterations = 1 and operations such as"
+            ' { op = "sample-sigmas" },'
             ' { op = "heatbath" } and { op = "hybrid", steps = 20, stepsize = 0.3 }'
         )
     check_operations(operations)

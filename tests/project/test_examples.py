@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import runpy
 from pathlib import Path
 
@@ -13,18 +12,11 @@ import rayfbnn
 from rayfbnn.data import read_dataset
 from rayfbnn.spec import RunSpec
 from rayfbnn.streams import Purpose, Streams
+from tests.support.readme import ROOT, first_problem
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.toml"))
 # A handful of iterations of short trajectories: that it runs, not what it finds.
 SHORT = ["chains=2", "chains_per_batch=2", "draws_per_block=4", "phase[-1].iterations=4"]
-
-
-def first_problem() -> str:
-    """The configuration in the README."""
-    found = re.search(r"<!-- first-problem -->\n```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert found is not None
-    return found[1]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

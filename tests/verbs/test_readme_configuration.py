@@ -1,0 +1,133 @@
+"""Every command works with the README's own configuration, which has no phases."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from rayfbnn import cli
+from rayfbnn.bench import runs as run_times
+from rayfbnn.bench import steps as step_times
+from rayfbnn.streams import Purpose, Streams
+from tests.support.readme import ROOT, first_problem
+
+SHORT = ("--set", "chains=2", "--set", "iterations=6")
+HERE = ("--workers", 0, "--no-progress")
+
+
+def rayfbnn(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def succeeded(*arguments: object) -> str:
+    """Standard output of a command that must succeed."""
+    result = rayfbnn(*arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def write_cases(path: Path, n_cases: int) -> None:
+    """A training file with columns x1, x2, y."""
+    one_chain = Streams(seed=1, chains=np.zeros(1, dtype=np.uint64))
+    values = one_chain.normal(Purpose.TARGET_VALUE, (n_cases, 3))[0]
+    rows = [",".join(f"{value:.4f}" for value in row) for row in values]
+    path.write_text("\n".join(["x1,x2,y", *rows, ""]))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """run.toml from the README, train.csv of twelve cases, and a finished run.zarr; nobody changes them."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "run.toml").write_text(first_problem())
+    write_cases(folder / "train.csv", 12)
+    succeeded("sample", folder / "run.toml", folder / "run.zarr", *SHORT, *HERE)
+    return folder
+
+
+@pytest.fixture
+def quick_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time each operation once, and by two steps."""
+    for module in (step_times, run_times):
+        monkeypatch.setattr(module, "repeated", lambda run, *, seconds: [run()])
+        monkeypatch.setattr(module, "steps_within", lambda seconds_per_step, seconds: 2)
+
+
+def test_show_describes_the_file_and_its_store(folder: Path) -> None:
+    assert "hybrid-marginal" in succeeded("show", folder / "run.toml")
+    assert "6 draws each" in succeeded("show", folder / "run.zarr")
+
+
+def test_diagnose_judges_the_run(folder: Path) -> None:
+    result = rayfbnn("diagnose", folder / "run.zarr")
+    assert result.exit_code == cli.NOT_CONVERGED  # six draws are too few
+    assert "sigma_noise" in result.stdout and "not ok:" in result.stdout
+
+
+def test_predict_writes_a_row_for_each_case(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "predictions.csv"
+    text = succeeded("predict", folder / "run.zarr", "--data", folder / "train.csv", "--out", out)
+    assert "log_probability" in text
+    assert len(out.read_text().splitlines()) == 1 + 12
+
+
+def test_resume_makes_the_run_longer(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "run.zarr", tmp_path / "run.zarr")
+    assert "2 chains of 8 draws" in succeeded("resume", tmp_path / "run.zarr", "--iterations", 8, *HERE)
+
+
+def test_verify_finds_nothing_wrong(folder: Path) -> None:
+    assert ", 0 problems" in succeeded("verify", folder / "run.zarr")
+
+
+@pytest.mark.usefixtures("quick_timing")
+@pytest.mark.parametrize("name", ["readme", "robot_arm"])
+def test_bench_estimates_the_whole_run(folder: Path, name: str) -> None:
+    path = folder / "run.toml" if name == "readme" else ROOT / "examples" / "robot_arm" / "robot_arm.toml"
+    assert "the whole run: " in succeeded("bench", path, *SHORT, "--quick", "--no-progress")
+
+
+@pytest.mark.usefixtures("quick_timing")
+def test_bench_tries_the_tuning(folder: Path) -> None:
+    assert "likely: " in succeeded("bench", folder / "run.toml", *SHORT, "--no-progress")
+
+
+def test_check_compares_a_run_with_exact_draws(folder: Path, tmp_path: Path) -> None:
+    write_cases(tmp_path / "train.csv", 2)  # of three cases, one proposal in 10,000 is accepted
+    (tmp_path / "run.toml").write_text(first_problem())
+    succeeded("reject", tmp_path / "run.toml", tmp_path / "exact.zarr", "--draws", 8, "--no-progress")
+    succeeded("sample", tmp_path / "run.toml", tmp_path / "run.zarr", *SHORT, *HERE)
+    result = rayfbnn("check", tmp_path / "run.zarr", tmp_path / "exact.zarr")
+    assert result.exit_code == 1  # six draws are too few
+    assert "sigma_ih0" in result.stdout and "effective draws below 100" in result.stderr
+
+
+def test_prior_draws_can_be_predicted_and_plotted(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    succeeded("prior", folder / "run.toml", tmp_path / "prior.zarr", "--draws", 3)
+    assert "cases" in succeeded("predict", tmp_path / "prior.zarr", "--data", folder / "train.csv")
+    assert "functions.png" in succeeded("plot", tmp_path / "prior.zarr", "--out", tmp_path / "plots")
+
+
+def test_plot_draws_every_picture(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    data = ("--data", folder / "train.csv")
+    pictures = succeeded("plot", folder / "run.zarr", "--out", tmp_path / "plots", *data).split()
+    assert {Path(picture).name for picture in pictures} >= {"traces.png", "bands.png", "overview.png"}
+
+
+def test_evidence_takes_the_operations_that_it_asks_for(folder: Path, tmp_path: Path) -> None:
+    refused = rayfbnn("evidence", folder / "run.toml", *SHORT)
+    assert refused.exit_code == 2 and "give [[phase]] in place of iterations" in refused.stderr
+    lines = [line for line in first_problem().splitlines() if not line.startswith("iterations")]
+    operations = '{ op = "sample-sigmas" }, { op = "heatbath" }, { op = "hybrid", steps = 3, stepsize = 0.3 }'
+    lines += ["[[phase]]", "iterations = 1", f"operations = [{operations}]"]
+    (tmp_path / "run.toml").write_text("\n".join(lines))
+    arguments = (f'--set=data.train="{folder}/train.csv"', "--set=chains=4", "--temperatures", 5, "--json")
+    assert json.loads(succeeded("evidence", tmp_path / "run.toml", *arguments))["runs"] == 4
