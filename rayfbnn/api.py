@@ -19,13 +19,13 @@ from rayfbnn.store.store import Store
 if TYPE_CHECKING:
     import xarray
 
-    from rayfbnn.bench.runs import BenchResult
     from rayfbnn.reduce.check import CheckResult
     from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.predict import Prediction
     from rayfbnn.run.evidence import Evidence
     from rayfbnn.run.running import RunSummary
     from rayfbnn.store.records import VerifyReport
+    from rayfbnn.timing.runs import BenchResult
 
 Spec = RunSpec | Mapping[str, Any] | str | Path  # a specification, its tables, or the TOML file they are in
 
@@ -328,8 +328,8 @@ def show(what: Spec, *, set: Sequence[str] = ()) -> str:
 
     set  "key.path=value" replacements laid over a specification; that of a store is fixed
     """
-    from rayfbnn.show.configuration import describe
-    from rayfbnn.show.schedule import describe_tuning
+    from rayfbnn.describe.configuration import describe
+    from rayfbnn.describe.schedule import describe_tuning
 
     if isinstance(what, str | Path) and Path(what).is_dir():
         if set:
@@ -362,9 +362,9 @@ def bench(
             at most the specification's chains
     quick   leaves the rounds of tuning out
     """
-    from rayfbnn.bench.runs import BenchResult
-    from rayfbnn.bench.steps import STANDARD_SHAPES, rows_of_shapes
     from rayfbnn.run.progress import show_bench
+    from rayfbnn.timing.runs import BenchResult
+    from rayfbnn.timing.steps import STANDARD_SHAPES, rows_of_shapes
 
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')
@@ -389,11 +389,11 @@ def bench(
 
 def _bench_run(read: RunSpec, device: str, *, quick: bool, progress: bool) -> BenchResult:
     """The part of `bench` that is given a specification."""
-    from rayfbnn.bench import trial
-    from rayfbnn.bench.runs import BenchResult, estimate_run
-    from rayfbnn.bench.steps import rows_of_operations
     from rayfbnn.run.progress import show_bench, show_trial
     from rayfbnn.run.sampler import build_posterior
+    from rayfbnn.timing import trial
+    from rayfbnn.timing.runs import BenchResult, estimate_run
+    from rayfbnn.timing.steps import rows_of_operations
 
     read.check_gradient()
     dataset = read_dataset(read)

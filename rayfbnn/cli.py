@@ -16,12 +16,12 @@ import typer
 from rayfbnn.errors import CheckFailed, RayFBNNError
 
 if TYPE_CHECKING:
-    from rayfbnn.bench.runs import BenchResult, Cost
     from rayfbnn.reduce.check import CheckResult
     from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.predict import Prediction
     from rayfbnn.run.running import RunSummary
     from rayfbnn.selftest.selftest import Finding
+    from rayfbnn.timing.runs import BenchResult, Cost
 
 INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 NOT_CONVERGED = 3

@@ -15,9 +15,9 @@ from rayfbnn.run.estimate import HEADINGS, Estimate, duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from rayfbnn.bench.steps import Row
     from rayfbnn.run.sampler import Progress
     from rayfbnn.store.store import Store
+    from rayfbnn.timing.steps import Row
 
 _SECONDS_BETWEEN_LINES = 5.0  # for each batch, where there is no terminal
 

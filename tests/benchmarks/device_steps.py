@@ -33,7 +33,6 @@ from machine import append, conditions, heading  # noqa: E402
 from steps import layers_of, stepsizes  # noqa: E402
 
 from rayfbnn.arrays import Array, to_host  # noqa: E402
-from rayfbnn.bench import steps as step_times
 from rayfbnn.kernels.cuda import choose as device
 from rayfbnn.kernels.cuda import network_pass as wide_pass
 from rayfbnn.kernels.cuda import products as wide
@@ -42,6 +41,7 @@ from rayfbnn.mcmc import leapfrog  # noqa: E402
 from rayfbnn.model.architecture import ModelSpec, PriorSpec  # noqa: E402
 from rayfbnn.model.posterior import Posterior  # noqa: E402
 from rayfbnn.state import Advance  # noqa: E402
+from rayfbnn.timing import steps as step_times
 
 # The shape, chains, and steps of a trajectory: long ones where a launch would otherwise show.
 ROWS = [

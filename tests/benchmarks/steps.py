@@ -26,9 +26,9 @@ import numpy as np  # noqa: E402, after the threads are set
 from machine import PEERS, append, conditions, heading, peers_python, pin  # noqa: E402
 
 from rayfbnn.arrays import Array  # noqa: E402
-from rayfbnn.bench import steps as step_times  # noqa: E402
 from rayfbnn.model.posterior import Posterior  # noqa: E402
 from rayfbnn.state import Advance, ChainState  # noqa: E402
+from rayfbnn.timing import steps as step_times  # noqa: E402
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 

@@ -29,12 +29,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": BASE | {"model", "mcmc", "spec", "data"},
     "run": SAMPLED | {"spec", "data", "store"},
     "reduce": BASE | {"model", "spec", "data", "store"},
-    "show": SAMPLED | {"spec", "data", "store", "run"},
-    "bench": SAMPLED | {"spec", "data", "store", "run"},
-    "api": SAMPLED | {"spec", "data", "store", "run", "reduce", "show", "bench"},
+    "describe": SAMPLED | {"spec", "data", "store", "run"},
+    "timing": SAMPLED | {"spec", "data", "store", "run"},
+    "api": SAMPLED | {"spec", "data", "store", "run", "reduce", "describe", "timing"},
     "__init__": {"api", "errors", "spec", "run", "version"},
     "demo": {"__init__", "api", "errors", "spec", "store", "run", "reduce"},
-    "cli": BASE | {"__init__", "api", "demo", "spec", "run", "reduce", "show", "bench", "selftest"},
+    "cli": BASE | {"__init__", "api", "demo", "spec", "run", "reduce", "describe", "timing", "selftest"},
 }
 
 HOMES = {

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import rayfbnn
-from rayfbnn.bench import runs as run_times
-from rayfbnn.bench import steps as step_times
 from rayfbnn.run import running
 from rayfbnn.run.cores import n_cores
+from rayfbnn.timing import runs as run_times
+from rayfbnn.timing import steps as step_times
 from tests.support.small import make_store, small_spec
 
 

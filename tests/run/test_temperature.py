@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from rayfbnn.data import read_dataset
+from rayfbnn.describe.configuration import describe
 from rayfbnn.errors import ConfigError
 from rayfbnn.run.sampler import Sampler, build_posterior
-from rayfbnn.show.configuration import describe
 from rayfbnn.spec import RunSpec
 from tests.support.small import make_store, small, small_spec
 

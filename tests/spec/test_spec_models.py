@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from rayfbnn.describe.configuration import describe
 from rayfbnn.errors import ConfigError
-from rayfbnn.show.configuration import describe
 from rayfbnn.spec import RunSpec
 from tests.support.small import small
 

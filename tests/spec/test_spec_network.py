@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from rayfbnn.describe.configuration import describe
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import LayerSpec, PriorSpec
 from rayfbnn.model.connections import Generated, Table
 from rayfbnn.model.layout import PrecisionLayout
-from rayfbnn.show.configuration import describe
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import parameter_dims, sigma_plans
 from tests.spec.test_spec import BASE, PRIORS

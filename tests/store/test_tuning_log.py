@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rayfbnn import api
+from rayfbnn.describe.schedule import describe_schedule, describe_tuning
 from rayfbnn.errors import ConfigError, StoreCorruptError
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operations import Hybrid, HybridMarginal, automatic
@@ -20,7 +21,6 @@ from rayfbnn.mcmc.tuning.measuring import first_settings
 from rayfbnn.run.running import behind, run_rounds
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.run.workers import InProcess
-from rayfbnn.show.schedule import describe_schedule, describe_tuning
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.records import NO_SEAL, SEAL, seal

@@ -59,6 +59,13 @@ def test_public_names_are_there() -> None:
         _ = rayfbnn.nothing
 
 
+def test_no_folder_of_the_package_has_the_name_of_a_verb() -> None:
+    """Importing such a folder would put the module in the verb's place."""
+    assert rayfbnn.__file__ is not None
+    modules = {path.stem for path in Path(rayfbnn.__file__).parent.iterdir()}
+    assert modules.isdisjoint(set(rayfbnn.__all__) - {"__version__"})
+
+
 def test_sample_says_what_it_drew(tmp_path: Path) -> None:
     summary = api.sample(small_spec(tmp_path), tmp_path / "run.zarr", **HERE)
     assert (summary.chains, summary.draws, summary.failures) == (5, 10, 0)

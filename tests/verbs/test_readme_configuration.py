@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rayfbnn import cli
-from rayfbnn.bench import runs as run_times
-from rayfbnn.bench import steps as step_times
 from rayfbnn.streams import Purpose, Streams
+from rayfbnn.timing import runs as run_times
+from rayfbnn.timing import steps as step_times
 from tests.support.readme import ROOT, first_problem
 
 SHORT = ("--set", "chains=2", "--set", "iterations=6")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import scipy.special
 
+from rayfbnn.describe.schedule import describe_schedule
 from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec
-from rayfbnn.show.schedule import describe_schedule
 from rayfbnn.spec import RunSpec
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from rayfbnn.describe.kernels import describe_kernels
 from rayfbnn.mcmc.operations import (
     AUTO,
     Dynamic,
@@ -36,7 +37,6 @@ from rayfbnn.mcmc.schedule import gradient_evaluations
 from rayfbnn.mcmc.tuning.measuring import Tuning, extreme_tunings
 from rayfbnn.model.marginal.output_layer import feeds_outputs
 from rayfbnn.run.sampler import acceptance_by_operation
-from rayfbnn.show.kernels import describe_kernels
 from rayfbnn.spec import PhaseSpec, RunSpec
 from rayfbnn.store.rounds import rounds
 

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rayfbnn.arrays import to_host
-from rayfbnn.bench.steps import STEPSIZE, Dtype, Row, four_digits, repeated, started, steps_within
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc.operations import (
     AUTO,
@@ -31,6 +30,7 @@ from rayfbnn.mcmc.tuning.measuring import Settings, Tuning, extreme_tunings
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Streams
+from rayfbnn.timing.steps import STEPSIZE, Dtype, Row, four_digits, repeated, started, steps_within
 
 
 @dataclass(frozen=True)

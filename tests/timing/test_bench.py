@@ -15,9 +15,6 @@ from typer.testing import CliRunner, Result
 import rayfbnn
 from rayfbnn import cli
 from rayfbnn.arrays import Array
-from rayfbnn.bench import runs as run_times
-from rayfbnn.bench import steps as step_times
-from rayfbnn.bench import trial
 from rayfbnn.data import read_dataset
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
@@ -33,6 +30,9 @@ from rayfbnn.mcmc.operations import (
 )
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
+from rayfbnn.timing import runs as run_times
+from rayfbnn.timing import steps as step_times
+from rayfbnn.timing import trial
 from tests.support.problems import network, problem
 from tests.support.small import small_spec
 
