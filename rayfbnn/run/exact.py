@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rayfbnn.arrays import Array
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.store.store import Block
+from rayfbnn.store.records import Block
 
 
 def exact_blocks(

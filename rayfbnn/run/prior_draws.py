@@ -10,7 +10,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.model.likelihood.survival import expanded_inputs
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.store.store import Block
+from rayfbnn.store.records import Block
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from rayfbnn.mcmc.operations import Operation, automatic, unrolled
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.run.collecting import Collected, names_in_summary
 from rayfbnn.state import ChainState
+from rayfbnn.store.records import BatchProgress
 from rayfbnn.store.rounds import n_finished, round_of, rounds
-from rayfbnn.store.store import BatchProgress, Store
+from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:

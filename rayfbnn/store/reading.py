@@ -7,24 +7,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.data import Dataset
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.state import ChainState
 from rayfbnn.store import root as roots
 from rayfbnn.store.catalogue import STATE, sigma_plans
+from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import SEAL, Section
 from rayfbnn.store.writing import digest
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from rayfbnn.data import Dataset
-    from rayfbnn.store.store import Store
 
-
-def training_data(store: Store) -> Dataset:
+def training_data(store: OpenStore) -> Dataset:
     """The training cases; StoreCorruptError if they are not those of the run."""
-    from rayfbnn.data import Dataset
-
     for file, expected in store.root.fixed_chunks.items():
         roots.read_fixed(store.fs, store.path / file, expected)
     read = store.hierarchy.read
@@ -38,18 +35,12 @@ def training_data(store: Store) -> Dataset:
         target_center=read("constant_data/target_center"),
         target_scale=read("constant_data/target_scale"),
     )
-    if data.hash != store.root.header.data_hash:
+    if data.hash != store.header.data_hash:
         raise StoreCorruptError(f"{store.path}: the training cases do not match the run's data hash")
     return data
 
 
-def committed(store: Store, section: Section) -> int:
-    """Draws of a section that every chain has."""
-    every = [store.progress(batch) for batch in range(store.n_batches)]
-    return min(each.draws if section == "posterior" else each.warmup_draws for each in every)
-
-
-def load_state(store: Store, batch: int) -> tuple[ChainState, int] | None:
+def load_state(store: OpenStore, batch: int) -> tuple[ChainState, int] | None:
     """The state after a batch's last block and the iteration it is of; None before the first block.
 
     StoreCorruptError if the state is not the one that was committed.
@@ -57,7 +48,7 @@ def load_state(store: Store, batch: int) -> tuple[ChainState, int] | None:
     record = store.commits.last(batch)
     if record is None or not record.state:
         return None
-    chains = store.batch_chains(batch)
+    chains = store.header.batch_chains(batch)
     where = slice(record.block, record.block + 1), slice(chains.start, chains.stop)
     arrays = {}
     for name in STATE:
@@ -73,7 +64,7 @@ def load_state(store: Store, batch: int) -> tuple[ChainState, int] | None:
     return ChainState(**arrays), record.progress.iteration
 
 
-def read_positions(store: Store, draws: slice, chains: slice, section: Section) -> Array:
+def read_positions(store: OpenStore, draws: slice, chains: slice, section: Section) -> Array:
     """Parameters (n_chains, n_draws, n_parameters) in the run's dtype, without draws not committed yet.
 
     Here and below: ValueError if a slice has a step, StoreCorruptError if a file read is missing or damaged.
@@ -87,7 +78,7 @@ def read_positions(store: Store, draws: slice, chains: slice, section: Section) 
     return positions
 
 
-def read_precisions(store: Store, draws: slice, chains: slice, section: Section) -> Array:
+def read_precisions(store: OpenStore, draws: slice, chains: slice, section: Section) -> Array:
     """Precisions (n_chains, n_draws, n_precisions) float64 = sigma**-2, of the sigmas that are stored."""
     chains, draws = _selection(store, chains, draws, section)
     shape = (chains.stop - chains.start, draws.stop - draws.start, store.precision_layout.n_precisions)
@@ -98,21 +89,21 @@ def read_precisions(store: Store, draws: slice, chains: slice, section: Section)
     return precisions
 
 
-def read_stat(store: Store, name: str, draws: slice, chains: slice, section: Section) -> Array:
+def read_stat(store: OpenStore, name: str, draws: slice, chains: slice, section: Section) -> Array:
     """One of catalogue.STATS, (n_chains, n_draws) float64."""
     return store.hierarchy.read(
         f"{_prefix(section)}sample_stats/{name}", *_selection(store, chains, draws, section)
     )
 
 
-def read_predictive(store: Store, name: str, draws: slice) -> Array:
+def read_predictive(store: OpenStore, name: str, draws: slice) -> Array:
     """One of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of a store of draws from the prior."""
     return store.hierarchy.read(
         f"prior_predictive/{name}", *_selection(store, slice(None), draws, "posterior")
     )
 
 
-def datatree(store: Store) -> xr.DataTree:
+def datatree(store: OpenStore) -> xr.DataTree:
     """The hierarchy, lazily, without `state` and cut to the draws that every chain has."""
     import xarray as xr
 
@@ -122,7 +113,7 @@ def datatree(store: Store) -> xr.DataTree:
     for name, node in whole.children.items():
         if name == "state":
             continue
-        n_draws = committed(store, "warmup" if name.startswith("warmup_") else "posterior")
+        n_draws = store.committed("warmup" if name.startswith("warmup_") else "posterior")
         part = node.to_dataset().isel(draw=slice(n_draws), missing_dims="ignore")
         for attributes in (part.attrs, *(variable.attrs for variable in part.variables.values())):
             attributes.pop(SEAL, None)
@@ -132,9 +123,9 @@ def datatree(store: Store) -> xr.DataTree:
     return xr.DataTree.from_dict(parts, name=store.path.name)
 
 
-def _selection(store: Store, chains: slice, draws: slice, section: Section) -> tuple[slice, slice]:
+def _selection(store: OpenStore, chains: slice, draws: slice, section: Section) -> tuple[slice, slice]:
     """Slices of step 1 with both ends, cut to what is committed."""
-    limits = (store.n_chains, committed(store, section))
+    limits = (store.header.chains, store.committed(section))
     spans = [range(*part.indices(n)) for part, n in zip((chains, draws), limits, strict=True)]
     if any(span.step != 1 for span in spans):
         raise ValueError("chains and draws are read in steps of 1")

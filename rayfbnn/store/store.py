@@ -1,8 +1,6 @@
 """A run's draws on disk: a plain Zarr hierarchy to which a block of draws is added whole or not at all.
 
-A block is committed in this order: its chunks are written beside the files they replace, synced and renamed;
-the folders are synced; then the record is published under a name that must be free. A crash before that
-leaves files that no record names. docs/store.md describes the format.
+docs/store.md describes the format, and committing.py how a block is added.
 """
 
 from __future__ import annotations
@@ -16,42 +14,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.arrays import Array
-from rayfbnn.errors import (
-    StoreBusyError,
-    StoreCorruptError,
-    StoreError,
-    StoreFullError,
-    StoreMismatchError,
-)
+from rayfbnn.data import Dataset
+from rayfbnn.errors import StoreBusyError, StoreError, StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
+from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
-from rayfbnn.store import reading
+from rayfbnn.store import committing, reading, verify
 from rayfbnn.store import root as roots
-from rayfbnn.store.catalogue import COMMITS, Header, Kind, array_plans
+from rayfbnn.store.catalogue import COMMITS, Header, Kind
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import Hierarchy
-from rayfbnn.store.records import (
-    NO_SEAL,
-    SEAL,
-    BatchProgress,
-    Block,
-    Problem,
-    Section,
-    VerifyReport,
-    seal,
-    unseal,
-)
+from rayfbnn.store.opened import OpenStore
+from rayfbnn.store.records import NO_SEAL, SEAL, BatchProgress, Block, Section, VerifyReport, seal, unseal
+from rayfbnn.store.root import Root
 from rayfbnn.store.tuning_log import TuningLog
-from rayfbnn.store.writing import prepare
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from rayfbnn.data import Dataset
-    from rayfbnn.spec import RunSpec
-
-__all__ = ["BatchProgress", "Block", "Problem", "Store", "VerifyReport"]
 
 _ALL = slice(None)
 
@@ -59,35 +39,13 @@ _ALL = slice(None)
 class Store:
     """An open store. Reading changes nothing; `commit` is for a batch's worker, the rest for `lock`'s holder.
 
-    path, spec, kind     what the run is; `data` is the training cases, read when first asked for
-    n_chains, n_batches, chains_per_batch, draws_per_block
-    parameter_layout, precision_layout    of the rows of read_positions and read_precisions
+    opened  what its metadata files say; replaced when the run is made longer
     """
 
-    def __init__(self, path: Path, fs: FileSystem) -> None:
-        """Reads and checks every metadata file; use `open`, which checks the commit records too."""
-        self.path = path
-        self.fs = fs
+    def __init__(self, opened: OpenStore) -> None:
+        """Take what `open` or `create` found; these are the ways to get a Store."""
+        self.opened = opened
         self._is_locked = False
-        self._read_root()
-
-    def _read_root(self) -> None:
-        self.root = roots.read_root(self.fs, self.path)
-        header, spec = self.root.header, self.root.spec
-        plans = array_plans(header, spec)
-        metadata, self.is_pending = roots.read_metadata(self.fs, self.path, plans)
-        self.hierarchy = Hierarchy(self.fs, self.path, plans, metadata)
-        self.commits = CommitLog(self.fs, self.path, self.root.identity)
-        self.tuning = TuningLog(self.fs, self.path, self.root.identity, spec, header.n_batches)
-        self.spec = spec
-        self.kind = header.kind
-        self.n_chains = header.chains
-        self.chains_per_batch = header.chains_per_batch
-        self.draws_per_block = header.draws_per_block
-        self.n_batches = header.n_batches
-        network = spec.network_spec()
-        self.parameter_layout = ParameterLayout.of(network)
-        self.precision_layout = PrecisionLayout.of(network, spec.model_spec(), len(spec.data.targets))
 
     @staticmethod
     def create(
@@ -146,131 +104,154 @@ class Store:
 
     @staticmethod
     def open(path: str | Path, *, fs: FileSystem | None = None, check_records: bool = True) -> Store:
-        """The store at `path`, with every metadata file and commit record checked against its checksum.
+        """Open the store at `path`; every metadata file and commit record is checked against its checksum.
 
-        Without `check_records` a store whose records are damaged opens, for `verify` and `repair`.
+        Without `check_records` a store with damaged records can be opened too, for `verify` and `repair`.
         """
         fs, path = FileSystem() if fs is None else fs, Path(path).absolute()
-        store = Store(path, fs)
+        store = Store(OpenStore.from_files(fs, path))
         for batch in range(store.n_batches if check_records else 0):
             store.commits.all(batch)
         return store
 
+    # What the run is.
+
+    @property
+    def path(self) -> Path:
+        """The store's folder, as an absolute path."""
+        return self.opened.path
+
+    @property
+    def fs(self) -> FileSystem:
+        """The file system that all bytes of the store pass through."""
+        return self.opened.fs
+
+    @property
+    def root(self) -> Root:
+        """The root metadata: identity, version, kernel, header."""
+        return self.opened.root
+
+    @property
+    def spec(self) -> RunSpec:
+        """The specification of the run, with the length that it has now."""
+        return self.opened.spec
+
+    @property
+    def kind(self) -> Kind:
+        """How the draws are made: Markov chains, exactly by rejection, or from the prior."""
+        return self.opened.header.kind
+
+    @property
+    def n_chains(self) -> int:
+        """Number of chains of the run."""
+        return self.opened.header.chains
+
+    @property
+    def n_batches(self) -> int:
+        """Number of batches that the chains are divided into."""
+        return self.opened.header.n_batches
+
+    @property
+    def chains_per_batch(self) -> int:
+        """Number of chains in every batch but the last, which may have fewer."""
+        return self.opened.header.chains_per_batch
+
+    @property
+    def draws_per_block(self) -> int:
+        """Largest number of draws of a chain in one block."""
+        return self.opened.header.draws_per_block
+
+    @property
+    def parameter_layout(self) -> ParameterLayout:
+        """Columns of `read_positions`."""
+        return self.opened.parameter_layout
+
+    @property
+    def precision_layout(self) -> PrecisionLayout:
+        """Columns of `read_precisions`."""
+        return self.opened.precision_layout
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The Zarr arrays."""
+        return self.opened.hierarchy
+
+    @property
+    def commits(self) -> CommitLog:
+        """The commit records."""
+        return self.opened.commits
+
+    @property
+    def tuning(self) -> TuningLog:
+        """The records of the rounds in which automatic settings are found."""
+        return self.opened.tuning
+
     @cached_property
     def data(self) -> Dataset:
         """The training cases, rebuilt from the store; StoreCorruptError if they are not those of the run."""
-        return reading.training_data(self)
+        return reading.training_data(self.opened)
 
     def batch_chains(self, batch: int) -> range:
-        return self.root.header.batch_chains(batch)
+        """Numbers of the chains in a batch."""
+        return self.opened.header.batch_chains(batch)
 
     def progress(self, batch: int) -> BatchProgress:
-        """How far a batch is: one directory listing and one small file, cheap enough to ask every second."""
-        return self.commits.progress(batch)
+        """How far a batch is. Reads one directory and one small file: cheap enough to ask every second."""
+        return self.opened.commits.progress(batch)
 
     @property
     def committed_draws(self) -> int:
-        """Draws of the posterior that every chain has."""
-        return reading.committed(self, "posterior")
-
-    # Committing.
+        """Number of draws from the posterior that every chain has."""
+        return self.opened.committed("posterior")
 
     def commit(self, batch: int, block: Block) -> BatchProgress:
-        """Add a block to a batch, whole and durable, and say how far the batch is then.
+        """Add a block to a batch, whole and durable, and return how far the batch is then.
 
-        The same block again is a success that changes nothing: a worker may die after its commit and before
-        it could say so. Another block in its place is a StoreCorruptError.
+        Committing the same block again is a success that changes nothing. StoreCorruptError if another block
+        is in its place, StoreError if the block does not follow the batch's last one.
         """
-        with self.commits.lock(batch):
-            records = self.commits.n_blocks(batch)
-            last = self.commits.read(batch, records - 1) if records else None
-            progress = BatchProgress() if last is None else last.progress
-            if block.first_iteration <= progress.iteration:
-                return self._recommit(batch, block, records)
-            self._check_follows(batch, block, progress)
-            record, files = prepare(self, batch, block, last)
-            try:
-                self._write(files)
-                if not self.commits.publish(record):
-                    return self._recommit(batch, block, records + 1)
-            except StoreFullError as exc:
-                raise StoreFullError(
-                    f"{exc}; batch {batch} has {progress.draws} draws committed; free some space, then resume"
-                ) from exc
-            return record.progress
-
-    def _recommit(self, batch: int, block: Block, n_blocks: int) -> BatchProgress:
-        """Success if the block is there already, with these values."""
-        what = f"{self.path}: batch {batch}: iterations {block.first_iteration} to {block.last_iteration}"
-        for number in range(n_blocks):
-            old = self.commits.read(batch, number)
-            if (old.first_iteration, old.n_iterations) == (block.first_iteration, block.n_iterations):
-                previous = self.commits.read(batch, number - 1) if number else None
-                if not prepare(self, batch, block, previous, encode=False)[0].same_block(old):
-                    raise StoreCorruptError(f"{what} are committed with other values")
-                # The first attempt may have failed just before this.
-                self.fs.fsync_dir(self.commits.folder(batch))
-                return self.progress(batch)
-        raise StoreError(f"{what}: another worker has gone on from there; load the state again")
-
-    def _check_follows(self, batch: int, block: Block, progress: BatchProgress) -> None:
-        first = progress.warmup_draws if block.section == "warmup" else progress.draws
-        planned = self.root.header.n_warmup_draws if block.section == "warmup" else self.root.header.n_draws
-        problem = ""
-        if block.first_iteration != progress.iteration + 1:
-            problem = f"starts at iteration {block.first_iteration}, expected {progress.iteration + 1}"
-        elif block.n_draws and block.first_draw != first:
-            problem = f"starts at draw {block.first_draw}, expected {first}"
-        elif block.n_draws and first + block.n_draws > planned:
-            problem = f"ends at draw {first + block.n_draws}, but {planned} are planned"
-        if problem:
-            raise StoreError(f"{self.path}: batch {batch}: the block {problem}")
-
-    def _write(self, files: dict[str, bytes]) -> None:
-        for file, content in files.items():
-            self.fs.write_atomic(self.path / file, content)
-        for folder in dict.fromkeys((self.path / file).parent for file in files):
-            self.fs.fsync_dir(folder)
+        return committing.commit(self.opened, batch, block)
 
     # Reading: committed draws only, whatever the files hold.
 
     def load_state(self, batch: int) -> tuple[ChainState, int] | None:
         """The state after a batch's last block, and the iteration it is of; None before the first block."""
-        return reading.load_state(self, batch)
+        return reading.load_state(self.opened, batch)
 
     def read_positions(
         self, draws: slice = _ALL, chains: slice = _ALL, *, section: Section = "posterior"
     ) -> Array:
         """Parameters (n_chains, n_draws, n_parameters); chains and draws as slices of step 1."""
-        return reading.read_positions(self, draws, chains, section)
+        return reading.read_positions(self.opened, draws, chains, section)
 
     def read_precisions(
         self, draws: slice = _ALL, chains: slice = _ALL, *, section: Section = "posterior"
     ) -> Array:
         """Precisions (n_chains, n_draws, n_precisions) = sigma**-2."""
-        return reading.read_precisions(self, draws, chains, section)
+        return reading.read_precisions(self.opened, draws, chains, section)
 
     def read_stat(
         self, name: str, draws: slice = _ALL, chains: slice = _ALL, *, section: Section = "posterior"
     ) -> Array:
         """One of catalogue.STATS, (n_chains, n_draws) float64."""
-        return reading.read_stat(self, name, draws, chains, section)
+        return reading.read_stat(self.opened, name, draws, chains, section)
 
     def read_predictive(self, name: str, draws: slice = _ALL) -> Array:
         """One of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of draws from the prior."""
-        return reading.read_predictive(self, name, draws)
+        return reading.read_predictive(self.opened, name, draws)
 
     def datatree(self) -> xr.DataTree:
         """The draws as ArviZ takes them, read when looked at: posterior, sample_stats, the data."""
-        return reading.datatree(self)
+        return reading.datatree(self.opened)
 
-    # For the one who runs it.
+    # For the process that runs the store.
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only one to run this store; StoreBusyError names who else does.
+        """Be the only process that runs this store; StoreBusyError names the one that does.
 
-        Finishes what a crash interrupted: half-written files go, an extension is carried through.
+        On entry, what a crash interrupted is finished: half-written files are removed, and arrays are
+        lengthened as the last extension says.
         """
         holder = self.path / COMMITS / roots.HOLDER
         with ExitStack() as stack:
@@ -283,68 +264,68 @@ class Store:
             self._is_locked = True
             stack.callback(setattr, self, "_is_locked", False)
             self._sweep()
-            self._read_root()
-            self._carry_through()
+            self._read_again()
+            self._finish_extension()
             self.fs.write_atomic(
                 holder, seal({"host": socket.gethostname(), "pid": os.getpid(), SEAL: NO_SEAL})
             )
             stack.callback(self.fs.unlink, holder)
             yield
 
-    def _holder(self) -> str:
-        path = self.path / COMMITS / roots.HOLDER
-        try:
-            who = unseal(self.fs.read(path), path)
-        except (FileNotFoundError, StoreError):
-            return "another process"
-        return f"process {who.get('pid')} on {who.get('host')}"
-
     def extend(self, spec: RunSpec, n_draws: int) -> None:
         """Make the run longer: `spec` has more iterations in its last phase, and n_draws draws in all.
 
-        A record is published first, and the arrays are lengthened by whoever locks the store next if this
-        process does not live to do it.
+        A record is published first. If this process does not live to lengthen the arrays, whoever locks the
+        store next does it. StoreMismatchError if `spec` differs in anything else.
         """
-        from rayfbnn.spec import differences
-
         with self._locked():
-            found = differences(self.spec.with_iterations(spec.phase[-1].iterations), spec)
+            problems = differences(self.spec.with_iterations(spec.phase[-1].iterations), spec)
             if spec.total_iterations < self.spec.total_iterations or n_draws < self.root.header.n_draws:
-                found.append(f"draws: {self.root.header.n_draws} are planned, and {n_draws} would be fewer")
-            if found:
-                raise StoreMismatchError(f"{self.path}: cannot be extended:\n  " + "\n  ".join(found))
+                problems.append(
+                    f"draws: {self.root.header.n_draws} are planned, and {n_draws} would be fewer"
+                )
+            if problems:
+                raise StoreMismatchError(f"{self.path}: cannot be extended:\n  " + "\n  ".join(problems))
             if n_draws == self.root.header.n_draws and spec == self.spec:
                 return
             roots.publish_extension(self.fs, self.path, self.root, spec, n_draws)
-            self._read_root()
-            self._carry_through()
+            self._read_again()
+            self._finish_extension()
 
-    def _carry_through(self) -> None:
-        if self.is_pending:
-            roots.carry_through(self.fs, self.path, self.root)
-            self._read_root()
+    def verify(self) -> VerifyReport:
+        """Check every file against its checksum and its record; problems are listed, not raised."""
+        return verify.verify(self.path, fs=self.fs)
+
+    def repair(self) -> VerifyReport:
+        """Set aside the records of damaged blocks and of those after them: resume computes them again."""
+        with self._locked():
+            return verify.repair(self.opened)
 
     def _locked(self) -> AbstractContextManager[None]:
         return nullcontext() if self._is_locked else self.lock()
 
+    def _holder(self) -> str:
+        path = self.path / COMMITS / roots.HOLDER
+        try:
+            holder = unseal(self.fs.read(path), path)
+        except (FileNotFoundError, StoreError):
+            return "another process"
+        return f"process {holder.get('pid')} on {holder.get('host')}"
+
     def _sweep(self) -> None:
-        folders = [self.path / path for path in self.hierarchy.plans]
-        for folder in (*folders, *(self.commits.folder(batch) for batch in range(self.n_batches))):
+        """Remove half-written files that a crash left."""
+        arrays = [self.path / path for path in self.hierarchy.plans]
+        for folder in (*arrays, *(self.commits.folder(batch) for batch in range(self.n_batches))):
             self.fs.sweep(folder)
         if self.tuning.rounds and self.fs.exists(self.tuning.folder):
             self.fs.sweep(self.tuning.folder)
             # Whoever made the last record may have died just before this.
             self.fs.fsync_dir(self.tuning.folder)
 
-    def verify(self) -> VerifyReport:
-        """Every file against its checksum and its record; problems are listed, not raised."""
-        from rayfbnn.store.verify import verify
+    def _read_again(self) -> None:
+        self.opened = OpenStore.from_files(self.fs, self.path)
 
-        return verify(self.path, fs=self.fs)
-
-    def repair(self) -> VerifyReport:
-        """Set aside the records of damaged blocks and of those after them: resume computes them again."""
-        from rayfbnn.store.verify import repair
-
-        with self._locked():
-            return repair(self)
+    def _finish_extension(self) -> None:
+        if self.opened.is_pending:
+            roots.carry_through(self.fs, self.path, self.root)
+            self._read_again()

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rayfbnn.errors import StoreCorruptError, StoreError
 from rayfbnn.store import root as roots
@@ -14,12 +13,10 @@ from rayfbnn.store.catalogue import COMMITS, array_plans
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import ADVICE, METADATA, Hierarchy, array_metadata
+from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import Problem, Record, VerifyReport, unseal
 from rayfbnn.store.tuning_log import TUNING, TuningLog
 from rayfbnn.store.writing import chunk_rows, digest
-
-if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
 
 
 def verify(path: str | Path, *, fs: FileSystem | None = None) -> VerifyReport:
@@ -37,7 +34,7 @@ def verify(path: str | Path, *, fs: FileSystem | None = None) -> VerifyReport:
     return VerifyReport(len(found.checked), tuple(found.problems))
 
 
-def repair(store: Store) -> VerifyReport:
+def repair(store: OpenStore) -> VerifyReport:
     """Set aside the records of each damaged block and of those after it in its batch, under the store's lock.
 
     A damaged record of the tuning is set aside alone, as the next driver makes it again from the commits; a
@@ -63,7 +60,7 @@ def repair(store: Store) -> VerifyReport:
     wrong = min((number for number in rounds if store.tuning.is_readable(number)), default=None)
     if wrong is not None:
         # What came after it may have been drawn with other settings than those that should have been.
-        for batch in range(store.n_batches):
+        for batch in range(store.header.n_batches):
             # The records before the first damaged one are whole; the others go in any case.
             whole = first[batch] if batch in first else store.commits.n_blocks(batch)
             for record in (store.commits.read(batch, block) for block in range(whole)):
@@ -82,13 +79,13 @@ def repair(store: Store) -> VerifyReport:
     return report
 
 
-def _is_needed(store: Store, problem: Problem) -> bool:
+def _is_needed(store: OpenStore, problem: Problem) -> bool:
     if problem.batch is None or problem.file.startswith("state/"):
         return False
-    progress = store.progress(problem.batch)
+    progress = store.commits.progress(problem.batch)
     draws = progress.warmup_draws if problem.file.startswith("warmup_") else progress.draws
     number = int(problem.file.rpartition("/")[2].split(".")[2])
-    return number * store.draws_per_block < draws
+    return number * store.header.draws_per_block < draws
 
 
 class _Verification:

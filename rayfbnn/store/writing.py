@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.errors import StoreError
 from rayfbnn.store.catalogue import STATE, STATS, ArrayPlan, sigma_plans
+from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import BatchProgress, Block, Record
-
-if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
 
 
 def prepare(
-    store: Store, batch: int, block: Block, last: Record | None, *, encode: bool = True
+    store: OpenStore, batch: int, block: Block, last: Record | None, *, encode: bool = True
 ) -> tuple[Record, dict[str, bytes]]:
     """The record of a block, and the content of its chunk files (unless only the record is wanted)."""
     files: dict[str, bytes] = {}
@@ -63,10 +60,12 @@ def prepare(
     return record, files
 
 
-def _prepare_draws(store: Store, batch: int, block: Block, files: dict[str, bytes] | None) -> dict[str, str]:
+def _prepare_draws(
+    store: OpenStore, batch: int, block: Block, files: dict[str, bytes] | None
+) -> dict[str, str]:
     """Digests of the block's values in each chunk it touches; `files` gets the chunks' content."""
     digests = {}
-    chains = store.batch_chains(batch)
+    chains = store.header.batch_chains(batch)
     for path, values in _arrays_of(store, block).items():
         plan = store.hierarchy.plans[path]
         if values.shape[0] != len(chains):
@@ -74,7 +73,7 @@ def _prepare_draws(store: Store, batch: int, block: Block, files: dict[str, byte
                 f"{store.path}: batch {batch} has {len(chains)} chains, the block {values.shape[0]}"
             )
         values = np.ascontiguousarray(values, dtype=np.dtype(plan.dtype).newbyteorder("<"))
-        for number, rows, inside in chunk_rows(block.first_draw, block.n_draws, store.draws_per_block):
+        for number, rows, inside in chunk_rows(block.first_draw, block.n_draws, store.header.draws_per_block):
             file = plan.chunk_file(batch, number)
             digests[file] = hashlib.sha256(values[:, rows].tobytes()).hexdigest()
             if files is not None:
@@ -84,11 +83,11 @@ def _prepare_draws(store: Store, batch: int, block: Block, files: dict[str, byte
 
 
 def _whole_chunk(
-    store: Store, plan: ArrayPlan, chains: range, number: int, values: Array, inside: slice
+    store: OpenStore, plan: ArrayPlan, chains: range, number: int, values: Array, inside: slice
 ) -> Array:
     """A chunk with `values` at the draws `inside` it, earlier draws as committed, later ones NaN."""
-    first = number * store.draws_per_block
-    n_draws = min(store.draws_per_block, plan.shape[1] - first)
+    first = number * store.header.draws_per_block
+    n_draws = min(store.header.draws_per_block, plan.shape[1] - first)
     if inside == slice(0, n_draws):
         return values
     whole = np.full((len(chains), n_draws, *plan.shape[2:]), np.nan, dtype=plan.dtype)
@@ -101,7 +100,7 @@ def _whole_chunk(
     return whole
 
 
-def _arrays_of(store: Store, block: Block) -> dict[str, Array]:
+def _arrays_of(store: OpenStore, block: Block) -> dict[str, Array]:
     """The block's values by the path of their array, (n_chains, n_draws, ...) each."""
     prefix = "warmup_" if block.section == "warmup" else ""
     positions, precisions = to_host(block.positions), to_host(block.precisions)

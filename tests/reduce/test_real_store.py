@@ -11,7 +11,8 @@ import pytest
 from rayfbnn.reduce.diagnostics import diagnose
 from rayfbnn.reduce.predict import predict
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.store import Block, Store
+from rayfbnn.store.records import Block
+from rayfbnn.store.store import Store
 from tests.support.store.standin_store import MemoryStore, make_data, make_spec, make_store
 
 

@@ -22,7 +22,8 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.reduce.check import CheckResult, check
 from rayfbnn.run.exact import exact_blocks
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.store import Block, Store
+from rayfbnn.store.records import Block
+from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
 
 N_EXACT, N_CHAINS, N_WARMUP, N_DRAWS = 4000, 64, 8, 50

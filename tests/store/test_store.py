@@ -19,7 +19,8 @@ from rayfbnn.errors import StoreCorruptError, StoreError, StoreExistsError, Stor
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATS, parameter_dims
-from rayfbnn.store.store import Block, Store
+from rayfbnn.store.records import Block
+from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 
 OPERATIONS = [{"op": "heatbath"}]
@@ -212,7 +213,7 @@ def test_the_same_block_again_changes_nothing_and_another_is_refused(tmp_path: P
     with pytest.raises(StoreCorruptError, match="iterations 1 to 2 are committed with other values"):
         store.commit(0, other)
     shorter = Block(**{**first.__dict__, "n_iterations": 1})
-    with pytest.raises(StoreError, match="another worker has gone on"):
+    with pytest.raises(StoreError, match="another worker has continued"):
         store.commit(0, shorter)
     assert {file: file.read_bytes() for file in store.path.rglob("*") if file.is_file()} == before
 

@@ -13,7 +13,8 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATS
 from rayfbnn.store.filesystem import FileSystem, SystemCalls
-from rayfbnn.store.store import Block, Store
+from rayfbnn.store.records import Block
+from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 
 PATH = Path("/runs/toy.zarr")

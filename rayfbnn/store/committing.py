@@ -1,0 +1,76 @@
+"""How a block of draws is added to a batch: whole and durable, or not at all.
+
+The chunk files are written beside the files they replace, synced and renamed; then the folders are synced;
+then the record is published under a name that must be free. A crash before that leaves files that no record
+names.
+"""
+
+from __future__ import annotations
+
+from rayfbnn.errors import StoreCorruptError, StoreError, StoreFullError
+from rayfbnn.store.opened import OpenStore
+from rayfbnn.store.records import BatchProgress, Block
+from rayfbnn.store.writing import prepare
+
+
+def commit(store: OpenStore, batch: int, block: Block) -> BatchProgress:
+    """Add a block to a batch and return how far the batch is then.
+
+    Committing the same block again is a success that changes nothing: a worker may die after its commit and
+    before it could say so. Another block in its place is a StoreCorruptError.
+    """
+    with store.commits.lock(batch):
+        n_blocks = store.commits.n_blocks(batch)
+        last = store.commits.read(batch, n_blocks - 1) if n_blocks else None
+        progress = BatchProgress() if last is None else last.progress
+        if block.first_iteration <= progress.iteration:
+            return _recommit(store, batch, block, n_blocks)
+        _check_follows(store, batch, block, progress)
+        record, files = prepare(store, batch, block, last)
+        try:
+            _write(store, files)
+            if not store.commits.publish(record):
+                return _recommit(store, batch, block, n_blocks + 1)
+        except StoreFullError as exc:
+            raise StoreFullError(
+                f"{exc}; batch {batch} has {progress.draws} draws committed; free some space, then resume"
+            ) from exc
+        return record.progress
+
+
+def _recommit(store: OpenStore, batch: int, block: Block, n_blocks: int) -> BatchProgress:
+    """Return the batch's progress if the block was committed before with the same values, else raise."""
+    what = f"{store.path}: batch {batch}: iterations {block.first_iteration} to {block.last_iteration}"
+    for number in range(n_blocks):
+        old = store.commits.read(batch, number)
+        if (old.first_iteration, old.n_iterations) == (block.first_iteration, block.n_iterations):
+            previous = store.commits.read(batch, number - 1) if number else None
+            if not prepare(store, batch, block, previous, encode=False)[0].same_block(old):
+                raise StoreCorruptError(f"{what} are committed with other values")
+            # The first attempt may have failed just before this.
+            store.fs.fsync_dir(store.commits.folder(batch))
+            return store.commits.progress(batch)
+    raise StoreError(f"{what}: another worker has continued from there; load the state again")
+
+
+def _check_follows(store: OpenStore, batch: int, block: Block, progress: BatchProgress) -> None:
+    """Raise StoreError unless the block starts where the batch ends and its draws are among those planned."""
+    is_warmup = block.section == "warmup"
+    first = progress.warmup_draws if is_warmup else progress.draws
+    planned = store.header.n_warmup_draws if is_warmup else store.header.n_draws
+    problem = ""
+    if block.first_iteration != progress.iteration + 1:
+        problem = f"starts at iteration {block.first_iteration}, expected {progress.iteration + 1}"
+    elif block.n_draws and block.first_draw != first:
+        problem = f"starts at draw {block.first_draw}, expected {first}"
+    elif block.n_draws and first + block.n_draws > planned:
+        problem = f"ends at draw {first + block.n_draws}, but {planned} are planned"
+    if problem:
+        raise StoreError(f"{store.path}: batch {batch}: the block {problem}")
+
+
+def _write(store: OpenStore, files: dict[str, bytes]) -> None:
+    for file, content in files.items():
+        store.fs.write_atomic(store.path / file, content)
+    for folder in dict.fromkeys((store.path / file).parent for file in files):
+        store.fs.fsync_dir(folder)

@@ -1,0 +1,78 @@
+"""The record of an open store, which the functions for reading, writing and verifying take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
+from rayfbnn.spec import RunSpec
+from rayfbnn.store import root as roots
+from rayfbnn.store.catalogue import Header, array_plans
+from rayfbnn.store.commits import CommitLog
+from rayfbnn.store.filesystem import FileSystem
+from rayfbnn.store.hierarchy import Hierarchy
+from rayfbnn.store.records import Section
+from rayfbnn.store.root import Root
+from rayfbnn.store.tuning_log import TuningLog
+
+
+@dataclass(frozen=True, eq=False)
+class OpenStore:
+    """What the metadata files of a store say, with the objects that read its arrays and records.
+
+    root        the root metadata, with the extensions applied
+    hierarchy   the arrays
+    commits     the commit records
+    tuning      the records of the tuning
+    parameter_layout, precision_layout    columns of the positions and of the precisions
+    is_pending  an extension was published, and some arrays are not lengthened yet
+    """
+
+    fs: FileSystem
+    path: Path
+    root: Root
+    hierarchy: Hierarchy
+    commits: CommitLog
+    tuning: TuningLog
+    parameter_layout: ParameterLayout
+    precision_layout: PrecisionLayout
+    is_pending: bool
+
+    @staticmethod
+    def from_files(fs: FileSystem, path: Path) -> OpenStore:
+        """Read and check every metadata file of the store at `path`; commit records are not looked at.
+
+        StoreError if there is no store, StoreCorruptError if one of the files is damaged.
+        """
+        root = roots.read_root(fs, path)
+        header, spec = root.header, root.spec
+        plans = array_plans(header, spec)
+        metadata, is_pending = roots.read_metadata(fs, path, plans)
+        network = spec.network_spec()
+        return OpenStore(
+            fs,
+            path,
+            root,
+            Hierarchy(fs, path, plans, metadata),
+            CommitLog(fs, path, root.identity),
+            TuningLog(fs, path, root.identity, spec, header.n_batches),
+            ParameterLayout.of(network),
+            PrecisionLayout.of(network, spec.model_spec(), len(spec.data.targets)),
+            is_pending,
+        )
+
+    @property
+    def header(self) -> Header:
+        """Sizes of the run."""
+        return self.root.header
+
+    @property
+    def spec(self) -> RunSpec:
+        """The specification of the run, with the length that it has now."""
+        return self.root.spec
+
+    def committed(self, section: Section) -> int:
+        """Number of draws of a section that every chain has."""
+        batches = [self.commits.progress(batch) for batch in range(self.header.n_batches)]
+        return min(batch.draws if section == "posterior" else batch.warmup_draws for batch in batches)
