@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,15 +13,13 @@ from rayfbnn.mcmc.energy import not_finite
 from rayfbnn.mcmc.operations import Operation, Tunable, unrolled
 from rayfbnn.mcmc.schedule import IterationInfo
 from rayfbnn.mcmc.tuning.measuring import Measured
+from rayfbnn.run.blocks import BlockPlan
+from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATE, STATS
 from rayfbnn.store.records import Block
 from rayfbnn.store.tuning_log import to_document
 from rayfbnn.streams import Streams
-
-if TYPE_CHECKING:
-    from rayfbnn.run.sampler import BlockPlan
-    from rayfbnn.spec import RunSpec
 
 SUMMARY = ("accepted_sum", "n_accepted", "diverged")  # what a block counts, over its chains and iterations
 MOST_BYTES = 2**30  # of a block's draws on a device: a block of more leaves in parts

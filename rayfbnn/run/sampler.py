@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,10 +18,11 @@ from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.operations import Operation, automatic, unrolled
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.run.blocks import BlockPlan, next_block
 from rayfbnn.run.collecting import Collected, names_in_summary
 from rayfbnn.state import ChainState
 from rayfbnn.store.records import BatchProgress
-from rayfbnn.store.rounds import n_finished, round_of, rounds
+from rayfbnn.store.rounds import n_finished
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
 
@@ -30,25 +31,6 @@ if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class BlockPlan:
-    """Which iterations make up a block, and where their draws go.
-
-    Iterations first .. first + count - 1 of the run, all in one phase. section is None where draws are not
-    kept; else first_draw is the place of the first one in that section.
-    """
-
-    phase: int
-    first: int
-    count: int
-    section: Literal["posterior", "warmup"] | None
-    first_draw: int
-
-    @property
-    def last(self) -> int:
-        return self.first + self.count - 1
 
 
 @dataclass(frozen=True)
@@ -83,32 +65,6 @@ class Progress:
     def has_done(self, until: int | None) -> bool:
         """Whether so many iterations (all of them, with None) are committed."""
         return self.committed and self.iteration >= (self.total_iterations if until is None else until)
-
-
-def next_block(spec: RunSpec, iteration: int) -> BlockPlan | None:
-    """The block that follows `iteration` finished iterations, or None when the run is complete.
-
-    Blocks end where a phase or a round of tuning ends and, while draws are kept, where a chunk of
-    draws_per_block draws is full. A run that was stopped inside a block goes on with what is left of it, so a
-    chunk is soon whole again.
-    """
-    done = 0
-    kept = {"posterior": 0, "warmup": 0}
-    sections: dict[object, Literal["posterior", "warmup"]] = {True: "posterior", "warmup": "warmup"}
-    for number, phase in enumerate(spec.phase):
-        section = sections.get(phase.keep)
-        within = iteration - done
-        if within < phase.iterations:
-            first_draw = kept[section] + within if section else 0
-            room = spec.draws_per_block - (first_draw if section else within) % spec.draws_per_block
-            current = round_of(rounds(spec), iteration + 1)
-            end = done + phase.iterations if current is None else current.last
-            count = min(room, end - iteration)
-            return BlockPlan(number, iteration + 1, count, section, first_draw)
-        done += phase.iterations
-        if section:
-            kept[section] += phase.iterations
-    return None
 
 
 def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> Posterior:
