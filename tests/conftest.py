@@ -11,6 +11,10 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 # Keeps Ray on the loopback interface; read when Ray is imported.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
+# What fails in a helper says why, as in a test.
+pytest.register_assert_rewrite("tests.support")
+from tests.support.devices import cupy  # noqa: E402, F401, a fixture
+
 # Derandomised: what passes goes on passing until the code changes.
 settings.register_profile(
     "fixed", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]

@@ -14,18 +14,7 @@ import scipy.special
 from rayfbnn.arrays import gpu_is_available, to_host
 from rayfbnn.streams import MAX_SEED, Purpose, Streams, philox
 from tests.support.exactness import chi2_p_value, ks_p_value, square_p_value
-
-ONES = 0xFFFFFFFF
-# Salmon and others, Random123, kat_vectors: philox4x32 with 10 rounds; counter, key, result.
-KNOWN_ANSWERS = [
-    ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
-    ([ONES] * 4, [ONES] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
-    (
-        [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
-        [0xA4093822, 0x299F31D0],
-        [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
-    ),
-]
+from tests.support.known_answers import KNOWN_ANSWERS
 
 
 def streams(n_chains: int = 4, *, seed: int = 1, first: int = 0) -> Streams:

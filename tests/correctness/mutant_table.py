@@ -8,6 +8,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -145,8 +146,15 @@ def _test_functions() -> Iterator[tuple[str, str]]:
 
 
 def _reach_a_mutant(file: str) -> set[str]:
-    """Test functions that call `mutant` or a helper that does, or use something made by it."""
+    """Names of test functions that call `mutant` or a helper that does, or use something made by it."""
+    return {name for name in _names_that_reach_a_mutant(file) if name.startswith("test_")}
+
+
+@cache
+def _names_that_reach_a_mutant(file: str) -> frozenset[str]:
+    """All such names in a file, among them helpers that it imports from tests/support."""
     uses: dict[str, set[str]] = {}
+    reached = {"mutant"}
     for node in ast.parse((TESTS.parent / file).read_text()).body:
         names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -154,10 +162,15 @@ def _reach_a_mutant(file: str) -> set[str]:
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             uses |= {target.id: names for target in targets if isinstance(target, ast.Name)}
-    reached = {"mutant", "seen_as_wrong"}
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("tests.support."):
+            helper_file = f"{node.module.replace('.', '/')}.py"
+            if not (TESTS.parent / helper_file).exists():  # a folder, of which modules are imported
+                continue
+            helpers = _names_that_reach_a_mutant(helper_file)
+            reached |= {alias.asname or alias.name for alias in node.names if alias.name in helpers}
     while more := {name for name, names in uses.items() if names & reached} - reached:
         reached |= more
-    return {name for name in reached if name.startswith("test_")}
+    return frozenset(reached)
 
 
 def _cases(module: ModuleType, test: Any) -> Iterator[str]:

@@ -15,6 +15,7 @@ from rayfbnn.mcmc.schedule import build_iteration, run
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.streams import Streams
+from tests.support.fbm import statistics
 from tests.support.marks import some_long
 
 DATA = Path(__file__).parents[1] / "data" / "fbm"
@@ -63,23 +64,6 @@ def simulate(kind: str) -> tuple[Posterior, np.ndarray, np.ndarray]:
         outputs.append(posterior.outputs(drawn.position, test)[:, :, 0])
     values = np.stack(outputs, axis=1)
     return posterior, np.stack(log_sigmas, axis=1), 1 / (1 + np.exp(-values)) if kind == "binary" else values
-
-
-def mean_and_error(values: np.ndarray) -> tuple[float, float]:
-    """Mean of values (n_chains, n_draws) and its standard error: the chains are independent."""
-    per_chain = values.mean(axis=1)
-    return float(per_chain.mean()), float(per_chain.std(ddof=1) / np.sqrt(len(per_chain)))
-
-
-def statistics(draws: np.ndarray) -> dict[str, tuple[float, float]]:
-    """Estimate and standard error of the mean, standard deviation and quantiles of draws."""
-    variance, variance_error = mean_and_error((draws - draws.mean()) ** 2)
-    found = {"mean": mean_and_error(draws), "sd": (variance**0.5, variance_error / (2 * variance**0.5))}
-    for name, level in (("q05", 0.05), ("q50", 0.5), ("q95", 0.95)):
-        low, quantile, high = np.quantile(draws, [level - 0.02, level, level + 0.02])
-        _, error = mean_and_error(draws < quantile)
-        found[name] = (float(quantile), float(error * (high - low) / 0.04))
-    return found
 
 
 @pytest.mark.parametrize("kind", some_long(PROBLEMS, ["binary"]))

@@ -20,7 +20,7 @@ from rayfbnn.reduce.draws import committed
 from rayfbnn.reduce.quantities import quantities
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
-from tests.correctness.test_against_fbm import statistics
+from tests.support.fbm import statistics
 
 N_PER_ROUND, SMALLEST = 200_000, 1e-9  # proposals; weights to the largest that are not worth keeping
 TARGETS = {"real": "y1", "binary": "y1", "class": "label", "survival": "time"}

@@ -17,7 +17,7 @@ from rayfbnn.mcmc.operations import (
     SampleSigmas,
     Slice1,
 )
-from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
+from tests.support.joint import FEW, PROBLEMS, stays_exact
 
 pytestmark = pytest.mark.long  # a minute and more on one core
 

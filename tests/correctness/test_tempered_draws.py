@@ -9,47 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.arrays import Array
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate, SampleSigmas
-from rayfbnn.mcmc.rejection import rejection_draws
 from rayfbnn.model import posterior
-from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.updates import gibbs
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.exact_draws import MODELS, exact_draws, quantities, target_of
 from tests.support.exactness import is_exact, ks_two_sample_p_value
 from tests.support.mutants import mutant
-from tests.support.problems import parse
 
 N_DRAWS = 4_000
 OPERATIONS = (SampleSigmas(), Heatbath(decay=0.5), Hybrid(steps=3, stepsize=1.0, partitions=2), Negate())
-INPUTS = np.array([[-1.0], [0.2], [1.1]])
-TARGETS = np.array([[0.8], [-0.3], [-0.9]])
-MODELS = {
-    "real": (ModelSpec("real", PriorSpec.parse("0.5:3", key="noise")), TARGETS),
-    "t": (ModelSpec("real", PriorSpec.parse("0.5:4:3:5", key="noise")), TARGETS),
-    "binary": (ModelSpec("binary"), (TARGETS > 0).astype(float)),
-    "class": (ModelSpec("class", classes=3), np.array([[0.0], [2.0], [2.0]])),
-}
-
-
-def target_of(name: str, make: Any = Posterior) -> Posterior:
-    model, targets = MODELS[name]
-    priors = parse({"ih0": "1:4", "bh0": "0.7", "ho0": "x1:4", "bo": "0.7"})
-    made: Posterior = make.of(
-        NetworkSpec(1, model.n_outputs(1), (LayerSpec(2),), priors), model, INPUTS, targets
-    )
-    return made
-
-
-def exact_draws(target: Posterior, *, seed: int, draws: int) -> tuple[Array, Array]:
-    rounds = rejection_draws(
-        target.rejection_proposal, seed=seed, draws=draws, chains_per_round=20_000, max_proposals=4_000_000
-    )
-    positions, precisions = (np.concatenate(parts) for parts in zip(*rounds, strict=True))
-    return positions, precisions
 
 
 def stays_exact(
@@ -70,18 +42,6 @@ def stays_exact(
         return [ks_two_sample_p_value(a, b) for a, b in zip(ours, others, strict=True)]
 
     return is_exact(p_values, name=f"tempered draws {name} {factor}", n_chains=N_DRAWS)
-
-
-def quantities(target: Posterior, position: Array, precisions: Array) -> list[Array]:
-    free = precisions[:, target.precision_layout.is_free]
-    outputs = target.outputs(position, INPUTS)[:, :, 0]
-    return [
-        target.log_likelihood(position, precisions),
-        target.log_prior(position, precisions),
-        target.potential(position, precisions),
-        *outputs.T,
-        *free.T,
-    ]
 
 
 @pytest.mark.parametrize("factor", [0.25, pytest.param(2.0, marks=pytest.mark.long)])

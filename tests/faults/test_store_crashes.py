@@ -2,69 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rayfbnn.errors import StoreError
-from rayfbnn.store.filesystem import PARTIAL, FileSystem, SystemCalls
-from rayfbnn.streams import Purpose, Streams
-from tests.support.store.disks import READING, Crash, Failing, MemoryDisk
-from tests.support.store.toy import PATH, contents, create, half_run, opened, run_to_end, step, toy_spec
-
-
-@cache
-def half_way() -> MemoryDisk:
-    disk = MemoryDisk()
-    half_run(disk)
-    return disk.copy()
-
-
-@cache
-def undisturbed() -> dict[str, bytes]:
-    disk = half_way().copy()
-    run_to_end(opened(disk))
-    return contents(opened(disk))
-
-
-def commit_one(calls: SystemCalls) -> None:
-    """The work that is disturbed: the store is opened and locked, and one block is committed."""
-    store = opened(calls)
-    with store.lock():
-        step(store, 0)
-
-
-def crashes(
-    work: Callable[[SystemCalls], None], start: MemoryDisk, fault: str, *, every: int = 1
-) -> Iterator[MemoryDisk]:
-    """The disk after a crash at each call in turn, or at `every` so many, that changes anything on it."""
-    rehearsal = Failing(start.copy())
-    work(rehearsal)
-    changing = [at for at, call in enumerate(rehearsal.log) if call not in {*READING, "close", "lock"}]
-    for at in changing[::every]:
-        if fault == "torn" and rehearsal.log[at] != "write":
-            continue
-        disk = start.copy()
-        with pytest.raises(Crash):
-            work(Failing(disk, at=at, fault=fault))
-        disk.reboot()
-        yield disk
-
-
-def assert_sound(disk: MemoryDisk, *, at_least: int) -> None:
-    """Nothing damaged, nothing lost; going on gives the bits of an undisturbed run, and no litter."""
-    store = opened(disk)
-    report = store.verify()
-    assert report.ok, report.problems
-    assert store.committed_draws >= at_least
-    whole = np.frombuffer(undisturbed()["positions"], dtype=np.float32).reshape(3, 5, -1)
-    assert (store.read_positions() == whole[:, : store.committed_draws]).all()
-    run_to_end(store)
-    assert contents(opened(disk)) == undisturbed()
-    assert not [path for path in disk.files() if path.name.endswith(PARTIAL)]
+from rayfbnn.store.filesystem import FileSystem, SystemCalls
+from tests.support.store.crashes import assert_sound, choices, commit_one, crashes, half_way, undisturbed
+from tests.support.store.disks import Failing, MemoryDisk
+from tests.support.store.toy import PATH, contents, create, opened, run_to_end, step, toy_spec
 
 
 @pytest.mark.parametrize("fault", ["crash", "torn"])
@@ -165,11 +111,6 @@ def test_a_crash_at_any_call_of_extend_leaves_the_old_run_or_the_new() -> None:
                 store.extend(longer, 9)
                 run_to_end(store, ends=ends)
                 assert contents(opened(after)) == expected
-
-
-def choices(seed: int) -> Callable[[], float]:
-    numbers = iter(Streams(seed, np.arange(1, dtype=np.uint64)).uniform(Purpose.ACCEPT, (5000,))[0])
-    return lambda: float(next(numbers))
 
 
 def none(_: object) -> None:

@@ -17,7 +17,7 @@ from rayfbnn.store.records import NO_SEAL, SEAL, seal, seal_of, unseal
 from rayfbnn.store.store import Store
 from rayfbnn.store.verify import verify
 from rayfbnn.streams import Purpose, Streams
-from tests.faults.test_store_crashes import half_way
+from tests.support.store.crashes import half_way
 from tests.support.store.disks import File, MemoryDisk, flipped
 from tests.support.store.toy import PATH, contents, create, opened, run_to_end, toy_spec
 

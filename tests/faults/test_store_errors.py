@@ -10,7 +10,7 @@ import pytest
 
 from rayfbnn.errors import StoreError, StoreExistsError, StoreFullError
 from rayfbnn.store.filesystem import PARTIAL, FileSystem, SystemCalls
-from tests.faults.test_store_crashes import assert_sound, commit_one, half_way
+from tests.support.store.crashes import assert_sound, commit_one, half_way
 from tests.support.store.disks import Failing, MemoryDisk
 from tests.support.store.toy import PATH, create, next_block, opened, step
 

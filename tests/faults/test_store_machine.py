@@ -20,7 +20,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreBusyError, StoreError
 from rayfbnn.store.filesystem import PARTIAL, FileSystem
 from rayfbnn.store.store import Store
-from tests.faults.test_store_crashes import choices
+from tests.support.store.crashes import choices
 from tests.support.store.disks import Crash, Failing, MemoryDisk, flipped
 from tests.support.store.toy import (
     PATH,

@@ -17,7 +17,7 @@ from rayfbnn.errors import StoreBusyError
 from rayfbnn.store.filesystem import PARTIAL, FileSystem
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
-from tests.faults.test_store_crashes import undisturbed
+from tests.support.store.crashes import undisturbed
 from tests.support.store.toy import contents, create, run_to_end, step
 
 _ROOT = Path(__file__).parent.parent.parent

@@ -13,7 +13,7 @@ from rayfbnn.run.workers import InProcess
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.filesystem import PARTIAL, FileSystem, SystemCalls
 from rayfbnn.store.store import Store
-from tests.faults.test_store_crashes import choices, crashes
+from tests.support.store.crashes import choices, crashes
 from tests.support.store.disks import MemoryDisk
 from tests.support.store.toy import PATH, create, opened, toy_spec
 

@@ -16,10 +16,9 @@ from rayfbnn.kernels.cpu import advance as cpu
 from rayfbnn.kernels.cuda import choose as device
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.architecture import ModelSpec
-from tests.mcmc.test_leapfrog import start
 from tests.support.kernels.networks import Start, small
 from tests.support.problems import network, problem
-from tests.support.targets import banana
+from tests.support.targets import banana, start
 
 needs_kernels = pytest.mark.skipif(not cpu.instruction_sets(), reason="installed without a C++ compiler")
 

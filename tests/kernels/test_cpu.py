@@ -19,7 +19,7 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
-from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
+from tests.support.joint import FEW, PROBLEMS, stays_exact
 from tests.support.kernels.networks import (
     Start,
     assert_close,

@@ -22,10 +22,11 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
-from tests.correctness.test_joint import PROBLEMS, stays_exact
+from tests.support.joint import PROBLEMS, stays_exact
 from tests.support.kernels.networks import (
     H100_SHARED_BYTES,
     Start,
+    are_equal,
     assert_close,
     assert_end_is_a_start,
     small,
@@ -159,14 +160,6 @@ def results_in_orders(target: Posterior, kernel: str, **options: Any) -> list[tu
     start = Start.of(target, n_chains=2, n_partitions=2)
     builds = [ShimBuild(order, **options) for order in (0, 1, 5)]
     return [start.run(advance_of(target, kernel, build), target) for build in builds]
-
-
-def are_equal(results: list[tuple[Array, ...]]) -> bool:
-    return all(
-        np.array_equal(values, others)
-        for result in results[1:]
-        for values, others in zip(result, results[0], strict=True)
-    )
 
 
 @pytest.mark.parametrize("kernel", ["warp", "block"])

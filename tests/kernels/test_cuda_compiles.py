@@ -11,10 +11,10 @@ from rayfbnn.kernels.marginal_plan import program_of
 from rayfbnn.kernels.plan import Program
 from rayfbnn.model.marginal.targets import marginal
 from rayfbnn.model.posterior import Posterior
-from tests.model.test_marginal import BOTH, PRECISIONS, REAL, conditional
 from tests.support.kernels import nvrtc
 from tests.support.kernels.networks import H100_SHARED_BYTES, small
 from tests.support.marks import long_but
+from tests.support.model.marginals import BOTH, PRECISIONS, REAL, conditional
 from tests.support.problems import network, problem
 
 pytestmark = pytest.mark.skipif(

@@ -15,8 +15,8 @@ from rayfbnn.model.marginal.polya_gamma import polya_gamma
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.core.test_streams import KNOWN_ANSWERS
-from tests.correctness.test_joint import PROBLEMS, stays_exact
+from tests.support.joint import PROBLEMS, stays_exact
+from tests.support.known_answers import KNOWN_ANSWERS
 from tests.support.problems import problem
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 

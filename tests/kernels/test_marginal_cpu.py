@@ -17,13 +17,15 @@ from rayfbnn.kernels import choose
 from rayfbnn.kernels.cpu import advance as cpu
 from rayfbnn.kernels.marginal_plan import program_of
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, Operation, SampleSigmas
-from rayfbnn.model.architecture import LayerSpec
 from rayfbnn.model.marginal import targets as marginal
-from rayfbnn.state import Advance, ChainState
+from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
-from tests.correctness.test_joint import FEW, PROBLEMS, stays_exact
-from tests.model.test_marginal import (
+from tests.support.joint import FEW, stays_exact
+from tests.support.kernels.marginals import JOINT, NOT_COVERED, beginning, largest_error, operations
+from tests.support.kernels.networks import assert_end_is_a_start, potential_and_gradient, small
+from tests.support.kernels.strategies import Trajectory, without_outputs, without_precisions
+from tests.support.marks import long_but, some_long
+from tests.support.model.marginals import (
     BOTH,
     N_CASES,
     NETWORKS,
@@ -34,38 +36,15 @@ from tests.model.test_marginal import (
     coordinates,
     made,
 )
-from tests.support.kernels.networks import assert_end_is_a_start, potential_and_gradient, small
-from tests.support.kernels.strategies import Trajectory, without_outputs, without_precisions
-from tests.support.marks import long_but, some_long
 from tests.support.problems import parse, problem, streams
 
 SETS = cpu.instruction_sets()
 pytestmark = pytest.mark.skipif(not SETS, reason="installed without a C++ compiler: no compiled kernels")
-NOT_COVERED = {
-    "product": "layers with products",
-    "softmax and normalization": "softmax layers",
-    "configured": "configured connections",
-    "inputs left out": "connections that leave out inputs",
-}
 TOLERANCES = {"float64": 1e-11, "float32": 3e-4}
 TOLERANCES_OF_RANDOM = {"float64": 1e-10, "float32": 3e-4}
 COVERED = sorted(set(NETWORKS) - set(NOT_COVERED))
 DUAL = ("adjustments", "common precisions", "every level", "one output", "t output weights")
 FORMS = [(name, "primal") for name in COVERED] + [(name, "dual") for name in DUAL]
-
-
-def largest_error(a: Array, b: Array) -> float:
-    """Of each chain relative to its largest value, at most over the chains."""
-    a, b = a.reshape(len(a), -1).astype(float), b.reshape(len(b), -1).astype(float)
-    return float((np.abs(a - b).max(axis=1, initial=0) / np.abs(b).max(axis=1, initial=1e-3)).max())
-
-
-def beginning(given: Any, state: ChainState) -> tuple[Array, ...]:
-    """Position, momentum, precisions and short steps."""
-    position, n = coordinates(state, given), len(state.position)
-    momentum = streams("kick", n).normal(Purpose.MOMENTUM, (given.n_parameters,)).astype(position.dtype)
-    stepsizes = (0.3 * given.stepsizes(state.precisions)).astype(position.dtype)
-    return position, momentum, state.precisions, stepsizes
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
@@ -268,15 +247,6 @@ def test_arrays_that_would_be_misread_are_refused_by_name(form: str) -> None:
             advance(changed, *start, n_steps=2)
     with pytest.raises(ValueError, match="momentum: must have the shape"):
         advance(given, start[0], start[1][:, :-1].copy(), *start[2:], n_steps=2)
-
-
-def operations(over: tuple[str, ...]) -> tuple[Operation, ...]:
-    stepsize = 1.0 if over == PRECISIONS else 2.0
-    return SampleSigmas(), Heatbath(), HybridMarginal(over, steps=4, stepsize=stepsize, window=2)
-
-
-JOINT = {name: replace(PROBLEMS[name], operations=operations(BOTH)) for name in ("real", "t", "binary")}
-JOINT["dual"] = replace(JOINT["t"], hidden=(LayerSpec(8),))  # 11 features, 7 cases
 
 
 def compiled(target: Any, *, instruction_set: str | None = None) -> Advance:

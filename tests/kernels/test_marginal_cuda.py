@@ -13,36 +13,20 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.cuda.chip_marginal import MarginalAdvance
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, Operation, SampleSigmas
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
-from tests.correctness.test_joint import PROBLEMS, stays_exact
-from tests.kernels.test_cuda import are_equal
-from tests.kernels.test_marginal_cpu import NOT_COVERED, beginning, largest_error
-from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
 from tests.support import problems
-from tests.support.kernels.networks import H100_SHARED_BYTES, assert_end_is_a_start, small
+from tests.support.joint import PROBLEMS, stays_exact
+from tests.support.kernels.marginals import NOT_COVERED, beginning, largest_error
+from tests.support.kernels.marginals_on_shim import TOLERANCES, kernel, of_chains, operations, worst_error
+from tests.support.kernels.networks import are_equal, small
+from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
 from tests.support.problems import problem, streams
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 pytestmark = needs_gxx
-TOLERANCES = {"float64": 1e-11, "float32": 3e-5}
-
-
-def kernel(build: ShimBuild | None = None, *, max_shared_bytes: int = H100_SHARED_BYTES) -> MarginalAdvance:
-    return MarginalAdvance(ShimBuild() if build is None else build, max_shared_bytes)
-
-
-def worst_error(given: Any, start: tuple[Array, ...], advance: Advance, **options: Any) -> float:
-    """Of position, momentum and potential after a trajectory by the kernel and by the plain code."""
-    found, expected = advance(given, *start, **options), leapfrog.advance(given, *start, **options)
-    assert_end_is_a_start(advance, given, found, *start[2:], order=options.get("order"))
-    for a, b in zip(found, expected, strict=True):
-        assert a.dtype == b.dtype and a.shape == b.shape
-    return max(largest_error(a, b) for a, b in zip(found, expected, strict=True))
 
 
 # Several tiles of cases, the last one in part. Between them one system and several, noise that is the same in
@@ -111,15 +95,6 @@ def test_partial_gradients_with_common_precisions_integrated_out() -> None:
     state, given = conditional(target, PRECISIONS, "device partial", 4)
     order = streams("order", 4).permutation(3, Purpose.PARTITION_ORDER)
     assert worst_error(given, beginning(given, state), kernel(), n_steps=4, order=order) < 1e-11
-
-
-def of_chains(given: Any, start: tuple[Array, ...], chains: slice) -> tuple[Any, tuple[Array, ...]]:
-    """Of some chains alone."""
-    data = given.regression
-    part = replace(data, noise=data.noise[chains], prior=data.prior[chains])
-    if len(data.targets) > 1:
-        part = replace(part, targets=data.targets[chains])
-    return replace(given, regression=part), tuple(array[chains] for array in start)
 
 
 @pytest.mark.parametrize("model", ["gaussian", "t by target"])
@@ -302,10 +277,6 @@ def test_inputs_that_would_be_misread_are_refused() -> None:
                 changed = replace(given, marginal=replace(given.marginal, posterior=posterior))
             with pytest.raises(kind, match=f"inputs: must {words}"):
                 kernel()(changed, *start, n_steps=2)
-
-
-def operations(over: tuple[str, ...]) -> tuple[Operation, ...]:
-    return SampleSigmas(), Heatbath(), HybridMarginal(over, steps=2, stepsize=4.0 if over == BOTH else 1.5)
 
 
 def stays_exact_through(build: ShimBuild, name: str, *, n_chains: int, over: tuple[str, ...] = BOTH) -> bool:

@@ -15,13 +15,12 @@ from rayfbnn.kernels.cuda import chip_marginal as cuda_marginal
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
-from tests.correctness.test_joint import stays_exact
-from tests.kernels.test_cuda import are_equal
-from tests.kernels.test_marginal_cpu import JOINT, beginning, largest_error
-from tests.kernels.test_marginal_cuda import TOLERANCES, kernel, of_chains, operations, worst_error
-from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, conditional, made
 from tests.support import problems
-from tests.support.kernels.networks import small
+from tests.support.joint import stays_exact
+from tests.support.kernels.marginals import JOINT, beginning, largest_error
+from tests.support.kernels.marginals_on_shim import TOLERANCES, kernel, of_chains, operations, worst_error
+from tests.support.kernels.networks import are_equal, small
+from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, conditional, made
 from tests.support.problems import parse, problem
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 

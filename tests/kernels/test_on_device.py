@@ -1,8 +1,7 @@
-"""The kernels on a device: against the plain code on the host, and the joint test through them."""
+"""The kernels on a device, or on the stand-in for one, against the array code on the host."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +13,8 @@ from rayfbnn.errors import SamplingError
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda import chip as cuda
 from rayfbnn.kernels.cuda import choose as device
-from rayfbnn.kernels.cuda import cublas
 from rayfbnn.kernels.cuda import products as wide
 from rayfbnn.kernels.cuda.chip_marginal import MarginalAdvance
-from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog, schedule
@@ -25,35 +22,15 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, SampleSigm
 from rayfbnn.model.marginal.regression import Regression
 from rayfbnn.model.marginal.targets import WithoutOutputs, marginal
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.selftest.pivots import joint_p_values
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.kernels.test_marginal_cpu import beginning
-from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional
+from tests.support.kernels.devices import both, on_device
+from tests.support.kernels.marginals import beginning
 from tests.support.kernels.networks import Start, small
+from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional
 from tests.support.problems import network, problem, streams
 
-pytestmark = pytest.mark.gpu
-
-
-def on_device(values: Array) -> Array:
-    import cupy
-
-    return None if values is None else cupy.asarray(values)
-
-
-def device_copy(host: Posterior, values: Array) -> Posterior:
-    import cupy
-
-    return Posterior.of(host.network, host.model, host.covariates, values, dtype=host.dtype, xp=cupy)
-
-
-def both(model: str, dtype: Any, spec: Any, n_cases: int) -> tuple[Posterior, Posterior]:
-    host = problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
-    values = host.targets.T
-    if model == "class":
-        values = values.argmax(axis=1)[:, None].astype(float)
-    return host, device_copy(host, values)
+pytestmark = pytest.mark.usefixtures("cupy")
 
 
 @pytest.mark.parametrize("n_partitions", [1, 3])
@@ -193,42 +170,6 @@ def test_trajectories_return_with_the_fast_functions() -> None:
     assert np.max(np.abs(returned - start.position)) < 1e-4
 
 
-@pytest.mark.parametrize("dtype, uses_tf32", [("float32", True), ("float32", False), ("float64", False)])
-@pytest.mark.parametrize("model", ["gaussian by target", "class"])
-def test_recorded_gradients_are_those_launched_one_by_one(model: str, dtype: str, uses_tf32: bool) -> None:
-    """Of two states and two posteriors in turn; a recording that fails would warn."""
-    spec = network(units=(400, 300), outputs=3 if model == "class" else 2)
-    recordings = Recordings()
-    for number, n_cases in enumerate((150, 90, 150)):
-        host, there = both(model, dtype, spec, n_cases)
-        start = Start.of(host, n_chains=6, name=str(number))
-        moved = Start(*(on_device(getattr(start, name)) for name in start.__dataclass_fields__))
-        results = []
-        for kept in (recordings, None):
-            advance = wide.advance_for(there, uses_tf32=uses_tf32, recordings=kept)
-            assert not isinstance(advance, str)
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                results.append([to_host(values) for values in moved.run(advance, there, n_steps=20)])
-        tolerance = 1e-10 if dtype == "float64" else 1e-2 if uses_tf32 else 1e-4
-        for values, others in zip(*results, strict=True):
-            assert np.max(np.abs(values - others) / np.maximum(np.abs(others), 1)) < tolerance
-
-
-@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-13)])
-def test_products_by_address_are_those_of_cupy(dtype: str, tolerance: float) -> None:
-    import cupy
-
-    values = streams("products", 1).normal(Purpose.PROPOSAL, (3, 40, 50))[0].astype(dtype)
-    stack = cupy.asarray(values)
-    pairs = [(stack, stack.swapaxes(1, 2)), (stack[:, :7].swapaxes(1, 2), stack[:, :7, :9])]
-    pairs += [(stack[0], stack[1].T), (stack[0, :, 5:9], stack[1, 2:6, 3:20])]
-    for a, b in pairs:
-        expected = to_host(a).astype(np.float64) @ to_host(b).astype(np.float64)
-        found = to_host(cublas.product(a, b, uses_tf32=False))
-        assert np.max(np.abs(found - expected)) < tolerance * np.max(np.abs(expected))
-
-
 def test_energies_of_products_are_not_in_tf32() -> None:
     host, there = both("class", "float32", small((300, 300), inputs=200, outputs=3), 500)
     start = Start.of(host)
@@ -281,38 +222,6 @@ def test_copies_are_of_what_was_there_when_they_began() -> None:
     arrived = copies_to_host({"values": values})
     values = cupy.full(1_000_000, 7.0)  # in other memory: the first is held until it has arrived
     assert np.array_equal(arrived()["values"], np.arange(1_000_000.0))
-
-
-@pytest.mark.parametrize("units", [(2,), (120,)])
-def test_joint_distribution_through_the_kernels(units: tuple[int, ...]) -> None:
-    """Exact starts stay exact (selftest.pivots), by a warp and a block a chain; level 1e-5, Bonferroni."""
-    import cupy
-
-    spec = network(
-        {"ih0": "0.7:3", "bh0": "0.7:3", "ho0": "x1:5", "bo": "1"},
-        inputs=1,
-        outputs=1,
-        units=units,
-        activations=("tanh",),
-    )
-    host, there = both("gaussian", "float64", spec, 6)
-    random = DeviceStreams(11, cupy.arange(20_000, dtype=cupy.uint64))
-    state = there.initial_state(random, sigmas=None)
-    targets = there.sample_targets(state.position, state.precisions, random)
-    own = there.with_targets(targets)
-    chosen = device.advance_for(there)
-    assert not isinstance(chosen, str)
-    operations = (SampleSigmas(), Heatbath(), Hybrid(steps=8, window=2, partitions=3, stepsize=0.3))
-    iteration = schedule.build_iteration(operations, target=own, updates=own.updates, advance=chosen[0])
-    info = None
-    for number in range(1, 4):
-        state, info = iteration(state, random.at(iteration=number))
-    assert info is not None and 0.2 < float(info.accepted.mean()) < 0.999
-    other = host.initial_state(streams("other", 20_000), sigmas=None)
-    other_targets = host.sample_targets(other.position, other.precisions, streams("other", 20_000))
-    after = ChainState(*(to_host(values) for values in (state.position, state.momentum, state.precisions)))
-    p_values = joint_p_values(host, (after, to_host(targets)), (other, other_targets), streams("p", 20_000))
-    assert min(p_values.values()) * len(p_values) > 1e-5, p_values
 
 
 def test_programs_are_compiled_once() -> None:

@@ -37,7 +37,7 @@ from rayfbnn.mcmc.operations import (
 from rayfbnn.model.marginal.regression import _half_inverse
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.streams import Streams
-from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS
+from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS
 from tests.support.problems import network, problem
 from tests.support.shim.compiled import needs_gxx
 from tests.support.standin_cupy import log

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rayfbnn.arrays import Array
@@ -24,7 +24,8 @@ from rayfbnn.model.marginal.polya_gamma import polya_gamma
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose, Streams
-from tests.kernels.test_marginal_cpu import largest_error
+from tests.support.kernels.examples import N_EXAMPLES, TOLERANCES, examples
+from tests.support.kernels.marginals import largest_error
 from tests.support.kernels.networks import H100_SHARED_BYTES, assert_close, assert_end_is_a_start
 from tests.support.kernels.strategies import Trajectory, trajectories, without_outputs, without_precisions
 from tests.support.shim.compiled import ShimBuild, needs_gxx
@@ -34,12 +35,6 @@ BUILD = ShimBuild()
 # Few of a warp's registers, and what a tile of 64 cases, of 32 or of 16 has to fit in.
 WARP_UNITS = 6
 SHARED_BYTES = (H100_SHARED_BYTES, 64 * 1024, 24 * 1024)
-# A network is a compilation of half a second: few in the quick tests, and none is made smaller.
-N_EXAMPLES = [6, pytest.param(100, marks=pytest.mark.long)]
-
-
-def examples(n: int) -> settings:
-    return settings(max_examples=n, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 
 
 def plans(kernel: str, program: Program, dtype: str) -> st.SearchStrategy[cuda.Plan]:
@@ -99,11 +94,6 @@ def test_products_over_all_chains(n: int) -> None:
         check(made, in_products(made, data))
 
     agree()
-
-
-# Relative to a chain's largest number. The rounding of a number, 1e-16 and 6e-8, grows with the condition
-# numbers of matrices and the depth of the network; in float32 matrices are in double, and the second is left.
-TOLERANCES = {"float64": 1e-10, "float32": 3e-5}
 
 
 def check_marginal(made: Trajectory, data: st.DataObject) -> None:

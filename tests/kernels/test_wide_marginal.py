@@ -27,15 +27,15 @@ from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
-from tests.correctness.test_joint import PROBLEMS, stays_exact
-from tests.kernels.test_marginal_cpu import JOINT, NOT_COVERED, beginning, largest_error
-from tests.kernels.test_marginal_cuda import TOLERANCES, operations, worst_error
-from tests.kernels.test_random_on_shim import N_EXAMPLES, examples
-from tests.kernels.test_random_on_shim import TOLERANCES as TOLERANCES_OF_RANDOM
-from tests.model.test_marginal import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
 from tests.support import problems
+from tests.support.joint import PROBLEMS, stays_exact
+from tests.support.kernels.examples import N_EXAMPLES, examples
+from tests.support.kernels.examples import TOLERANCES as TOLERANCES_OF_RANDOM
+from tests.support.kernels.marginals import JOINT, NOT_COVERED, beginning, largest_error
+from tests.support.kernels.marginals_on_shim import TOLERANCES, operations, worst_error
 from tests.support.kernels.networks import H100_SHARED_BYTES, assert_end_is_a_start, small
 from tests.support.kernels.strategies import Trajectory, without_outputs, without_precisions
+from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
 from tests.support.mutants import importing, mutant
 from tests.support.problems import parse, problem, streams
 from tests.support.shim.compiled import ShimBuild, needs_gxx

@@ -11,25 +11,13 @@ from rayfbnn.arrays import Array
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import total_energy
-from rayfbnn.streams import Purpose, Streams
 from tests.support.mutants import mutant
-from tests.support.targets import SumOfTerms, banana, equal_terms, wall
+from tests.support.targets import BANANA, equal_terms, start, wall
 
-BANANA = banana()
 NO_HALF = mutant(leapfrog, ("half if number in (0, last) else full", "full * (number < last)"))
 STATE_DEP_STEP = mutant(
     leapfrog, ("full = stepsizes /", "full = stepsizes * (1 + 0.3 * xp.tanh(position)) /")
 )
-
-
-def start(n_chains: int, target: SumOfTerms = BANANA) -> tuple[Array, Array, Array, Array, Array]:
-    """Position, momentum, precisions, stepsizes, and an order of three partial gradients."""
-    streams = Streams(7, np.arange(n_chains, dtype=np.uint64))
-    position = streams.normal(Purpose.INITIAL_PARAMETER, (target.n_parameters,)) / 2
-    momentum = streams.normal(Purpose.MOMENTUM, (target.n_parameters,))
-    stepsizes = 0.05 * (1 + streams.uniform(Purpose.STEPSIZE, (target.n_parameters,)))
-    order = streams.permutation(3, Purpose.PARTITION_ORDER)
-    return position, momentum, np.ones((n_chains, 1)), stepsizes, order
 
 
 def reversal_error(advance, *, partial: bool, back_order=hmc.reversed_order) -> float:

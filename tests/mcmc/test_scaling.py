@@ -17,10 +17,10 @@ from rayfbnn.mcmc.tuning import measuring as tuning
 from rayfbnn.mcmc.tuning import scaling
 from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.mcmc.tuning.scaling import SlopesProbe, of_coordinates, scales_from
-from tests.mcmc.test_automatic import ONE, Scaled, frozen, start, streams, tuned
 from tests.support.mutants import mutant
 from tests.support.problems import problem
 from tests.support.problems import streams as problem_streams
+from tests.support.tuning import ONE, Scaled, frozen, start, streams, tuned
 
 SCALED = Hybrid(steps="auto", stepsize="auto", scaling="auto")
 

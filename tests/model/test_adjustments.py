@@ -14,10 +14,10 @@ from rayfbnn.model.architecture import NetworkSpec
 from rayfbnn.model.layout import PrecisionLayout
 from rayfbnn.model.updates import adjustments, gibbs
 from rayfbnn.streams import Streams
-from tests.model.test_gibbs import grid_of_joint, log_gamma_conditional
 from tests.support import problems
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.model.architectures import assert_batch_independent, assert_right
+from tests.support.model.conditionals import grid_of_joint, log_gamma_conditional
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.mutants import mutant
 from tests.support.problems import MODELS, problem, streams

@@ -11,10 +11,10 @@ from rayfbnn.model import configured, posterior, wiring
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Connections, Generated, Table
 from rayfbnn.streams import Streams
-from tests.model.test_gradient import worst_error
 from tests.support import problems
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.model.architectures import assert_batch_independent, assert_right
+from tests.support.model.derivatives import worst_error
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.model.reference import outputs_by_loops, triples
 from tests.support.mutants import mutant

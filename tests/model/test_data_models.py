@@ -10,64 +10,22 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood import count, heteroscedastic, survival
 from rayfbnn.model.likelihood import models as likelihood
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.streams import Purpose
-from tests.model.test_batches import BATCHES, everything
-from tests.model.test_gradient import mismatch_of_blocks, mutated, worst_error
 from tests.support.exactness import ks_p_value
+from tests.support.model.batches import BATCHES, everything
+from tests.support.model.data_models import (
+    MODELS,
+    distribution_functions,
+    problem,
+    targets_of,
+)
+from tests.support.model.derivatives import mismatch_of_blocks, mutated, worst_error
 from tests.support.mutants import mutant
-from tests.support.problems import network, streams
+from tests.support.problems import streams
 
-PIECES = (0.4, 1.0, 2.5)
-MODELS = {
-    "count": ModelSpec("count"),
-    "constant hazard": ModelSpec("survival"),
-    "hazard of pieces": ModelSpec("survival", times=PIECES),
-    "hazard of pieces, log time": ModelSpec("survival", times=PIECES, log_time=True),
-    "heteroscedastic": ModelSpec("heteroscedastic"),
-    "heteroscedastic, floor": ModelSpec("heteroscedastic", noise_floor=0.3),
-}
 SURVIVAL = [name for name in MODELS if "hazard" in name]
-# Milder than the general test's: a rate is the exponential of an output.
-PRIORS = {"ti": "0.3", "ih0": "0.5:4", "bh0": "0.5:4:5", "ho0": "x0.6:5", "io": "0.2", "bo": "0.4:5"}
-
-
-def problem(
-    name: str, *, n_cases: int = 7, missing: bool = False, dtype: Any = "float64", posterior: Any = Posterior
-) -> Posterior:
-    """A posterior on made-up data; the network has three inputs, one of them the time where it is one."""
-    model = MODELS[name]
-    n_targets = 1 if model.kind == "survival" else 2
-    spec = network(PRIORS, outputs=model.n_outputs(n_targets), units=(4,), activations=("tanh",))
-    random = streams(f"data {name}", 1)
-    inputs = random.normal(Purpose.PROPOSAL, (n_cases, 3 - bool(model.times)))[0]
-    values = random.normal(Purpose.TARGET_VALUE, (n_cases, n_targets))[0]
-    if model.kind == "count":
-        values = np.floor(np.exp(1 + values))
-        values[0] = 0
-    if model.kind == "survival":
-        values = np.exp(values) * np.where(np.arange(n_cases) % 3 == 1, -1.0, 1.0)[:, None]
-        values[2] = PIECES[1]  # at the end of a piece
-    if missing:
-        values[3] = np.nan
-        values[1, -1] = np.nan
-    made: Posterior = posterior.of(spec, model, inputs, values, dtype=dtype)
-    return made
-
-
-def targets_of(name: str, **options: Any) -> np.ndarray:
-    """What `problem` gives the model, (n_cases, n_targets)."""
-
-    class Recorder:
-        @staticmethod
-        def of(spec: Any, model: Any, inputs: Any, values: np.ndarray, dtype: Any) -> np.ndarray:
-            return values
-
-    values: Any = problem(name, posterior=Recorder, **options)
-    return np.asarray(values)
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -216,27 +174,6 @@ def test_targets_are_drawn_from_their_density(name: str) -> None:
     drawn = target.sample_targets(state.position, state.precisions, streams("draws", n, iteration=1))
     uniform = distribution_functions(target, state.position, drawn, streams("between steps", n))
     assert ks_p_value(uniform) > 1e-5  # seed fixed
-
-
-def distribution_functions(
-    target: Posterior, position: np.ndarray, data: np.ndarray, random: Any
-) -> np.ndarray:
-    """Of each target given the outputs, uniform when exact; between its steps for counts."""
-    model = target.model
-    v = target.outputs(position, survival.expanded_inputs(target.covariates, model))
-    if model.kind == "survival":
-        log_hazard = v.reshape(len(v), -1, model.n_pieces)
-        starts = np.array([0.0, *model.times])
-        lived = np.minimum(data, np.append(starts[1:], np.inf)) - starts
-        return np.asarray(np.exp(-(np.exp(log_hazard) * np.maximum(lived, 0)).sum(axis=2)))
-    if model.kind == "count":
-        rate = np.exp(v)
-        upper = scipy.stats.poisson.cdf(data, rate)
-        return np.asarray(
-            upper - scipy.stats.poisson.pmf(data, rate) * random.uniform(Purpose.PROPOSAL, data.shape[1:])
-        )
-    mean, s = np.split(v, 2, axis=2)
-    return np.asarray(scipy.stats.norm.cdf(data, mean, np.sqrt(model.noise_floor**2 + np.exp(-s))))
 
 
 def test_counts_of_any_rate_are_drawn() -> None:

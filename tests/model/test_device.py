@@ -8,12 +8,12 @@ import pytest
 from rayfbnn.arrays import to_host
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.streams import Streams
-from tests.model.test_data_models import MODELS as DATA_MODELS
-from tests.model.test_data_models import problem as data_problem
-from tests.model.test_data_models import targets_of
+from tests.support.model.data_models import MODELS as DATA_MODELS
+from tests.support.model.data_models import problem as data_problem
+from tests.support.model.data_models import targets_of
 from tests.support.problems import MODELS, problem
 
-pytestmark = pytest.mark.gpu
+pytestmark = pytest.mark.usefixtures("cupy")
 
 
 @pytest.mark.parametrize("model", MODELS)

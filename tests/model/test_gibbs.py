@@ -16,10 +16,10 @@ from rayfbnn.model import posterior
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.updates import gibbs, hyperbolic
-from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support import problems
 from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value
+from tests.support.model.conditionals import grid_of_joint, log_gamma_conditional
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.mutants import mutant
 from tests.support.problems import MODELS, problem, streams
@@ -116,21 +116,6 @@ def test_precisions_over_values_follow_the_gamma_distribution() -> None:
     )  # fmt: skip
     uniforms = scipy.special.gammainc((alpha + n) / 2, np.exp(drawn) * (alpha / mean + sum_squares) / 2)
     assert ks_p_value(uniforms) > 1e-5  # seed fixed
-
-
-def grid_of_joint(target: Posterior, state: ChainState, column: int) -> tuple[np.ndarray, np.ndarray]:
-    """200 values of one precision, and log prior + log likelihood with each in its place."""
-    values = np.exp(np.linspace(-5, 5, 200))
-    precisions = np.repeat(state.precisions, 200, axis=0)
-    precisions[:, column] = values
-    position = np.repeat(state.position, 200, axis=0)
-    return values, target.log_prior(position, precisions) + target.log_likelihood(position, precisions)
-
-
-def log_gamma_conditional(tau: np.ndarray, alpha: float, mean: float, squares: np.ndarray) -> Any:
-    """Neal (2022) eq. 28."""
-    rate = (alpha / mean + squares.sum()) / 2
-    return scipy.stats.gamma.logpdf(tau, (alpha + squares.size) / 2, scale=1 / rate)
 
 
 def log_upper_conditional(

@@ -12,29 +12,10 @@ from rayfbnn.model.architecture import ACTIVATIONS
 from rayfbnn.model.likelihood import models as likelihood
 from rayfbnn.model.posterior import Posterior
 from tests.support import problems
-from tests.support.mutants import mutant
+from tests.support.model.derivatives import mismatch_of_blocks, mutated, worst_error
 from tests.support.problems import MODELS, PRIORS, problem, streams
 
-STEP = 1e-6
 WITH_T, GAUSSIAN = PRIORS, {name: text.split(":")[0] for name, text in PRIORS.items()}
-
-
-def worst_error(target: Posterior, *, n_draws: int, name: str) -> float:
-    """Largest difference between the gradient and central differences, over draws from the prior.
-
-    Relative to the gradient's largest component, or to one where the energy's rounding error rules.
-    """
-    start = target.initial_state(streams(name, n_draws), sigmas=None)
-    position, precisions, n = start.position, start.precisions, target.n_parameters
-    energy, gradient = target.potential_and_gradient(position, precisions)
-    assert np.all(np.isfinite(energy))
-    assert np.array_equal(energy, target.potential(position, precisions))
-    # All displaced positions are chains of one batch.
-    displaced = position[:, None, None] + STEP * np.array([1.0, -1.0])[:, None, None] * np.eye(n)
-    energies = target.potential(displaced.reshape(-1, n), np.repeat(precisions, 2 * n, axis=0))
-    above, below = energies.reshape(n_draws, 2, n).swapaxes(0, 1)
-    scale = np.maximum(np.abs(gradient).max(axis=1), 1e-3 * np.abs(energy))
-    return float(np.max(np.abs((above - below) / (2 * STEP) - gradient) / np.maximum(scale, 1)[:, None]))
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -97,23 +78,6 @@ def test_targets_of_its_own_for_every_chain_give_each_its_gradient() -> None:
         assert np.array_equal(gradient[one], expected)
 
 
-def mismatch_of_blocks(target: Posterior, *, n_partitions: int) -> float:
-    """How far the mean over blocks is from the whole, relative, for the energy and the gradient."""
-    state = target.initial_state(streams(f"{n_partitions} blocks", 6), sigmas=None)
-    whole = target.potential_and_gradient(state.position, state.precisions)
-    blocks = [
-        target.potential_and_gradient(
-            state.position, state.precisions, partition=np.full(6, k), n_partitions=n_partitions
-        )
-        for k in range(n_partitions)
-    ]
-    worst = 0.0
-    for number, value in enumerate(whole):
-        mean = sum(block[number] for block in blocks) / n_partitions
-        worst = max(worst, float(np.max(np.abs(mean - value)) / np.max(np.abs(value))))
-    return worst
-
-
 @pytest.mark.parametrize("n_partitions", [2, 3, 5, 7])  # of 7 cases
 @pytest.mark.parametrize("model", MODELS)
 def test_partial_gradients_average_to_the_full_one(model: str, n_partitions: int) -> None:
@@ -147,19 +111,6 @@ def test_more_blocks_than_cases_are_refused() -> None:
         target.potential_and_gradient(
             state.position, state.precisions, partition=np.array([0]), n_partitions=8
         )
-
-
-def mutated(module: Any, *replacements: tuple[str, str]) -> Any:
-    """The class Posterior with a bug in one of the modules that it is made of."""
-    if module is posterior:
-        return mutant(posterior, *replacements).Posterior
-    copy = mutant(posterior)
-    bug = mutant(module, *replacements)
-    if module is network:
-        copy.forward, copy.backward = bug.forward, bug.backward  # type: ignore[attr-defined]
-    else:
-        setattr(copy, module.__name__.split(".")[-1], bug)
-    return copy.Posterior
 
 
 GRADIENT_MUTANTS: dict[str, tuple[Any, tuple[str, str]]] = {

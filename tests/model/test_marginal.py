@@ -20,88 +20,25 @@ from rayfbnn.model.marginal import precisions as integrated
 from rayfbnn.model.marginal import regression
 from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs, WithoutPrecisions
-from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import ChainState
 from tests.support import problems
 from tests.support.exactness import ks_p_value
+from tests.support.model.marginals import (
+    BOTH,
+    COMMON,
+    N_CASES,
+    NETWORKS,
+    OUTPUTS,
+    PRECISIONS,
+    REAL,
+    conditional,
+    coordinates,
+    made,
+)
 from tests.support.mutants import importing, mutant
-from tests.support.problems import PRIORS, parse, problem, streams
+from tests.support.problems import parse, problem, streams
 
 STEP = 1e-6
-OUTPUTS, PRECISIONS, BOTH = ("outputs",), ("precisions",), ("outputs", "precisions")
-COMMON = {name: text.split(":")[0] + ":3" for name, text in PRIORS.items()}  # free, Gaussian, no units
-T_WEIGHTS = COMMON | {"ho0": "x1:4::6", "ho1": "x1.2:4:3:5", "io": "0.5:::4", "bo": "1:4:5"}
-ONE_LAYER = {"ti": "0.5", "ih0": "0.7:3", "bh0": "0.7:3", "ho0": "x1:3", "bo": "1"}
-
-NETWORKS: dict[str, NetworkSpec] = {
-    "every level": problems.network(),
-    "common precisions": problems.network(COMMON),
-    "t output weights": problems.network(T_WEIGHTS),
-    "one output": problems.network(outputs=1),
-    "one hidden layer": problems.network(ONE_LAYER, units=(4,), activations=("tanh",)),
-    "no biases": problems.network(
-        {"ih0": "0.7:3", "ho0": "1:3"}, units=(4,), activations=("softplus",), outputs=3
-    ),
-    "no direct connections": problems.network({n: p for n, p in COMMON.items() if n not in ("io", "ho1")}),
-    "no hidden layer": problems.network({"ti": "1", "io": "1:3", "bo": "1"}, units=(), activations=()),
-    "biases alone feed the outputs": problems.network(
-        {"ih0": "1", "bo": "1:3"}, units=(4,), activations=("tanh",)
-    ),
-    "adjustments": replace(problems.network(COMMON), adjustments={"ah0": 4.0, "ah1": 5.0, "ao": 3.0}),
-    "inputs left out": replace(
-        problems.network({**COMMON, "ih0": "0.7:3"}), omitted={"io": (1,), "ih0": (0,)}
-    ),
-    "vague": problems.network({**COMMON, "bo": "+", "ho1": "5:3"}),
-    "product": NetworkSpec(
-        3,
-        2,
-        (LayerSpec(3), LayerSpec(3, "identity", product=0)),
-        parse({"ih0": "1:3", "ih1": "1:3", "th0": "0.5:3", "ho0": "1:3", "ho1": "1:3", "bo": "1"}),
-    ),
-    "softmax and normalization": NetworkSpec(
-        3,
-        2,
-        (LayerSpec(4, "softmax"), LayerSpec(4, "normalize", "i // 2")),
-        parse({"ih0": "1:3", "h0h1": "1:3", "ho0": "1:3", "ho1": "1:3", "bo": "1"}),
-    ),
-    "configured": NetworkSpec(
-        3,
-        2,
-        (LayerSpec(3),),
-        parse({"ih0": "1:3", "ho0": "1:3", "bo": "1"}),
-        connections={"ih0": Table((0, 1, 1, 2, 2), (0, 0, 1, 1, 2), (0, 1, 0, 1, 1))},
-    ),
-}
-REAL = ("gaussian", "gaussian by target", "t", "t by target")
-N_CASES = {"primal": 19, "dual": 5}  # the features are from 1 to 12
-
-
-def made(
-    name: str, model: str, form: str, *, is_missing: bool = False, n_cases: int = 0, dtype: Any = "float64"
-) -> Posterior:
-    target = problem(model, spec=NETWORKS[name], n_cases=n_cases or N_CASES[form], dtype=dtype)
-    if not is_missing:
-        return target
-    targets = target.targets.T.copy()
-    targets[[0, 3], 0] = np.nan
-    targets[[2, 3], -1] = np.nan
-    return Posterior.of(target.network, target.model, target.inputs[:-1].T, targets, dtype=dtype)
-
-
-def conditional(
-    target: Posterior, over: tuple[str, ...], name: str, n_chains: int, *, module: Any = marginal
-) -> tuple[ChainState, Any]:
-    """Draws from the prior, and the density of what is kept, with auxiliary variables given these."""
-    random = streams(name, n_chains)
-    state = target.initial_state(random, sigmas=None)
-    return state, module.marginal(target, over).given(state, random.at(iteration=1))
-
-
-def coordinates(state: ChainState, given: Any) -> Array:
-    """Where the state is in what is kept, (n_chains, given.n_parameters)."""
-    position = given.start(state, streams("momentum", len(state.position))).position
-    assert position.shape[1] == given.n_parameters
-    return position
 
 
 def worst_error(state: ChainState, given: Any) -> float:

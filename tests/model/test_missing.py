@@ -9,8 +9,8 @@ import pytest
 
 from rayfbnn.model.likelihood import models as likelihood
 from rayfbnn.model.posterior import Posterior
-from tests.model.test_batches import everything
-from tests.model.test_gradient import mismatch_of_blocks, mutated, worst_error
+from tests.support.model.batches import everything
+from tests.support.model.derivatives import mismatch_of_blocks, mutated, worst_error
 from tests.support.problems import MODELS, network, problem, streams
 
 

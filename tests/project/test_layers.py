@@ -1,14 +1,16 @@
-"""Which folder may import which, no circle of imports between files, and one home for each edge library."""
+"""Which folder may import which, no circle of imports, and one home for each edge library."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+TESTS = Path(__file__).parents[1]
 PACKAGE = Path(__file__).parents[2] / "rayfbnn"
 
 # What each folder, or file directly in the package, may import besides itself.
@@ -122,6 +124,17 @@ def test_each_edge_library_has_one_home(path: Path) -> None:
         homes = HOMES.get(module.split(".")[0])
         is_home = homes is None or any(NAMES[path].startswith(home) for home in homes)
         assert is_home, f"{NAMES[path]} imports {module}"
+
+
+def test_no_test_imports_from_another() -> None:
+    """What tests share lies in tests/support, so that a test file can move or go without the others."""
+    wrong = {
+        f"{path.relative_to(TESTS)} imports {module}"
+        for path in sorted(TESTS.rglob("*.py"))
+        for module in imports(path)
+        if module.startswith("tests.") and re.search(r"\.test_\w+", module.rsplit(".", 1)[0])
+    }
+    assert wrong == set()
 
 
 def test_at_most_twenty_files_lie_directly_in_a_folder() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from rayfbnn.reduce.draws import committed
 from rayfbnn.reduce.quantities import sigmas
 from rayfbnn.store.store import Store
-from tests.run.test_sampler import run_all
+from tests.support.sampling import run_all
 from tests.support.small import make_store, small_spec
 
 NETWORK: dict[str, Any] = {

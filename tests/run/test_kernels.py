@@ -17,7 +17,7 @@ from rayfbnn.run.resuming import compare_kernel
 from rayfbnn.run.running import _hear
 from rayfbnn.run.sampler import Sampler
 from rayfbnn.store.store import Store
-from tests.run.test_sampler import run_all
+from tests.support.sampling import run_all
 from tests.support.small import make_store, small_spec
 
 needs_kernels = pytest.mark.skipif(not cpu.instruction_sets(), reason="installed without a C++ compiler")

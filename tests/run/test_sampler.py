@@ -20,24 +20,8 @@ from rayfbnn.run.sampler import Sampler, acceptance_by_operation, build_posterio
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
+from tests.support.sampling import run_all
 from tests.support.small import assert_same_draws, contents, make_store, small, small_spec
-
-
-def run_all(store: Store, *, stop_every: int | None = None) -> Store:
-    """Every batch to the end, asked to stop after every stop_every-th iteration."""
-    sampler = Sampler(store)
-    for batch in range(store.n_batches):
-        is_complete, asked = False, 0
-
-        def should_stop() -> bool:
-            nonlocal asked
-            asked += 1
-            return stop_every is not None and asked % stop_every == 0
-
-        while not is_complete:
-            for progress in sampler.run_block(batch, should_stop=should_stop):
-                is_complete = progress.is_complete
-    return store
 
 
 @given(

@@ -19,34 +19,11 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleSigmas
 from rayfbnn.model.architecture import ACTIVATIONS
 from rayfbnn.spec import RunSpec, differences, messages
+from tests.support.spec_texts import BASE, PRIORS
 
 ROBOT_ARM = Path(__file__).parents[2] / "examples" / "robot_arm" / "hybrid.toml"
 
-BASE: dict[str, Any] = {
-    "seed": 7,
-    "chains": 4,
-    "chains_per_batch": 2,
-    "data": {"train": "train.csv", "inputs": ["x1", "x2"], "targets": ["y"]},
-    "model": {"kind": "real", "noise": "0.1:0.2"},
-    "network": {
-        "hidden": [{"units": 8, "activation": "tanh"}],
-        "priors": {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"},
-    },
-    "initial": {"sigmas": 0.5},
-    "phase": [
-        {"iterations": 5, "keep": False, "operations": [{"op": "sample-noise"}, {"op": "heatbath"}]},
-        {
-            "iterations": 20,
-            "operations": [
-                {"op": "sample-sigmas"},
-                {"op": "heatbath"},
-                {"op": "repeat", "times": 3, "operations": [{"op": "hybrid", "steps": 10, "stepsize": 0.3}]},
-            ],
-        },
-    ],
-}
 HYBRID = "phase[1].operations[2].operations[0]"
-PRIORS = "network.priors"
 TWO_LAYERS = 'network.hidden=[{units=4,activation="tanh"},{units=3,activation="relu"}]'
 BINARY = ("model={kind='binary'}", "phase[0].operations[0].op=sample-sigmas")
 CLASS = ("model={kind='class',classes=3}", "phase[0].operations[0].op=sample-sigmas")

@@ -28,6 +28,7 @@ from rayfbnn.store.rounds import MOST_ROUNDS, n_finished, round_of, rounds
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small, small_spec
 from tests.support.store.disks import MemoryDisk
+from tests.support.store.tuned_run import run
 
 AUTO = {"op": "hybrid", "steps": "auto", "stepsize": "auto"}
 MARGINAL = {**AUTO, "op": "hybrid-marginal", "over": ["outputs", "precisions"]}
@@ -59,13 +60,6 @@ class Stopping(InProcess):
             if self.asked % self.every == 0:
                 self.request_stop()
             yield progress
-
-
-def run(store: Store, executor: InProcess | None = None) -> Store:
-    with store.lock(), InProcess() if executor is None else executor as given:
-        given._sampler = Sampler(store)  # of this store, with the disk that it has
-        run_rounds(store, given, lambda progress: None)
-    return store
 
 
 def in_memory(spec: RunSpec) -> Store:

@@ -166,3 +166,16 @@ def wall(n_parameters: int) -> SumOfTerms:
         return xp.where(is_out, xp.nan, _sum(q * q) / 2), gradient
 
     return SumOfTerms((term,), n_parameters)
+
+
+BANANA = banana()
+
+
+def start(n_chains: int, target: SumOfTerms = BANANA) -> tuple[Array, Array, Array, Array, Array]:
+    """Position, momentum, precisions, stepsizes, and an order of three partial gradients."""
+    streams = Streams(7, np.arange(n_chains, dtype=np.uint64))
+    position = streams.normal(Purpose.INITIAL_PARAMETER, (target.n_parameters,)) / 2
+    momentum = streams.normal(Purpose.MOMENTUM, (target.n_parameters,))
+    stepsizes = 0.05 * (1 + streams.uniform(Purpose.STEPSIZE, (target.n_parameters,)))
+    order = streams.permutation(3, Purpose.PARTITION_ORDER)
+    return position, momentum, np.ones((n_chains, 1)), stepsizes, order

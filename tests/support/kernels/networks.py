@@ -100,3 +100,11 @@ def assert_close(got: tuple[Array, ...], expected: tuple[Array, ...], dtype: str
         assert values.dtype == others.dtype and values.shape == others.shape
         scale = np.maximum(np.abs(others), 1)
         assert np.max(np.abs(values - others) / scale) < tolerance
+
+
+def are_equal(results: list[tuple[Array, ...]]) -> bool:
+    return all(
+        np.array_equal(values, others)
+        for result in results[1:]
+        for values, others in zip(result, results[0], strict=True)
+    )

@@ -8,8 +8,8 @@ import numpy as np
 
 from rayfbnn.model import layers, network, posterior, stepsize, wiring
 from rayfbnn.model.architecture import NetworkSpec
-from tests.model.test_batches import assert_independent
-from tests.model.test_gradient import worst_error
+from tests.support.model.batches import assert_independent
+from tests.support.model.derivatives import worst_error
 from tests.support.model.reference import outputs_by_loops, stepsizes_by_loops
 from tests.support.mutants import mutant
 from tests.support.problems import MODELS, problem, streams

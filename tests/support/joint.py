@@ -1,0 +1,220 @@
+"""The joint test: parameters from the prior and data given them keep their joint distribution.
+
+Every chain starts at an exact draw of (parameters, precisions, data); after some iterations with its data
+held fixed the pair must still have the joint law, whatever their number. The data are those of the start: new
+data drawn after the iterations would hide a sampler that ignores them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+import scipy.special
+
+from rayfbnn.arrays import Array, to_host
+from rayfbnn.mcmc import leapfrog, schedule
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate, Operation, SampleSigmas
+from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.selftest.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
+from rayfbnn.state import Advance, ChainState
+from rayfbnn.streams import Purpose, Streams
+from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
+
+N_ITERATIONS = 5
+N_CHAINS, FEW = 20_000, 4_000
+# Steps large enough for an acceptance of 0.4 to 0.7, and momentum that lasts: so wrong decisions show.
+ITERATION = (
+    SampleSigmas(),
+    Heatbath(decay=0.95),
+    Hybrid(steps=4, stepsize=1.5, window=2, partitions=3),
+    Negate(),
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A small network with every kind of prior its data model needs; 7 cases, so that blocks are uneven."""
+
+    n_inputs: int
+    n_targets: int
+    priors: dict[str, str]
+    model: ModelSpec
+    hidden: tuple[LayerSpec, ...] = (LayerSpec(2),)
+    operations: tuple[Operation, ...] = ITERATION
+    inputs: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        streams = Streams(5, np.arange(7, dtype=np.uint64))
+        object.__setattr__(self, "inputs", streams.normal(Purpose.PROPOSAL, (self.n_inputs,)))
+
+    def posterior(self, *, dtype: Literal["float32", "float64"] = "float64", xp: Any = np) -> Posterior:
+        priors = {
+            name: PriorSpec.parse(text, key=name, two_levels=name[0] in "bt")
+            for name, text in self.priors.items()
+        }
+        n_outputs = self.model.n_outputs(self.n_targets)
+        network = NetworkSpec(self.n_inputs, n_outputs, self.hidden, priors)
+        targets = np.zeros((7, self.n_targets))
+        return Posterior.of(network, self.model, self.inputs, targets, dtype=dtype, xp=xp)
+
+
+def noise(text: str) -> PriorSpec:
+    return PriorSpec.parse(text, key="noise")
+
+
+PROBLEMS = {
+    "real": Problem(
+        1,
+        1,
+        {"ih0": "1.5:3", "bh0": "0.7:4", "ho0": "x2:5", "bo": "0.8"},
+        ModelSpec("real", noise=noise("0.5:3")),
+    ),
+    "t": Problem(
+        2,
+        2,
+        {
+            "ti": "0.5:4:5",
+            "ih0": "1.5:4:5",
+            "bh0": "0.7:4:6",
+            "ho0": "x1.5:5:6:4",
+            "io": "0.5::6",
+            "bo": "0.8:4",
+        },
+        ModelSpec("real", noise=noise("0.5:4:5:6")),
+    ),
+    "binary": Problem(
+        2, 2, {"ih0": "2:3:5", "bh0": "0.7:4", "ho0": "x3:4", "io": "0.5:5", "bo": "0.8"}, ModelSpec("binary")
+    ),
+    "class": Problem(
+        2,
+        1,
+        {
+            "ih0": "2:4",
+            "bh0": "0.7:4",
+            "h0h1": "x2:4:5",
+            "th0": "0.5:4",
+            "ho0": "1:5",
+            "ho1": "x3:4",
+            "bo": "0.8",
+        },
+        ModelSpec("class", classes=3),
+        hidden=(LayerSpec(2), LayerSpec(3, "softplus")),
+    ),
+}
+
+
+def exact_start(target: Posterior, streams: Streams) -> tuple[ChainState, Array]:
+    """State and data (n_chains, n_cases, n_targets) drawn from the joint distribution."""
+    state = target.initial_state(streams, sigmas=None)
+    return state, target.sample_targets(state.position, state.precisions, streams)
+
+
+def pivots(target: Posterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
+    """Functions of state and data that are uniform, each (n_chains, ...), whatever the spec."""
+    uniform: dict[str, Array] = {}
+    values = target.parameter_layout.views(state.position)
+    n_chains = len(data)
+    for group in target.precision_layout.groups:
+        alpha_common, alpha_unit, alpha_value = group.prior.alphas
+        common = state.precisions[:, group.common]
+        tau = common[:, None]
+        if math.isfinite(alpha_common):
+            uniform[f"{group.name} common"] = gamma_uniform(alpha_common, common / group.mean)
+        if group.units is not None:
+            tau = state.precisions[:, group.units]
+            uniform[f"{group.name} unit"] = gamma_uniform(alpha_unit, tau / common[:, None])
+        if group.name != "noise":
+            rows = values[group.name].reshape(n_chains, group.n_units, -1)
+        else:
+            rows = data.swapaxes(1, 2) - outputs(target, state).swapaxes(1, 2)
+        uniform.update(value_uniforms(group.name, rows * np.sqrt(tau)[:, :, None], alpha_value))
+    if target.model.kind != "real":
+        uniform["data"] = randomised_uniforms(target, outputs(target, state), data, streams)
+    uniform["momentum"] = scipy.special.ndtr(state.momentum)
+    _, gradient = target.with_targets(data).potential_and_gradient(state.position, state.precisions)
+    directions = {"position": state.position, "gradient": gradient * target.stepsizes(state.precisions)}
+    for name, direction in directions.items():
+        along = (direction * state.momentum).sum(axis=1) / np.linalg.norm(direction, axis=1)
+        uniform[f"momentum along {name}"] = scipy.special.ndtr(along)
+    uniform["kinetic energy"] = chi2_uniform((state.momentum**2).sum(axis=1), target.n_parameters)
+    return uniform
+
+
+def outputs(target: Posterior, state: ChainState) -> Array:
+    return target.outputs(state.position, target.inputs[:-1].T)
+
+
+def comparisons(target: Posterior, state: ChainState, data: Array) -> dict[str, Array]:
+    """Functions of state and data whose distribution is known by simulation only, (n_chains,) each."""
+    v = outputs(target, state)
+    target = target.with_targets(data)
+    return {
+        "log likelihood": target.log_likelihood(state.position, state.precisions),
+        "log prior": target.log_prior(state.position, state.precisions),
+        "potential": target.potential(state.position, state.precisions),
+        "target times output": (data[:, :, 0] * v[:, :, 0]).sum(axis=1),
+        "output": v[:, 0, 0],
+    }
+
+
+def p_values(
+    problem: Problem,
+    *,
+    seed: int,
+    n_chains: int,
+    dtype: Literal["float32", "float64"] = "float64",
+    xp: Any = np,
+    schedule: ModuleType = schedule,
+    prepare: Callable[[Posterior], Any] = lambda target: target,
+    advance_for: Callable[[Any], Advance] = lambda target: leapfrog.advance,
+    streams_of: Callable[[int, Array], Streams] = Streams,
+) -> dict[str, float]:
+    """One p-value for each statistic, after the iterations; `prepare` is a place for mutants."""
+    device_streams = streams_of(seed, xp.arange(n_chains, dtype=xp.uint64))
+    device_target = problem.posterior(dtype=dtype, xp=xp)
+    state, data = exact_start(device_target, device_streams)
+    sampled = prepare(device_target.with_targets(data))
+    iteration = schedule.build_iteration(
+        problem.operations,
+        target=sampled,
+        updates={"sample-sigmas": sampled.sample_sigmas, "sample-noise": sampled.sample_noise},
+        advance=advance_for(sampled),
+    )
+    for _, after, _ in schedule.run(state, device_streams, iteration=iteration, first=1, count=N_ITERATIONS):
+        state = after
+
+    # Statistics on the host and in float64, whatever was sampled where.
+    target, streams = problem.posterior(), Streams(seed, np.arange(n_chains, dtype=np.uint64))
+    state = ChainState(*(to_host(array).astype(float) for array in vars(state).values()))
+    data = to_host(data)
+    uniform = pivots(target, state, data, streams)
+    values = {name: ks_p_value(u) for name, u in uniform.items()}
+    # One value or one sum of squares of each level: these are independent of one another.
+    hidden = {"kinetic energy"} | {name.replace("squares", "values") for name in uniform if "squares" in name}
+    levels = {
+        name: u.reshape(n_chains, -1)[:, 0]
+        for name, u in uniform.items()
+        if name not in hidden and "along" not in name
+    }
+    for a, b in itertools.pairwise(levels):
+        values[f"{a} with {b}"] = square_p_value(levels[a], levels[b])
+    other = replace(streams, chains=streams.chains + np.uint64(2**31))
+    expected = comparisons(target, *exact_start(target, other))
+    for name, sample in comparisons(target, state, data).items():
+        values[name] = ks_two_sample_p_value(sample, expected[name])
+    return values
+
+
+def stays_exact(problem: Problem, name: str, *, n_chains: int = N_CHAINS, **options: Any) -> bool:
+    return is_exact(
+        lambda seed, n: list(p_values(problem, seed=seed, n_chains=n, **options).values()),
+        name=f"joint {name}",
+        n_chains=n_chains,
+    )

@@ -1,0 +1,52 @@
+"""Marginal densities on which the tests compare kernels with array code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, Operation, SampleSigmas
+from rayfbnn.model.architecture import LayerSpec
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Purpose
+from tests.support.joint import PROBLEMS
+from tests.support.model.marginals import (
+    BOTH,
+    PRECISIONS,
+    coordinates,
+)
+from tests.support.problems import streams
+
+NOT_COVERED = {
+    "product": "layers with products",
+    "softmax and normalization": "softmax layers",
+    "configured": "configured connections",
+    "inputs left out": "connections that leave out inputs",
+}
+
+
+def largest_error(a: Array, b: Array) -> float:
+    """Of each chain relative to its largest value, at most over the chains."""
+    a, b = a.reshape(len(a), -1).astype(float), b.reshape(len(b), -1).astype(float)
+    return float((np.abs(a - b).max(axis=1, initial=0) / np.abs(b).max(axis=1, initial=1e-3)).max())
+
+
+def beginning(given: Any, state: ChainState) -> tuple[Array, ...]:
+    """Position, momentum, precisions and short steps."""
+    position, n = coordinates(state, given), len(state.position)
+    momentum = streams("kick", n).normal(Purpose.MOMENTUM, (given.n_parameters,)).astype(position.dtype)
+    stepsizes = (0.3 * given.stepsizes(state.precisions)).astype(position.dtype)
+    return position, momentum, state.precisions, stepsizes
+
+
+def operations(over: tuple[str, ...]) -> tuple[Operation, ...]:
+    """An iteration whose trajectories are long enough for a wrong energy to show."""
+    stepsize = 1.0 if over == PRECISIONS else 2.0
+    return SampleSigmas(), Heatbath(), HybridMarginal(over, steps=4, stepsize=stepsize, window=2)
+
+
+JOINT = {name: replace(PROBLEMS[name], operations=operations(BOTH)) for name in ("real", "t", "binary")}
+JOINT["dual"] = replace(JOINT["t"], hidden=(LayerSpec(8),))  # 11 features, 7 cases

@@ -1,0 +1,70 @@
+"""Crashes at every call to a disk, and what must hold after each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import numpy as np
+import pytest
+
+from rayfbnn.store.filesystem import PARTIAL, SystemCalls
+from rayfbnn.streams import Purpose, Streams
+from tests.support.store.disks import READING, Crash, Failing, MemoryDisk
+from tests.support.store.toy import contents, half_run, opened, run_to_end, step
+
+
+@cache
+def half_way() -> MemoryDisk:
+    disk = MemoryDisk()
+    half_run(disk)
+    return disk.copy()
+
+
+@cache
+def undisturbed() -> dict[str, bytes]:
+    disk = half_way().copy()
+    run_to_end(opened(disk))
+    return contents(opened(disk))
+
+
+def commit_one(calls: SystemCalls) -> None:
+    """The work that is disturbed: the store is opened and locked, and one block is committed."""
+    store = opened(calls)
+    with store.lock():
+        step(store, 0)
+
+
+def crashes(
+    work: Callable[[SystemCalls], None], start: MemoryDisk, fault: str, *, every: int = 1
+) -> Iterator[MemoryDisk]:
+    """The disk after a crash at each call in turn, or at `every` so many, that changes anything on it."""
+    rehearsal = Failing(start.copy())
+    work(rehearsal)
+    changing = [at for at, call in enumerate(rehearsal.log) if call not in {*READING, "close", "lock"}]
+    for at in changing[::every]:
+        if fault == "torn" and rehearsal.log[at] != "write":
+            continue
+        disk = start.copy()
+        with pytest.raises(Crash):
+            work(Failing(disk, at=at, fault=fault))
+        disk.reboot()
+        yield disk
+
+
+def assert_sound(disk: MemoryDisk, *, at_least: int) -> None:
+    """Nothing damaged, nothing lost; going on gives the bits of an undisturbed run, and no litter."""
+    store = opened(disk)
+    report = store.verify()
+    assert report.ok, report.problems
+    assert store.committed_draws >= at_least
+    whole = np.frombuffer(undisturbed()["positions"], dtype=np.float32).reshape(3, 5, -1)
+    assert (store.read_positions() == whole[:, : store.committed_draws]).all()
+    run_to_end(store)
+    assert contents(opened(disk)) == undisturbed()
+    assert not [path for path in disk.files() if path.name.endswith(PARTIAL)]
+
+
+def choices(seed: int) -> Callable[[], float]:
+    numbers = iter(Streams(seed, np.arange(1, dtype=np.uint64)).uniform(Purpose.ACCEPT, (5000,))[0])
+    return lambda: float(next(numbers))

@@ -1,0 +1,72 @@
+"""Stores of count and survival models, with predictions computed by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.data import Dataset, make_dataset
+from rayfbnn.model.layout import ParameterLayout
+from rayfbnn.spec import RunSpec
+from tests.support.store.standin_store import MemoryStore, make_spec, make_store, normal
+
+PIECEWISE = {"kind": "survival", "hazard": "piecewise", "time_points": [0.4, 1.0, 2.5], "log_time": True}
+N_TEST = 6
+
+
+def store_of(model: dict[str, Any], **changes: Any) -> tuple[Any, Array, Array]:
+    """A store of draws, and inputs and targets that no draw has seen."""
+    raw = make_spec(**changes).to_dict()
+    raw["model"] = model
+    raw["data"]["targets"] = ["y1"] if model["kind"] == "survival" else ["y1", "y2"]
+    spec = RunSpec.from_dict(raw)
+    train, test = data_of(spec, 12, 3), data_of(spec, N_TEST, 41)
+    return make_store(spec, train), test.inputs, test.targets
+
+
+def data_of(spec: RunSpec, n_cases: int, seed: int) -> Dataset:
+    inputs = 0.5 * normal(seed, (n_cases, 2))
+    values = normal(seed + 1, (n_cases, len(spec.data.targets)))
+    if spec.model.kind == "count":
+        values = np.floor(np.exp(1 + values))
+    elif spec.model.kind == "survival":
+        values = np.exp(values) * np.where(np.arange(n_cases) % 3 == 1, -1, 1)[:, None]
+    else:
+        values = 100 + 20 * values
+    return make_dataset(
+        inputs,
+        values,
+        input_names=spec.data.inputs,
+        target_names=spec.data.targets,
+        standardize=spec.data.standardize,
+    )
+
+
+def outputs_by_hand(store: MemoryStore, x: Array) -> Array:
+    """The network written out, (n_draws of all chains, n_cases, n_outputs)."""
+    w = ParameterLayout.of(store.spec.network_spec()).views(store.positions)
+    hidden = np.tanh(np.einsum("ni,cdih->cdnh", x, w["ih0"]) + w["bh0"][:, :, None])
+    outputs = np.einsum("cdnh,cdho->cdno", hidden, w["ho0"]) + w["bo"][:, :, None]
+    return outputs.reshape(-1, *outputs.shape[2:])
+
+
+def log_hazards_by_hand(store: MemoryStore, inputs: Array) -> Array:
+    """(n_draws of all chains, n_cases, n_pieces)"""
+    if store.spec.model.time_points is None:
+        return outputs_by_hand(store, inputs)
+    t = np.log(store.spec.model.time_points)
+    clock = [t[0], *(t[:-1] + t[1:]) / 2, t[-1]]
+    return np.concatenate(
+        [outputs_by_hand(store, np.insert(inputs, 0, time, axis=1)) for time in clock], axis=2
+    )
+
+
+def survival_by_hand(time: float, log_hazard: Array, points: list[float]) -> Array:
+    """exp(-integral of the hazard), a piece at a time, the shape (n_draws, n_cases)."""
+    spent, edges = 0.0, [0.0, *points, math.inf]
+    for piece, (start, end) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+        spent = spent + np.exp(log_hazard[..., piece]) * max(min(time, end) - start, 0)
+    return np.asarray(np.exp(-spent))

@@ -1,0 +1,15 @@
+"""Runs whose settings are tuned."""
+
+from __future__ import annotations
+
+from rayfbnn.run.running import run_rounds
+from rayfbnn.run.sampler import Sampler
+from rayfbnn.run.workers import InProcess
+from rayfbnn.store.store import Store
+
+
+def run(store: Store, executor: InProcess | None = None) -> Store:
+    with store.lock(), InProcess() if executor is None else executor as given:
+        given._sampler = Sampler(store)  # of this store, with the disk that it has
+        run_rounds(store, given, lambda progress: None)
+    return store
