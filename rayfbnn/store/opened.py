@@ -7,13 +7,13 @@ from pathlib import Path
 
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
-from rayfbnn.store import root as roots
 from rayfbnn.store.catalogue import Header, array_plans
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import Hierarchy
+from rayfbnn.store.metadata import read_metadata
 from rayfbnn.store.records import Section
-from rayfbnn.store.root import Root
+from rayfbnn.store.root import Root, read_root
 from rayfbnn.store.tuning_log import TuningLog
 
 
@@ -45,10 +45,10 @@ class OpenStore:
 
         StoreError if there is no store, StoreCorruptError if one of the files is damaged.
         """
-        root = roots.read_root(fs, path)
+        root = read_root(fs, path)
         header, spec = root.header, root.spec
         plans = array_plans(header, spec)
-        metadata, is_pending = roots.read_metadata(fs, path, plans)
+        metadata, is_pending = read_metadata(fs, path, plans)
         network = spec.network_spec()
         return OpenStore(
             fs,

@@ -10,10 +10,10 @@ from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.state import ChainState
-from rayfbnn.store import root as roots
 from rayfbnn.store.catalogue import STATE, sigma_plans
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import SEAL, Section
+from rayfbnn.store.root import read_fixed
 from rayfbnn.store.writing import digest
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def training_data(store: OpenStore) -> Dataset:
     """The training cases; StoreCorruptError if they are not those of the run."""
     for file, expected in store.root.fixed_chunks.items():
-        roots.read_fixed(store.fs, store.path / file, expected)
+        read_fixed(store.fs, store.path / file, expected)
     read = store.hierarchy.read
     data = Dataset(
         inputs=read("constant_data/inputs"),

@@ -19,15 +19,14 @@ from rayfbnn.errors import StoreBusyError, StoreError, StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
-from rayfbnn.store import committing, reading, verify
-from rayfbnn.store import root as roots
+from rayfbnn.store import committing, creation, extension, reading, verify
 from rayfbnn.store.catalogue import COMMITS, Header, Kind
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import Hierarchy
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import NO_SEAL, SEAL, BatchProgress, Block, Section, VerifyReport, seal, unseal
-from rayfbnn.store.root import Root
+from rayfbnn.store.root import HOLDER, LOCK, Root
 from rayfbnn.store.tuning_log import TuningLog
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class Store:
             coordinate_chunk=max(draws_per_block, n_draws, n_warmup_draws),
             data_hash=data.hash,
         )
-        roots.create(fs, path, header, spec, data, kernel)
+        creation.create(fs, path, header, spec, data, kernel)
         return Store.open(path, fs=fs)
 
     @staticmethod
@@ -253,10 +252,10 @@ class Store:
         On entry, what a crash interrupted is finished: half-written files are removed, and arrays are
         lengthened as the last extension says.
         """
-        holder = self.path / COMMITS / roots.HOLDER
+        holder = self.path / COMMITS / HOLDER
         with ExitStack() as stack:
             try:
-                stack.enter_context(self.fs.lock(self.path / COMMITS / roots.LOCK))
+                stack.enter_context(self.fs.lock(self.path / COMMITS / LOCK))
             except StoreBusyError as exc:
                 raise StoreBusyError(
                     f"{self.path}: is in use by {self._holder()}; nothing was changed"
@@ -288,7 +287,7 @@ class Store:
                 raise StoreMismatchError(f"{self.path}: cannot be extended:\n  " + "\n  ".join(problems))
             if n_draws == self.root.header.n_draws and spec == self.spec:
                 return
-            roots.publish_extension(self.fs, self.path, self.root, spec, n_draws)
+            extension.publish_extension(self.fs, self.path, self.root, spec, n_draws)
             self._read_again()
             self._finish_extension()
 
@@ -305,7 +304,7 @@ class Store:
         return nullcontext() if self._is_locked else self.lock()
 
     def _holder(self) -> str:
-        path = self.path / COMMITS / roots.HOLDER
+        path = self.path / COMMITS / HOLDER
         try:
             holder = unseal(self.fs.read(path), path)
         except (FileNotFoundError, StoreError):
@@ -327,5 +326,5 @@ class Store:
 
     def _finish_extension(self) -> None:
         if self.opened.is_pending:
-            roots.carry_through(self.fs, self.path, self.root)
+            extension.carry_through(self.fs, self.path, self.root)
             self._read_again()

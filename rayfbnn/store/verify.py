@@ -8,13 +8,20 @@ from functools import partial
 from pathlib import Path
 
 from rayfbnn.errors import StoreCorruptError, StoreError
-from rayfbnn.store import root as roots
 from rayfbnn.store.catalogue import COMMITS, array_plans
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import ADVICE, METADATA, Hierarchy, array_metadata
+from rayfbnn.store.metadata import (
+    check_draws,
+    draw_chunks,
+    is_draw_coordinate,
+    metadata_files,
+    read_metadata_file,
+)
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import Problem, Record, VerifyReport, unseal
+from rayfbnn.store.root import HOLDER, extension_files, read_fixed, read_root, read_sealed
 from rayfbnn.store.tuning_log import TUNING, TuningLog
 from rayfbnn.store.writing import chunk_rows, digest
 
@@ -97,12 +104,12 @@ class _Verification:
         self.problems: list[Problem] = []
 
     def run(self) -> None:
-        for path in (self.path / METADATA, *roots.extension_files(self.fs, self.path)):
-            self._try(path, partial(roots.read_sealed, self.fs, path))
+        for path in (self.path / METADATA, *extension_files(self.fs, self.path)):
+            self._try(path, partial(read_sealed, self.fs, path))
         if self.problems:
             return
         try:
-            self.root = roots.read_root(self.fs, self.path)
+            self.root = read_root(self.fs, self.path)
         except StoreError as exc:
             self._add(self.path / METADATA, exc)
             return
@@ -110,9 +117,9 @@ class _Verification:
         # Zarr is given the metadata that should be there: chunks can be checked also where it is damaged.
         metadata = {f"{name}/{METADATA}": array_metadata(plan) for name, plan in self.plans.items()}
         self.hierarchy = Hierarchy(self.fs, self.path, self.plans, metadata)
-        for file in roots.metadata_files(self.plans):
+        for file in metadata_files(self.plans):
             path = self.path / file
-            self._try(path, partial(roots.read_metadata_file, self.fs, path, self.plans, file))
+            self._try(path, partial(read_metadata_file, self.fs, path, self.plans, file))
         self._check_fixed()
         commits = CommitLog(self.fs, self.path, self.root.identity)
         for batch in range(self.root.header.n_batches):
@@ -136,12 +143,12 @@ class _Verification:
         """Coordinates, names, training cases: written at creation, and the draw numbers again by `extend`."""
         for file, expected in self.root.fixed_chunks.items():
             path = self.path / file
-            self._try(path, partial(roots.read_fixed, self.fs, path, expected))
+            self._try(path, partial(read_fixed, self.fs, path, expected))
         for plan in self.plans.values():
-            if roots.is_draw_coordinate(plan):
-                for path in roots.draw_chunks(self.fs, self.path, plan, self.root):
-                    self._try(path, partial(roots.check_draws, self.fs, path, plan, self.root))
-        path = self.path / COMMITS / roots.HOLDER  # who runs the store; gone when nobody does
+            if is_draw_coordinate(plan):
+                for path in draw_chunks(self.fs, self.path, plan, self.root):
+                    self._try(path, partial(check_draws, self.fs, path, plan, self.root))
+        path = self.path / COMMITS / HOLDER  # who runs the store; gone when nobody does
         with suppress(FileNotFoundError):
             raw = self.fs.read(path)
             self._try(path, partial(unseal, raw, path))

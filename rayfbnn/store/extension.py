@@ -1,0 +1,46 @@
+"""How a run is made longer: a record is published first, then the arrays are lengthened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rayfbnn.errors import StoreError
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.catalogue import array_plans
+from rayfbnn.store.filesystem import FileSystem
+from rayfbnn.store.hierarchy import METADATA, array_metadata, planned_chunks
+from rayfbnn.store.metadata import is_draw_coordinate, matches
+from rayfbnn.store.records import NO_SEAL, SEAL, seal
+from rayfbnn.store.root import Root, extension_file, read_sealed
+
+
+def publish_extension(fs: FileSystem, path: Path, root: Root, spec: RunSpec, n_draws: int) -> None:
+    """Decide that the run is longer: from here on `carry_through` makes it so, whoever runs it."""
+    document = {
+        "store": root.identity,
+        "number": root.n_extensions,
+        "n_draws": n_draws,
+        "n_blocks": max(spec.total_iterations, n_draws),
+        "spec": spec.to_dict(),
+        SEAL: NO_SEAL,
+    }
+    if not fs.write_exclusive(extension_file(path, root.n_extensions), seal(document)):
+        raise StoreError(f"{path}: another process has extended the run just now")
+
+
+def carry_through(fs: FileSystem, path: Path, root: Root) -> None:
+    """Lengthen every array as the extensions say; again after a crash, until all are as planned.
+
+    Coordinates first: an index that is longer than its array is not seen, a shorter one would read as 0.
+    """
+    plans = array_plans(root.header, root.spec)
+    for plan in plans.values():
+        if is_draw_coordinate(plan) and plan.shape[0] == root.header.n_draws:
+            for file, content in planned_chunks(plan, first=root.before.n_draws):
+                fs.write_atomic(path / file, content)
+            fs.fsync_dir(path / plan.path)
+    for plan in plans.values():
+        metadata = path / plan.path / METADATA
+        if not matches(read_sealed(fs, metadata), plan):
+            fs.write_atomic(metadata, array_metadata(plan))
+            fs.fsync_dir(metadata.parent)

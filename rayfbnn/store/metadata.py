@@ -1,0 +1,97 @@
+"""The metadata files and draw coordinates of a store, checked against the arrays that are planned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.store.catalogue import ArrayPlan
+from rayfbnn.store.filesystem import FileSystem
+from rayfbnn.store.hierarchy import METADATA, array_metadata, planned_chunks
+from rayfbnn.store.root import Root, read_sealed
+
+
+def read_metadata(
+    fs: FileSystem, path: Path, plans: Mapping[str, ArrayPlan]
+) -> tuple[dict[str, bytes], bool]:
+    """Every metadata file, checked, as planned; whether an extension has still to be carried through.
+
+    In that case the numbers of the draws are among them: their files may be short too.
+    """
+    metadata, is_pending = {}, False
+    for file in metadata_files(plans):
+        metadata[file], is_short = read_metadata_file(fs, path / file, plans, file)
+        is_pending = is_pending or is_short
+    if is_pending:
+        for plan in plans.values():
+            if is_draw_coordinate(plan):
+                metadata.update(planned_chunks(plan))
+    return metadata, is_pending
+
+
+def read_metadata_file(
+    fs: FileSystem, path: Path, plans: Mapping[str, ArrayPlan], file: str
+) -> tuple[bytes, bool]:
+    """One metadata file as planned; whether it is still as before an extension."""
+    raw = read_sealed(fs, path)
+    plan = plans.get(file.rpartition("/")[0])
+    if plan is None or matches(raw, plan):
+        return raw, False
+    found = tuple(json.loads(raw).get("shape", ()))
+    is_short = len(found) == len(plan.shape) and all(
+        n <= planned if dim in ("draw", "block") else n == planned
+        for n, planned, dim in zip(found, plan.shape, plan.dims, strict=True)
+    )
+    if is_short and matches(raw, replace(plan, shape=found)):
+        return array_metadata(plan), True
+    raise StoreCorruptError(f"{path}: does not describe the array {plan.path} of this run")
+
+
+def metadata_files(plans: Mapping[str, ArrayPlan]) -> list[str]:
+    """The metadata files of groups and arrays, by their path in the store."""
+    groups = dict.fromkeys(path.partition("/")[0] for path in plans if "/" in path)
+    return [METADATA, *(f"{path}/{METADATA}" for path in (*groups, *plans))]
+
+
+def matches(raw: bytes, plan: ArrayPlan) -> bool:
+    """Whether a metadata file describes the array as planned. Versions of Zarr name text differently."""
+    found = json.loads(raw)
+    return (
+        found.get("shape") == list(plan.shape)
+        and found.get("dimension_names") == list(plan.dims)
+        and found.get("chunk_grid", {}).get("configuration", {}).get("chunk_shape") == list(plan.chunks)
+        and (plan.is_text or found.get("data_type") == plan.dtype)
+    )
+
+
+def is_draw_coordinate(plan: ArrayPlan) -> bool:
+    return plan.path.endswith("/draw")
+
+
+def draw_chunks(fs: FileSystem, path: Path, plan: ArrayPlan, root: Root) -> list[Path]:
+    """The files of a draw coordinate; without those that an extension has still to write."""
+    file = f"{plan.path}/{METADATA}"
+    try:
+        _, is_short = read_metadata_file(fs, path / file, {plan.path: plan}, file)
+    except StoreCorruptError:
+        is_short = False
+    length = root.before.n_draws if is_short else plan.shape[0]
+    return [path / file for file in plan.chunk_files(range(length))]
+
+
+def check_draws(fs: FileSystem, file: Path, plan: ArrayPlan, root: Root) -> None:
+    """Raise StoreCorruptError unless a chunk of a draw coordinate is as now, or as before an extension."""
+    raw = fs.read(file)
+    lengths = {plan.shape[0]}
+    if plan.shape[0] == root.header.n_draws:
+        lengths.add(root.before.n_draws)
+    for length in lengths:
+        planned = replace(plan, shape=(length,), values=np.arange(length, dtype=np.int64))
+        if any(file.name == Path(name).name and content == raw for name, content in planned_chunks(planned)):
+            return
+    raise StoreCorruptError(f"{file}: damaged: not the numbers of the draws")
