@@ -188,7 +188,7 @@ def reject(
     ):
         if value < 1:
             raise ConfigError(f"{name}: must be at least 1, got {value}")
-    if spec.model.kind == "heteroscedastic" and spec.model.noise_floor is None:
+    if spec.model.kind == "heteroscedastic" and spec.model.noise_floor == 0:
         raise ConfigError(
             "model.noise_floor: missing; without it the density of a target has no bound, so that no proposal"
             " can be accepted; give the least standard deviation of the noise, such as 0.01"

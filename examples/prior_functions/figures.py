@@ -170,7 +170,7 @@ def figure_2_5(prior: Prior) -> Figure:
 
 
 def step_variation(store: Store, x: float, s: float) -> float:
-    k = limit_covariance(store.spec.network_spec(), np.array([[x - s / 2], [x + s / 2]]))
+    k = limit_covariance(store.spec.network, np.array([[x - s / 2], [x + s / 2]]))
     return float(k[0, 0] + k[1, 1] - 2 * k[0, 1])
 
 

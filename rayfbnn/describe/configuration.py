@@ -27,7 +27,7 @@ def describe(spec: RunSpec, *, store: Store | None = None) -> str:
 
 
 def _network(spec: RunSpec) -> list[str]:
-    network = spec.network_spec()
+    network = spec.network
     layers = [f"{network.inputs} inputs"]
     layers += [_layer(layer) for layer in network.hidden]
     layers += [f"{network.outputs} output{'s' if network.outputs > 1 else ''}"]
@@ -54,9 +54,9 @@ def _size(group: GroupSpec) -> str:
 def _which(spec: RunSpec, group: GroupSpec) -> str:
     """What there is to say of a group that is not fully connected."""
     if group.name in spec.network.connections:
-        keys = spec.network.connections[group.name]
+        keys = spec.network_keys.connections[group.name]
         return f" configured ({keys.get('generator', 'a table')})"
-    return f" without {', '.join(spec.network.omit[group.name])}" if group.omitted else ""
+    return f" without {', '.join(spec.network_keys.omit[group.name])}" if group.omitted else ""
 
 
 def _what(name: str) -> str:
@@ -76,19 +76,21 @@ def _what(name: str) -> str:
 
 def _priors(spec: RunSpec) -> list[str]:
     lines = ["Priors (sigma = 1/sqrt(precision); a precision of shape alpha/2 and the mean given)"]
-    for group in spec.network_spec().groups():
+    for group in spec.network.groups():
         lower = "source unit" if group.is_weights else None
-        text = spec.network.priors[group.name]
+        text = spec.network_keys.priors[group.name]
         lines += _prior(group.name, text, group.prior, group.shape[0], unit=lower, parameter="parameter")
-    for name, alpha in spec.network_spec().adjustments.items():
+    for name, alpha in spec.network.adjustments.items():
         low, high = sigma_range(alpha, 1.0)
         layer = "the outputs" if name == "ao" else f"hidden layer {name[2:]}"
-        lines.append(f'  {name:<6}"{spec.network.priors[name]}": adjustments of {layer}, mean precision 1')
+        lines.append(
+            f'  {name:<6}"{spec.network_keys.priors[name]}": adjustments of {layer}, mean precision 1'
+        )
         lines.append(f"        sigma of all into a unit: alpha {alpha:g}, times 5-95 % from {low} to {high}")
-    noise = spec.model_spec().noise
+    noise = spec.model.noise
     if noise is not None:
-        assert spec.model.noise is not None
-        lines += _prior("noise", spec.model.noise, noise, 1, unit="target", parameter="case")
+        assert spec.model_keys.noise is not None
+        lines += _prior("noise", spec.model_keys.noise, noise, 1, unit="target", parameter="case")
     return lines
 
 
@@ -141,7 +143,7 @@ def _number_from_log(log_value: float) -> str:
 
 
 def _data(spec: RunSpec) -> list[str]:
-    model = spec.model
+    model = spec.model_keys
     kind: str = model.kind
     if model.kind == "class":
         kind += f", {model.classes} classes"

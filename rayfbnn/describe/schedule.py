@@ -127,7 +127,7 @@ def describe_tuning(store: Store) -> str:
 
 def _scales(spec: RunSpec, operation: Tunable, scales: tuple[float, ...]) -> str:
     """Each group's factor; where outputs are integrated out, precisions that move along come last."""
-    names = [group.name for group in spec.network_spec().groups()]
+    names = [group.name for group in spec.network.groups()]
     if isinstance(operation, HybridMarginal) and "outputs" in operation.over:
         names = [name for name in names if not feeds_outputs(name)]
     pairs = zip_longest(names, scales, fillvalue="a precision that moves along")
@@ -242,7 +242,7 @@ def _notes(spec: RunSpec, phase: PhaseSpec) -> Iterator[str]:
     outer = unrolled(phase.operations)
     done = outer + tuple(inner for each in outer for inner in unrolled(inner_operations(each)))
     kinds = {type(operation) for operation in done}
-    n_free = sum(math.isfinite(min(group.prior.alphas[:2])) for group in spec.network_spec().groups())
+    n_free = sum(math.isfinite(min(group.prior.alphas[:2])) for group in spec.network.groups())
     if phase.keep is True and n_free and SampleSigmas not in kinds:
         yield "no sample-sigmas: draws are given the sigmas of the weights as they stand"
     if phase.keep is True and Dynamic in kinds:

@@ -1,11 +1,15 @@
-"""What a network, its priors and its data model are, as plain records that need only the standard library."""
+"""Plain records of a network, its priors and its data model.
+
+They are frozen dataclasses without any machinery. spec/ reads the hidden layers of a configuration straight
+into `LayerSpec`, and builds the other records from the keys of a configuration.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.connections import Connections
@@ -26,21 +30,24 @@ Activation: TypeAlias = Literal[
 ModelKind: TypeAlias = Literal["real", "binary", "class", "count", "survival", "heteroscedastic"]
 
 ACTIVATIONS = ("tanh", "softplus", "softplus0", "identity", "sigmoid", "relu", "sin")
-LAYER_ACTIVATIONS = ("softmax", "normalize")  # of a whole layer, or of sub-groups of its units
-# Units for draws from the prior: their derivatives are not written, or say nothing (a step has none).
+# These act on a whole layer, or on sub-groups of its units.
+LAYER_ACTIVATIONS = ("softmax", "normalize")
+# These units are for draws from the prior only: erf has no derivative here, and that of a step is zero.
 PRIOR_ACTIVATIONS = ("step", "erf")
 MODEL_KINDS = get_args(ModelKind)
 INFINITY = math.inf
+MAX_UNITS = 1_000_000
 
 
 @dataclass(frozen=True)
 class PriorSpec:
-    """A prior of three levels: common precision of a group, of a source unit, of a parameter.
+    """A hierarchical prior with three levels of precisions: of the group, of a source unit, of a parameter.
 
-    The common precision is Gamma with shape alphas[0]/2 and mean 1/width**2 (after scaling), each unit's
-    is Gamma with shape alphas[1]/2 and the common one as mean, each parameter's is Gamma with shape
-    alphas[2]/2 and the unit's as mean; an infinite alpha ties a level to the one above.
-    Neal (2022) eqs. 13, 14, 17. `text` of FBM: [x]width[:group[:unit[:parameter]]].
+    The group's (common) precision is Gamma distributed with shape alphas[0]/2 and mean 1/width**2 (after
+    scaling). A source unit's precision has shape alphas[1]/2 and the common precision as its mean. A
+    parameter's precision has shape alphas[2]/2 and its unit's precision as its mean. An infinite alpha makes
+    a level equal to the level above it. Neal (2022) eqs. 13, 14, 17. `parse` reads FBM's notation
+    [x]width[:group[:unit[:parameter]]], in which x sets `scaled`.
     """
 
     width: float
@@ -49,9 +56,10 @@ class PriorSpec:
 
     @staticmethod
     def parse(text: str, *, key: str, two_levels: bool = False) -> PriorSpec:
-        """Read FBM's notation. Biases and offsets have two levels, width:group:parameter.
+        """Read a prior in FBM's notation.
 
-        An empty alpha is infinite ("0.7:4::4"); "+" as width is 1e10. Raises ConfigError naming `key`.
+        Biases and offsets have two levels, width:group:parameter. An alpha that is left empty is infinite,
+        as in "0.7:4::4", and the width "+" is 1e10. Raises ConfigError naming `key`.
         """
 
         def wrong(reason: str) -> ConfigError:
@@ -60,34 +68,28 @@ class PriorSpec:
 
         scaled = text.startswith("x")
         parts = text[1:].split(":") if scaled else text.split(":")
+        n_levels = 2 if two_levels else 3
         if scaled and two_levels:
             raise wrong("x (scaling by the number of source units) is for weights, not biases or offsets")
-        if len(parts) > (3 if two_levels else 4):
-            raise wrong(f"at most {2 if two_levels else 3} alphas are allowed")
-        try:
-            width = 1e10 if parts[0] == "+" else float(parts[0])
-        except ValueError:
-            raise wrong("width must be a positive number") from None
-        if not (width > 0 and math.isfinite(width)):
+        if len(parts) > n_levels + 1:
+            raise wrong(f"at most {n_levels} alphas are allowed")
+        width = _positive(parts[0], when_special={"+": 1e10})
+        if width is None or math.isinf(width):
             raise wrong("width must be a positive number")
-        alphas = []
-        for part in parts[1:]:
-            try:
-                alpha = INFINITY if part == "" else float(part)
-            except ValueError:
-                raise wrong("alpha must be a positive number") from None
-            if not alpha > 0:
-                raise wrong("alpha must be positive")
-            alphas.append(alpha)
-        alphas += [INFINITY] * ((2 if two_levels else 3) - len(alphas))
+        alphas = [INFINITY] * n_levels
+        for level, part in enumerate(parts[1:]):
+            alpha = _positive(part, when_special={"": INFINITY})
+            if alpha is None:
+                raise wrong("alpha must be a positive number")
+            alphas[level] = alpha
         if two_levels:
-            alphas = [alphas[0], INFINITY, alphas[1]]
+            alphas.insert(1, INFINITY)
         return PriorSpec(width, (alphas[0], alphas[1], alphas[2]), scaled)
 
     def mean_precision(self, n_sources: int) -> float:
-        """omega, the mean of the common precision, scaled by the number of source units if `scaled`.
+        """Return omega, the mean of the common precision, after scaling for `n_sources` units if `scaled`.
 
-        Neal (2022) eq. 26; alpha there is the parameter's if finite, else the unit's.
+        Neal (2022) eq. 26. Its alpha is that of the parameters if it is finite, and else that of the units.
         """
         omega = self.width**-2
         if not self.scaled:
@@ -103,30 +105,63 @@ class PriorSpec:
         return float(omega * float(n) ** (2 / alpha))
 
 
+def _positive(text: str, *, when_special: dict[str, float]) -> float | None:
+    """Return a positive number, or the value of a special text; None if the text is neither."""
+    if text in when_special:
+        return when_special[text]
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if value > 0 else None
+
+
 @dataclass(frozen=True)
 class LayerSpec:
     """One hidden layer.
 
-    groups   of softmax and normalize layers: "i // n", sub-groups of n consecutive units, or "i % n", n
-             sub-groups of units n apart; None for the whole layer
-    product  the earlier hidden layer whose units (or whose only unit) multiply the units' values, or None
+    units       how many units the layer has, from 1 to 1,000,000
+    activation  what the units compute from their summed inputs
+    groups      only for softmax and normalize layers: "i // n" for sub-groups of n consecutive units, or
+                "i % n" for n sub-groups of units that are n apart; None for the whole layer
+    product     number of the earlier hidden layer whose units multiply the values of these units one by one
+                (or whose only unit multiplies all of them); None for no product
+
+    Raises ValueError "key: what is wrong, got value".
     """
 
     units: int
-    activation: Activation = "tanh"
+    activation: Activation
     groups: str | None = None
     product: int | None = None
+    # pydantic reads this attribute; it takes no keys but these, and no "16" for 16.
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.units <= MAX_UNITS:
+            raise ValueError(f"units: must be a whole number from 1 to {MAX_UNITS}, got {self.units}")
+        if self.groups is not None and self.activation not in LAYER_ACTIVATIONS:
+            raise ValueError(
+                f"groups: only {' and '.join(LAYER_ACTIVATIONS)} layers have groups, "
+                f'got "{self.groups}" with {self.activation}; leave it out'
+            )
+        try:
+            Subgroups.parse(self.groups, self.units)
+        except ValueError as exc:
+            raise ValueError(f'groups: {exc}, got "{self.groups}"') from None
 
     @property
     def subgroups(self) -> Subgroups:
+        """The sub-groups of units that `groups` describes."""
         return Subgroups.parse(self.groups, self.units)
 
 
 @dataclass(frozen=True)
 class Subgroups:
-    """Sub-groups of a layer's units: the units written as rows of `width`, each row or each column is one.
+    """Sub-groups of a layer's units.
 
-    Unit i is in row i // width and column i % width.
+    The units are written one after another into rows of `width`, so that unit i is in row i // width and
+    column i % width. Each row is a sub-group if `by_row`, and else each column is one.
     """
 
     n_rows: int
@@ -135,7 +170,7 @@ class Subgroups:
 
     @staticmethod
     def parse(text: str | None, units: int) -> Subgroups:
-        """From "i // n", "i % n" or None (one group); ValueError where that is no such partition."""
+        """Read "i // n" or "i % n"; None means one group. Raises ValueError if the text is neither."""
         if text is None:
             return Subgroups(1, units, True)
         match = re.fullmatch(r"\s*i\s*(//|%)\s*(\d{1,7})\s*", text)
@@ -148,7 +183,7 @@ class Subgroups:
 
     @property
     def size(self) -> int:
-        """Units in each group."""
+        """Number of units in each sub-group."""
         return self.width if self.by_row else self.n_rows
 
 
@@ -156,10 +191,10 @@ class Subgroups:
 class GroupSpec:
     """One group of parameters that share a prior: a weight matrix, or a vector of biases or offsets.
 
-    shape is (source units, destination units) for weights, (units,) for biases and offsets, (weights,) for
-    configured connections.
+    shape        (source units, destination units) for weights, (units,) for biases and offsets, and
+                 (weights,) for configured connections
+    adjustments  name of the adjustments that multiply the parameters' precisions by destination unit, or None
     omitted      numbers of the inputs that weights from the inputs leave out
-    adjustments  the name of those that divide the parameters' precisions by destination unit, or None
     """
 
     name: str
@@ -170,31 +205,37 @@ class GroupSpec:
 
     @property
     def is_weights(self) -> bool:
+        """True for weights that are fully connected, which have a source unit for each row."""
         return len(self.shape) == 2
 
     @property
     def size(self) -> int:
+        """Number of parameters in the group."""
         return math.prod(self.shape)
 
     @property
     def mean_precision(self) -> float:
-        """omega after scaling."""
+        """The mean of the group's common precision, after scaling for its number of source units."""
         return self.prior.mean_precision(self.shape[0])
 
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """A fully connected network: which layers there are, and a prior for each group that is present.
+    """A feed-forward network: its layers, and a prior for each group of parameters that is present.
 
-    Group names are FBM's: ti (input offsets), ih<l> (inputs to hidden layer l), h<k>h<l> (hidden layer k to
-    a later one l), bh<l> (biases), th<l> (offsets of hidden units), ho<l> (hidden layer l to outputs), io
-    (inputs to outputs), bo.
+    Groups have the names they have in FBM: ti (offsets of the inputs), ih<l> (weights from the inputs to
+    hidden layer l), h<k>h<l> (weights from hidden layer k to a later hidden layer l), bh<l> (biases of hidden
+    layer l), th<l> (offsets of its units), ho<l> (weights from hidden layer l to the outputs), io (weights
+    from the inputs to the outputs), bo (biases of the outputs). Layers are fully connected unless `omitted`
+    or `connections` says otherwise.
 
-    adjustments  ah<l> or ao -> alpha: every unit of hidden layer l (of the outputs) has a precision that
-                 multiplies those of the weights and biases into it, Gamma with shape alpha/2 and mean 1;
-                 Neal (2022) eqs. 15, 16, 19
-    omitted      ih<l> or io -> numbers of the inputs that are not connected there
-    connections  group of weights or biases -> its configured connections, in place of full ones
+    inputs, outputs  how many there are
+    priors           group -> prior, for the groups that are present
+    adjustments      ah<l> or ao -> alpha. Each unit of hidden layer l (or each output) then has a precision
+                     that multiplies the precisions of the weights and biases into it. It is Gamma distributed
+                     with shape alpha/2 and mean 1; Neal (2022) eqs. 15, 16, 19
+    omitted          ih<l> or io -> numbers of the inputs that this group does not connect
+    connections      group of weights or biases -> its configured connections
     """
 
     inputs: int
@@ -206,7 +247,10 @@ class NetworkSpec:
     connections: dict[str, Connections] = field(default_factory=dict)
 
     def possible_groups(self) -> dict[str, tuple[int, ...]]:
-        """Every group this network could have, with its shape, in the order of the flat vector."""
+        """Return every group that this network could have, with its shape.
+
+        They are in the order of the flat parameter vector.
+        """
         shapes: dict[str, tuple[int, ...]] = {"ti": (self.inputs,)}
         units = [layer.units for layer in self.hidden]
         for layer, n_units in enumerate(units):
@@ -222,11 +266,13 @@ class NetworkSpec:
         for name, omitted in self.omitted.items():
             if name in shapes:
                 shapes[name] = (self.inputs - len(omitted), shapes[name][1])
-        configured = {name: (each.n_weights,) for name, each in self.connections.items() if name in shapes}
-        return shapes | configured
+        for name, connections in self.connections.items():
+            if name in shapes:
+                shapes[name] = (connections.n_weights,)
+        return shapes
 
     def groups(self) -> tuple[GroupSpec, ...]:
-        """The groups that are present, in the order of the flat parameter vector."""
+        """Return the groups that are present, in the order of the flat parameter vector."""
         return tuple(
             GroupSpec(name, shape, self.priors[name], self._adjustments_of(name), self.omitted.get(name, ()))
             for name, shape in self.possible_groups().items()
@@ -234,22 +280,23 @@ class NetworkSpec:
         )
 
     def possible_adjustments(self) -> dict[str, int]:
-        """The adjustments this network could have, with their numbers of units."""
+        """Return the adjustments that this network could have, each with its number of units."""
         hidden = {f"ah{layer}": spec.units for layer, spec in enumerate(self.hidden)}
         return hidden | {"ao": self.outputs}
 
     def _adjustments_of(self, group: str) -> str | None:
-        """The adjustments that apply to a group's destination units, if there are any."""
+        """Return the name of the adjustments for a group's destination units; None if it has none."""
         name = f"a{destination(group)}"
         return name if name in self.adjustments and group not in self.connections else None
 
     @property
     def n_parameters(self) -> int:
+        """Number of parameters: the length of the flat parameter vector."""
         return sum(group.size for group in self.groups())
 
 
 def destination(group: str) -> str:
-    """The layer that a group of weights or biases leads into, "h<l>" or "o"; "" for offsets."""
+    """Return the layer that a group of weights or biases leads into: "h<l>", or "o"; "" for offsets."""
     if group[0] == "t":
         return ""
     return "o" if "o" in group else group[group.rindex("h") :]
@@ -257,16 +304,18 @@ def destination(group: str) -> str:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """How targets depend on the network's outputs.
+    """The data model: how the targets depend on the network's outputs.
 
-    kind     real (Gaussian noise, or t when noise.alphas[2] is finite), binary, class, count (Poisson, the
-             output is the log rate), survival (the output is the log hazard; negative times are censored),
-             or heteroscedastic (real; the second half of the outputs is the log precision of the noise)
-    noise    for real targets: the prior of the noise precision, levels common, per target, per case
-    classes  for class targets: how many; labels 0 .. classes - 1
-    times    for survival: where the hazard changes, increasing; it is constant if there are none. Otherwise
-             the network's first input is the time, or with log_time its logarithm
-    noise_floor  for heteroscedastic targets: the least standard deviation of the noise
+    kind     real: Gaussian noise, or t distributed noise if noise.alphas[2] is finite
+             binary, class: logistic and softmax models
+             count: Poisson; the output is the logarithm of the rate
+             survival: the output is the logarithm of the hazard; a negative time is a censored one
+             heteroscedastic: real targets; the second half of the outputs is the log precision of the noise
+    noise    only for real targets: the prior of the noise precision, with the levels common, target and case
+    classes  only for class targets: the number of classes; labels are 0 to classes - 1
+    times    only for survival: the increasing times at which the hazard changes. It is constant if there are
+             none. Otherwise the network's first input is the time, or its logarithm if `log_time`
+    noise_floor  only for heteroscedastic targets: the smallest standard deviation of the noise
     """
 
     kind: ModelKind
@@ -278,29 +327,30 @@ class ModelSpec:
 
     @property
     def n_pieces(self) -> int:
-        """Pieces of a piecewise-constant hazard, one where it is constant."""
+        """Number of pieces of a piecewise constant hazard; 1 for all other models."""
         return len(self.times) + 1 if self.times else 1
 
     def n_inputs(self, n_covariates: int) -> int:
-        """Inputs of the network: those of the data, and before them the time of a piecewise hazard."""
+        """Return the network's number of inputs: the covariates, after the time if the hazard has pieces."""
         return n_covariates + bool(self.times)
 
     def n_outputs(self, n_targets: int) -> int:
+        """Return the network's number of outputs for so many targets."""
         if self.kind == "heteroscedastic":
             return 2 * n_targets
         return self.classes if self.kind == "class" and self.classes else n_targets
 
 
 def why_outputs_stay(network: NetworkSpec, model: ModelSpec, *, is_tempered: bool = False) -> str | None:
-    """Why the parameters that feed the outputs cannot be integrated out, and what to do; None if they can be.
+    """Return why the parameters that feed the outputs cannot be integrated out; None if they can be.
 
-    They can where the outputs are linear in them, and targets Gaussian given the outputs and auxiliary
-    variables.
+    They can be where the outputs are linear in them, and the targets are Gaussian given the outputs and
+    auxiliary variables. The text also says what to use instead.
     """
     if model.kind not in ("real", "binary"):
         return f'model.kind = "{model.kind}" has no Gaussian noise; use over = ["precisions"] or hybrid'
     if model.kind == "binary" and is_tempered:
-        # Powers of a logistic likelihood are mixtures too, over PG(b, v), for which polya_gamma has no draws.
+        # Powers of a logistic likelihood are mixtures over PG(b, v), which polya_gamma.py cannot draw.
         return 'model.kind = "binary" needs temperature 1; use over = ["precisions"] or hybrid'
     for group in network.groups():
         if destination(group.name) == "o" and group.name in network.connections:

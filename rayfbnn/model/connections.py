@@ -1,4 +1,4 @@
-"""Configured connections, sparse and shared, between two layers: as a table, or made by a generator."""
+"""Configured connections between two layers, with missing or shared weights: a table or a generator's."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rayfbnn.arrays import Array
 
 @dataclass(frozen=True)
 class Table:
-    """Single connections: weight k leads from source unit i to destination unit j; Neal (2022) eq. 7.
+    """A list of connections; each says that weight k connects source unit i to destination unit j.
 
-    All counted from 0. A weight may be used by several connections, and a pair of units may have several,
-    which add up. Of biases there are no sources.
+    Units and weights are counted from 0; Neal (2022) eq. 7. Several connections may share a weight. If
+    several connect the same pair of units, their weights add up. Biases have no sources.
     """
 
     destinations: tuple[int, ...]
@@ -25,23 +25,25 @@ class Table:
 
     @property
     def n_weights(self) -> int:
+        """Number of different weights."""
         return max(self.weights) + 1
 
 
 @dataclass(frozen=True)
 class Generated:
-    """Dense, convolutional or pooling connections, or biases one for each channel.
+    """Connections that follow a rule: dense, convolution, pooling, or one bias for each channel.
 
-    A layer's units are its channels, one after the other, each a grid of units row by row (one row in one
-    dimension). Outside the grid padding is zero.
+    The units of a layer are its channels, one after another. Each channel is a grid of units, row by row;
+    a grid in one dimension has one row. Units outside the grid (padding) are zero.
 
-    kind            dense: all pairs, source major. convolution: each destination channel sees all source
-                    channels through windows, weights by source channel, place in the window, destination
-                    channel. pooling: each channel by itself, with one weight times the sum over the window.
-                    channels: biases, one for each channel
-    grid            rows and columns of the source's grid (dense: 1, its units)
-    channels        of the source; of biases those of the layer
-    filters         channels of the destination (dense: its units)
+    kind      dense: every source unit with every destination unit, ordered by source unit
+              convolution: a destination channel sees all source channels through windows. Its weights are
+              ordered by source channel, then place in the window, then destination channel
+              pooling: each channel by itself; one weight multiplies the sum over the window
+              channels: biases, one for each channel
+    grid      rows and columns of the source's grid; for dense (1, number of source units)
+    channels  number of channels of the source; for biases, of the layer
+    filters   number of channels of the destination; for dense its number of units
     window, stride, padding   rows and columns
     """
 
@@ -55,6 +57,7 @@ class Generated:
 
     @property
     def n_sources(self) -> int:
+        """Number of source units."""
         return self.channels * math.prod(self.grid)
 
     @property
@@ -71,12 +74,13 @@ class Generated:
 
     @property
     def n_destinations(self) -> int:
+        """Number of destination units."""
         n_channels = self.filters if self.kind in ("dense", "convolution") else self.channels
         return n_channels * math.prod(self.places)
 
     @property
     def weights_shape(self) -> tuple[int, int, int]:
-        """Groups, sources of a destination (1 where all share a weight), destinations of a group."""
+        """(groups, sources of a destination (1 if all share a weight), destinations of a group)."""
         match self.kind:
             case "dense":
                 return 1, self.n_sources, self.filters
@@ -89,12 +93,13 @@ class Generated:
 
     @property
     def n_weights(self) -> int:
+        """Number of different weights."""
         return math.prod(self.weights_shape)
 
     def source_units(self) -> Array:
-        """(groups, sources of a destination, places): the source unit of each, -1 for padding.
+        """Return the source unit of each connection, -1 for padding: (groups, sources, places).
 
-        The only source of biases is the one behind the units, here counted as 0.
+        Biases have one source, which comes after the units of a layer; here it is counted as 0.
         """
         if self.kind == "dense":
             return np.arange(self.n_sources)[None, :, None]

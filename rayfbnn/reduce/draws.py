@@ -92,8 +92,8 @@ def posterior_of(store: Store) -> Posterior:
     """The posterior that the store's draws are from, on the host."""
     spec, data = store.spec, store.data
     return Posterior.of(
-        spec.network_spec(data.n_targets),
-        spec.model_spec(),
+        spec.network,
+        spec.model,
         data.standardized_inputs,
         data.standardized_targets,
         dtype=spec.dtype,

@@ -301,7 +301,7 @@ def overview(
 
 def _curves_by_draw(store: Store, times: Array) -> Array:
     """P(T > t) of the training cases for at most _MAX_CURVES draws, (n_draws, n_cases, n_times)."""
-    run, model, data = committed(store), store.spec.model_spec(), store.data
+    run, model, data = committed(store), store.spec.model, store.data
     stride = math.ceil(run.n_chains * run.n_draws / _MAX_CURVES)
     kept: list[Array] = []
     seen = 0

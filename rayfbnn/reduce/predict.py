@@ -91,11 +91,11 @@ def predict(
     runs = [committed(store) for store in stores]
     inputs, targets = _checked(stores[0], inputs, targets)
     n_draws = sum(run.total for run in runs)
-    model, n_targets = stores[0].spec.model_spec(), stores[0].data.n_targets
+    model, n_targets = stores[0].spec.model, stores[0].data.n_targets
     sigmas = np.concatenate([_noise_sigmas(run) for run in runs], axis=1) if model.kind == "real" else None
     # Half of the memory for the outputs of all draws, a quarter for a block of draws, the rest for copies.
     per_case = 8 * n_draws * _n_values(model, n_targets) if _is_kept(model) else 8
-    network = stores[0].spec.network_spec(n_targets)
+    network = stores[0].spec.network
     per_case = max(per_case, 4 * model.n_pieces * activation_bytes(network, stores[0].spec.dtype))
     cases_at_once = max(1, int(memory_bytes / 2 / per_case))
     tables = []
@@ -158,7 +158,7 @@ def _predict_chunk(
     spec, data = runs[0].store.spec, runs[0].store.data
     reduced = _reduce_draws(runs, inputs, targets, block_bytes)
     columns: dict[str, Array] = {}
-    kind, model = spec.model.kind, spec.model_spec()
+    kind, model = spec.model.kind, spec.model
     if _is_kept(model):
         if kind == "real":
             assert sigmas is not None  # real targets have noise
@@ -213,7 +213,7 @@ def _reduce_draws(
     runs: Sequence[Draws], inputs: Array, targets: Array | None, block_bytes: float
 ) -> _Reduced:
     spec, data = runs[0].store.spec, runs[0].store.data
-    model = spec.model_spec()
+    model = spec.model
     n_cases, n_outputs = len(inputs), _n_values(model, data.n_targets)
     n_draws = sum(run.total for run in runs)
     standardized = (inputs - data.input_center) / data.input_scale
@@ -318,7 +318,7 @@ def _count_columns(outputs: Array, runs: Sequence[Draws]) -> dict[str, Array]:
 
 def _survival_columns(outputs: Array, runs: Sequence[Draws]) -> dict[str, Array]:
     """Each column of a survival time, (n_cases, 1); outputs (n_cases, n_pieces, n_draws) are log hazards."""
-    model, data = runs[0].store.spec.model_spec(), runs[0].store.data
+    model, data = runs[0].store.spec.model, runs[0].store.data
     log_hazard = outputs.swapaxes(1, 2)
     times = mean_times(log_hazard, model)
     mean = times.mean(axis=1)

@@ -98,7 +98,7 @@ def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[st
 
 def _outputs(run: Draws) -> list[str]:
     """What each output of the network is called."""
-    names, model = run.store.data.target_names, run.store.spec.model_spec()
+    names, model = run.store.data.target_names, run.store.spec.model
     if model.kind == "class":
         return [str(label) for label in range(model.n_outputs(1))]
     if model.kind == "heteroscedastic":
@@ -108,7 +108,7 @@ def _outputs(run: Draws) -> list[str]:
 
 def _labels(run: Draws) -> list[str]:
     """What each output is called, or for a hazard of pieces each piece's."""
-    names, model = run.store.data.target_names, run.store.spec.model_spec()
+    names, model = run.store.data.target_names, run.store.spec.model
     if model.kind == "class":
         return [f"p_{label}" for label in range(model.n_outputs(1))]
     if model.kind == "survival":

@@ -12,6 +12,4 @@ def kernel_for(spec: RunSpec) -> str:
     The store of the run records the name. ConfigError if the environment asks for a kernel that this
     machine does not have.
     """
-    return choose.name_for(
-        spec.network_spec(), spec.model_spec(), n_targets=len(spec.data.targets), device=spec.device
-    )
+    return choose.name_for(spec.network, spec.model, n_targets=len(spec.data.targets), device=spec.device)

@@ -70,8 +70,8 @@ class Progress:
 def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> Posterior:
     """The target of a run, for the standardised training cases, with its arrays on "cpu" or "gpu"."""
     posterior = Posterior.of(
-        spec.network_spec(dataset.n_targets),
-        spec.model_spec(),
+        spec.network,
+        spec.model,
         dataset.standardized_inputs,
         dataset.standardized_targets,
         dtype=spec.dtype,

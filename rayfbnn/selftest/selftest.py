@@ -112,7 +112,7 @@ class Problem:
     priors: dict[str, str]
     model: ModelSpec
     n_targets: int = 1
-    hidden: tuple[LayerSpec, ...] = (LayerSpec(2),)
+    hidden: tuple[LayerSpec, ...] = (LayerSpec(2, "tanh"),)
     over: tuple[Literal["outputs", "precisions"], ...] = ()
 
     def posterior(self, xp: ModuleType, dtype: Dtype) -> Posterior:
@@ -163,7 +163,7 @@ PROBLEMS: dict[str, Problem] = {
     "class, two layers": Problem(
         {"ih0": "2:4", "bh0": "0.7:4", "h0h1": "x2:4:5", "th0": "0.5:4", "ho0": "1:5", "ho1": "x3:4"},
         ModelSpec("class", classes=3),
-        hidden=(LayerSpec(2), LayerSpec(3, "softplus")),
+        hidden=(LayerSpec(2, "tanh"), LayerSpec(3, "softplus")),
     ),
     "count": Problem({"ih0": "1:4", "bh0": "0.7:4", "ho0": "x1:4", "bo": "0.8"}, ModelSpec("count")),
     "real, hybrid-marginal": Problem(

@@ -1,23 +1,7 @@
-"""What a configuration can say: frozen, validated records that round-trip through TOML and JSON."""
+"""Configurations: from the text of a TOML file to the records that are sampled, and back."""
 
-from rayfbnn.spec.records import (
-    DataSpec,
-    InitialSpec,
-    LayerConfig,
-    ModelConfig,
-    NetworkConfig,
-    PhaseSpec,
-    RunSpec,
-    differences,
-)
+from rayfbnn.spec.differences import differences
+from rayfbnn.spec.run_spec import RunSpec
+from rayfbnn.spec.sections import DataSpec, InitialSpec, PhaseSpec
 
-__all__ = [
-    "DataSpec",
-    "InitialSpec",
-    "LayerConfig",
-    "ModelConfig",
-    "NetworkConfig",
-    "PhaseSpec",
-    "RunSpec",
-    "differences",
-]
+__all__ = ["DataSpec", "InitialSpec", "PhaseSpec", "RunSpec", "differences"]

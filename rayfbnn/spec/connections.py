@@ -1,4 +1,4 @@
-"""Configured connections in a configuration: read from a file, or from the keys of a generator."""
+"""Reads the configured connections of a configuration, from a file or from the keys of a generator."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _DEFAULTS = {"channels": 1, "stride": 1, "padding": 0}
 
 
 def with_tables(raw: dict[str, Any], base_dir: Path) -> dict[str, Any]:
-    """The raw configuration with every file of connections replaced by what is in it.
+    """Replace every file of connections by its lists source, destination and weight; returns `raw`.
 
-    So a run's specification is complete by itself: a store can be resumed where the file is not.
+    A store then has the whole configuration and can be resumed where the file is not there.
     """
     network = raw.get("network")
     connections = network.get("connections") if isinstance(network, dict) else None
@@ -39,13 +39,13 @@ def with_tables(raw: dict[str, Any], base_dir: Path) -> dict[str, Any]:
         if isinstance(keys, dict) and "file" in keys:
             key = f"network.connections.{name}"
             if len(keys) > 1 or not isinstance(keys["file"], str):
-                raise ConfigError(f"{key}: a file's name goes without other keys, got {short(keys)}")
+                raise ConfigError(f"{key}: a file needs its name, and no other keys, got {short(keys)}")
             connections[name] = _read(base_dir / keys["file"], key=f"{key}.file")
     return raw
 
 
 def _read(path: Path, *, key: str) -> dict[str, list[int]]:
-    """Columns source, destination, weight of a CSV or Parquet file; biases have no source."""
+    """Read the columns source, destination and weight of a CSV or Parquet file; biases have no source."""
     if path.suffix == ".parquet":
         import pandas as pd
 
@@ -63,7 +63,7 @@ def _read(path: Path, *, key: str) -> dict[str, list[int]]:
         rows = [row for row in rows if row]
         header = [name.strip() for name in rows[0]] if rows else []
         if any(len(row) != len(header) for row in rows):
-            raise ConfigError(f"{key}: {path}: rows differ in length; each has a cell for each column")
+            raise ConfigError(f"{key}: {path}: rows differ in length; each must have a cell for each column")
         columns = {name: [row[place] for row in rows[1:]] for place, name in enumerate(header)}
     wrong = [name for name in columns if name not in _COLUMNS]
     if wrong or not {"destination", "weight"} <= set(columns):
@@ -80,12 +80,12 @@ def _whole(value: Any, where: str) -> int:
     except (TypeError, ValueError):
         number = math.nan
     if not (0 <= number <= _MAX_WEIGHT and number == int(number)):
-        raise ConfigError(f"{where}: numbers must be whole, counted from 0, got {short(value)}")
+        raise ConfigError(f"{where}: must be whole numbers, counted from 0, got {short(value)}")
     return int(number)
 
 
 def connections_of(keys: Mapping[str, Any], *, key: str) -> Connections:
-    """The connections that a configuration's keys mean; ConfigError naming `key` where they mean none."""
+    """Return the connections that a table of the configuration describes; ConfigError names `key`."""
     if "generator" not in keys:
         return _table(keys, key=key)
     kind = keys["generator"]
@@ -110,7 +110,7 @@ def connections_of(keys: Mapping[str, Any], *, key: str) -> Connections:
     channels = _count(values["channels"], f"{key}.channels")
     if kind == "channels":
         return Generated("channels", grid, channels)
-    made = Generated(
+    generated = Generated(
         "convolution" if kind.startswith("conv") else "pooling",
         grid,
         channels,
@@ -119,13 +119,13 @@ def connections_of(keys: Mapping[str, Any], *, key: str) -> Connections:
         stride=_pair(values["stride"], f"{key}.stride", is_flat=is_flat),
         padding=_pair(values["padding"], f"{key}.padding", is_flat=is_flat, low=0),
     )
-    if min(made.places) < 1:
+    if min(generated.places) < 1:
         raise ConfigError(
             f"{key}.window: is larger than the size with its padding, got {short(values['window'])}"
         )
-    if any(padding >= window for padding, window in zip(made.padding, made.window, strict=True)):
+    if any(padding >= window for padding, window in zip(generated.padding, generated.window, strict=True)):
         raise ConfigError(f"{key}.padding: must be smaller than the window, got {short(values['padding'])}")
-    return made
+    return generated
 
 
 def _table(keys: Mapping[str, Any], *, key: str) -> Table:
@@ -155,7 +155,7 @@ def _count(value: Any, key: str, *, low: int = 1) -> int:
 
 
 def _pair(value: Any, key: str, *, is_flat: bool, low: int = 1) -> tuple[int, int]:
-    """Rows and columns: in one dimension from a number, in two from a pair, or a number for both."""
+    """Return rows and columns. One dimension has a number, two have a pair, or one number for both."""
     if is_flat:
         return (0 if low == 0 else 1), _count(value, key, low=low)
     pair = [value, value] if isinstance(value, int) else value
@@ -165,9 +165,9 @@ def _pair(value: Any, key: str, *, is_flat: bool, low: int = 1) -> tuple[int, in
 
 
 def check_connections(network: NetworkSpec, full: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ConfigError where configured connections do not fit the network or their priors.
+    """Raise ConfigError if configured connections do not fit the network or their priors.
 
-    full  the shapes of the groups if all were fully connected
+    full  the shape that each group has if it is fully connected
     """
     for name, connections in network.connections.items():
         key = f"network.connections.{name}"
@@ -178,7 +178,7 @@ def check_connections(network: NetworkSpec, full: Mapping[str, tuple[int, ...]])
             raise ConfigError(f"{key}: the group has no prior; give one in network.priors.{name}")
         prior, prior_key = network.priors[name], f"network.priors.{name}"
         if prior.scaled:
-            raise ConfigError(f"{prior_key}: x (scaling) is not for configured connections; leave out the x")
+            raise ConfigError(f"{prior_key}: configured connections have no x (scaling); leave out the x")
         if math.isfinite(prior.alphas[1]):
             raise ConfigError(
                 f"{prior_key}: configured connections have no alpha of source units, "
@@ -186,15 +186,15 @@ def check_connections(network: NetworkSpec, full: Mapping[str, tuple[int, ...]])
             )
         if name in network.omitted:
             raise ConfigError(
-                f"network.omit.{name}: the connections are configured; leave the inputs out there"
+                f"network.omit.{name}: the group has configured connections; leave the inputs out of those"
             )
         _check_fit(connections, full[name], key)
     for name in network.adjustments:
         for group in network.connections:
             if f"a{destination(group)}" == name:
                 raise ConfigError(
-                    f"network.priors.{name}: adjustments into a layer with configured connections ({group}) "
-                    "make no sense; leave them out"
+                    f"network.priors.{name}: a layer cannot have both adjustments and configured "
+                    f"connections into it ({group}); leave one of them out"
                 )
 
 

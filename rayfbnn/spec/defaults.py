@@ -1,4 +1,4 @@
-"""The schedule of a configuration that has no phases of its own."""
+"""The phases of a configuration that names none."""
 
 from __future__ import annotations
 
@@ -18,38 +18,40 @@ from rayfbnn.mcmc.operations import (
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, why_outputs_stay
 
 KEPT_ITERATIONS = 1000
-_FIRST_ITERATIONS = (
-    40  # with the sigmas of weights as at the start: drawn when weights are zero they collapse
-)
-# A jitter over 0.2 decades: a trajectory whose length fits a period of the target would come back every time.
-_FOUND: dict[str, Any] = {"stepsize": AUTO, "stepsize_jitter": -0.2, "scaling": AUTO}
+# In these iterations the sigmas of weights stay at their start: drawn while weights are zero, they collapse.
+_FIRST_ITERATIONS = 40
+# The stepsize is jittered over 0.2 decades because a trajectory whose length is a period of the target would
+# come back to its start every time.
+_AUTOMATIC: dict[str, Any] = {"stepsize": AUTO, "stepsize_jitter": -0.2, "scaling": AUTO}
 _STEPS, _WINDOW = 100, 10  # of hybrid; docs/benchmarks.md, "LED"
-_FACTOR = 1.0  # stepsize of the logarithm of the factor of a rescaling
-_MOST_SIGMAS = 100  # that are rescaled one by one: each costs an energy
+_RESCALING_STEPSIZE = 1.0  # of the logarithm of the factor
+_MAX_SIGMAS = 100  # networks with more do not rescale them one by one: each costs an energy
 
 
 def default_phases(
     network: NetworkSpec, model: ModelSpec, *, is_tempered: bool, iterations: int
 ) -> list[dict[str, Any]]:
-    """Phases as the fields of PhaseSpec: two to get there and tune, the second half as long as the kept one.
+    """Return the fields of each PhaseSpec: up to two phases that tune, then one of `iterations` that is kept.
 
-    For class targets one, the second: fitted with the sigmas of weights held, a network with many inputs has
-    learned the training cases by heart, and it takes chains long to forget them (LED).
+    The first phase holds the sigmas of the weights fixed. The second one is half as long as the kept phase.
+    Class models do without the first: fitted with fixed sigmas, a network with many inputs learns the
+    training cases by heart, and chains take long to forget them (docs/benchmarks.md, "LED").
 
-    Where the outputs can be integrated out, trajectories are those of hybrid-marginal: at first over the
-    outputs alone, then over common precisions too. Elsewhere they are those of hybrid, between rescalings of
-    single sigmas. What leads into a layer is rescaled everywhere.
+    Where the outputs can be integrated out, trajectories are those of hybrid-marginal, at first over the
+    outputs alone, then over common precisions too. Elsewhere they are those of hybrid, and each sigma is
+    rescaled in turn unless there are too many. All sigmas of what leads into a layer are rescaled together
+    in every network.
     """
     first: Operation
     later: Operation
-    rescalings = [Rescale(along="incoming", stepsize=_FACTOR)]
+    rescalings = [Rescale(along="incoming", stepsize=_RESCALING_STEPSIZE)]
     if network.hidden and why_outputs_stay(network, model, is_tempered=is_tempered) is None:
-        first = HybridMarginal(over=("outputs",), steps=AUTO, **_FOUND)
-        later = HybridMarginal(over=("outputs", "precisions"), steps=AUTO, **_FOUND)
+        first = HybridMarginal(over=("outputs",), steps=AUTO, **_AUTOMATIC)
+        later = HybridMarginal(over=("outputs", "precisions"), steps=AUTO, **_AUTOMATIC)
     else:
-        first = later = Hybrid(steps=_STEPS, window=_WINDOW, **_FOUND)
-        if _n_sigmas(network) <= _MOST_SIGMAS:
-            rescalings.append(Rescale(along="sigmas", stepsize=_FACTOR))
+        first = later = Hybrid(steps=_STEPS, window=_WINDOW, **_AUTOMATIC)
+        if _n_sigmas(network) <= _MAX_SIGMAS:
+            rescalings.append(Rescale(along="sigmas", stepsize=_RESCALING_STEPSIZE))
     noise: tuple[Operation, ...] = () if model.noise is None else (SampleNoise(),)
     update = (SampleSigmas(), *rescalings, Heatbath(), later)
     held = {"iterations": _FIRST_ITERATIONS, "keep": False, "operations": (*noise, Heatbath(), first)}
@@ -61,5 +63,5 @@ def default_phases(
 
 
 def _n_sigmas(network: NetworkSpec) -> int:
-    """How many sigmas of source units there are."""
+    """Return the number of sigmas of source units."""
     return sum(group.shape[0] for group in network.groups() if math.isfinite(group.prior.alphas[1]))

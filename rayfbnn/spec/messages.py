@@ -1,4 +1,4 @@
-"""Messages for wrong configurations: the key, the value, and what would be right."""
+"""Messages for wrong configurations: each names the key, its value, and what would be right."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rayfbnn.spec.operations import OPERATION_NAMES
 
 MAX_WORD = 2**32 - 1  # seeds, chains and iterations are words of the random streams' key and counter
 
-# What would be right, for every key there is; the end of every message.
+# What would be right, for every key of a configuration; messages end with it.
 RIGHT = {
     "seed": f"a whole number from 0 to {MAX_WORD}",
     "chains": "a whole number of at least 1, such as 16",
@@ -97,12 +97,12 @@ _RIGHT_ELEMENT = {
 
 
 def messages(error: ValidationError, sections: Mapping[tuple[str, ...], Collection[str]]) -> list[str]:
-    """One line a wrong key, each once (a union reports its members one by one).
+    """Return a message for each wrong key; equal messages only once, as from the members of a union.
 
-    sections  the keys there are in each section, such as ("network", "hidden")
+    sections  section, such as ("network", "hidden") -> the keys that it can have
     """
     wrong = error.errors(include_url=False)
-    # A list is also called too short when its elements were wrong; only the elements are worth a line.
+    # pydantic also calls a list too short when its elements are wrong; a line for the elements is enough.
     inside = {details["loc"][:n] for details in wrong for n in range(len(details["loc"]))}
     return list(
         dict.fromkeys(
@@ -115,13 +115,13 @@ def messages(error: ValidationError, sections: Mapping[tuple[str, ...], Collecti
 
 def _message(details: ErrorDetails, sections: Mapping[tuple[str, ...], Collection[str]]) -> str:
     loc, kind, value = details["loc"], details["type"], details["input"]
-    if kind in ("extra_forbidden", "unknown_key"):
+    if kind in ("extra_forbidden", "unexpected_keyword_argument", "unknown_key"):
         section = tuple(part for part in loc[:-1] if isinstance(part, str))
         known = details["ctx"]["known"] if kind == "unknown_key" else sections[section]
         hint = nearest(str(loc[-1]), known)
         return f"{_path(loc)}: unknown key{hint}; the keys here are {', '.join(known)}"
     is_prior = loc[:2] == ("network", "priors") and len(loc) > 2
-    if not is_prior:  # pydantic adds the name of a union's member, which is no key
+    if not is_prior:  # drop the names of a union's members, which pydantic adds and which are no keys
         loc = tuple(part for part in loc if isinstance(part, int) or part in RIGHT)
     key = _path(loc)
     if kind in ("value_error", "operation"):
@@ -161,14 +161,14 @@ def _choices(name: str) -> tuple[str, ...]:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """A hint at the known name most like `name`, or nothing."""
+    """Return a hint at the known name that is most like `name`, or "" if none is."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {near[0]}?)" if near else ""
 
 
 def short(value: object) -> str:
-    """A value as a message shows it, at most 80 characters."""
-    if isinstance(value, int) and abs(value) >= 2**63:  # Python refuses to print over 4,300 digits
+    """Return a value as messages show it, in at most 80 characters."""
+    if isinstance(value, int) and abs(value) >= 2**63:  # Python refuses to print more than 4,300 digits
         return f"a number of {value.bit_length()} bits"
     text = json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace").decode()
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,4 +1,4 @@
-"""Between configuration text (TOML files, overrides) and plain dictionaries."""
+"""Turns the text of a configuration (TOML files, overrides) into plain dictionaries, and back into TOML."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pydantic import BaseModel
 from rayfbnn.errors import ConfigError
 from rayfbnn.spec.messages import RIGHT, short
 
-_MAX_DEPTH = 20  # of tables and arrays in one another; Python's own recursion limit gives no key
+_MAX_DEPTH = 20  # of nested tables and arrays; Python's own recursion limit would not name a key
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The dictionary that a TOML file holds."""
+    """Return the tables of a TOML file; ConfigError if it cannot be read."""
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as exc:
@@ -32,11 +32,15 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def plain(value: Any, *, key: str = "", depth: int = 0) -> Any:
-    """The same as dictionaries with text keys, lists, text, numbers, booleans and None."""
+    """Return a value as dictionaries with text keys, lists, text, numbers, booleans and None.
+
+    Records of a configuration, such as PhaseSpec and the operations, become dictionaries. ConfigError names
+    the key of anything that a TOML file cannot hold.
+    """
     if depth > _MAX_DEPTH:
         raise ConfigError(f"{key[:80]}: nested more than {_MAX_DEPTH} deep; no configuration needs that")
     if isinstance(value, BaseModel):
-        value = value.model_dump(mode="json", exclude_none=True)
+        value = value.model_dump(mode="json", exclude_none=True, by_alias=True)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {name: inner for name, inner in dataclasses.asdict(value).items() if inner is not None}
     if isinstance(value, Mapping):
@@ -51,7 +55,7 @@ def plain(value: Any, *, key: str = "", depth: int = 0) -> Any:
         return [plain(inner, key=f"{key}[{i}]", depth=depth + 1) for i, inner in enumerate(value)]
     if value is None or isinstance(value, float):
         return value
-    if isinstance(value, int) and abs(value) < 2**63:  # further digits would be more than TOML has
+    if isinstance(value, int) and abs(value) < 2**63:  # a TOML file has no larger integers
         return value
     if isinstance(value, str) and _is_unicode(value):
         return value
@@ -60,7 +64,7 @@ def plain(value: Any, *, key: str = "", depth: int = 0) -> Any:
 
 
 def _is_unicode(text: str) -> bool:
-    """False for half a surrogate pair, which Python's text can hold and no file can."""
+    """Return False for half of a surrogate pair, which a Python text can hold but a file cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -69,7 +73,10 @@ def _is_unicode(text: str) -> bool:
 
 
 def override(raw: dict[str, Any], text: str) -> None:
-    """Lay `key.path=value` over a raw configuration; phase.0.keep and phase[0].keep are the same."""
+    """Replace one value of a configuration, in place, by that of "key.path=value".
+
+    The key paths phase.0.keep and phase[0].keep mean the same.
+    """
     path, equals, value = text.partition("=")
     parts = re.findall(r"[^.\[\]\s]+", path)
     if not equals or not parts:
@@ -96,7 +103,7 @@ def override(raw: dict[str, Any], text: str) -> None:
 
 
 def _override_value(key: str, text: str) -> Any:
-    """The value as TOML, or the text itself where it is no TOML: 0.5:0.2 and train.csv need no quotes."""
+    """Return the value of a text in TOML, or else the text itself: 0.5:0.2 and train.csv need no quotes."""
     try:
         parsed = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -109,7 +116,7 @@ def _override_value(key: str, text: str) -> Any:
 
 
 def to_toml(spec: dict[str, Any]) -> str:
-    """TOML of a RunSpec's dictionary: scalars, then a table for each section, then [[phase]] tables."""
+    """Return a configuration as TOML: single values, then a table for each section, then the phases."""
     tables = {name: value for name, value in spec.items() if isinstance(value, dict)}
     lines = [
         f"{name} = {_toml_value(value)}"
@@ -133,5 +140,5 @@ def _toml_value(value: Any) -> str:
         return "{ " + ", ".join(f"{key} = {_toml_value(inner)}" for key, inner in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(_toml_value(inner) for inner in value) + "]"
-    # A JSON string is a TOML string, but for the one control character that JSON lets through.
+    # A JSON string is a TOML string, apart from the one control character that JSON allows.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -141,7 +141,7 @@ def sigma_plans(layout: PrecisionLayout) -> list[SigmaPlan]:
 
 def output_names(spec: RunSpec) -> tuple[str, ...]:
     """Outputs are named as targets, or 0, 1, ... for classes; log_precision_y is the noise's of y."""
-    model = spec.model_spec()
+    model = spec.model
     if model.kind == "class":
         return tuple(str(label) for label in range(model.n_outputs(1)))
     if model.kind == "heteroscedastic":
@@ -164,7 +164,7 @@ def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> d
 
 def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterator[ArrayPlan]:
     """posterior and sample_stats, or the same of the warm-up."""
-    network = spec.network_spec()
+    network = spec.network
     leading = (header.chains, n_draws)
     chunk = (header.chains_per_batch, header.draws_per_block)
 
@@ -181,7 +181,7 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
             dims = (f"input_{parameters.name}", *dims[1:])
         sizes.update(zip(dims, parameters.shape, strict=True))
         yield drawn(f"{group}/{parameters.name}", dims, parameters.shape, spec.dtype)
-    precisions = PrecisionLayout.of(network, spec.model_spec(), len(spec.data.targets))
+    precisions = PrecisionLayout.of(network, spec.model, len(spec.data.targets))
     for sigma in sigma_plans(precisions):
         shape = tuple(sizes[dim] for dim in sigma.dims)
         yield drawn(f"{group}/{sigma.name}", sigma.dims, shape, "float64")
@@ -199,7 +199,7 @@ def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
 
     A hazard of several pieces has one output, whose value in each piece is stored.
     """
-    names, folder, model = _names(spec), "prior_predictive", spec.model_spec()
+    names, folder, model = _names(spec), "prior_predictive", spec.model
     names["piece"] = np.arange(model.n_pieces, dtype=np.int64)
     leading, chunk = (header.chains, header.n_draws), (header.chains_per_batch, header.draws_per_block)
     for name in PREDICTIVE:
@@ -220,8 +220,8 @@ def _chains_and_draws(header: Header, folder: str, n_draws: int) -> Iterator[Arr
 
 def _state(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
     """The whole state of each batch after each of its blocks, in float64: float32 fits in it exactly."""
-    network = spec.network_spec()
-    precisions = PrecisionLayout.of(network, spec.model_spec(), len(spec.data.targets))
+    network = spec.network
+    precisions = PrecisionLayout.of(network, spec.model, len(spec.data.targets))
     for name in STATE:
         n = precisions.n_precisions if name == "precisions" else network.n_parameters
         yield ArrayPlan(
@@ -255,9 +255,9 @@ def _data(header: Header, spec: RunSpec, data: Dataset | None) -> Iterator[Array
 def _names(spec: RunSpec) -> dict[str, Array]:
     kept = {
         f"input_{group}": np.array(
-            [name for name in spec.network_inputs if name not in omitted], dtype=object
+            [name for number, name in enumerate(spec.network_inputs) if number not in omitted], dtype=object
         )
-        for group, omitted in spec.network.omit.items()
+        for group, omitted in spec.network.omitted.items()
     }
     return kept | {
         "input": np.array(spec.network_inputs, dtype=object),

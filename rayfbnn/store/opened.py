@@ -49,7 +49,7 @@ class OpenStore:
         header, spec = root.header, root.spec
         plans = array_plans(header, spec)
         metadata, is_pending = read_metadata(fs, path, plans)
-        network = spec.network_spec()
+        network = spec.network
         return OpenStore(
             fs,
             path,
@@ -58,7 +58,7 @@ class OpenStore:
             CommitLog(fs, path, root.identity),
             TuningLog(fs, path, root.identity, spec, header.n_batches),
             ParameterLayout.of(network),
-            PrecisionLayout.of(network, spec.model_spec(), len(spec.data.targets)),
+            PrecisionLayout.of(network, spec.model, len(spec.data.targets)),
             is_pending,
         )
 

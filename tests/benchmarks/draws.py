@@ -220,7 +220,7 @@ def described(spec: RunSpec, n_targets: int) -> dict[str, Any]:
     def alphas(prior: Any) -> list[float | None]:
         return [alpha if math.isfinite(alpha) else None for alpha in prior.alphas]
 
-    network, model = spec.network_spec(), spec.model_spec()
+    network, model = spec.network, spec.model
     groups = {
         group.name: {"shape": group.shape, "mean": group.mean_precision, "alphas": alphas(group.prior)}
         for group in network.groups()

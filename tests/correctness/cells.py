@@ -41,7 +41,7 @@ class Architecture:
     """A network but for its priors: its layers, the groups that it has, and what is special about them."""
 
     groups: str
-    hidden: tuple[LayerSpec, ...] = (LayerSpec(2),)
+    hidden: tuple[LayerSpec, ...] = (LayerSpec(2, "tanh"),)
     n_inputs: int = 2
     adjustments: dict[str, float] = field(default_factory=dict)
     omitted: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -104,33 +104,38 @@ ARCHITECTURES: dict[str, Architecture] = {
     "linear": Architecture("ti io bo", ()),
     "one layer": Architecture(ONE),
     "offsets": Architecture("ti ih0 bh0 th0 ho0 io bo"),
-    "two layers": Architecture(TWO, (LayerSpec(2), LayerSpec(3, "softplus"))),
+    "two layers": Architecture(TWO, (LayerSpec(2, "tanh"), LayerSpec(3, "softplus"))),
     "every connection": Architecture(
-        "ti ih0 bh0 th0 ih1 h0h1 bh1 th1 ho0 ho1 io bo", (LayerSpec(2), LayerSpec(3))
+        "ti ih0 bh0 th0 ih1 h0h1 bh1 th1 ho0 ho1 io bo", (LayerSpec(2, "tanh"), LayerSpec(3, "tanh"))
     ),
     "past a layer": Architecture(
-        "ih0 bh0 h0h1 h0h2 h1h2 bh2 ho2 bo", (LayerSpec(2), LayerSpec(2), LayerSpec(3))
+        "ih0 bh0 h0h1 h0h2 h1h2 bh2 ho2 bo",
+        (LayerSpec(2, "tanh"), LayerSpec(2, "tanh"), LayerSpec(3, "tanh")),
     ),
     "softplus0": Architecture(ONE, (LayerSpec(3, "softplus0"),)),
     "sigmoid": Architecture(ONE, (LayerSpec(3, "sigmoid"),)),
     "relu": Architecture(ONE, (LayerSpec(3, "relu"),)),
-    "identity": Architecture(TWO, (LayerSpec(2, "identity"), LayerSpec(2))),
+    "identity": Architecture(TWO, (LayerSpec(2, "identity"), LayerSpec(2, "tanh"))),
     "sin": Architecture(ONE, (LayerSpec(3, "sin"),)),
     "softmax": Architecture(ONE, (LayerSpec(3, "softmax"),)),
-    "softmax i // 2": Architecture(TWO, (LayerSpec(4, "softmax", "i // 2"), LayerSpec(2))),
-    "normalize i % 2": Architecture(TWO, (LayerSpec(2), LayerSpec(4, "normalize", "i % 2"))),
-    "product": Architecture("ih0 bh0 ih1 bh1 ho1 bo", (LayerSpec(2), LayerSpec(2, "identity", product=0))),
-    "product with one unit": Architecture(
-        "ih0 ih1 bh1 ho0 ho1 bo", (LayerSpec(1, "sigmoid"), LayerSpec(3, product=0))
+    "softmax i // 2": Architecture(TWO, (LayerSpec(4, "softmax", "i // 2"), LayerSpec(2, "tanh"))),
+    "normalize i % 2": Architecture(TWO, (LayerSpec(2, "tanh"), LayerSpec(4, "normalize", "i % 2"))),
+    "product": Architecture(
+        "ih0 bh0 ih1 bh1 ho1 bo", (LayerSpec(2, "tanh"), LayerSpec(2, "identity", product=0))
     ),
-    "adjustments": Architecture(ONE, (LayerSpec(3),), adjustments={"ah0": 4.0, "ao": 6.0}),
+    "product with one unit": Architecture(
+        "ih0 ih1 bh1 ho0 ho1 bo", (LayerSpec(1, "sigmoid"), LayerSpec(3, "tanh", product=0))
+    ),
+    "adjustments": Architecture(ONE, (LayerSpec(3, "tanh"),), adjustments={"ah0": 4.0, "ao": 6.0}),
     "adjustments past a layer": Architecture(
-        "ih0 bh0 ih1 h0h1 bh1 ho0 ho1 io bo", (LayerSpec(2), LayerSpec(3)), adjustments={"ah1": 5.0}
+        "ih0 bh0 ih1 h0h1 bh1 ho0 ho1 io bo",
+        (LayerSpec(2, "tanh"), LayerSpec(3, "tanh")),
+        adjustments={"ah1": 5.0},
     ),
     "inputs left out": Architecture("ti ih0 bh0 ho0 io bo", n_inputs=3, omitted={"ih0": (1,), "io": (0, 2)}),
     "shared weights": Architecture(
         ONE,
-        (LayerSpec(3),),
+        (LayerSpec(3, "tanh"),),
         connections={
             "ih0": Table((0, 1, 1, 2, 2), (0, 0, 1, 1, 2), (0, 1, 0, 1, 1)),
             "bh0": Table((0, 1, 2, 2), (0, 1, 1, 0)),
@@ -138,7 +143,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "convolution": Architecture(
         "ih0 bh0 h0h1 bh1 ho1 bo",
-        (LayerSpec(8), LayerSpec(4)),
+        (LayerSpec(8, "tanh"), LayerSpec(4, "tanh")),
         n_inputs=4,
         connections={
             "ih0": Generated("convolution", (1, 4), filters=2, window=(1, 3), padding=(0, 1)),

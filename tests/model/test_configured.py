@@ -68,7 +68,7 @@ def convolutional(first: Generated, *, hidden: bool = False) -> NetworkSpec:
     n_channels = first.channels if first.kind == "pooling" else first.filters
     biases = Generated("channels", grid=first.places, channels=n_channels)
     if hidden:
-        layers = (LayerSpec(first.n_sources, "sin"), LayerSpec(first.n_destinations))
+        layers = (LayerSpec(first.n_sources, "sin"), LayerSpec(first.n_destinations, "tanh"))
         priors = {
             "ih0": "0.5:4",
             "th0": "0.3",
@@ -83,7 +83,7 @@ def convolutional(first: Generated, *, hidden: bool = False) -> NetworkSpec:
     return NetworkSpec(
         first.n_sources,
         2,
-        (LayerSpec(first.n_destinations),),
+        (LayerSpec(first.n_destinations, "tanh"),),
         problems.parse(priors),
         connections={"ih0": first, "bh0": biases},
     )

@@ -31,7 +31,7 @@ def state(kind: str, number: int) -> tuple[Posterior, Any, Any, dict[str, Any]]:
     with open(DATA / f"tiny_{kind}_train.csv", newline="") as file:
         cases = np.array([[float(value) for value in row] for row in csv.reader(file)])
     inputs = cases.shape[1] - 1
-    spec = NetworkSpec(inputs, 1, (LayerSpec(3),), parse(PRIORS[kind]))
+    spec = NetworkSpec(inputs, 1, (LayerSpec(3, "tanh"),), parse(PRIORS[kind]))
     posterior = Posterior.of(spec, MODEL[kind], cases[:, :-1], cases[:, -1:])
     known = STATES[kind][number]
     sigmas = np.array(known["sigmas"])[COMMON[kind]]

@@ -33,8 +33,10 @@ def test_sin_layers_are_right() -> None:
 @pytest.mark.parametrize(("activation", "groups"), GROUPED)
 def test_layers_in_groups_are_right(activation: Any, groups: str | None) -> None:
     layer = LayerSpec(6, activation, groups)
-    assert_right(spec_of(layer, LayerSpec(3)), name=f"first {activation} {groups}", models=("t by target",))
-    assert_right(spec_of(LayerSpec(4), layer), name=f"last {activation} {groups}", models=("binary",))
+    assert_right(
+        spec_of(layer, LayerSpec(3, "tanh")), name=f"first {activation} {groups}", models=("t by target",)
+    )
+    assert_right(spec_of(LayerSpec(4, "tanh"), layer), name=f"last {activation} {groups}", models=("binary",))
     assert_right(spec_of(layer, layer, outputs=3), name=f"both {activation} {groups}", models=("class",))
 
 
@@ -87,7 +89,7 @@ def test_products_of_products_are_right() -> None:
     spec = NetworkSpec(
         3,
         2,
-        (LayerSpec(3), LayerSpec(3, "sigmoid", product=0), LayerSpec(3, "identity", product=0)),
+        (LayerSpec(3, "tanh"), LayerSpec(3, "sigmoid", product=0), LayerSpec(3, "identity", product=0)),
         problems.parse(priors),
     )
     assert_right(spec, name="two products of one layer", models=("gaussian",))
@@ -98,13 +100,16 @@ def test_products_of_products_are_right() -> None:
 
 def test_a_layer_may_be_used_as_a_factor_alone() -> None:
     spec = NetworkSpec(
-        3, 2, (LayerSpec(4), LayerSpec(4, product=0)), problems.parse({"ih0": "1", "ih1": "1", "ho1": "1"})
+        3,
+        2,
+        (LayerSpec(4, "tanh"), LayerSpec(4, "tanh", product=0)),
+        problems.parse({"ih0": "1", "ih1": "1", "ho1": "1"}),
     )
     assert_right(spec, name="a gate", models=("gaussian",))
 
 
 def test_outputs_with_products_are_the_callers_to_keep() -> None:
-    target = problem(spec=spec_of(LayerSpec(4), LayerSpec(4, product=0)))
+    target = problem(spec=spec_of(LayerSpec(4, "tanh"), LayerSpec(4, "tanh", product=0)))
     position = target.initial_state(streams("products", 2), sigmas=None).position
     first = target.potential_and_gradient(position, np.ones((2, target.n_precisions)))
     again = target.potential_and_gradient(position, np.ones((2, target.n_precisions)))
@@ -112,7 +117,7 @@ def test_outputs_with_products_are_the_callers_to_keep() -> None:
 
 
 SIN, SOFTMAX = LayerSpec(4, "sin"), LayerSpec(4, "softmax", "i % 2")
-NORMALIZE, GATE = LayerSpec(4, "normalize", "i // 2"), LayerSpec(4, product=0)
+NORMALIZE, GATE = LayerSpec(4, "normalize", "i // 2"), LayerSpec(4, "tanh", product=0)
 MUTANTS: dict[str, tuple[LayerSpec, Any, tuple[str, str]]] = {
     "slope of sin": (SIN, layers, ("    slope *= 2\n", "")),
     "softmax without its sum": (
@@ -156,5 +161,5 @@ MUTANTS: dict[str, tuple[LayerSpec, Any, tuple[str, str]]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_layer_is_seen(name: str) -> None:
     layer, module, replacement = MUTANTS[name]
-    spec = replace(spec_of(LayerSpec(4), layer), priors=problems.parse(dict(problems.PRIORS)))
+    spec = replace(spec_of(LayerSpec(4, "tanh"), layer), priors=problems.parse(dict(problems.PRIORS)))
     assert seen_as_wrong(spec, module, replacement)

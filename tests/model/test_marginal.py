@@ -396,7 +396,11 @@ def test_other_models_are_refused_over_outputs_alone(model: str) -> None:
 def test_configured_connections_into_the_outputs_are_refused() -> None:
     table = Table((0, 1), (0, 1), (0, 0))
     spec = NetworkSpec(
-        2, 2, (LayerSpec(2),), parse({"ih0": "1", "ho0": "1:3", "bo": "1"}), connections={"ho0": table}
+        2,
+        2,
+        (LayerSpec(2, "tanh"),),
+        parse({"ih0": "1", "ho0": "1:3", "bo": "1"}),
+        connections={"ho0": table},
     )
     with pytest.raises(ConfigError, match="network.connections.ho0 feeds the outputs"):
         problem("gaussian", spec=spec).marginal(OUTPUTS)

@@ -59,9 +59,9 @@ def test_covariance_of_functions_is_that_of_the_limit(tmp_path: Path, activation
     """For one hidden layer it is so at any width; 8 units, 20,000 functions."""
     store = draw(tmp_path, draws=20_000, hidden=[(8, activation)])
     estimate = functions.covariance(functions.function_values(store, POINTS)[:, :, 0])
-    expected = limit_covariance(store.spec.network_spec(), POINTS)
+    expected = limit_covariance(store.spec.network, POINTS)
     assert np.abs(z_values(estimate, expected)).max() < 5  # 15 numbers: 1 in 100,000 if correct
-    wrong = limit_covariance(store.spec.network_spec(), 1.1 * POINTS)
+    wrong = limit_covariance(store.spec.network, 1.1 * POINTS)
     assert np.abs(z_values(estimate, wrong)).max() > 5  # 10 % in the input's scale is seen
 
 
@@ -69,7 +69,7 @@ def test_covariance_of_functions_is_that_of_the_limit(tmp_path: Path, activation
 def test_covariance_of_hidden_units_is_that_of_the_limit(tmp_path: Path, activation: str) -> None:
     store = draw(tmp_path, draws=1, hidden=[(50_000, activation)])
     values = functions.hidden_values(store, POINTS, 0)[0].T
-    expected = limit_covariance(store.spec.network_spec(), POINTS) - 0.01  # less the output's bias
+    expected = limit_covariance(store.spec.network, POINTS) - 0.01  # less the output's bias
     assert np.abs(z_values(functions.covariance(values), expected)).max() < 5
 
 
@@ -79,7 +79,7 @@ def test_two_wide_layers_have_the_covariance_of_the_limit(
 ) -> None:
     store = draw(tmp_path, draws=2000, hidden=[(150, activation), (5, activation)])
     estimate = functions.covariance(functions.function_values(store, POINTS)[:, :, 0])
-    network = store.spec.network_spec()
+    network = store.spec.network
     assert np.abs(z_values(estimate, limit_covariance(network, POINTS))).max() < 5
     assert np.abs(z_values(estimate, limit_covariance(network, scale * POINTS))).max() > 5
 
@@ -87,7 +87,7 @@ def test_two_wide_layers_have_the_covariance_of_the_limit(
 def test_a_narrow_first_layer_has_another_covariance_than_a_wide_one(tmp_path: Path) -> None:
     store = draw(tmp_path, draws=2000, hidden=[(1, "step"), (5, "step")])
     estimate = functions.covariance(functions.function_values(store, POINTS)[:, :, 0])
-    assert np.abs(z_values(estimate, limit_covariance(store.spec.network_spec(), POINTS))).max() > 5
+    assert np.abs(z_values(estimate, limit_covariance(store.spec.network, POINTS))).max() > 5
 
 
 @pytest.mark.parametrize("activation", ["step", "erf"])
@@ -99,7 +99,7 @@ def test_functions_of_many_units_are_gaussian_and_of_one_unit_are_not(
 
     def p_values(units: int, seed: int, draws: int) -> list[float]:
         store = draw(tmp_path, draws=draws, hidden=[(units, activation)], seed=seed)
-        limit = limit_covariance(store.spec.network_spec(), POINTS)
+        limit = limit_covariance(store.spec.network, POINTS)
         scaled = functions.function_values(store, POINTS)[:, :, 0] @ directions.T
         scaled /= np.sqrt(np.diagonal(directions @ limit @ directions.T))
         return [ks_p_value(scipy.special.ndtr(values)) for values in scaled.T]
@@ -180,7 +180,7 @@ def test_estimates_come_with_their_standard_errors(tmp_path: Path) -> None:
     """In 400 samples of 50 values the z-values have a standard deviation near one."""
     store = draw(tmp_path, draws=20_000, hidden=[(30, "erf")])
     values = functions.function_values(store, POINTS[1:4])[:, :, 0].reshape(400, 50, 3)
-    expected = limit_covariance(store.spec.network_spec(), POINTS[1:4])
+    expected = limit_covariance(store.spec.network, POINTS[1:4])
     z = [(e.value - expected) / e.standard_error for e in map(functions.covariance, values)]
     assert 0.9 < np.std(z) < 1.25
 

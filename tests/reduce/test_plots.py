@@ -52,7 +52,7 @@ def test_functions_along_an_input(kind: str, tmp_path: Path, figures: list[Any])
     store, _ = prepared(kind)
     check_picture(plots.function_lines(store, tmp_path / "functions.png", n_functions=5), figures)
     (figure,) = figures
-    assert [len(axis.lines) for axis in figure.axes] == [5] * store.spec.network_spec().outputs
+    assert [len(axis.lines) for axis in figure.axes] == [5] * store.spec.network.outputs
 
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])

@@ -31,7 +31,7 @@ def unseen(store: MemoryStore) -> tuple[Array, Array]:
 def outputs_by_hand(store: MemoryStore, inputs: Array) -> Array:
     """The network written out, (n_chains, n_draws, n_cases, n_outputs)."""
     x = (inputs - store.data.input_center) / store.data.input_scale
-    w = ParameterLayout.of(store.spec.network_spec()).views(store.positions)
+    w = ParameterLayout.of(store.spec.network).views(store.positions)
     hidden = np.tanh(np.einsum("ni,cdih->cdnh", x, w["ih0"]) + w["bh0"][:, :, None])
     return np.einsum("cdnh,cdho->cdno", hidden, w["ho0"]) + w["bo"][:, :, None]
 
@@ -63,7 +63,7 @@ def test_real_table_equals_brute_force(changes: dict[str, str]) -> None:
     center, scale = store.data.target_center, store.data.target_scale
     outputs = outputs_by_hand(store, inputs) * scale + center
     sigma = noise_by_hand(store) * scale * np.ones_like(outputs)
-    df = store.spec.model_spec().noise.alphas[2]
+    df = store.spec.model.noise.alphas[2]
     noise = scipy.stats.norm if math.isinf(df) else scipy.stats.t(df)
     log_joint = np.zeros(outputs.shape[:3])
     for target, name in enumerate(store.data.target_names):

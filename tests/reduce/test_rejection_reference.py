@@ -72,9 +72,7 @@ def problem(name: str, **priors: str) -> tuple[RunSpec, Dataset]:
 
 
 def posterior_of(spec: RunSpec, data: Dataset) -> Posterior:
-    return Posterior.of(
-        spec.network_spec(), spec.model_spec(), data.standardized_inputs, data.standardized_targets
-    )
+    return Posterior.of(spec.network, spec.model, data.standardized_inputs, data.standardized_targets)
 
 
 @lru_cache
@@ -154,9 +152,9 @@ def wrong_posterior(mutant: str) -> Posterior:
     if mutant == "prior not scaled by the number of units":
         spec, data = problem("variable noise", ho0="1:4")
     if mutant == "a case left out":
-        return Posterior.of(spec.network_spec(), spec.model_spec(), data.inputs[1:], data.targets[1:])
+        return Posterior.of(spec.network, spec.model, data.inputs[1:], data.targets[1:])
     if mutant == "targets on another scale":
-        return Posterior.of(spec.network_spec(), spec.model_spec(), data.inputs, 1.5 * data.targets)
+        return Posterior.of(spec.network, spec.model, data.inputs, 1.5 * data.targets)
     if mutant == "noise with one degree of freedom too few":
         # Shape (alpha + n)/2 one half less at the same rate alpha width**2: alpha 3, width 0.5 sqrt(4/3).
         spec = RunSpec.from_dict(spec.to_dict(), ["model.noise=0.577350269:3"])

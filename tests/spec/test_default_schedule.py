@@ -71,7 +71,10 @@ def test_single_sigmas_are_rescaled_where_they_are_few(n_inputs: int, along: lis
 def test_iterations_are_those_that_are_kept() -> None:
     assert [phase.iterations for phase in without_phases(iterations=300).phase] == [40, 150, 300]
     assert [phase.iterations for phase in without_phases(iterations=4).phase] == [40, 40, 4]
-    with pytest.raises(ConfigError, match=r"iterations: is of the schedule.*got 5 besides \[\[phase\]\]"):
+    with pytest.raises(
+        ConfigError,
+        match=r"iterations: is only for a configuration without phases.*got 5 besides \[\[phase\]\]",
+    ):
         RunSpec.from_dict(small(iterations=5))
     with pytest.raises(ConfigError, match="iterations: must be a whole number from 1"):
         without_phases(iterations=0)

@@ -156,9 +156,9 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     ((f"{PRIORS}.ih0=-1",), f"{PRIORS}.ih0", "a positive number"),
     ((f"{PRIORS}.ih0='inf'",), f"{PRIORS}.ih0", "a positive number"),
     ((f"{PRIORS}.ih0=nan",), f"{PRIORS}.ih0", "a positive number"),
-    ((f"{PRIORS}.ih0=1:-1",), f"{PRIORS}.ih0", "alpha must be positive"),
-    ((f"{PRIORS}.ih0=1:0",), f"{PRIORS}.ih0", "alpha must be positive"),
-    ((f"{PRIORS}.ih0=1:nan",), f"{PRIORS}.ih0", "alpha must be positive"),
+    ((f"{PRIORS}.ih0=1:-1",), f"{PRIORS}.ih0", "alpha must be a positive number"),
+    ((f"{PRIORS}.ih0=1:0",), f"{PRIORS}.ih0", "alpha must be a positive number"),
+    ((f"{PRIORS}.ih0=1:nan",), f"{PRIORS}.ih0", "alpha must be a positive number"),
     ((f"{PRIORS}.ih0=1:a",), f"{PRIORS}.ih0", "a positive number"),
     ((f"{PRIORS}.ih0=1:1:1:1:1",), f"{PRIORS}.ih0", "at most 3 alphas"),
     ((f"{PRIORS}.bh0=1:1:1:1",), f"{PRIORS}.bh0", "at most 2 alphas"),
@@ -396,7 +396,7 @@ def test_a_wrong_element_is_reported_once(override: str) -> None:
 
 def test_robot_arm_reads_as_neal_gives_it() -> None:
     spec = RunSpec.from_toml(ROBOT_ARM)
-    network = spec.network_spec()
+    network = spec.network
     assert [(group.name, group.shape) for group in network.groups()] == [
         ("ih0", (2, 16)),
         ("bh0", (16,)),
@@ -430,7 +430,7 @@ def test_overrides_are_read_as_toml_or_else_as_text() -> None:
         "initial={from_prior=true}",
     )
     assert spec.seed == 9
-    assert spec.network.priors == {"ih0": "10:20:30", "bh0": "3", "ho0": "x1:0.2", "bo": "2"}
+    assert spec.network_keys.priors == {"ih0": "10:20:30", "bh0": "3", "ho0": "x1:0.2", "bo": "2"}
     assert (spec.data.train, spec.data.inputs) == ("other.csv", ("a", "b", "c"))
     assert [phase.iterations for phase in spec.phase] == [4, 3]
     assert spec.initial.from_prior and spec.initial.sigmas is None
@@ -449,12 +449,12 @@ def test_one_hidden_layer_may_leave_out_its_number() -> None:
 
 def test_a_dash_is_the_same_as_leaving_the_group_out() -> None:
     spec = base("network.priors.bh0=-")
-    assert list(spec.network.priors) == ["ih0", "ho0", "bo"]
+    assert list(spec.network_keys.priors) == list(spec.network.priors) == ["ih0", "ho0", "bo"]
 
 
 def test_a_class_model_has_an_output_for_each_class() -> None:
-    assert base(*CLASS).network_spec().outputs == 3
-    assert base("data.targets=['y','z']").network_spec().outputs == 2
+    assert base(*CLASS).network.outputs == 3
+    assert base("data.targets=['y','z']").network.outputs == 2
 
 
 def test_counts_of_draws_follow_the_phases() -> None:

@@ -32,7 +32,7 @@ RIGHT: dict[str, tuple[dict[str, Any], int, int]] = {
 def test_a_model_has_the_network_it_needs_and_is_read_back(name: str) -> None:
     model, n_inputs, n_outputs = RIGHT[name]
     made = spec(model)
-    network = made.network_spec()
+    network = made.network
     assert (network.inputs, network.outputs) == (n_inputs, n_outputs)
     assert len(made.network_inputs) == n_inputs
     assert RunSpec.from_json(made.to_json()) == made
@@ -40,9 +40,9 @@ def test_a_model_has_the_network_it_needs_and_is_read_back(name: str) -> None:
 
 
 def test_the_model_is_what_the_keys_say() -> None:
-    model = spec({**SURVIVAL, "log_time": True}).model_spec()
+    model = spec({**SURVIVAL, "log_time": True}).model
     assert (model.times, model.log_time, model.n_pieces) == ((0.5, 1.0, 2.5), True, 4)
-    assert spec({"kind": "heteroscedastic", "noise_floor": 0.02}).model_spec().noise_floor == 0.02
+    assert spec({"kind": "heteroscedastic", "noise_floor": 0.02}).model.noise_floor == 0.02
     assert "0.5, 1, 2.5" in describe(spec(SURVIVAL))
 
 

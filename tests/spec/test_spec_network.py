@@ -34,8 +34,8 @@ def deep(*overrides: str) -> RunSpec:
 
 def test_adjustments_are_alphas_among_the_priors() -> None:
     spec = deep("network.priors.ah0=3", "network.priors.ao=0.5", 'network.priors.ah1="-"')
-    assert spec.network_spec().adjustments == {"ah0": 3.0, "ao": 0.5}
-    assert set(spec.network_spec().priors) == set(DEEP["network"]["priors"])
+    assert spec.network.adjustments == {"ah0": 3.0, "ao": 0.5}
+    assert set(spec.network.priors) == set(DEEP["network"]["priors"])
     text = describe(spec)
     assert "adjustments of hidden layer 0" in text and "adjustments of the outputs" in text
     assert RunSpec.from_json(spec.to_json()) == spec
@@ -43,13 +43,13 @@ def test_adjustments_are_alphas_among_the_priors() -> None:
 
 def test_adjustments_have_an_array_of_their_own_in_the_store() -> None:
     spec = deep("network.priors.ah1=3", "network.priors.ao=2")
-    plans = sigma_plans(PrecisionLayout.of(spec.network_spec(), spec.model_spec(), 1))
+    plans = sigma_plans(PrecisionLayout.of(spec.network, spec.model, 1))
     dims = {plan.name: plan.dims for plan in plans if plan.name.startswith("adjustment")}
     assert dims == {"adjustment_ah1": ("hidden1",), "adjustment_ao": ("output",)}
 
 
 def test_ah_is_ah0_with_one_hidden_layer() -> None:
-    assert RunSpec.from_dict(BASE, ("network.priors.ah=3",)).network_spec().adjustments == {"ah0": 3.0}
+    assert RunSpec.from_dict(BASE, ("network.priors.ah=3",)).network.adjustments == {"ah0": 3.0}
 
 
 def test_fbms_short_names_are_those_of_its_documentation() -> None:
@@ -57,8 +57,8 @@ def test_fbms_short_names_are_those_of_its_documentation() -> None:
     raw = {**BASE, "network": {"hidden": DEEP["network"]["hidden"], "priors": short}}
     spec = RunSpec.from_dict(raw, ("network.omit.ih=['x1']",))
     full = ["ih0", "bh0", "h0h1", "bh1", "th0", "ho0", "ho1", "bo"]
-    assert spec.network.priors == dict(zip(full, short.values(), strict=True))
-    assert spec.network.omit == {"ih0": ("x1",)}
+    assert spec.network_keys.priors == dict(zip(full, short.values(), strict=True))
+    assert spec.network_keys.omit == {"ih0": ("x1",)}
     assert RunSpec.from_json(spec.to_json()) == spec
     raw["network"] = {**raw["network"], "priors": {**short, "hh1": "3"}}
     with pytest.raises(ConfigError, match=r"network.priors.hh1: is another name of hh,"):
@@ -106,7 +106,7 @@ def test_fbms_notation_means_what_it_means_there(text: str) -> None:
     width, alphas, is_scaled = NOTATION[text]
     assert PriorSpec.parse(text, key="ih0") == PriorSpec(width, alphas, is_scaled)
     spec = RunSpec.from_dict(BASE, (f"network.priors.io='{text}'",))
-    assert spec.network_spec().priors["io"] == PriorSpec(width, alphas, is_scaled)
+    assert spec.network.priors["io"] == PriorSpec(width, alphas, is_scaled)
 
 
 def test_biases_have_a_group_and_a_parameter_level() -> None:
@@ -127,7 +127,7 @@ def test_a_group_may_skip_a_layer() -> None:
 def test_layers_have_groups_and_products() -> None:
     first, second = "{units=6,activation='softmax',groups='i % 3'}", "{units=6,activation='sin',product=0}"
     spec = deep(f"network.hidden=[{first},{second}]")
-    assert spec.network_spec().hidden == (LayerSpec(6, "softmax", "i % 3"), LayerSpec(6, "sin", product=0))
+    assert spec.network.hidden == (LayerSpec(6, "softmax", "i % 3"), LayerSpec(6, "sin", product=0))
     assert "6 softmax (groups i % 3) - 6 sin times hidden layer 0" in describe(spec)
     assert RunSpec.from_json(spec.to_json()) == spec
 
@@ -135,7 +135,7 @@ def test_layers_have_groups_and_products() -> None:
 def test_a_factor_is_a_use_of_a_layer() -> None:
     layers = "network.hidden=[{units=3,activation='tanh'},{units=3,activation='tanh',product=0}]"
     priors = "network.priors={ih0='1',ih1='1',ho1='1'}"
-    assert deep(layers, priors).network_spec().n_parameters == 6 + 6 + 3
+    assert deep(layers, priors).network.n_parameters == 6 + 6 + 3
 
 
 # hidden layer 0 of 4 units to hidden layer 1 of 3, from 2 inputs
@@ -145,8 +145,8 @@ PLAIN = ("network.priors.h0h1=1:0.2",)
 
 def test_inputs_are_left_out_by_name() -> None:
     spec = deep("network.omit.ih0=['x1']")
-    assert spec.network_spec().omitted == {"ih0": (0,)}
-    assert spec.network_spec().groups()[0].shape == (1, 4)
+    assert spec.network.omitted == {"ih0": (0,)}
+    assert spec.network.groups()[0].shape == (1, 4)
     assert "without x1" in describe(spec)
     assert RunSpec.from_json(spec.to_json()) == spec
     assert RunSpec.from_dict(tomllib.loads(spec.to_toml())) == spec
@@ -154,10 +154,10 @@ def test_inputs_are_left_out_by_name() -> None:
 
 def test_connections_come_from_a_generator() -> None:
     spec = deep(CONV, *PLAIN, "network.connections.bh1={generator='channels',size=3}")
-    found = spec.network_spec().connections
+    found = spec.network.connections
     assert found["h0h1"] == Generated("convolution", (1, 4), window=(1, 2))
     assert found["bh1"] == Generated("channels", (1, 3))
-    assert spec.network_spec().n_parameters == 8 + 4 + 2 + 1 + 3 + 1
+    assert spec.network.n_parameters == 8 + 4 + 2 + 1 + 3 + 1
     assert "configured (conv1d)" in describe(spec)
     assert RunSpec.from_json(spec.to_json()) == spec
     assert RunSpec.from_dict(tomllib.loads(spec.to_toml())) == spec
@@ -172,7 +172,7 @@ def test_connections_come_from_a_file_and_stay_with_the_specification(tmp_path: 
     raw["network"]["connections"] = {"h0h1": {"file": path.name}}
     raw["network"]["priors"]["h0h1"] = "1:0.2"
     spec = RunSpec.from_dict(raw, base_dir=tmp_path)
-    assert spec.network_spec().connections["h0h1"] == Table((0, 1, 2), (0, 0, 1), (0, 3, 1))
+    assert spec.network.connections["h0h1"] == Table((0, 1, 2), (0, 0, 1), (0, 3, 1))
     path.unlink()
     assert RunSpec.from_json(spec.to_json()) == spec
     assert spec.with_iterations(3).network == spec.network

@@ -26,7 +26,7 @@ def target_of(name: str, make: Any = Posterior) -> Posterior:
     model, targets = MODELS[name]
     priors = parse({"ih0": "1:4", "bh0": "0.7", "ho0": "x1:4", "bo": "0.7"})
     made: Posterior = make.of(
-        NetworkSpec(1, model.n_outputs(1), (LayerSpec(2),), priors), model, INPUTS, targets
+        NetworkSpec(1, model.n_outputs(1), (LayerSpec(2, "tanh"),), priors), model, INPUTS, targets
     )
     return made
 

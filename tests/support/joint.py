@@ -46,7 +46,7 @@ class Problem:
     n_targets: int
     priors: dict[str, str]
     model: ModelSpec
-    hidden: tuple[LayerSpec, ...] = (LayerSpec(2),)
+    hidden: tuple[LayerSpec, ...] = (LayerSpec(2, "tanh"),)
     operations: tuple[Operation, ...] = ITERATION
     inputs: Array = field(init=False)
 
@@ -105,7 +105,7 @@ PROBLEMS = {
             "bo": "0.8",
         },
         ModelSpec("class", classes=3),
-        hidden=(LayerSpec(2), LayerSpec(3, "softplus")),
+        hidden=(LayerSpec(2, "tanh"), LayerSpec(3, "softplus")),
     ),
 }
 

@@ -73,7 +73,7 @@ from rayfbnn.streams import Streams
 
 spec = RunSpec.from_toml("examples/robot_arm/hybrid.toml", ["phase[1].operations[0].times=2"])
 data = read_dataset(spec)
-network, model = spec.network_spec(), spec.model_spec()
+network, model = spec.network, spec.model
 posterior = Posterior.of(network, model, data.inputs, data.targets, dtype=spec.dtype)
 streams = Streams(seed=1, chains=np.arange(2, dtype=np.uint64))
 updates = {"sample-sigmas": posterior.sample_sigmas, "sample-noise": posterior.sample_noise}

@@ -49,4 +49,4 @@ def operations(over: tuple[str, ...]) -> tuple[Operation, ...]:
 
 
 JOINT = {name: replace(PROBLEMS[name], operations=operations(BOTH)) for name in ("real", "t", "binary")}
-JOINT["dual"] = replace(JOINT["t"], hidden=(LayerSpec(8),))  # 11 features, 7 cases
+JOINT["dual"] = replace(JOINT["t"], hidden=(LayerSpec(8, "tanh"),))  # 11 features, 7 cases

@@ -42,7 +42,7 @@ NETWORKS: dict[str, NetworkSpec] = {
     "product": NetworkSpec(
         3,
         2,
-        (LayerSpec(3), LayerSpec(3, "identity", product=0)),
+        (LayerSpec(3, "tanh"), LayerSpec(3, "identity", product=0)),
         parse({"ih0": "1:3", "ih1": "1:3", "th0": "0.5:3", "ho0": "1:3", "ho1": "1:3", "bo": "1"}),
     ),
     "softmax and normalization": NetworkSpec(
@@ -54,7 +54,7 @@ NETWORKS: dict[str, NetworkSpec] = {
     "configured": NetworkSpec(
         3,
         2,
-        (LayerSpec(3),),
+        (LayerSpec(3, "tanh"),),
         parse({"ih0": "1:3", "ho0": "1:3", "bo": "1"}),
         connections={"ih0": Table((0, 1, 1, 2, 2), (0, 0, 1, 1, 2), (0, 1, 0, 1, 1))},
     ),

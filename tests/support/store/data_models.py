@@ -47,7 +47,7 @@ def data_of(spec: RunSpec, n_cases: int, seed: int) -> Dataset:
 
 def outputs_by_hand(store: MemoryStore, x: Array) -> Array:
     """The network written out, (n_draws of all chains, n_cases, n_outputs)."""
-    w = ParameterLayout.of(store.spec.network_spec()).views(store.positions)
+    w = ParameterLayout.of(store.spec.network).views(store.positions)
     hidden = np.tanh(np.einsum("ni,cdih->cdnh", x, w["ih0"]) + w["bh0"][:, :, None])
     outputs = np.einsum("cdnh,cdho->cdno", hidden, w["ho0"]) + w["bo"][:, :, None]
     return outputs.reshape(-1, *outputs.shape[2:])
@@ -55,9 +55,9 @@ def outputs_by_hand(store: MemoryStore, x: Array) -> Array:
 
 def log_hazards_by_hand(store: MemoryStore, inputs: Array) -> Array:
     """(n_draws of all chains, n_cases, n_pieces)"""
-    if store.spec.model.time_points is None:
+    if not store.spec.model.times:
         return outputs_by_hand(store, inputs)
-    t = np.log(store.spec.model.time_points)
+    t = np.log(store.spec.model.times)
     clock = [t[0], *(t[:-1] + t[1:]) / 2, t[-1]]
     return np.concatenate(
         [outputs_by_hand(store, np.insert(inputs, 0, time, axis=1)) for time in clock], axis=2

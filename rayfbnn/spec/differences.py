@@ -1,0 +1,34 @@
+"""The keys in which two configurations differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rayfbnn.spec.messages import short
+from rayfbnn.spec.run_spec import RunSpec
+
+
+def differences(stored: RunSpec, asked: RunSpec) -> list[str]:
+    """Return a line for every key in which two configurations differ, with both values.
+
+    No key is ignored: equal configurations give an empty list, and others do not.
+    """
+    old, new = _leaves(stored.to_dict(), ""), _leaves(asked.to_dict(), "")
+    keys = list(dict.fromkeys([*old, *new]))
+    return [
+        f"{key}: was {short(old[key]) if key in old else 'absent'}, "
+        f"now {short(new[key]) if key in new else 'absent'}"
+        for key in keys
+        if key not in old or key not in new or old[key] != new[key]
+    ]
+
+
+def _leaves(value: Any, key: str) -> dict[str, Any]:
+    """Return every value below `key` that is no table and no list of tables, by its full key."""
+    if isinstance(value, dict):
+        items = [(f"{key}.{name}" if key else name, inner) for name, inner in value.items()]
+    elif isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
+        items = [(f"{key}[{index}]", inner) for index, inner in enumerate(value)]
+    else:
+        return {key: value}
+    return {name: leaf for path, inner in items for name, leaf in _leaves(inner, path).items()}

@@ -1,0 +1,131 @@
+"""The section [model] of a configuration, and the data model that it describes."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rayfbnn.errors import ConfigError
+from rayfbnn.model.architecture import ModelKind, ModelSpec, PriorSpec
+from rayfbnn.spec.messages import RIGHT, short
+from rayfbnn.spec.operations import Record
+from rayfbnn.spec.ranges import SCALE_RANGE, check_prior
+from rayfbnn.spec.sections import DataSpec, Positive, PriorText
+
+
+class ModelKeys(Record):
+    """The keys of [model] as they are written; `read_model` turns them into the record that is sampled.
+
+    Which keys there are depends on the kind: noise for real, classes for class, noise_floor (optional) for
+    heteroscedastic, hazard for survival. A piecewise hazard also has time_points, and log_time = true if the
+    network is given the logarithm of the time.
+    """
+
+    kind: ModelKind
+    noise: PriorText | None = None
+    classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
+    hazard: Literal["constant", "piecewise"] | None = None
+    time_points: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = None
+    log_time: bool | None = None
+    noise_floor: Positive | None = None
+
+
+def read_model(keys: ModelKeys) -> ModelSpec:
+    """Return the data model that [model] describes; ConfigError if the noise's prior cannot be read."""
+    return ModelSpec(
+        keys.kind,
+        None if keys.noise is None else PriorSpec.parse(keys.noise, key="model.noise"),
+        keys.classes,
+        times=keys.time_points or (),
+        log_time=bool(keys.log_time),
+        noise_floor=keys.noise_floor or 0.0,
+    )
+
+
+def check_model(keys: ModelKeys, data: DataSpec) -> None:
+    """Raise ConfigError if [model] lacks a key that its kind needs or has one that its kind does not have."""
+    kind = keys.kind
+    if kind == "real" and keys.noise is None:
+        raise ConfigError(f"model.noise: missing; real targets need {RIGHT['noise']}")
+    if kind != "real" and keys.noise is not None:
+        raise ConfigError(f'model.noise: only real targets have noise, got "{keys.noise}"; leave it out')
+    if kind == "class" and keys.classes is None:
+        raise ConfigError("model.classes: missing; class targets need the number of classes, such as 3")
+    if kind != "class" and keys.classes is not None:
+        raise ConfigError(f"model.classes: only class targets have classes, got {keys.classes}; leave it out")
+    if kind in ("class", "survival") and len(data.targets) != 1:
+        names = ", ".join(data.targets)
+        raise ConfigError(f"data.targets: {kind} models have exactly one target, got {names}")
+    _check_noise_floor(keys)
+    if kind == "survival":
+        _check_hazard(keys, data)
+    else:
+        _check_no_hazard(keys)
+    _check_noise(keys)
+
+
+def _check_noise_floor(keys: ModelKeys) -> None:
+    floor, (low, high) = keys.noise_floor, SCALE_RANGE
+    if floor is None:
+        return
+    if keys.kind != "heteroscedastic":
+        raise ConfigError(
+            f"model.noise_floor: only heteroscedastic targets have one, got {floor:g}; leave it out"
+        )
+    if not low <= floor <= high:
+        raise ConfigError(
+            f"model.noise_floor: out of range, got {floor:g}; it must be from {low:g} to {high:g}"
+        )
+
+
+def _check_no_hazard(keys: ModelKeys) -> None:
+    for name in ("hazard", "time_points", "log_time"):
+        value = getattr(keys, name)
+        if value is not None:
+            raise ConfigError(
+                f"model.{name}: only survival targets have a hazard, got {short(value)}; leave it out"
+            )
+
+
+def _check_hazard(keys: ModelKeys, data: DataSpec) -> None:
+    if keys.hazard is None:
+        raise ConfigError(f"model.hazard: missing; survival targets need {RIGHT['hazard']}")
+    if keys.hazard == "piecewise":
+        _check_time_points(keys, data)
+        return
+    for name in ("time_points", "log_time"):
+        value = getattr(keys, name)
+        if value is not None:
+            raise ConfigError(
+                f"model.{name}: a constant hazard does not depend on time, got {short(value)};"
+                ' leave it out, or use hazard = "piecewise"'
+            )
+
+
+def _check_time_points(keys: ModelKeys, data: DataSpec) -> None:
+    if keys.time_points is None:
+        raise ConfigError(f"model.time_points: missing; a piecewise hazard needs {RIGHT['time_points']}")
+    for before, after in itertools.pairwise(keys.time_points):
+        if not before < after:
+            raise ConfigError(f"model.time_points: must increase, got {after:g} after {before:g}")
+    low, high = SCALE_RANGE
+    for time in keys.time_points:
+        if not low <= time <= high:
+            raise ConfigError(
+                f"model.time_points: out of range, got {time:g}; they must be from {low:g} to {high:g}"
+            )
+    if "time" in data.inputs:
+        raise ConfigError(
+            'data.inputs: "time" is the name of the input that a piecewise hazard adds; rename the column'
+        )
+
+
+def _check_noise(keys: ModelKeys) -> None:
+    if keys.noise is None:
+        return
+    prior = PriorSpec.parse(keys.noise, key="model.noise")
+    if prior.scaled:
+        raise ConfigError(f'model.noise: x (scaling) is for weights, got "{keys.noise}"; leave out the x')
+    check_prior("model.noise", keys.noise, prior, n_sources=1)

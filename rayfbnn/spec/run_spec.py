@@ -1,0 +1,220 @@
+"""The record of a whole configuration, `RunSpec`, and how it is read and written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
+
+from rayfbnn.errors import ConfigError
+from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec
+from rayfbnn.spec.connections import with_tables
+from rayfbnn.spec.defaults import KEPT_ITERATIONS, default_phases
+from rayfbnn.spec.messages import MAX_WORD, messages, short
+from rayfbnn.spec.model_keys import ModelKeys, check_model, read_model
+from rayfbnn.spec.network_checks import check_gradient, check_network
+from rayfbnn.spec.network_keys import NetworkKeys, read_network
+from rayfbnn.spec.operations import Record
+from rayfbnn.spec.schedule_checks import check_partitions, check_schedule, tuning_phases
+from rayfbnn.spec.sections import Count, DataSpec, InitialSpec, PhaseSpec
+from rayfbnn.spec.text import override, plain, read_toml, to_toml
+
+
+class RunSpec(Record):
+    """A validated configuration: everything but the data that determines a run's draws, bit for bit.
+
+    It is made by `from_toml`, `from_dict` and `from_json`, which raise ConfigError with a line for each wrong
+    key: `key.path: what is wrong, got value; what would be right`.
+
+    model and network are the records that are sampled; model_keys and network_keys are the sections [model]
+    and [network] as they were written, which is what `to_dict`, `to_json` and `to_toml` give. Without any
+    [[phase]] there are the phases of spec/defaults.py, the last of `iterations`, as if they had been written.
+    """
+
+    seed: Annotated[int, Field(ge=0, le=MAX_WORD)] = 1
+    chains: Count = 16
+    chains_per_batch: Count = 8
+    draws_per_block: Count = 50
+    dtype: Literal["float32", "float64"] = "float32"
+    device: Literal["cpu", "gpu"] = "cpu"
+    temperature: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
+    data: DataSpec
+    model_keys: Annotated[ModelKeys, Field(alias="model")]
+    network_keys: Annotated[NetworkKeys, Field(alias="network")]
+    initial: InitialSpec = InitialSpec(sigmas=0.5)
+    iterations: Count | None = None
+    phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1)] = ()
+    _base_dir: Path = PrivateAttr(default_factory=Path)
+
+    @staticmethod
+    def from_toml(path: str | Path, overrides: Sequence[str] = ()) -> RunSpec:
+        """Read a configuration file, with "key.path=value" overrides laid over it."""
+        path = Path(path)
+        return RunSpec.from_dict(read_toml(path), overrides, base_dir=path.parent)
+
+    @staticmethod
+    def from_dict(
+        raw: Mapping[str, Any], overrides: Sequence[str] = (), *, base_dir: str | Path = "."
+    ) -> RunSpec:
+        """Read a configuration given as nested dictionaries, with "key.path=value" overrides laid over it.
+
+        base_dir  the folder that the paths in the configuration are relative to
+        """
+        keys: dict[str, Any] = plain(raw)
+        for text in overrides:
+            override(keys, text)
+        keys = with_tables(keys, Path(base_dir))
+        try:
+            # As JSON: pydantic's strict mode then takes arrays for tuples but still no "16" for 16.
+            spec = RunSpec.model_validate_json(json.dumps(keys))
+        except ValidationError as exc:
+            raise ConfigError("\n".join(messages(exc, _KEYS))) from exc
+        spec._base_dir = Path(base_dir)
+        return spec
+
+    @staticmethod
+    def from_json(text: str, *, base_dir: str | Path = ".") -> RunSpec:
+        """Read what `to_json` wrote."""
+        try:
+            raw = json.loads(text)
+        except (ValueError, RecursionError) as exc:
+            raise ConfigError(f"configuration: is not valid JSON: {exc}") from exc
+        if not isinstance(raw, dict):
+            raise ConfigError(f"configuration: must be a JSON object, got {short(raw)}")
+        return RunSpec.from_dict(raw, base_dir=base_dir)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every key with its value, defaults included, as dictionaries, lists, text and numbers."""
+        keys = self.model_dump(mode="json", exclude_none=True, by_alias=True)
+        for name in ("omit", "connections"):
+            if not keys["network"][name]:
+                del keys["network"][name]
+        return keys
+
+    def to_json(self) -> str:
+        """Return the configuration as one JSON object, defaults included; stores keep this text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    def to_toml(self) -> str:
+        """Return the configuration as the text of a TOML file, defaults included."""
+        return to_toml(self.to_dict())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunSpec) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    @property
+    def train_path(self) -> Path:
+        """The file of training cases: data.train, relative to the configuration file's folder."""
+        return self._base_dir / self.data.train
+
+    @cached_property
+    def model(self) -> ModelSpec:
+        """The data model that [model] describes."""
+        return read_model(self.model_keys)
+
+    @cached_property
+    def network(self) -> NetworkSpec:
+        """The network that [network] describes, with the inputs and outputs that data and model need."""
+        n_outputs = self.model.n_outputs(len(self.data.targets))
+        return read_network(self.network_keys, inputs=self.network_inputs, n_outputs=n_outputs)
+
+    @property
+    def network_inputs(self) -> tuple[str, ...]:
+        """The names of the network's inputs: data.inputs, after "time" if the hazard is piecewise."""
+        return ("time",) * bool(self.model_keys.time_points) + self.data.inputs
+
+    @cached_property
+    def kept_draws(self) -> int:
+        """Number of posterior draws of each chain."""
+        return sum(phase.iterations for phase in self.phase if phase.keep is True)
+
+    @property
+    def warmup_draws(self) -> int:
+        """Number of draws of each chain that are kept apart as warm-up."""
+        return sum(phase.iterations for phase in self.phase if phase.keep == "warmup")
+
+    @property
+    def tuning_phases(self) -> tuple[int, ...]:
+        """The numbers of the phases that may tune: those before the first one whose draws are kept."""
+        return tuning_phases(self.phase)
+
+    @cached_property
+    def total_iterations(self) -> int:
+        """Number of iterations of all phases together."""
+        return sum(phase.iterations for phase in self.phase)
+
+    def with_iterations(self, iterations: int) -> RunSpec:
+        """Return the same run with a last phase of so many iterations; ConfigError if that is too many."""
+        raw = self.to_dict()
+        raw["phase"][-1]["iterations"] = iterations
+        return RunSpec.from_dict(raw, base_dir=self._base_dir)
+
+    def check_data(self, n_cases: int) -> None:
+        """Raise ConfigError for anything that does not fit so many training cases."""
+        check_partitions(self.phase, n_cases)
+
+    def check_gradient(self) -> None:
+        """Raise ConfigError for units that are only for draws from the prior, such as step units."""
+        check_gradient(self.network)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_columns(self.data, self.model_keys)
+        check_model(self.model_keys, self.data)
+        check_network(self.network, self.network_keys.priors)
+        if not self.phase:
+            phases = default_phases(
+                self.network,
+                self.model,
+                is_tempered=self.temperature != 1,
+                iterations=self.iterations or KEPT_ITERATIONS,
+            )
+            object.__setattr__(self, "phase", tuple(PhaseSpec(**phase) for phase in phases))
+            object.__setattr__(self, "iterations", None)
+        elif self.iterations is not None:
+            raise ConfigError(
+                "iterations: is only for a configuration without phases, got"
+                f" {self.iterations} besides [[phase]]; give each phase its own, or leave the phases out"
+            )
+        check_schedule(self.phase, network=self.network, model=self.model, temperature=self.temperature)
+        return self
+
+
+def _check_columns(data: DataSpec, model: ModelKeys) -> None:
+    for key in ("inputs", "targets", "standardize"):
+        names = getattr(data, key)
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise ConfigError(f'data.{key}: has a name twice, got "{name}"; name each once')
+    for name in data.targets:
+        if name in data.inputs:
+            raise ConfigError(f'data.targets: names an input, got "{name}"; a column is an input or a target')
+    if "targets" in data.standardize and model.kind not in ("real", "heteroscedastic"):
+        raise ConfigError(
+            f'data.standardize: only real targets can be standardised, got "targets" with model.kind = '
+            f'"{model.kind}"; leave "targets" out'
+        )
+
+
+def _keys_of(record: type[Record]) -> tuple[str, ...]:
+    return tuple(field.alias or name for name, field in record.model_fields.items())
+
+
+# The keys that each section can have; messages name them where a key is unknown.
+_KEYS = {
+    (): _keys_of(RunSpec),
+    ("data",): _keys_of(DataSpec),
+    ("model",): _keys_of(ModelKeys),
+    ("network",): _keys_of(NetworkKeys),
+    ("network", "hidden"): tuple(field.name for field in fields(LayerSpec)),
+    ("initial",): _keys_of(InitialSpec),
+    ("phase",): _keys_of(PhaseSpec),
+}

@@ -1,0 +1,149 @@
+"""Checks that the phases of a configuration fit together, and fit the network and the data model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rayfbnn.errors import ConfigError
+from rayfbnn.mcmc.operations import (
+    AUTO,
+    Dynamic,
+    Hybrid,
+    HybridMarginal,
+    HybridMax,
+    Operation,
+    RandomGrid,
+    Repeat,
+    SampleSigmas,
+    SimulatedTempering,
+    Tunable,
+    automatic,
+    inner_operations,
+)
+from rayfbnn.model.architecture import ModelSpec, NetworkSpec, why_outputs_stay
+from rayfbnn.spec.messages import MAX_WORD, nearest, short
+from rayfbnn.spec.sections import PhaseSpec
+
+_MAX_UPDATES = 100_000  # in one iteration; each holds its place in memory once `repeat` is written out
+
+
+def check_schedule(
+    phases: Sequence[PhaseSpec], *, network: NetworkSpec, model: ModelSpec, temperature: float
+) -> None:
+    """Raise ConfigError for the first thing about the phases that makes no sense for network and model."""
+    _check_lengths(phases)
+    _check_groups(phases, network, model)
+    _check_automatic(phases)
+    _check_marginal(phases, network, model, temperature)
+
+
+def check_partitions(phases: Sequence[PhaseSpec], n_cases: int) -> None:
+    """Raise ConfigError if an operation divides the training cases into more blocks than there are cases."""
+    for key, operation in _all_operations(phases):
+        if not isinstance(operation, Hybrid | HybridMarginal | HybridMax | Dynamic):
+            continue
+        if operation.partitions > n_cases:
+            raise ConfigError(
+                f"{key}.partitions: more than there are training cases, got {operation.partitions}; "
+                f"it must be at most {n_cases}"
+            )
+
+
+def tuning_phases(phases: Sequence[PhaseSpec]) -> tuple[int, ...]:
+    """Return the numbers of the phases that may tune: those before the first one whose draws are kept."""
+    first_kept = next(number for number, phase in enumerate(phases) if phase.keep is True)
+    return tuple(range(first_kept))
+
+
+def _check_lengths(phases: Sequence[PhaseSpec]) -> None:
+    if phases[-1].keep is not True:
+        raise ConfigError(
+            f"phase[{len(phases) - 1}].keep: the last phase must be kept, got {short(phases[-1].keep)}; "
+            "it must be true (or left out)"
+        )
+    n_iterations = sum(phase.iterations for phase in phases)
+    if n_iterations > MAX_WORD:
+        raise ConfigError(
+            f"phase: all phases together have {n_iterations} iterations; they must have at most {MAX_WORD}"
+        )
+    for index, phase in enumerate(phases):
+        n_updates = _count_updates(phase.operations)
+        if n_updates > _MAX_UPDATES:
+            raise ConfigError(
+                f"phase[{index}].operations: one iteration has {n_updates} updates with repeats written out; "
+                f"it must have at most {_MAX_UPDATES}; use more iterations instead"
+            )
+
+
+def _check_groups(phases: Sequence[PhaseSpec], network: NetworkSpec, model: ModelSpec) -> None:
+    """Check that the groups which an operation is restricted to have precisions that it can update."""
+    with_precisions = [*network.priors, *(["noise"] if model.noise is not None else [])]
+    for key, operation in _all_operations(phases):
+        if not isinstance(operation, SampleSigmas | RandomGrid) or operation.groups is None:
+            continue
+        known = list(with_precisions)
+        if isinstance(operation, SampleSigmas):
+            known += network.adjustments
+        for name in operation.groups:
+            if name not in known:
+                raise ConfigError(
+                    f'{key}.groups: has no precisions for {operation.op}, got "{name}"{nearest(name, known)};'
+                    f" the groups here are {', '.join(known)}"
+                )
+
+
+def _check_automatic(phases: Sequence[PhaseSpec]) -> None:
+    """Check that every automatic setting is in an operation of a phase that may tune."""
+    tuned = {
+        operation for number in tuning_phases(phases) for operation in automatic(phases[number].operations)
+    }
+    for key, operation in _all_operations(phases):
+        if isinstance(operation, Tunable) and automatic((operation,)) and operation not in tuned:
+            name = "steps" if operation.steps == AUTO else "stepsize"
+            raise ConfigError(
+                f'{key}.{name}: got "auto", which is found in the phases before those that are kept; give a'
+                " number, or an earlier phase with keep = false and exactly the same operation"
+            )
+
+
+def _check_marginal(
+    phases: Sequence[PhaseSpec], network: NetworkSpec, model: ModelSpec, temperature: float
+) -> None:
+    """Check that hybrid-marginal integrates the outputs out only where that is possible."""
+    at_other_temperatures = tuple(
+        f"{key}." for key, operation in _all_operations(phases) if isinstance(operation, SimulatedTempering)
+    )
+    for key, operation in _all_operations(phases):
+        if not (isinstance(operation, HybridMarginal) and "outputs" in operation.over):
+            continue
+        is_tempered = temperature != 1 or key.startswith(at_other_temperatures)
+        reason = why_outputs_stay(network, model, is_tempered=is_tempered)
+        if reason:
+            raise ConfigError(f'{key}.over: the outputs cannot be integrated out, got "outputs"; {reason}')
+
+
+def _count_updates(operations: Sequence[Operation]) -> int:
+    """Return the number of updates in one iteration, with `repeat` written out."""
+    n_updates = 0
+    for operation in operations:
+        if isinstance(operation, Repeat):
+            n_updates += operation.times * _count_updates(operation.operations)
+        elif inner := inner_operations(operation):
+            n_updates += 2 + _count_updates(inner)
+        else:
+            n_updates += 1
+    return n_updates
+
+
+def _all_operations(phases: Sequence[PhaseSpec]) -> Iterator[tuple[str, Operation]]:
+    """Yield every operation of every phase with its key, including those inside other operations."""
+    for index, phase in enumerate(phases):
+        yield from _with_keys(f"phase[{index}]", phase.operations)
+
+
+def _with_keys(key: str, operations: Sequence[Operation]) -> Iterator[tuple[str, Operation]]:
+    for index, operation in enumerate(operations):
+        inner_key = f"{key}.operations[{index}]"
+        yield inner_key, operation
+        inner = operation.operations if isinstance(operation, Repeat) else inner_operations(operation)
+        yield from _with_keys(inner_key, inner)

@@ -1,0 +1,71 @@
+"""The sections of a configuration that are kept as they are written: [data], [initial] and [[phase]]."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from rayfbnn.errors import ConfigError
+from rayfbnn.spec.messages import MAX_WORD
+from rayfbnn.spec.operations import AnyOperation, Record
+
+
+def _number_as_text(value: object) -> object:
+    """Read `bo = 1` as `bo = "1"`: a prior that is only a width may be written as a number."""
+    return repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+PriorText = Annotated[str, BeforeValidator(_number_as_text)]
+Name = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1, le=MAX_WORD)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class DataSpec(Record):
+    """The file with the training cases, and which of its columns are inputs and targets.
+
+    train        path of the file as written; RunSpec.train_path is where it is
+    inputs       names of the columns that the network sees
+    targets      names of the columns that are predicted
+    standardize  which of the two are shifted and scaled to mean 0 and standard deviation 1
+    """
+
+    train: Name
+    inputs: Annotated[tuple[Name, ...], Field(min_length=1)]
+    targets: Annotated[tuple[Name, ...], Field(min_length=1)]
+    standardize: tuple[Literal["inputs", "targets"], ...] = ()
+
+
+class InitialSpec(Record):
+    """The state that chains start from.
+
+    sigmas      the value of every free sigma, with all parameters zero; 0.5 if nothing is written
+    from_prior  True for a draw from the prior instead
+    """
+
+    sigmas: Positive | None = None
+    from_prior: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_of_two(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        if value.get("from_prior") is True and value.get("sigmas") is not None:
+            raise ConfigError("initial: has both sigmas and from_prior = true; it must have one of the two")
+        if value.get("from_prior") is not True and value.get("sigmas") is None:
+            return {**value, "sigmas": 0.5}
+        return value
+
+
+class PhaseSpec(Record):
+    """A number of iterations of the same operations, and whether their draws are kept.
+
+    keep  True for one posterior draw an iteration, False for none, "warmup" for draws that are stored apart
+          from those of the posterior
+    """
+
+    iterations: Count
+    operations: Annotated[tuple[AnyOperation, ...], Field(min_length=1)]
+    keep: bool | Literal["warmup"] = True
