@@ -1,4 +1,4 @@
-"""What a chain is made of, and the two protocols by which models and samplers meet."""
+"""Records of a chain and its trajectory, and the protocols by which models, samplers and kernels meet."""
 
 from __future__ import annotations
 
@@ -22,6 +22,27 @@ class ChainState:
     position: Array
     momentum: Array
     precisions: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """Where the trajectories of a batch of chains have got to, and the stepsizes with which they move on.
+
+    position   (n_chains, n_parameters)  float32 or float64
+    momentum   (n_chains, n_parameters)  same dtype
+    precisions (n_chains, n_precisions)  float64; constant along a trajectory
+    stepsizes  (n_chains, n_parameters)  same dtype as position; a chain whose stepsizes are negative runs
+                                         backwards
+    """
+
+    position: Array
+    momentum: Array
+    precisions: Array
+    stepsizes: Array
+
+    def moved(self, position: Array, momentum: Array) -> Trajectory:
+        """The trajectory at another position and momentum, both of the same shape as before."""
+        return Trajectory(position, momentum, self.precisions, self.stepsizes)
 
 
 class Target(Protocol):
@@ -56,26 +77,23 @@ class Target(Protocol):
 
 
 class Advance(Protocol):
-    """Runs part of a trajectory: the plain one is mcmc.leapfrog.advance, compiled ones replace it."""
+    """Runs part of a trajectory. mcmc.leapfrog.advance does so in array code; kernels replace it."""
 
     def __call__(
         self,
         target: Target,
-        position: Array,
-        momentum: Array,
-        precisions: Array,
-        stepsizes: Array,
+        trajectory: Trajectory,
         *,
         n_steps: int,
         order: Array | None = None,
-    ) -> tuple[Array, Array, Array]:
-        """n_steps leapfrog steps (multi-leaps if `order` (n_chains, n_partitions) is given), or none at all.
+    ) -> tuple[Trajectory, Array]:
+        """Take n_steps leapfrog steps: the trajectory where it then is, and the full potential there.
 
-        An accept decision compares potentials of one Advance: those of another round differently. So with
-        n_steps = 0 there is the potential where the trajectory begins, beside what was given.
+        With `order` (n_chains, n_partitions) each step is a multi-leap of partial gradients. The potential is
+        (n_chains,) float64, and +inf where it is not finite. The arrays of `trajectory` are left unchanged.
 
-        Returns position, momentum, and the full potential (n_chains,) float64 at the end; +inf where it is
-        not finite. A chain whose stepsizes are negative runs backwards.
+        With n_steps = 0 the trajectory stays where it is. An accept decision needs the potential at its start
+        from the same Advance as the potential at its end, because two implementations round differently.
         """
         ...
 

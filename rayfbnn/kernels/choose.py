@@ -19,7 +19,7 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec
 from rayfbnn.model.marginal.targets import WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.state import Advance, Target
+from rayfbnn.state import Advance, Target, Trajectory
 
 VARIABLE = "RAYFBNN_KERNELS"
 """Of the environment: "plain" forces array code, the name of an instruction set (such as AVX2) that one.
@@ -150,17 +150,14 @@ class ForPosteriors:
     def __call__(
         self,
         target: Target,
-        position: Array,
-        momentum: Array,
-        precisions: Array,
-        stepsizes: Array,
+        trajectory: Trajectory,
         *,
         n_steps: int,
         order: Array | None = None,
-    ) -> tuple[Array, Array, Array]:
+    ) -> tuple[Trajectory, Array]:
         advance: Advance = leapfrog.advance
         if isinstance(target, Posterior):
             advance = self.kernel
         elif self.marginal.covers(target):
             advance = self.marginal
-        return advance(target, position, momentum, precisions, stepsizes, n_steps=n_steps, order=order)
+        return advance(target, trajectory, n_steps=n_steps, order=order)

@@ -8,7 +8,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite, total_energy
 from rayfbnn.mcmc.stepsizes import scaled_stepsizes
-from rayfbnn.state import Advance, ChainState, Target
+from rayfbnn.state import Advance, ChainState, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -50,13 +50,13 @@ def dynamic(
     elif partitions > 1:
         order = xp.broadcast_to(xp.arange(partitions), (streams.n_chains, partitions))
     stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)
-    start = state.position, state.momentum, state.precisions
-    *_, potential = advance(target, *start, stepsizes, n_steps=0, order=order)
+    start = Trajectory(state.position, state.momentum, state.precisions, stepsizes)
+    _, potential = advance(target, start, n_steps=0, order=order)
     start_energy = total_energy(potential, state.momentum)
     require_finite(start_energy, streams)
-    position, momentum, potential = advance(target, *start, stepsizes, n_steps=steps, order=order)
-    energy = total_energy(potential, momentum)
+    end, potential = advance(target, start, n_steps=steps, order=order)
+    energy = total_energy(potential, end.momentum)
     diverged = ~xp.isfinite(energy)
-    position = xp.where(diverged[:, None], state.position, position)
-    momentum = xp.where(diverged[:, None], state.momentum, momentum)
+    position = xp.where(diverged[:, None], state.position, end.position)
+    momentum = xp.where(diverged[:, None], state.momentum, end.momentum)
     return ChainState(position, momentum, state.precisions), DynamicInfo(energy - start_energy, diverged)

@@ -7,7 +7,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import finite_or_infinite
-from rayfbnn.state import Target
+from rayfbnn.state import Target, Trajectory
 
 # The "optimal" four-stage method for quadratic kinetic energies of McLachlan and Atela (1992), "The accuracy
 # of symplectic integrators", Nonlinearity 5, 541-562: kicks b and drifts a, in this order.
@@ -24,15 +24,12 @@ GRADIENTS_PER_STEP = len(DRIFTS)  # the kick at the end of a step and that at th
 
 def advance(
     target: Target,
-    position: Array,
-    momentum: Array,
-    precisions: Array,
-    stepsizes: Array,
+    trajectory: Trajectory,
     *,
     n_steps: int,
     order: Array | None = None,
-) -> tuple[Array, Array, Array]:
-    """n_steps steps of every chain: the new position, momentum, and full potential.
+) -> tuple[Trajectory, Array]:
+    """Take n_steps steps of every chain: the trajectory where it then is, and the potential there.
 
     p -= s b_1 dE/dq ;  q += s a_1 p ;  p -= s b_2 dE/dq ;  ... ;  q += s a_7 p ;  p -= s b_8 dE/dq
 
@@ -41,21 +38,22 @@ def advance(
     """
     assert order is None, "the fourth-order integrator takes the full gradient"
     if n_steps == 0:
-        return leapfrog.advance(target, position, momentum, precisions, stepsizes, n_steps=0)
-    xp = array_namespace(position)
-    position, momentum, change = position.copy(), momentum.copy(), xp.empty_like(position)
+        return leapfrog.advance(target, trajectory, n_steps=0)
+    xp = array_namespace(trajectory.position)
+    position, momentum = trajectory.position.copy(), trajectory.momentum.copy()
+    change = xp.empty_like(position)
     last = n_steps * GRADIENTS_PER_STEP
     with np.errstate(all="ignore"):
         for number in range(last + 1):
             if number > 0:
-                xp.multiply(stepsizes, momentum, out=change)
+                xp.multiply(trajectory.stepsizes, momentum, out=change)
                 change *= DRIFTS[(number - 1) % GRADIENTS_PER_STEP]
                 position += change
-            potential, gradient = target.potential_and_gradient(position, precisions)
-            xp.multiply(stepsizes, gradient, out=change)
+            potential, gradient = target.potential_and_gradient(position, trajectory.precisions)
+            xp.multiply(trajectory.stepsizes, gradient, out=change)
             change *= _kick(number, last)
             momentum -= change
-        return position, momentum, finite_or_infinite(potential)
+        return trajectory.moved(position, momentum), finite_or_infinite(potential)
 
 
 def _kick(number: int, last: int) -> float:

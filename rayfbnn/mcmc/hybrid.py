@@ -11,7 +11,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite_start, total_energy
 from rayfbnn.mcmc.stepsizes import scaled_stepsizes
-from rayfbnn.state import Advance, ChainState, HMCInfo, Target
+from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -84,9 +84,8 @@ def hybrid(
     offset = streams.integers(window, Purpose.WINDOW_OFFSET)  # (n_chains,)
     gumbel = -xp.log(-xp.log(streams.uniform(Purpose.WINDOW_STATE, (min(steps + 1, 2 * window),))))
 
-    *_, start_potential = advance(
-        target, state.position, state.momentum, precisions, stepsizes, n_steps=0, order=order
-    )
+    here = Trajectory(state.position, state.momentum, precisions, stepsizes)
+    _, start_potential = advance(target, here, n_steps=0, order=order)
     start = TrajectoryState(state.position, state.momentum, total_energy(start_potential, state.momentum))
     is_finite = require_finite_start(start.energy, streams)
 
@@ -98,16 +97,15 @@ def hybrid(
         if 0 < done < window:
             current = current.restored(start, done == offset)
         backwards = offset > done
-        position, momentum, potential = advance(
+        signed = xp.where(backwards[:, None], -stepsizes, stepsizes)
+        moved, potential = advance(
             target,
-            current.position,
-            current.momentum,
-            precisions,
-            xp.where(backwards[:, None], -stepsizes, stepsizes),
+            Trajectory(current.position, current.momentum, precisions, signed),
             n_steps=n_steps * jump,
             order=order if order is None else xp.where(backwards[:, None], reversed_order(order), order),
         )
-        current = TrajectoryState(position, momentum, total_energy(potential, momentum))
+        energy = total_energy(potential, moved.momentum)
+        current = TrajectoryState(moved.position, moved.momentum, energy)
         diverged |= ~xp.isfinite(current.energy)
         place = xp.where(backwards, offset - (done + n_steps), done + n_steps)
         reject = reject.with_state(current, place <= window - 1, gumbel[:, seen])

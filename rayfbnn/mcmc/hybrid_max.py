@@ -6,7 +6,7 @@ from rayfbnn.arrays import array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite, total_energy
 from rayfbnn.mcmc.stepsizes import scaled_stepsizes
-from rayfbnn.state import Advance, ChainState, HMCInfo, Target
+from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -38,22 +38,21 @@ def hybrid_max(
     order = streams.permutation(partitions, Purpose.PARTITION_ORDER) if partitions > 1 else None
     stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)
     threshold = -xp.log(streams.uniform(Purpose.ACCEPT))
-    *_, potential = advance(
-        target, state.position, state.momentum, precisions, stepsizes, n_steps=0, order=order
-    )
+    start = Trajectory(state.position, state.momentum, precisions, stepsizes)
+    _, potential = advance(target, start, n_steps=0, order=order)
     start_energy = total_energy(potential, state.momentum)
     require_finite(start_energy, streams)
 
-    position, momentum, energy_change = state.position, state.momentum, xp.zeros(streams.n_chains)
+    current, energy_change = start, xp.zeros(streams.n_chains)
     n_ok = xp.zeros(streams.n_chains, dtype=xp.int64)
     moving = n_ok < max_ok
     for _ in range(max_steps // jump):
-        new_position, new_momentum, potential = advance(
-            target, position, momentum, precisions, stepsizes, n_steps=jump, order=order
+        moved, potential = advance(target, current, n_steps=jump, order=order)
+        change = total_energy(potential, moved.momentum) - start_energy
+        current = current.moved(
+            xp.where(moving[:, None], moved.position, current.position),
+            xp.where(moving[:, None], moved.momentum, current.momentum),
         )
-        change = total_energy(potential, new_momentum) - start_energy
-        position = xp.where(moving[:, None], new_position, position)
-        momentum = xp.where(moving[:, None], new_momentum, momentum)
         energy_change = xp.where(moving, change, energy_change)
         n_ok += moving & (energy_change < threshold)
         moving = n_ok < max_ok
@@ -62,8 +61,8 @@ def hybrid_max(
     accepted = energy_change < threshold
     return (
         ChainState(
-            xp.where(accepted[:, None], position, state.position),
-            xp.where(accepted[:, None], -momentum, state.momentum),
+            xp.where(accepted[:, None], current.position, state.position),
+            xp.where(accepted[:, None], -current.momentum, state.momentum),
             precisions,
         ),
         HMCInfo(accepted, energy_change, ~xp.isfinite(energy_change)),

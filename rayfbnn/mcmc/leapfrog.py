@@ -6,20 +6,17 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc.energy import finite_or_infinite
-from rayfbnn.state import Target
+from rayfbnn.state import Target, Trajectory
 
 
 def advance(
     target: Target,
-    position: Array,
-    momentum: Array,
-    precisions: Array,
-    stepsizes: Array,
+    trajectory: Trajectory,
     *,
     n_steps: int,
     order: Array | None = None,
-) -> tuple[Array, Array, Array]:
-    """n_steps leapfrog steps of every chain: the new position, momentum, and full potential.
+) -> tuple[Trajectory, Array]:
+    """Take n_steps leapfrog steps of every chain: the trajectory where it then is, and the potential there.
 
     p -= s/2 dE/dq ;  q += s p ;  p -= s/2 dE/dq,    with unit mass in coordinates scaled by the stepsizes s
 
@@ -35,23 +32,24 @@ def advance(
 
     Parameters
     ----------
-    position, momentum, stepsizes : (n_chains, n_parameters), one dtype; negative stepsizes run backwards
-    precisions : (n_chains, n_precisions)
+    trajectory : negative stepsizes run backwards
     order : (n_chains, n_partitions) integers, each chain's order of its partial gradients
 
     Returns
     -------
-    position, momentum, and the potential (n_chains,) in float64, +inf where it is not finite
+    The trajectory in new arrays, and the potential (n_chains,) in float64, +inf where it is not finite.
     """
     if n_steps == 0:
         with np.errstate(all="ignore"):
-            return position, momentum, finite_or_infinite(target.potential(position, precisions))
-    xp = array_namespace(position)
+            potential = target.potential(trajectory.position, trajectory.precisions)
+            return trajectory, finite_or_infinite(potential)
+    xp, precisions = array_namespace(trajectory.position), trajectory.precisions
     n_partitions = 1 if order is None else order.shape[1]
     last = n_steps * n_partitions
-    position, momentum, change = position.copy(), momentum.copy(), xp.empty_like(position)
+    position, momentum = trajectory.position.copy(), trajectory.momentum.copy()
+    change = xp.empty_like(position)
     with np.errstate(all="ignore"):
-        full = stepsizes / n_partitions
+        full = trajectory.stepsizes / n_partitions
         half = full / 2
         for number in range(last + 1):
             if number > 0:
@@ -70,4 +68,4 @@ def advance(
             momentum -= change
         if order is not None:
             potential = target.potential(position, precisions)
-        return position, momentum, finite_or_infinite(potential)
+        return trajectory.moved(position, momentum), finite_or_infinite(potential)

@@ -21,7 +21,7 @@ from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.network import Activity, Buffers, backward, forward, input_rows
 from rayfbnn.model.updates import gibbs, random_grid, rescaling
 from rayfbnn.model.wiring import Wiring
-from rayfbnn.state import Advance, ChainState, Marginal, ProposalsInfo
+from rayfbnn.state import Advance, ChainState, Marginal, ProposalsInfo, Trajectory
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -382,7 +382,7 @@ class Posterior:
 
     def _potential(self, position: Array, precisions: Array, *, advance: Advance) -> Array:
         nothing = array_namespace(position).zeros_like(position)
-        *_, potential = advance(self, position, nothing, precisions, nothing, n_steps=0)
+        _, potential = advance(self, Trajectory(position, nothing, precisions, nothing), n_steps=0)
         return potential
 
     def _residuals(self, state: ChainState) -> tuple[Array, float | Array]:

@@ -20,7 +20,7 @@ from rayfbnn.mcmc.operations import Operation, automatic, unrolled
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.run.blocks import BlockPlan, next_block
 from rayfbnn.run.collecting import Collected, names_in_summary
-from rayfbnn.state import ChainState
+from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.store.records import BatchProgress
 from rayfbnn.store.rounds import n_finished
 from rayfbnn.store.store import Store
@@ -197,8 +197,9 @@ class Sampler:
         prior's energy.
         """
         xp = array_namespace(state.position)
-        at = state.position, state.momentum, state.precisions
-        *_, potential = self.advance(self.posterior, *at, xp.zeros_like(state.momentum), n_steps=0)
+        still = xp.zeros_like(state.momentum)
+        here = Trajectory(state.position, state.momentum, state.precisions, still)
+        _, potential = self.advance(self.posterior, here, n_steps=0)
         prior_energy = self.posterior.prior_energy(state.position, state.precisions)
         return {
             "energy": total_energy(potential, state.momentum),

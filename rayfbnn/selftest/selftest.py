@@ -25,7 +25,7 @@ from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorS
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.selftest.exactness import LEVEL, is_exact, ks_p_value, square_p_value
 from rayfbnn.selftest.pivots import joint_p_values
-from rayfbnn.state import Advance, ChainState, Target
+from rayfbnn.state import Advance, ChainState, Target, Trajectory
 from rayfbnn.streams import MAX_SEED, Purpose, Streams, philox
 
 Dtype = Literal["float32", "float64"]
@@ -265,8 +265,8 @@ def _short(
     target: Target, arrays: Sequence[Array], advance: Advance = leapfrog.advance
 ) -> tuple[Array, Array, Array]:
     """Where two steps lead from position, momentum, precisions with stepsizes."""
-    position, momentum, precisions, stepsizes = arrays
-    return advance(target, position, momentum, precisions, stepsizes, n_steps=2)
+    end, potential = advance(target, Trajectory(*arrays), n_steps=2)
+    return end.position, end.momentum, potential
 
 
 def reversal_of(name: str, xp: ModuleType, seed: int) -> Judgement:
@@ -277,11 +277,10 @@ def reversal_of(name: str, xp: ModuleType, seed: int) -> Judgement:
         order = Streams(seed, xp.arange(20, dtype=xp.uint64)).permutation(3, Purpose.PARTITION_ORDER)
         back_order = hmc.reversed_order(order)
     stepsizes = 0.3 * target.stepsizes(state.precisions)
-    there = leapfrog.advance(
-        target, state.position, state.momentum, state.precisions, stepsizes, n_steps=10, order=order
-    )
-    back = leapfrog.advance(target, *there[:2], state.precisions, -stepsizes, n_steps=10, order=back_order)
-    worst = max(abs(back[0] - state.position).max(), abs(back[1] - state.momentum).max())
+    start = Trajectory(state.position, state.momentum, state.precisions, stepsizes)
+    there, _ = leapfrog.advance(target, start, n_steps=10, order=order)
+    back, _ = leapfrog.advance(target, replace(there, stepsizes=-stepsizes), n_steps=10, order=back_order)
+    worst = max(abs(back.position - state.position).max(), abs(back.momentum - state.momentum).max())
     return _at_most(float(worst), 1e-8)
 
 

@@ -30,7 +30,7 @@ from rayfbnn.mcmc.operations import (
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.marginal.output_layer import feeds_outputs
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.state import Advance, ChainState, Target
+from rayfbnn.state import Advance, ChainState, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams
 
 Dtype = Literal["float32", "float64"]
@@ -142,7 +142,7 @@ def shape_of(posterior: Posterior) -> str:
 
 
 @dataclass(frozen=True)
-class Trajectory:
+class TrajectoryKind:
     """The steps of trajectories of one kind, by what tells these apart.
 
     name  for people
@@ -160,21 +160,21 @@ class Trajectory:
         return self.partitions if self.integrator == "leapfrog" else fourth_order.GRADIENTS_PER_STEP
 
 
-HYBRID = Trajectory()
+HYBRID = TrajectoryKind()
 
 
-def trajectories(operations: Sequence[Operation]) -> tuple[Trajectory, ...]:
+def trajectories(operations: Sequence[Operation]) -> tuple[TrajectoryKind, ...]:
     """The different ones of operations, those inside others too, in order."""
-    found: dict[Trajectory, None] = {}
+    found: dict[TrajectoryKind, None] = {}
     for operation in unrolled(tuple(operations)):
         if isinstance(operation, HybridMarginal):
             n = operation.partitions
             name = f"{operation.op} over {' and '.join(operation.over)}{_partial(n)}"
-            found[Trajectory(name, operation.over, n)] = None
+            found[TrajectoryKind(name, operation.over, n)] = None
         elif isinstance(operation, Hybrid | HybridMax | Dynamic):
             n, integrator = operation.partitions, operation.integrator
             kind = _partial(n) if integrator == "leapfrog" else f", {integrator}"
-            found[Trajectory(operation.op + kind, partitions=n, integrator=integrator)] = None
+            found[TrajectoryKind(operation.op + kind, partitions=n, integrator=integrator)] = None
         found |= dict.fromkeys(trajectories(inner_operations(operation)))
     return tuple(found)
 
@@ -183,7 +183,7 @@ def _partial(partitions: int) -> str:
     return f", {partitions} partitions" if partitions > 1 else ""
 
 
-def kernels_of(posterior: Posterior, trajectory: Trajectory = HYBRID) -> list[tuple[str, Advance]]:
+def kernels_of(posterior: Posterior, trajectory: TrajectoryKind = HYBRID) -> list[tuple[str, Advance]]:
     """The plain code, and what runs a network's trajectories if that is another."""
     plain = choose.PLAIN_ON_DEVICE if array_namespace(posterior.inputs) is not np else choose.PLAIN
     if trajectory.integrator != "leapfrog":
@@ -198,7 +198,7 @@ def kernels_of(posterior: Posterior, trajectory: Trajectory = HYBRID) -> list[tu
 
 
 def kernel_rows(
-    posterior: Posterior, *, chains: int, seconds: float, trajectory: Trajectory = HYBRID
+    posterior: Posterior, *, chains: int, seconds: float, trajectory: TrajectoryKind = HYBRID
 ) -> Iterator[Row]:
     """A row for the plain code and one for what runs the trajectories, as it is measured."""
     n_units = max([1, *(layer.units for layer in posterior.network.hidden)])
@@ -215,7 +215,7 @@ def kernel_rows(
         )
 
 
-def floating_point_operations(posterior: Posterior, trajectory: Trajectory = HYBRID) -> int:
+def floating_point_operations(posterior: Posterior, trajectory: TrajectoryKind = HYBRID) -> int:
     """Additions and multiplications of one step in the products with weights and biases.
 
     Forwards two for each weight and case, backwards two more for its derivative, and two to go through it
@@ -231,7 +231,7 @@ def floating_point_operations(posterior: Posterior, trajectory: Trajectory = HYB
 
 
 def at_start(
-    posterior: Posterior, trajectory: Trajectory, *, chains: int
+    posterior: Posterior, trajectory: TrajectoryKind, *, chains: int
 ) -> tuple[Target, ChainState, Array | None]:
     """The target of trajectories, where they may start, and the order of partial gradients if any."""
     state, streams = started(posterior, chains)
@@ -249,7 +249,7 @@ def seconds_per_step(
     *,
     chains: int,
     seconds: float,
-    trajectory: Trajectory = HYBRID,
+    trajectory: TrajectoryKind = HYBRID,
 ) -> float:
     """Median time of a step of one chain, `chains` of them advancing together.
 
@@ -258,18 +258,11 @@ def seconds_per_step(
     """
     target, state, order = at_start(posterior, trajectory, chains=chains)
     stepsizes = (STEPSIZE * target.stepsizes(state.precisions)).astype(posterior.dtype)
+    start = Trajectory(state.position, state.momentum, state.precisions, stepsizes)
 
     def run(n_steps: int) -> float:
         started_at = time.perf_counter()
-        *_, potential = advance(
-            target,
-            state.position,
-            state.momentum,
-            state.precisions,
-            stepsizes,
-            n_steps=n_steps,
-            order=order,
-        )
+        _, potential = advance(target, start, n_steps=n_steps, order=order)
         to_host(potential)  # waits for a device
         return (time.perf_counter() - started_at) / (n_steps + 1 / trajectory.gradients_per_step)
 

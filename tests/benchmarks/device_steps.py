@@ -40,7 +40,7 @@ from rayfbnn.kernels.cuda.graphs import Recordings  # noqa: E402
 from rayfbnn.mcmc import leapfrog  # noqa: E402
 from rayfbnn.model.architecture import ModelSpec, PriorSpec  # noqa: E402
 from rayfbnn.model.posterior import Posterior  # noqa: E402
-from rayfbnn.state import Advance  # noqa: E402
+from rayfbnn.state import Advance, Trajectory  # noqa: E402
 from rayfbnn.timing import steps as step_times
 
 # The shape, chains, and steps of a trajectory: long ones where a launch would otherwise show.
@@ -98,9 +98,9 @@ def measure_marginal(
     assert not isinstance(chosen, str), chosen
     kernel, name = chosen
     factor = (step_times.STEPSIZE * target.stepsizes(begun.precisions)).astype(posterior.dtype)
-    start = (target, begun.position, begun.momentum, begun.precisions, factor)
+    start = Trajectory(begun.position, begun.momentum, begun.precisions, factor)
     seconds = {
-        name: event_seconds(partial(advance, *start, n_steps=n_steps), repeats)
+        name: event_seconds(partial(advance, target, start, n_steps=n_steps), repeats)
         for name, advance in {"plain CuPy": leapfrog.advance, name: kernel}.items()
     }
     return as_row(f"{shape} hybrid-marginal", chains, n_steps, dtype, seconds)
@@ -137,12 +137,12 @@ def codes(posterior: Posterior) -> dict[str, Advance]:
 
 def trajectory(
     posterior: Posterior, advance: Advance, chains: int, n_steps: int
-) -> Callable[[], tuple[Array, Array, Array]]:
+) -> Callable[[], tuple[Trajectory, Array]]:
     """A trajectory of all chains, everything that it starts from already on the device."""
     state, _ = step_times.started(posterior, chains)
     factor = stepsizes(posterior, state)
-    start = (posterior, state.position, state.momentum, state.precisions, factor)
-    return partial(advance, *start, n_steps=n_steps)
+    start = Trajectory(state.position, state.momentum, state.precisions, factor)
+    return partial(advance, posterior, start, n_steps=n_steps)
 
 
 def event_seconds(run: Callable[[], Any], repeats: int) -> float:
@@ -179,7 +179,7 @@ def jax_seconds(posterior: Posterior, chains: int, n_steps: int, repeats: int) -
         problem = jax_steps.load({"path": str(path), "layers": layers_of(posterior)})
     chosen = device.advance_for(posterior)
     assert not isinstance(chosen, str)
-    own = to_host(trajectory(posterior, chosen[0], chains, 2)()[0][0])
+    own = to_host(trajectory(posterior, chosen[0], chains, 2)()[0].position[0])
     difference = np.abs(own - jax_steps.trajectory_end(problem, chains, 2)).max() / np.abs(own).max()
     if not difference < 5e-3:  # TF32 is good to 1e-3
         raise SystemExit(f"the kernel and JAX end at different places: {difference:.2g}")

@@ -27,7 +27,7 @@ from machine import PEERS, append, conditions, heading, peers_python, pin  # noq
 
 from rayfbnn.arrays import Array  # noqa: E402
 from rayfbnn.model.posterior import Posterior  # noqa: E402
-from rayfbnn.state import Advance, ChainState  # noqa: E402
+from rayfbnn.state import Advance, ChainState, Trajectory  # noqa: E402
 from rayfbnn.timing import steps as step_times  # noqa: E402
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -50,14 +50,8 @@ class Ours:
     def end(self, n_steps: int) -> Array:
         """The position that a trajectory ends at."""
         state = self._state
-        return self._advance(
-            self._posterior,
-            state.position,
-            state.momentum,
-            state.precisions,
-            self._stepsizes,
-            n_steps=n_steps,
-        )[0]
+        start = Trajectory(state.position, state.momentum, state.precisions, self._stepsizes)
+        return self._advance(self._posterior, start, n_steps=n_steps)[0].position
 
 
 class Jax:

@@ -14,10 +14,11 @@ from rayfbnn.mcmc import dynamic as module
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.dynamic import dynamic
 from rayfbnn.mcmc.operations import Dynamic, Heatbath, Hybrid
-from rayfbnn.state import ChainState
+from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import chi2_p_value
 from tests.support.invariance import ONE, schedule_with, stays_exact
+from tests.support.kernels.trajectories import end_of
 from tests.support.mutants import mutant
 from tests.support.targets import banana, wall
 
@@ -63,8 +64,11 @@ def test_dynamic_ends_where_the_integrator_ends_with_its_momentum() -> None:
     state, streams = start(50)
     after, info = dynamic(state, streams, target=BANANA, steps=7, stepsize=0.1)
     sizes = np.full_like(state.position, 0.1)
-    q, p, potential = leapfrog.advance(
-        BANANA, state.position, state.momentum, state.precisions, sizes, n_steps=7
+    q, p, potential = end_of(
+        leapfrog.advance,
+        BANANA,
+        Trajectory(state.position, state.momentum, state.precisions, sizes),
+        n_steps=7,
     )
     assert np.array_equal(after.position, q)
     assert np.array_equal(after.momentum, p)

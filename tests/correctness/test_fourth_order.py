@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from rayfbnn.mcmc import fourth_order, leapfrog
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.operations import Dynamic, Heatbath, Hybrid, HybridMax, Negate, Operation
+from rayfbnn.state import Trajectory
 from rayfbnn.streams import Purpose, Streams
 from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, schedule_with, stays_exact
+from tests.support.kernels.trajectories import end_of
 from tests.support.mutants import mutant
 from tests.support.targets import banana
 
@@ -54,30 +58,31 @@ def test_mutant_is_killed(name: str) -> None:
     assert not stays_exact(exact, operations, name="fourth order, plain", schedule=changed)
 
 
-def start(n_chains: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def start(n_chains: int) -> Trajectory:
+    """A trajectory before its first step."""
     streams = Streams(53, np.arange(n_chains, dtype=np.uint64))
     position = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
     stepsizes = 0.2 * (1 + streams.uniform(Purpose.STEPSIZE, (3,)))
-    return position, streams.normal(Purpose.MOMENTUM, (3,)), np.ones((n_chains, 1)), stepsizes
+    momentum = streams.normal(Purpose.MOMENTUM, (3,))
+    return Trajectory(position, momentum, np.ones((n_chains, 1)), stepsizes)
 
 
 def reversal_error(advance) -> float:
-    position, momentum, precisions, stepsizes = start(20)
-    q, p, _ = advance(BANANA, position, momentum, precisions, stepsizes, n_steps=5)
-    q, p, _ = advance(BANANA, q, p, precisions, -stepsizes, n_steps=5)
-    return float(max(abs(q - position).max(), abs(p - momentum).max()))
+    here = start(20)
+    there, _ = advance(BANANA, here, n_steps=5)
+    back, _ = advance(BANANA, replace(there, stepsizes=-here.stepsizes), n_steps=5)
+    return float(max(abs(back.position - here.position).max(), abs(back.momentum - here.momentum).max()))
 
 
 def slope(advance) -> float:
     """Slope of log |change of H| in log stepsize at a fixed length of trajectory."""
-    position, momentum, precisions, stepsizes = start(50)
-    before = total_energy(BANANA.potential(position, precisions), momentum)
+    here = start(50)
+    before = total_energy(BANANA.potential(here.position, here.precisions), here.momentum)
     sizes, errors = 2.0 ** -np.arange(4), []
     for size in sizes:
-        _, p, potential = advance(
-            BANANA, position, momentum, precisions, size * stepsizes / 2, n_steps=round(4 / size)
-        )
-        errors.append(np.median(abs(total_energy(potential, p) - before)))
+        shorter = replace(here, stepsizes=size * here.stepsizes / 2)
+        end, potential = advance(BANANA, shorter, n_steps=round(4 / size))
+        errors.append(np.median(abs(total_energy(potential, end.momentum) - before)))
     return float(np.polyfit(np.log(sizes), np.log(errors), 1)[0])
 
 
@@ -104,13 +109,13 @@ def test_steps_reverse() -> None:
 
 
 def test_steps_keep_volume_and_are_symplectic() -> None:
-    position, momentum, _, stepsizes = start(1)
-    state, width = np.concatenate([position, momentum], axis=1), 1e-5
+    here = start(1)
+    state, width = np.concatenate([here.position, here.momentum], axis=1), 1e-5
     moved = state + width * np.concatenate([np.eye(6), -np.eye(6)])
     q, p = moved[:, :3].copy(), moved[:, 3:].copy()
-    sizes = np.repeat(stepsizes, 12, axis=0)
-    q, p, _ = fourth_order.advance(BANANA, q, p, np.ones((12, 1)), sizes, n_steps=2)
-    scale = np.concatenate([stepsizes[0], np.ones(3)])
+    sizes = np.repeat(here.stepsizes, 12, axis=0)
+    q, p, _ = end_of(fourth_order.advance, BANANA, Trajectory(q, p, np.ones((12, 1)), sizes), n_steps=2)
+    scale = np.concatenate([here.stepsizes[0], np.ones(3)])
     after = np.concatenate([q, p], axis=1)
     jacobian = ((after[:6] - after[6:]) / (2 * width)).T * scale / scale[:, None]
     omega = np.block([[np.zeros((3, 3)), np.eye(3)], [-np.eye(3), np.zeros((3, 3))]])
@@ -118,23 +123,22 @@ def test_steps_keep_volume_and_are_symplectic() -> None:
 
 
 def test_one_call_of_many_steps_is_many_calls_of_one() -> None:
-    position, momentum, precisions, stepsizes = start(20)
-    at_once = fourth_order.advance(BANANA, position, momentum, precisions, stepsizes, n_steps=4)
+    here = start(20)
+    at_once = end_of(fourth_order.advance, BANANA, here, n_steps=4)
     for _ in range(4):
-        position, momentum, potential = fourth_order.advance(
-            BANANA, position, momentum, precisions, stepsizes, n_steps=1
-        )
-    for a, b in zip(at_once, (position, momentum, potential), strict=True):
+        here, potential = fourth_order.advance(BANANA, here, n_steps=1)
+    for a, b in zip(at_once, (here.position, here.momentum, potential), strict=True):
         assert abs(a - b).max() < 1e-12
 
 
 def test_at_equal_cost_its_energy_error_is_smaller_where_steps_are_small() -> None:
-    position, momentum, precisions, stepsizes = start(50)
-    before = total_energy(BANANA.potential(position, precisions), momentum)
+    here = start(50)
+    before = total_energy(BANANA.potential(here.position, here.precisions), here.momentum)
     errors = []
     for advance, n in ((fourth_order.advance, 1), (leapfrog.advance, 7)):
-        _, p, potential = advance(BANANA, position, momentum, precisions, stepsizes / n, n_steps=5 * n)
-        errors.append(np.median(abs(total_energy(potential, p) - before)))
+        shorter = replace(here, stepsizes=here.stepsizes / n)
+        end, potential = advance(BANANA, shorter, n_steps=5 * n)
+        errors.append(np.median(abs(total_energy(potential, end.momentum) - before)))
     assert errors[0] < errors[1] / 10
 
 

@@ -11,9 +11,10 @@ from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import hybrid_max, leapfrog
 from rayfbnn.mcmc.operations import Heatbath, HybridMax, Negate, Operation
-from rayfbnn.state import ChainState
+from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
 from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, schedule_with, stays_exact
+from tests.support.kernels.trajectories import end_of
 from tests.support.mutants import mutant
 from tests.support.targets import banana, wall
 
@@ -105,7 +106,7 @@ def test_it_ends_at_the_first_states_that_would_be_accepted() -> None:
         q, p, one = state.position[own], state.momentum[own], np.ones((1, 1))
         before, n_ok, is_ok = BANANA.potential(q, one)[0] + (p * p).sum() / 2, 0, False
         for _ in range(4):
-            q, p, potential = leapfrog.advance(BANANA, q, p, one, sizes, n_steps=2)
+            q, p, potential = end_of(leapfrog.advance, BANANA, Trajectory(q, p, one, sizes), n_steps=2)
             is_ok = bool(potential[0] + (p * p).sum() / 2 - before < threshold[chain])
             n_ok += is_ok
             if n_ok == 2:

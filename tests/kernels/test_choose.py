@@ -17,6 +17,7 @@ from rayfbnn.kernels.cuda import choose as device
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.architecture import ModelSpec
 from tests.support.kernels.networks import Start, small
+from tests.support.kernels.trajectories import end_of
 from tests.support.problems import network, problem
 from tests.support.targets import banana, start
 
@@ -157,8 +158,7 @@ def test_what_a_run_began_with_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> No
 def test_targets_that_are_no_posterior_are_run_by_array_code() -> None:
     target = banana()
     advance, _ = choose.advance_for(problem())
-    position, momentum, precisions, stepsizes, order = start(3, target)
-    arrays = (target, position, momentum, precisions, stepsizes)
-    expected = leapfrog.advance(*arrays, n_steps=4, order=order)
-    for values, others in zip(advance(*arrays, n_steps=4, order=order), expected, strict=True):
+    here, order = start(3, target)
+    expected = end_of(leapfrog.advance, target, here, n_steps=4, order=order)
+    for values, others in zip(end_of(advance, target, here, n_steps=4, order=order), expected, strict=True):
         assert np.array_equal(values, others)

@@ -17,7 +17,7 @@ from rayfbnn.kernels.plan import ACTIVATION_CODES
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.state import Advance
+from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support.joint import FEW, PROBLEMS, stays_exact
 from tests.support.kernels.networks import (
@@ -27,7 +27,7 @@ from tests.support.kernels.networks import (
     potential_and_gradient,
     small,
 )
-from tests.support.kernels.strategies import Trajectory, trajectories
+from tests.support.kernels.strategies import RandomTrajectory, trajectories
 from tests.support.marks import some_long
 from tests.support.problems import MODELS, PRIORS, network, problem, streams
 
@@ -66,7 +66,7 @@ def test_a_trajectory_is_that_of_the_plain_code(model: str, dtype: str, instruct
     blas_from=st.sampled_from([1, 20, cpu.BLAS_FROM]),
 )
 def test_random_networks_are_those_of_the_plain_code(
-    made: Trajectory, instruction_set: str, block_bytes: int, large_from: int, blas_from: int
+    made: RandomTrajectory, instruction_set: str, block_bytes: int, large_from: int, blas_from: int
 ) -> None:
     target, start = made.target, made.start
     advance = cpu.advance_for(made.made_for, instruction_set=instruction_set)
@@ -282,9 +282,9 @@ def test_joint_distribution_stays_through_the_kernel(name: str, dtype: Any, inst
 @pytest.mark.parametrize("name", ["real", "binary"])
 def test_a_kernel_that_gives_another_energy_is_killed(name: str) -> None:
     def wrong(target: Posterior) -> Advance:
-        def advance(*arrays: Any, **options: Any) -> tuple[Array, Array, Array]:
-            position, momentum, potential = cpu.advance_for(target)(*arrays, **options)
-            return position, momentum, 0.9 * potential
+        def advance(*arguments: Any, **options: Any) -> tuple[Trajectory, Array]:
+            end, potential = cpu.advance_for(target)(*arguments, **options)
+            return end, 0.9 * potential
 
         return advance
 
@@ -293,9 +293,9 @@ def test_a_kernel_that_gives_another_energy_is_killed(name: str) -> None:
 
 def test_a_kernel_with_data_of_another_chain_is_killed() -> None:
     def wrong(target: Posterior) -> Advance:
-        def advance(posterior: Any, *arrays: Any, **options: Any) -> tuple[Array, Array, Array]:
+        def advance(posterior: Any, start: Trajectory, **options: Any) -> tuple[Trajectory, Array]:
             rolled = replace(posterior, targets=np.roll(posterior.targets, 1, axis=0))
-            return cpu.advance_for(target)(rolled, *arrays, **options)
+            return cpu.advance_for(target)(rolled, start, **options)
 
         return advance
 

@@ -18,12 +18,13 @@ from rayfbnn.kernels.cpu import advance as cpu
 from rayfbnn.kernels.marginal_plan import program_of
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.marginal import targets as marginal
-from rayfbnn.state import Advance
+from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support.joint import FEW, stays_exact
 from tests.support.kernels.marginals import JOINT, NOT_COVERED, beginning, largest_error, operations
 from tests.support.kernels.networks import assert_end_is_a_start, potential_and_gradient, small
-from tests.support.kernels.strategies import Trajectory, without_outputs, without_precisions
+from tests.support.kernels.strategies import RandomTrajectory, without_outputs, without_precisions
+from tests.support.kernels.trajectories import chains_of, end_of
 from tests.support.marks import long_but, some_long
 from tests.support.model.marginals import (
     BOTH,
@@ -61,17 +62,17 @@ def test_energies_gradients_and_trajectories_are_those_of_the_plain_code(
             assert over == PRECISIONS or given.regression.is_dual == (form == "dual")
             start = beginning(given, state)
             expected = (
-                *given.potential_and_gradient(start[0], state.precisions),
-                *leapfrog.advance(given, *start, n_steps=5),
+                *given.potential_and_gradient(start.position, state.precisions),
+                *end_of(leapfrog.advance, given, start, n_steps=5),
             )
             for instruction_set in SETS:
                 advance = cpu.CompiledMarginalAdvance(instruction_set)
                 assert advance.covers(given)
                 found = (
-                    *potential_and_gradient(advance, given, start[0], state.precisions),
-                    *advance(given, *start, n_steps=5),
+                    *potential_and_gradient(advance, given, start.position, state.precisions),
+                    *end_of(advance, given, start, n_steps=5),
                 )
-                assert_end_is_a_start(advance, given, found[2:], *start[2:])
+                assert_end_is_a_start(advance, given, found[2:], start.precisions, start.stepsizes)
                 for a, b in zip(found, expected, strict=True):
                     assert a.dtype == b.dtype and a.shape == b.shape
                     assert largest_error(a, b) < TOLERANCES[dtype], (over, is_missing, instruction_set)
@@ -104,7 +105,7 @@ def test_matrices_of_the_cases_of_every_size(model: str, dtype: str) -> None:
     ),
     instruction_set=st.sampled_from(SETS),
 )
-def test_random_networks_are_those_of_the_plain_code(made: Trajectory, instruction_set: str) -> None:
+def test_random_networks_are_those_of_the_plain_code(made: RandomTrajectory, instruction_set: str) -> None:
     advance = cpu.CompiledMarginalAdvance(instruction_set)
     assume(advance.covers(made.target))
     found = made.start.run(advance, made.target, n_steps=made.n_steps)
@@ -119,8 +120,8 @@ def test_binary_targets_with_their_auxiliary_variables(over: tuple[str, ...], fo
     target = made("common precisions", "binary", form, dtype="float32")
     state, given = conditional(target, over, "kernel binary", 5)
     start = beginning(given, state)
-    found = cpu.CompiledMarginalAdvance(SETS[0])(given, *start, n_steps=5)
-    for a, b in zip(found, leapfrog.advance(given, *start, n_steps=5), strict=True):
+    found = end_of(cpu.CompiledMarginalAdvance(SETS[0]), given, start, n_steps=5)
+    for a, b in zip(found, end_of(leapfrog.advance, given, start, n_steps=5), strict=True):
         assert largest_error(a, b) < TOLERANCES["float32"]
 
 
@@ -149,10 +150,10 @@ def test_wide_layers_with_large_matrices(units: tuple[int, ...], n_cases: int) -
     target = problem(spec=spec, n_cases=n_cases)
     state, given = conditional(target, OUTPUTS, "kernel wide", 2)
     start = beginning(given, state)
-    expected = leapfrog.advance(given, *start, n_steps=3)
+    expected = end_of(leapfrog.advance, given, start, n_steps=3)
     for own, blas in ((1, cpu.BLAS_FROM), (cpu.LARGE_FROM, cpu.BLAS_FROM), (1, 1), (cpu.LARGE_FROM, 6000)):
         advance = cpu.CompiledMarginalAdvance(SETS[0], large_from=own, blas_from=blas)
-        found = advance(given, *start, n_steps=3)
+        found = end_of(advance, given, start, n_steps=3)
         for a, b in zip(found, expected, strict=True):
             assert largest_error(a, b) < 1e-10
 
@@ -162,8 +163,8 @@ def test_partial_gradients_with_common_precisions_integrated_out() -> None:
     state, given = conditional(target, PRECISIONS, "kernel partial", 4)
     start = beginning(given, state)
     order = streams("order", 4).permutation(3, Purpose.PARTITION_ORDER)
-    found = cpu.CompiledMarginalAdvance(SETS[0])(given, *start, n_steps=4, order=order)
-    for a, b in zip(found, leapfrog.advance(given, *start, n_steps=4, order=order), strict=True):
+    found = end_of(cpu.CompiledMarginalAdvance(SETS[0]), given, start, n_steps=4, order=order)
+    for a, b in zip(found, end_of(leapfrog.advance, given, start, n_steps=4, order=order), strict=True):
         assert largest_error(a, b) < 1e-11
 
 
@@ -177,7 +178,9 @@ def test_what_is_not_covered_is_said_and_run_by_the_plain_code() -> None:
         start = beginning(given, state)
         chosen = choose.ForPosteriors(cpu.CompiledMarginalAdvance(SETS[0]), advance)
         for a, b in zip(
-            chosen(given, *start, n_steps=2), leapfrog.advance(given, *start, n_steps=2), strict=True
+            end_of(chosen, given, start, n_steps=2),
+            end_of(leapfrog.advance, given, start, n_steps=2),
+            strict=True,
         ):
             assert np.array_equal(a, b)
 
@@ -187,8 +190,8 @@ def test_what_is_covered_is_run_by_the_kernel(form: str) -> None:
     target = made("common precisions", "gaussian", form, dtype="float32")
     state, given = conditional(target, BOTH, "chosen", 3)
     start = beginning(given, state)
-    found = choose.advance_for(target)[0](given, *start, n_steps=2)
-    kernel = cpu.CompiledMarginalAdvance(SETS[0])(given, *start, n_steps=2)
+    found = end_of(choose.advance_for(target)[0], given, start, n_steps=2)
+    kernel = end_of(cpu.CompiledMarginalAdvance(SETS[0]), given, start, n_steps=2)
     assert all(np.array_equal(a, b) for a, b in zip(found, kernel, strict=True))
 
 
@@ -198,7 +201,7 @@ def test_chains_do_not_depend_on_their_batch(model: str, form: str) -> None:
     target = made("common precisions", model, form, dtype="float32", is_missing=model == "t")
     state, given = conditional(target, BOTH, "kernel batch", 5)
     start, advance = beginning(given, state), cpu.CompiledMarginalAdvance(SETS[0])
-    together = advance(given, *start, n_steps=4)
+    together = end_of(advance, given, start, n_steps=4)
     data = given.regression
     for chain in range(5):
         one = slice(chain, chain + 1)
@@ -211,7 +214,7 @@ def test_chains_do_not_depend_on_their_batch(model: str, form: str) -> None:
                 targets=data.targets[one] if len(data.targets) > 1 else data.targets,
             ),
         )
-        own = advance(alone, *(array[one] for array in start), n_steps=4)
+        own = end_of(advance, alone, chains_of(start, one), n_steps=4)
         assert all(np.array_equal(a[0], b[chain]) for a, b in zip(own, together, strict=True))
 
 
@@ -219,13 +222,13 @@ def test_chains_do_not_depend_on_their_batch(model: str, form: str) -> None:
 def test_a_trajectory_that_blows_up_ends_as_infinite(form: str) -> None:
     target = made("common precisions", "gaussian", form, dtype="float32")
     state, given = conditional(target, BOTH, "kernel blow-up", 3)
-    position, *others = beginning(given, state)
+    start = beginning(given, state)
     advance = cpu.CompiledMarginalAdvance(SETS[0])
-    good = advance(given, position, *others, n_steps=2)[2]
+    good = end_of(advance, given, start, n_steps=2)[2]
     for value in (1e30, np.inf, np.nan):
-        changed = position.copy()
+        changed = start.position.copy()
         changed[1] = value
-        potential = advance(given, changed, *others, n_steps=2)[2]
+        potential = end_of(advance, given, replace(start, position=changed), n_steps=2)[2]
         assert potential[1] == np.inf
         assert np.array_equal(potential[[0, 2]], good[[0, 2]])
 
@@ -244,9 +247,9 @@ def test_arrays_that_would_be_misread_are_refused_by_name(form: str) -> None:
     for name, (kind, array) in wrong.items():
         changed = replace(given, regression=replace(data, **{name: array}))
         with pytest.raises(kind, match=f"{name}: must"):
-            advance(changed, *start, n_steps=2)
+            end_of(advance, changed, start, n_steps=2)
     with pytest.raises(ValueError, match="momentum: must have the shape"):
-        advance(given, start[0], start[1][:, :-1].copy(), *start[2:], n_steps=2)
+        advance(given, replace(start, momentum=start.momentum[:, :-1].copy()), n_steps=2)
 
 
 def compiled(target: Any, *, instruction_set: str | None = None) -> Advance:
@@ -284,31 +287,32 @@ def test_joint_distribution_stays_through_the_kernel(
     )
 
 
-def wrong_energy(found: tuple[Array, ...], target: Any) -> tuple[Array, ...]:
-    return *found[:2], 0.8 * found[2]
+def wrong_energy(end: Trajectory, potential: Array, target: Any) -> Array:
+    return 0.8 * potential
 
 
-def without_log_of_the_matrix(found: tuple[Array, ...], target: Any) -> tuple[Array, ...]:
-    _, phi = target._features(found[0][:, : target.n_kept].copy())
-    given = target.regression_at(found[0])
+def without_log_of_the_matrix(end: Trajectory, potential: Array, target: Any) -> Array:
+    _, phi = target._features(end.position[:, : target.n_kept].copy())
+    given = target.regression_at(end.position)
     n_each = given.targets.shape[2]
     if given.is_dual:
         solved = marginal.regression._solve_dual(phi, phi[:, None] / given.prior[:, :, :, None], given)
     else:
         solved = marginal.regression._solve_primal(phi, given)
-    return *found[:2], found[2] - 0.5 * n_each * solved.log_determinant.sum(axis=1)
+    return potential - 0.5 * n_each * solved.log_determinant.sum(axis=1)
 
 
 @pytest.mark.parametrize("name", ["real", "dual"])
 @pytest.mark.parametrize("change", [wrong_energy, without_log_of_the_matrix])
 def test_a_kernel_that_gives_another_energy_is_killed(
-    change: Callable[[tuple[Array, ...], Any], tuple[Array, ...]], name: str
+    change: Callable[[Trajectory, Array, Any], Array], name: str
 ) -> None:
     def wrong(posterior: Any) -> Advance:
-        def advance(target: Any, *arrays: Any, **options: Any) -> tuple[Array, ...]:
-            return change(compiled(posterior)(target, *arrays, **options), target)
+        def advance(target: Any, start: Trajectory, **options: Any) -> tuple[Trajectory, Array]:
+            end, potential = compiled(posterior)(target, start, **options)
+            return end, change(end, potential, target)
 
-        return advance  # type: ignore[return-value]
+        return advance
 
     mutant = f"{name} marginal {change.__name__}"
     assert not stays_exact(JOINT[name], mutant, advance_for=wrong, n_chains=FEW)

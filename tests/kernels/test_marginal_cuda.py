@@ -15,13 +15,14 @@ from rayfbnn.arrays import Array
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.state import Advance
+from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support import problems
 from tests.support.joint import PROBLEMS, stays_exact
 from tests.support.kernels.marginals import NOT_COVERED, beginning, largest_error
 from tests.support.kernels.marginals_on_shim import TOLERANCES, kernel, of_chains, operations, worst_error
 from tests.support.kernels.networks import are_equal, small
+from tests.support.kernels.trajectories import end_of
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
 from tests.support.problems import problem, streams
 from tests.support.shim.compiled import ShimBuild, needs_gxx
@@ -102,23 +103,23 @@ def test_chains_do_not_depend_on_their_batch(model: str) -> None:
     target = made("common precisions", model, "primal", dtype="float32")
     state, given = conditional(target, BOTH, "device batch", 4)
     start, advance = beginning(given, state), kernel()
-    whole = advance(given, *start, n_steps=3)
+    whole = end_of(advance, given, start, n_steps=3)
     for chains in (slice(0, 1), slice(2, 4)):
         part, its_start = of_chains(given, start, chains)
-        own = advance(part, *its_start, n_steps=3)
+        own = end_of(advance, part, its_start, n_steps=3)
         assert all(np.array_equal(a, b[chains]) for a, b in zip(own, whole, strict=True))
 
 
 def test_a_trajectory_that_blows_up_ends_as_infinite() -> None:
     target = made("common precisions", "gaussian", "primal", dtype="float32")
     state, given = conditional(target, BOTH, "device blow-up", 3)
-    position, *others = beginning(given, state)
+    start = beginning(given, state)
     advance = kernel()
-    good = advance(given, position, *others, n_steps=2)
+    good = end_of(advance, given, start, n_steps=2)
     for value in (1e30, np.inf, np.nan):
-        changed = position.copy()
+        changed = start.position.copy()
         changed[1] = value
-        found = advance(given, changed, *others, n_steps=2)
+        found = end_of(advance, given, replace(start, position=changed), n_steps=2)
         assert found[2][1] == np.inf
         assert all(np.array_equal(a[[0, 2]], b[[0, 2]]) for a, b in zip(found, good, strict=True))
 
@@ -132,8 +133,8 @@ def test_a_matrix_that_is_not_positive_definite_is_infinite() -> None:
     start = beginning(given, state)
     indefinite = replace(given, regression=replace(data, prior=prior))
     with np.errstate(invalid="ignore"):
-        found = kernel()(indefinite, *start, n_steps=2)
-    good = kernel()(given, *start, n_steps=2)
+        found = end_of(kernel(), indefinite, start, n_steps=2)
+    good = end_of(kernel(), given, start, n_steps=2)
     assert found[2][1] == np.inf
     assert all(np.array_equal(a[[0, 2]], b[[0, 2]]) for a, b in zip(found, good, strict=True))
 
@@ -145,10 +146,10 @@ ORDERED = [("t", OUTPUTS), ("gaussian by target", BOTH), ("gaussian by target", 
 def results_in_orders(model: str, over: tuple[str, ...], **options: Any) -> list[tuple[Array, ...]]:
     """A trajectory with the threads of a block running forwards, backwards, and jumping about."""
     given, start = several_tiles(model, over)
-    return [kernel(ShimBuild(order, **options))(given, *start, n_steps=2) for order in (0, 1, 5)]
+    return [end_of(kernel(ShimBuild(order, **options)), given, start, n_steps=2) for order in (0, 1, 5)]
 
 
-def several_tiles(model: str, over: tuple[str, ...]) -> tuple[Any, tuple[Array, ...]]:
+def several_tiles(model: str, over: tuple[str, ...]) -> tuple[Any, Trajectory]:
     target = problem(model, spec=problems.network(COMMON, units=(6, 4)), n_cases=99)
     state, given = conditional(target, over, "device orders", 2)
     return given, beginning(given, state)
@@ -169,7 +170,7 @@ def test_every_barrier_is_needed(which: int) -> None:
     problem_of_all = ORDERED[-1]
     given, start = several_tiles(*problem_of_all)
     results = results_in_orders(*problem_of_all, replace=("__syncthreads();", "", which))
-    expected = leapfrog.advance(given, *start, n_steps=2)
+    expected = end_of(leapfrog.advance, given, start, n_steps=2)
     is_plain = all(
         largest_error(a, b) < 1e-9 for result in results for a, b in zip(result, expected, strict=True)
     )
@@ -207,8 +208,8 @@ def test_what_is_not_covered_is_said_and_run_by_the_plain_code() -> None:
         advance = kernel()
         assert advance.chosen(given) == reason and not advance.covers(given)
         start = beginning(given, state)
-        found = choose.ForPosteriors(leapfrog.advance, advance)(given, *start, n_steps=2)
-        expected = leapfrog.advance(given, *start, n_steps=2)
+        found = end_of(choose.ForPosteriors(leapfrog.advance, advance), given, start, n_steps=2)
+        expected = end_of(leapfrog.advance, given, start, n_steps=2)
         assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
@@ -230,8 +231,8 @@ def test_what_is_covered_is_run_by_the_kernel() -> None:
     target = made("common precisions", "gaussian", "primal", dtype="float32")
     state, given = conditional(target, BOTH, "chosen", 3)
     start, advance = beginning(given, state), kernel()
-    found = choose.ForPosteriors(leapfrog.advance, advance)(given, *start, n_steps=2)
-    for a, b in zip(found, advance(given, *start, n_steps=2), strict=True):
+    found = end_of(choose.ForPosteriors(leapfrog.advance, advance), given, start, n_steps=2)
+    for a, b in zip(found, end_of(advance, given, start, n_steps=2), strict=True):
         assert np.array_equal(a, b)
 
 
@@ -239,8 +240,8 @@ def test_arrays_that_would_be_misread_are_refused_by_name() -> None:
     target = made("common precisions", "gaussian", "primal", dtype="float32")
     state, given = conditional(target, BOTH, "device misread", 3)
     start, advance = beginning(given, state), kernel()
-    for place, name in enumerate(("position", "momentum", "precisions", "stepsizes")):
-        array = start[place]
+    for name in ("position", "momentum", "precisions", "stepsizes"):
+        array = getattr(start, name)
         other = array.astype(np.float32 if name == "precisions" else np.float64)
         wrong = {
             "float": (TypeError, other),
@@ -250,14 +251,14 @@ def test_arrays_that_would_be_misread_are_refused_by_name() -> None:
             wrong["C-contiguous"] = (ValueError, np.asfortranarray(array))
         for words, (kind, values) in wrong.items():
             with pytest.raises(kind, match=f"{name}: must .*{words}"):
-                advance(given, *start[:place], values, *start[place + 1 :], n_steps=2)
+                advance(given, replace(start, **{name: values}), n_steps=2)
     data = given.regression
     for name in ("noise", "prior", "targets"):
         array = getattr(data, name)
         for kind, values in ((TypeError, array.astype(np.float32)), (ValueError, array[:, :0])):
             changed = replace(given, regression=replace(data, **{name: values}))
             with pytest.raises(kind, match=f"{name}: must"):
-                advance(changed, *start, n_steps=2)
+                end_of(advance, changed, start, n_steps=2)
 
 
 def test_inputs_that_would_be_misread_are_refused() -> None:
@@ -276,7 +277,7 @@ def test_inputs_that_would_be_misread_are_refused() -> None:
             else:
                 changed = replace(given, marginal=replace(given.marginal, posterior=posterior))
             with pytest.raises(kind, match=f"inputs: must {words}"):
-                kernel()(changed, *start, n_steps=2)
+                end_of(kernel(), changed, start, n_steps=2)
 
 
 def stays_exact_through(build: ShimBuild, name: str, *, n_chains: int, over: tuple[str, ...] = BOTH) -> bool:

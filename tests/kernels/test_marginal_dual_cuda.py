@@ -14,12 +14,13 @@ from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda import chip_marginal as cuda_marginal
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.state import Advance
+from rayfbnn.state import Advance, Trajectory
 from tests.support import problems
 from tests.support.joint import stays_exact
 from tests.support.kernels.marginals import JOINT, beginning, largest_error
 from tests.support.kernels.marginals_on_shim import TOLERANCES, kernel, of_chains, operations, worst_error
 from tests.support.kernels.networks import are_equal, small
+from tests.support.kernels.trajectories import end_of
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, conditional, made
 from tests.support.problems import parse, problem
 from tests.support.shim.compiled import ShimBuild, needs_gxx
@@ -73,7 +74,7 @@ def test_targets_of_each_chain() -> None:
 ORDERED = [("t", OUTPUTS), ("gaussian by target", BOTH)]
 
 
-def two_warps(model: str, over: tuple[str, ...]) -> tuple[Any, tuple[Array, ...]]:
+def two_warps(model: str, over: tuple[str, ...]) -> tuple[Any, Trajectory]:
     target = problem(model, spec=problems.network(COMMON, units=(6, 4)), n_cases=13)
     state, given = conditional(target, over, "device dual orders", 2)
     chosen = kernel().chosen(given)
@@ -83,7 +84,7 @@ def two_warps(model: str, over: tuple[str, ...]) -> tuple[Any, tuple[Array, ...]
 
 def results_in_orders(model: str, over: tuple[str, ...], **options: Any) -> list[tuple[Array, ...]]:
     given, start = two_warps(model, over)
-    return [kernel(ShimBuild(order, **options))(given, *start, n_steps=2) for order in (0, 1, 5)]
+    return [end_of(kernel(ShimBuild(order, **options)), given, start, n_steps=2) for order in (0, 1, 5)]
 
 
 @pytest.mark.parametrize("model, over", ORDERED)
@@ -106,7 +107,7 @@ def test_every_barrier_is_needed(which: int) -> None:
     """
     given, start = two_warps(*ORDERED[-1])
     results = results_in_orders(*ORDERED[-1], replace=(BARRIER, "", which - OWN_BARRIERS - 1))
-    expected = leapfrog.advance(given, *start, n_steps=2)
+    expected = end_of(leapfrog.advance, given, start, n_steps=2)
     is_plain = all(
         largest_error(a, b) < 1e-9 for result in results for a, b in zip(result, expected, strict=True)
     )
@@ -136,23 +137,23 @@ def test_chains_do_not_depend_on_their_batch() -> None:
     target = made("common precisions", "gaussian", "dual", is_missing=True, dtype="float32")
     state, given = conditional(target, BOTH, "device dual batch", 4)
     start, advance = beginning(given, state), kernel()
-    whole = advance(given, *start, n_steps=3)
+    whole = end_of(advance, given, start, n_steps=3)
     for chains in (slice(0, 1), slice(2, 4)):
         part, its_start = of_chains(given, start, chains)
-        own = advance(part, *its_start, n_steps=3)
+        own = end_of(advance, part, its_start, n_steps=3)
         assert all(np.array_equal(a, b[chains]) for a, b in zip(own, whole, strict=True))
 
 
 def test_a_trajectory_that_blows_up_ends_as_infinite() -> None:
     target = made("common precisions", "gaussian", "dual", is_missing=True, dtype="float32")
     state, given = conditional(target, BOTH, "device dual blow-up", 3)
-    position, *others = beginning(given, state)
+    start = beginning(given, state)
     advance = kernel()
-    good = advance(given, position, *others, n_steps=2)
+    good = end_of(advance, given, start, n_steps=2)
     for value in (1e30, np.inf, np.nan):
-        changed = position.copy()
+        changed = start.position.copy()
         changed[1] = value
-        found = advance(given, changed, *others, n_steps=2)
+        found = end_of(advance, given, replace(start, position=changed), n_steps=2)
         assert found[2][1] == np.inf
         assert all(np.array_equal(a[[0, 2]], b[[0, 2]]) for a, b in zip(found, good, strict=True))
 

@@ -22,11 +22,12 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, SampleSigm
 from rayfbnn.model.marginal.regression import Regression
 from rayfbnn.model.marginal.targets import WithoutOutputs, marginal
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.state import Advance, ChainState
+from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
 from tests.support.kernels.devices import both, on_device
 from tests.support.kernels.marginals import beginning
 from tests.support.kernels.networks import Start, small
+from tests.support.kernels.trajectories import end_of
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional
 from tests.support.problems import network, problem, streams
 
@@ -113,10 +114,12 @@ def compare(
     shorter: float = 1.0,
 ) -> None:
     """A trajectory with the plain code's on the host, and its potential with that of where it ended."""
-    *begun, stepsizes = beginning(given, state)
-    start, exact = (*begun, stepsizes * np.asarray(shorter, stepsizes.dtype)), stepsizes.dtype == np.float64
-    expected = leapfrog.advance(given, *start, n_steps=5)
-    found = [to_host(values) for values in advance(moved, *map(on_device, start), n_steps=5)]
+    start = beginning(given, state)
+    dtype = start.stepsizes.dtype
+    start, exact = replace(start, stepsizes=start.stepsizes * dtype.type(shorter)), dtype == np.float64
+    expected = end_of(leapfrog.advance, given, start, n_steps=5)
+    there = Trajectory(*map(on_device, vars(start).values()))
+    found = [to_host(values) for values in end_of(advance, moved, there, n_steps=5)]
     for values, others in zip(found, expected, strict=True):
         assert np.max(np.abs(values - others) / np.maximum(np.abs(others), 1)) < tolerance
     energy = given.potential(found[0], state.precisions)

@@ -27,7 +27,12 @@ from rayfbnn.streams import Purpose, Streams
 from tests.support.kernels.examples import N_EXAMPLES, TOLERANCES, examples
 from tests.support.kernels.marginals import largest_error
 from tests.support.kernels.networks import H100_SHARED_BYTES, assert_close, assert_end_is_a_start
-from tests.support.kernels.strategies import Trajectory, trajectories, without_outputs, without_precisions
+from tests.support.kernels.strategies import (
+    RandomTrajectory,
+    trajectories,
+    without_outputs,
+    without_precisions,
+)
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 pytestmark = needs_gxx
@@ -49,7 +54,7 @@ def plans(kernel: str, program: Program, dtype: str) -> st.SearchStrategy[cuda.P
     return st.builds(of_block, st.sampled_from(cuda.TILES), st.sampled_from([64, 128, 256]))
 
 
-def on_chip(made: Trajectory, kernel: str, data: st.DataObject) -> Advance:
+def on_chip(made: RandomTrajectory, kernel: str, data: st.DataObject) -> Advance:
     program = Program.of(made.made_for)
     assert isinstance(program, Program)
     plan = data.draw(plans(kernel, program, made.made_for.dtype))
@@ -60,14 +65,14 @@ def on_chip(made: Trajectory, kernel: str, data: st.DataObject) -> Advance:
     return advance
 
 
-def in_products(made: Trajectory, data: st.DataObject) -> Advance:
+def in_products(made: RandomTrajectory, data: st.DataObject) -> Advance:
     tile_bytes = data.draw(st.sampled_from([1, 4_000, 1_000_000]))
     advance = wide.advance_for(made.made_for, build=BUILD, tile_bytes=tile_bytes)
     assert not isinstance(advance, str), advance
     return advance
 
 
-def check(made: Trajectory, advance: Advance) -> None:
+def check(made: RandomTrajectory, advance: Advance) -> None:
     """A trajectory is the plain code's, and a start at its end gives its energy again."""
     start = made.start
     ended = start.run(advance, made.target, n_steps=made.n_steps)
@@ -80,7 +85,7 @@ def check(made: Trajectory, advance: Advance) -> None:
 def test_trajectories_on_the_chip(kernel: str, n: int) -> None:
     @examples(n)
     @given(trajectories(most_units=WARP_UNITS if kernel == "warp" else 13), st.data())
-    def agree(made: Trajectory, data: st.DataObject) -> None:
+    def agree(made: RandomTrajectory, data: st.DataObject) -> None:
         check(made, on_chip(made, kernel, data))
 
     agree()
@@ -90,13 +95,13 @@ def test_trajectories_on_the_chip(kernel: str, n: int) -> None:
 def test_products_over_all_chains(n: int) -> None:
     @examples(n)
     @given(trajectories(leaving_out=("ti",)), st.data())
-    def agree(made: Trajectory, data: st.DataObject) -> None:
+    def agree(made: RandomTrajectory, data: st.DataObject) -> None:
         check(made, in_products(made, data))
 
     agree()
 
 
-def check_marginal(made: Trajectory, data: st.DataObject) -> None:
+def check_marginal(made: RandomTrajectory, data: st.DataObject) -> None:
     """As `check`, where outputs or common precisions are integrated out."""
     limits = [data.draw(st.sampled_from(SHARED_BYTES)), H100_SHARED_BYTES]
     kernels = [MarginalAdvance(BUILD, limit) for limit in limits]
@@ -116,7 +121,7 @@ def check_marginal(made: Trajectory, data: st.DataObject) -> None:
 def test_common_precisions_integrated_out(n: int) -> None:
     @examples(n)
     @given(without_precisions(), st.data())
-    def agree(made: Trajectory, data: st.DataObject) -> None:
+    def agree(made: RandomTrajectory, data: st.DataObject) -> None:
         check_marginal(made, data)
 
     agree()
@@ -127,7 +132,7 @@ def test_common_precisions_integrated_out(n: int) -> None:
 def test_outputs_integrated_out(form: Any, n: int) -> None:
     @examples(n)
     @given(without_outputs(form=form, most_cases=150 if form == "primal" else 64), st.data())
-    def agree(made: Trajectory, data: st.DataObject) -> None:
+    def agree(made: RandomTrajectory, data: st.DataObject) -> None:
         check_marginal(made, data)
 
     agree()

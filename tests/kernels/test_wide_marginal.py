@@ -16,7 +16,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rayfbnn.arrays import Array
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda import choose as device
 from rayfbnn.kernels.cuda import network_pass as wide_pass
@@ -25,7 +24,7 @@ from rayfbnn.kernels.cuda import products_marginal as wide_marginal
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.state import Advance
+from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support import problems
 from tests.support.joint import PROBLEMS, stays_exact
@@ -34,7 +33,8 @@ from tests.support.kernels.examples import TOLERANCES as TOLERANCES_OF_RANDOM
 from tests.support.kernels.marginals import JOINT, NOT_COVERED, beginning, largest_error
 from tests.support.kernels.marginals_on_shim import TOLERANCES, operations, worst_error
 from tests.support.kernels.networks import H100_SHARED_BYTES, assert_end_is_a_start, small
-from tests.support.kernels.strategies import Trajectory, without_outputs, without_precisions
+from tests.support.kernels.strategies import RandomTrajectory, without_outputs, without_precisions
+from tests.support.kernels.trajectories import end_of
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
 from tests.support.mutants import importing, mutant
 from tests.support.problems import parse, problem, streams
@@ -113,7 +113,7 @@ def test_features_that_leave_out_inputs() -> None:
     assert worst_error(given, beginning(given, state), advance_of(given), n_steps=3) < TOLERANCES["float64"]
 
 
-def check(made_up: Trajectory, data: st.DataObject) -> None:
+def check(made_up: RandomTrajectory, data: st.DataObject) -> None:
     """A trajectory is the plain code's, and a start at its end gives its energy again."""
     target, start = made_up.target, made_up.start
     posterior = made_up.made_for
@@ -132,7 +132,7 @@ def check(made_up: Trajectory, data: st.DataObject) -> None:
 def test_common_precisions_integrated_out_of_random_networks(n: int) -> None:
     @examples(n)
     @given(without_precisions(leaving_out=("ti",)), st.data())
-    def agree(made_up: Trajectory, data: st.DataObject) -> None:
+    def agree(made_up: RandomTrajectory, data: st.DataObject) -> None:
         check(made_up, data)
 
     agree()
@@ -143,7 +143,7 @@ def test_common_precisions_integrated_out_of_random_networks(n: int) -> None:
 def test_outputs_integrated_out_of_random_networks(form: Any, n: int) -> None:
     @examples(n)
     @given(without_outputs(form=form, most_cases=100, leaving_out=("ti",)), st.data())
-    def agree(made_up: Trajectory, data: st.DataObject) -> None:
+    def agree(made_up: RandomTrajectory, data: st.DataObject) -> None:
         check(made_up, data)
 
     agree()
@@ -198,13 +198,13 @@ def test_a_mutant_of_partial_gradients_is_seen(before: str, after: str) -> None:
 def test_a_trajectory_that_blows_up_ends_as_infinite(over: tuple[str, ...]) -> None:
     """And alone, whatever chains are held with it."""
     state, given = conditional(problem(spec=PLAIN, dtype="float32", n_cases=19), over, "wide blow-up", 3)
-    position, *others = beginning(given, state)
+    start = beginning(given, state)
     advance = advance_of(given, tile_bytes=2**20)
-    good = advance(given, position, *others, n_steps=2)
+    good = end_of(advance, given, start, n_steps=2)
     for value in (1e30, np.inf, np.nan):
-        changed = position.copy()
+        changed = start.position.copy()
         changed[1] = value
-        found = advance(given, changed, *others, n_steps=2)
+        found = end_of(advance, given, replace(start, position=changed), n_steps=2)
         assert found[2][1] == np.inf
         assert all(np.array_equal(a[[0, 2]], b[[0, 2]]) for a, b in zip(found, good, strict=True))
 
@@ -216,7 +216,7 @@ def test_a_matrix_that_is_not_positive_definite_is_infinite() -> None:
     prior[1] *= -1e9
     with np.errstate(invalid="ignore"):
         indefinite = replace(given, regression=replace(data, prior=prior))
-        found = advance_of(given)(indefinite, *start, n_steps=2)
+        found = end_of(advance_of(given), indefinite, start, n_steps=2)
     assert found[2][1] == np.inf and np.isfinite(found[2][[0, 2]]).all()
 
 
@@ -224,8 +224,8 @@ def test_a_matrix_that_is_not_positive_definite_is_infinite() -> None:
 def test_arrays_that_would_be_misread_are_refused_by_name(over: tuple[str, ...]) -> None:
     state, given = conditional(problem(spec=PLAIN, dtype="float32", n_cases=19), over, "wide misread", 3)
     start, advance = beginning(given, state), advance_of(given)
-    for place, name in enumerate(("position", "momentum", "precisions", "stepsizes")):
-        array = start[place]
+    for name in ("position", "momentum", "precisions", "stepsizes"):
+        array = getattr(start, name)
         other = array.astype(np.float32 if name == "precisions" else np.float64)
         wrong = {
             "be float": (TypeError, other),
@@ -234,7 +234,7 @@ def test_arrays_that_would_be_misread_are_refused_by_name(over: tuple[str, ...])
         }
         for words, (kind, values) in wrong.items():
             with pytest.raises(kind, match=f"{name}: must {words}"):
-                advance(given, *start[:place], values, *start[place + 1 :], n_steps=2)
+                advance(given, replace(start, **{name: values}), n_steps=2)
 
 
 def test_data_that_would_be_misread_are_refused_by_name() -> None:
@@ -246,7 +246,7 @@ def test_data_that_would_be_misread_are_refused_by_name() -> None:
         for kind, values in ((TypeError, array.astype(np.float32)), (ValueError, array[:, :0])):
             changed = replace(given, regression=replace(data, **{name: values}))
             with pytest.raises(kind, match=f"{name}: must"):
-                advance(changed, *start, n_steps=2)
+                end_of(advance, changed, start, n_steps=2)
     for kind, values in (
         (TypeError, posterior.inputs.astype(np.float64)),
         (ValueError, np.asfortranarray(posterior.inputs)),
@@ -254,7 +254,7 @@ def test_data_that_would_be_misread_are_refused_by_name() -> None:
     ):
         other = replace(given.marginal, posterior=replace(posterior, inputs=values))
         with pytest.raises(kind, match="inputs: must"):
-            advance(replace(given, marginal=other), *start, n_steps=2)
+            end_of(advance, replace(given, marginal=other), start, n_steps=2)
 
 
 @pytest.mark.parametrize("over, expected", [(BOTH, {False}), (PRECISIONS, {True, False})])
@@ -272,7 +272,7 @@ def test_features_of_a_regression_are_never_in_tf32(
     for module in (wide, wide_marginal):
         monkeypatch.setattr(module, "products", recorded)
     state, given = conditional(problem(spec=PLAIN, dtype="float32", n_cases=19), over, "wide TF32", 3)
-    advance_of(given)(given, *beginning(given, state), n_steps=2)
+    end_of(advance_of(given), given, beginning(given, state), n_steps=2)
     assert found == expected
 
 
@@ -304,8 +304,8 @@ def test_what_does_not_fit_on_the_chip_is_run_by_products_and_said(form: str, n_
         advance, name = chosen(kernel, given)
         assert name.startswith("CUDA, products over all chains (") and why in name
         start = beginning(given, state)
-        found = choose.ForPosteriors(leapfrog.advance, kernel)(given, *start, n_steps=2)
-        expected = advance(given, *start, n_steps=2)
+        found = end_of(choose.ForPosteriors(leapfrog.advance, kernel), given, start, n_steps=2)
+        expected = end_of(advance, given, start, n_steps=2)
         assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
     _, given = conditional(target, PRECISIONS, "small enough", 2)
     assert chosen(kernel, given)[1] == "CUDA, whole trajectories, a block a chain"
@@ -369,8 +369,8 @@ def test_a_mutant_of_the_products_is_seen(name: str) -> None:
     assert error_of(given, start, advance) > 1e-6
 
 
-def error_of(given: Any, start: tuple[Array, ...], advance: Advance) -> float:
-    found, expected = (each(given, *start, n_steps=3) for each in (advance, leapfrog.advance))
+def error_of(given: Any, start: Trajectory, advance: Advance) -> float:
+    found, expected = (end_of(each, given, start, n_steps=3) for each in (advance, leapfrog.advance))
     return max(largest_error(a, b) for a, b in zip(found, expected, strict=True))
 
 

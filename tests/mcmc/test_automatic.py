@@ -16,6 +16,8 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, automatic
 from rayfbnn.mcmc.tuning import measuring as tuning
 from rayfbnn.mcmc.tuning.measuring import Measured, Probe
+from rayfbnn.state import Trajectory
+from tests.support.kernels.trajectories import end_of
 from tests.support.mutants import mutant
 from tests.support.targets import ANHARMONIC, banana, gaussian, wall
 from tests.support.tuning import AUTOMATIC, ONE, Scaled, frozen, start, streams, tuned
@@ -76,14 +78,17 @@ def difference_from_separate_trajectories(module: ModuleType) -> float:
     target, state = ANHARMONIC, start(200, 1)
     stepsizes = 0.4 * target.stepsizes(state.precisions)
     probe = module.Probe(leapfrog.advance, (4, 8, 16))
-    probe(target, state.position, state.momentum, state.precisions, stepsizes, n_steps=16)
+    end_of(probe, target, Trajectory(state.position, state.momentum, state.precisions, stepsizes), n_steps=16)
     measured = probe.measured
     energy = target.potential(state.position, state.precisions) + (state.momentum**2).sum(axis=1) / 2
     worst = abs(np.array(measured.sums) / ONE - state.position.sum(axis=0)).max()
     worst = max(worst, abs(np.array(measured.squares) / ONE - (state.position**2).sum(axis=0)).max())
     for place, length in enumerate(measured.lengths):
-        position, momentum, potential = leapfrog.advance(
-            target, state.position, state.momentum, state.precisions, stepsizes, n_steps=length
+        position, momentum, potential = end_of(
+            leapfrog.advance,
+            target,
+            Trajectory(state.position, state.momentum, state.precisions, stepsizes),
+            n_steps=length,
         )
         accepted = np.minimum(1, np.exp(energy - potential - (momentum**2).sum(axis=1) / 2))
         jumps = (accepted[:, None] * (position - state.position) ** 2).sum(axis=0)
@@ -97,7 +102,7 @@ def difference_from_separate_trajectories(module: ModuleType) -> float:
     [
         ("n_steps=length - done", "n_steps=length"),
         ("done = length", "done = 0"),
-        ("start_energy - total_energy(", "total_energy(potential, momentum) - total_energy("),
+        ("start_energy - energy", "energy - energy"),
         ("accepted[:, None] * xp.square(change)", "xp.square(change)"),
         ("- start\n", "\n"),
         ("(int(a) << _BITS) + int(b)", "(int(a) << _BITS)"),
@@ -134,14 +139,19 @@ def measured_of(n_chains: int, first: int = 0) -> Measured:
     target, state = banana(), start(n_chains, 3, first=first)
     probe = Probe(leapfrog.advance, (4, 8))
     stepsizes = 0.2 * target.stepsizes(state.precisions)
-    probe(target, state.position, state.momentum, state.precisions, stepsizes, n_steps=8)
+    end_of(probe, target, Trajectory(state.position, state.momentum, state.precisions, stepsizes), n_steps=8)
     return probe.measured
 
 
 def test_a_trajectory_that_blows_up_counts_as_rejected_and_as_no_jump() -> None:
     target, state = wall(2), start(40, 2)
     probe = Probe(leapfrog.advance, (4, 8))
-    probe(target, state.position, 30 * state.momentum, state.precisions, np.ones((40, 2)), n_steps=8)
+    end_of(
+        probe,
+        target,
+        Trajectory(state.position, 30 * state.momentum, state.precisions, np.ones((40, 2))),
+        n_steps=8,
+    )
     assert probe.measured.acceptance[-1] < 0.1 * 40 * ONE
     assert probe.measured.trajectories == 40
     rounds, settings, _, _ = tuned(wall(2), n_rounds=20)

@@ -20,9 +20,10 @@ from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.dynamic import dynamic
 from rayfbnn.mcmc.hybrid_max import hybrid_max
-from rayfbnn.state import ChainState
+from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import chi2_p_value, ks_p_value
+from tests.support.kernels.trajectories import end_of
 from tests.support.mutants import mutant
 from tests.support.targets import ANHARMONIC, SumOfTerms, banana, gaussian, wall
 
@@ -43,16 +44,14 @@ class Recorder:
         self.backward_steps: Array = 0
         self.order: Array | None = None
 
-    def __call__(self, target, position, momentum, precisions, stepsizes, *, n_steps, order=None):
-        is_back = stepsizes[:, 0] < 0
+    def __call__(self, target, trajectory, *, n_steps, order=None):
+        is_back = trajectory.stepsizes[:, 0] < 0
         self.backward_steps = self.backward_steps + n_steps * is_back
         if order is not None:
             forward = np.where(is_back[:, None], hmc.reversed_order(order), order)
             assert self.order is None or np.array_equal(forward, self.order)  # once per trajectory
             self.order = forward
-        return leapfrog.advance(
-            target, position, momentum, precisions, stepsizes, n_steps=n_steps, order=order
-        )
+        return leapfrog.advance(target, trajectory, n_steps=n_steps, order=order)
 
 
 # Heatbath and negate
@@ -89,7 +88,9 @@ def plain_hybrid(state: ChainState, streams: Streams, *, target, steps: int, ste
     stepsizes = stepsize * target.stepsizes(state.precisions)
     q, p = state.position, state.momentum
     energy = target.potential(q, state.precisions) + (p * p).sum(axis=1) / 2
-    q, p, potential = leapfrog.advance(target, q, p, state.precisions, stepsizes, n_steps=steps)
+    q, p, potential = end_of(
+        leapfrog.advance, target, Trajectory(q, p, state.precisions, stepsizes), n_steps=steps
+    )
     change = potential + (p * p).sum(axis=1) / 2 - energy
     accepted = np.log(streams.uniform(Purpose.ACCEPT)) < -change
     return (
@@ -113,8 +114,8 @@ def test_a_window_of_one_is_plain_hybrid_bit_for_bit() -> None:
 
 def one_higher(*arguments, **options):
     """`leapfrog.advance` with potentials that have a constant more, as another code's may have."""
-    position, momentum, potential = leapfrog.advance(*arguments, **options)
-    return position, momentum, potential + 1
+    end, potential = leapfrog.advance(*arguments, **options)
+    return end, potential + 1
 
 
 @pytest.mark.parametrize(
@@ -174,12 +175,10 @@ def trajectory(
         q, p = state.position, state.momentum
         for _ in range(abs(number - offset)):
             back = number < offset
-            q, p, _ = leapfrog.advance(
+            q, p, _ = end_of(
+                leapfrog.advance,
                 BANANA,
-                q,
-                p,
-                state.precisions,
-                -sizes if back else sizes,
+                Trajectory(q, p, state.precisions, -sizes if back else sizes),
                 n_steps=1,
                 order=hmc.reversed_order(order) if back and order is not None else order,
             )
@@ -283,12 +282,10 @@ def test_mutant_of_the_windows_is_killed(name: str) -> None:
 def is_reversed_on_acceptance_only(hybrid) -> bool:
     state, streams = start(500)
     after, info = hybrid(state, streams, target=ANHARMONIC, steps=2, stepsize=0.5)
-    _, end, _ = leapfrog.advance(
+    _, end, _ = end_of(
+        leapfrog.advance,
         ANHARMONIC,
-        state.position,
-        state.momentum,
-        state.precisions,
-        np.full_like(state.position, 0.5),
+        Trajectory(state.position, state.momentum, state.precisions, np.full_like(state.position, 0.5)),
         n_steps=2,
     )
     expected = np.where(info.accepted[:, None], -end, state.momentum)
@@ -333,9 +330,9 @@ def test_jittered_stepsizes_have_their_distribution(jitter: float) -> None:
     state, streams = start(20_000)
     seen = []
 
-    def advance(target, position, momentum, precisions, stepsizes, **options):
-        seen.append(stepsizes)
-        return leapfrog.advance(target, position, momentum, precisions, stepsizes, **options)
+    def advance(target, trajectory, **options):
+        seen.append(trajectory.stepsizes)
+        return leapfrog.advance(target, trajectory, **options)
 
     hmc.hybrid(
         state, streams, target=gaussian(3), steps=1, stepsize=0.2, stepsize_jitter=jitter, advance=advance

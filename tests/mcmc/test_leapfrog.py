@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,30 +12,25 @@ from rayfbnn.arrays import Array
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import total_energy
+from rayfbnn.state import Trajectory
+from tests.support.kernels.trajectories import chains_of, end_of
 from tests.support.mutants import mutant
 from tests.support.targets import BANANA, equal_terms, start, wall
 
 NO_HALF = mutant(leapfrog, ("half if number in (0, last) else full", "full * (number < last)"))
 STATE_DEP_STEP = mutant(
-    leapfrog, ("full = stepsizes /", "full = stepsizes * (1 + 0.3 * xp.tanh(position)) /")
+    leapfrog,
+    ("full = trajectory.stepsizes /", "full = trajectory.stepsizes * (1 + 0.3 * xp.tanh(position)) /"),
 )
 
 
 def reversal_error(advance, *, partial: bool, back_order=hmc.reversed_order) -> float:
     """How far steps there and back end from where they began."""
-    position, momentum, precisions, stepsizes, order = start(20)
-    there = advance(
-        BANANA, position, momentum, precisions, stepsizes, n_steps=10, order=order if partial else None
-    )
-    back = advance(
-        BANANA,
-        *there[:2],
-        precisions,
-        -stepsizes,
-        n_steps=10,
-        order=back_order(order) if partial else None,
-    )
-    return float(max(abs(back[0] - position).max(), abs(back[1] - momentum).max()))
+    here, order = start(20)
+    there, _ = advance(BANANA, here, n_steps=10, order=order if partial else None)
+    turned = replace(there, stepsizes=-here.stepsizes)
+    back, _ = advance(BANANA, turned, n_steps=10, order=back_order(order) if partial else None)
+    return float(max(abs(back.position - here.position).max(), abs(back.momentum - here.momentum).max()))
 
 
 @pytest.mark.parametrize("partial", [False, True])
@@ -53,12 +49,12 @@ def test_the_same_order_does_not_reverse() -> None:
 
 
 def test_reversal_by_negated_momentum_is_reversal_by_negated_stepsizes() -> None:
-    position, momentum, precisions, stepsizes, order = start(20)
+    here, order = start(20)
     options = {"n_steps": 5, "order": order}
-    a = leapfrog.advance(BANANA, position, -momentum, precisions, stepsizes, **options)
-    b = leapfrog.advance(BANANA, position, momentum, precisions, -stepsizes, **options)
-    assert abs(a[0] - b[0]).max() < 1e-14
-    assert abs(a[1] + b[1]).max() < 1e-14
+    a, _ = leapfrog.advance(BANANA, replace(here, momentum=-here.momentum), **options)
+    b, _ = leapfrog.advance(BANANA, replace(here, stepsizes=-here.stepsizes), **options)
+    assert abs(a.position - b.position).max() < 1e-14
+    assert abs(a.momentum + b.momentum).max() < 1e-14
 
 
 def jacobian(advance, *, partial: bool) -> Array:
@@ -66,19 +62,22 @@ def jacobian(advance, *, partial: bool) -> Array:
 
     In position / stepsize and momentum, the coordinates in which the masses are one.
     """
-    position, momentum, _, stepsizes, order = start(1)
-    state, width, d = np.concatenate([position, momentum], axis=1), 1e-5, position.shape[1]
+    here, order = start(1)
+    state, width = np.concatenate([here.position, here.momentum], axis=1), 1e-5
+    d, stepsizes = here.position.shape[1], here.stepsizes
     moved = state + width * np.concatenate([np.eye(2 * d), -np.eye(2 * d)])
-    after = advance(
+    after, _ = advance(
         BANANA,
-        moved[:, :d].copy(),
-        moved[:, d:].copy(),
-        np.ones((4 * d, 1)),
-        np.repeat(3 * stepsizes, 4 * d, axis=0),
+        Trajectory(
+            moved[:, :d].copy(),
+            moved[:, d:].copy(),
+            np.ones((4 * d, 1)),
+            np.repeat(3 * stepsizes, 4 * d, axis=0),
+        ),
         n_steps=3,
         order=np.repeat(order, 4 * d, axis=0) if partial else None,
     )
-    states = np.concatenate(after[:2], axis=1)
+    states = np.concatenate([after.position, after.momentum], axis=1)
     scale = np.concatenate([stepsizes[0], np.ones(d)])
     return ((states[: 2 * d] - states[2 * d :]) / (2 * width)).T * scale / scale[:, None]
 
@@ -107,20 +106,14 @@ def test_stepsizes_that_depend_on_the_state_change_volume(partial: bool) -> None
 
 def energy_error_slope(advance) -> float:
     """Slope of log |change of H| in log stepsize at a fixed length of trajectory."""
-    position, momentum, precisions, stepsizes, _ = start(50)
+    here, _ = start(50)
     errors = []
-    before = total_energy(BANANA.potential(position, precisions), momentum)
+    before = total_energy(BANANA.potential(here.position, here.precisions), here.momentum)
     sizes = 2.0 ** -np.arange(4)
     for size in sizes:
-        _, moved, potential = advance(
-            BANANA,
-            position,
-            momentum,
-            precisions,
-            size * stepsizes / 4,
-            n_steps=round(20 / size),
-        )
-        errors.append(np.median(abs(total_energy(potential, moved) - before)))
+        shorter = replace(here, stepsizes=size * here.stepsizes / 4)
+        moved, potential = advance(BANANA, shorter, n_steps=round(20 / size))
+        errors.append(np.median(abs(total_energy(potential, moved.momentum) - before)))
     return float(np.polyfit(np.log(sizes), np.log(errors), 1)[0])
 
 
@@ -144,60 +137,58 @@ def test_energy_error_of_a_stale_gradient_is_of_first_order() -> None:
             last.append(gradient)
             return potential, last[max(len(last) - 2, 0)]
 
-    def advance(target: object, *arguments: Array, **options: object):
+    def advance(target: object, trajectory: Trajectory, **options: object):
         last.clear()
-        return leapfrog.advance(Stale(), *arguments, **options)
+        return leapfrog.advance(Stale(), trajectory, **options)
 
     assert energy_error_slope(advance) < 1.3
 
 
 def test_partial_steps_of_equal_terms_are_shorter_full_steps() -> None:
     target = equal_terms(3)
-    position, momentum, precisions, stepsizes, order = start(20, target)
-    partial = leapfrog.advance(target, position, momentum, precisions, stepsizes, n_steps=4, order=order)
-    full = leapfrog.advance(target, position, momentum, precisions, stepsizes / 3, n_steps=12)
+    here, order = start(20, target)
+    partial = end_of(leapfrog.advance, target, here, n_steps=4, order=order)
+    shorter = replace(here, stepsizes=here.stepsizes / 3)
+    full = end_of(leapfrog.advance, target, shorter, n_steps=12)
     for a, b in zip(partial, full, strict=True):
         assert abs(a - b).max() < 1e-13
 
 
 def test_one_call_of_many_steps_is_many_calls_of_one() -> None:
-    position, momentum, precisions, stepsizes, order = start(20)
-    at_once = leapfrog.advance(BANANA, position, momentum, precisions, stepsizes, n_steps=6, order=order)
+    here, order = start(20)
+    at_once = end_of(leapfrog.advance, BANANA, here, n_steps=6, order=order)
     for _ in range(6):
-        position, momentum, potential = leapfrog.advance(
-            BANANA, position, momentum, precisions, stepsizes, n_steps=1, order=order
-        )
-    for a, b in zip(at_once, (position, momentum, potential), strict=True):
+        here, potential = leapfrog.advance(BANANA, here, n_steps=1, order=order)
+    for a, b in zip(at_once, (here.position, here.momentum, potential), strict=True):
         assert abs(a - b).max() < 1e-13
 
 
 def test_negative_stepsizes_turn_single_chains_back() -> None:
     """Chains of one batch may differ in direction and order."""
-    position, momentum, precisions, stepsizes, order = start(6)
+    here, order = start(6)
     is_back = np.arange(6) % 2 == 1
-    mixed = np.where(is_back[:, None], -stepsizes, stepsizes)
-    together = leapfrog.advance(BANANA, position, momentum, precisions, mixed, n_steps=3, order=order)
+    here = replace(here, stepsizes=np.where(is_back[:, None], -here.stepsizes, here.stepsizes))
+    together = end_of(leapfrog.advance, BANANA, here, n_steps=3, order=order)
     for chain in range(6):
         own = slice(chain, chain + 1)
-        alone = leapfrog.advance(
-            BANANA, position[own], momentum[own], precisions[own], mixed[own], n_steps=3, order=order[own]
-        )
+        alone = end_of(leapfrog.advance, BANANA, chains_of(here, own), n_steps=3, order=order[own])
         for a, b in zip(together, alone, strict=True):
             assert np.array_equal(a[own], b)
 
 
 def test_arguments_are_left_alone() -> None:
-    arguments = start(5)
+    here, order = start(5)
+    arguments = [*vars(here).values(), order]
     copies = [argument.copy() for argument in arguments]
-    leapfrog.advance(BANANA, *arguments[:4], n_steps=3, order=arguments[4])
+    leapfrog.advance(BANANA, here, n_steps=3, order=order)
     for argument, copy in zip(arguments, copies, strict=True):
         assert np.array_equal(argument, copy)
 
 
 def test_float32_stays_float32_with_its_energy_in_float64() -> None:
-    position, momentum, precisions, stepsizes, _ = start(5)
-    single = [array.astype(np.float32) for array in (position, momentum)]
-    result = leapfrog.advance(BANANA, *single, precisions, stepsizes.astype(np.float32), n_steps=3)
+    here, _ = start(5)
+    single = {name: getattr(here, name).astype(np.float32) for name in ("position", "momentum", "stepsizes")}
+    result = end_of(leapfrog.advance, BANANA, replace(here, **single), n_steps=3)
     assert [array.dtype for array in result] == [np.float32, np.float32, np.float64]
 
 
@@ -205,14 +196,12 @@ def test_a_chain_that_blows_up_ends_at_infinity_and_harms_no_other() -> None:
     target = wall(2)
     position = np.array([[0.1, 0.2], [2.9, 0.0], [0.3, -0.4]])
     momentum = np.array([[0.5, 0.5], [9.0, 0.0], [-0.5, 0.1]])
-    precisions, stepsizes = np.ones((3, 1)), np.full((3, 2), 0.2)
+    here = Trajectory(position, momentum, np.ones((3, 1)), np.full((3, 2), 0.2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        together = leapfrog.advance(target, position, momentum, precisions, stepsizes, n_steps=5)
+        together = end_of(leapfrog.advance, target, here, n_steps=5)
     assert together[2][1] == np.inf
-    others = [0, 2]
-    alone = leapfrog.advance(
-        target, position[others], momentum[others], precisions[others], stepsizes[others], n_steps=5
-    )
+    others = slice(0, 3, 2)
+    alone = end_of(leapfrog.advance, target, chains_of(here, others), n_steps=5)
     for a, b in zip(together, alone, strict=True):
         assert np.array_equal(a[others], b)

@@ -17,6 +17,8 @@ from rayfbnn.mcmc.tuning import measuring as tuning
 from rayfbnn.mcmc.tuning import scaling
 from rayfbnn.mcmc.tuning.measuring import Measured
 from rayfbnn.mcmc.tuning.scaling import SlopesProbe, of_coordinates, scales_from
+from rayfbnn.state import Trajectory
+from tests.support.kernels.trajectories import end_of
 from tests.support.mutants import mutant
 from tests.support.problems import problem
 from tests.support.problems import streams as problem_streams
@@ -131,7 +133,12 @@ def test_groups_of_a_posterior_are_its_own(over: Any) -> None:
     precisions = state.precisions
     assert sum(target.group_sizes) == target.n_parameters
     probe = SlopesProbe(leapfrog.advance)
-    probe(target, state.position, state.momentum, precisions, target.stepsizes(precisions), n_steps=0)
+    end_of(
+        probe,
+        target,
+        Trajectory(state.position, state.momentum, precisions, target.stepsizes(precisions)),
+        n_steps=0,
+    )
     _, gradient = target.potential_and_gradient(state.position, precisions)
     squares = (target.stepsizes(precisions) * gradient) ** 2
     layout = target.marginal.parameter_layout if over and "outputs" in over else posterior.parameter_layout

@@ -126,11 +126,9 @@ def test_chains_do_not_depend_on_their_batch() -> None:
 def test_another_advance_takes_the_place_of_the_plain_one() -> None:
     steps: list[int] = []
 
-    def advance(target, position, momentum, precisions, stepsizes, *, n_steps, order=None):
+    def advance(target, trajectory, *, n_steps, order=None):
         steps.append(n_steps)
-        return leapfrog.advance(
-            target, position, momentum, precisions, stepsizes, n_steps=n_steps, order=order
-        )
+        return leapfrog.advance(target, trajectory, n_steps=n_steps, order=order)
 
     operations = (Hybrid(steps=10, stepsize=0.1, window=2),)
     iteration = schedule.build_iteration(operations, target=BANANA, updates={}, advance=advance)

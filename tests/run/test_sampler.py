@@ -18,8 +18,10 @@ from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.run.blocks import next_block
 from rayfbnn.run.sampler import Sampler, acceptance_by_operation, build_posterior
 from rayfbnn.spec import RunSpec
+from rayfbnn.state import Trajectory
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
+from tests.support.kernels.trajectories import end_of
 from tests.support.sampling import run_all
 from tests.support.small import assert_same_draws, contents, make_store, small, small_spec
 
@@ -130,7 +132,9 @@ def test_statistics_are_those_of_the_stored_draws(tmp_path: Path, undisturbed: P
         state, chains = loaded[0], np.array(store.batch_chains(batch))
         at = sampler._load(batch, sampler._streams(batch))
         still = np.zeros_like(at.momentum)
-        *_, potential = sampler.advance(posterior, at.position, at.momentum, at.precisions, still, n_steps=0)
+        *_, potential = end_of(
+            sampler.advance, posterior, Trajectory(at.position, at.momentum, at.precisions, still), n_steps=0
+        )
         expected = {
             "energy": total_energy(potential, at.momentum),
             "log_prior": posterior.log_prior(state.position, state.precisions),

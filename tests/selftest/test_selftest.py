@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -115,8 +116,9 @@ def test_a_kernel_with_other_stepsizes_makes_it_fail(monkeypatch: pytest.MonkeyP
     def stretched(posterior):  # type: ignore[no-untyped-def]
         advance, kernel = chosen(posterior)
 
-        def wrong(target, position, momentum, precisions, stepsizes, **settings):  # type: ignore[no-untyped-def]
-            return advance(target, position, momentum, precisions, 1.01 * stepsizes, **settings)
+        def wrong(target, trajectory, **settings):  # type: ignore[no-untyped-def]
+            longer = replace(trajectory, stepsizes=1.01 * trajectory.stepsizes)
+            return advance(target, longer, **settings)
 
         return wrong, kernel
 

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.special
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.state import Trajectory
 from rayfbnn.streams import Purpose, Streams
 
 Term = Callable[
@@ -171,11 +172,11 @@ def wall(n_parameters: int) -> SumOfTerms:
 BANANA = banana()
 
 
-def start(n_chains: int, target: SumOfTerms = BANANA) -> tuple[Array, Array, Array, Array, Array]:
-    """Position, momentum, precisions, stepsizes, and an order of three partial gradients."""
+def start(n_chains: int, target: SumOfTerms = BANANA) -> tuple[Trajectory, Array]:
+    """A trajectory before its first step, and an order of three partial gradients."""
     streams = Streams(7, np.arange(n_chains, dtype=np.uint64))
     position = streams.normal(Purpose.INITIAL_PARAMETER, (target.n_parameters,)) / 2
     momentum = streams.normal(Purpose.MOMENTUM, (target.n_parameters,))
     stepsizes = 0.05 * (1 + streams.uniform(Purpose.STEPSIZE, (target.n_parameters,)))
     order = streams.permutation(3, Purpose.PARTITION_ORDER)
-    return position, momentum, np.ones((n_chains, 1)), stepsizes, order
+    return Trajectory(position, momentum, np.ones((n_chains, 1)), stepsizes), order

@@ -29,6 +29,7 @@ from rayfbnn.mcmc.operations import (
     unrolled,
 )
 from rayfbnn.spec import RunSpec
+from rayfbnn.state import Trajectory
 from rayfbnn.store.store import Store
 from rayfbnn.timing import runs as run_times
 from rayfbnn.timing import steps as step_times
@@ -58,11 +59,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def counted(clock: SimpleNamespace, seconds: float) -> Any:
     """The plain leapfrog, which moves the clock by `seconds` for each gradient of a chain."""
 
-    def advance(
-        target: Any, position: Array, *arguments: Array, n_steps: int, order: Array | None = None
-    ) -> Any:
-        clock.now += seconds * (n_steps + 1) * len(position)
-        return leapfrog.advance(target, position, *arguments, n_steps=min(n_steps, 1), order=order)
+    def advance(target: Any, start: Trajectory, *, n_steps: int, order: Array | None = None) -> Any:
+        clock.now += seconds * (n_steps + 1) * len(start.position)
+        return leapfrog.advance(target, start, n_steps=min(n_steps, 1), order=order)
 
     return advance
 
@@ -211,7 +210,7 @@ def test_code_that_does_not_cover_what_is_left_is_named(monkeypatch: pytest.Monk
     small = choose.on_device(posterior, max_shared_bytes=100)
     monkeypatch.setattr(choose, "advance_for", lambda posterior: small)
     monkeypatch.setattr(choose, "PLAIN", choose.PLAIN_ON_DEVICE)
-    (found,) = step_times.kernels_of(posterior, step_times.Trajectory("", over=("outputs",)))
+    (found,) = step_times.kernels_of(posterior, step_times.TrajectoryKind("", over=("outputs",)))
     assert found == ("plain CuPy (no parameters are kept)", leapfrog.advance)
 
 
@@ -344,8 +343,8 @@ def test_a_real_clock_is_not_far_off() -> None:
     state, _ = step_times.started(posterior, 4)
     stepsizes = step_times.STEPSIZE * posterior.stepsizes(state.precisions).astype(np.float32)
     begun = time.perf_counter()
-    arguments = (state.position, state.momentum, state.precisions, stepsizes)
-    leapfrog.advance(posterior, *arguments, n_steps=2000)
+    start = Trajectory(state.position, state.momentum, state.precisions, stepsizes)
+    leapfrog.advance(posterior, start, n_steps=2000)
     whole = (time.perf_counter() - begun) / 2000 / 4
     found = step_times.seconds_per_step(posterior, leapfrog.advance, chains=4, seconds=0.2)
     assert 0.1 < found / whole < 10  # a loaded machine; a factor of the chains or steps would show

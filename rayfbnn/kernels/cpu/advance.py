@@ -16,7 +16,7 @@ from rayfbnn.kernels import marginal_plan as marginal
 from rayfbnn.kernels.plan import ChainNumbers, Program, prior_of
 from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.state import Target
+from rayfbnn.state import Target, Trajectory
 
 
 def loaded(name: str) -> tuple[Any, str]:
@@ -74,20 +74,17 @@ class CompiledAdvance:
     def __call__(
         self,
         target: Target,
-        position: Array,
-        momentum: Array,
-        precisions: Array,
-        stepsizes: Array,
+        trajectory: Trajectory,
         *,
         n_steps: int,
         order: Array | None = None,
-    ) -> tuple[Array, Array, Array]:
-        """As `mcmc.leapfrog.advance`: position, momentum and potential after n_steps steps of every chain."""
+    ) -> tuple[Trajectory, Array]:
+        """Take n_steps leapfrog steps of every chain, as `mcmc.leapfrog.advance` does."""
         posterior = self._checked(target)
         kernel = self._kernel(posterior, 1 if order is None else order.shape[1])
-        numbers = prior_of(posterior, precisions)
-        arrays = {"stepsizes": stepsizes, **_of_chains(posterior, numbers)}
-        return _advanced(kernel, numbers, position, momentum, arrays, n_steps=n_steps, order=order)
+        numbers = prior_of(posterior, trajectory.precisions)
+        arrays = _of_chains(posterior, numbers)
+        return _advanced(kernel, numbers, trajectory, arrays, n_steps=n_steps, order=order)
 
     def _checked(self, target: Target) -> Posterior:
         if isinstance(target, Posterior):
@@ -141,19 +138,16 @@ class CompiledMarginalAdvance:
     def __call__(
         self,
         target: Target,
-        position: Array,
-        momentum: Array,
-        precisions: Array,
-        stepsizes: Array,
+        trajectory: Trajectory,
         *,
         n_steps: int,
         order: Array | None = None,
-    ) -> tuple[Array, Array, Array]:
-        """As `mcmc.leapfrog.advance`: position, momentum and potential after n_steps steps of every chain."""
+    ) -> tuple[Trajectory, Array]:
+        """Take n_steps leapfrog steps of every chain, as `mcmc.leapfrog.advance` does."""
         kernel, target = self._checked(target, 1 if order is None else order.shape[1])
-        numbers = marginal.numbers_of(target, precisions)
-        arrays = {"stepsizes": stepsizes, **_of_marginal_chains(target, numbers)}
-        return _advanced(kernel, numbers, position, momentum, arrays, n_steps=n_steps, order=order)
+        numbers = marginal.numbers_of(target, trajectory.precisions)
+        arrays = _of_marginal_chains(target, numbers)
+        return _advanced(kernel, numbers, trajectory, arrays, n_steps=n_steps, order=order)
 
     def _checked(
         self, target: Target, n_partitions: int
@@ -185,18 +179,19 @@ class CompiledMarginalAdvance:
 def _advanced(
     kernel: Compiled,
     numbers: ChainNumbers | marginal.MarginalNumbers,
-    position: Array,
-    momentum: Array,
+    trajectory: Trajectory,
     arrays: dict[str, Any],
     *,
     n_steps: int,
     order: Array | None,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Trajectory, Array]:
+    position = trajectory.position
     moved, kicked = np.empty_like(position, order="C"), np.empty_like(position, order="C")
     energy, terms = np.empty(len(position)), np.empty(len(position))
     kernel.advance(
         position=position,
-        momentum=momentum,
+        momentum=trajectory.momentum,
+        stepsizes=trajectory.stepsizes,
         order=order if order is None else np.ascontiguousarray(order, dtype=np.int64),
         n_steps=n_steps,
         new_position=moved,
@@ -207,7 +202,7 @@ def _advanced(
     )
     with np.errstate(all="ignore"):
         potential = numbers.potential(energy, terms)
-    return moved, kicked, np.where(np.isfinite(potential), potential, np.inf)
+    return trajectory.moved(moved, kicked), np.where(np.isfinite(potential), potential, np.inf)
 
 
 def advance_for(posterior: Posterior, *, instruction_set: str | None = None) -> CompiledAdvance:

@@ -13,6 +13,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.plan import ChainNumbers, Program, prior_of
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.state import Trajectory
 
 _SOURCES = Path(__file__).parent / "source"
 _SHARED = Path(__file__).parent.parent / "shared"
@@ -166,29 +167,25 @@ def table(name: str, values: Sequence[float], kind: str = "int") -> str:
 
 def advance(
     target: Posterior,
-    position: Array,
-    momentum: Array,
-    precisions: Array,
-    stepsizes: Array,
+    trajectory: Trajectory,
     *,
     n_steps: int,
     order: Array | None = None,
     program: Program,
     plan: Plan,
     build: Build,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Trajectory, Array]:
     """What mcmc.leapfrog.advance does, to rounding, in one launch; forces use the device's fast functions.
 
     The potential at the end is computed with accurate functions, from the position alone, in float64.
     """
-    check("precisions", precisions, np.dtype(np.float64), (len(position), target.n_precisions))
-    numbers = prior_of(target, precisions)
+    precisions = trajectory.precisions
+    shape = (len(trajectory.position), target.n_precisions)
+    check("precisions", precisions, np.dtype(np.float64), shape)
     return launch(
         target,
-        numbers,
-        position,
-        momentum,
-        stepsizes,
+        prior_of(target, precisions),
+        trajectory,
         n_steps=n_steps,
         order=order,
         program=program,
@@ -200,27 +197,23 @@ def advance(
 def launch(
     target: Posterior,
     numbers: ChainNumbers,
-    position: Array,
-    momentum: Array,
-    stepsizes: Array,
+    trajectory: Trajectory,
     *,
     n_steps: int,
     order: Array | None,
     program: Program,
     plan: Plan,
     build: Build,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Trajectory, Array]:
     """As `advance`, given the chains' numbers."""
-    xp, n_chains = array_namespace(position), position.shape[0]
+    xp, n_chains = array_namespace(trajectory.position), len(trajectory.position)
     dtype = np.dtype(target.dtype)
-    for name, array in (("position", position), ("momentum", momentum), ("stepsizes", stepsizes)):
-        check(name, array, dtype, (n_chains, program.n_parameters))
+    check_trajectory(trajectory, dtype, (n_chains, program.n_parameters))
     check_data(target, program, n_chains)
     n_partitions = 1 if order is None else order.shape[1]
     if n_partitions > target.n_cases:
         raise ValueError(f"order: at most the {target.n_cases} cases, got {n_partitions} partitions")
-    begun = position, momentum
-    position, momentum = position.copy(), momentum.copy()
+    position, momentum = trajectory.position.copy(), trajectory.momentum.copy()
     prior_energy, terms = xp.empty(n_chains), xp.empty(n_chains)
     weights = xp.empty(0) if target.observed is None else target.observed
     kernel = build(
@@ -231,7 +224,7 @@ def launch(
     arguments = (
         position,
         momentum,
-        stepsizes,
+        trajectory.stepsizes,
         numbers.precisions,
         numbers.noise,
         numbers.inverse_temperature,
@@ -251,8 +244,9 @@ def launch(
     )
     kernel((plan.n_blocks(n_chains),), (plan.threads,), arguments, shared_mem=plan.shared_bytes)
     potential = numbers.potential(prior_energy, terms)
-    ended = (position, momentum) if n_steps > 0 else begun  # the kernels have given them half a kick
-    return *ended, xp.where(xp.isfinite(potential), potential, xp.inf)
+    # Without a step the kernel has given its copy of the momentum half a kick.
+    end = trajectory.moved(position, momentum) if n_steps > 0 else trajectory
+    return end, xp.where(xp.isfinite(potential), potential, xp.inf)
 
 
 def stride(values: Array) -> int:
@@ -268,6 +262,13 @@ def check(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...])
         raise ValueError(f"{name}: must have the shape {shape}, got {array.shape}")
     if not array.flags.c_contiguous:
         raise ValueError(f"{name}: must be C-contiguous")
+
+
+def check_trajectory(trajectory: Trajectory, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
+    """Check position, momentum and stepsizes, each of this dtype and shape, as `check` does."""
+    check("position", trajectory.position, dtype, shape)
+    check("momentum", trajectory.momentum, dtype, shape)
+    check("stepsizes", trajectory.stepsizes, dtype, shape)
 
 
 def check_data(target: Posterior, program: Program, n_chains: int) -> None:

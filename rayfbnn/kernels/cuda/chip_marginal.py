@@ -10,10 +10,10 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels import marginal_plan as marginal
 from rayfbnn.kernels.cuda import chip as cuda
-from rayfbnn.kernels.cuda.chip import QUAD, TILES, Build, Plan, check, table
+from rayfbnn.kernels.cuda.chip import QUAD, TILES, Build, Plan, check, check_trajectory, table
 from rayfbnn.kernels.plan import ChainNumbers, Program, ProgramRegression
 from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs, WithoutPrecisions
-from rayfbnn.state import Target
+from rayfbnn.state import Target, Trajectory
 
 Choice = tuple[Program, Plan]
 _MOST_OF_A_WARP = 128  # parameters, or entries of a matrix: up to four for each thread
@@ -52,30 +52,26 @@ class MarginalAdvance:
     def __call__(
         self,
         target: Target,
-        position: Array,
-        momentum: Array,
-        precisions: Array,
-        stepsizes: Array,
+        trajectory: Trajectory,
         *,
         n_steps: int,
         order: Array | None = None,
-    ) -> tuple[Array, Array, Array]:
-        """As `mcmc.leapfrog.advance`: position, momentum and potential after n_steps steps of every chain."""
+    ) -> tuple[Trajectory, Array]:
+        """Take n_steps leapfrog steps of every chain, as `mcmc.leapfrog.advance` does."""
         assert isinstance(target, WithoutOutputs | WithoutPrecisions)
         chosen = self.chosen(target)
         assert not isinstance(chosen, str), chosen
         program, plan = chosen
         if isinstance(target, WithoutPrecisions):
             posterior = target.posterior
-            check("precisions", precisions, np.dtype(np.float64), (len(position), posterior.n_precisions))
+            precisions, n_chains = trajectory.precisions, len(trajectory.position)
+            check("precisions", precisions, np.dtype(np.float64), (n_chains, posterior.n_precisions))
             numbers = marginal.numbers_of(target, precisions)
             assert isinstance(numbers, ChainNumbers)
             return cuda.launch(
                 posterior,
                 numbers,
-                position,
-                momentum,
-                stepsizes,
+                trajectory,
                 n_steps=n_steps,
                 order=order,
                 program=program,
@@ -83,15 +79,13 @@ class MarginalAdvance:
                 build=self.build,
             )
         assert order is None
-        check_arrays(target, program, position, momentum, precisions, stepsizes)
-        numbers = marginal.numbers_of(target, precisions)
+        check_arrays(target, program, trajectory)
+        numbers = marginal.numbers_of(target, trajectory.precisions)
         assert isinstance(numbers, marginal.MarginalNumbers)
         return _launch(
             target,
             numbers,
-            position,
-            momentum,
-            stepsizes,
+            trajectory,
             n_steps=n_steps,
             program=program,
             plan=plan,
@@ -225,22 +219,14 @@ def runs_of(features: tuple[tuple[int, int], ...]) -> list[tuple[int, int, int, 
     return runs
 
 
-def check_arrays(
-    target: WithoutOutputs,
-    program: Program,
-    position: Array,
-    momentum: Array,
-    precisions: Array,
-    stepsizes: Array,
-) -> None:
+def check_arrays(target: WithoutOutputs, program: Program, trajectory: Trajectory) -> None:
     """As `cuda.check`, of all that a trajectory starts from and the regression has."""
-    n_chains, double = len(position), np.dtype(np.float64)
+    n_chains, double = len(trajectory.position), np.dtype(np.float64)
     posterior, given, regression = target.marginal.posterior, target.regression, program.regression
     assert regression is not None
     dtype, n_cases = np.dtype(posterior.dtype), posterior.n_cases
-    check("precisions", precisions, double, (n_chains, posterior.n_precisions))
-    for name, array in (("position", position), ("momentum", momentum), ("stepsizes", stepsizes)):
-        check(name, array, dtype, (n_chains, program.n_parameters))
+    check("precisions", trajectory.precisions, double, (n_chains, posterior.n_precisions))
+    check_trajectory(trajectory, dtype, (n_chains, program.n_parameters))
     check("inputs", posterior.inputs, dtype, (program.units[0] + 1, n_cases))
     systems = (n_chains, regression.n_systems)
     check("noise", given.noise, double, (*systems, 1 if given.is_uniform else n_cases))
@@ -253,21 +239,18 @@ def check_arrays(
 def _launch(
     target: WithoutOutputs,
     numbers: marginal.MarginalNumbers,
-    position: Array,
-    momentum: Array,
-    stepsizes: Array,
+    trajectory: Trajectory,
     *,
     n_steps: int,
     program: Program,
     plan: Plan,
     build: Build,
-) -> tuple[Array, Array, Array]:
-    xp, n_chains = array_namespace(position), len(position)
+) -> tuple[Trajectory, Array]:
+    xp, n_chains = array_namespace(trajectory.position), len(trajectory.position)
     posterior, given, regression = target.marginal.posterior, target.regression, program.regression
     assert regression is not None
     n_cases = posterior.n_cases
-    begun = position, momentum
-    position, momentum = position.copy(), momentum.copy()
+    position, momentum = trajectory.position.copy(), trajectory.momentum.copy()
     prior_energy, terms = xp.empty(n_chains), xp.empty(n_chains)
     constants = constants_of(regression, n_cases=n_cases, is_uniform=given.is_uniform)
     source = cuda.source_of(
@@ -277,7 +260,7 @@ def _launch(
     arguments = (
         position,
         momentum,
-        stepsizes,
+        trajectory.stepsizes,
         numbers.precisions,
         given.noise,
         given.prior,
@@ -291,5 +274,6 @@ def _launch(
     )
     kernel((plan.n_blocks(n_chains),), (plan.threads,), arguments, shared_mem=plan.shared_bytes)
     potential = numbers.potential(prior_energy, terms)
-    ended = (position, momentum) if n_steps > 0 else begun  # the kernels have given them half a kick
-    return *ended, xp.where(xp.isfinite(potential), potential, xp.inf)
+    # Without a step the kernel has given its copy of the momentum half a kick.
+    end = trajectory.moved(position, momentum) if n_steps > 0 else trajectory
+    return end, xp.where(xp.isfinite(potential), potential, xp.inf)

@@ -15,7 +15,7 @@ from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.kernels.plan import Program
 from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.state import Advance, Target
+from rayfbnn.state import Advance, Target, Trajectory
 
 
 def advance_for(
@@ -93,19 +93,16 @@ class MarginalAdvance:
     def __call__(
         self,
         target: Target,
-        position: Array,
-        momentum: Array,
-        precisions: Array,
-        stepsizes: Array,
+        trajectory: Trajectory,
         *,
         n_steps: int,
         order: Array | None = None,
-    ) -> tuple[Array, Array, Array]:
-        """As `mcmc.leapfrog.advance`: position, momentum and potential after n_steps steps of every chain."""
+    ) -> tuple[Trajectory, Array]:
+        """Take n_steps leapfrog steps of every chain, as `mcmc.leapfrog.advance` does."""
         assert isinstance(target, WithoutOutputs | WithoutPrecisions)
         chosen = self.chosen(target)
         assert not isinstance(chosen, str), chosen
-        return chosen[0](target, position, momentum, precisions, stepsizes, n_steps=n_steps, order=order)
+        return chosen[0](target, trajectory, n_steps=n_steps, order=order)
 
     def _products_for(self, target: WithoutOutputs | WithoutPrecisions) -> Advance | str:
         made = target.marginal if isinstance(target, WithoutOutputs) else target

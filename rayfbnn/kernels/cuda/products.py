@@ -13,14 +13,14 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.cuda import cublas
-from rayfbnn.kernels.cuda.chip import Build, build_once, check, check_data
+from rayfbnn.kernels.cuda.chip import Build, build_once, check, check_data, check_trajectory
 from rayfbnn.kernels.cuda.graphs import Recording, Recordings
 from rayfbnn.kernels.cuda.network_pass import Pass, products
 from rayfbnn.kernels.plan import Program, prior_of
 from rayfbnn.model.marginal.precisions import Integrated, add_integrated, with_columns
 from rayfbnn.model.marginal.targets import WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.state import Advance
+from rayfbnn.state import Advance, Trajectory
 
 TILE_BYTES = 2 * 2**30
 """Of what is held at a time of all chains at a tile's cases: far above what fills a device."""
@@ -61,10 +61,7 @@ def advance_for(
 
 def advance(
     target: Posterior | WithoutPrecisions,
-    position: Array,
-    momentum: Array,
-    precisions: Array,
-    stepsizes: Array,
+    trajectory: Trajectory,
     *,
     n_steps: int,
     order: Array | None = None,
@@ -73,13 +70,13 @@ def advance(
     uses_tf32: bool,
     tile_bytes: int,
     recordings: Recordings | None = None,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Trajectory, Array]:
     """What mcmc.leapfrog.advance does, to the rounding of its gradients; the potential is exact."""
-    xp, n_chains = array_namespace(position), position.shape[0]
+    xp, n_chains = array_namespace(trajectory.position), len(trajectory.position)
+    precisions = trajectory.precisions
     posterior, groups = _posterior_and_groups(target)
     dtype = np.dtype(posterior.dtype)
-    for name, array in (("position", position), ("momentum", momentum), ("stepsizes", stepsizes)):
-        check(name, array, dtype, (n_chains, program.n_parameters))
+    check_trajectory(trajectory, dtype, (n_chains, program.n_parameters))
     check("precisions", precisions, np.dtype(np.float64), (n_chains, posterior.n_precisions))
     check_data(posterior, program, n_chains)
     numbers = prior_of(posterior, with_columns(precisions, groups, value=0.0))
@@ -93,9 +90,9 @@ def advance(
         and work.bytes_of_a_case(n_chains) * posterior.n_cases <= _MOST_BYTES_TO_RECORD
     )
     if recordings is not None and order is None and is_worth_it:
-        recording = _recording(recordings, work, position, uses_tf32)
-    position = position.copy() if recording is None else recording.arguments[0]
-    momentum = momentum.copy()
+        recording = _recording(recordings, work, trajectory.position, uses_tf32)
+    position = trajectory.position.copy() if recording is None else recording.arguments[0]
+    momentum = trajectory.momentum.copy()
     gradient = partial(
         _gradient,
         work=work,
@@ -106,14 +103,16 @@ def advance(
         groups=groups,
     )
     with np.errstate(all="ignore"):
-        take_steps(gradient, position, momentum, stepsizes, n_steps=n_steps, n_partitions=n_partitions)
+        take_steps(
+            gradient, position, momentum, trajectory.stepsizes, n_steps=n_steps, n_partitions=n_partitions
+        )
         with products(xp, False):
             potential = work.potential(position)
         if groups:
             potential += add_integrated(position, precisions, groups, gradient=xp.empty_like(position))
         # A recording's position is written to by the next trajectory.
         ended = position if recording is None else position.copy()
-        return ended, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
+        return trajectory.moved(ended, momentum), xp.where(xp.isfinite(potential), potential, xp.inf)
 
 
 def take_steps(

@@ -22,7 +22,7 @@ from rayfbnn.kernels.plan import Program, prior_of
 from rayfbnn.model.marginal import regression
 from rayfbnn.model.marginal.precisions import add_integrated
 from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs
-from rayfbnn.state import Advance
+from rayfbnn.state import Advance, Trajectory
 
 # Arrays of features or of a matrix that the regression holds at a time for each system of targets.
 _OF_FEATURES, _OF_MATRICES = 5, 6
@@ -42,35 +42,33 @@ def advance_for(
 
 def advance(
     target: WithoutOutputs,
-    position: Array,
-    momentum: Array,
-    precisions: Array,
-    stepsizes: Array,
+    trajectory: Trajectory,
     *,
     n_steps: int,
     order: Array | None = None,
     program: Program,
     build: Build,
     tile_bytes: int,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Trajectory, Array]:
     """What mcmc.leapfrog.advance does, to rounding; forces use the device's fast functions."""
     assert order is None  # the determinant is no sum over cases
-    check_arrays(target, program, position, momentum, precisions, stepsizes)
-    xp, posterior = array_namespace(position), target.marginal.posterior
+    check_arrays(target, program, trajectory)
+    precisions = trajectory.precisions
+    xp, posterior = array_namespace(trajectory.position), target.marginal.posterior
     with np.errstate(all="ignore"), products(xp, False):
         numbers = prior_of(posterior, precisions)
         numbers = replace(numbers, precisions=kept_precisions(target, precisions, integrated=0.0))
         layers = Pass(posterior, program, build, numbers, tile_bytes)
         assert program.regression is not None
-        work = _Trajectory(target, precisions, layers, runs_of(program.regression.features))
-        position, momentum = position.copy(), momentum.copy()
-        take_steps(work.gradient, position, momentum, stepsizes, n_steps=n_steps)
+        work = _Energy(target, precisions, layers, runs_of(program.regression.features))
+        position, momentum = trajectory.position.copy(), trajectory.momentum.copy()
+        take_steps(work.gradient, position, momentum, trajectory.stepsizes, n_steps=n_steps)
         potential = work.potential(position)
-        return position, momentum, xp.where(xp.isfinite(potential), potential, xp.inf)
+        return trajectory.moved(position, momentum), xp.where(xp.isfinite(potential), potential, xp.inf)
 
 
 @dataclass(frozen=True, eq=False)
-class _Trajectory:
+class _Energy:
     """Gradients and energies of a target with given precisions (n_chains, n_precisions).
 
     runs  of the features, as `runs_of` gives them

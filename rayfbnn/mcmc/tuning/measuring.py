@@ -19,7 +19,7 @@ from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.operations import AUTO, HybridMarginal, Operation, Tunable, automatic
 from rayfbnn.mcmc.tuning.scaling import SlopesProbe, scales_from
-from rayfbnn.state import Advance, ChainState, HMCInfo, Target
+from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory
 from rayfbnn.streams import Streams
 
 TARGET_ACCEPTANCE = 0.8
@@ -295,44 +295,40 @@ class Probe:
     def __call__(
         self,
         target: Target,
-        position: Array,
-        momentum: Array,
-        precisions: Array,
-        stepsizes: Array,
+        trajectory: Trajectory,
         *,
         n_steps: int,
         order: Array | None = None,
-    ) -> tuple[Array, Array, Array]:
-        begun = self._advance(target, position, momentum, precisions, stepsizes, n_steps=0, order=order)
+    ) -> tuple[Trajectory, Array]:
+        _, potential = self._advance(target, trajectory, n_steps=0, order=order)
         if n_steps == 0:
-            return begun
+            return trajectory, potential
         assert n_steps == self._at[-1]
-        xp = array_namespace(position)
+        xp, precisions = array_namespace(trajectory.position), trajectory.precisions
         with np.errstate(all="ignore"):
-            start = _quantities(target, position, precisions)
-            start_energy = total_energy(begun[2], momentum)
+            start = _quantities(target, trajectory.position, precisions)
+            start_energy = total_energy(potential, trajectory.momentum)
         acceptance, jumps, done = [], [], 0
         for length in self._at:
-            position, momentum, potential = self._advance(
-                target, position, momentum, precisions, stepsizes, n_steps=length - done, order=order
-            )
+            trajectory, potential = self._advance(target, trajectory, n_steps=length - done, order=order)
             with np.errstate(all="ignore"):
-                accepted = xp.exp(xp.minimum(0, start_energy - total_energy(potential, momentum)))
-                change = _quantities(target, position, precisions) - start
+                energy = total_energy(potential, trajectory.momentum)
+                accepted = xp.exp(xp.minimum(0, start_energy - energy))
+                change = _quantities(target, trajectory.position, precisions) - start
                 # Where a trajectory has blown up, changes are no numbers.
                 moved = xp.where(accepted[:, None] > 0, accepted[:, None] * xp.square(change), 0.0)
             acceptance.append(accepted)
             jumps.append(moved)
             done = length
         self.measured = Measured(
-            len(position),
+            len(trajectory.position),
             self._at,
             _fixed(xp.stack(acceptance, axis=1)),
             tuple(_fixed(moved) for moved in jumps),
             _fixed(start),
             _fixed(xp.square(start)),
         )
-        return position, momentum, potential
+        return trajectory, potential
 
 
 def _quantities(target: Target, position: Array, precisions: Array) -> Array:

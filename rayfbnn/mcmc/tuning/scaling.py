@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.state import Advance, Target
+from rayfbnn.state import Advance, Target, Trajectory
 
 LARGEST = 16.0  # chosen: slopes near zero, early on, need not mean that a group is free
 
@@ -62,17 +62,14 @@ class SlopesProbe:
     def __call__(
         self,
         target: Target,
-        position: Array,
-        momentum: Array,
-        precisions: Array,
-        stepsizes: Array,
+        trajectory: Trajectory,
         *,
         n_steps: int,
         order: Array | None = None,
-    ) -> tuple[Array, Array, Array]:
+    ) -> tuple[Trajectory, Array]:
         if self.mean_squares is None:
-            self.mean_squares = _mean_squares(target, position, precisions)
-        return self._advance(target, position, momentum, precisions, stepsizes, n_steps=n_steps, order=order)
+            self.mean_squares = _mean_squares(target, trajectory.position, trajectory.precisions)
+        return self._advance(target, trajectory, n_steps=n_steps, order=order)
 
 
 def _mean_squares(target: Target, position: Array, precisions: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, Operation, SampleSigmas
 from rayfbnn.model.architecture import LayerSpec
-from rayfbnn.state import ChainState
+from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support.joint import PROBLEMS
 from tests.support.model.marginals import (
@@ -34,12 +34,12 @@ def largest_error(a: Array, b: Array) -> float:
     return float((np.abs(a - b).max(axis=1, initial=0) / np.abs(b).max(axis=1, initial=1e-3)).max())
 
 
-def beginning(given: Any, state: ChainState) -> tuple[Array, ...]:
-    """Position, momentum, precisions and short steps."""
+def beginning(given: Any, state: ChainState) -> Trajectory:
+    """A trajectory of short steps, before the first of them."""
     position, n = coordinates(state, given), len(state.position)
     momentum = streams("kick", n).normal(Purpose.MOMENTUM, (given.n_parameters,)).astype(position.dtype)
     stepsizes = (0.3 * given.stepsizes(state.precisions)).astype(position.dtype)
-    return position, momentum, state.precisions, stepsizes
+    return Trajectory(position, momentum, state.precisions, stepsizes)
 
 
 def operations(over: tuple[str, ...]) -> tuple[Operation, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rayfbnn.arrays import Array
 from rayfbnn.kernels.cuda.chip_marginal import MarginalAdvance
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, Operation, SampleSigmas
-from rayfbnn.state import Advance
+from rayfbnn.state import Advance, Trajectory
 from tests.support.kernels.marginals import largest_error
 from tests.support.kernels.networks import H100_SHARED_BYTES, assert_end_is_a_start
+from tests.support.kernels.trajectories import chains_of, end_of
 from tests.support.model.marginals import BOTH
 from tests.support.shim.compiled import ShimBuild
 
@@ -22,22 +22,24 @@ def kernel(build: ShimBuild | None = None, *, max_shared_bytes: int = H100_SHARE
     return MarginalAdvance(ShimBuild() if build is None else build, max_shared_bytes)
 
 
-def worst_error(given: Any, start: tuple[Array, ...], advance: Advance, **options: Any) -> float:
+def worst_error(given: Any, start: Trajectory, advance: Advance, **options: Any) -> float:
     """Of position, momentum and potential after a trajectory by the kernel and by the plain code."""
-    found, expected = advance(given, *start, **options), leapfrog.advance(given, *start, **options)
-    assert_end_is_a_start(advance, given, found, *start[2:], order=options.get("order"))
+    found = end_of(advance, given, start, **options)
+    expected = end_of(leapfrog.advance, given, start, **options)
+    order = options.get("order")
+    assert_end_is_a_start(advance, given, found, start.precisions, start.stepsizes, order=order)
     for a, b in zip(found, expected, strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape
     return max(largest_error(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def of_chains(given: Any, start: tuple[Array, ...], chains: slice) -> tuple[Any, tuple[Array, ...]]:
+def of_chains(given: Any, start: Trajectory, chains: slice) -> tuple[Any, Trajectory]:
     """Of some chains alone."""
     data = given.regression
     part = replace(data, noise=data.noise[chains], prior=data.prior[chains])
     if len(data.targets) > 1:
         part = replace(part, targets=data.targets[chains])
-    return replace(given, regression=part), tuple(array[chains] for array in start)
+    return replace(given, regression=part), chains_of(start, chains)
 
 
 def operations(over: tuple[str, ...]) -> tuple[Operation, ...]:

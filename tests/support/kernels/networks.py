@@ -9,8 +9,9 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.state import Advance, Target
+from rayfbnn.state import Advance, Target, Trajectory
 from rayfbnn.streams import Purpose
+from tests.support.kernels.trajectories import end_of
 from tests.support.problems import network, streams
 
 H100_SHARED_BYTES = 227 * 1024
@@ -64,15 +65,9 @@ class Start:
         )
 
     def run(self, advance: Advance, target: Posterior, *, n_steps: int = 3) -> tuple[Array, Array, Array]:
-        return advance(
-            target,
-            self.position,
-            self.momentum,
-            self.precisions,
-            self.stepsizes,
-            n_steps=n_steps,
-            order=self.order,
-        )
+        """Position, momentum and potential after n_steps steps."""
+        start = Trajectory(self.position, self.momentum, self.precisions, self.stepsizes)
+        return end_of(advance, target, start, n_steps=n_steps, order=self.order)
 
 
 def potential_and_gradient(
@@ -80,16 +75,16 @@ def potential_and_gradient(
 ) -> tuple[Array, Array]:
     """As the target's own, from a step too short to move: two half kicks of a momentum of zero."""
     stepsizes = np.full_like(position, 2.0**-60)  # a power of two, by which products are exact
-    momentum = np.zeros_like(position)
-    _, momentum, potential = advance(target, position, momentum, precisions, stepsizes, n_steps=1)
-    return potential, -momentum / stepsizes
+    start = Trajectory(position, np.zeros_like(position), precisions, stepsizes)
+    end, potential = advance(target, start, n_steps=1)
+    return potential, -end.momentum / stepsizes
 
 
 def assert_end_is_a_start(
     advance: Advance, target: Target, ended: tuple[Array, ...], *given: Array, order: Array | None = None
 ) -> None:
     """No steps from the end, given precisions and stepsizes: it stays, with the same potential to the bit."""
-    again = advance(target, *ended[:2], *given, n_steps=0, order=order)
+    again = end_of(advance, target, Trajectory(*ended[:2], *given), n_steps=0, order=order)
     assert all(np.array_equal(a, b) for a, b in zip(again, ended, strict=True))
 
 

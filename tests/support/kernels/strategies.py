@@ -23,7 +23,7 @@ Form = Literal["primal", "dual"]
 
 
 @dataclass(frozen=True)
-class Trajectory:
+class RandomTrajectory:
     """What a kernel and the plain code are to agree on.
 
     made_for  what the kernel is made for
@@ -121,24 +121,24 @@ def _variants(draw: st.DrawFn, made: Posterior, n_chains: int, *, may_be_tempere
 
 
 @st.composite
-def trajectories(draw: st.DrawFn, **options: Any) -> Trajectory:
+def trajectories(draw: st.DrawFn, **options: Any) -> RandomTrajectory:
     """Of posteriors, with full gradients and partial ones; options as of `posteriors`."""
     made, n_chains = draw(posteriors(**options)), draw(st.integers(1, 5))
     target = draw(_variants(made, n_chains, may_be_tempered=True))
     n_partitions = min(draw(st.integers(1, 5)), made.n_cases)
     start = Start.of(target, n_chains=n_chains, n_partitions=n_partitions, are_unlike=True)
-    return Trajectory(made, target, start, draw(st.integers(1, 3)))
+    return RandomTrajectory(made, target, start, draw(st.integers(1, 3)))
 
 
 @st.composite
-def without_precisions(draw: st.DrawFn, **options: Any) -> Trajectory:
+def without_precisions(draw: st.DrawFn, **options: Any) -> RandomTrajectory:
     """Of posteriors with their groups' common precisions integrated out, full gradients and partial ones."""
     given = draw(trajectories(**options))
     return replace(given, target=given.target.marginal(("precisions",)))
 
 
 @st.composite
-def without_outputs(draw: st.DrawFn, *, form: Form, most_cases: int, **options: Any) -> Trajectory:
+def without_outputs(draw: st.DrawFn, *, form: Form, most_cases: int, **options: Any) -> RandomTrajectory:
     """Of posteriors without the outputs' parameters, by matrices of the features or of the cases.
 
     The form is the given one whatever the numbers of features and cases.
@@ -157,4 +157,4 @@ def without_outputs(draw: st.DrawFn, *, form: Form, most_cases: int, **options: 
     momentum = random.normal(Purpose.MOMENTUM, (given.n_parameters,)).astype(made.dtype)
     stepsizes = (0.1 * given.stepsizes(state.precisions)).astype(made.dtype)
     start = Start(position, momentum, state.precisions, stepsizes, order=None)
-    return Trajectory(made, given, start, draw(st.integers(1, 3)))
+    return RandomTrajectory(made, given, start, draw(st.integers(1, 3)))
