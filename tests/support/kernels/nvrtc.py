@@ -8,6 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.support.cached_files import CachedFiles, digest
+
+OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+
 
 @cache
 def library() -> Any | None:
@@ -23,12 +27,32 @@ def library() -> Any | None:
 
 def compile_for(architecture: str, source: str) -> tuple[bytes, str]:
     """The machine code for "sm_80" or another, empty where the source has errors, and the compiler's log."""
+
+    def write(path: Path) -> None:
+        code, log = _compile(architecture, source)
+        path.write_bytes(log.encode() + b"\0" + code)
+
+    kept = _folder().file(digest(architecture, source), write).read_bytes()
+    log, _, code = kept.partition(b"\0")
+    return code, log.decode()
+
+
+@cache
+def _folder() -> CachedFiles:
+    """The folder of machine code that this version of NVRTC has made."""
+    nvrtc, major, minor = library(), ctypes.c_int(), ctypes.c_int()
+    assert nvrtc is not None
+    assert nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0
+    return CachedFiles("nvrtc", nvrtc._name, f"{major.value}.{minor.value}", *OPTIONS)
+
+
+def _compile(architecture: str, source: str) -> tuple[bytes, str]:
     nvrtc, program = library(), ctypes.c_void_p()
     assert nvrtc is not None
-    options = [b"--std=c++17", f"--gpu-architecture={architecture}".encode(), b"--ptxas-options=-v"]
+    options = [option.encode() for option in (*OPTIONS, f"--gpu-architecture={architecture}")]
     assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None) == 0
     failed = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
-    log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
+    log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).rstrip(b"\0").decode()
     code = b"" if failed else _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
     nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
     return code, log

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.cached_files import CachedFiles, digest
+
 HERE = Path(__file__).parent
-# No contraction: multiply and add round as NumPy's do. -O1: compiling takes longer than running. Symbols are
+# No contraction: multiply and add round as NumPy's do. -Og: compiling takes longer than running. Symbols are
 # bound here: the C library has an `advance` of its own. _FORTIFY_SOURCE refuses longjmp between stacks.
-OPTIONS = ["-std=c++17", "-O1", "-fPIC", "-ffp-contract=off", "-w", "-U_FORTIFY_SOURCE"]
+OPTIONS = ["-std=c++17", "-Og", "-fPIC", "-ffp-contract=off", "-w", "-U_FORTIFY_SOURCE"]
 LINKED = ["-shared", "-Wl,-Bsymbolic"]
 KERNELS = r'extern "C" __global__ void (?:__launch_bounds__\(.*?\) )?(\w+)\('
 SCALARS: dict[type, Any] = {
@@ -79,32 +79,42 @@ class ShimBuild:
 
 @cache
 def _compiled(source: str) -> Path:
-    """The shared library of a source and what launches its kernels, made once a process."""
-    folder = Path(_folder().name)
-    stem = hashlib.sha256(source.encode()).hexdigest()[:20]
+    """The shared library of a source and of what launches its kernels."""
     launch = "".join(
         f'extern "C" int launch_{name}(int n_blocks, int n_threads, size_t bytes, int order, void** a)'
         f" {{ return shim::launch_with({name}, n_blocks, n_threads, bytes, order, a); }}\n"
         f'extern "C" const char* kinds_of_{name}() {{ return shim::kinds_of({name}); }}\n'
         for name in re.findall(KERNELS, source)
     )
-    text, library = folder / f"{stem}.cpp", folder / f"{stem}.so"
-    text.write_text(f'#include "shim.hpp"\n{source}\n{launch}')
-    made = subprocess.run(
-        ["g++", *OPTIONS, *LINKED, f"-I{HERE}", str(text), "-o", str(library)], capture_output=True, text=True
+    text = f'#include "shim.hpp"\n{source}\n{launch}'
+    return _folder().file(digest(text) + ".so", partial(_compile, text))
+
+
+def _compile(text: str, library: Path) -> None:
+    source = library.with_suffix(".cpp")
+    source.write_text(text)
+    headers = [f"-I{_folder().path}", f"-I{HERE}"]
+    result = subprocess.run(
+        ["g++", *OPTIONS, *LINKED, *headers, str(source), "-o", str(library)], capture_output=True, text=True
     )
-    if made.returncode != 0:
-        raise ValueError(made.stderr[:4000])
-    return library
+    source.unlink()
+    if result.returncode != 0:
+        raise ValueError(result.stderr[:4000])
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Where libraries are made, with shim.hpp compiled for all of them: a third of the work."""
-    folder = tempfile.TemporaryDirectory(prefix="cuda-shim-")
-    header = ["-x", "c++-header", str(HERE / "shim.hpp"), "-o", f"{folder.name}/shim.hpp.gch"]
-    subprocess.run(["g++", *OPTIONS, *header], check=True)
+def _folder() -> CachedFiles:
+    """The folder of libraries, with shim.hpp compiled for all of them, which is a third of the work."""
+    version = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
+    header = HERE / "shim.hpp"
+    folder = CachedFiles("shim", version, *OPTIONS, *LINKED, header.read_text())
+    folder.file("shim.hpp.gch", partial(_precompile, header))
     return folder
+
+
+def _precompile(header: Path, precompiled: Path) -> None:
+    command = ["g++", *OPTIONS, "-x", "c++-header", str(header), "-o", str(precompiled)]
+    subprocess.run(command, check=True)
 
 
 def _kind(argument: Any) -> str:

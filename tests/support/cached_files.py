@@ -1,0 +1,52 @@
+"""Files that take long to make and depend on nothing but text: kept from one run of the tests to the next."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[2] / ".pytest_cache" / "made"
+KEPT_SECONDS = 7 * 24 * 3600
+
+
+def digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:24]
+
+
+class CachedFiles:
+    """A folder of such files, shared by the processes of pytest-xdist.
+
+    What all files depend on (a compiler's version, its options) gives the folder its name, so that files of
+    another compiler are in another folder. Folders that no test has used for a week are removed.
+    """
+
+    def __init__(self, kind: str, *depends_on: str) -> None:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        self.path = FOLDER / f"{kind}-{digest(*depends_on)}"
+        self.path.mkdir(exist_ok=True)
+        for folder in FOLDER.glob(f"{kind}-*"):
+            _remove_unused(folder)
+
+    def file(self, name: str, make: Callable[[Path], None]) -> Path:
+        """The file with this name, which `make` writes to the path it is given if it is not there yet."""
+        path = self.path / name
+        if path.exists():
+            os.utime(path)
+            return path
+        with tempfile.TemporaryDirectory(dir=self.path) as folder:
+            unfinished = Path(folder) / name
+            make(unfinished)
+            unfinished.replace(path)  # at once: another process sees the whole file or none
+        return path
+
+
+def _remove_unused(folder: Path) -> None:
+    oldest = time.time() - KEPT_SECONDS
+    for path in folder.iterdir():
+        if path.stat().st_mtime < oldest:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
