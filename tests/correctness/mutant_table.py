@@ -28,12 +28,14 @@ _ALSO_KILL = {
     ),
     "tests/mcmc/test_leapfrog.py::test_the_same_order_does_not_reverse": "back in the same order",
     "tests/mcmc/test_hmc.py::test_momentum_is_reversed_on_acceptance_only": "negated as a whole",
-    "tests/correctness/test_fourth_order.py::test_steps_reverse": "not_symmetric",
-    "tests/model/test_polya_gamma.py::test_keeping_the_last_draw_shows_in_the_batch": "the last draw kept",
+    "tests/mcmc/test_fourth_order.py::test_steps_reverse": "not_symmetric",
+    "tests/model/marginal/test_polya_gamma.py::test_keeping_the_last_draw_shows_in_the_batch": (
+        "the last draw kept"
+    ),
 }
 # What tests of exactness cannot see, because it leaves the distribution as it is.
 EQUIVALENT: dict[str, dict[str, str]] = {
-    "tests/correctness/test_invariance.py::test_equivalent_mutant_stays_exact": {
+    "tests/mcmc/test_invariance.py::test_equivalent_mutant_stays_exact": {
         "negated_as_a_whole": "the whole update followed by a negation, each of them exact; seen by"
         " test_momentum_is_reversed_on_acceptance_only",
         "sub_step_not_divided": "another stepsize; seen by"
@@ -41,21 +43,21 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "wrong_gradient": "any force that depends on the position alone gives reversible steps that keep"
         " volume, and the decision is on the right energy: only slower; seen by the gradient tests",
     },
-    "tests/correctness/test_invariance.py::test_order_mutants_need_three_partitions": {
+    "tests/mcmc/test_invariance.py::test_order_mutants_need_three_partitions": {
         "fixed_order": "with two partitions a step visits 0 1 0, its own reverse; seen with three",
         "bwd_same_order": "the same; seen with three",
     },
-    "tests/correctness/test_invariance.py::test_dropping_negate_stays_exact": {
+    "tests/mcmc/test_invariance.py::test_dropping_negate_stays_exact": {
         "": "momentum turns back after every acceptance: right, and slow; the configuration's to say",
     },
-    "tests/correctness/test_one_at_a_time.py::test_stepping_out_beyond_the_slice_stays_exact": {
+    "tests/mcmc/one_at_a_time/test_one_at_a_time.py::test_stepping_out_beyond_the_slice_stays_exact": {
         "": "whatever ends an interval, all points of the slice lead to it as often",
     },
-    "tests/correctness/test_one_at_a_time.py::test_looking_at_every_half_stays_exact": {
+    "tests/mcmc/one_at_a_time/test_one_at_a_time.py::test_looking_at_every_half_stays_exact": {
         "": "a half that holds the value as well cannot have both ends outside the slice, or doubling would"
         " have ended with it",
     },
-    "tests/correctness/test_tempering.py::test_equivalent_mutant_of_simulated_tempering_stays_exact": {
+    "tests/mcmc/tempering/test_tempering.py::test_equivalent_mutant_of_simulated_tempering_stays_exact": {
         "weights of the other sign": "any weights leave the distribution at temperature one: these only visit"
         " the levels unevenly",
         "off the ladder is to stay": "a proposal off the ladder is clipped to the level that is there:"
@@ -64,11 +66,11 @@ EQUIVALENT: dict[str, dict[str, str]] = {
 }
 # Tests that change a module for another reason than to put a bug in.
 _OTHER_USES = {
-    "tests/correctness/test_random_grid.py": {
+    "tests/model/updates/test_random_grid.py": {
         "test_exact_draws_stay_exact",
         "test_densities_are_the_joint_density_up_to_a_constant",
     },
-    "tests/model/test_gibbs.py": {
+    "tests/model/updates/test_gibbs.py": {
         "test_exact_draws_stay_exact_under_gibbs_updates",
         "test_exact_draws_stay_exact_under_updates_of_some_precisions",
     },

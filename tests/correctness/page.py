@@ -26,14 +26,18 @@ SAME_DATA, NEW_DATA = "same data", "new data"  # as test_cells.py calls its test
 
 # The first that fits a file is its layer.
 LAYERS = {
-    "tests/model/test_(gibbs|adjustments|tempered)": "2 conditionals",
+    "tests/model/(updates/test_(gibbs|adjustments)|test_tempered)": "2 conditionals",
+    "tests/model/(updates/|marginal/test_hybrid_marginal)": "5 joint",
+    "tests/model/marginal/test_binary_marginal": "4 known targets",
     "tests/model/test_prior": "7 exact draws",
     "tests/model/": "1 formulas",
-    "tests/mcmc/test_rejection": "7 exact draws",
+    "tests/mcmc/(test_rejection|tempering/test_tempered_draws)": "7 exact draws",
+    "tests/mcmc/tempering/test_annealing": "6 normalisers",
+    "tests/mcmc/(tempering/|one_at_a_time/)": "4 known targets",
+    "tests/mcmc/test_(dynamic|fourth_order|hybrid_max)": "4 known targets",
+    "tests/mcmc/test_(invariance|jump|langevin|radial_heatbath)": "4 known targets",
     "tests/mcmc/": "3 trajectories",
-    "tests/correctness/test_(cells|joint|marginal|random_grid|rescaling)": "5 joint",
-    "tests/correctness/test_annealing": "6 normalisers",
-    "tests/correctness/test_tempered_draws": "7 exact draws",
+    "tests/correctness/test_(cells|joint)": "5 joint",
     "tests/correctness/": "4 known targets",
     "tests/reduce/": "7 exact draws",
     "tests/selftest": "9 your machine",
