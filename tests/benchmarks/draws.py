@@ -60,7 +60,7 @@ from rayfbnn.run.sampler import Progress, acceptance_by_operation, build_posteri
 from rayfbnn.run.workers import InProcess  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.spec.defaults import KEPT_ITERATIONS  # noqa: E402
-from rayfbnn.store.records import Store  # noqa: E402
+from rayfbnn.store.store import Store  # noqa: E402
 
 N_CASES = 10
 MOST_ITERATIONS = 100_000

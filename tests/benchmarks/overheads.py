@@ -41,7 +41,7 @@ from rayfbnn.run.running import run_rounds  # noqa: E402
 from rayfbnn.run.sampler import Progress  # noqa: E402
 from rayfbnn.run.workers import Executor, InProcess, RayExecutor, Worker  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
-from rayfbnn.store.records import Store  # noqa: E402
+from rayfbnn.store.store import Store  # noqa: E402
 
 EXAMPLE = ROOT / "examples" / "robot_arm" / "robot_arm.toml"  # has no phases
 FIRST_ITERATIONS = 50  # kept ones that are timed, so that the rest takes the seconds asked for

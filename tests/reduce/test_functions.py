@@ -19,7 +19,7 @@ from rayfbnn.errors import ConfigError, DataError  # noqa: E402
 from rayfbnn.model.gaussian_process import expected_products, limit_covariance  # noqa: E402
 from rayfbnn.reduce import functions  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
-from rayfbnn.store.records import Store  # noqa: E402
+from rayfbnn.store.store import Store  # noqa: E402
 from tests.support.exactness import is_exact, ks_p_value  # noqa: E402
 
 POINTS = np.array([[-1.5], [-0.2], [0.0], [0.4], [3.0]])
