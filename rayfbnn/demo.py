@@ -1,4 +1,4 @@
-"""The robot arm from nothing to a picture: what `rayfbnn demo` does."""
+"""The robot arm of Neal (1996), from sampling to predictions and pictures: `rayfbnn demo`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn import api
+from rayfbnn.describe.results import diagnosis_text, prediction_text
 from rayfbnn.errors import ConfigError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
@@ -22,7 +23,10 @@ FILES = ("robot_arm.toml", "train.csv", "test.csv")
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demonstration found and wrote; pictures is empty where matplotlib is not installed."""
+    """Results of the demonstration, and the files that it wrote.
+
+    pictures is empty if matplotlib is not installed.
+    """
 
     store: Path
     diagnosis: Diagnosis
@@ -32,7 +36,7 @@ class Demo:
 
 
 def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: bool = True) -> Demo:
-    """Sample the robot arm into `folder`, or go on where an earlier demonstration stopped; then report.
+    """Sample the robot arm into `folder`, or continue an earlier demonstration there; then report.
 
     The folder gets the configuration, the data, the store run.zarr, predictions.csv and the pictures.
     """
@@ -58,14 +62,31 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
     )
 
 
+def demo_text(demo: Demo) -> str:
+    """The diagnosis, the errors of the predictions, and where the pictures are."""
+    lines = [
+        diagnosis_text(demo.diagnosis),
+        f"\nerrors on the test cases (a row for each case: {demo.predictions})",
+        prediction_text(demo.prediction),
+        "\npictures" if demo.pictures else "\nno pictures: install rayfbnn[plots] for them",
+        *(str(picture) for picture in demo.pictures),
+    ]
+    if not demo.diagnosis.ok:
+        lines.append(
+            "\nThe sigmas of the weights move slowly in this problem, which does little to the predictions."
+            f" For more draws: rayfbnn resume {demo.store} --iterations 1000"
+        )
+    return "\n".join(lines)
+
+
 def _as_long(path: Path, store: Path) -> RunSpec:
-    """The configuration in `path`, as long as the run in `store` if that was made longer since."""
+    """Return the configuration in `path`; if the run in `store` was made longer, as long as that."""
     spec, planned = RunSpec.from_toml(path), Store.open(store).spec.phase[-1].iterations
     return spec.with_iterations(max(planned, spec.phase[-1].iterations))
 
 
 def example() -> Path:
-    """The folder of examples/robot_arm: inside an installed package, beside the package in a checkout."""
+    """Return the folder examples/robot_arm: in an installed package, or beside it in a checkout."""
     package = Path(__file__).parent
     installed = package / "examples" / "robot_arm"
     return installed if installed.is_dir() else package.parent / "examples" / "robot_arm"

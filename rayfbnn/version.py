@@ -1,3 +1,3 @@
-"""The version of this package; a run is gone on with by the version that began it, to the same bits."""
+"""The version of this package; runs resume only with the version that created them."""
 
 __version__ = "0.1.0"

@@ -320,8 +320,8 @@ def test_a_trial_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monke
     [
         (("--device", "tpu"), 'device: must be "cpu" or "gpu", got "tpu"'),
         (("--chains", 0), "chains: must be at least 1, got 0"),
-        (("--set", "chains=2"), "set: there is no specification to replace chains=2 in"),
-        (("--quick",), "quick: there is no specification whose tuning could be left out"),
+        (("--set", "chains=2"), "set: there is no configuration to replace chains=2 in"),
+        (("--quick",), "quick: there is no configuration whose tuning could be left out"),
         (("absent.toml",), "absent.toml"),
     ],
 )
@@ -333,7 +333,7 @@ def test_bad_input_is_refused(arguments: tuple[object, ...], message: str) -> No
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rayfbnn.api.gpu_is_available", lambda: False)
+    monkeypatch.setattr("rayfbnn.verbs.arguments.gpu_is_available", lambda: False)
     with pytest.raises(ConfigError, match="device: there is no GPU here"):
         rayfbnn.bench(device="gpu")
 

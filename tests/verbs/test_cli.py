@@ -155,7 +155,7 @@ def test_verify_exits_with_1_and_names_the_file(folder: Path, tmp_path: Path) ->
     ("arguments", "code", "named"),
     [
         (("sample", "none.toml", "new.zarr"), 2, "none.toml"),
-        (("sample", "run.toml", "run.zarr"), 2, "is already there"),
+        (("sample", "run.toml", "run.zarr"), 2, "already exists"),
         (("sample", "run.toml", "new.zarr", "--set", "sed=1"), 2, "did you mean seed?"),
         (("sample", "run.toml", "new.zarr", "--workers", "-1"), 2, "workers: must be 0"),
         (("sample", "run.toml", "new.zarr", "--workers", "many"), 2, "--workers"),

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rayfbnn import api, cli, demo
+from rayfbnn.data import read_dataset
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from tests.support.small import contents
@@ -38,7 +39,7 @@ def test_the_example_is_shipped_and_its_configuration_is_valid() -> None:
     for name in demo.FILES:
         assert (original / name).is_file()
     spec = RunSpec.from_toml(original / "robot_arm.toml")
-    assert api.read_dataset(spec).n_cases == 200
+    assert read_dataset(spec).n_cases == 200
     build = tomllib.loads((original.parent.parent / "pyproject.toml").read_text())["tool"]["scikit-build"]
     assert build["wheel"]["packages"]["rayfbnn/examples/robot_arm"] == "examples/robot_arm"
 

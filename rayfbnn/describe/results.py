@@ -1,0 +1,141 @@
+"""The results of verbs as the text that the commands print."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rayfbnn.reduce.check import CheckResult
+    from rayfbnn.reduce.diagnostics import Diagnosis
+    from rayfbnn.reduce.predict import Prediction
+    from rayfbnn.run.evidence import Evidence
+    from rayfbnn.run.running import RunSummary
+    from rayfbnn.selftest.selftest import Finding
+    from rayfbnn.store.records import VerifyReport
+    from rayfbnn.timing.runs import BenchResult, Cost, RunEstimate
+
+
+def run_text(summary: RunSummary) -> str:
+    """One line: the store, its chains and draws, acceptance, divergences, workers that were replaced."""
+    acceptance = "" if summary.acceptance is None else f", {summary.acceptance:.0%} accepted"
+    replaced = f", {summary.failures} workers replaced" if summary.failures else ""
+    return (
+        f"{summary.path}: {summary.chains} chains of {summary.draws} draws{acceptance},"
+        f" {summary.divergences} divergences{replaced}"
+    )
+
+
+def prediction_text(prediction: Prediction) -> str:
+    """A line for each measure of the summary, with its standard error."""
+    summary = prediction.summary
+    lines = []
+    for name, value in summary.items():
+        if not name.endswith("_se"):
+            error = f" +- {summary[f'{name}_se']:.2g}" if f"{name}_se" in summary else ""
+            lines.append(f"{name:<18}{value:.5g}{error}")
+    return "\n".join(lines)
+
+
+def diagnosis_text(diagnosis: Diagnosis) -> str:
+    """The table of quantities, the thresholds, and the verdict with its reasons."""
+    acceptance = "-" if diagnosis.acceptance is None else f"{diagnosis.acceptance:.3f}"
+    limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
+    return "\n".join(
+        [
+            diagnosis.quantities.to_string(float_format="{:.4g}".format),
+            f"acceptance {acceptance}, divergences {diagnosis.divergences}",
+            f"thresholds: {limits}",
+            "ok" if diagnosis.ok else "not ok:",
+            *(f"  {reason}" for reason in diagnosis.reasons),
+        ]
+    )
+
+
+def check_text(result: CheckResult) -> str:
+    """The table of tests, the threshold, and the verdict."""
+    return "\n".join(
+        [
+            result.table.to_string(float_format="{:.4g}".format),
+            f"a p-value below {result.threshold:.3g} is a difference; by chance alone there is any with"
+            f" probability {result.false_alarm_rate:g} at most",
+            "ok" if result.ok else "not ok",
+        ]
+    )
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """The estimate with its standard error, and how many runs it is worth."""
+    estimate = f"{evidence.log_marginal_likelihood:.6g} +- {evidence.standard_error:.2g}"
+    return (
+        f"log marginal likelihood {estimate}\n"
+        f"{evidence.runs} runs, worth {evidence.effective_runs:.1f} equally weighted ones"
+    )
+
+
+def verification_text(report: VerifyReport, *, repair: bool) -> str:
+    """A line for each problem, their number, and what was done or can be done about them."""
+    lines = [f"{problem.file}: {problem.what}" for problem in report.problems]
+    lines.append(f"{report.files_checked} files checked, {len(report.problems)} problems")
+    if report.problems and repair:
+        lines.append("what was damaged is set aside; resume computes it again")
+    elif report.problems:
+        lines.append("--repair sets damaged blocks aside, and resume computes them again")
+    return "\n".join(lines)
+
+
+def finding_text(finding: Finding) -> str:
+    """One row of the table of `selftest`."""
+    verdict = "ok" if finding.ok else "FAILED"
+    return f"{finding.test:<16}{finding.subject:<34}{finding.found:<12}{finding.allowed:<14}{verdict}"
+
+
+FINDING_HEADER = f"{'test':<16}{'of':<34}{'found':<12}{'allowed':<14}verdict"
+
+
+def bench_text(result: BenchResult) -> str:
+    """The rows as a table, and the estimate in words."""
+    lines = [f"{result.device}, {result.dtype}: microseconds per leapfrog step of a chain"]
+    width = max([19, *(len(row.shape) for row in result.rows)]) + 1
+    lines.append(f"{'shape':<{width}}{'chains':>8}{'us/step':>12}{'GFLOP/s':>10}  kernel")
+    lines += [
+        f"{row.shape:<{width}}{row.chains:>8}{row.us_per_step:>12g}{row.gflops:>10g}  {row.kernel}"
+        for row in result.rows
+    ]
+    if result.estimate is not None:
+        lines += _estimate_lines(result.estimate)
+    return "\n".join(lines)
+
+
+def _estimate_lines(estimate: RunEstimate) -> list[str]:
+    if estimate.least == estimate.most:
+        return [f"the whole run: {_costs_text((estimate.least,), estimate.workers)}"]
+    lines = [
+        f"the whole run: {_costs_text((estimate.least, estimate.most), estimate.workers)}",
+        "from the shortest to the longest of automatic trajectories, which a run finds",
+    ]
+    if estimate.likely is None:
+        lines.append("what is likely is not known: tuning was not tried, or for too short a time")
+    else:
+        lines.append(f"likely: {_costs_text((estimate.likely,), estimate.workers)}")
+        lines.append("with the lengths that the first rounds of tuning found in 20 seconds")
+    return lines
+
+
+def _costs_text(costs: Sequence[Cost], workers: int) -> str:
+    """What a run takes, from the first of the costs to the last."""
+    evaluations = " to ".join(f"{cost.gradient_evaluations:,}" for cost in costs)
+    core = " to ".join(duration(cost.core_seconds) for cost in costs)
+    together = " to ".join(duration(cost.seconds) for cost in costs)
+    return (
+        f"{evaluations} gradient evaluations, about {core} on one core,"
+        f" {together} with {workers} worker{'s' if workers > 1 else ''}"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a time such as "45 seconds", "12 minutes" or "3.4 hours"."""
+    if seconds < 120:
+        return f"{seconds:.2g} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.3g} hours"

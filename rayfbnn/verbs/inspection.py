@@ -1,0 +1,193 @@
+"""The verbs that look at a configuration, a store or this machine: show, open, verify and bench."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayfbnn.data import read_dataset
+from rayfbnn.errors import ConfigError
+from rayfbnn.run.cores import n_cores
+from rayfbnn.store.store import Store
+from rayfbnn.verbs.arguments import Spec, check_at_least_one, check_device, read_spec
+
+if TYPE_CHECKING:
+    import xarray
+
+    from rayfbnn.spec import RunSpec
+    from rayfbnn.store.records import VerifyReport
+    from rayfbnn.timing.runs import BenchResult
+
+
+def show(what: Spec, *, set: Sequence[str] = ()) -> str:
+    """Describe a configuration or a store in words: network, priors, schedule and its cost, defaults taken.
+
+    The text also names the kernel, which is the code that runs the trajectories on this machine; for a
+    store it is the kernel that the run started with. For a store it says how far the run is.
+
+    Parameters
+    ----------
+    what
+        A configuration (a TOML file, nested dictionaries, or a RunSpec), or a store.
+    set
+        Replaces values of the configuration by "key.path=value". The configuration of a store is fixed.
+    """
+    from rayfbnn.describe.configuration import describe
+    from rayfbnn.describe.schedule import describe_tuning
+
+    if isinstance(what, str | Path) and Path(what).is_dir():
+        if set:
+            raise ConfigError(
+                f"set: the configuration of the store {what} is fixed, got {set[0]}; leave it out"
+            )
+        store = Store.open(Path(what))
+        return describe(store.spec, store=store) + "\n" + describe_tuning(store) + _describe_progress(store)
+    return describe(read_spec(what, set))
+
+
+def _describe_progress(store: Store) -> str:
+    """How far a run is: a line for the store, and for a run one for each batch of chains."""
+    lines = [
+        f"store: {store.path} ({store.kind}), {store.n_chains} chains, {store.committed_draws} draws each"
+    ]
+    if store.kind != "mcmc":
+        return lines[0]
+    for batch in range(store.n_batches):
+        chains, progress = store.batch_chains(batch), store.progress(batch)
+        lines.append(
+            f"  chains {chains[0]}-{chains[-1]}: iteration {progress.iteration} of"
+            f" {store.spec.total_iterations}, {progress.draws} draws,"
+            f" {int(progress.totals.get('diverged', 0))} divergences"
+        )
+    return "\n".join(lines)
+
+
+def open(path: str | Path) -> xarray.DataTree:
+    """Open the draws of a store as an xarray DataTree, which is what ArviZ takes.
+
+    It has the draws that are committed so far. They are read from the disk when they are used.
+
+    Parameters
+    ----------
+    path
+        The store.
+    """
+    return Store.open(Path(path)).datatree()
+
+
+def verify(path: str | Path, *, repair: bool = False) -> VerifyReport:
+    """Check every file of a store against its checksum and commit record.
+
+    Parameters
+    ----------
+    path
+        The store.
+    repair
+        Sets damaged blocks aside, and the blocks after them, so that `resume` computes them again.
+
+    Returns
+    -------
+    VerifyReport
+        Number of files checked, and every problem that was found (before a repair).
+    """
+    from rayfbnn.store.verify import verify as verify_files
+
+    return Store.open(Path(path), check_records=False).repair() if repair else verify_files(Path(path))
+
+
+def bench(
+    spec: Spec | None = None,
+    *,
+    set: Sequence[str] = (),
+    device: str | None = None,
+    chains: int | None = None,
+    quick: bool = False,
+    progress: bool = True,
+) -> BenchResult:
+    """Time leapfrog steps on this machine, of standard networks or of a configuration's own trajectories.
+
+    The times are microseconds per step of a chain, by array code and by the kernel that is chosen here. The
+    standard networks are in float32 with generated data. For a configuration, the steps are those of its
+    own trajectories, with its network, data, precision and batches, and there is an estimate of what the
+    whole run takes. Where the length of trajectories is automatic, the estimate is from the shortest to the
+    longest; a likely time comes from trying the first rounds of tuning for 20 seconds in a temporary store.
+
+    Parameters
+    ----------
+    spec
+        The configuration: a TOML file, nested dictionaries, or a RunSpec; standard networks if not given.
+    set
+        Replaces values of the configuration by "key.path=value".
+    device
+        "cpu" or "gpu"; that of the configuration if not given, or "cpu".
+    chains
+        Number of chains that advance together: 16, 4096 on a GPU, or a batch of the configuration if not
+        given; at most the chains of the configuration.
+    quick
+        Leaves out the rounds of tuning.
+    progress
+        Shows the progress on standard error.
+
+    Returns
+    -------
+    BenchResult
+        A row for each network or kind of trajectory and each kernel; for a configuration an estimate.
+    """
+    from rayfbnn.run.progress import show_bench
+    from rayfbnn.timing.runs import BenchResult
+    from rayfbnn.timing.steps import STANDARD_SHAPES, rows_of_shapes
+
+    if device not in (None, "cpu", "gpu"):
+        raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')
+    if chains is not None:
+        check_at_least_one(chains=chains)
+    if spec is not None:
+        overrides = list(set)
+        if device is not None:
+            overrides.append(f'device="{device}"')
+        if chains is not None:
+            overrides.append(f"chains_per_batch={chains}")
+        return _bench_run(read_spec(spec, overrides), quick=quick, progress=progress)
+    if set:
+        raise ConfigError(f"set: there is no configuration to replace {set[0]} in; give one, or leave it out")
+    if quick:
+        raise ConfigError("quick: there is no configuration whose tuning could be left out; give one")
+    device = device or "cpu"
+    check_device(device)
+    chains = chains or (4096 if device == "gpu" else 16)
+    rows = rows_of_shapes(STANDARD_SHAPES, device=device, chains=chains, report=show_bench(show=progress))
+    return BenchResult(device, "float32", rows)
+
+
+def _bench_run(spec: RunSpec, *, quick: bool, progress: bool) -> BenchResult:
+    """Time the trajectories of a configuration, and estimate what the whole run takes."""
+    from rayfbnn.run.progress import show_bench, show_trial
+    from rayfbnn.run.sampler import build_posterior
+    from rayfbnn.timing import trial
+    from rayfbnn.timing.runs import BenchResult, estimate_run
+    from rayfbnn.timing.steps import rows_of_operations
+
+    check_device(spec.device)
+    spec.check_gradient()
+    dataset = read_dataset(spec)
+    spec.check_data(dataset.n_cases)
+    posterior = build_posterior(spec, dataset, device=spec.device)
+    operations = [operation for phase in spec.phase for operation in phase.operations]
+    chains = min(spec.chains, spec.chains_per_batch)
+    rows = rows_of_operations(posterior, operations, chains=chains, report=show_bench(show=progress))
+    settings = None
+    if not quick and trial.has_lengths_to_find(spec):
+        show_trial(trial.SECONDS, show=progress)
+        settings = trial.tried_settings(spec, dataset, seconds=trial.SECONDS)
+    estimate = estimate_run(
+        posterior,
+        [(phase.operations, phase.iterations) for phase in spec.phase],
+        chains=spec.chains,
+        chains_per_batch=chains,
+        sigmas=spec.initial.sigmas,
+        workers=1 if spec.device == "gpu" else n_cores(),
+        tuning_phases=spec.tuning_phases,
+        tried=settings,
+    )
+    return BenchResult(spec.device, spec.dtype, rows, estimate)

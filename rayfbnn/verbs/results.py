@@ -1,0 +1,233 @@
+"""The verbs that say what the draws of a store mean: predict, diagnose, check and plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rayfbnn.data import read_cases
+from rayfbnn.errors import ConfigError
+from rayfbnn.store.store import Store
+from rayfbnn.verbs.arguments import check_at_least_one, check_folder, open_without_first
+
+if TYPE_CHECKING:
+    from rayfbnn.reduce.check import CheckResult
+    from rayfbnn.reduce.diagnostics import Diagnosis
+    from rayfbnn.reduce.predict import Prediction
+
+
+def predict(
+    path: str | Path | Sequence[str | Path],
+    *,
+    data: str | Path,
+    out: str | Path | None = None,
+    skip: int = 0,
+) -> Prediction:
+    """Predict the targets of new cases from the draws of one store, or of several of the same posterior.
+
+    For each case there are the mean, median and quantiles of its targets, or their probabilities. Where the
+    file has the targets too, there are also errors and log probabilities.
+
+    Parameters
+    ----------
+    path
+        The store, or several stores to pool.
+    data
+        The cases to predict: a CSV or Parquet file with the columns of the inputs.
+    out
+        File for the table of predictions, .csv or .parquet, one row for each case; replaced if it exists.
+    skip
+        Number of draws to leave out at the start of each chain.
+
+    Returns
+    -------
+    Prediction
+        The table, and a summary of the errors with their standard errors.
+    """
+    from rayfbnn.reduce.predict import predict as reduce_predict
+
+    paths = [path] if isinstance(path, str | Path) else path
+    stores = [open_without_first(path_of_one, skip) for path_of_one in paths]
+    if not stores:
+        raise ConfigError("path: no store given; give one or several")
+    if out is not None:
+        _check_table_path(Path(out))
+    model = stores[0].spec.model
+    inputs, targets = read_cases(data, stores[0].data, model.kind, classes=model.classes)
+    prediction = reduce_predict(stores, inputs, targets)
+    if out is not None:
+        _write_table(prediction.table, Path(out))
+    return prediction
+
+
+def diagnose(
+    path: str | Path,
+    *,
+    cases: int = 10,
+    max_rhat: float = 1.01,
+    min_ess: float = 400.0,
+    skip: int = 0,
+) -> Diagnosis:
+    """Say whether the chains of a run agree: R-hat, effective sample sizes, acceptance and divergences.
+
+    The quantities are sigmas, log densities and the network's outputs at some training cases, never single
+    weights, which may change places without any change of the function.
+
+    Parameters
+    ----------
+    path
+        The store of the run.
+    cases
+        Number of training cases, evenly spaced, at which the network's outputs are looked at.
+    max_rhat
+        Largest R-hat that is ok.
+    min_ess
+        Smallest effective sample size that is ok.
+    skip
+        Number of draws to leave out at the start of each chain.
+
+    Returns
+    -------
+    Diagnosis
+        The table of quantities; `ok`, and if it is False the reasons.
+    """
+    from rayfbnn.reduce.diagnostics import diagnose as reduce_diagnose
+
+    check_at_least_one(cases=cases)
+    store = open_without_first(path, skip)
+    return reduce_diagnose(store, cases=cases, max_rhat=max_rhat, min_ess=min_ess)
+
+
+def check(
+    path: str | Path,
+    exact: str | Path,
+    *,
+    false_alarm_rate: float = 1e-3,
+    cases: int = 10,
+    skip: int = 0,
+) -> CheckResult:
+    """Test whether the draws of a run can be from the same distribution as exact draws of its posterior.
+
+    Parameters
+    ----------
+    path
+        The store of the run.
+    exact
+        A store that `reject` made from the same configuration and data.
+    false_alarm_rate
+        Probability, over all quantities together, that a difference is reported where there is none.
+    cases
+        Number of training cases, evenly spaced, at which the network's outputs are compared.
+    skip
+        Number of draws to leave out at the start of each chain.
+
+    Returns
+    -------
+    CheckResult
+        The table of tests; `ok`, and if it is False the quantities that differ.
+    """
+    from rayfbnn.reduce.check import check as reduce_check
+
+    if not 0 < false_alarm_rate < 1:
+        raise ConfigError(f"false_alarm_rate: must be between 0 and 1, got {false_alarm_rate}")
+    check_at_least_one(cases=cases)
+    stores = open_without_first(path, skip), Store.open(Path(exact))
+    return reduce_check(*stores, false_alarm_rate=false_alarm_rate, cases=cases)
+
+
+def plot(
+    path: str | Path,
+    *,
+    out: str | Path = "plots",
+    data: str | Path | None = None,
+    input_name: str | None = None,
+    skip: int = 0,
+) -> list[Path]:
+    """Draw pictures of a run as PNG files: traces, convergence, predictions, relevance of inputs, survival.
+
+    Predictive bands run along one input. There are sigmas of inputs where inputs have sigmas of their own,
+    and survival curves for survival targets. For draws from the prior there are functions and bands along
+    one input.
+
+    Parameters
+    ----------
+    path
+        The store.
+    out
+        The folder for the pictures; created if it does not exist.
+    data
+        Cases with real targets. Adds predicted against actual values, and an overview.
+    input_name
+        Name of the input that the predictive bands run along; the first one if not given.
+    skip
+        Number of draws to leave out at the start of each chain.
+
+    Returns
+    -------
+    list of Path
+        The files of the pictures.
+    """
+    from rayfbnn.reduce import plots
+
+    store, folder = open_without_first(path, skip), Path(out)
+    _check_plot_arguments(store, folder, data, input_name)
+    if store.kind == "prior":
+        folder.mkdir(exist_ok=True)
+        return [
+            plots.function_lines(store, folder / "functions.png", input_name=input_name),
+            plots.predictive_bands([store], folder / "bands.png", input_name=input_name),
+        ]
+    prediction, targets = None, None
+    if data is not None:
+        _, targets = read_cases(data, store.data, "real")
+        if targets is None:
+            raise ConfigError(f"data: {data} has no targets to compare predictions with")
+        prediction = predict(path, data=data, skip=skip)
+    diagnosis = diagnose(path, skip=skip)
+    folder.mkdir(exist_ok=True)
+    pictures = [
+        plots.traces_and_ranks(store, folder / "traces.png"),
+        plots.rhat_and_ess(diagnosis, folder / "convergence.png"),
+        plots.predictive_bands([store], folder / "bands.png", input_name=input_name),
+    ]
+    if plots.has_relevance(store):
+        pictures.append(plots.relevance_of_inputs(store, folder / "relevance.png"))
+    if store.spec.model.kind == "survival":
+        pictures.append(plots.survival_curves(store, folder / "survival.png"))
+    if prediction is not None:
+        names = store.data.target_names
+        pictures += [
+            plots.predicted_against_actual(prediction, targets, folder / "predicted.png", target_names=names),
+            plots.overview(store, diagnosis, prediction, targets, folder / "overview.png"),
+        ]
+    return pictures
+
+
+def _check_plot_arguments(
+    store: Store, folder: Path, data: str | Path | None, input_name: str | None
+) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"out: is a file, got {folder}; give a folder for the pictures")
+    check_folder(folder / "bands.png" if folder.exists() else folder)
+    if input_name is not None and input_name not in store.data.input_names:
+        names = ", ".join(store.data.input_names)
+        raise ConfigError(f"input_name: no such input, got {input_name}; there are {names}")
+    if data is not None and (store.kind == "prior" or store.spec.model.kind != "real"):
+        what = "draws from the prior" if store.kind == "prior" else f"{store.spec.model.kind} targets"
+        raise ConfigError(f"data: there are no pictures of {what} against actual values; leave {data} out")
+
+
+def _check_table_path(path: Path) -> None:
+    if path.suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"out: must end in .csv or .parquet, got {path}")
+    if path.is_dir():
+        raise ConfigError(f"out: is a folder, got {path}")
+    check_folder(path)
+
+
+def _write_table(table: Any, path: Path) -> None:
+    if path.suffix == ".csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_parquet(path, index=False)

@@ -1,0 +1,45 @@
+"""The help in the shell says the same of a parameter as `help()` says in Python."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import typer.main
+
+from rayfbnn import api, cli
+
+SHELL = {command.name: command for command in typer.main.get_group(cli.app).commands.values()}
+
+
+def words(text: str | None) -> str:
+    """The text without its breaks into lines."""
+    return " ".join((text or "").split())
+
+
+@pytest.mark.parametrize("verb", [name for name in api.__all__ if name != "open"])
+def test_a_verb_begins_with_the_same_sentence_in_python_and_in_the_shell(verb: str) -> None:
+    in_python = inspect.getdoc(getattr(api, verb))
+    assert in_python is not None
+    first, *_ = in_python.splitlines()
+    assert words(SHELL[verb].help).startswith(first)
+
+
+@pytest.mark.parametrize("verb", [name for name in api.__all__ if name != "open"])
+def test_an_option_has_the_same_words_in_python_and_in_the_shell(verb: str) -> None:
+    """The shell may add how often an option can be given, which Python's list shows."""
+    in_python = words(inspect.getdoc(getattr(api, verb)))
+    options = [each for each in SHELL[verb].params if each.param_type_name == "option"]
+    for option in options:
+        if option.name in ("as_json", "help"):
+            continue
+        sentence, *_ = words(option.help).partition(". ")
+        assert f"{option.name} {sentence.removesuffix('.')}" in in_python, option.name
+
+
+@pytest.mark.parametrize("verb", api.__all__)
+def test_every_parameter_of_a_verb_is_explained(verb: str) -> None:
+    function = getattr(api, verb)
+    _, _, explained = (inspect.getdoc(function) or "").partition("Parameters\n----------\n")
+    names = [line for line in explained.splitlines() if line and not line.startswith(" ")]
+    assert [name for name in inspect.signature(function).parameters if name not in names] == []
