@@ -1,6 +1,7 @@
-"""Draws from the posterior of Bayesian neural networks: many chains, resumable to the bit.
+"""Sampling from the posterior of Bayesian neural networks: many chains, resumable to the bit.
 
-The public names, each loaded when first used, so that `import rayfbnn` needs nothing but Python.
+`help(rayfbnn.api)` lists the verbs; `help(rayfbnn.sample)` explains one of them. Every public name is
+imported when it is first used, so that `import rayfbnn` alone is quick and needs nothing but Python.
 """
 
 from __future__ import annotations

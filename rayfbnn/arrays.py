@@ -1,4 +1,4 @@
-"""The array namespace (NumPy or CuPy) that an array belongs to, and moves between host and device."""
+"""Finds the array library of an array (NumPy or CuPy), and copies arrays between host and device."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Array: TypeAlias = Any  # numpy.ndarray or cupy.ndarray; no static type covers b
 
 
 def array_namespace(array: Array) -> ModuleType:
-    """NumPy for a NumPy array, CuPy for a CuPy array.
+    """Return NumPy for a NumPy array and CuPy for a CuPy array.
 
-    The array-API function `__array_namespace__` is not used: CuPy's answers with a module that lacks
-    the functions outside the standard (`einsum`, `errstate`) which the numerical code needs.
+    The array-API function `__array_namespace__` is not used: CuPy's returns a module without the functions
+    outside the standard (`einsum`, `errstate`) that the numerical code needs.
     """
     if type(array).__module__.split(".")[0] == "cupy":
         import cupy
@@ -26,7 +26,7 @@ def array_namespace(array: Array) -> ModuleType:
 
 
 def device_namespace(device: str) -> ModuleType:
-    """NumPy for "cpu", CuPy for "gpu"."""
+    """Return NumPy for "cpu" and CuPy for "gpu"."""
     if device == "gpu":
         import cupy
 
@@ -35,7 +35,7 @@ def device_namespace(device: str) -> ModuleType:
 
 
 def special_functions(array: Array) -> ModuleType:
-    """`scipy.special`, or CuPy's version of it, for the array's device."""
+    """Return `scipy.special`, or CuPy's version of it, for the array's device."""
     if array_namespace(array) is np:
         import scipy.special
 
@@ -46,17 +46,17 @@ def special_functions(array: Array) -> ModuleType:
 
 
 def to_host(array: Array) -> np.ndarray[Any, Any]:
-    """The same values as a NumPy array; a NumPy array comes back as it is."""
+    """Return the values as a NumPy array; a NumPy array is returned as it is."""
     if isinstance(array, np.ndarray):
         return array
     return np.asarray(array.get() if hasattr(array, "get") else array)
 
 
 def copies_to_host(arrays: dict[str, Array]) -> Callable[[], dict[str, np.ndarray[Any, Any]]]:
-    """Start to copy arrays to the host; the function that is returned waits for the copies and gives them.
+    """Start to copy arrays to the host; return a function that waits for the copies and returns them.
 
-    On a device they are copied on a stream of their own, beside what is computed next. The arrays must not be
-    changed until then; nobody changes a ChainState. NumPy arrays are given as they are.
+    On a device a separate stream copies them while the next computation runs. The arrays must not be changed
+    until the copies are there; a ChainState never is. NumPy arrays are not copied.
     """
     if all(isinstance(array, np.ndarray) for array in arrays.values()):
         return partial(dict, arrays)
@@ -73,7 +73,10 @@ def copies_to_host(arrays: dict[str, Array]) -> Callable[[], dict[str, np.ndarra
 
 
 def _arrived(event: Any, copies: dict[str, Array], originals: dict[str, Array]) -> dict[str, Array]:
-    """The copies, in pinned memory. `originals` are only held: their memory is used anew once let go."""
+    """Wait for the copies, which are in pinned memory, and return them.
+
+    `originals` is an argument only to keep these arrays, whose memory could be used again otherwise.
+    """
     event.synchronize()
     return copies
 
@@ -86,12 +89,12 @@ def _copying_stream(device: int) -> Any:
 
 
 def gpu_is_available() -> bool:
-    """Whether CuPy is installed and sees a device."""
+    """Return True if CuPy is installed and finds a device."""
     try:
         import cupy
     except ImportError:
         return False
     try:
         return bool(cupy.is_available())
-    except cupy.cuda.runtime.CUDARuntimeError:  # CuPy 13 where there is no driver; 14 says that it is not
+    except cupy.cuda.runtime.CUDARuntimeError:  # CuPy 13 without a driver; CuPy 14 returns False
         return False

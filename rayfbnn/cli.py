@@ -337,7 +337,7 @@ def show(
     what: Annotated[Path, typer.Argument(metavar="RUN.TOML|STORE", help="A configuration, or a store.")],
     set: Set = None,
 ) -> None:
-    """Describe a configuration or a store in words: network, priors, schedule and its cost, defaults taken.
+    """Describe a configuration or a store in words: network, priors, schedule and its cost, defaults used.
 
     The text also names the kernel, which is the code that runs the trajectories on this machine; for a store
     it is the kernel that the run started with. For a store it says how far the run is. The configuration of a

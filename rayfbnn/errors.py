@@ -1,80 +1,80 @@
-"""The exceptions a user can meet, each naming the place, the value, and what would be right.
+"""The exceptions that users can see. A message names the place, the value, and what would be right.
 
 RayFBNNError
   ConfigError            a key of the configuration
   DataError              a file, row, column
   StoreError             a store cannot be read or written
-    StoreExistsError       sample never writes over something that is there
+    StoreExistsError       a new store would replace something; nothing is ever replaced
     StoreBusyError         another process is running on this store
-    StoreFullError         no space: what is committed is kept
-    StoreMismatchError     made by another spec or from other data
+    StoreFullError         the disk is full; everything that is committed is kept
+    StoreMismatchError     the store is of another configuration or of other data
     StoreCorruptError      a file does not match its checksum or record
-  WorkerError            a worker failed max_failures times
-  SamplingError          the sampler cannot start or go on
-  CheckFailed            two samples differ more than chance allows
+  WorkerError            workers died more often than max_failures allows
+  SamplingError          the sampler cannot start or continue
+  CheckFailed            two samples differ by more than chance allows
 
-`exit_code` is what the command line ends with: 2 for bad input, 73 for a store that is in use, 75 for
-a full disk (the codes of sysexits.h for "cannot create" and "try again later"), 1 for the rest.
+`exit_code` is the exit code of the command: 2 for wrong input, 73 for a store that is in use, 75 for a full
+disk (in sysexits.h these are "cannot create" and "try again later"), and 1 for everything else.
 """
 
 
 class RayFBNNError(Exception):
-    """Base of every error that is about the user's input, files or machine rather than a bug."""
+    """The base of all errors about the user's input, files or machine. Any other exception is a bug."""
 
     exit_code = 1
 
 
 class ConfigError(RayFBNNError):
-    """A configuration key has a value that makes no sense: `key.path: what is wrong, got value`."""
+    """A key of a configuration, or an argument, is wrong: `key.path: what is wrong, got value`."""
 
     exit_code = 2
 
 
 class DataError(RayFBNNError):
-    """A data file is unreadable or holds something that cannot be used: file, row, column."""
+    """A data file cannot be read, or has a value that cannot be used; names file, row and column."""
 
     exit_code = 2
 
 
 class StoreError(RayFBNNError):
-    """A store cannot be read or written: which path, and why."""
+    """A store cannot be read or written; names the path and the reason."""
 
 
 class StoreExistsError(StoreError):
-    """The path to create is already there; nothing was changed."""
+    """The path to create already exists; nothing was changed."""
 
     exit_code = 2
 
 
 class StoreBusyError(StoreError):
-    """Another process holds the store; nothing was changed."""
+    """Another process is using the store; nothing was changed."""
 
     exit_code = 73
 
 
 class StoreFullError(StoreError):
-    """The disk is full; everything committed so far is kept and `resume` goes on from there."""
+    """The disk is full; everything committed so far is kept, and `resume` continues from there."""
 
     exit_code = 75
 
 
 class StoreMismatchError(StoreError):
-    """The store was made by another spec or from other data: which keys differ."""
+    """The store is of another configuration or of other data; names the keys that differ."""
 
     exit_code = 2
 
 
 class StoreCorruptError(StoreError):
-    """A file of the store does not match its checksum or its commit record: which file, block, batch."""
+    """A file of a store does not match its checksum or commit record; names file, block and batch."""
 
 
 class WorkerError(RayFBNNError):
-    """A worker failed more often than max_failures allows: batch, node, cause."""
+    """Workers died more often than max_failures allows; names batch, node and cause."""
 
 
 class SamplingError(RayFBNNError):
-    """Sampling cannot start or go on: a non-finite starting energy, or no proposal accepted."""
+    """Sampling cannot start or continue: the first energy is not finite, or no proposal is accepted."""
 
 
 class CheckFailed(RayFBNNError):
-    """Two samples differ more than chance allows: quantity, statistic, threshold."""
+    """Two samples differ by more than chance allows; names quantity, statistic and threshold."""

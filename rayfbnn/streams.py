@@ -1,9 +1,9 @@
-"""Random numbers as a function of (seed, chain, iteration, operation, purpose), and of nothing else.
+"""Random numbers that depend only on seed, chain, iteration, operation and purpose.
 
-Counter-based: Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011), "Parallel random numbers: as easy as
-1, 2, 3". The key is (seed, chain); the counter is (block, purpose with index and attempt, operation,
-iteration). Every chain of a batch is drawn at once, in NumPy or CuPy, and a chain's numbers do not depend
-on which other chains are in the batch, on the worker, or on how often the run was stopped.
+The generator is counter-based: Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011), "Parallel random
+numbers: as easy as 1, 2, 3". The key is (seed, chain); the counter is (block, purpose with index and attempt,
+operation, iteration). The numbers of all chains of a batch are drawn at once, in NumPy or CuPy. A chain's
+numbers do not depend on the other chains in its batch, on the worker, or on interruptions of the run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 from rayfbnn.arrays import Array, array_namespace
 
 MAX_SEED = 2**32 - 1
-# Six bits of the counter; a rejection loop that accepts one in two ends 10**19 times earlier.
+# Six bits of the counter. A loop that accepts one in two needs more than 64 rounds once in 10**19 times.
 _MAX_ATTEMPTS = 64
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -24,7 +24,7 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
 class Purpose(IntEnum):
-    """What a random number is for. Never renumber: the draws of every stored run depend on it."""
+    """The use of a random number. Never change a value: the draws of every stored run depend on it."""
 
     INITIAL_PRECISION = 1
     INITIAL_PARAMETER = 2
@@ -55,12 +55,12 @@ class Purpose(IntEnum):
 
 @dataclass(frozen=True)
 class Streams:
-    """The random numbers of a batch of chains at one operation of one iteration.
+    """The random numbers for a batch of chains at one operation of one iteration.
 
-    seed      0 .. 2**32 - 1
-    chains    (n_chains,) uint64: the global numbers of the chains in the batch
-    iteration counted from 1 through all phases; 0 is for the initial state
-    operation number of the operation within the iteration, `repeat` written out
+    seed       from 0 to 2**32 - 1
+    chains     (n_chains,) uint64: the numbers that the chains of the batch have in the run
+    iteration  counted from 1 through all phases; 0 is for the initial state
+    operation  number of the operation in the iteration, with `repeat` written out
     """
 
     seed: int
@@ -70,24 +70,25 @@ class Streams:
 
     @property
     def n_chains(self) -> int:
+        """Number of chains in the batch."""
         return int(self.chains.shape[0])
 
     def at(self, *, iteration: int, operation: int = 0) -> Streams:
-        """The streams of another iteration and operation."""
+        """Return the streams at another iteration and operation."""
         return replace(self, iteration=iteration, operation=operation)
 
     def uniform(
         self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0, attempt: int = 0
     ) -> Array:
-        """Uniform on the open interval (0, 1), float64, (n_chains, *shape).
+        """Draw uniform numbers in the open interval (0, 1): float64, (n_chains, *shape).
 
-        `index` (below 2**18) tells apart several uses for one purpose, `attempt` (below 64) the rounds of a
-        rejection loop.
+        index    below 2**18; tells apart several uses for the same purpose
+        attempt  below 64; tells apart the rounds of a rejection loop
         """
         xp = array_namespace(self.chains)
         n = math.prod(shape)
         words = philox(self._counter(purpose, index, attempt, n_blocks=(n + 1) // 2), self._key())
-        # 52 bits from two words and a half: both ends stay out after rounding too, so logs are finite.
+        # 52 random bits, and a half added: neither 0 nor 1 can come from rounding, so logarithms are finite.
         high = xp.stack([words[0], words[2]], axis=-1) >> xp.uint64(6)
         low = xp.stack([words[1], words[3]], axis=-1) >> xp.uint64(6)
         values = (high * 67108864.0 + low + 0.5) / 4503599627370496.0
@@ -96,7 +97,7 @@ class Streams:
     def normal(
         self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0, attempt: int = 0
     ) -> Array:
-        """Standard normal by Box and Muller, float64, (n_chains, *shape)."""
+        """Draw standard normal numbers by the Box-Muller transform: float64, (n_chains, *shape)."""
         xp = array_namespace(self.chains)
         n = math.prod(shape)
         pairs = self.uniform(purpose, ((n + 1) // 2, 2), index=index, attempt=attempt)
@@ -108,11 +109,12 @@ class Streams:
     def log_gamma(
         self, gamma_shape: Array | float, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0
     ) -> Array:
-        """Logarithm of a Gamma(gamma_shape, rate 1) variable, float64, (n_chains, *shape).
+        """Draw logarithms of Gamma(gamma_shape, rate 1) variables: float64, (n_chains, *shape).
 
-        Marsaglia and Tsang (2000); for shapes below one Gamma(a) = Gamma(a + 1) U**(1/a), whose logarithm
-        stays finite where the variable itself would underflow (shape 0.0005 is in Neal's examples).
-        gamma_shape broadcasts to (n_chains, *shape).
+        The method is that of Marsaglia and Tsang (2000), "A simple method for generating gamma variables".
+        For shapes below one, Gamma(a) = Gamma(a + 1) U**(1/a). The logarithm stays finite where the variable
+        itself would underflow (shape 0.0005 is in Neal's examples). gamma_shape is broadcast to
+        (n_chains, *shape).
         """
         xp = array_namespace(self.chains)
         a = xp.broadcast_to(xp.asarray(gamma_shape, dtype=xp.float64), (self.n_chains, *shape))
@@ -135,12 +137,12 @@ class Streams:
         raise AssertionError("64 proposals of Marsaglia and Tsang rejected in a row: probability below 1e-80")
 
     def integers(self, high: int, purpose: Purpose, shape: tuple[int, ...] = ()) -> Array:
-        """Uniform on 0 .. high - 1, int64, (n_chains, *shape)."""
+        """Draw uniform integers from 0 to high - 1: int64, (n_chains, *shape)."""
         xp = array_namespace(self.chains)
         return xp.floor(self.uniform(purpose, shape) * high).astype(xp.int64)
 
     def permutation(self, n: int, purpose: Purpose) -> Array:
-        """A random permutation of 0 .. n - 1 for each chain, int64, (n_chains, n)."""
+        """Draw a random permutation of 0 to n - 1 for each chain: int64, (n_chains, n)."""
         return array_namespace(self.chains).argsort(self.uniform(purpose, (n,)), axis=1)
 
     def _key(self) -> tuple[Array, Array]:
@@ -156,7 +158,7 @@ class Streams:
         return blocks, xp.uint64(use), xp.uint64(self.operation), xp.uint64(self.iteration)
 
     def _use(self, purpose: Purpose, index: int, attempt: int) -> int:
-        """The counter's word that says what a number is for."""
+        """Return the word of the counter that holds purpose, index and attempt."""
         use = int(purpose) | attempt << 8 | index << 14
         if not (use <= _MASK and attempt < _MAX_ATTEMPTS and self.iteration <= _MASK):
             raise ValueError(f"stream counter out of range: {index=}, {attempt=}, {self.iteration=}")
@@ -165,21 +167,24 @@ class Streams:
 
 @runtime_checkable
 class RejectingStreams(Protocol):
-    """Streams with rejection loops of their own: those on a device, where the host would wait after a round.
+    """Streams on a device, which run whole rejection loops there: the host does not wait after each round."""
 
-    hyperbolic   the variables of model/hyperbolic.py
-    polya_gamma  those of model/polya_gamma.py
-    """
+    def hyperbolic(self, a: Array | float, omega: Array, purpose: Purpose, *, index: int) -> Array:
+        """Draw the variables of model/updates/hyperbolic.py."""
+        ...
 
-    def hyperbolic(self, a: Array | float, omega: Array, purpose: Purpose, *, index: int) -> Array: ...
-
-    def polya_gamma(self, z: Array, purpose: Purpose, *, index: int) -> Array: ...
+    def polya_gamma(self, z: Array, purpose: Purpose, *, index: int) -> Array:
+        """Draw the variables of model/marginal/polya_gamma.py."""
+        ...
 
 
 def philox(
     counter: tuple[Array, Array, Array, Array], key: tuple[Array, Array]
 ) -> tuple[Array, Array, Array, Array]:
-    """Ten rounds of Philox4x32: four words (as uint64 below 2**32) of counter[0]'s shape."""
+    """Apply ten rounds of Philox4x32 to a counter; return four words below 2**32, as uint64.
+
+    The words have the shape of counter[0].
+    """
     xp = array_namespace(counter[0])
     mask, half = xp.uint64(_MASK), xp.uint64(32)
     multiplier_0, multiplier_1 = xp.uint64(_MULTIPLIERS[0]), xp.uint64(_MULTIPLIERS[1])

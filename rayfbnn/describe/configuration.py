@@ -1,4 +1,4 @@
-"""What a configuration amounts to, in words: the text of `rayfbnn show`."""
+"""A configuration in words: the text of `rayfbnn show`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def describe(spec: RunSpec, *, store: Store | None = None) -> str:
-    """The network, every prior spelled out, the schedule and what it costs, and the defaults taken.
+    """Describe the network, every prior, the data, the schedule with its cost, and the defaults used.
 
-    store  of a run with this specification, if there is one
+    store  the store of a run with this configuration, if there is one
     """
     parts = [_network(spec), _priors(spec), _data(spec), describe_schedule(spec, store), _defaults(spec)]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
@@ -32,7 +32,7 @@ def _network(spec: RunSpec) -> list[str]:
     layers += [_layer(layer) for layer in network.hidden]
     layers += [f"{network.outputs} output{'s' if network.outputs > 1 else ''}"]
     groups = [
-        f"  {group.name:<6}{_what(group.name):<44}{_size(group):>16}{_which(spec, group)}"
+        f"  {group.name:<6}{_group(group.name):<44}{_size(group):>16}{_omissions(spec, group)}"
         for group in network.groups()
     ]
     return [
@@ -51,42 +51,44 @@ def _size(group: GroupSpec) -> str:
     return f"{group.shape[0]} x {group.shape[1]} = {group.size}" if group.is_weights else str(group.size)
 
 
-def _which(spec: RunSpec, group: GroupSpec) -> str:
-    """What there is to say of a group that is not fully connected."""
+def _omissions(spec: RunSpec, group: GroupSpec) -> str:
+    """How a group differs from full connections; "" if it does not."""
     if group.name in spec.network.connections:
         keys = spec.network_keys.connections[group.name]
         return f" configured ({keys.get('generator', 'a table')})"
     return f" without {', '.join(spec.network_keys.omit[group.name])}" if group.omitted else ""
 
 
-def _what(name: str) -> str:
-    """A group in words: "weights, inputs to hidden layer 0" for ih0."""
-    layer = {"i": "inputs", "o": "outputs"}
-    ends = [layer.get(end, f"hidden layer {end[1:]}") for end in re.findall(r"h\d+|[io]", name)]
+def _group(name: str) -> str:
+    """A group in words, such as "weights, inputs to hidden layer 0" for ih0."""
+    layers = {"i": "inputs", "o": "outputs"}
+    ends = [layers.get(end, f"hidden layer {end[1:]}") for end in re.findall(r"h\d+|[io]", name)]
     match name[0]:
         case "t":
             return f"offsets of {ends[0]}"
         case "b":
             return f"biases of {ends[0]}"
         case _:
-            # ho2 is FBM's name for hidden layer 2 to the outputs: the number belongs to the h.
+            # FBM writes ho2 for hidden layer 2 to the outputs: the number belongs to the h.
             source, destination = ends if len(ends) == 2 else (f"hidden layer {name[2:]}", "outputs")
             return f"weights, {source} to {destination}"
 
 
 def _priors(spec: RunSpec) -> list[str]:
-    lines = ["Priors (sigma = 1/sqrt(precision); a precision of shape alpha/2 and the mean given)"]
+    lines = ["Priors (sigma = 1/sqrt(precision); a precision is Gamma with shape alpha/2 and the given mean)"]
     for group in spec.network.groups():
-        lower = "source unit" if group.is_weights else None
+        unit = "source unit" if group.is_weights else None
         text = spec.network_keys.priors[group.name]
-        lines += _prior(group.name, text, group.prior, group.shape[0], unit=lower, parameter="parameter")
+        lines += _prior(group.name, text, group.prior, group.shape[0], unit=unit, parameter="parameter")
     for name, alpha in spec.network.adjustments.items():
         low, high = sigma_range(alpha, 1.0)
         layer = "the outputs" if name == "ao" else f"hidden layer {name[2:]}"
         lines.append(
             f'  {name:<6}"{spec.network_keys.priors[name]}": adjustments of {layer}, mean precision 1'
         )
-        lines.append(f"        sigma of all into a unit: alpha {alpha:g}, times 5-95 % from {low} to {high}")
+        lines.append(
+            f"        factor on the sigmas into each unit: alpha {alpha:g}, 5-95 % from {low} to {high}"
+        )
     noise = spec.model.noise
     if noise is not None:
         assert spec.model_keys.noise is not None
@@ -108,7 +110,8 @@ def _prior(
         yield f"        common sigma: alpha {common:g}, 5-95 % from {low} to {high}"
     if unit is not None and math.isfinite(by_unit):
         low, high = sigma_range(by_unit, 1.0)
-        yield f"        sigma of each {unit}: alpha {by_unit:g}, 5-95 % from {low} to {high} times the common"
+        share = f"5-95 % from {low} to {high} times the common sigma"
+        yield f"        sigma of each {unit}: alpha {by_unit:g}, {share}"
     if math.isfinite(by_parameter):
         yield f"        each {parameter}: t distribution with {by_parameter:g} degrees of freedom"
     else:
@@ -116,9 +119,10 @@ def _prior(
 
 
 def sigma_range(alpha: float, mean_precision: float) -> tuple[str, str]:
-    """The 5 % and 95 % points of sigma = precision**(-1/2), precision ~ Gamma(alpha/2, mean mean_precision).
+    """Return the 5 % and 95 % points of sigma = 1/sqrt(precision).
 
-    As text, because for the alphas of Neal's examples (0.001) the upper one exceeds any float.
+    The precision is Gamma distributed with shape alpha/2 and the given mean. The points are text because
+    the upper one is larger than any float for some alphas of Neal's examples (0.001).
     """
     shape = alpha / 2
     points = []
@@ -126,7 +130,7 @@ def sigma_range(alpha: float, mean_precision: float) -> tuple[str, str]:
         quantile = float(scipy.special.gammaincinv(shape, probability))
         if quantile > 1e-300:
             log_quantile = math.log(quantile)
-        else:  # where P(shape, x) = x**shape / Gamma(shape + 1) to all digits
+        else:  # P(shape, x) is x**shape / Gamma(shape + 1) to all digits here
             log_quantile = (math.log(probability) + math.lgamma(shape + 1)) / shape
         # rate = shape / mean_precision
         log_sigma = -(log_quantile - math.log(shape / mean_precision)) / 2
@@ -135,7 +139,7 @@ def sigma_range(alpha: float, mean_precision: float) -> tuple[str, str]:
 
 
 def _number_from_log(log_value: float) -> str:
-    """exp(log_value) with three digits, whatever its size."""
+    """Return exp(log_value) with three digits, also where it is no float."""
     if abs(log_value) < 600:
         return f"{math.exp(log_value):.3g}"
     exponent = math.floor(log_value / math.log(10))
@@ -167,16 +171,16 @@ def _data(spec: RunSpec) -> list[str]:
 
 
 def _defaults(spec: RunSpec) -> list[str]:
-    """Settings that the configuration left out, with their values."""
-    taken = [
+    """The settings that the configuration does not have, with the values that are used."""
+    used = [
         f"{name} = {getattr(spec, name)}"
         for name in ("seed", "chains", "chains_per_batch", "draws_per_block", "dtype", "device")
         if name not in spec.model_fields_set
     ]
     if "standardize" not in spec.data.model_fields_set:
-        taken.append("data.standardize = []")
+        used.append("data.standardize = []")
     if "phase" not in spec.model_fields_set:
-        taken.append(f"phases, the last of iterations = {spec.phase[-1].iterations}")
+        used.append(f"phases (the last with iterations = {spec.phase[-1].iterations})")
     if "initial" not in spec.model_fields_set:
-        taken.append(f"initial.sigmas = {spec.initial.sigmas}")
-    return [f"Defaults taken: {', '.join(taken)}"] if taken else []
+        used.append(f"initial.sigmas = {spec.initial.sigmas}")
+    return [f"Defaults used: {', '.join(used)}"] if used else []

@@ -1,4 +1,4 @@
-"""Which code runs the leapfrog steps of a configuration, in words."""
+"""Which kernels run the leapfrog steps of a configuration, in words."""
 
 from __future__ import annotations
 
@@ -25,27 +25,28 @@ Over = tuple[Literal["outputs", "precisions"], ...]
 
 
 def describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
-    """What runs the leapfrog steps: of a store what it was begun with, else what would on this machine.
+    """Yield lines that name the kernels of each kind of leapfrog step.
 
-    On a device the choice depends on its memory: where there is one here, it is that which is made here.
+    For a store they are the kernels that its run started with, otherwise those that this machine would use.
+    On a GPU the choice depends on its memory, so it is only certain on a machine that has one.
     """
     here = kernel_for(spec)
-    begun = name = here if store is None else store.root.kernel
+    recorded = name = here if store is None else store.root.kernel
     if not choose.is_available(name):
-        name += f"; not to be had here, where it is {here}"
-    done = [each for phase in spec.phase for each in unrolled(phase.operations)]
-    done += [inner for each in done for inner in unrolled(inner_operations(each))]
-    overs = tuple(dict.fromkeys(each.over for each in done if isinstance(each, HybridMarginal)))
+        name += f"; not available on this machine, which would use {here}"
+    operations = [operation for phase in spec.phase for operation in unrolled(phase.operations)]
+    operations += [inner for outer in operations for inner in unrolled(inner_operations(outer))]
+    overs = tuple(dict.fromkeys(one.over for one in operations if isinstance(one, HybridMarginal)))
     marginal = dict.fromkeys(overs, name)
     if name in (choose.DEVICE, choose.GRAPHS):
         marginal = dict.fromkeys(overs, choose.DEVICE)
         dataset = _dataset(spec, store) if gpu_is_available() else None
         if dataset is not None:
-            name, marginal = device_kernels(spec, dataset, overs, begun, shared_memory_of_device())
+            name, marginal = device_kernels(spec, dataset, overs, recorded, shared_memory_of_device())
     yield f"  leapfrog steps: {name}"
-    for over, found in marginal.items():
-        yield f"  leapfrog steps of hybrid-marginal over {' and '.join(over)}: {found}"
-    if any(getattr(each, "integrator", "leapfrog") != "leapfrog" for each in done):
+    for over, marginal_name in marginal.items():
+        yield f"  leapfrog steps of hybrid-marginal over {' and '.join(over)}: {marginal_name}"
+    if any(getattr(operation, "integrator", "leapfrog") != "leapfrog" for operation in operations):
         yield f"  fourth-order steps: {choose.PLAIN if spec.device == 'cpu' else choose.PLAIN_ON_DEVICE}"
 
 
@@ -56,11 +57,15 @@ def _dataset(spec: RunSpec, store: Store | None) -> Dataset | None:
 
 
 def device_kernels(
-    spec: RunSpec, dataset: Dataset, overs: Iterable[Over], begun: str, max_shared_bytes: int
+    spec: RunSpec, dataset: Dataset, overs: Iterable[Over], recorded: str, max_shared_bytes: int
 ) -> tuple[str, dict[Over, str]]:
-    """What a device of so much shared memory runs a run with that was begun so, and each of `overs`."""
+    """Return the names of the kernels on a GPU: for the posterior, and for hybrid-marginal over `overs`.
+
+    recorded          name of the kernel that the run started with
+    max_shared_bytes  shared memory of a thread block on the GPU
+    """
     posterior = build_posterior(spec, dataset, device="cpu")
-    advance, name = choose.on_device(posterior, recorded=begun, max_shared_bytes=max_shared_bytes)
+    advance, name = choose.on_device(posterior, recorded=recorded, max_shared_bytes=max_shared_bytes)
     streams = Streams(spec.seed, np.zeros(1, dtype=np.uint64))
     state = posterior.initial_state(streams, sigmas=1.0)
     targets = {over: posterior.marginal(over).given(state, streams) for over in overs}

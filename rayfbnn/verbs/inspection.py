@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def show(what: Spec, *, set: Sequence[str] = ()) -> str:
-    """Describe a configuration or a store in words: network, priors, schedule and its cost, defaults taken.
+    """Describe a configuration or a store in words: network, priors, schedule and its cost, defaults used.
 
     The text also names the kernel, which is the code that runs the trajectories on this machine; for a
     store it is the kernel that the run started with. For a store it says how far the run is.

@@ -68,7 +68,7 @@ def test_levels_of_a_prior_are_spelled_out() -> None:
 
 
 def test_defaults_taken_are_listed_and_settings_given_are_not() -> None:
-    defaults = robot_arm().split("Defaults taken: ")[1]
+    defaults = robot_arm().split("Defaults used: ")[1]
     assert "dtype = float32" in defaults
     assert "chains" not in defaults
 
@@ -122,7 +122,7 @@ def test_a_store_shows_the_kernel_that_it_was_begun_with(
     monkeypatch.setattr(cpu, "_cpu", None)
     (line,) = kernel_lines(show(compiled.path))
     assert line.startswith(
-        f"leapfrog steps: {best}; not to be had here, where it is plain NumPy (no compiled"
+        f"leapfrog steps: {best}; not available on this machine, which would use plain NumPy (no compiled"
     )
 
 

@@ -95,7 +95,7 @@ def test_a_run_without_phases_can_be_made_longer_and_says_what_it_found(tmp_path
     raw = small(phase=None, iterations=2, chains=2)
     spec = RunSpec.from_dict(raw, base_dir=tmp_path)
     text = api.show(spec)
-    assert "phases, the last of iterations = 2" in text
+    assert "phases (the last with iterations = 2" in text
     assert "finds automatic settings, in 40 rounds of 1 iterations of all chains" in text
     short = [f"phase[{number}].iterations=3" for number in (0, 1)]
     api.sample(spec, tmp_path / "run.zarr", set=short, workers=0, progress=False)
