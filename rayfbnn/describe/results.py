@@ -88,10 +88,16 @@ def verification_text(report: VerifyReport, *, repair: bool) -> str:
 def finding_text(finding: Finding) -> str:
     """One row of the table of `selftest`."""
     verdict = "ok" if finding.ok else "FAILED"
-    return f"{finding.test:<16}{finding.subject:<34}{finding.found:<12}{finding.allowed:<14}{verdict}"
+    return _finding_row(finding.test, finding.subject, finding.found, finding.allowed, verdict)
 
 
-FINDING_HEADER = f"{'test':<16}{'of':<34}{'found':<12}{'allowed':<14}verdict"
+def _finding_row(*cells: str) -> str:
+    """The cells as columns; two spaces stand between columns even where a text is too long."""
+    widths = (14, 35, 11, 11, 0)  # the longest text of each column; the last one needs no padding
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
+
+
+FINDING_HEADER = _finding_row("test", "of", "found", "allowed", "verdict")
 
 
 def bench_text(result: BenchResult) -> str:

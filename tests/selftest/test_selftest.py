@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -22,6 +25,7 @@ from rayfbnn.model import network, posterior
 from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.updates import gibbs
 from rayfbnn.selftest import selftest
+from rayfbnn.selftest.selftest import Judgement
 from tests.support.mutants import mutant
 
 CHAINS = 2_000
@@ -32,6 +36,22 @@ def test_selftest_passes_here() -> None:
     assert result.exit_code == 0, result.output
     assert "FAILED" not in result.output
     assert "ok: all 35 tests passed on cpu, seed 3" in result.output
+
+
+def test_columns_are_at_least_two_spaces_apart_and_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [(test, subject) for test, subject, _ in selftest._tests(np, 1, CHAINS)]
+
+    def quick(xp: ModuleType, seed: int, chains: int) -> Iterator[tuple[str, str, partial[Judgement]]]:
+        for test, subject in names:
+            yield test, subject, partial(tuple, ("p = 1.2e-05", "level 1e-05", True))
+
+    monkeypatch.setattr(selftest, "_tests", quick)
+    result = CliRunner().invoke(app, ["selftest"])
+    header, *rows = result.output.splitlines()[:-1]
+    assert re.split(" {2,}", header) == ["test", "of", "found", "allowed", "verdict"]
+    cells = [(test, subject, "p = 1.2e-05", "level 1e-05", "ok") for test, subject in names]
+    assert [tuple(re.split(" {2,}", row)) for row in rows] == cells
+    assert {row.index("p = ") for row in rows} == {header.index("found")}
 
 
 def with_wrong_gradient() -> type:
