@@ -203,8 +203,10 @@ def diagnose(
             help="Number of training cases, evenly spaced, at which the network's outputs are looked at."
         ),
     ] = 10,
-    max_rhat: Annotated[float, typer.Option(help="Largest R-hat that is ok.")] = 1.01,
-    min_ess: Annotated[float, typer.Option(help="Smallest effective sample size that is ok.")] = 400.0,
+    max_rhat: Annotated[float, typer.Option(help="Largest R-hat that is ok, at least 1.")] = 1.01,
+    min_ess: Annotated[
+        float, typer.Option(help="Smallest effective sample size that is ok, above 0.")
+    ] = 400.0,
     skip: Skip = 0,
     as_json: AsJson = False,
 ) -> None:

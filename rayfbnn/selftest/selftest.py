@@ -64,9 +64,9 @@ def selftest(
         raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')
     if device == "gpu" and not gpu_is_available():
         raise ConfigError('device: there is no GPU here that CuPy can use, got "gpu"; use "cpu"')
-    if not 0 <= seed <= MAX_SEED:
+    if seed % 1 != 0 or not 0 <= seed <= MAX_SEED:
         raise ConfigError(f"seed: must be from 0 to {MAX_SEED}, got {seed}")
-    if chains < 1000:
+    if chains % 1 != 0 or chains < 1000:
         raise ConfigError(f"chains: must be at least 1000, got {chains}")
     xp = device_namespace(device)
     findings = []

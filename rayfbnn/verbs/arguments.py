@@ -35,14 +35,17 @@ def open_without_first(path: str | Path, skip: int) -> Store:
     """Open a store for reading, without the first `skip` draws of each chain."""
     from rayfbnn.reduce.skipping import without_first
 
+    check_counts(least=0, skip=skip)
     return without_first(Store.open(Path(path)), skip)
 
 
-def check_at_least_one(**values: int) -> None:
-    """Raise ConfigError, naming the argument, for a value below 1."""
+def check_counts(*, least: int, **values: int) -> None:
+    """Raise ConfigError, naming the argument, unless each value is a whole number of at least `least`."""
     for name, value in values.items():
-        if value < 1:
-            raise ConfigError(f"{name}: must be at least 1, got {value}")
+        if value % 1 != 0:  # true of NaN and the infinities as well
+            raise ConfigError(f"{name}: must be a whole number, got {value}")
+        if value < least:
+            raise ConfigError(f"{name}: must be at least {least}, got {value}")
 
 
 def check_new_path(path: Path) -> None:
@@ -63,14 +66,13 @@ def check_folder(path: Path) -> None:
 
 def check_workers(spec: RunSpec, workers: int | None, address: str | None, max_failures: int) -> None:
     """Raise ConfigError for workers that make no sense, or a GPU that is not there."""
-    if workers is not None and workers < 0:
+    if workers is not None and (workers % 1 != 0 or workers < 0):
         raise ConfigError(f"workers: must be 0 (this process) or more, got {workers}")
     if workers == 0 and address is not None:
         raise ConfigError(
             f"workers: 0 means this process, which needs no cluster, got address {address}; leave one out"
         )
-    if max_failures < 0:
-        raise ConfigError(f"max_failures: must be 0 or more, got {max_failures}")
+    check_counts(least=0, max_failures=max_failures)
     if address is None:
         check_device(spec.device)
 

@@ -10,7 +10,7 @@ from rayfbnn.data import read_dataset
 from rayfbnn.errors import ConfigError
 from rayfbnn.run.cores import n_cores
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.arguments import Spec, check_at_least_one, check_device, read_spec
+from rayfbnn.verbs.arguments import Spec, check_counts, check_device, read_spec
 
 if TYPE_CHECKING:
     import xarray
@@ -142,7 +142,7 @@ def bench(
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')
     if chains is not None:
-        check_at_least_one(chains=chains)
+        check_counts(least=1, chains=chains)
     if spec is not None:
         overrides = list(set)
         if device is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rayfbnn.data import read_cases
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.arguments import check_at_least_one, check_folder, open_without_first
+from rayfbnn.verbs.arguments import check_counts, check_folder, open_without_first
 
 if TYPE_CHECKING:
     from rayfbnn.reduce.check import CheckResult
@@ -81,9 +82,9 @@ def diagnose(
     cases
         Number of training cases, evenly spaced, at which the network's outputs are looked at.
     max_rhat
-        Largest R-hat that is ok.
+        Largest R-hat that is ok, at least 1.
     min_ess
-        Smallest effective sample size that is ok.
+        Smallest effective sample size that is ok, above 0.
     skip
         Number of draws to leave out at the start of each chain.
 
@@ -94,7 +95,11 @@ def diagnose(
     """
     from rayfbnn.reduce.diagnostics import diagnose as reduce_diagnose
 
-    check_at_least_one(cases=cases)
+    check_counts(least=1, cases=cases)
+    if not 1 <= max_rhat < math.inf:
+        raise ConfigError(f"max_rhat: must be a number of at least 1, such as 1.01, got {max_rhat}")
+    if not 0 < min_ess < math.inf:
+        raise ConfigError(f"min_ess: must be a number above 0, such as 400, got {min_ess}")
     store = open_without_first(path, skip)
     return reduce_diagnose(store, cases=cases, max_rhat=max_rhat, min_ess=min_ess)
 
@@ -131,7 +136,7 @@ def check(
 
     if not 0 < false_alarm_rate < 1:
         raise ConfigError(f"false_alarm_rate: must be between 0 and 1, got {false_alarm_rate}")
-    check_at_least_one(cases=cases)
+    check_counts(least=1, cases=cases)
     stores = open_without_first(path, skip), Store.open(Path(exact))
     return reduce_check(*stores, false_alarm_rate=false_alarm_rate, cases=cases)
 

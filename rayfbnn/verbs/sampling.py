@@ -13,7 +13,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     Spec,
-    check_at_least_one,
+    check_counts,
     check_new_path,
     check_workers,
     read_spec,
@@ -142,6 +142,7 @@ def resume(
     if spec is not None:
         iterations = resuming.agreed_iterations(store, read_spec(spec, ()), iterations)
     if iterations is not None:
+        check_counts(least=1, iterations=iterations)
         resuming.check_length(store, iterations)
     resuming.compare_data(store, data)
     with store.lock():
@@ -199,7 +200,7 @@ def reject(
     path = Path(path)
     spec = read_spec(spec, set)
     check_new_path(path)
-    check_at_least_one(draws=draws, proposals_per_round=proposals_per_round, max_proposals=max_proposals)
+    check_counts(least=1, draws=draws, proposals_per_round=proposals_per_round, max_proposals=max_proposals)
     if spec.model.kind == "heteroscedastic" and spec.model.noise_floor == 0:
         raise ConfigError(
             "model.noise_floor: missing; without it the density of a target has no bound, so that no proposal"
@@ -255,7 +256,7 @@ def prior(spec: Spec, path: str | Path, *, draws: int, set: Sequence[str] = ()) 
     path = Path(path)
     spec = read_spec(spec, set)
     check_new_path(path)
-    check_at_least_one(draws=draws)
+    check_counts(least=1, draws=draws)
     dataset = read_dataset(spec)
     posterior = build_posterior(spec, dataset, device="cpu")
     store = _new_store_of_independent_draws(path, spec, dataset, "prior", draws)
@@ -305,7 +306,7 @@ def evidence(
     spec = read_spec(spec, set)
     spec.check_gradient()
     check_workers(spec, None, None, 0)
-    check_at_least_one(temperatures=temperatures)
+    check_counts(least=1, temperatures=temperatures)
     if not 0 < power <= 100:
         raise ConfigError(f"power: must be above 0 and at most 100, got {power}")
     if spec.chains < 2:

@@ -26,6 +26,7 @@ from rayfbnn.errors import (
     StoreMismatchError,
     WorkerError,
 )
+from rayfbnn.selftest.selftest import selftest
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, contents, small, small_spec, write_train
@@ -135,7 +136,7 @@ def test_sample_refuses_a_folder_it_may_not_write_to(tmp_path: Path, monkeypatch
     [
         ({"workers": -1}, "workers: must be 0"),
         ({"workers": 0, "address": "auto"}, "workers: 0 means this process"),
-        ({"max_failures": -1}, "max_failures: must be 0 or more, got -1"),
+        ({"max_failures": -1}, "max_failures: must be at least 0, got -1"),
         ({"set": ["chains=0"]}, "chains"),
         ({"set": ["nothing=1"]}, "nothing: unknown key"),
         ({"set": ["chains"]}, "chains"),
@@ -441,14 +442,88 @@ def test_reject_that_cannot_succeed_leaves_nothing(
     assert tree(tmp_path) == before
 
 
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF, -1, 1.5])
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [
+        ("sample", "workers"),
+        ("sample", "max_failures"),
+        ("resume", "iterations"),
+        ("resume", "workers"),
+        ("predict", "skip"),
+        ("diagnose", "cases"),
+        ("diagnose", "skip"),
+        ("reject", "draws"),
+        ("reject", "proposals_per_round"),
+        ("reject", "max_proposals"),
+        ("prior", "draws"),
+        ("evidence", "temperatures"),
+        ("check", "cases"),
+        ("check", "skip"),
+        ("bench", "chains"),
+        ("plot", "skip"),
+        ("selftest", "seed"),
+        ("selftest", "chains"),
+    ],
+)
+def test_a_count_must_be_a_whole_number(
+    tmp_path: Path, finished: Path, verb: str, name: str, value: float
+) -> None:
+    new, train = tmp_path / "new.zarr", finished.parent / "train.csv"
+    arguments: dict[str, tuple[Any, ...]] = {
+        **dict.fromkeys(("sample", "reject", "prior"), (small_spec(tmp_path), new)),
+        **dict.fromkeys(("evidence", "bench"), (small_spec(tmp_path),)),
+        **dict.fromkeys(("resume", "diagnose", "plot", "predict"), (finished,)),
+        "check": (finished, finished),
+        "selftest": (),
+    }
+    needed: dict[str, dict[str, Any]] = {
+        "reject": {"draws": 5},
+        "predict": {"data": train},
+        "sample": HERE,
+        "resume": HERE,
+    }
+    function = selftest if verb == "selftest" else getattr(api, verb)
+    with pytest.raises(ConfigError, match=f"^{name}: must be .*got {value}"):
+        function(*arguments[verb], **{**needed.get(verb, {}), name: value})
+    assert not new.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("max_rhat", (NAN, INF, -INF, -1.0, 0.0, 0.99)),
+        ("min_ess", (NAN, INF, -INF, -1.0, 0.0)),
+    ],
+)
+def test_diagnose_refuses_thresholds_that_nothing_can_fail_or_meet(
+    finished: Path, name: str, values: tuple[float, ...]
+) -> None:
+    for value in values:
+        with pytest.raises(ConfigError, match=f"{name}: must be a number .*got {value}"):
+            api.diagnose(finished, **{name: value})
+    thresholds = api.diagnose(finished, max_rhat=1, min_ess=1e-9).thresholds
+    assert (thresholds["max_rhat"], thresholds["min_ess"]) == (1, 1e-9)
+
+
+@pytest.mark.parametrize("power", [NAN, INF, -INF, -1, 0])
+def test_evidence_refuses_a_power_that_is_none(tmp_path: Path, power: float) -> None:
+    with pytest.raises(ConfigError, match=f"power: must be above 0 and at most 100, got {power}"):
+        api.evidence(small_spec(tmp_path), power=power)
+
+
 def test_check_refuses_less_than_one_case(finished: Path) -> None:
     with pytest.raises(ConfigError, match="cases: must be at least 1, got -1"):
         api.check(finished, finished, cases=-1)
 
 
-def test_check_refuses_a_rate_that_is_none(finished: Path) -> None:
-    with pytest.raises(ConfigError, match="false_alarm_rate: must be between 0 and 1, got 0"):
-        api.check(finished, finished, false_alarm_rate=0)
+@pytest.mark.parametrize("rate", [NAN, INF, -INF, -1, 0, 1])
+def test_check_refuses_a_rate_that_is_none(finished: Path, rate: float) -> None:
+    with pytest.raises(ConfigError, match=f"false_alarm_rate: must be between 0 and 1, got {rate}"):
+        api.check(finished, finished, false_alarm_rate=rate)
 
 
 def test_a_corrupt_store_is_never_written_over(tmp_path: Path, copied: Path) -> None:

@@ -122,7 +122,7 @@ def test_diagnose_that_falls_short_exits_with_3_and_says_why(folder: Path) -> No
     result = rayfbnn("diagnose", folder / "run.zarr")
     assert result.exit_code == 3
     assert "not ok:" in result.stdout and "thresholds: max_rhat 1.01" in result.stdout
-    lax = rayfbnn("diagnose", folder / "run.zarr", "--max-rhat", 100, "--min-ess", 0)
+    lax = rayfbnn("diagnose", folder / "run.zarr", "--max-rhat", 100, "--min-ess", 1)
     assert lax.exit_code == 0 and "\nok" in lax.stdout
 
 
@@ -170,6 +170,9 @@ def test_verify_exits_with_1_and_names_the_file(folder: Path, tmp_path: Path) ->
         (("reject", "run.toml", "new.zarr", "--draws", "9", "--max-proposals", "1"), 1, "1 proposals"),
         (("diagnose", "train.csv"), 1, "train.csv"),
         (("diagnose", "run.zarr", "--cases", "0"), 2, "cases: must be at least 1, got 0"),
+        (("diagnose", "run.zarr", "--max-rhat", "nan"), 2, "max_rhat: must be a number of at least 1"),
+        (("diagnose", "run.zarr", "--min-ess", "nan"), 2, "min_ess: must be a number above 0"),
+        (("diagnose", "run.zarr", "--skip", "-1"), 2, "skip: must be at least 0"),
         (("verify", "none.zarr"), 1, "there is no store here"),
         (("plot", "run.zarr", "--out", "new", "--input-name", "x9"), 2, "input_name: no such input, got x9"),
         (("plot", "run.zarr", "--out", "new", "--data", "none.csv"), 2, "there is no such file"),
