@@ -122,18 +122,19 @@ class Streams:
         c = 1 / xp.sqrt(9 * d)
         result = xp.zeros((self.n_chains, *shape))
         pending = xp.ones((self.n_chains, *shape), dtype=bool)
+        streams, rows = self, slice(None)
         for attempt in range(_MAX_ATTEMPTS):
-            u = self.uniform(purpose, (*shape, 4), index=index, attempt=attempt)
+            u = streams.uniform(purpose, (*shape, 4), index=index, attempt=attempt)
             if attempt == 0:
                 boost = xp.where(a < 1, xp.log(u[..., 3]) / a, 0.0)
-            z = xp.sqrt(-2 * xp.log(u[..., 0])) * xp.cos((2 * math.pi) * u[..., 1])
-            log_v = 3 * xp.log1p(xp.where(c * z > -1, c * z, 0.0))
-            v = xp.exp(log_v)
-            accepted = (c * z > -1) & (xp.log(u[..., 2]) < z * z / 2 + d * (1 - v + log_v))
-            result = xp.where(pending & accepted, xp.log(d) + log_v, result)
-            pending &= ~accepted
-            if not bool(pending.any()):
+            log_v, accepted = _gamma_proposal(d[rows], c[rows], u)
+            result[rows] = xp.where(pending[rows] & accepted, xp.log(d[rows]) + log_v, result[rows])
+            pending[rows] &= ~accepted
+            # Only the chains that still lack a value go on: few after the first round.
+            rows = xp.flatnonzero(pending.reshape(self.n_chains, -1).any(axis=1))
+            if rows.size == 0:
                 return result + boost
+            streams = replace(self, chains=self.chains[rows])
         raise AssertionError("64 proposals of Marsaglia and Tsang rejected in a row: probability below 1e-80")
 
     def integers(self, high: int, purpose: Purpose, shape: tuple[int, ...] = ()) -> Array:
@@ -163,6 +164,16 @@ class Streams:
         if not (use <= _MASK and attempt < _MAX_ATTEMPTS and self.iteration <= _MASK):
             raise ValueError(f"stream counter out of range: {index=}, {attempt=}, {self.iteration=}")
         return use
+
+
+def _gamma_proposal(d: Array, c: Array, u: Array) -> tuple[Array, Array]:
+    """log(v) of Marsaglia and Tsang's proposal d v, and whether it is accepted; u is (..., 4)."""
+    xp = array_namespace(u)
+    z = xp.sqrt(-2 * xp.log(u[..., 0])) * xp.cos((2 * math.pi) * u[..., 1])
+    log_v = 3 * xp.log1p(xp.where(c * z > -1, c * z, 0.0))
+    v = xp.exp(log_v)
+    accepted = (c * z > -1) & (xp.log(u[..., 2]) < z * z / 2 + d * (1 - v + log_v))
+    return log_v, accepted
 
 
 @runtime_checkable
