@@ -15,7 +15,8 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import DataError, StoreError
 from rayfbnn.model.likelihood.heteroscedastic import log_precision
 from rayfbnn.model.likelihood.models import log_density
-from rayfbnn.reduce.counts import count_modes, count_quantiles
+from rayfbnn.model.mixtures.gaussian import mixture_quantiles
+from rayfbnn.model.mixtures.poisson import count_modes, count_quantiles
 from rayfbnn.reduce.draws import (
     Draws,
     activation_bytes,
@@ -28,7 +29,6 @@ from rayfbnn.reduce.draws import (
 from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.known import known
 from rayfbnn.reduce.lifetimes import mean_times, second_moments, survival_curve, time_quantiles
-from rayfbnn.reduce.mixture import mixture_quantiles
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ import scipy.special
 import scipy.stats
 
 from rayfbnn.arrays import Array
-from rayfbnn.reduce.counts import count_modes, count_quantiles
+from rayfbnn.model.mixtures.poisson import count_modes, count_quantiles
 from rayfbnn.reduce.draws import committed
 from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.predict import MEASURES, predict

@@ -10,7 +10,7 @@ import scipy.optimize
 import scipy.special
 
 from rayfbnn.arrays import Array
-from rayfbnn.reduce.mixture import mixture_quantiles
+from rayfbnn.model.mixtures.gaussian import mixture_quantiles
 from tests.support.store.standin_store import normal, uniform
 
 PROBABILITIES = np.array([0.01, 0.1, 0.5, 0.9, 0.99])

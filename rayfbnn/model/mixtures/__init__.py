@@ -1,0 +1,1 @@
+"""Quantiles of predictive distributions: equally weighted mixtures over draws."""
