@@ -18,6 +18,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import DataError
+from rayfbnn.model.likelihood.data_model import DataModel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,7 +91,7 @@ def read_training_file(path: str | Path, spec: RunSpec) -> Dataset:
     targets = _columns(table, spec.data.targets, Path(path), may_be_missing=True)
     if len(inputs) == 0:
         raise DataError(f"{path}: no rows below the header; at least one training case is needed")
-    _check_labels(targets, spec.data.targets, Path(path), spec.model.kind, spec.model.classes)
+    _check_range_of_targets(targets, spec.data.targets, Path(path), spec.data_model)
     for name, column in zip(spec.data.targets, targets.T, strict=True):
         if np.isnan(column).all():
             raise DataError(f"{path}: column {name}: every cell is empty; at least one target is needed")
@@ -105,9 +106,7 @@ def read_training_file(path: str | Path, spec: RunSpec) -> Dataset:
     )
 
 
-def read_cases(
-    path: str | Path, dataset: Dataset, model_kind: str, *, classes: int | None = None
-) -> tuple[Array, Array | None]:
+def read_cases(path: str | Path, dataset: Dataset, data_model: DataModel) -> tuple[Array, Array | None]:
     """Cases to predict, as on file: inputs (n_cases, n_inputs) and, if the file has them, targets.
 
     The columns are found by the names of the training data; targets are None when the file has no target
@@ -121,7 +120,7 @@ def read_cases(
     if not any(name in table.columns for name in dataset.target_names):
         return inputs, None
     targets = _columns(table, dataset.target_names, path, may_be_missing=True)
-    _check_labels(targets, dataset.target_names, path, model_kind, classes)
+    _check_range_of_targets(targets, dataset.target_names, path, data_model)
     return inputs, targets
 
 
@@ -310,27 +309,18 @@ def _number(value: object) -> float:
         return math.nan
 
 
-def _check_labels(
-    targets: Array, names: Sequence[str], path: Path, model_kind: str, classes: int | None
-) -> None:
-    if model_kind == "binary":
-        right, expected = (targets == 0) | (targets == 1), "0 or 1"
-    elif model_kind == "class" and classes is not None:
-        right = (targets == np.floor(targets)) & (targets >= 0) & (targets < classes)
-        expected = f"a whole number from 0 to {classes - 1} (model.classes = {classes})"
-    elif model_kind == "count":
-        right, expected = (targets == np.floor(targets)) & (targets >= 0), "a whole number of at least 0"
-    elif model_kind == "survival":
-        right, expected = targets != 0, "a time above 0, or minus the time at which it was censored"
-    else:
+def _check_range_of_targets(targets: Array, names: Sequence[str], path: Path, data_model: DataModel) -> None:
+    """Raise DataError for the first target that the data model does not allow."""
+    allowed = data_model.target_range(targets)
+    if allowed is None:
         return
-    right |= np.isnan(targets)
-    if not right.all():
-        row, column = (int(index) for index in np.argwhere(~right)[0])
+    is_right = allowed.is_possible | np.isnan(targets)
+    if not is_right.all():
+        row, column = (int(index) for index in np.argwhere(~is_right)[0])
         value = float(targets[row, column])
         raise DataError(
-            f"{path}: row {row + 1}, column {names[column]}: a {model_kind} target must be {expected},"
-            f" got {value:g}"
+            f"{path}: row {row + 1}, column {names[column]}: a {data_model.kind} target must be"
+            f" {allowed.expected}, got {value:g}"
         )
 
 

@@ -147,25 +147,15 @@ def _number_from_log(log_value: float) -> str:
 
 
 def _data(spec: RunSpec) -> list[str]:
-    model = spec.model_keys
-    kind: str = model.kind
-    if model.kind == "class":
-        kind += f", {model.classes} classes"
-    elif model.kind == "survival":
-        kind += f", {model.hazard} hazard"
-    pieces = []
-    if model.time_points:
-        first = "log time" if model.log_time else "time"
-        listed = ", ".join(f"{time:g}" for time in model.time_points)
-        pieces = [f"  hazard constant between the times {listed}; the network's first input is the {first}"]
+    model = spec.data_model
     standardized = " and ".join(spec.data.standardize) or "nothing"
     power = f"the likelihood to the power {1 / spec.temperature:.4g}"
     tempered = [f"  temperature {spec.temperature:g}: {power}"] if spec.temperature != 1 else []
     return [
         f"Data: {spec.data.train}",
-        f"  inputs {', '.join(spec.data.inputs)}; targets {', '.join(spec.data.targets)} ({kind}); "
+        f"  inputs {', '.join(spec.data.inputs)}; targets {', '.join(spec.data.targets)} ({model.in_words}); "
         f"standardised: {standardized}",
-        *pieces,
+        *(f"  {remark}" for remark in model.remarks),
         *tempered,
     ]
 

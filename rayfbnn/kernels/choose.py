@@ -17,6 +17,7 @@ from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.kernels.plan import Program
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec
+from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.marginal.targets import WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, Target, Trajectory
@@ -86,7 +87,7 @@ def marginal_name(target: Target, advance: Advance, name: str) -> str:
 
 def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: str) -> str:
     """The name of what `advance_for` will choose on this machine, before there are data."""
-    if model.kind == "survival":  # its targets are times, of which there are none yet
+    if data_model_from_spec(model).compiled_name is None:
         program: Program | str = f"{model.kind} targets"
     else:
         nothing = np.zeros((1, network.inputs)), np.zeros((1, n_targets))

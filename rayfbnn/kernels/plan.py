@@ -9,7 +9,6 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import prior
-from rayfbnn.model.likelihood import models as likelihood
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.wiring import Wiring
 
@@ -135,24 +134,20 @@ class Program:
     @staticmethod
     def of(posterior: Posterior) -> Program | str:
         """The program of a posterior, or in words what of it the compiled kernels do not cover."""
-        wiring, model = posterior.wiring, posterior.model
-        if model.kind not in ("real", "binary", "class"):
+        wiring, model = posterior.wiring, posterior.data_model
+        if model.compiled_name is None:
             return f"{model.kind} targets"
         links = links_of(wiring)
         if isinstance(links, str):
             return links
-        alpha = math.inf
-        if model.kind == "real":
-            assert model.noise is not None
-            alpha = model.noise.alphas[2]
-        name = model.kind if model.kind != "real" else ("t" if math.isfinite(alpha) else "gaussian")
+        noise = posterior.model.noise
         return Program(
             units=wiring.units,
             activations=activations_of(wiring),
             links=links,
             offsets=offsets_of(wiring),
-            model=MODEL_CODES[name],
-            alpha=alpha,
+            model=MODEL_CODES[model.compiled_name],
+            alpha=math.inf if noise is None else noise.alphas[2],
             n_targets=posterior.n_targets,
             n_parameters=posterior.n_parameters,
             segments=segments_of(posterior, posterior.n_parameters),
@@ -227,7 +222,7 @@ def prior_of(posterior: Posterior, precisions: Array) -> ChainNumbers:
     """Each chain's numbers given its precisions (n_chains, n_precisions)."""
     xp = array_namespace(precisions)
     with np.errstate(all="ignore"):
-        noise = likelihood.noise_precision(precisions, posterior.precision_layout)
+        noise = prior.noise_precisions(precisions, posterior.precision_layout)
         power = xp.broadcast_to(
             xp.asarray(posterior.inverse_temperature, dtype=xp.float64), (precisions.shape[0],)
         )
@@ -237,5 +232,5 @@ def prior_of(posterior: Posterior, precisions: Array) -> ChainNumbers:
             ),
             noise=xp.ascontiguousarray(noise),
             inverse_temperature=xp.ascontiguousarray(power),
-            normaliser=likelihood.total_log_normaliser(noise, posterior.model, posterior.counts),
+            normaliser=posterior.data_model.total_log_normaliser(noise, posterior.counts),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.connections import Connections
@@ -27,14 +27,12 @@ Activation: TypeAlias = Literal[
     "step",
     "erf",
 ]
-ModelKind: TypeAlias = Literal["real", "binary", "class", "count", "survival", "heteroscedastic"]
 
 ACTIVATIONS = ("tanh", "softplus", "softplus0", "identity", "sigmoid", "relu", "sin")
 # These act on a whole layer, or on sub-groups of its units.
 LAYER_ACTIVATIONS = ("softmax", "normalize")
 # These units are for draws from the prior only: erf has no derivative here, and that of a step is zero.
 PRIOR_ACTIVATIONS = ("step", "erf")
-MODEL_KINDS = get_args(ModelKind)
 INFINITY = math.inf
 MAX_UNITS = 1_000_000
 
@@ -304,13 +302,9 @@ def destination(group: str) -> str:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """The data model: how the targets depend on the network's outputs.
+    """The settings of a data model, which says how the targets depend on the network's outputs.
 
-    kind     real: Gaussian noise, or t distributed noise if noise.alphas[2] is finite
-             binary, class: logistic and softmax models
-             count: Poisson; the output is the logarithm of the rate
-             survival: the output is the logarithm of the hazard; a negative time is a censored one
-             heteroscedastic: real targets; the second half of the outputs is the log precision of the noise
+    kind     the name of the data model (likelihood/registry.py)
     noise    only for real targets: the prior of the noise precision, with the levels common, target and case
     classes  only for class targets: the number of classes; labels are 0 to classes - 1
     times    only for survival: the increasing times at which the hazard changes. It is constant if there are
@@ -318,42 +312,9 @@ class ModelSpec:
     noise_floor  only for heteroscedastic targets: the smallest standard deviation of the noise
     """
 
-    kind: ModelKind
+    kind: str
     noise: PriorSpec | None = None
     classes: int | None = None
     times: tuple[float, ...] = ()
     log_time: bool = False
     noise_floor: float = 0.0
-
-    @property
-    def n_pieces(self) -> int:
-        """Number of pieces of a piecewise constant hazard; 1 for all other models."""
-        return len(self.times) + 1 if self.times else 1
-
-    def n_inputs(self, n_covariates: int) -> int:
-        """Return the network's number of inputs: the covariates, after the time if the hazard has pieces."""
-        return n_covariates + bool(self.times)
-
-    def n_outputs(self, n_targets: int) -> int:
-        """Return the network's number of outputs for so many targets."""
-        if self.kind == "heteroscedastic":
-            return 2 * n_targets
-        return self.classes if self.kind == "class" and self.classes else n_targets
-
-
-def why_outputs_stay(network: NetworkSpec, model: ModelSpec, *, is_tempered: bool = False) -> str | None:
-    """Return why the parameters that feed the outputs cannot be integrated out; None if they can be.
-
-    They can be where the outputs are linear in them, and the targets are Gaussian given the outputs and
-    auxiliary variables. The text also says what to use instead.
-    """
-    if model.kind not in ("real", "binary"):
-        return f'model.kind = "{model.kind}" has no Gaussian noise; use over = ["precisions"] or hybrid'
-    if model.kind == "binary" and is_tempered:
-        # Powers of a logistic likelihood are mixtures over PG(b, v), which polya_gamma.py cannot draw.
-        return 'model.kind = "binary" needs temperature 1; use over = ["precisions"] or hybrid'
-    for group in network.groups():
-        if destination(group.name) == "o" and group.name in network.connections:
-            reason = f"network.connections.{group.name} feeds the outputs"
-            return f'{reason}; use over = ["precisions"] or hybrid'
-    return None

@@ -15,8 +15,9 @@ from rayfbnn.model import prior, quantities, stepsize
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec
 from rayfbnn.model.blocks import Blocks
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionLayout
-from rayfbnn.model.likelihood import models as likelihood
-from rayfbnn.model.likelihood import survival
+from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.model.likelihood.missing import apply_weights
+from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.network import Activity, Buffers, backward, forward, input_rows
 from rayfbnn.model.updates import gibbs, random_grid, rescaling
@@ -31,10 +32,10 @@ class Posterior:
 
     inputs  (n_inputs + 1, n_cases) in dtype, the last row ones
     targets (n_outputs, n_cases) float64, or with a leading chain axis
-            (both with the cells of survival.py in place of cases where a hazard has pieces)
-    covariates (n_cases, n_inputs) float64: the inputs as given, without the times of pieces
+            (both with cells in place of cases where the data model has several a case)
+    covariates (n_cases, n_inputs) float64: the inputs as given, without those that the data model adds
     starts  (n_cases + 1,) where each case's cells begin; None where a case is one column
-    typical_curvature  from likelihood.typical_curvature
+    typical_curvature  from the data model, (n_chains or 1, n_outputs), or None
     observed (n_targets, n_cases) float64, 1 or 0 where a target is missing, or with a leading chain axis;
              None if none is missing
     inverse_temperature  power of the likelihood; of every chain's own if (n_chains,)
@@ -42,6 +43,7 @@ class Posterior:
 
     network: NetworkSpec
     model: ModelSpec
+    data_model: DataModel
     parameter_layout: ParameterLayout
     precision_layout: PrecisionLayout
     wiring: Wiring
@@ -71,19 +73,21 @@ class Posterior:
     ) -> Posterior:
         """The posterior given inputs (n_cases, n_inputs) and targets (n_cases, n_targets), NaN if missing.
 
-        The inputs are those of the data: the time that a piecewise hazard is given is put before them here.
+        The inputs are those of the data: what the data model puts before them is added here.
         """
         covariates = xp.asarray(inputs, dtype=xp.float64)
         targets = xp.asarray(targets)
-        inputs, starts = survival.expanded_inputs(covariates, model), None
-        rows = likelihood.target_rows(targets, model)
-        if model.times:
-            cells, starts = survival.reached_cells(rows, model)
+        likelihood = data_model_from_spec(model)
+        inputs, starts = likelihood.cell_inputs(covariates), None
+        rows = likelihood.target_rows(targets)
+        if likelihood.n_cells > 1:
+            cells, starts = likelihood.reached_cells(rows)
             inputs, rows = inputs[cells], xp.ascontiguousarray(rows[:, cells])
         layout = PrecisionLayout.of(network, model, targets.shape[-1])
         return Posterior(
             network=network,
             model=model,
+            data_model=likelihood,
             parameter_layout=ParameterLayout.of(network),
             # On the device once, rather than at every gradient.
             precision_layout=replace(
@@ -97,10 +101,10 @@ class Posterior:
             dtype=dtype,
             inputs=input_rows(inputs, dtype),
             targets=rows,
-            observed=likelihood.observed_weights(targets) if model.kind != "survival" else None,
+            observed=likelihood.observed(targets),
             covariates=covariates,
             starts=starts,
-            typical_curvature=likelihood.typical_curvature(targets, model),
+            typical_curvature=_typical_curvature(likelihood, targets),
             input_mean_squares=(inputs**2).mean(axis=0),
         )
 
@@ -109,14 +113,15 @@ class Posterior:
         xp = array_namespace(targets)
         made = replace(
             self,
-            targets=likelihood.target_rows(targets, self.model),
-            observed=likelihood.observed_weights(targets) if self.model.kind != "survival" else None,
-            typical_curvature=likelihood.typical_curvature(targets, self.model),
+            targets=self.data_model.target_rows(targets),
+            observed=self.data_model.observed(targets),
+            typical_curvature=_typical_curvature(self.data_model, targets),
             blocks={},
         )
-        if not self.model.times:
+        if self.data_model.n_cells == 1:
             return made
-        starts = self.model.n_pieces * xp.arange(self.n_cases + 1)  # every cell, as chains reach their own
+        # Every cell, as each chain reaches other ones.
+        starts = self.data_model.n_cells * xp.arange(self.n_cases + 1)
         return replace(made, inputs=self._every_cell(), starts=starts)
 
     def tempered(self, factor: float | Array) -> Posterior:
@@ -173,11 +178,10 @@ class Posterior:
         if partition is not None and n_partitions > 1:
             inputs, targets, weights, counts = self.blocks_of(n_partitions).of(partition)
         with np.errstate(all="ignore"):  # a trajectory that blows up is a rejection, not a warning
-            noise = likelihood.noise_precision(precisions, self.precision_layout)
+            noise = prior.noise_precisions(precisions, self.precision_layout)
             activity = forward(position, inputs, self.wiring, buffers=self.buffers)
-            terms, slopes = likelihood.terms_and_gradient(
-                activity.outputs, targets, noise, self.model, weights=weights
-            )
+            terms, slopes = self.data_model.terms_and_gradient(activity.outputs, targets, noise)
+            apply_weights(terms, slopes, weights)
             slopes *= -n_partitions * self._inverse_temperature(n_axes=3)
             gradient = backward(
                 position, activity, slopes.astype(position.dtype), self.wiring, buffers=self.buffers
@@ -185,7 +189,7 @@ class Posterior:
             energy, prior_gradient = prior.energy_and_gradient(
                 position, precisions, self.parameter_layout, self.precision_layout
             )
-            normaliser = likelihood.total_log_normaliser(noise, self.model, counts)
+            normaliser = self.data_model.total_log_normaliser(noise, counts)
             log_likelihood = terms.sum(axis=(1, 2)) + normaliser
             gradient += xp.asarray(prior_gradient, dtype=position.dtype)
             return energy - n_partitions * self.inverse_temperature * log_likelihood, gradient
@@ -217,7 +221,7 @@ class Posterior:
                 parameters=self.parameter_layout,
                 layout=self.precision_layout,
                 wiring=self.wiring,
-                model=self.model,
+                data_model=self.data_model,
                 inverse_temperature=self._inverse_temperature(n_axes=2),
                 observed_share=None if self.observed is None else self.counts / self.n_cases,
                 typical_curvature=self.typical_curvature,
@@ -241,8 +245,8 @@ class Posterior:
     def log_likelihood(self, position: Array, precisions: Array) -> Array:
         """Log likelihood of the training cases, all constants in, (n_chains,) float64."""
         with np.errstate(all="ignore"):
-            noise = likelihood.noise_precision(precisions, self.precision_layout)
-            normaliser = likelihood.total_log_normaliser(noise, self.model, self.counts)
+            noise = prior.noise_precisions(precisions, self.precision_layout)
+            normaliser = self.data_model.total_log_normaliser(noise, self.counts)
             return self._terms(position, noise).sum(axis=(1, 2)) + normaliser
 
     def log_prior(self, position: Array, precisions: Array) -> Array:
@@ -397,13 +401,13 @@ class Posterior:
 
         A draw from the prior, with noise precisions biased by prod_j tau_j**(b n_j/2), n_j observed targets
         and inverse temperature b; the probability is the b-th power of the likelihood without the factors
-        that this cancels, over the largest that it can be. Neal (2022), eqs. 69, 70; `likelihood.log_bound`.
+        that this cancels, over the largest that it can be. Neal (2022), eqs. 69, 70; `DataModel.log_bound`.
         """
         bias = self.inverse_temperature * (self.n_cases if self.observed is None else self.counts)
         position, precisions = self._prior_draw(streams, n_cases_bias=bias)
-        noise = likelihood.noise_precision(precisions, self.precision_layout)
+        noise = prior.noise_precisions(precisions, self.precision_layout)
         with np.errstate(all="ignore"):
-            bound = likelihood.log_bound(self.targets, self.model, self.observed)
+            bound = self.data_model.log_bound(self.targets, self.observed)
             log_acceptance = self.inverse_temperature * (
                 self._terms(position, noise).sum(axis=(1, 2)) - bound
             )
@@ -412,10 +416,11 @@ class Posterior:
     def sample_targets(self, position: Array, precisions: Array, streams: Streams) -> Array:
         """Targets from the model at the training inputs, (n_chains, n_cases, n_targets) float64."""
         outputs = self._forward(position).outputs
-        if self.model.times:
+        if self.data_model.n_cells > 1:
             outputs = forward(position, self._every_cell(), self.wiring, buffers=Buffers()).outputs
-        noise = likelihood.noise_precision(precisions, self.precision_layout)
-        return likelihood.draw_targets(outputs, noise, self.model, streams).swapaxes(1, 2)
+        noise = prior.noise_precisions(precisions, self.precision_layout)
+        outputs = outputs.astype(array_namespace(outputs).float64)
+        return self.data_model.draw(outputs, noise, streams).swapaxes(1, 2)
 
     def _inverse_temperature(self, *, n_axes: int) -> float | Array:
         """As a factor of arrays of n_axes axes, chain first."""
@@ -433,8 +438,8 @@ class Posterior:
         return forward(position, self.inputs, self.wiring, buffers=self.buffers)
 
     def _every_cell(self) -> Array:
-        """The network's inputs at every piece of a hazard, (n_inputs + 1, n_cases * n_pieces)."""
-        return input_rows(survival.expanded_inputs(self.covariates, self.model), self.dtype)
+        """The network's inputs at every cell of every case, (n_inputs + 1, n_cases * n_cells)."""
+        return input_rows(self.data_model.cell_inputs(self.covariates), self.dtype)
 
     def blocks_of(self, n_partitions: int) -> Blocks:
         """The training cases in so many blocks."""
@@ -459,6 +464,12 @@ class Posterior:
 
     def _terms(self, position: Array, noise: Array) -> Array:
         outputs = self._forward(position).outputs
-        return likelihood.terms_and_gradient(outputs, self.targets, noise, self.model, weights=self.observed)[
-            0
-        ]
+        terms, slopes = self.data_model.terms_and_gradient(outputs, self.targets, noise)
+        apply_weights(terms, slopes, self.observed)
+        return terms
+
+
+def _typical_curvature(model: DataModel, targets: Array) -> Array | None:
+    """The data model's typical curvature with a chain axis, (n_chains or 1, n_outputs), if it has one."""
+    curvature = model.typical_curvature(targets)
+    return curvature if curvature is None or curvature.ndim == 2 else curvature[None]

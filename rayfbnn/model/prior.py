@@ -6,7 +6,6 @@ import math
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
-from rayfbnn.model.likelihood.models import log_scale_free_normaliser
 from rayfbnn.streams import Purpose, Streams
 
 # Shapes such as 0.0005 put real mass on precisions beyond the range of float64.
@@ -22,6 +21,12 @@ def parameter_precisions(precisions: Array, layout: PrecisionLayout) -> Array:
         rows = governing[:, part].reshape(len(governing), -1, columns.stop - columns.start)
         rows *= precisions[:, None, columns]
     return governing
+
+
+def noise_precisions(precisions: Array, layout: PrecisionLayout) -> Array:
+    """The precision that governs each target, (n_chains, n_targets); (n_chains, 0) without noise."""
+    xp = array_namespace(precisions)
+    return xp.take(precisions, xp.asarray(layout.noise_columns), axis=1)
 
 
 def energy_and_gradient(
@@ -58,6 +63,14 @@ def log_density_of_parameters(
         group.size * log_scale_free_normaliser(group.prior.alphas[2]) for group in parameters.groups
     )
     return constant + 0.5 * xp.log(parameter_precisions(precisions, layout)).sum(axis=1) - energy
+
+
+def log_scale_free_normaliser(alpha: float) -> float:
+    """Log of the density at zero of a standard normal (alpha infinite) or t variable."""
+    if math.isinf(alpha):
+        return -0.5 * math.log(2 * math.pi)
+    # sqrt(pi * alpha), not sqrt(pi) * alpha as eq. 17 of Neal (2022) has it.
+    return math.lgamma((alpha + 1) / 2) - math.lgamma(alpha / 2) - 0.5 * math.log(math.pi * alpha)
 
 
 def log_density_of_precisions(precisions: Array, layout: PrecisionLayout) -> Array:

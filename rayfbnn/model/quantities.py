@@ -66,7 +66,7 @@ def scaled_outputs(posterior: Posterior, outputs: Array) -> Array:
 
 def scale_of_targets(posterior: Posterior) -> float:
     """The standard deviation of the targets that are there, all together; 1 where that says nothing."""
-    if posterior.model.kind not in ("real", "heteroscedastic"):
+    if not posterior.data_model.is_real:
         return 1.0
     xp = array_namespace(posterior.targets)
     there = posterior.targets if posterior.observed is None else posterior.targets[posterior.observed > 0]

@@ -10,12 +10,12 @@ import math
 from dataclasses import dataclass
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model.architecture import ModelSpec, Subgroups
+from rayfbnn.model.architecture import Subgroups
 from rayfbnn.model.layers import largest_squared_slopes
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
-from rayfbnn.model.likelihood.models import noise_precision
+from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.network import LOG_2
-from rayfbnn.model.prior import parameter_precisions
+from rayfbnn.model.prior import noise_precisions, parameter_precisions
 from rayfbnn.model.wiring import Wiring
 
 
@@ -27,7 +27,7 @@ def stepsizes(
     parameters: ParameterLayout,
     layout: PrecisionLayout,
     wiring: Wiring,
-    model: ModelSpec,
+    data_model: DataModel,
     inverse_temperature: float | Array = 1.0,
     observed_share: Array | None = None,
     typical_curvature: Array | None = None,
@@ -38,7 +38,7 @@ def stepsizes(
     input_mean_squares (n_inputs,) mean over the training cases of each input's square
     inverse_temperature  power of the likelihood, a number or (n_chains, 1): it multiplies its curvature
     observed_share     (n_chains or 1, n_targets) of the cases, where some targets are missing
-    typical_curvature  (n_chains or 1, n_outputs) from `likelihood.typical_curvature`
+    typical_curvature  (n_chains or 1, n_outputs) from `data_model.typical_curvature`
     """
     xp = array_namespace(precisions)
     tau = parameter_precisions(precisions, layout)
@@ -49,9 +49,11 @@ def stepsizes(
         alpha = group.prior.alphas[2]
         if math.isfinite(alpha):
             curvature[:, parameters.slices[group.name]] *= (alpha + 1) / alpha  # eq. 68
-    output_curvature = _output_curvature(precisions, layout, wiring.units[-1], model)
-    if typical_curvature is not None:
-        output_curvature = xp.broadcast_to(typical_curvature, output_curvature.shape)
+    if typical_curvature is None:
+        noise = noise_precisions(precisions, layout)
+        output_curvature = data_model.largest_curvature(noise, wiring.units[-1])
+    else:
+        output_curvature = xp.broadcast_to(typical_curvature, (len(tau), wiring.units[-1]))
     output_curvature = inverse_temperature * output_curvature
     if observed_share is not None:
         by_target = output_curvature.reshape(len(tau), -1, observed_share.shape[1])
@@ -170,19 +172,6 @@ def _unit_curvatures(
             own = own * forward.squares[factor][:, :-1]
         summed[layer] = forward.slopes[layer - 1] * own
     return summed, values
-
-
-def _output_curvature(precisions: Array, layout: PrecisionLayout, n_outputs: int, model: ModelSpec) -> Array:
-    """The largest -d2L/dv2 of one case, (n_chains, n_outputs); eqs. 58, 60-62."""
-    xp = array_namespace(precisions)
-    if model.kind != "real":
-        # A case's hazard summed over the time until its event has mean one, so one event; as FBM.
-        largest = 1.0 if model.kind == "survival" else 0.25
-        return xp.full((precisions.shape[0], n_outputs), largest)
-    assert model.noise is not None
-    alpha = model.noise.alphas[2]
-    tau = noise_precision(precisions, layout)
-    return tau if math.isinf(alpha) else tau * ((alpha + 1) / alpha)
 
 
 def _backward(tau: Array, curvatures: dict[int, Array], wiring: Wiring, layer: int) -> Array:

@@ -10,7 +10,6 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreError, StoreMismatchError
-from rayfbnn.model.likelihood.survival import expanded_inputs
 from rayfbnn.model.posterior import Posterior
 
 if TYPE_CHECKING:
@@ -67,7 +66,8 @@ def output_blocks(
     store = run.store
     posterior = posterior_of(store)
     n_cases = len(inputs)
-    inputs = expanded_inputs(inputs, posterior.model)
+    model = posterior.data_model
+    inputs = model.cell_inputs(inputs)
     n_values = 2 * (posterior.n_parameters + posterior.n_precisions)
     n_values += _COPIES * len(inputs) * posterior.network.outputs
     chains_at_once = min(store.chains_per_batch, run.n_chains)
@@ -77,7 +77,7 @@ def output_blocks(
         for draws in run.blocks(draws_at_once):
             positions = store.read_positions(draws, chains)
             outputs = _outputs(posterior, positions, inputs, memory_bytes / 2)
-            if posterior.model.times:
+            if model.n_cells > 1:
                 outputs = outputs.reshape(*outputs.shape[:2], n_cases, -1)
             yield chains, draws, outputs, store.read_precisions(draws, chains)
 

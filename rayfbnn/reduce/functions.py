@@ -40,8 +40,8 @@ def function_values(
     if draws is not None:
         run = replace(run, n_draws=min(draws, run.n_draws))
     points = _standardized(store, inputs)
-    network, model = store.spec.network, store.spec.model
-    n_outputs = model.n_pieces if model.times else network.outputs
+    network, model = store.spec.network, store.spec.data_model
+    n_outputs = model.n_cells if model.n_cells > 1 else network.outputs
     values = np.empty((run.n_chains, run.n_draws, len(points), n_outputs))
     at_once = max(1, int(memory_bytes / 2 / activation_bytes(network, store.spec.dtype)))
     for first in range(0, len(points), at_once):
@@ -60,7 +60,7 @@ def hidden_values(store: Store, inputs: Array, layer: int) -> Array:
     n_layers = len(store.spec.network.hidden)
     if not 0 <= layer < n_layers:
         raise ConfigError(f"layer: must be from 0 to {n_layers - 1}, got {layer}")
-    if store.spec.model.times:
+    if store.spec.data_model.n_cells > 1:
         raise ConfigError(
             "layer: with a hazard of several pieces hidden units depend on time too, and are not looked at"
         )

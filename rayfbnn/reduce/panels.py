@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.reduce.lifetimes import kaplan_meier
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,12 +65,12 @@ def draw_band(axis: Axes, x: Array, table: pd.DataFrame, name: str) -> None:
     axis.plot(x, table[f"{name}_median"], color=BLUE, label="median")
 
 
-def draw_targets(axis: Axes, x: Array, y: Array, kind: str, *, is_only_input: bool) -> None:
-    """Cases as points; survival times on a logarithmic axis, hollow where they are censored."""
+def draw_targets(axis: Axes, x: Array, y: Array, *, are_times: bool, is_only_input: bool) -> None:
+    """Draw cases as points; times on a logarithmic axis, hollow where they are censored (negative)."""
     points: dict[str, Any] = {"marker": "o", "ls": "", "ms": 3, "mew": 0, "alpha": opacity(len(x))}
     points |= {"color": "black" if is_only_input else GREY, "zorder": 3 if is_only_input else 0}
     label = "data" if is_only_input else "data, whatever the other inputs"
-    if kind == "survival":
+    if are_times:
         axis.set_yscale("log")
         if (y < 0).any():
             axis.plot(x[y < 0], -y[y < 0], label="censored", **{**points, "mfc": "none", "mew": 0.7})
@@ -80,20 +79,26 @@ def draw_targets(axis: Axes, x: Array, y: Array, kind: str, *, is_only_input: bo
 
 
 def draw_probabilities(
-    axis: Axes, x: Array, table: pd.DataFrame, x_data: Array, targets: Array, kind: str
+    axis: Axes,
+    x: Array,
+    probabilities: Array,
+    x_data: Array,
+    labelled: Sequence[tuple[Array, Array | None]],
+    *,
+    names: Sequence[str],
 ) -> None:
-    """Probabilities as lines; cases as ticks in the colour of their label, below for label 0."""
-    for number, column in enumerate(table.columns):
+    """Draw probabilities as lines; cases as ticks in the colour of their label, below for the opposite label.
+
+    probabilities  (n_points, n_labels); x (n_points,); x_data (n_cases,)
+    labelled       for each label the cases that have it, and those that have its opposite if it has one
+    """
+    for number, (name, (of_label, of_opposite)) in enumerate(zip(names, labelled, strict=True)):
         colour = CHAIN_COLOURS[number % len(CHAIN_COLOURS)]
-        label = (
-            f"P({column.removesuffix('_p')} = 1)" if kind == "binary" else f"P({column.removeprefix('p_')})"
-        )
-        axis.plot(x, table[column], color=colour, label=label)
-        of_one = targets[:, number] == 1 if kind == "binary" else targets[:, 0] == number
-        axis.plot(x_data[of_one], np.full(of_one.sum(), 1.04), "|", color=colour, ms=6, alpha=0.7)
-        if kind == "binary":
-            of_zero = targets[:, number] == 0  # a missing target is neither
-            axis.plot(x_data[of_zero], np.full(of_zero.sum(), -0.04), "|", color=colour, ms=6, alpha=0.7)
+        axis.plot(x, probabilities[:, number], color=colour, label=name)
+        axis.plot(x_data[of_label], np.full(of_label.sum(), 1.04), "|", color=colour, ms=6, alpha=0.7)
+        if of_opposite is not None:
+            below = np.full(of_opposite.sum(), -0.04)
+            axis.plot(x_data[of_opposite], below, "|", color=colour, ms=6, alpha=0.7)
     axis.set_ylim(-0.08, 1.08)
     axis.set_ylabel("probability")
 
@@ -308,3 +313,17 @@ def _draw_threshold(axis: Axes, threshold: float, n_rows: int) -> None:
 def opacity(n_points: int) -> float:
     """Opacity of points, less where there are many."""
     return float(np.clip(30 / math.sqrt(max(n_points, 1)) / 3, 0.15, 0.85))
+
+
+def kaplan_meier(targets: Array) -> tuple[Array, Array]:
+    """Return the times of events, and after each of them the share that lived on.
+
+    S(t) = product over events at t_i <= t of (1 - d_i / r_i), d_i events and r_i cases at risk at t_i.
+    Kaplan and Meier (1958), "Nonparametric estimation from incomplete observations".
+
+    targets  (n_cases,), negative where censored
+    """
+    times, is_event = np.abs(targets), targets > 0
+    events, n_events = np.unique(times[is_event], return_counts=True)
+    at_risk = (times[:, None] >= events).sum(axis=0)
+    return events, np.asarray(np.cumprod(1 - n_events / at_risk))

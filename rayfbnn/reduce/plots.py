@@ -13,10 +13,10 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
+from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.reduce.diagnostics import summarize
 from rayfbnn.reduce.draws import Draws, committed, output_blocks
 from rayfbnn.reduce.functions import function_values
-from rayfbnn.reduce.lifetimes import survival_curve
 from rayfbnn.reduce.panels import (
     BLUE,
     CHAIN_COLOURS,
@@ -96,22 +96,31 @@ def predictive_bands(
 
     Median, central 80 % and 98 % of targets, noise included; binary: P(y = 1); class: P of each class.
     """
-    data, kind = stores[0].data, stores[0].spec.model.kind
+    data, model = stores[0].data, stores[0].spec.data_model
     name, column, inputs = _along_input(data, input_name, n_points)
     x = data.inputs[:, column]
     table = predict(stores, inputs).table
-    has_bands = kind not in ("binary", "class")
+    has_bands = not model.has_labels
     n_panels = data.n_targets if has_bands else 1
     figure, axes = _figure(n_panels, 1, width=6.4, height=3.4 * n_panels)
     for target, axis in enumerate(axes[:, 0] if has_bands else []):
         draw_band(axis, inputs[:, column], table, data.target_names[target])
-        draw_targets(axis, x, data.targets[:, target], kind, is_only_input=data.n_inputs == 1)
+        draw_targets(
+            axis, x, data.targets[:, target], are_times=model.are_times, is_only_input=data.n_inputs == 1
+        )
         axis.set_ylabel(data.target_names[target])
-        if stores[0].kind == "prior" and kind != "survival":
+        if stores[0].kind == "prior" and not model.are_times:
             ends = [table[f"{data.target_names[target]}_{end}"] for end in ("q10", "q90", "q01", "q99")]
             _compress(axis, np.stack(ends), typical=float(np.median(np.abs(ends[:2]))))
     if not has_bands:
-        draw_probabilities(axes[0, 0], inputs[:, column], table, x, data.targets, kind)
+        draw_probabilities(
+            axes[0, 0],
+            inputs[:, column],
+            table.to_numpy(),
+            x,
+            model.labelled_cases(data.targets),
+            names=model.probability_words(data.target_names),
+        )
     for axis in axes[:, 0]:
         axis.set_xlabel(name)
         axis.set_xlim(inputs[0, column], inputs[-1, column])
@@ -135,7 +144,7 @@ def function_lines(
     values = function_values(store, inputs, draws=n_functions)[:n_functions]
     n_outputs = values.shape[2]
     labels = [f"output {output}" for output in range(n_outputs)]
-    if store.spec.model.kind == "real" and n_outputs == data.n_targets:
+    if store.spec.data_model.is_real and n_outputs == data.n_targets:
         labels, values = list(data.target_names), values * data.target_scale + data.target_center
     figure, axes = _figure(n_outputs, 1, width=6.4, height=3.4 * n_outputs, sharex=True)
     for output, (axis, label) in enumerate(zip(axes[:, 0], labels, strict=True)):
@@ -222,6 +231,11 @@ def survival_curves(store: Store, path: str | Path, *, n_groups: int = 3, n_time
     return _save(figure, path)
 
 
+def has_survival_curves(store: Store) -> bool:
+    """Whether the targets are times, of which there are survival curves."""
+    return isinstance(store.spec.data_model, SurvivalTargets)
+
+
 def has_relevance(store: Store) -> bool:
     """Whether inputs have sigmas of their own."""
     return bool(_relevance_groups(store))
@@ -262,7 +276,7 @@ def overview(
     title: str = "",
 ) -> Path:
     """One page for real targets: predictions, traces and ranks of the common sigmas, convergence."""
-    if store.spec.model.kind != "real":
+    if not store.spec.data_model.has_residuals:
         raise ConfigError(f"overview: is for real targets, got model.kind = {store.spec.model.kind}")
     from matplotlib.figure import Figure
 
@@ -301,7 +315,8 @@ def overview(
 
 def _curves_by_draw(store: Store, times: Array) -> Array:
     """P(T > t) of the training cases for at most _MAX_CURVES draws, (n_draws, n_cases, n_times)."""
-    run, model, data = committed(store), store.spec.model, store.data
+    run, model, data = committed(store), store.spec.data_model, store.data
+    assert isinstance(model, SurvivalTargets)
     stride = math.ceil(run.n_chains * run.n_draws / _MAX_CURVES)
     kept: list[Array] = []
     seen = 0
@@ -311,7 +326,8 @@ def _curves_by_draw(store: Store, times: Array) -> Array:
         seen += len(log_hazard)
         shape = (*chosen.shape[:2], len(times))
         # Each case of each draw by itself, as one draw of a mixture.
-        kept.append(survival_curve(chosen.reshape(-1, 1, chosen.shape[2]), times, model).reshape(shape))
+        by_case = chosen.reshape(-1, 1, chosen.shape[2])
+        kept.append(model.hazard.survival_curve(by_case, times).reshape(shape))
     return np.concatenate(kept)
 
 

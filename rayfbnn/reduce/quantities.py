@@ -6,7 +6,6 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.reduce.draws import Draws, output_blocks, sigmas_of_columns
-from rayfbnn.reduce.predict import probabilities
 
 _DENSITIES = ("log_likelihood", "log_prior")
 _MEMORY_BYTES = 64e6
@@ -59,7 +58,8 @@ def adjustments(run: Draws) -> dict[str, Array]:
     for group in run.store.precision_layout.adjustments:
         values = sigmas_of_columns(run, np.arange(group.columns.start, group.columns.stop))
         if group.name == "ao":
-            found |= {f"adjustment_ao[{name}]": row for name, row in zip(_outputs(run), values, strict=True)}
+            names = run.store.spec.data_model.output_names(run.store.data.target_names)
+            found |= {f"adjustment_ao[{name}]": row for name, row in zip(names, values, strict=True)}
         else:
             found[f"adjustment_{group.name}"] = np.exp(np.log(values).mean(axis=0))
     return found
@@ -70,50 +70,17 @@ def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[st
 
     (n_chains, n_draws) each; outputs of real and heteroscedastic targets on the data file's scale.
     """
-    spec, data = run.store.spec, run.store.data
-    kind = spec.model.kind
+    data, model = run.store.data, run.store.spec.data_model
     inputs = data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)
     chosen = np.unique(np.linspace(0, len(inputs) - 1, min(cases, len(inputs))).round().astype(int))
     standardized = (inputs[chosen] - data.input_center) / data.input_scale
-    labels = _labels(run)
-    n_outputs = len(labels)
-    values = np.empty((len(chosen), n_outputs, run.n_chains, run.n_draws))
+    labels = model.function_names(data.target_names)
+    values = np.empty((len(chosen), len(labels), run.n_chains, run.n_draws))
     for chains, draws, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
-        if kind in ("binary", "class"):
-            outputs = probabilities(kind, outputs)
-        elif kind == "real":
-            outputs = outputs * data.target_scale + data.target_center
-        elif kind == "heteroscedastic":
-            means, log_precisions = np.split(outputs, 2, axis=-1)
-            means = means * data.target_scale + data.target_center
-            log_precisions = log_precisions - 2 * np.log(data.target_scale)
-            outputs = np.concatenate([means, log_precisions], axis=-1)
+        outputs = model.functions(outputs, data.target_center, data.target_scale)
         values[:, :, chains, draws] = np.moveaxis(outputs, (0, 1), (2, 3))
     return {
         f"{label}[{case}]": values[row, output]
         for output, label in enumerate(labels)
         for row, case in enumerate(chosen)
     }
-
-
-def _outputs(run: Draws) -> list[str]:
-    """What each output of the network is called."""
-    names, model = run.store.data.target_names, run.store.spec.model
-    if model.kind == "class":
-        return [str(label) for label in range(model.n_outputs(1))]
-    if model.kind == "heteroscedastic":
-        return [*names, *(f"log_precision_{name}" for name in names)]
-    return list(names)
-
-
-def _labels(run: Draws) -> list[str]:
-    """What each output is called, or for a hazard of pieces each piece's."""
-    names, model = run.store.data.target_names, run.store.spec.model
-    if model.kind == "class":
-        return [f"p_{label}" for label in range(model.n_outputs(1))]
-    if model.kind == "survival":
-        return [f"log_hazard_{piece}" for piece in range(model.n_pieces)] if model.times else ["log_hazard"]
-    if model.kind == "heteroscedastic":
-        return [*names, *(f"log_precision_{name}" for name in names)]
-    prefix = {"real": "", "binary": "p_", "count": "log_rate_"}[model.kind]
-    return [f"{prefix}{name}" for name in names]

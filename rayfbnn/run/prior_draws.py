@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.likelihood.survival import expanded_inputs
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.store.records import Block
 from rayfbnn.streams import Streams
@@ -47,7 +46,7 @@ def prior_blocks(
 
 def _pieces(posterior: Posterior, first: int, last: int) -> Iterator[Array]:
     """The numbers first .. last - 1, as many at a time as memory allows."""
-    n_values = 4 * sum(posterior.wiring.units) * posterior.n_cases * posterior.model.n_pieces
+    n_values = 4 * sum(posterior.wiring.units) * posterior.n_cases * posterior.data_model.n_cells
     at_once = max(1, int(_MEMORY_BYTES / (8 * n_values)))
     for start in range(first, last, at_once):
         yield np.arange(start, min(start + at_once, last), dtype=np.uint64)
@@ -58,9 +57,9 @@ def _draw(posterior: Posterior, dataset: Dataset, streams: Streams) -> dict[str,
     state = posterior.initial_state(streams, sigmas=None)
     position, precisions = state.position, state.precisions
     targets = posterior.sample_targets(position, precisions, streams)
-    inputs = expanded_inputs(dataset.standardized_inputs, posterior.model)
+    inputs = posterior.data_model.cell_inputs(dataset.standardized_inputs)
     outputs = posterior.outputs(position, inputs).astype(np.float64)
-    if posterior.model.times:
+    if posterior.data_model.n_cells > 1:
         outputs = outputs.reshape(len(outputs), dataset.n_cases, -1)  # a log hazard for each piece
     return {
         "position": position,

@@ -148,7 +148,7 @@ def cumulative_hazard(target: Posterior, v: Array, time: Array) -> Array:
 
 def products(target: Posterior, state: ChainState, data: Array) -> dict[str, Array]:
     """Functions of state and data whose distribution is known by simulation only, (n_chains,) each."""
-    v = outputs(target, state)[:, :: target.model.n_pieces]
+    v = outputs(target, state)[:, :: target.data_model.n_cells]
     given = target.with_targets(data)
     with np.errstate(over="ignore"):
         return {

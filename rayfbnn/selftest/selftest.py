@@ -22,6 +22,7 @@ from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Negate, Operation, SampleSigmas
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.selftest.exactness import LEVEL, is_exact, ks_p_value, square_p_value
 from rayfbnn.selftest.pivots import joint_p_values
@@ -121,7 +122,9 @@ class Problem:
             name: PriorSpec.parse(text, key=name, two_levels=name[0] in "bt")
             for name, text in self.priors.items()
         }
-        network = NetworkSpec(2, self.model.n_outputs(self.n_targets), self.hidden, priors)
+        network = NetworkSpec(
+            2, data_model_from_spec(self.model).n_outputs(self.n_targets), self.hidden, priors
+        )
         inputs = Streams(5, np.arange(N_CASES, dtype=np.uint64)).normal(Purpose.PROPOSAL, (2,))
         targets = np.ones((N_CASES, self.n_targets))
         return Posterior.of(network, self.model, inputs, targets, dtype=dtype, xp=xp)

@@ -15,7 +15,9 @@ from rayfbnn.mcmc.operations import (
     SampleNoise,
     SampleSigmas,
 )
-from rayfbnn.model.architecture import ModelSpec, NetworkSpec, why_outputs_stay
+from rayfbnn.model.architecture import NetworkSpec
+from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.model.marginal.output_layer import why_outputs_stay
 
 KEPT_ITERATIONS = 1000
 # In these iterations the sigmas of weights stay at their start: drawn while weights are zero, they collapse.
@@ -29,13 +31,12 @@ _MAX_SIGMAS = 100  # networks with more do not rescale them one by one: each cos
 
 
 def default_phases(
-    network: NetworkSpec, model: ModelSpec, *, is_tempered: bool, iterations: int
+    network: NetworkSpec, model: DataModel, *, is_tempered: bool, iterations: int
 ) -> list[dict[str, Any]]:
     """Return the fields of each PhaseSpec: up to two phases that tune, then one of `iterations` that is kept.
 
     The first phase holds the sigmas of the weights fixed. The second one is half as long as the kept phase.
-    Class models do without the first: fitted with fixed sigmas, a network with many inputs learns the
-    training cases by heart, and chains take long to forget them (docs/benchmarks.md, "LED").
+    A data model may do without the first (`starts_with_sigmas_held`).
 
     Where the outputs can be integrated out, trajectories are those of hybrid-marginal, at first over the
     outputs alone, then over common precisions too. Elsewhere they are those of hybrid, and each sigma is
@@ -52,11 +53,11 @@ def default_phases(
         first = later = Hybrid(steps=_STEPS, window=_WINDOW, **_AUTOMATIC)
         if _n_sigmas(network) <= _MAX_SIGMAS:
             rescalings.append(Rescale(along="sigmas", stepsize=_RESCALING_STEPSIZE))
-    noise: tuple[Operation, ...] = () if model.noise is None else (SampleNoise(),)
+    noise: tuple[Operation, ...] = (SampleNoise(),) if model.has_noise else ()
     update = (SampleSigmas(), *rescalings, Heatbath(), later)
     held = {"iterations": _FIRST_ITERATIONS, "keep": False, "operations": (*noise, Heatbath(), first)}
     return [
-        *([] if model.kind == "class" else [held]),
+        *([held] if model.starts_with_sigmas_held else []),
         {"iterations": max(_FIRST_ITERATIONS, iterations // 2), "keep": False, "operations": update},
         {"iterations": iterations, "keep": True, "operations": update},
     ]

@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from rayfbnn.model.architecture import ACTIVATIONS, LAYER_ACTIVATIONS, MODEL_KINDS, PRIOR_ACTIVATIONS
+from rayfbnn.model.architecture import ACTIVATIONS, LAYER_ACTIVATIONS, PRIOR_ACTIVATIONS
+from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.spec.operations import OPERATION_NAMES
 
 MAX_WORD = 2**32 - 1  # seeds, chains and iterations are words of the random streams' key and counter
@@ -29,7 +30,7 @@ RIGHT = {
     "targets": 'a list of at least one column name, such as ["y1"]',
     "standardize": 'a list of "inputs", "targets", both or neither',
     "model": "a table with kind, and noise or classes or hazard",
-    "kind": " or ".join(f'"{kind}"' for kind in MODEL_KINDS),
+    "kind": " or ".join(f'"{kind}"' for kind in DATA_MODELS),
     "noise": 'the prior of the noise, such as "0.1:0.2"',
     "classes": "a whole number of at least 2",
     "hazard": '"constant" or "piecewise"',
@@ -150,7 +151,7 @@ def _path(loc: tuple[int | str, ...]) -> str:
 def _choices(name: str) -> tuple[str, ...]:
     return {
         "activation": ACTIVATIONS + LAYER_ACTIVATIONS + PRIOR_ACTIVATIONS,
-        "kind": MODEL_KINDS,
+        "kind": tuple(DATA_MODELS),
         "hazard": ("constant", "piecewise"),
         "integrator": ("leapfrog", "fourth-order"),
         "level": ("lower", "upper"),

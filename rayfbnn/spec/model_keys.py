@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rayfbnn.errors import ConfigError
-from rayfbnn.model.architecture import ModelKind, ModelSpec, PriorSpec
+from rayfbnn.model.architecture import ModelSpec, PriorSpec
+from rayfbnn.model.likelihood.registry import DATA_MODELS, ModelKind
 from rayfbnn.spec.messages import RIGHT, short
 from rayfbnn.spec.operations import Record
 from rayfbnn.spec.ranges import SCALE_RANGE, check_prior
@@ -18,9 +19,9 @@ from rayfbnn.spec.sections import DataSpec, Positive, PriorText
 class ModelKeys(Record):
     """The keys of [model] as they are written; `read_model` turns them into the record that is sampled.
 
-    Which keys there are depends on the kind: noise for real, classes for class, noise_floor (optional) for
-    heteroscedastic, hazard for survival. A piecewise hazard also has time_points, and log_time = true if the
-    network is given the logarithm of the time.
+    Which keys there are depends on the kind: each data model names its own (`DataModel.settings`). A
+    piecewise hazard also has time_points, and log_time = true if the network is given the logarithm of the
+    time.
     """
 
     kind: ModelKind
@@ -46,52 +47,35 @@ def read_model(keys: ModelKeys) -> ModelSpec:
 
 def check_model(keys: ModelKeys, data: DataSpec) -> None:
     """Raise ConfigError if [model] lacks a key that its kind needs or has one that its kind does not have."""
-    kind = keys.kind
-    if kind == "real" and keys.noise is None:
-        raise ConfigError(f"model.noise: missing; real targets need {RIGHT['noise']}")
-    if kind != "real" and keys.noise is not None:
-        raise ConfigError(f'model.noise: only real targets have noise, got "{keys.noise}"; leave it out')
-    if kind == "class" and keys.classes is None:
-        raise ConfigError("model.classes: missing; class targets need the number of classes, such as 3")
-    if kind != "class" and keys.classes is not None:
-        raise ConfigError(f"model.classes: only class targets have classes, got {keys.classes}; leave it out")
-    if kind in ("class", "survival") and len(data.targets) != 1:
+    chosen = DATA_MODELS[keys.kind]
+    for name, needed in chosen.required.items():
+        if getattr(keys, name) is None:
+            raise ConfigError(f"model.{name}: missing; {chosen.kind} targets need {needed}")
+    for owner in DATA_MODELS.values():
+        for name, words in owner.settings.items():
+            value = getattr(keys, name)
+            if value is not None and name not in chosen.settings:
+                raise ConfigError(
+                    f"model.{name}: only {owner.kind} targets have {words}, got {short(value)}; leave it out"
+                )
+    if chosen.has_single_target and len(data.targets) != 1:
         names = ", ".join(data.targets)
-        raise ConfigError(f"data.targets: {kind} models have exactly one target, got {names}")
+        raise ConfigError(f"data.targets: {chosen.kind} models have exactly one target, got {names}")
     _check_noise_floor(keys)
-    if kind == "survival":
+    if keys.hazard is not None:
         _check_hazard(keys, data)
-    else:
-        _check_no_hazard(keys)
     _check_noise(keys)
 
 
 def _check_noise_floor(keys: ModelKeys) -> None:
     floor, (low, high) = keys.noise_floor, SCALE_RANGE
-    if floor is None:
-        return
-    if keys.kind != "heteroscedastic":
-        raise ConfigError(
-            f"model.noise_floor: only heteroscedastic targets have one, got {floor:g}; leave it out"
-        )
-    if not low <= floor <= high:
+    if floor is not None and not low <= floor <= high:
         raise ConfigError(
             f"model.noise_floor: out of range, got {floor:g}; it must be from {low:g} to {high:g}"
         )
 
 
-def _check_no_hazard(keys: ModelKeys) -> None:
-    for name in ("hazard", "time_points", "log_time"):
-        value = getattr(keys, name)
-        if value is not None:
-            raise ConfigError(
-                f"model.{name}: only survival targets have a hazard, got {short(value)}; leave it out"
-            )
-
-
 def _check_hazard(keys: ModelKeys, data: DataSpec) -> None:
-    if keys.hazard is None:
-        raise ConfigError(f"model.hazard: missing; survival targets need {RIGHT['hazard']}")
     if keys.hazard == "piecewise":
         _check_time_points(keys, data)
         return

@@ -13,6 +13,8 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec
+from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.model.likelihood.registry import DATA_MODELS, data_model_from_spec
 from rayfbnn.spec.connections import with_tables
 from rayfbnn.spec.defaults import KEPT_ITERATIONS, default_phases
 from rayfbnn.spec.messages import MAX_WORD, messages, short
@@ -117,19 +119,24 @@ class RunSpec(Record):
 
     @cached_property
     def model(self) -> ModelSpec:
-        """The data model that [model] describes."""
+        """The settings in [model]."""
         return read_model(self.model_keys)
+
+    @cached_property
+    def data_model(self) -> DataModel:
+        """The data model that [model] describes."""
+        return data_model_from_spec(self.model)
 
     @cached_property
     def network(self) -> NetworkSpec:
         """The network that [network] describes, with the inputs and outputs that data and model need."""
-        n_outputs = self.model.n_outputs(len(self.data.targets))
+        n_outputs = self.data_model.n_outputs(len(self.data.targets))
         return read_network(self.network_keys, inputs=self.network_inputs, n_outputs=n_outputs)
 
     @property
     def network_inputs(self) -> tuple[str, ...]:
-        """The names of the network's inputs: data.inputs, after "time" if the hazard is piecewise."""
-        return ("time",) * bool(self.model_keys.time_points) + self.data.inputs
+        """The names of the network's inputs: those that the data model adds, then data.inputs."""
+        return self.data_model.added_inputs + self.data.inputs
 
     @cached_property
     def kept_draws(self) -> int:
@@ -173,7 +180,7 @@ class RunSpec(Record):
         if not self.phase:
             phases = default_phases(
                 self.network,
-                self.model,
+                self.data_model,
                 is_tempered=self.temperature != 1,
                 iterations=self.iterations or KEPT_ITERATIONS,
             )
@@ -184,7 +191,7 @@ class RunSpec(Record):
                 "iterations: is only for a configuration without phases, got"
                 f" {self.iterations} besides [[phase]]; give each phase its own, or leave the phases out"
             )
-        check_schedule(self.phase, network=self.network, model=self.model, temperature=self.temperature)
+        check_schedule(self.phase, network=self.network, model=self.data_model, temperature=self.temperature)
         return self
 
 
@@ -197,7 +204,7 @@ def _check_columns(data: DataSpec, model: ModelKeys) -> None:
     for name in data.targets:
         if name in data.inputs:
             raise ConfigError(f'data.targets: names an input, got "{name}"; a column is an input or a target')
-    if "targets" in data.standardize and model.kind not in ("real", "heteroscedastic"):
+    if "targets" in data.standardize and not DATA_MODELS[model.kind].is_real:
         raise ConfigError(
             f'data.standardize: only real targets can be standardised, got "targets" with model.kind = '
             f'"{model.kind}"; leave "targets" out'

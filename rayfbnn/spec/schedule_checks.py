@@ -20,7 +20,9 @@ from rayfbnn.mcmc.operations import (
     automatic,
     inner_operations,
 )
-from rayfbnn.model.architecture import ModelSpec, NetworkSpec, why_outputs_stay
+from rayfbnn.model.architecture import NetworkSpec
+from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.model.marginal.output_layer import why_outputs_stay
 from rayfbnn.spec.messages import MAX_WORD, nearest, short
 from rayfbnn.spec.sections import PhaseSpec
 
@@ -28,7 +30,7 @@ _MAX_UPDATES = 100_000  # in one iteration; each holds its place in memory once 
 
 
 def check_schedule(
-    phases: Sequence[PhaseSpec], *, network: NetworkSpec, model: ModelSpec, temperature: float
+    phases: Sequence[PhaseSpec], *, network: NetworkSpec, model: DataModel, temperature: float
 ) -> None:
     """Raise ConfigError for the first thing about the phases that makes no sense for network and model."""
     _check_lengths(phases)
@@ -75,9 +77,9 @@ def _check_lengths(phases: Sequence[PhaseSpec]) -> None:
             )
 
 
-def _check_groups(phases: Sequence[PhaseSpec], network: NetworkSpec, model: ModelSpec) -> None:
+def _check_groups(phases: Sequence[PhaseSpec], network: NetworkSpec, model: DataModel) -> None:
     """Check that the groups which an operation is restricted to have precisions that it can update."""
-    with_precisions = [*network.priors, *(["noise"] if model.noise is not None else [])]
+    with_precisions = [*network.priors, *(["noise"] if model.has_noise else [])]
     for key, operation in _all_operations(phases):
         if not isinstance(operation, SampleSigmas | RandomGrid) or operation.groups is None:
             continue
@@ -107,7 +109,7 @@ def _check_automatic(phases: Sequence[PhaseSpec]) -> None:
 
 
 def _check_marginal(
-    phases: Sequence[PhaseSpec], network: NetworkSpec, model: ModelSpec, temperature: float
+    phases: Sequence[PhaseSpec], network: NetworkSpec, model: DataModel, temperature: float
 ) -> None:
     """Check that hybrid-marginal integrates the outputs out only where that is possible."""
     at_other_temperatures = tuple(

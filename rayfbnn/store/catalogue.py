@@ -141,12 +141,7 @@ def sigma_plans(layout: PrecisionLayout) -> list[SigmaPlan]:
 
 def output_names(spec: RunSpec) -> tuple[str, ...]:
     """Outputs are named as targets, or 0, 1, ... for classes; log_precision_y is the noise's of y."""
-    model = spec.model
-    if model.kind == "class":
-        return tuple(str(label) for label in range(model.n_outputs(1)))
-    if model.kind == "heteroscedastic":
-        return (*spec.data.targets, *(f"log_precision_{name}" for name in spec.data.targets))
-    return tuple(spec.data.targets)
+    return spec.data_model.output_names(spec.data.targets)
 
 
 def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> dict[str, ArrayPlan]:
@@ -199,11 +194,11 @@ def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
 
     A hazard of several pieces has one output, whose value in each piece is stored.
     """
-    names, folder, model = _names(spec), "prior_predictive", spec.model
-    names["piece"] = np.arange(model.n_pieces, dtype=np.int64)
+    names, folder, model = _names(spec), "prior_predictive", spec.data_model
+    names["piece"] = np.arange(model.n_cells, dtype=np.int64)
     leading, chunk = (header.chains, header.n_draws), (header.chains_per_batch, header.draws_per_block)
     for name in PREDICTIVE:
-        axis = "piece" if name == "outputs" and model.times else name.removesuffix("s")
+        axis = "piece" if name == "outputs" and model.n_cells > 1 else name.removesuffix("s")
         shape = (header.n_cases, len(names[axis]))
         dims = ("chain", "draw", "case", axis)
         yield ArrayPlan(f"{folder}/{name}", dims, leading + shape, chunk + shape, "float64")

@@ -54,8 +54,7 @@ def predict(
         raise ConfigError("path: no store given; give one or several")
     if out is not None:
         _check_table_path(Path(out))
-    model = stores[0].spec.model
-    inputs, targets = read_cases(data, stores[0].data, model.kind, classes=model.classes)
+    inputs, targets = read_cases(data, stores[0].data, stores[0].spec.data_model)
     prediction = reduce_predict(stores, inputs, targets)
     if out is not None:
         _write_table(prediction.table, Path(out))
@@ -185,7 +184,7 @@ def plot(
         ]
     prediction, targets = None, None
     if data is not None:
-        _, targets = read_cases(data, store.data, "real")
+        _, targets = read_cases(data, store.data, store.spec.data_model)
         if targets is None:
             raise ConfigError(f"data: {data} has no targets to compare predictions with")
         prediction = predict(path, data=data, skip=skip)
@@ -198,7 +197,7 @@ def plot(
     ]
     if plots.has_relevance(store):
         pictures.append(plots.relevance_of_inputs(store, folder / "relevance.png"))
-    if store.spec.model.kind == "survival":
+    if plots.has_survival_curves(store):
         pictures.append(plots.survival_curves(store, folder / "survival.png"))
     if prediction is not None:
         names = store.data.target_names
@@ -218,7 +217,7 @@ def _check_plot_arguments(
     if input_name is not None and input_name not in store.data.input_names:
         names = ", ".join(store.data.input_names)
         raise ConfigError(f"input_name: no such input, got {input_name}; there are {names}")
-    if data is not None and (store.kind == "prior" or store.spec.model.kind != "real"):
+    if data is not None and (store.kind == "prior" or not store.spec.data_model.has_residuals):
         what = "draws from the prior" if store.kind == "prior" else f"{store.spec.model.kind} targets"
         raise ConfigError(f"data: there are no pictures of {what} against actual values; leave {data} out")
 

@@ -201,11 +201,8 @@ def reject(
     spec = read_spec(spec, set)
     check_new_path(path)
     check_counts(least=1, draws=draws, proposals_per_round=proposals_per_round, max_proposals=max_proposals)
-    if spec.model.kind == "heteroscedastic" and spec.model.noise_floor == 0:
-        raise ConfigError(
-            "model.noise_floor: missing; without it the density of a target has no bound, so that no proposal"
-            " can be accepted; give the least standard deviation of the noise, such as 0.01"
-        )
+    if reason := spec.data_model.why_unbounded:
+        raise ConfigError(reason)
     dataset = read_dataset(spec)
     posterior = build_posterior(spec, dataset, device="cpu")
     with show_rejection(draws, show=progress) as on_progress:

@@ -14,10 +14,13 @@ import pytest
 from rayfbnn import api
 from rayfbnn.data import first_difference, make_dataset, read_cases, read_dataset, read_training_file
 from rayfbnn.errors import DataError
+from rayfbnn.model.likelihood.real import RealTargets
 from rayfbnn.spec import RunSpec
 from tests.support.small import small, small_spec
 
 GOOD = "x1,x2,y\n1,2,0\n3,5,1\n-4,6.5,1\n"
+
+REAL = RealTargets(float("inf"))
 
 
 def test_values_are_those_on_file(tmp_path: Path) -> None:
@@ -105,7 +108,7 @@ def test_first_difference_names_row_column_and_values(tmp_path: Path) -> None:
 def test_cases_without_targets_have_none(tmp_path: Path) -> None:
     data = read_dataset(small_spec(tmp_path))
     (tmp_path / "new.csv").write_text("x2,x1\n1,2\n")
-    inputs, targets = read_cases(tmp_path / "new.csv", data, "real")
+    inputs, targets = read_cases(tmp_path / "new.csv", data, REAL)
     assert inputs.tolist() == [[2.0, 1.0]] and targets is None
 
 
@@ -113,7 +116,7 @@ def test_cases_with_some_targets_are_refused(tmp_path: Path) -> None:
     (tmp_path / "new.csv").write_text("x,y1\n1,2\n")
     data = make_dataset(np.ones((2, 1)), np.ones((2, 2)), input_names=["x"], target_names=["y1", "y2"])
     with pytest.raises(DataError, match=r"no column named y2 \(did you mean y1\?\)"):
-        read_cases(tmp_path / "new.csv", data, "real")
+        read_cases(tmp_path / "new.csv", data, REAL)
 
 
 # Bad files, each with what the message must name. The specification is SMALL, for a kind of model.

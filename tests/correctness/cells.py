@@ -32,6 +32,7 @@ from rayfbnn.mcmc.operations import (
 )
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.connections import Connections, Generated, Table
+from rayfbnn.model.likelihood.registry import data_model_from_spec
 
 N_CASES = 7  # not a multiple of 3, so that blocks of cases are uneven
 
@@ -281,10 +282,10 @@ class Cell:
 
     def network(self) -> NetworkSpec:
         shape, data = ARCHITECTURES[self.architecture], DATA[self.data]
-        groups = shape.groups.split()
+        model, groups = data_model_from_spec(data.model), shape.groups.split()
         return NetworkSpec(
-            data.model.n_inputs(shape.n_inputs),
-            data.model.n_outputs(data.n_targets),
+            len(model.added_inputs) + shape.n_inputs,
+            model.n_outputs(data.n_targets),
             shape.hidden,
             {name: LEVELS[self.levels].of(name, is_configured=name in shape.connections) for name in groups},
             adjustments=shape.adjustments,

@@ -19,8 +19,8 @@ from rayfbnn.arrays import Array
 from rayfbnn.mcmc import schedule
 from rayfbnn.model import posterior
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.likelihood import count, heteroscedastic, survival
-from rayfbnn.model.likelihood import models as likelihood
+from rayfbnn.model.likelihood import count, hazard, heteroscedastic, missing, survival
+from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.selftest.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
 from rayfbnn.state import ChainState
@@ -29,7 +29,7 @@ from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value
 from tests.support.joint import FEW, N_CHAINS, N_ITERATIONS, Problem, noise, outputs
 from tests.support.marks import some_long
 from tests.support.model.data_models import distribution_functions
-from tests.support.mutants import mutant
+from tests.support.model.derivatives import mutated_module
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ class Model(Problem):
             name: PriorSpec.parse(text, key=name, two_levels=name[0] in "bt")
             for name, text in self.priors.items()
         }
-        n_inputs, n_outputs = self.model.n_inputs(self.n_inputs), self.model.n_outputs(self.n_targets)
+        model = data_model_from_spec(self.model)
+        n_inputs = len(model.added_inputs) + self.n_inputs
+        n_outputs = model.n_outputs(self.n_targets)
         network = NetworkSpec(n_inputs, n_outputs, self.hidden, priors)
         targets = np.zeros((len(self.inputs), self.n_targets))
         return Posterior.of(network, self.model, self.inputs, targets, dtype=dtype, xp=xp)
@@ -263,7 +265,7 @@ def test_joint_distribution_stays(name: str) -> None:
 MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
     "count: twice the rate": (count, "- rate + rows", "- 2 * rate + rows", "count"),
     "count: missing counts are zeros": (
-        likelihood,
+        missing,
         "    if weights is not None:\n        terms *= weights",
         "    if False:\n        terms *= weights",
         "count, missing",
@@ -287,8 +289,8 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "hazard of pieces, censored",
     ),
     "survival: time in place of log time": (
-        survival,
-        "math.log(time) if model.log_time else time",
+        hazard,
+        "math.log(time) if self.log_time else time",
         "time",
         "hazard of pieces, log time",
     ),
@@ -317,7 +319,7 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "missing, t noise of each target",
     ),
     "missing labels count as zeros": (
-        likelihood,
+        missing,
         "    if weights is not None:\n        terms *= weights",
         "    if False:\n        terms *= weights",
         "missing labels",
@@ -325,22 +327,7 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
 }
 
 
-def mutated(module: ModuleType, old: str, new: str) -> ModuleType:
-    """The module `posterior` with a bug in it, or in one that it uses."""
-    if module is posterior:
-        return mutant(posterior, (old, new))
-    name, bug = module.__name__.split(".")[-1], mutant(module, (old, new))
-    copy = mutant(posterior)
-    if module is not likelihood:
-        used = mutant(likelihood)
-        setattr(used, name, bug)
-        copy.__dict__.update(likelihood=used)
-    if name in copy.__dict__:
-        setattr(copy, name, bug)
-    return copy
-
-
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_killed(name: str) -> None:
     module, old, new, model = MUTANTS[name]
-    assert not stays_exact(MODELS[model], name, n_chains=FEW, posterior=mutated(module, old, new))
+    assert not stays_exact(MODELS[model], name, n_chains=FEW, posterior=mutated_module(module, (old, new)))

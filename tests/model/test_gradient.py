@@ -9,7 +9,7 @@ import pytest
 
 from rayfbnn.model import network, posterior, prior
 from rayfbnn.model.architecture import ACTIVATIONS
-from rayfbnn.model.likelihood import models as likelihood
+from rayfbnn.model.likelihood import real
 from rayfbnn.model.posterior import Posterior
 from tests.support import problems
 from tests.support.model.derivatives import mismatch_of_blocks, mutated, worst_error
@@ -135,8 +135,8 @@ GRADIENT_MUTANTS: dict[str, tuple[Any, tuple[str, str]]] = {
         ("out += product(weights, summed[link.destination])", "pass"),
     ),
     "one of two ways into a layer": (network, ("out += xp.matmul(matrix, source)", "pass")),
-    "printed sign of eqs. 37, 38": (likelihood, ("residuals = rows - outputs", "residuals = outputs - rows")),
-    "t noise without its slope": (likelihood, ("gradient *= (alpha + 1) / (alpha + z)", "pass")),
+    "printed sign of eqs. 37, 38": (real, ("residuals = rows - outputs", "residuals = outputs - rows")),
+    "t noise without its slope": (real, ("gradient *= (alpha + 1) / (alpha + z)", "pass")),
     "t parameters' degrees of freedom": (
         prior,
         ("gradient[:, part] *= (alpha + 1)", "gradient[:, part] *= alpha"),
@@ -166,8 +166,8 @@ BLOCK_MUTANTS = {
         "return energy / n_partitions - n_partitions * self.inverse_temperature * log_likelihood",
     ),
     "normalisers of all cases in every block": (
-        "total_log_normaliser(noise, self.model, counts)",
-        "total_log_normaliser(noise, self.model, self.counts)",
+        "total_log_normaliser(noise, counts)",
+        "total_log_normaliser(noise, self.counts)",
     ),
 }
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.model.likelihood import models as likelihood
+from rayfbnn.model.likelihood import missing
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.prior import noise_precisions
 from tests.support.model.batches import everything
 from tests.support.model.derivatives import mismatch_of_blocks, mutated, worst_error
-from tests.support.problems import MODELS, network, problem, streams
+from tests.support.problems import MODELS, log_density, network, problem, streams
 
 
 def with_missing(model: str, *, whole_cases: bool = False, posterior: Any = Posterior) -> Posterior:
@@ -73,13 +74,8 @@ def test_log_density_of_the_cases_sums_to_the_log_likelihood(model: str) -> None
     assert target.observed is not None
     if data.shape[1] == target.observed.shape[0]:
         data[target.observed.T == 0] = np.nan
-    each = likelihood.log_density(
-        target.outputs(state.position, target.inputs[:-1].T),
-        data,
-        state.precisions,
-        model=target.model,
-        layout=target.precision_layout,
-    )
+    outputs = target.outputs(state.position, target.inputs[:-1].T)
+    each = log_density(target, outputs, data, state.precisions)
     np.testing.assert_allclose(
         each.sum(axis=1), target.log_likelihood(state.position, state.precisions), rtol=1e-11
     )
@@ -114,7 +110,7 @@ def test_the_curvature_of_a_target_is_that_of_its_observed_cases() -> None:
     data[:3, 1] = np.nan
     some = Posterior.of(target.network, target.model, target.inputs[:-1].T, data)
     precisions = target.initial_state(streams("curvature", 3), sigmas=None).precisions
-    noise = likelihood.noise_precision(precisions, target.precision_layout)
+    noise = noise_precisions(precisions, target.precision_layout)
     bias = precisions[:, [target.precision_layout.common["bo"]]]
     expected = 1 / np.sqrt(bias + np.array([7, 4]) * noise)
     np.testing.assert_allclose(some.stepsizes(precisions)[:, -2:], expected, rtol=1e-12)
@@ -132,5 +128,5 @@ def test_draws_do_not_depend_on_the_batch(model: str) -> None:
 
 def test_a_gradient_from_missing_classes_is_seen() -> None:
     bug = ("by_target *= weights[..., None, :, :]", "pass")
-    target = with_missing("class", posterior=mutated(likelihood, bug))
+    target = with_missing("class", posterior=mutated(missing, bug))
     assert worst_error(target, n_draws=5, name="missing class") > 1e-3

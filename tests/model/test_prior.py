@@ -13,7 +13,6 @@ import scipy.stats
 
 from rayfbnn.model import posterior, prior
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
-from rayfbnn.model.likelihood import models as likelihood
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.streams import Streams
 from tests.support import problems
@@ -91,13 +90,11 @@ def t_density_error(module: ModuleType, alpha: float) -> float:
 
 def test_t_density_is_the_gaussian_integrated_over_its_precision() -> None:
     for alpha in (2.5, 4.0, 30.0):
-        assert t_density_error(likelihood, alpha) < 1e-8
+        assert t_density_error(prior, alpha) < 1e-8
 
 
 def test_the_normaliser_as_printed_is_seen() -> None:
-    wrong = mutant(
-        likelihood, ("0.5 * math.log(math.pi * alpha)", "0.5 * math.log(math.pi) - math.log(alpha)")
-    )
+    wrong = mutant(prior, ("0.5 * math.log(math.pi * alpha)", "0.5 * math.log(math.pi) - math.log(alpha)"))
     assert t_density_error(wrong, 4.0) > 0.1
 
 

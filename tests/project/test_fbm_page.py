@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from rayfbnn import cli
-from rayfbnn.model.architecture import ACTIVATIONS, LAYER_ACTIVATIONS, MODEL_KINDS, PRIOR_ACTIVATIONS
+from rayfbnn.model.architecture import ACTIVATIONS, LAYER_ACTIVATIONS, PRIOR_ACTIVATIONS
+from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.spec.operations import OPERATION_NAMES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "fbm.md").read_text()
 
 
 @pytest.mark.parametrize(
-    "name", [*ACTIVATIONS, *LAYER_ACTIVATIONS, *PRIOR_ACTIVATIONS, *MODEL_KINDS, *OPERATION_NAMES]
+    "name", [*ACTIVATIONS, *LAYER_ACTIVATIONS, *PRIOR_ACTIVATIONS, *DATA_MODELS, *OPERATION_NAMES]
 )
 def test_every_choice_is_on_the_page(name: str) -> None:
     assert re.search(rf"`{name}[` ]|\"{name}\"", PAGE)

@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "arrays": {"errors"},
     "streams": {"arrays", "errors"},
     "state": {"arrays", "streams"},
-    "data": {"arrays", "errors"},
+    "data": {"arrays", "errors", "model"},
     "model": BASE,
     "mcmc": BASE,
     "kernels": BASE | {"model", "mcmc"},

@@ -16,8 +16,10 @@ pytest.importorskip("matplotlib", reason="the plots extra is not installed")
 from rayfbnn.errors import ConfigError  # noqa: E402
 from rayfbnn.reduce import plots  # noqa: E402
 from rayfbnn.reduce.diagnostics import diagnose  # noqa: E402
-from rayfbnn.reduce.lifetimes import kaplan_meier  # noqa: E402
-from rayfbnn.reduce.panels import describe_quantity  # noqa: E402
+from rayfbnn.reduce.panels import (
+    describe_quantity,  # noqa: E402
+    kaplan_meier,  # noqa: E402
+)
 from rayfbnn.reduce.predict import predict  # noqa: E402
 from tests.support.store.data_models import PIECEWISE, log_hazards_by_hand, store_of, survival_by_hand
 from tests.support.store.standin_store import make_data, make_spec, make_store  # noqa: E402

@@ -14,7 +14,7 @@ import scipy.special
 import scipy.stats
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.mixtures.poisson import count_modes, count_quantiles
+from rayfbnn.model.mixtures.poisson import mixture_modes, mixture_quantiles
 from rayfbnn.reduce.draws import committed
 from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.predict import MEASURES, predict
@@ -67,28 +67,28 @@ def test_counts() -> None:
 
 def test_the_mode_of_wide_counts_is_found() -> None:
     log_rates = np.log(np.array([[2e5 + 0.5, 2.1e5, 2.2e5, 5e5]]))
-    low, high = count_quantiles(log_rates, [0.01, 0.99]).T
+    low, high = mixture_quantiles(log_rates, [0.01, 0.99]).T
     k = np.arange(low[0], high[0] + 1)
     mass = scipy.stats.poisson.pmf(k[:, None], np.exp(log_rates)).mean(axis=1)
-    assert count_modes(log_rates, low, high)[0] == k[mass.argmax()]
+    assert mixture_modes(log_rates, low, high)[0] == k[mass.argmax()]
 
 
 @pytest.mark.parametrize("log_rate", [37.0, 40.0, 50.0])
 def test_counts_beyond_the_whole_numbers_of_float64(log_rate: float) -> None:
     """There a Poisson distribution is a Gaussian to many digits, and its mode is its rate."""
     log_rates, rate = np.full((1, 3), log_rate), math.exp(log_rate)
-    found = count_quantiles(log_rates, [0.01, 0.5, 0.99])
+    found = mixture_quantiles(log_rates, [0.01, 0.5, 0.99])
     z = (found[0] - rate) / math.sqrt(rate)
     np.testing.assert_allclose(z, scipy.special.ndtri([0.01, 0.5, 0.99]), atol=1e-4)
-    mode = count_modes(log_rates, found[:, 0], found[:, 2])
+    mode = mixture_modes(log_rates, found[:, 0], found[:, 2])
     assert abs(mode[0] - rate) < 1e-3 * math.sqrt(rate)
 
 
 def test_rates_count_as_1e300_at_most() -> None:
     log_rates = np.array([[-1.0, -1.0, 500.0, 705.0, 800.0]])
-    found = count_quantiles(log_rates, [0.1, 0.5, 0.99])
+    found = mixture_quantiles(log_rates, [0.1, 0.5, 0.99])
     np.testing.assert_allclose(found, [[0, math.exp(500), 1e300]], rtol=1e-12)
-    assert count_modes(log_rates, found[:, 0], found[:, 2])[0] == 0
+    assert mixture_modes(log_rates, found[:, 0], found[:, 2])[0] == 0
 
 
 def test_counts_of_a_vague_prior_are_predicted() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from rayfbnn.describe.configuration import describe
 from rayfbnn.errors import ConfigError
+from rayfbnn.model.likelihood.survival import SurvivalTargets
 from rayfbnn.spec import RunSpec
 from tests.support.small import small
 
@@ -40,8 +41,9 @@ def test_a_model_has_the_network_it_needs_and_is_read_back(name: str) -> None:
 
 
 def test_the_model_is_what_the_keys_say() -> None:
-    model = spec({**SURVIVAL, "log_time": True}).model
-    assert (model.times, model.log_time, model.n_pieces) == ((0.5, 1.0, 2.5), True, 4)
+    model = spec({**SURVIVAL, "log_time": True}).data_model
+    assert isinstance(model, SurvivalTargets)
+    assert (model.hazard.times, model.hazard.log_time, model.n_cells) == ((0.5, 1.0, 2.5), True, 4)
     assert spec({"kind": "heteroscedastic", "noise_floor": 0.02}).model.noise_floor == 0.02
     assert "0.5, 1, 2.5" in describe(spec(SURVIVAL))
 

@@ -9,6 +9,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc.rejection import rejection_draws
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.posterior import Posterior
 from tests.support.problems import parse
 
@@ -25,9 +26,8 @@ MODELS = {
 def target_of(name: str, make: Any = Posterior) -> Posterior:
     model, targets = MODELS[name]
     priors = parse({"ih0": "1:4", "bh0": "0.7", "ho0": "x1:4", "bo": "0.7"})
-    made: Posterior = make.of(
-        NetworkSpec(1, model.n_outputs(1), (LayerSpec(2, "tanh"),), priors), model, INPUTS, targets
-    )
+    network = NetworkSpec(1, data_model_from_spec(model).n_outputs(1), (LayerSpec(2, "tanh"),), priors)
+    made: Posterior = make.of(network, model, INPUTS, targets)
     return made
 
 

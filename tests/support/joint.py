@@ -21,6 +21,7 @@ from rayfbnn.arrays import Array, to_host
 from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate, Operation, SampleSigmas
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.selftest.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
 from rayfbnn.state import Advance, ChainState
@@ -59,7 +60,7 @@ class Problem:
             name: PriorSpec.parse(text, key=name, two_levels=name[0] in "bt")
             for name, text in self.priors.items()
         }
-        n_outputs = self.model.n_outputs(self.n_targets)
+        n_outputs = data_model_from_spec(self.model).n_outputs(self.n_targets)
         network = NetworkSpec(self.n_inputs, n_outputs, self.hidden, priors)
         targets = np.zeros((7, self.n_targets))
         return Posterior.of(network, self.model, self.inputs, targets, dtype=dtype, xp=xp)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
+
+from rayfbnn.model.likelihood.data_model import DataModel
 
 
 def mutant(module: ModuleType, *replacements: tuple[str, str]) -> ModuleType:
@@ -29,3 +33,20 @@ def importing(module: ModuleType, changed: ModuleType) -> ModuleType:
         if not name.startswith("__") and value is getattr(original, name, copy):
             setattr(copy, name, getattr(changed, name))
     return copy
+
+
+def data_model_in(module: ModuleType) -> Callable[..., DataModel]:
+    """Return what builds the data model of a changed file of model/likelihood/ from its settings."""
+    (kind,) = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, DataModel) and value.__module__ == module.__name__
+    )
+    return kind.from_spec
+
+
+def with_data_model(posterior: ModuleType, module: ModuleType) -> ModuleType:
+    """Return a copy of `posterior` whose data model is that of a changed file of model/likelihood/."""
+    copy: Any = mutant(posterior)
+    copy.data_model_from_spec = data_model_in(module)
+    return copy  # type: ignore[no-any-return]

@@ -8,6 +8,7 @@ import numpy as np
 
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.prior import noise_precisions
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import seed_of
 
@@ -58,6 +59,12 @@ def network(
 def streams(name: str, n_chains: int, *, iteration: int = 0) -> Streams:
     """Random numbers of a test, a function of its name."""
     return Streams(seed_of(name), np.arange(n_chains, dtype=np.uint64), iteration)
+
+
+def log_density(target: Posterior, outputs: Any, targets: Any, precisions: Any) -> Any:
+    """Return the log density of each case's targets given its outputs, (n_chains, n_cases)."""
+    noise = noise_precisions(precisions, target.precision_layout)
+    return target.data_model.log_density(outputs, targets, noise)
 
 
 def problem(

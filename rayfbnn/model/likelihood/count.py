@@ -3,55 +3,107 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
+from rayfbnn.model.architecture import ModelSpec
+from rayfbnn.model.likelihood.data_model import DataModel, error_rate
+from rayfbnn.model.likelihood.missing import without_missing
+from rayfbnn.model.likelihood.records import QUANTILES, Predictive, TargetRange
 from rayfbnn.streams import Purpose, Streams
 
 _MAX_LOG_RATE = math.log(1e15)  # of a draw: whole numbers much above are not exact in float64
 
 
-def rows(counts: Array) -> Array:
-    """Counts (..., n_targets, n_cases), then below them -log y! of each."""
-    xp = array_namespace(counts)
-    return xp.concatenate([counts, -special_functions(counts).gammaln(counts + 1.0)], axis=-2)
+@dataclass(frozen=True)
+class CountTargets(DataModel):
+    """Whole numbers from 0, Poisson with mean exp(v)."""
 
+    kind = "count"
 
-def terms_and_gradient(v: Array, rows: Array) -> tuple[Array, Array]:
-    """log P(y | v) = y v - exp(v) - log y!, and its derivative y - exp(v); of v's shape."""
-    xp = array_namespace(v)
-    n_targets = rows.shape[-2] // 2
-    y, rate = rows[..., :n_targets, :], xp.exp(v)
-    # where: no rate at all and no count (v = -inf, y = 0) is certain, not undefined
-    return xp.where(y > 0, y * v, 0.0) - rate + rows[..., n_targets:, :], y - rate
+    @classmethod
+    def from_spec(cls, model: ModelSpec) -> CountTargets:
+        return cls()
 
+    def target_range(self, targets: Array) -> TargetRange:
+        return TargetRange((targets == np.floor(targets)) & (targets >= 0), "a whole number of at least 0")
 
-def log_bound(rows: Array) -> Array:
-    """The largest that each term can be, at v = log y: y log y - y - log y!, the shape of y."""
-    xp = array_namespace(rows)
-    n_targets = rows.shape[-2] // 2
-    y = rows[..., :n_targets, :]
-    return y * xp.log(xp.maximum(y, 1.0)) - y + rows[..., n_targets:, :]
+    def target_rows(self, targets: Array) -> Array:
+        """Return the counts, then below them -log y! of each, (..., 2 n_targets, n_cases)."""
+        xp = array_namespace(targets)
+        counts = without_missing(targets.swapaxes(-1, -2)).astype(xp.float64)
+        log_factorials = special_functions(counts).gammaln(counts + 1.0)
+        return xp.ascontiguousarray(xp.concatenate([counts, -log_factorials], axis=-2), dtype=xp.float64)
 
+    def terms_and_gradient(self, outputs: Array, rows: Array, noise: Array) -> tuple[Array, Array]:
+        """Return log P(y | v) = y v - exp(v) - log y!, and its derivative y - exp(v)."""
+        xp = array_namespace(outputs)
+        v = outputs.astype(xp.float64)
+        n_targets = rows.shape[-2] // 2
+        y, rate = rows[..., :n_targets, :], xp.exp(v)
+        # where: no rate at all and no count (v = -inf, y = 0) is certain, not undefined
+        return xp.where(y > 0, y * v, 0.0) - rate + rows[..., n_targets:, :], y - rate
 
-def typical_curvature(targets: Array) -> Array:
-    """-d2/dv2 log P = exp(v) at a rate as large as the counts are, (..., n_targets); targets NaN if missing.
+    def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
+        """Draw counts of rates exp(v), at most 1e15, by inversion of the distribution function."""
+        xp = array_namespace(outputs)
+        rate = xp.exp(xp.minimum(outputs, _MAX_LOG_RATE))
+        return quantile(streams.uniform(Purpose.TARGET_VALUE, outputs.shape[1:]), rate)
 
-    (sum of counts + 1) / cases, the one so that it is positive where every count is zero.
-    """
-    xp = array_namespace(targets)
-    n_observed = xp.maximum((~xp.isnan(targets)).sum(axis=-2), 1)
-    return (xp.nan_to_num(targets).sum(axis=-2) + 1) / n_observed
+    def largest_terms(self, rows: Array) -> Array:
+        """Return the terms at v = log y: y log y - y - log y!."""
+        xp = array_namespace(rows)
+        n_targets = rows.shape[-2] // 2
+        y = rows[..., :n_targets, :]
+        return y * xp.log(xp.maximum(y, 1.0)) - y + rows[..., n_targets:, :]
 
+    def typical_curvature(self, targets: Array) -> Array:
+        """Return -d2/dv2 log P = exp(v) at a rate as large as the counts are, (..., n_targets).
 
-def draw(v: Array, streams: Streams) -> Array:
-    """Counts of rates exp(v) (at most 1e15), by inversion of the distribution function; the shape of v."""
-    xp = array_namespace(v)
-    rate = xp.exp(xp.minimum(v, _MAX_LOG_RATE))
-    return quantile(streams.uniform(Purpose.TARGET_VALUE, v.shape[1:]), rate)
+        (sum of counts + 1) / cases, the one so that it is positive where every count is zero.
+        """
+        xp = array_namespace(targets)
+        n_observed = xp.maximum((~xp.isnan(targets)).sum(axis=-2), 1)
+        return (xp.nan_to_num(targets).sum(axis=-2) + 1) / n_observed
+
+    def function_names(self, target_names: Sequence[str]) -> list[str]:
+        return [f"log_rate_{name}" for name in target_names]
+
+    def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
+        """Describe mixtures of Poisson distributions, by their modes too."""
+        # Here rather than at the top: sampling does without SciPy.
+        from rayfbnn.model.mixtures.poisson import mixture_modes, mixture_quantiles
+
+        targets = range(outputs.shape[1])
+        with np.errstate(over="ignore", invalid="ignore"):
+            rates = np.exp(outputs.astype(np.float64))
+            mean = rates.mean(axis=2)
+            sd = np.sqrt(rates.var(axis=2) + mean)  # the Poisson variance is the rate
+        values = [mixture_quantiles(outputs[:, target], list(QUANTILES.values())) for target in targets]
+        named = dict(zip(QUANTILES, np.stack(values, axis=-1).swapaxes(0, 1), strict=True))
+        low, high = named["q01"], named["q99"]
+        modes = [mixture_modes(outputs[:, target], low[:, target], high[:, target]) for target in targets]
+        median = named.pop("median")
+        columns = {"mean": mean, "median": median, "mode": np.stack(modes, axis=1), "sd": sd, **named}
+        return Predictive(columns, draw_means=rates)
+
+    def errors(
+        self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]
+    ) -> dict[str, Array]:
+        """Return the errors of mean and median, and how often the mode is not the count."""
+        modes = np.stack([columns[f"{name}_mode"] for name in target_names], axis=1)
+        wrong_modes = {"error_rate": error_rate(modes != targets, targets)}
+        return super().errors(columns, targets, target_names) | wrong_modes
 
 
 def quantile(probability: Array, rate: Array) -> Array:
-    """The smallest k with P(Y <= k) >= probability, Y Poisson; by bisection from 40 standard deviations."""
+    """Return the smallest k with P(Y <= k) >= probability, Y Poisson; the shape of `rate`.
+
+    It is found by bisection from 40 standard deviations on both sides of the rate.
+    """
     xp = array_namespace(rate)
     above_rate = special_functions(rate).gammaincc
     reach = 40 * xp.sqrt(rate) + 40

@@ -3,64 +3,119 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.architecture import ModelSpec
+from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.model.likelihood.real import predict_real
+from rayfbnn.model.likelihood.records import Predictive
 from rayfbnn.streams import Purpose, Streams
 
 _LOG_2_PI = math.log(2 * math.pi)
+_MAX_LOG_PRECISION = 680.0  # and less its least: variances are then between 1e-296 and 1e296
 
 
-def log_precision(s: Array, floor: float) -> Array:
-    """log tau of the noise given the outputs s, 1/tau = floor**2 + exp(-s); s itself without a floor."""
-    if floor == 0:
-        return s
-    return s - array_namespace(s).logaddexp(0.0, s + 2 * math.log(floor))
+@dataclass(frozen=True)
+class HeteroscedasticTargets(DataModel):
+    """Gaussian targets; the outputs are every mean v, then s for every log precision of the noise.
 
-
-def terms_and_gradient(outputs: Array, y: Array, floor: float) -> tuple[Array, Array]:
-    """Log densities (log tau - tau (y - v)**2 - log 2 pi)/2 and their derivatives by v and s.
-
-    d/dv = tau (y - v);   d/ds = g (1 - tau (y - v)**2)/2,  g = d log tau/ds = 1/(1 + floor**2 exp(s))
-
-    outputs (n_chains, 2 n_targets, n_cases): every v, then every s; y (..., n_targets, n_cases)
+    noise_floor  least standard deviation of the noise: 1/tau = noise_floor**2 + exp(-s)
     """
-    xp = array_namespace(outputs)
-    n_targets = y.shape[-2]
-    v, s = outputs[:, :n_targets], outputs[:, n_targets:]
-    log_tau = log_precision(s, floor)
-    residual = y - v
-    slope = xp.exp(log_tau) * residual
-    z = slope * residual
-    gradient = xp.concatenate([slope, 0.5 * xp.exp(log_tau - s) * (1 - z)], axis=1)
-    return 0.5 * (log_tau - z - _LOG_2_PI), gradient
 
+    kind = "heteroscedastic"
+    settings = {"noise_floor": "one"}
+    is_real = True
 
-def log_bound(y: Array, floor: float) -> Array:
-    """The largest that each log density can be, -log floor - log(2 pi)/2; infinite without a floor."""
-    value = -math.log(floor) - 0.5 * _LOG_2_PI if floor > 0 else math.inf
-    return array_namespace(y).full(y.shape, value)
+    noise_floor: float = 0.0
 
+    @classmethod
+    def from_spec(cls, model: ModelSpec) -> HeteroscedasticTargets:
+        return cls(model.noise_floor)
 
-def typical_curvature(targets: Array) -> Array:
-    """-d2/dv2 at a precision of 1/variance of the targets, then -d2/ds2 = 1/2, (..., 2 n_targets).
+    def target_range(self, targets: Array) -> None:
+        return None
 
-    The latter is its mean over y. Targets (..., n_cases, n_targets), NaN if missing; where they are all the
-    same the precision counts as one.
-    """
-    xp = array_namespace(targets)
-    is_observed = ~xp.isnan(targets)
-    n = xp.maximum(is_observed.sum(axis=-2), 1)
-    values = xp.nan_to_num(targets)
-    mean = values.sum(axis=-2) / n
-    variance = (is_observed * (values - mean[..., None, :]) ** 2).sum(axis=-2) / n
-    precision = 1 / xp.where(variance > 0, variance, 1.0)
-    return xp.concatenate([precision, xp.full_like(precision, 0.5)], axis=-1)
+    def n_outputs(self, n_targets: int) -> int:
+        return 2 * n_targets
 
+    def output_names(self, target_names: Sequence[str]) -> tuple[str, ...]:
+        return (*target_names, *(f"log_precision_{name}" for name in target_names))
 
-def draw(outputs: Array, floor: float, streams: Streams) -> Array:
-    """Targets (n_chains, n_targets, n_cases) given outputs (n_chains, 2 n_targets, n_cases)."""
-    xp = array_namespace(outputs)
-    n_targets = outputs.shape[1] // 2
-    v, s = outputs[:, :n_targets], outputs[:, n_targets:]
-    noise = streams.normal(Purpose.TARGET_VALUE, v.shape[1:])
-    return v + noise * xp.exp(-0.5 * log_precision(s, floor))
+    def log_precision(self, s: Array) -> Array:
+        """Return log tau of the noise given the outputs s; it is s itself without a floor."""
+        floor = self.noise_floor
+        if floor == 0:
+            return s
+        return s - array_namespace(s).logaddexp(0.0, s + 2 * math.log(floor))
+
+    def terms_and_gradient(self, outputs: Array, rows: Array, noise: Array) -> tuple[Array, Array]:
+        """Return log densities (log tau - tau (y - v)**2 - log 2 pi)/2 and their derivatives by v and s.
+
+        d/dv = tau (y - v);   d/ds = g (1 - tau (y - v)**2)/2,  g = d log tau/ds = 1/(1 + floor**2 exp(s))
+        """
+        xp = array_namespace(outputs)
+        outputs = outputs.astype(xp.float64)
+        n_targets = rows.shape[-2]
+        v, s = outputs[:, :n_targets], outputs[:, n_targets:]
+        log_tau = self.log_precision(s)
+        residual = rows - v
+        slope = xp.exp(log_tau) * residual
+        z = slope * residual
+        gradient = xp.concatenate([slope, 0.5 * xp.exp(log_tau - s) * (1 - z)], axis=1)
+        return 0.5 * (log_tau - z - _LOG_2_PI), gradient
+
+    def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
+        n_targets = outputs.shape[1] // 2
+        v, s = outputs[:, :n_targets], outputs[:, n_targets:]
+        values = streams.normal(Purpose.TARGET_VALUE, v.shape[1:])
+        return v + values * array_namespace(outputs).exp(-0.5 * self.log_precision(s))
+
+    def largest_terms(self, rows: Array) -> Array:
+        """Return -log floor - log(2 pi)/2, infinite without a floor."""
+        floor = self.noise_floor
+        value = -math.log(floor) - 0.5 * _LOG_2_PI if floor > 0 else math.inf
+        return array_namespace(rows).full(rows.shape, value)
+
+    @property
+    def why_unbounded(self) -> str | None:
+        if self.noise_floor > 0:
+            return None
+        return (
+            "model.noise_floor: missing; without it the density of a target has no bound, so that no proposal"
+            " can be accepted; give the least standard deviation of the noise, such as 0.01"
+        )
+
+    def typical_curvature(self, targets: Array) -> Array:
+        """Return -d2/dv2 at a precision of 1/variance of the targets, then -d2/ds2 = 1/2, (..., 2 n_targets).
+
+        The latter is its mean over y. Where all observed targets are the same the precision counts as one.
+        """
+        xp = array_namespace(targets)
+        is_observed = ~xp.isnan(targets)
+        n = xp.maximum(is_observed.sum(axis=-2), 1)
+        values = xp.nan_to_num(targets)
+        mean = values.sum(axis=-2) / n
+        variance = (is_observed * (values - mean[..., None, :]) ** 2).sum(axis=-2) / n
+        precision = 1 / xp.where(variance > 0, variance, 1.0)
+        return xp.concatenate([precision, xp.full_like(precision, 0.5)], axis=-1)
+
+    def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
+        """Return means and log precisions on the data file's scale."""
+        means, log_precisions = np.split(outputs, 2, axis=-1)
+        means = means * scale + center
+        log_precisions = log_precisions - 2 * np.log(scale)
+        return np.concatenate([means, log_precisions], axis=-1)
+
+    def function_names(self, target_names: Sequence[str]) -> list[str]:
+        return list(self.output_names(target_names))
+
+    def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
+        """Describe mixtures of Gaussian distributions whose noise each draw tells for each case."""
+        means, log_precisions = np.split(outputs, 2, axis=1)
+        log_tau = self.log_precision(log_precisions.astype(np.float64))
+        sigmas = np.exp(-0.5 * np.clip(log_tau, -_MAX_LOG_PRECISION, _MAX_LOG_PRECISION))
+        return predict_real(means, sigmas, math.inf)

@@ -7,114 +7,167 @@ each piece that it lived through; in a cell the hazard is constant.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
+from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.model.likelihood.hazard import Hazard
+from rayfbnn.model.likelihood.records import QUANTILES, Predictive, TargetRange
 from rayfbnn.streams import Purpose, Streams
 
 
-def piece_inputs(model: ModelSpec) -> list[float]:
-    """What the network is given as time in each piece: the middle, at the ends the only time point.
+@dataclass(frozen=True)
+class SurvivalTargets(DataModel):
+    """One time, negative where observation ended before the event."""
 
-    As FBM: with log_time the logarithms of the time points, and the middle of these.
-    """
-    points = [math.log(time) if model.log_time else time for time in model.times]
-    middles = [(a + b) / 2 for a, b in zip(points[:-1], points[1:], strict=True)]
-    return [points[0], *middles, points[-1]]
+    kind = "survival"
+    settings = {"hazard": "a hazard", "time_points": "a hazard", "log_time": "a hazard"}
+    required = {"hazard": '"constant" or "piecewise"'}
+    has_single_target = True
+    are_times = True
 
+    hazard: Hazard
 
-def piece_starts(model: ModelSpec) -> tuple[float, ...]:
-    """When each piece of the hazard begins."""
-    return (0.0, *model.times)
+    @classmethod
+    def from_spec(cls, model: ModelSpec) -> SurvivalTargets:
+        return cls(Hazard(model.times, model.log_time))
 
+    @property
+    def in_words(self) -> str:
+        return f"survival, {'piecewise' if self.hazard.times else 'constant'} hazard"
 
-def expanded_inputs(inputs: Array, model: ModelSpec) -> Array:
-    """Inputs of every cell, (n_cases * n_pieces, n_inputs + 1), case by case; the inputs without times."""
-    if not model.times:
-        return inputs
-    xp = array_namespace(inputs)
-    cells = xp.empty((len(inputs), model.n_pieces, inputs.shape[1] + 1))
-    cells[:, :, 0] = xp.asarray(piece_inputs(model))
-    cells[:, :, 1:] = inputs[:, None]
-    return cells.reshape(-1, cells.shape[2])
+    @property
+    def remarks(self) -> list[str]:
+        if not self.hazard.times:
+            return []
+        first = "log time" if self.hazard.log_time else "time"
+        listed = ", ".join(f"{time:g}" for time in self.hazard.times)
+        return [f"hazard constant between the times {listed}; the network's first input is the {first}"]
 
+    @property
+    def added_inputs(self) -> tuple[str, ...]:
+        return ("time",) if self.hazard.times else ()
 
-def rows(targets: Array, model: ModelSpec) -> Array:
-    """Of every cell whether its event is in it and the log of the time at risk in it.
+    @property
+    def n_cells(self) -> int:
+        return self.hazard.n_pieces
 
-    targets (..., n_cases, 1), negative where observation ended before the event, NaN where missing; the
-    result (..., 2, n_cases * n_pieces). A time equal to a time point belongs to the piece that ends there.
-    """
-    xp = array_namespace(targets)
-    starts = xp.asarray(piece_starts(model))
-    ends = xp.concatenate([starts[1:], xp.full(1, xp.inf)])
-    time = xp.abs(xp.nan_to_num(targets, nan=0.0))  # (..., n_cases, 1), against the pieces
-    at_risk = xp.maximum(xp.minimum(time, ends) - starts, 0.0)
-    has_event = (targets > 0) & (starts < time) & (time <= ends)
-    with np.errstate(divide="ignore"):
-        cells = xp.stack([has_event.astype(xp.float64), xp.log(at_risk)])
-    cells = cells.reshape(2, *targets.shape[:-2], -1)
-    return xp.ascontiguousarray(xp.moveaxis(cells, 0, -2))
+    def target_range(self, targets: Array) -> TargetRange:
+        return TargetRange(targets != 0, "a time above 0, or minus the time at which it was censored")
 
+    def cell_inputs(self, inputs: Array) -> Array:
+        """Return the inputs with the time of each piece before them."""
+        if not self.hazard.times:
+            return inputs
+        xp = array_namespace(inputs)
+        cells = xp.empty((len(inputs), self.n_cells, inputs.shape[1] + 1))
+        cells[:, :, 0] = xp.asarray(self.hazard.piece_inputs())
+        cells[:, :, 1:] = inputs[:, None]
+        return cells.reshape(-1, cells.shape[2])
 
-def terms_and_gradient(v: Array, rows: Array) -> tuple[Array, Array]:
-    """Of each cell d v - exp(v) t and its derivative d - exp(v) t; v (n_chains, 1, n_cells).
+    def reached_cells(self, rows: Array) -> tuple[Array, Array]:
+        """Return the cells with time at risk in them, and the first cell of every case."""
+        xp = array_namespace(rows)
+        is_reached = (rows[1] > -xp.inf).reshape(-1, self.n_cells)
+        is_reached[:, 0] = True
+        starts = xp.concatenate([xp.zeros(1, dtype=xp.int64), xp.cumsum(is_reached.sum(axis=1))])
+        return xp.flatnonzero(is_reached.ravel()), starts
 
-    d is 1 if the event is in the cell, t the time at risk in it: the log density of a time is the log hazard
-    when the event happens minus the hazard's integral until then; of a censored time the latter alone.
-    """
-    xp = array_namespace(v)
-    event = rows[..., :1, :]
-    cumulative = xp.exp(v + rows[..., 1:, :])  # zero in a cell that is not reached, however large v is
-    return xp.where(event > 0, v, 0.0) - cumulative, event - cumulative
+    def target_rows(self, targets: Array) -> Array:
+        """Return whether each cell holds its case's event, and the log of the time at risk in it.
 
+        targets  (..., n_cases, 1), negative where observation ended before the event, NaN where missing; the
+        result (..., 2, n_cases * n_cells). A time equal to a time point belongs to the piece that ends there.
+        """
+        xp = array_namespace(targets)
+        targets = targets.astype(xp.float64)
+        starts = xp.asarray(self.hazard.piece_starts)
+        ends = xp.concatenate([starts[1:], xp.full(1, xp.inf)])
+        time = xp.abs(xp.nan_to_num(targets, nan=0.0))  # (..., n_cases, 1), against the pieces
+        at_risk = xp.maximum(xp.minimum(time, ends) - starts, 0.0)
+        has_event = (targets > 0) & (starts < time) & (time <= ends)
+        with np.errstate(divide="ignore"):
+            cells = xp.stack([has_event.astype(xp.float64), xp.log(at_risk)])
+        cells = cells.reshape(2, *targets.shape[:-2], -1)
+        return xp.ascontiguousarray(xp.moveaxis(cells, 0, -2))
 
-def log_bound(rows: Array) -> Array:
-    """The largest that each term can be, the shape (..., 1, n_cells).
+    def observed(self, targets: Array) -> None:
+        """Return None: a missing time is cells without time at risk, which count for nothing."""
+        return None
 
-    With an event at exp(v) = 1/t: -log t - 1; without one zero, as exp(v) goes to zero.
-    """
-    xp = array_namespace(rows)
-    event, log_time = rows[..., :1, :], rows[..., 1:, :]
-    return xp.where(event > 0, -log_time - 1, 0.0)
+    def terms_and_gradient(self, outputs: Array, rows: Array, noise: Array) -> tuple[Array, Array]:
+        """Return d v - exp(v) t for each cell (n_chains, 1, n_cells), and its derivative d - exp(v) t.
 
+        d is 1 if the event is in the cell, t the time at risk in it: the log density of a time is the log
+        hazard when the event happens minus the hazard's integral until then; of a censored time the latter
+        alone.
+        """
+        xp = array_namespace(outputs)
+        v = outputs.astype(xp.float64)
+        event = rows[..., :1, :]
+        cumulative = xp.exp(v + rows[..., 1:, :])  # zero in a cell that is not reached, however large v is
+        return xp.where(event > 0, v, 0.0) - cumulative, event - cumulative
 
-def reached_cells(rows: Array, model: ModelSpec) -> tuple[Array, Array]:
-    """Which cells matter, and where each case's begin among them, (n_cases + 1,).
+    def log_density(self, outputs: Array, targets: Array, noise: Array) -> Array:
+        cells = outputs.reshape(len(outputs), 1, -1)
+        terms, _ = self.terms_and_gradient(cells, self.target_rows(targets), noise)
+        return terms.reshape(outputs.shape).sum(axis=2)
 
-    rows  (2, n_cases * n_pieces), the same for all chains. Every case keeps its first cell.
-    """
-    xp = array_namespace(rows)
-    is_reached = (rows[1] > -xp.inf).reshape(-1, model.n_pieces)
-    is_reached[:, 0] = True
-    starts = xp.concatenate([xp.zeros(1, dtype=xp.int64), xp.cumsum(is_reached.sum(axis=1))])
-    return xp.flatnonzero(is_reached.ravel()), starts
+    def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
+        """Draw times, none censored: the hazard's integral until the event is exponential with mean one."""
+        xp = array_namespace(outputs)
+        v = outputs.reshape(outputs.shape[0], -1, self.n_cells).astype(xp.float64)
+        exponential = -xp.log(streams.uniform(Purpose.TARGET_VALUE, (v.shape[1],)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            time = self.hazard.time_at(exponential, v)
+        return xp.clip(time, 1e-300, 1e300)[:, None, :]
 
+    def largest_terms(self, rows: Array) -> Array:
+        """Return -log t - 1 for a cell with an event, at exp(v) = 1/t; else zero, as exp(v) goes to zero."""
+        xp = array_namespace(rows)
+        event, log_time = rows[..., :1, :], rows[..., 1:, :]
+        return xp.where(event > 0, -log_time - 1, 0.0)
 
-def draw(log_hazard: Array, model: ModelSpec, streams: Streams) -> Array:
-    """Times, none censored, given the log hazards of every cell (n_chains, 1, n_cases * n_pieces).
+    def largest_curvature(self, noise: Array, n_outputs: int) -> Array:
+        """Return one: a case's hazard summed over the time until its event has mean one event; as FBM."""
+        return array_namespace(noise).full((noise.shape[0], n_outputs), 1.0)
 
-    The integral of the hazard until the event is exponential with mean one. (n_chains, 1, n_cases)
-    """
-    xp = array_namespace(log_hazard)
-    n_chains, n_pieces = log_hazard.shape[0], model.n_pieces
-    v = log_hazard.reshape(n_chains, -1, n_pieces).astype(xp.float64)
-    exponential = -xp.log(streams.uniform(Purpose.TARGET_VALUE, (v.shape[1],)))
-    with np.errstate(over="ignore", invalid="ignore"):
-        time = time_at(exponential, v, model)
-    return xp.clip(time, 1e-300, 1e300)[:, None, :]
+    def function_names(self, target_names: Sequence[str]) -> list[str]:
+        if not self.hazard.times:
+            return ["log_hazard"]
+        return [f"log_hazard_{piece}" for piece in range(self.n_cells)]
 
+    def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
+        """Describe mixtures of survival times, and their survival curve.
 
-def time_at(cumulative: Array, log_hazard: Array, model: ModelSpec) -> Array:
-    """When the integral of the hazard reaches `cumulative` (...); log_hazard (..., n_pieces)."""
-    xp = array_namespace(log_hazard)
-    starts = xp.asarray(piece_starts(model))
-    spent = xp.exp(log_hazard[..., :-1] + xp.log(starts[1:] - starts[:-1])).cumsum(axis=-1)
-    spent = xp.concatenate([xp.zeros((*spent.shape[:-1], 1)), spent], axis=-1)  # until each piece begins
-    piece = (cumulative[..., None] > spent[..., 1:]).sum(axis=-1)[..., None]
-    left = cumulative - xp.take_along_axis(spent, piece, axis=-1)[..., 0]
-    rest = xp.exp(xp.log(left) - xp.take_along_axis(log_hazard, piece, axis=-1)[..., 0])
-    return starts[piece[..., 0]] + rest
+        The curve is P(T > t) at the time points of the hazard, or, if the hazard is constant, at the
+        quartiles of the training times.
+        """
+        log_hazard = outputs.swapaxes(1, 2)
+        times = self.hazard.mean_times(log_hazard)
+        mean = times.mean(axis=1)
+        squares = self.hazard.second_moments(log_hazard).mean(axis=1)
+        quantiles = self.hazard.time_quantiles(log_hazard, list(QUANTILES.values()))
+        points = np.array(self.hazard.times)
+        if not self.hazard.times:
+            points = np.nanquantile(np.abs(training_targets), [0.25, 0.5, 0.75])
+        curve = self.hazard.survival_curve(log_hazard, points)
+        named = dict(zip(QUANTILES, quantiles.T, strict=True))
+        sd = np.sqrt(np.maximum(squares - mean**2, 0))
+        columns = {"mean": mean, "median": named.pop("median"), "sd": sd, **named}
+        more = {f"survival_{time:.6g}": values for time, values in zip(points, curve.T, strict=True)}
+        return Predictive(
+            columns={name: values[:, None] for name, values in columns.items()},
+            draw_means=times[:, None],
+            more={name: values[:, None] for name, values in more.items()},
+        )
+
+    def errors(
+        self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]
+    ) -> dict[str, Array]:
+        """Return the errors of mean and median; NaN for a censored time."""
+        return super().errors(columns, np.where(targets < 0, np.nan, targets), target_names)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model.architecture import destination
+from rayfbnn.model.architecture import NetworkSpec, destination
 from rayfbnn.model.layout import NOISE
+from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.marginal.precisions import Integrated
 from rayfbnn.model.network import Activity, Buffers
 from rayfbnn.model.wiring import Link, Wiring
@@ -117,3 +118,18 @@ def _targets_are_alike(posterior: Posterior) -> bool:
 
 def feeds_outputs(name: str) -> bool:
     return name != NOISE and destination(name) == "o"
+
+
+def why_outputs_stay(network: NetworkSpec, data_model: DataModel, *, is_tempered: bool = False) -> str | None:
+    """Why the parameters that feed the outputs cannot be integrated out, and what to do; None if they can be.
+
+    They can where the outputs are linear in them, and targets Gaussian given the outputs and auxiliary
+    variables.
+    """
+    if reason := data_model.why_outputs_stay(is_tempered=is_tempered):
+        return reason
+    for group in network.groups():
+        if destination(group.name) == "o" and group.name in network.connections:
+            reason = f"network.connections.{group.name} feeds the outputs"
+            return f'{reason}; use over = ["precisions"] or hybrid'
+    return None

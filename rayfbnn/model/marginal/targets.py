@@ -17,11 +17,10 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import ConfigError
 from rayfbnn.model import prior, quantities
-from rayfbnn.model.architecture import why_outputs_stay
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.marginal import regression
 from rayfbnn.model.marginal.auxiliary import gaussian_targets, output_precisions
-from rayfbnn.model.marginal.output_layer import OutputLayer, feeds_outputs
+from rayfbnn.model.marginal.output_layer import OutputLayer, feeds_outputs, why_outputs_stay
 from rayfbnn.model.marginal.precisions import (
     Integrated,
     add_integrated,
@@ -36,8 +35,6 @@ from rayfbnn.streams import Purpose, Streams
 
 if TYPE_CHECKING:
     from rayfbnn.model.posterior import Posterior
-
-_LOGIT_SQUARE = 4.0  # outputs of 2 and -2 are probabilities of 0.88 and 0.12
 
 # Stepsize of the log of a precision that moves along, in its standard deviations given what it rules. On the
 # robot arm 0.06 to 1 make no difference (1450 to 1660 effective draws of ih0's sigma per million gradients;
@@ -136,14 +133,9 @@ class OutputMarginal:
     @cached_property
     def output_square(self) -> Array:
         """Typical square of an output, from the targets alone, (n_chains or 1,)."""
-        posterior = self.posterior
-        xp = array_namespace(posterior.targets)
-        if posterior.model.kind == "binary":
-            return xp.full(1, _LOGIT_SQUARE)
-        observed = xp.ones_like(posterior.targets) if posterior.observed is None else posterior.observed
-        sums = (observed * posterior.targets**2).sum(axis=(-2, -1))
-        mean = sums / xp.maximum(observed.sum(axis=(-2, -1)), 1)
-        return xp.reshape(xp.where(mean > 0, mean, 1.0), (-1,))
+        return self.posterior.data_model.typical_output_square(
+            self.posterior.targets, self.posterior.observed
+        )
 
     @cached_property
     def parameter_layout(self) -> ParameterLayout:
@@ -351,7 +343,7 @@ def marginal(posterior: Posterior, over: tuple[str, ...]) -> WithoutPrecisions |
         return WithoutPrecisions(posterior, integrated_groups(posterior, names))
     b = posterior.inverse_temperature
     is_tempered = not (isinstance(b, float) and b == 1)
-    if reason := why_outputs_stay(network, posterior.model, is_tempered=is_tempered):
+    if reason := why_outputs_stay(network, posterior.data_model, is_tempered=is_tempered):
         raise ConfigError(f'over: the outputs cannot be integrated out, got "outputs"; {reason}')
     names = names if "precisions" in over else set()
     hidden = integrated_groups(posterior, {name for name in names if not feeds_outputs(name)})

@@ -15,7 +15,7 @@ _MAX_LOG_RATE = math.log(1e300)  # SciPy's incomplete gamma function is not a nu
 _LARGE = 1e4  # counts above: two terms of Stirling's series are good to 1 / (360 k**3)
 
 
-def count_quantiles(log_rates: Array, probabilities: Sequence[float]) -> Array:
+def mixture_quantiles(log_rates: Array, probabilities: Sequence[float]) -> Array:
     """The smallest k with P(Y <= k) >= p for each case and p, (n_cases, n_probabilities) float64.
 
     P(Y <= k) = (1/n) sum_d Q(k + 1, rate_d), Q the regularised upper incomplete gamma function; by bisection.
@@ -41,7 +41,7 @@ def _cdf(k: float, rates: Array) -> float:
     return float(scipy.special.gammaincc(k + 1, rates).mean())
 
 
-def count_modes(log_rates: Array, low: Array, high: Array) -> Array:
+def mixture_modes(log_rates: Array, low: Array, high: Array) -> Array:
     """The most probable count of each case between low and high, (n_cases,).
 
     Counts a quarter of a standard deviation apart are looked at first, since a Poisson distribution, and so

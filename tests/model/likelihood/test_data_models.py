@@ -11,20 +11,22 @@ import scipy.integrate
 import scipy.stats
 
 from rayfbnn.model.likelihood import count, heteroscedastic, survival
-from rayfbnn.model.likelihood import models as likelihood
+from rayfbnn.model.likelihood.hazard import Hazard
+from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.posterior import Posterior
 from tests.support.exactness import ks_p_value
 from tests.support.model.batches import BATCHES, everything
 from tests.support.model.data_models import (
     MODELS,
+    PIECES,
     distribution_functions,
     problem,
     targets_of,
 )
 from tests.support.model.derivatives import mismatch_of_blocks, mutated, worst_error
-from tests.support.mutants import mutant
-from tests.support.problems import streams
+from tests.support.problems import log_density, streams
 
+NO_NOISE = np.zeros((1, 0))
 SURVIVAL = [name for name in MODELS if "hazard" in name]
 
 
@@ -117,38 +119,37 @@ def test_log_likelihood_is_that_of_the_formulas(name: str, missing: bool) -> Non
     expected = [log_likelihood_by_loops(target, data, position) for position in state.position]
     found = target.log_likelihood(state.position, state.precisions)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
-    inputs = survival.expanded_inputs(target.covariates, target.model)
+    inputs = target.data_model.cell_inputs(target.covariates)
     outputs = target.outputs(state.position, inputs)
     if target.model.kind == "survival":
-        outputs = outputs.reshape(5, 7, target.model.n_pieces)
-    each = likelihood.log_density(
-        outputs, data, state.precisions, model=target.model, layout=target.precision_layout
-    )
+        outputs = outputs.reshape(5, 7, target.data_model.n_cells)
+    each = log_density(target, outputs, data, state.precisions)
     assert each.shape == (5, 7)
     np.testing.assert_allclose(each.sum(axis=1), found, rtol=1e-10)
 
 
 def test_times_given_to_the_network_are_those_of_fbm() -> None:
-    assert survival.piece_inputs(MODELS["hazard of pieces"]) == pytest.approx([0.4, 0.7, 1.75, 2.5])
-    logs = survival.piece_inputs(MODELS["hazard of pieces, log time"])
+    assert Hazard(PIECES).piece_inputs() == pytest.approx([0.4, 0.7, 1.75, 2.5])
+    logs = Hazard(PIECES, log_time=True).piece_inputs()
     assert np.exp(logs) == pytest.approx([0.4, math.sqrt(0.4), math.sqrt(2.5), 2.5])
 
 
 def test_probabilities_of_counts_sum_to_one() -> None:
-    counts = np.arange(200.0)
+    model, counts = count.CountTargets(), np.arange(200.0)
     for v in (-3.0, 0.0, 3.5):
-        terms, _ = count.terms_and_gradient(np.full((1, 1, 200), v), count.rows(counts[None]))
+        rows = model.target_rows(counts[:, None])
+        terms, _ = model.terms_and_gradient(np.full((1, 1, 200), v), rows, NO_NOISE)
         assert abs(np.exp(terms).sum() - 1) < 1e-12
 
 
 @pytest.mark.parametrize("name", SURVIVAL)
 def test_the_density_of_times_integrates_to_the_share_that_dies(name: str) -> None:
-    model = MODELS[name]
-    log_hazard = np.linspace(0.5, -1.0, model.n_pieces)[None, None]
+    model = data_model_from_spec(MODELS[name])
+    log_hazard = np.linspace(0.5, -1.0, model.n_cells)[None, None]
 
     def log_density(time: float) -> float:
-        rows = survival.rows(np.array([[time]]), model)
-        return float(survival.terms_and_gradient(log_hazard, rows)[0].sum())
+        rows = model.target_rows(np.array([[time]]))
+        return float(model.terms_and_gradient(log_hazard, rows, NO_NOISE)[0].sum())
 
     edges = [0.0, 0.4, 1.0, 2.5, 4.0]
     died = sum(
@@ -160,8 +161,11 @@ def test_the_density_of_times_integrates_to_the_share_that_dies(name: str) -> No
 
 @pytest.mark.parametrize("v, s, floor", [(0.3, -1.0, 0.0), (0.3, 2.0, 0.5)])
 def test_the_heteroscedastic_density_integrates_to_one(v: float, s: float, floor: float) -> None:
+    model = heteroscedastic.HeteroscedasticTargets(floor)
+
     def density(y: float) -> float:
-        terms, _ = heteroscedastic.terms_and_gradient(np.array([[[v], [s]]]), np.array([[y]]), floor)
+        outputs = np.array([[[v], [s]]])
+        terms, _ = model.terms_and_gradient(outputs, np.array([[y]]), NO_NOISE)
         return math.exp(terms[0, 0, 0])
 
     assert scipy.integrate.quad(density, -20, 20, points=[v])[0] == pytest.approx(1, rel=1e-9)
@@ -178,8 +182,8 @@ def test_targets_are_drawn_from_their_density(name: str) -> None:
 
 def test_counts_of_any_rate_are_drawn() -> None:
     rates = np.array([1e-8, 0.3, 7.0, 1e3, 1e8, 1e14])
-    n = 20_000
-    drawn = count.draw(np.tile(np.log(rates), (n, 1))[:, None], streams("rates", n))[:, 0]
+    model, n = count.CountTargets(), 20_000
+    drawn = model.draw(np.tile(np.log(rates), (n, 1))[:, None], NO_NOISE, streams("rates", n))[:, 0]
     assert np.array_equal(drawn, np.floor(drawn)) and drawn.min() >= 0
     z = (drawn.mean(axis=0) - rates) / np.sqrt(rates / n)
     assert np.all(np.abs(z) < 5)
@@ -187,29 +191,29 @@ def test_counts_of_any_rate_are_drawn() -> None:
         assert np.array_equal(
             count.quantile(np.array(0.73), rates[k]), scipy.stats.poisson.ppf(0.73, rates[k])
         )
-    assert count.draw(np.full((1, 1, 1), 800.0), streams("huge", 1))[0, 0, 0] < 1.1e15
+    assert model.draw(np.full((1, 1, 1), 800.0), NO_NOISE, streams("huge", 1))[0, 0, 0] < 1.1e15
 
 
 @pytest.mark.parametrize("name", ["count", *SURVIVAL, "heteroscedastic, floor"])
 def test_the_bound_is_reached_and_never_passed(name: str) -> None:
     """By the terms as functions of outputs that take any value, each case at its best."""
-    model, data = MODELS[name], targets_of(name)
-    rows = likelihood.target_rows(data, model)
-    bound: Any = likelihood.log_bound(rows, model, None)
+    model, data = data_model_from_spec(MODELS[name]), targets_of(name)
+    rows = model.target_rows(data)
+    bound: Any = model.log_bound(rows, None)
     grid = np.linspace(-12, 6, 4001)  # censored times reach their bound of zero at no hazard at all
     if model.kind == "heteroscedastic":
         # at v = y the density is largest whatever the precision; that one grows to its ceiling
         best = 0.0
         for s in (0.0, 5.0, 40.0):
             outputs = np.concatenate([rows, np.full_like(rows, s)])[None]
-            terms, _ = likelihood.terms_and_gradient(outputs, rows, np.zeros((1, 0)), model)
+            terms, _ = model.terms_and_gradient(outputs, rows, NO_NOISE)
             assert terms.sum() <= bound[0]
             best = terms.sum()
         assert best == pytest.approx(bound[0], abs=1e-9)
         return
     n_rows = rows.shape[-2] // 2 if model.kind == "count" else 1
     outputs = np.tile(grid[:, None, None], (1, n_rows, rows.shape[-1]))
-    terms, _ = likelihood.terms_and_gradient(outputs, rows, np.zeros((len(grid), 0)), model)
+    terms, _ = model.terms_and_gradient(outputs, rows, np.zeros((len(grid), 0)))
     assert terms.max(axis=0).sum() == pytest.approx(bound[0], abs=1e-3)
     assert terms.max(axis=0).sum() <= bound[0] + 1e-12
 
@@ -279,8 +283,4 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_gradient_is_seen(name: str) -> None:
     module, bug, model = MUTANTS[name]
-    copy = mutated(likelihood)
-    changed = mutant(likelihood)
-    setattr(changed, module.__name__.split(".")[-1], mutant(module, bug))
-    copy.of.__globals__["likelihood"] = changed
-    assert worst_error(problem(model, posterior=copy), n_draws=5, name="mutant") > 1e-3
+    assert worst_error(problem(model, posterior=mutated(module, bug)), n_draws=5, name="mutant") > 1e-3

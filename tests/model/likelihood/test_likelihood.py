@@ -9,20 +9,17 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from rayfbnn.model.likelihood import models as likelihood
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.prior import noise_precisions
 from tests.support.exactness import ks_p_value
-from tests.support.problems import MODELS, problem, streams
+from tests.support.problems import MODELS, log_density, problem, streams
 
 
 def density(target: Posterior, outputs: list[float], targets: list[float], precisions: np.ndarray) -> float:
     """Of one case's targets, for one chain."""
-    log_density = likelihood.log_density(
-        np.array([[outputs]]), np.array([targets]), precisions, model=target.model,
-        layout=target.precision_layout,
-    )  # fmt: skip
-    assert log_density.shape == (1, 1)
-    return math.exp(log_density[0, 0])
+    value = log_density(target, np.array([[outputs]]), np.array([targets]), precisions)
+    assert value.shape == (1, 1)
+    return math.exp(value[0, 0])
 
 
 @pytest.mark.parametrize("model", ["gaussian by target", "t by target"])
@@ -59,15 +56,10 @@ def test_certain_outputs_give_exact_logarithms() -> None:
     precisions = np.zeros((1, 0))
     outputs = np.array([[[1000.0, -1000.0]]])
     for targets, expected in (([1, 0], 0), ([0, 0], -1000), ([0, 1], -2000)):
-        got = likelihood.log_density(
-            outputs, np.array([targets]), precisions, model=binary.model, layout=binary.precision_layout
-        )
+        got = log_density(binary, outputs, np.array([targets]), precisions)
         assert got[0, 0] == expected
     for label, expected in ((0, 0), (1, -1000), (2, -3000)):
-        got = likelihood.log_density(
-            np.array([[[1000.0, 0.0, -2000.0]]]), np.array([[label]]), precisions, model=classes.model,
-            layout=classes.precision_layout,
-        )  # fmt: skip
+        got = log_density(classes, np.array([[[1000.0, 0.0, -2000.0]]]), np.array([[label]]), precisions)
         assert got[0, 0] == expected
 
 
@@ -78,13 +70,8 @@ def test_log_density_of_the_cases_sums_to_the_log_likelihood(model: str) -> None
     targets = target.targets.T
     if model == "class":
         targets = targets.argmax(axis=1)[:, None].astype(float)
-    each = likelihood.log_density(
-        target.outputs(state.position, target.inputs[:-1].T),
-        targets,
-        state.precisions,
-        model=target.model,
-        layout=target.precision_layout,
-    )
+    outputs = target.outputs(state.position, target.inputs[:-1].T)
+    each = log_density(target, outputs, targets, state.precisions)
     assert each.shape == (5, 7)
     assert np.allclose(each.sum(axis=1), target.log_likelihood(state.position, state.precisions), rtol=1e-12)
 
@@ -96,7 +83,7 @@ def test_real_targets_are_drawn_from_their_density(model: str) -> None:
     drawn = target.sample_targets(state.position, state.precisions, streams("draws", n, iteration=1))
     assert drawn.shape == (n, 7, 2)
     residuals = drawn - target.outputs(state.position, target.inputs[:-1].T)
-    noise = likelihood.noise_precision(state.precisions, target.precision_layout)
+    noise = noise_precisions(state.precisions, target.precision_layout)
     assert target.model.noise is not None
     alpha = target.model.noise.alphas[2]
     law = scipy.stats.norm() if math.isinf(alpha) else scipy.stats.t(alpha)

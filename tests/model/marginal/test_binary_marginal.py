@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -14,15 +13,15 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, Negate, Operation, SampleSigmas
 from rayfbnn.model import posterior
-from rayfbnn.model.marginal import auxiliary, polya_gamma
-from rayfbnn.model.marginal import targets as marginal
+from rayfbnn.model.likelihood import binary
+from rayfbnn.model.marginal import polya_gamma
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
 from tests.correctness.cell_statistics import exact_start, judged, posterior_of
 from tests.correctness.cells import Cell
 from tests.support.marks import some_long
-from tests.support.mutants import importing, mutant
+from tests.support.mutants import mutant, with_data_model
 
 
 @dataclass(frozen=True)
@@ -63,38 +62,32 @@ def test_one_of_the_cells_is_in_the_dual_form() -> None:
     assert not posterior_of(CELLS["one layer"]).marginal(("outputs",)).layer.is_dual
 
 
-def with_auxiliary(module: ModuleType) -> ModuleType:
-    changed = mutant(posterior)
-    changed.marginal = importing(marginal, module)  # type: ignore[attr-defined]
-    return changed
-
-
-# A bug in auxiliary.py: (old, new) in its source, and the cell that must show it.
+# A bug in binary.py: (old, new) in its source, and the cell that must show it.
 MUTANTS: dict[str, tuple[str, str, str]] = {
-    "labels not centred": ("(targets - 0.5) / omega", "(targets - 0.4) / omega", "one layer"),
+    "labels not centred": ("(rows - 0.5) / omega", "(rows - 0.4) / omega", "one layer"),
     "variables of outputs at zero": (
-        "polya_gamma(_outputs(posterior, state)",
-        "polya_gamma(0 * _outputs(posterior, state)",
+        "polya_gamma(outputs()",
+        "polya_gamma(0 * outputs()",
         "one layer",
     ),
     "variables of half the outputs": (
-        "polya_gamma(_outputs(posterior, state)",
-        "polya_gamma(_outputs(posterior, state) / 2",
+        "polya_gamma(outputs()",
+        "polya_gamma(outputs() / 2",
         "one layer",
     ),
     "precisions twice the variables": (
-        "_case_weights(posterior) * omega",
-        "_case_weights(posterior) * 2 * omega",
+        "weights * omega",
+        "weights * 2 * omega",
         "one layer",
     ),
-    "missing targets taken for zeros": ("_case_weights(posterior) * omega", "1.0 * omega", "missing"),
+    "missing targets taken for zeros": ("weights * omega", "1.0 * omega", "missing"),
 }
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_killed(name: str) -> None:
     old, new, cell = MUTANTS[name]
-    changed = with_auxiliary(mutant(auxiliary, (old, new)))
+    changed = with_data_model(posterior, mutant(binary, (old, new)))
     assert not judged(CELLS[cell], n_chains=4_000, name=f", {name}", posterior=changed).is_exact
 
 
@@ -104,19 +97,19 @@ def test_means_in_place_of_draws_are_killed() -> None:
     def mean(v: Array, streams: Streams, **_: object) -> Array:
         return np.where(abs(v) < 1e-6, 0.25, np.tanh(v / 2) / np.where(abs(v) < 1e-6, 1.0, 2 * v))
 
-    changed = mutant(auxiliary)
+    changed = mutant(binary)
     changed.polya_gamma = mean  # type: ignore[attr-defined]
     assert not judged(
-        CELLS["one layer"], n_chains=4_000, name=", means", posterior=with_auxiliary(changed)
+        CELLS["one layer"], n_chains=4_000, name=", means", posterior=with_data_model(posterior, changed)
     ).is_exact
 
 
 def test_a_wrong_draw_is_killed() -> None:
-    changed = mutant(auxiliary)
+    changed = mutant(binary)
     wrong = mutant(polya_gamma, ("return result / 4", "return result / 3"))
     changed.polya_gamma = wrong.polya_gamma  # type: ignore[attr-defined]
     assert not judged(
-        CELLS["one layer"], n_chains=4_000, name=", wrong draw", posterior=with_auxiliary(changed)
+        CELLS["one layer"], n_chains=4_000, name=", wrong draw", posterior=with_data_model(posterior, changed)
     ).is_exact
 
 

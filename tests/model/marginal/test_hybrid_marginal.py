@@ -13,6 +13,7 @@ from rayfbnn.mcmc import hybrid_marginal as update
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Operation, Repeat, SampleSigmas
 from rayfbnn.model import posterior
+from rayfbnn.model.likelihood import real
 from rayfbnn.model.marginal import auxiliary, output_layer, regression
 from rayfbnn.model.marginal import precisions as integrated
 from rayfbnn.model.marginal import targets as marginal
@@ -25,7 +26,7 @@ from tests.correctness.cell_statistics import judged, posterior_of
 from tests.correctness.cells import CELLS
 from tests.support import problems
 from tests.support.marks import some_long
-from tests.support.mutants import importing, mutant
+from tests.support.mutants import importing, mutant, with_data_model
 
 BY_NAME = {
     "common": "one layer | group | real | marginal, both",
@@ -50,6 +51,8 @@ def on(module: ModuleType, *replacements: tuple[str, str]) -> dict[str, ModuleTy
         changed: Any = mutant(schedule)
         changed.hybrid_marginal = bug.hybrid_marginal
         return {"schedule": changed}
+    if module is real:
+        return {"posterior": with_data_model(posterior, bug)}
     if module is regression:
         layer: Any = mutant(marginal)
         layer.regression = bug
@@ -219,22 +222,20 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
         "dual",
     ),
     "auxiliary precisions of other residuals": (
-        auxiliary,
-        (
-            "(targets - _outputs(posterior, state)) ** 2",
-            "xp.roll((targets - _outputs(posterior, state)) ** 2, 1, axis=2)",
-        ),
+        real,
+        ("(rows - outputs()) ** 2", "xp.roll((rows - outputs()) ** 2, 1, axis=2)"),
         "t noise",
     ),
     "stale auxiliary precisions": (
-        auxiliary,
-        (
-            "squares, tau, alpha, weights, streams, index=0",
-            "0 * squares, tau, alpha, weights, streams, index=0",
-        ),
+        real,
+        ("squares, tau, self.alpha, weights", "0 * squares, tau, self.alpha, weights"),
         "t noise",
     ),
-    "t noise taken for Gaussian": (auxiliary, ("if math.isinf(alpha):", "if True:"), "t noise"),
+    "t noise taken for Gaussian": (
+        real,
+        ("if math.isinf(self.alpha):\n            return", "if True:\n            return"),
+        "t noise",
+    ),
     "stale auxiliary precisions of output weights": (
         auxiliary,
         (

@@ -9,7 +9,7 @@ import scipy.integrate
 import scipy.stats
 
 from rayfbnn.model.architecture import ModelSpec
-from rayfbnn.model.likelihood import survival
+from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.streams import Purpose
 from tests.support.problems import network, streams
@@ -33,7 +33,9 @@ def problem(
     """A posterior on made-up data; the network has three inputs, one of them the time where it is one."""
     model = MODELS[name]
     n_targets = 1 if model.kind == "survival" else 2
-    spec = network(PRIORS, outputs=model.n_outputs(n_targets), units=(4,), activations=("tanh",))
+    spec = network(
+        PRIORS, outputs=data_model_from_spec(model).n_outputs(n_targets), units=(4,), activations=("tanh",)
+    )
     random = streams(f"data {name}", 1)
     inputs = random.normal(Purpose.PROPOSAL, (n_cases, 3 - bool(model.times)))[0]
     values = random.normal(Purpose.TARGET_VALUE, (n_cases, n_targets))[0]
@@ -67,9 +69,9 @@ def distribution_functions(
 ) -> np.ndarray:
     """Of each target given the outputs, uniform when exact; between its steps for counts."""
     model = target.model
-    v = target.outputs(position, survival.expanded_inputs(target.covariates, model))
+    v = target.outputs(position, target.data_model.cell_inputs(target.covariates))
     if model.kind == "survival":
-        log_hazard = v.reshape(len(v), -1, model.n_pieces)
+        log_hazard = v.reshape(len(v), -1, target.data_model.n_cells)
         starts = np.array([0.0, *model.times])
         lived = np.minimum(data, np.append(starts[1:], np.inf)) - starts
         return np.asarray(np.exp(-(np.exp(log_hazard) * np.maximum(lived, 0)).sum(axis=2)))

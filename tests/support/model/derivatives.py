@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.model import network, posterior
+from rayfbnn.model.likelihood import hazard, missing, survival
 from rayfbnn.model.posterior import Posterior
-from tests.support.mutants import mutant
+from tests.support.mutants import importing, mutant, with_data_model
 from tests.support.problems import streams
 
 STEP = 1e-6
@@ -50,13 +51,21 @@ def mismatch_of_blocks(target: Posterior, *, n_partitions: int) -> float:
 
 
 def mutated(module: Any, *replacements: tuple[str, str]) -> Any:
-    """The class Posterior with a bug in one of the modules that it is made of."""
-    if module is posterior:
-        return mutant(posterior, *replacements).Posterior
-    copy = mutant(posterior)
+    """Return the class Posterior with a bug in one of the modules that it is made of."""
+    return mutated_module(module, *replacements).Posterior
+
+
+def mutated_module(module: Any, *replacements: tuple[str, str]) -> Any:
+    """Return the module `posterior` with a bug in it, or in one that it uses."""
     bug = mutant(module, *replacements)
-    if module is network:
-        copy.forward, copy.backward = bug.forward, bug.backward  # type: ignore[attr-defined]
-    else:
-        setattr(copy, module.__name__.split(".")[-1], bug)
-    return copy.Posterior
+    if module is posterior:
+        return bug
+    if module is network or module is missing:
+        return importing(posterior, bug)
+    if module is hazard:
+        return with_data_model(posterior, importing(survival, bug))
+    if module.__name__.startswith("rayfbnn.model.likelihood."):
+        return with_data_model(posterior, bug)
+    copy = mutant(posterior)
+    setattr(copy, module.__name__.split(".")[-1], bug)
+    return copy

@@ -1,0 +1,92 @@
+"""Binary targets: an output is the log odds of a one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace, special_functions
+from rayfbnn.model.architecture import ModelSpec
+from rayfbnn.model.likelihood.data_model import DataModel, error_rate
+from rayfbnn.model.likelihood.records import GaussianTargets, TargetRange
+from rayfbnn.model.marginal.polya_gamma import polya_gamma
+from rayfbnn.streams import Purpose, Streams
+
+_LOGIT_SQUARE = 4.0  # outputs of 2 and -2 are probabilities of 0.88 and 0.12
+
+
+@dataclass(frozen=True)
+class BinaryTargets(DataModel):
+    """Targets of 0 or 1, P(y = 1) = 1 / (1 + exp(-v))."""
+
+    kind = "binary"
+    has_labels = True
+
+    @classmethod
+    def from_spec(cls, model: ModelSpec) -> BinaryTargets:
+        return cls()
+
+    def target_range(self, targets: Array) -> TargetRange:
+        return TargetRange((targets == 0) | (targets == 1), "0 or 1")
+
+    def terms_and_gradient(self, outputs: Array, rows: Array, noise: Array) -> tuple[Array, Array]:
+        """Return log P(y | v), never positive, and its derivative; Neal (2022) eqs. 11, 39."""
+        xp = array_namespace(outputs)
+        v = outputs.astype(xp.float64)
+        log_one = -xp.logaddexp(0.0, -v)  # log P(y = 1)
+        return xp.where(rows > 0.5, log_one, log_one - v), rows - xp.exp(log_one)
+
+    def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
+        xp = array_namespace(outputs)
+        uniform = streams.uniform(Purpose.TARGET_VALUE, outputs.shape[1:])
+        return (uniform < xp.exp(-xp.logaddexp(0.0, -outputs))).astype(xp.float64)
+
+    def why_outputs_stay(self, *, is_tempered: bool) -> str | None:
+        if not is_tempered:
+            return None
+        # Powers of a logistic likelihood are mixtures too, over PG(b, v), for which polya_gamma has no draws.
+        return 'model.kind = "binary" needs temperature 1; use over = ["precisions"] or hybrid'
+
+    def gaussian_targets(
+        self, outputs: Callable[[], Array], rows: Array, noise: Array, weights: Array, streams: Streams
+    ) -> GaussianTargets:
+        """Draw T = omega ~ PG(1, output), with (y - 1/2)/omega in place of y (polya_gamma.py)."""
+        omega = polya_gamma(outputs(), streams, purpose=Purpose.POLYA_GAMMA)
+        return GaussianTargets(weights * omega, (rows - 0.5) / omega)
+
+    def typical_output_square(self, rows: Array, observed: Array | None) -> Array:
+        return array_namespace(rows).full(1, _LOGIT_SQUARE)
+
+    @property
+    def compiled_name(self) -> str:
+        return "binary"
+
+    def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
+        """Return P(y = 1) of each target."""
+        return self.probabilities(outputs)
+
+    def function_names(self, target_names: Sequence[str]) -> list[str]:
+        return [f"p_{name}" for name in target_names]
+
+    def probabilities(self, outputs: Array) -> Array:
+        """Return P(y = 1) of each target, (..., n_targets) float64."""
+        outputs = outputs.astype(np.float64)
+        return special_functions(outputs).expit(outputs)
+
+    def probability_columns(self, target_names: Sequence[str]) -> list[str]:
+        return [f"{name}_p" for name in target_names]
+
+    def probability_words(self, target_names: Sequence[str]) -> list[str]:
+        return [f"P({name} = 1)" for name in target_names]
+
+    def labelled_cases(self, targets: Array) -> list[tuple[Array, Array | None]]:
+        return [(column == 1, column == 0) for column in targets.T]  # a missing target is neither
+
+    def errors(
+        self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]
+    ) -> dict[str, Array]:
+        """Return the share of targets that were thought less likely than their opposite."""
+        p = np.stack(list(columns.values()), axis=1)
+        return {"error_rate": error_rate((p > 0.5) != (targets > 0.5), targets)}

@@ -1,0 +1,107 @@
+"""Class targets: one label of several, with an output for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace, special_functions
+from rayfbnn.model.architecture import ModelSpec
+from rayfbnn.model.likelihood.data_model import DataModel, error_rate
+from rayfbnn.model.likelihood.missing import without_missing
+from rayfbnn.model.likelihood.records import TargetRange
+from rayfbnn.streams import Purpose, Streams
+
+
+@dataclass(frozen=True)
+class ClassTargets(DataModel):
+    """A label from 0 to n_classes - 1, P(y = k) proportional to exp(v_k)."""
+
+    kind = "class"
+    settings = {"classes": "classes"}
+    required = {"classes": "the number of classes, such as 3"}
+    has_single_target = True
+    has_labels = True
+    # Fitted with the sigmas of weights held, a network with many inputs learns the training cases by heart,
+    # and chains take long to forget them (docs/benchmarks.md, "LED").
+    starts_with_sigmas_held = False
+
+    n_classes: int
+
+    @classmethod
+    def from_spec(cls, model: ModelSpec) -> ClassTargets:
+        assert model.classes is not None
+        return cls(model.classes)
+
+    @property
+    def in_words(self) -> str:
+        return f"class, {self.n_classes} classes"
+
+    def target_range(self, targets: Array) -> TargetRange:
+        expected = f"a whole number from 0 to {self.n_classes - 1} (model.classes = {self.n_classes})"
+        is_label = (targets == np.floor(targets)) & (targets >= 0) & (targets < self.n_classes)
+        return TargetRange(is_label, expected)
+
+    def n_outputs(self, n_targets: int) -> int:
+        return self.n_classes
+
+    def output_names(self, target_names: Sequence[str]) -> tuple[str, ...]:
+        """Return the labels."""
+        return tuple(str(label) for label in range(self.n_classes))
+
+    def target_rows(self, targets: Array) -> Array:
+        """Return a column of zeros and a one for each label, (..., n_classes, n_cases)."""
+        xp = array_namespace(targets)
+        rows = without_missing(targets.swapaxes(-1, -2))
+        return xp.ascontiguousarray(rows == xp.arange(self.n_classes)[:, None], dtype=xp.float64)
+
+    def terms_and_gradient(self, outputs: Array, rows: Array, noise: Array) -> tuple[Array, Array]:
+        """Return log P(y | v), never positive, and its derivative; Neal (2022) eqs. 12, 40."""
+        xp = array_namespace(outputs)
+        v = outputs.astype(xp.float64)
+        log_probability = v - v.max(axis=1, keepdims=True)
+        log_probability -= xp.log(xp.exp(log_probability).sum(axis=1, keepdims=True))
+        # where, not a product: 0 * -inf must not make a hopeless class spoil the others
+        terms = xp.where(rows > 0.5, log_probability, 0.0).sum(axis=1, keepdims=True)
+        return terms, rows - xp.exp(log_probability)
+
+    def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
+        xp = array_namespace(outputs)
+        probability = xp.exp(outputs - outputs.max(axis=1, keepdims=True))
+        cumulative = probability.cumsum(axis=1)
+        uniform = streams.uniform(Purpose.TARGET_VALUE, (1, outputs.shape[2]))
+        return (uniform * cumulative[:, -1:] > cumulative).sum(axis=1, keepdims=True).astype(xp.float64)
+
+    @property
+    def compiled_name(self) -> str:
+        return "class"
+
+    def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
+        """Return the probability of each class."""
+        return self.probabilities(outputs)
+
+    def function_names(self, target_names: Sequence[str]) -> list[str]:
+        return [f"p_{label}" for label in range(self.n_classes)]
+
+    def probabilities(self, outputs: Array) -> Array:
+        """Return the probability of each class, (..., n_classes) float64."""
+        outputs = outputs.astype(np.float64)
+        return special_functions(outputs).softmax(outputs, axis=-1)
+
+    def probability_columns(self, target_names: Sequence[str]) -> list[str]:
+        return [f"p_{label}" for label in range(self.n_classes)]
+
+    def probability_words(self, target_names: Sequence[str]) -> list[str]:
+        return [f"P({label})" for label in range(self.n_classes)]
+
+    def labelled_cases(self, targets: Array) -> list[tuple[Array, Array | None]]:
+        return [(targets[:, 0] == label, None) for label in range(self.n_classes)]
+
+    def errors(
+        self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]
+    ) -> dict[str, Array]:
+        """Return 1 where another class was the most probable one, else 0."""
+        p = np.stack(list(columns.values()), axis=1)
+        return {"error_rate": error_rate(p.argmax(axis=1)[:, None] != targets, targets)}

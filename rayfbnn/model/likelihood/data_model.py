@@ -1,0 +1,310 @@
+"""The contract of a data model: how targets are distributed given a network's outputs.
+
+A data model is a subclass of `DataModel` in a file of its own, and a line in registry.py. The base class
+answers what most data models have in common, so that a subclass states only what is different about it.
+
+Log densities are float64 whatever the networks' precision: an energy near 1e5 in float32 is good to 0.01
+only, and decisions turn on differences of order one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.architecture import ModelSpec
+from rayfbnn.model.likelihood.missing import apply_weights, observed_weights, without_missing
+from rayfbnn.model.likelihood.records import GaussianTargets, Predictive, TargetRange
+from rayfbnn.streams import Streams
+
+
+class DataModel(ABC):
+    """The distribution of the targets given the outputs of a network.
+
+    kind                the name of the data model, which is model.kind in a configuration
+    settings            the other keys of [model] that belong to it, each with the words that a message uses
+                        for it in "only ... targets have ..."
+    required            those of the settings that a configuration must give, each with what it needs
+    has_single_target   whether there must be exactly one target
+    is_real             whether targets are real numbers that may be standardised, so that outputs are on
+                        their scale
+    has_noise           whether noise precisions are sampled
+    has_labels          whether targets are labels, each with a probability, rather than numbers
+    are_times           whether targets are times, negative where they are censored
+    has_residuals       whether there are pictures of predicted against actual targets
+    starts_with_sigmas_held  whether the schedule of a configuration without phases begins with iterations
+                        that leave the sigmas of weights as they are
+    """
+
+    kind: ClassVar[str]
+    settings: ClassVar[dict[str, str]] = {}
+    required: ClassVar[dict[str, str]] = {}
+    has_single_target: ClassVar[bool] = False
+    is_real: ClassVar[bool] = False
+    has_noise: ClassVar[bool] = False
+    has_labels: ClassVar[bool] = False
+    are_times: ClassVar[bool] = False
+    has_residuals: ClassVar[bool] = False
+    starts_with_sigmas_held: ClassVar[bool] = True
+
+    @property
+    def added_inputs(self) -> tuple[str, ...]:
+        """Names of the network's inputs that come before those of the data."""
+        return ()
+
+    @property
+    def n_cells(self) -> int:
+        """How many inputs of the network one case becomes, its cells; 1 if a case is one input."""
+        return 1
+
+    @classmethod
+    @abstractmethod
+    def from_spec(cls, model: ModelSpec) -> DataModel:
+        """Return the data model with its settings."""
+
+    @property
+    def in_words(self) -> str:
+        """The data model and its main setting, for a description of a configuration."""
+        return self.kind
+
+    @property
+    def remarks(self) -> list[str]:
+        """Further lines for a description of a configuration."""
+        return []
+
+    # The targets, and the network that they need.
+
+    @abstractmethod
+    def target_range(self, targets: Array) -> TargetRange | None:
+        """Return which targets are possible, and what a message expects; None if any number is possible."""
+
+    def n_outputs(self, n_targets: int) -> int:
+        """Return how many outputs the network has for `n_targets` targets."""
+        return n_targets
+
+    def output_names(self, target_names: Sequence[str]) -> tuple[str, ...]:
+        """Return the name of each output of the network."""
+        return tuple(target_names)
+
+    def cell_inputs(self, inputs: Array) -> Array:
+        """Return the network's inputs at every cell, (n_cases * n_cells, n_inputs), case by case."""
+        return inputs
+
+    def reached_cells(self, rows: Array) -> tuple[Array, Array]:
+        """Return the numbers of the cells that matter, and (n_cases + 1,) where each case's begin among them.
+
+        rows  from target_rows, the same for all chains. It is only asked where n_cells is above one.
+        """
+        raise NotImplementedError
+
+    # The density of the targets.
+
+    def target_rows(self, targets: Array) -> Array:
+        """Return targets (..., n_cases, n_targets) in the outputs' layout, (..., n_rows, n_cases) float64.
+
+        Missing targets (NaN) become zeros, which `observed` tells from real ones.
+        """
+        xp = array_namespace(targets)
+        return xp.ascontiguousarray(without_missing(targets.swapaxes(-1, -2)), dtype=xp.float64)
+
+    def observed(self, targets: Array) -> Array | None:
+        """Return the weight of each target as `missing.observed_weights`; None if all count."""
+        return observed_weights(targets)
+
+    @abstractmethod
+    def terms_and_gradient(self, outputs: Array, rows: Array, noise: Array) -> tuple[Array, Array]:
+        """Return terms of the log likelihood without normalisers, and d log likelihood / d outputs.
+
+        Parameters
+        ----------
+        outputs : (n_chains, n_outputs, n_cases)
+        rows    : (n_rows, n_cases) or (n_chains, n_rows, n_cases)   from target_rows
+        noise   : (n_chains, n_targets)                              from prior.noise_precisions
+
+        Returns
+        -------
+        terms    (n_chains, n_targets, n_cases) float64
+        gradient (n_chains, n_outputs, n_cases) float64
+        """
+
+    def log_normalisers(self, noise: Array) -> Array:
+        """Return what the term of one target leaves out of its log density, (n_chains, n_targets).
+
+        It is (n_chains, 1) of zeros where nothing is left out.
+        """
+        return array_namespace(noise).zeros((noise.shape[0], 1))
+
+    def total_log_normaliser(self, noise: Array, counts: Array | int) -> Array:
+        """Return what the terms of many cases leave out of their log density, (n_chains,).
+
+        counts  of cases, a number or (n_chains,), or of observed targets, (n_chains or 1, n_targets)
+        """
+        of_one = self.log_normalisers(noise)
+        if isinstance(counts, int) or counts.ndim < 2:
+            return counts * of_one.sum(axis=1)
+        return (counts * of_one).sum(axis=1)
+
+    def log_density(self, outputs: Array, targets: Array, noise: Array) -> Array:
+        """Return the log density (log probability) of each case's observed targets, jointly.
+
+        outputs (n_chains, n_cases, n_outputs), or for several cells a case (n_chains, n_cases, n_cells);
+        targets (n_cases, n_targets), or with a leading chain axis; noise as in terms_and_gradient.
+        The result is (n_chains, n_cases).
+        """
+        rows, weights = self.target_rows(targets), self.observed(targets)
+        terms, gradient = self.terms_and_gradient(outputs.swapaxes(1, 2), rows, noise)
+        apply_weights(terms, gradient, weights)
+        if weights is None:
+            return terms.sum(axis=1) + self.log_normalisers(noise).sum(axis=1)[:, None]
+        return (terms + weights * self.log_normalisers(noise)[:, :, None]).sum(axis=1)
+
+    @abstractmethod
+    def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
+        """Draw targets (n_chains, n_targets, n_cases) given float64 outputs (n_chains, n_outputs, n_cases).
+
+        With several cells a case the outputs are those of every cell, (n_chains, 1, n_cases * n_cells).
+        """
+
+    # What operations need to know of the density.
+
+    def largest_terms(self, rows: Array) -> Array | None:
+        """Return the largest that each term can be whatever the outputs, (..., n_targets, n_cases).
+
+        None stands for zero.
+        """
+        return None
+
+    def log_bound(self, rows: Array, weights: Array | None) -> Array | float:
+        """Return the largest that the sum of all terms can be, (n_chains or 1,), or zero."""
+        bounds = self.largest_terms(rows)
+        if bounds is None:
+            return 0.0
+        if weights is not None:
+            bounds = bounds * weights
+        return bounds.sum(axis=(-2, -1)).reshape(-1)
+
+    @property
+    def why_unbounded(self) -> str | None:
+        """Why the density of a target has no bound, which exact draws by rejection need, and what to do.
+
+        None if it has one.
+        """
+        return None
+
+    def typical_curvature(self, targets: Array) -> Array | None:
+        """Return a guess at -d2/dv2 of one case's log density, (..., n_outputs), from the targets alone.
+
+        None where `largest_curvature` is known. Targets are (..., n_cases, n_targets), NaN if missing.
+        """
+        return None
+
+    def largest_curvature(self, noise: Array, n_outputs: int) -> Array:
+        """Return the largest -d2/dv2 of one case's log density, (n_chains, n_outputs).
+
+        Neal (2022) eqs. 58, 60-62. It is 1/4 for an output that is a log odds.
+        """
+        return array_namespace(noise).full((noise.shape[0], n_outputs), 0.25)
+
+    def why_outputs_stay(self, *, is_tempered: bool) -> str | None:
+        """Why the parameters that feed the outputs cannot be integrated out, and what to do.
+
+        None if they can: given auxiliary variables (`gaussian_targets`), targets are Gaussian.
+        is_tempered  whether the density is raised to another power than one
+        """
+        return f'model.kind = "{self.kind}" has no Gaussian noise; use over = ["precisions"] or hybrid'
+
+    def gaussian_targets(
+        self, outputs: Callable[[], Array], rows: Array, noise: Array, weights: Array, streams: Streams
+    ) -> GaussianTargets:
+        """Draw auxiliary variables given which the targets are Gaussian, where `why_outputs_stay` is None.
+
+        outputs  gives the outputs at the training cases, (n_chains, n_outputs, n_cases) float64
+        rows     from target_rows, with a chain axis
+        weights  power of each target's density, broadcasts to (n_chains, n_targets, n_cases)
+        """
+        raise NotImplementedError
+
+    def typical_output_square(self, rows: Array, observed: Array | None) -> Array:
+        """Return the typical square of an output, from the targets alone, (n_chains or 1,)."""
+        xp = array_namespace(rows)
+        weights = xp.ones_like(rows) if observed is None else observed
+        sums = (weights * rows**2).sum(axis=(-2, -1))
+        mean = sums / xp.maximum(weights.sum(axis=(-2, -1)), 1)
+        return xp.reshape(xp.where(mean > 0, mean, 1.0), (-1,))
+
+    @property
+    def compiled_name(self) -> str | None:
+        """The name that the compiled kernels know its formulas by; None if they do not cover them."""
+        return None
+
+    # What draws say about targets.
+
+    def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
+        """Return the outputs (..., n_outputs) as the functions that a run is judged by.
+
+        center, scale  (n_targets,): a target in the data file is scale times the network's, plus center
+        """
+        return outputs
+
+    def function_names(self, target_names: Sequence[str]) -> list[str]:
+        """Return the name of each of `functions`."""
+        return list(target_names)
+
+    def probabilities(self, outputs: Array) -> Array:
+        """Return the probability of each label, (..., n_outputs) float64, where targets are labels."""
+        raise NotImplementedError
+
+    def probability_columns(self, target_names: Sequence[str]) -> list[str]:
+        """Return the name of each of `probabilities` in a table of predictions."""
+        return []
+
+    def probability_words(self, target_names: Sequence[str]) -> list[str]:
+        """Return what each of `probabilities` is, for the legend of a picture."""
+        return []
+
+    def labelled_cases(self, targets: Array) -> list[tuple[Array, Array | None]]:
+        """Return for each of `probabilities` which cases have its label, and which have the opposite label.
+
+        targets  (n_cases, n_targets); the results are (n_cases,) bool, None where a label has no opposite
+        """
+        return []
+
+    def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
+        """Describe the predictive distribution of each target, where these are no labels.
+
+        outputs          (n_cases, n_outputs, n_draws), or for several cells (n_cases, n_cells, n_draws)
+        noise_sigmas     (1, n_targets, n_draws), on the network's scale; no targets without noise
+        training_targets (n_training_cases, n_targets)
+        """
+        raise NotImplementedError
+
+    def errors(
+        self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]
+    ) -> dict[str, Array]:
+        """Return measures of error by name, (n_cases,) each, NaN where a case has no observed target.
+
+        columns  of the table of predictions, on the data file's scale
+        targets  (n_cases, n_targets) as on file, NaN if missing
+        """
+        is_observed = ~np.isnan(targets)
+        n_observed = np.where(is_observed.any(axis=1), is_observed.sum(axis=1), np.nan)
+        means = np.stack([columns[f"{name}_mean"] for name in target_names], axis=1)
+        medians = np.stack([columns[f"{name}_median"] for name in target_names], axis=1)
+        return {
+            "squared_error": np.nansum(np.square(means - targets), axis=1) + 0 * n_observed,
+            "absolute_error": np.nansum(np.abs(medians - targets), axis=1) + 0 * n_observed,
+        }
+
+
+def error_rate(is_wrong: Array, targets: Array) -> Array:
+    """Return the share of each case's observed targets that are wrong, (n_cases,); NaN if none is observed.
+
+    is_wrong, targets  (n_cases, n_targets)
+    """
+    is_observed = ~np.isnan(targets)
+    n_observed = np.where(is_observed.any(axis=1), is_observed.sum(axis=1), np.nan)
+    return np.asarray((is_wrong & is_observed).sum(axis=1) / n_observed)

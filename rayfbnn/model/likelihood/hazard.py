@@ -1,0 +1,155 @@
+"""Hazards that are constant in time or in pieces of it, and the distributions of times that follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+
+_MAX_ROUNDS = 400
+_CLOSE = 1e-12  # relative
+_MAX_LOG_HAZARD = 340.0  # and less its least: squares of times are then below 1e300
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """A hazard whose logarithm in each piece is given by a network.
+
+    times     where the hazard changes, increasing; none for a constant hazard
+    log_time  whether the network is given the logarithm of the time of a piece
+
+    Arguments `log_hazard` end with an axis of n_pieces.
+    """
+
+    times: tuple[float, ...] = ()
+    log_time: bool = False
+
+    @property
+    def n_pieces(self) -> int:
+        """How many pieces there are, one if the hazard is constant."""
+        return len(self.times) + 1 if self.times else 1
+
+    @property
+    def piece_starts(self) -> tuple[float, ...]:
+        """When each piece of the hazard begins."""
+        return (0.0, *self.times)
+
+    def piece_inputs(self) -> list[float]:
+        """Return the time that the network is given in each piece: its middle, at both ends its time point.
+
+        As FBM: with log_time the logarithms of the time points, and the middle of these.
+        """
+        points = [math.log(time) if self.log_time else time for time in self.times]
+        middles = [(a + b) / 2 for a, b in zip(points[:-1], points[1:], strict=True)]
+        return [points[0], *middles, points[-1]]
+
+    def time_at(self, cumulative: Array, log_hazard: Array) -> Array:
+        """Return when the integral of the hazard reaches `cumulative` (...); log_hazard (..., n_pieces)."""
+        xp = array_namespace(log_hazard)
+        starts = xp.asarray(self.piece_starts)
+        spent = xp.exp(log_hazard[..., :-1] + xp.log(starts[1:] - starts[:-1])).cumsum(axis=-1)
+        spent = xp.concatenate([xp.zeros((*spent.shape[:-1], 1)), spent], axis=-1)  # until each piece begins
+        piece = (cumulative[..., None] > spent[..., 1:]).sum(axis=-1)[..., None]
+        left = cumulative - xp.take_along_axis(spent, piece, axis=-1)[..., 0]
+        rest = xp.exp(xp.log(left) - xp.take_along_axis(log_hazard, piece, axis=-1)[..., 0])
+        return starts[piece[..., 0]] + rest
+
+    def mean_times(self, log_hazard: Array) -> Array:
+        """Return the mean time given each draw, the integral of its survival function.
+
+        A piece that begins at a and ends at b adds S(a) (1 - exp(-h (b - a))) / h.
+        """
+        v = _clipped(log_hazard)
+        starts = np.array(self.piece_starts)
+        spent = (np.exp(v[..., :-1]) * np.diff(starts)).cumsum(axis=-1)
+        survival = np.exp(-np.concatenate([np.zeros((*v.shape[:-1], 1)), spent], axis=-1))
+        # -expm1 keeps the digits where hardly anyone dies in a piece
+        share = np.concatenate(
+            [-np.expm1(-np.diff(spent, prepend=0.0)), np.ones((*v.shape[:-1], 1))], axis=-1
+        )
+        with np.errstate(over="ignore"):
+            return np.asarray((survival * share * np.exp(-v)).sum(axis=-1))
+
+    def second_moments(self, log_hazard: Array) -> Array:
+        """Return the mean square of the time given each draw.
+
+        The integral of 2 t S(t): with x = t - a in the piece from a to b of length l, d = h l,
+        2 S(a) ( a (1 - e^-d)/h + (1 - e^-d (1 + d))/h**2 ).
+        """
+        v = _clipped(log_hazard)
+        starts = np.array(self.piece_starts)
+        lengths = np.append(np.diff(starts), np.inf)
+        with np.errstate(over="ignore", invalid="ignore"):
+            d = np.exp(v) * lengths
+            before = np.concatenate([np.zeros((*v.shape[:-1], 1)), d[..., :-1].cumsum(axis=-1)], axis=-1)
+            gone = -np.expm1(-d)
+            late = np.where(np.isinf(d), 0.0, d * np.exp(-d))
+            of_pieces = starts * gone * np.exp(-v) + (gone - late) * np.exp(-2 * v)
+            return np.asarray((2 * np.exp(-before) * of_pieces).sum(axis=-1))
+
+    def survival_curve(self, log_hazard: Array, times: Array) -> Array:
+        """Return P(T > t) averaged over draws, (n_cases, n_times), from (n_cases, n_draws, n_pieces)."""
+        v = _clipped(log_hazard)
+        starts = np.array(self.piece_starts)
+        ends = np.append(starts[1:], np.inf)
+        curve = np.empty((len(v), len(times)))
+        for column, time in enumerate(times):
+            lived = np.maximum(np.minimum(time, ends) - starts, 0.0)
+            curve[:, column] = np.exp(-(np.exp(v) * lived).sum(axis=2)).mean(axis=1)
+        return curve
+
+    def time_quantiles(self, log_hazard: Array, probabilities: Sequence[float]) -> Array:
+        """Return the times t with P(T <= t) = p over all draws, (n_cases, n_probabilities).
+
+        In a piece -log P(T > t) is concave in t, so Newton's steps from the left end of the piece never pass
+        the solution; the quantiles of single draws are bounds.
+
+        log_hazard (n_cases, n_draws, n_pieces)
+        """
+        v = _clipped(log_hazard)
+        starts = np.array(self.piece_starts)
+        lengths = np.diff(starts)
+        spent = np.exp(v[..., :-1] + np.log(lengths)).cumsum(axis=2)
+        spent = np.concatenate([np.zeros((*v.shape[:2], 1)), spent], axis=2)  # until each piece begins
+        at_starts = np.exp(-spent).mean(axis=1)  # (n_cases, n_pieces)
+        quantiles = np.empty((len(v), len(probabilities)))
+        cases = np.arange(len(v))
+        for column, p in enumerate(probabilities):
+            goal = -np.log1p(-p)
+            piece = (at_starts[:, 1:] >= 1 - p).sum(axis=1)
+            begin, before = starts[piece], spent[cases, :, piece]
+            lowest = self.time_at(np.full(v.shape[:2], goal), v).min(axis=1)
+            start = np.maximum(lowest - begin, 0.0)
+            quantiles[:, column] = begin + _time_in_piece(goal, start, before, v[cases, :, piece])
+        return quantiles
+
+
+def _time_in_piece(goal: float, x: Array, before: Array, log_hazard: Array) -> Array:
+    """Solve -log P(T > begin of the piece + x) = goal for x (n_cases,), by Newton's steps from a lower bound.
+
+    before      (n_cases, n_draws): integral of each draw's hazard until the piece begins
+    log_hazard  (n_cases, n_draws): in the piece
+    """
+    for _ in range(_MAX_ROUNDS):
+        exponent = before + np.exp(log_hazard + np.log(np.maximum(x, 1e-300))[:, None])
+        smallest = exponent.min(axis=1, keepdims=True)
+        weight = np.exp(smallest - exponent)
+        height = smallest[:, 0] - np.log(weight.mean(axis=1))  # -log P(T > begin + x)
+        slope = (weight * np.exp(log_hazard)).sum(axis=1) / weight.sum(axis=1)
+        step = np.maximum((goal - height) / slope, 0.0)
+        x = x + step
+        if np.all(step <= _CLOSE * x):
+            return x
+    raise AssertionError(f"quantiles of times not found in {_MAX_ROUNDS} steps")
+
+
+def _clipped(log_hazard: Array) -> Array:
+    """Log hazards in float64, kept where float64 can hold times and their squares.
+
+    Vague priors reach further: an event at once, or never, as far as any time that is looked at can tell.
+    """
+    return np.clip(np.asarray(log_hazard, dtype=np.float64), -_MAX_LOG_HAZARD, _MAX_LOG_HAZARD)

@@ -1,0 +1,135 @@
+"""Real targets with Gaussian noise, or t noise, of a precision that is sampled too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.architecture import ModelSpec
+from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.model.likelihood.records import QUANTILES, GaussianTargets, Predictive
+from rayfbnn.model.prior import log_scale_free_normaliser
+from rayfbnn.model.updates import gibbs
+from rayfbnn.streams import Purpose, Streams
+
+
+@dataclass(frozen=True)
+class RealTargets(DataModel):
+    """Real targets: each is its output plus noise.
+
+    alpha  degrees of freedom of t noise, infinite for Gaussian noise
+    """
+
+    kind = "real"
+    settings = {"noise": "noise"}
+    required = {"noise": 'the prior of the noise, such as "0.1:0.2"'}
+    is_real = True
+    has_noise = True
+    has_residuals = True
+
+    alpha: float
+
+    @classmethod
+    def from_spec(cls, model: ModelSpec) -> RealTargets:
+        assert model.noise is not None
+        return cls(model.noise.alphas[2])
+
+    def target_range(self, targets: Array) -> None:
+        return None
+
+    def terms_and_gradient(self, outputs: Array, rows: Array, noise: Array) -> tuple[Array, Array]:
+        """Return terms and gradient, with z = tau (y - v)**2 and alpha that of single cases.
+
+        Gaussian  -z/2                               tau (y - v)                  Neal (2022) eqs. 8, 37
+        t         -(alpha+1)/2 log(1 + z/alpha)      (alpha+1) tau (y-v)/(alpha+z)              10, 38
+
+        The signs of 37 and 38 as printed are wrong. A term is never positive.
+        """
+        residuals = rows - outputs
+        gradient = noise[:, :, None] * residuals
+        z = gradient * residuals
+        alpha = self.alpha
+        if math.isinf(alpha):
+            z *= -0.5
+            return z, gradient
+        gradient *= (alpha + 1) / (alpha + z)
+        return -(alpha + 1) / 2 * array_namespace(outputs).log1p(z / alpha), gradient
+
+    def log_normalisers(self, noise: Array) -> Array:
+        """Return the log density at a residual of zero, (n_chains, n_targets); Neal (2022) eqs. 8, 10."""
+        return 0.5 * array_namespace(noise).log(noise) + log_scale_free_normaliser(self.alpha)
+
+    def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
+        xp = array_namespace(outputs)
+        shape = outputs.shape[1:]
+        log_precision = xp.broadcast_to(xp.log(noise)[:, :, None], outputs.shape)
+        if math.isfinite(self.alpha):
+            mixing = streams.log_gamma(self.alpha / 2, Purpose.TARGET_VALUE, shape, index=1)
+            log_precision = log_precision + mixing - math.log(self.alpha / 2)
+        return outputs + streams.normal(Purpose.TARGET_VALUE, shape) * xp.exp(-0.5 * log_precision)
+
+    def largest_curvature(self, noise: Array, n_outputs: int) -> Array:
+        return noise if math.isinf(self.alpha) else noise * ((self.alpha + 1) / self.alpha)
+
+    def why_outputs_stay(self, *, is_tempered: bool) -> None:
+        return None
+
+    def gaussian_targets(
+        self, outputs: Callable[[], Array], rows: Array, noise: Array, weights: Array, streams: Streams
+    ) -> GaussianTargets:
+        """Return the targets as they are, with T = b tau for Gaussian noise of inverse temperature b.
+
+        For t noise T is the precision of each case, Gamma given the residual (gibbs.draw_value_precisions).
+        """
+        xp = array_namespace(rows)
+        tau = noise[:, :, None]
+        if math.isinf(self.alpha):
+            return GaussianTargets(weights * tau, rows)
+        squares = (rows - outputs()) ** 2
+        weights = xp.broadcast_to(weights, squares.shape)
+        drawn = gibbs.draw_value_precisions(
+            squares, tau, self.alpha, weights, streams, index=0, purpose=Purpose.NOISE_CASE
+        )
+        return GaussianTargets(xp.where(weights > 0, drawn, 0.0), rows)
+
+    @property
+    def compiled_name(self) -> str:
+        return "gaussian" if math.isinf(self.alpha) else "t"
+
+    def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
+        """Return the outputs on the data file's scale."""
+        return outputs * scale + center
+
+    def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
+        """Describe mixtures of Gaussian or t distributions, noise included."""
+        return predict_real(outputs, noise_sigmas, self.alpha)
+
+
+def predict_real(outputs: Array, sigmas: Array, df: float) -> Predictive:
+    """Describe mixtures of Gaussian distributions, or of t distributions with finite `df`.
+
+    The mean is that of the outputs, also for t noise that is too heavy-tailed to have one (df <= 1); the
+    standard deviation is infinite for df <= 2.
+
+    outputs (n_cases, n_targets, n_draws); sigmas (n_cases or 1, n_targets, n_draws)
+    """
+    # Here rather than at the top: sampling does without SciPy.
+    from rayfbnn.model.mixtures.gaussian import mixture_quantiles
+
+    n_cases, n_targets, _ = outputs.shape
+    noise_variance = math.inf if df <= 2 else df / (df - 2) if math.isfinite(df) else 1.0
+    # Case by case: all at once would need a second array of every draw's outputs.
+    variance = np.stack([case.var(axis=1, dtype=np.float64) for case in outputs])
+    sd = np.sqrt(variance + noise_variance * np.square(sigmas).mean(axis=2))
+    quantiles = np.empty((len(QUANTILES), n_cases, n_targets))
+    for target in range(n_targets):
+        values = mixture_quantiles(outputs[:, target], sigmas[:, target], list(QUANTILES.values()), df=df)
+        quantiles[:, :, target] = values.T
+    named = dict(zip(QUANTILES, quantiles, strict=True))
+    mean = outputs.mean(axis=2, dtype=np.float64)
+    columns = {"mean": mean, "median": named.pop("median"), "sd": sd, **named}
+    return Predictive(columns, draw_means=outputs)

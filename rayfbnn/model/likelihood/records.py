@@ -1,0 +1,51 @@
+"""The records that data models return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rayfbnn.arrays import Array
+
+QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
+"""The quantiles of a predictive distribution that a table has, by the names of their columns."""
+
+
+@dataclass(frozen=True)
+class TargetRange:
+    """Which targets a data model allows.
+
+    is_possible  bool, the shape of the targets; what it says of missing ones does not matter
+    expected     what a target must be, for a message: "a binary target must be 0 or 1"
+    """
+
+    is_possible: Array
+    expected: str
+
+
+@dataclass(frozen=True)
+class GaussianTargets:
+    """Targets with Gaussian noise in place of the data, given auxiliary variables; missing ones have T = 0.
+
+    precisions  T (n_chains, n_targets, n_cases, or 1 if all cases are alike)
+    targets     y (n_chains or 1, n_targets, n_cases), finite everywhere
+    """
+
+    precisions: Array
+    targets: Array
+
+
+@dataclass(frozen=True)
+class Predictive:
+    """The predictive distributions at some cases, each an equally weighted mixture over the draws.
+
+    All values are on the network's scale, and (n_cases, n_targets) unless stated otherwise.
+
+    columns     statistics by name, in the order of the table: mean, median, sd and the other quantiles
+    draw_means  (n_cases, n_targets, n_draws): the mean given each draw, from which the Monte Carlo error of
+                the predictive mean follows
+    more        columns that come after that error
+    """
+
+    columns: dict[str, Array]
+    draw_means: Array
+    more: dict[str, Array] = field(default_factory=dict)

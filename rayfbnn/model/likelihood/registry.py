@@ -1,0 +1,37 @@
+"""The data models that there are: one line each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from rayfbnn.model.architecture import ModelSpec
+from rayfbnn.model.likelihood.binary import BinaryTargets
+from rayfbnn.model.likelihood.class_ import ClassTargets
+from rayfbnn.model.likelihood.count import CountTargets
+from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.model.likelihood.heteroscedastic import HeteroscedasticTargets
+from rayfbnn.model.likelihood.real import RealTargets
+from rayfbnn.model.likelihood.survival import SurvivalTargets
+
+_ALL: tuple[type[DataModel], ...] = (
+    RealTargets,
+    BinaryTargets,
+    ClassTargets,
+    CountTargets,
+    SurvivalTargets,
+    HeteroscedasticTargets,
+)
+
+DATA_MODELS = {each.kind: each for each in _ALL}
+"""Every data model by its kind, in the order in which messages list them."""
+
+if TYPE_CHECKING:
+    ModelKind: TypeAlias = str
+else:
+    ModelKind = Literal[tuple(DATA_MODELS)]
+    """The kinds, as a type that a configuration is validated by."""
+
+
+def data_model_from_spec(model: ModelSpec) -> DataModel:
+    """Return the data model that a configuration asks for."""
+    return DATA_MODELS[model.kind].from_spec(model)
