@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rayfbnn.run.sampler import Progress
     from rayfbnn.store.store import Store
-    from rayfbnn.timing.steps import Row
+    from rayfbnn.timing.results import Row
 
 _SECONDS_BETWEEN_LINES = 5.0  # for each batch, where there is no terminal
 

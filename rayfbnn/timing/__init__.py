@@ -1,1 +1,1 @@
-"""How fast this machine samples."""
+"""Measures how fast this machine samples, and estimates how long a run takes."""

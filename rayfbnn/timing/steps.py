@@ -1,6 +1,6 @@
-"""How fast trajectories are on this machine: microseconds per leapfrog step of a chain.
+"""Measures the time of leapfrog steps on this machine, by array code and by the kernel chosen for a network.
 
-Needs NumPy and SciPy only (CuPy for a GPU).
+It needs only NumPy and SciPy (and CuPy for a GPU).
 """
 
 from __future__ import annotations
@@ -8,55 +8,25 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from rayfbnn.arrays import Array, array_namespace, device_namespace, to_host
-from rayfbnn.errors import ConfigError
+from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import fourth_order, leapfrog
-from rayfbnn.mcmc.operations import (
-    Dynamic,
-    Hybrid,
-    HybridMarginal,
-    HybridMax,
-    Integrator,
-    Operation,
-    inner_operations,
-    unrolled,
-)
-from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from rayfbnn.mcmc.operations import Operation
 from rayfbnn.model.marginal.output_layer import feeds_outputs
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, ChainState, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams
+from rayfbnn.timing.results import Dtype, Row
+from rayfbnn.timing.shapes import generated_posterior, shape_of
+from rayfbnn.timing.trajectories import HYBRID, TrajectoryKind, trajectory_kinds
 
-Dtype = Literal["float32", "float64"]
-# Neal's first network, the robot arm, a wide layer, two layers, and one whose time is in matrix products
-STANDARD_SHAPES = ("1-8-1/100", "2-16-2/200", "10-100-1/1000", "13-50-50-1/506", "784-100-10/10000")
-STEPSIZE = 0.1  # of the heuristic ones: stable on all shapes, so that no time goes into infinities
-# The plain code holds every chain's hidden values, a gigabyte of float32 at this many.
+# A factor on the heuristic stepsizes: stable for all shapes, because arithmetic with infinities is slow.
+STEPSIZE = 0.1
+# The array code holds the hidden values of every chain. So many are a gigabyte of float32.
 _MAX_VALUES = 2**28
-
-
-@dataclass(frozen=True)
-class Row:
-    """The time of one network with one kernel.
-
-    shape        units of each layer and cases, such as "2-16-2/200"; of a configuration's network also which
-                 trajectories, such as "2-16-2/200 hybrid-marginal over outputs"
-    chains       advanced by one call
-    us_per_step  microseconds per leapfrog step per chain
-    gflops       10**9 additions and multiplications a second, those of the products with weights alone
-    """
-
-    shape: str
-    chains: int
-    kernel: str
-    us_per_step: float
-    gflops: float
 
 
 def rows_of_shapes(
@@ -68,7 +38,7 @@ def rows_of_shapes(
     seconds: float = 1.0,
     report: Callable[[Row], None] = lambda row: None,
 ) -> tuple[Row, ...]:
-    """Time networks of the given shapes on made-up cases, by array code and by the kernel chosen for each.
+    """Time networks of the given shapes with generated cases, by array code and by the kernel chosen here.
 
     chains   advanced together; fewer where the plain code would need more than a few gigabytes
     seconds  spent on each row, or three repeats where these take longer
@@ -76,7 +46,7 @@ def rows_of_shapes(
     """
     rows = []
     for shape in shapes:
-        posterior = made_up_posterior(shape, dtype=dtype, device=device)
+        posterior = generated_posterior(shape, dtype=dtype, device=device)
         for row in kernel_rows(posterior, chains=chains, seconds=seconds):
             report(row)
             rows.append(row)
@@ -91,100 +61,20 @@ def rows_of_operations(
     seconds: float = 1.0,
     report: Callable[[Row], None] = lambda row: None,
 ) -> tuple[Row, ...]:
-    """The same for each kind of trajectory among the operations of a run, with its own posterior."""
+    """Time each kind of trajectory that the operations of a run have, with the posterior of the run.
+
+    The arguments are those of `rows_of_shapes`.
+    """
     rows = []
-    for trajectory in trajectories(operations):
+    for trajectory in trajectory_kinds(operations):
         for row in kernel_rows(posterior, chains=chains, seconds=seconds, trajectory=trajectory):
             report(row)
             rows.append(row)
     return tuple(rows)
 
 
-def made_up_posterior(shape: str, *, dtype: Dtype = "float32", device: str = "cpu") -> Posterior:
-    """A network of tanh units with real targets: standard normal inputs and targets from streams."""
-    layers, n_cases = parsed_shape(shape)
-    n_inputs, *hidden, n_outputs = layers
-    names = ["ih0", *(f"h{layer - 1}h{layer}" for layer in range(1, len(hidden)))]
-    names += [f"bh{layer}" for layer in range(len(hidden))] + [f"ho{len(hidden) - 1}", "bo"]
-    network = NetworkSpec(
-        inputs=n_inputs,
-        outputs=n_outputs,
-        hidden=tuple(LayerSpec(units, "tanh") for units in hidden),
-        priors={name: PriorSpec(1.0) for name in names},
-    )
-    streams = Streams(seed=1, chains=np.zeros(1, dtype=np.uint64))
-    inputs = streams.normal(Purpose.PROPOSAL, (n_cases, n_inputs))[0]
-    targets = streams.normal(Purpose.TARGET_VALUE, (n_cases, n_outputs))[0]
-    model = ModelSpec("real", PriorSpec(0.3))
-    return Posterior.of(network, model, inputs, targets, dtype=dtype, xp=device_namespace(device))
-
-
-def parsed_shape(shape: str) -> tuple[list[int], int]:
-    """Units of each layer, inputs and outputs included, and cases, of text such as "2-16-2/200"."""
-    try:
-        units, _, cases = shape.partition("/")
-        layers, n_cases = [int(part) for part in units.split("-")], int(cases)
-    except ValueError:
-        layers, n_cases = [], 0
-    if len(layers) < 3 or min(layers) < 1 or n_cases < 1:
-        raise ConfigError(
-            "shape: must be inputs-hidden-...-outputs/cases, each at least 1, such as 2-16-2/200,"
-            f" got {shape}"
-        )
-    return layers, n_cases
-
-
-def shape_of(posterior: Posterior) -> str:
-    """The shape of a posterior's network, in the notation of STANDARD_SHAPES."""
-    network = posterior.network
-    layers = [network.inputs, *(layer.units for layer in network.hidden), network.outputs]
-    return f"{'-'.join(map(str, layers))}/{posterior.n_cases}"
-
-
-@dataclass(frozen=True)
-class TrajectoryKind:
-    """The steps of trajectories of one kind, by what tells these apart.
-
-    name  for people
-    over  what is integrated out, of hybrid-marginal
-    """
-
-    name: str = ""
-    over: tuple[Literal["outputs", "precisions"], ...] = ()
-    partitions: int = 1
-    integrator: Integrator = "leapfrog"
-
-    @property
-    def gradients_per_step(self) -> int:
-        """Those over 1/partitions of the cases."""
-        return self.partitions if self.integrator == "leapfrog" else fourth_order.GRADIENTS_PER_STEP
-
-
-HYBRID = TrajectoryKind()
-
-
-def trajectories(operations: Sequence[Operation]) -> tuple[TrajectoryKind, ...]:
-    """The different ones of operations, those inside others too, in order."""
-    found: dict[TrajectoryKind, None] = {}
-    for operation in unrolled(tuple(operations)):
-        if isinstance(operation, HybridMarginal):
-            n = operation.partitions
-            name = f"{operation.op} over {' and '.join(operation.over)}{_partial(n)}"
-            found[TrajectoryKind(name, operation.over, n)] = None
-        elif isinstance(operation, Hybrid | HybridMax | Dynamic):
-            n, integrator = operation.partitions, operation.integrator
-            kind = _partial(n) if integrator == "leapfrog" else f", {integrator}"
-            found[TrajectoryKind(operation.op + kind, partitions=n, integrator=integrator)] = None
-        found |= dict.fromkeys(trajectories(inner_operations(operation)))
-    return tuple(found)
-
-
-def _partial(partitions: int) -> str:
-    return f", {partitions} partitions" if partitions > 1 else ""
-
-
 def kernels_of(posterior: Posterior, trajectory: TrajectoryKind = HYBRID) -> list[tuple[str, Advance]]:
-    """The plain code, and what runs a network's trajectories if that is another."""
+    """Return the array code, and the kernel that runs the trajectories here if it is another; with names."""
     plain = choose.PLAIN_ON_DEVICE if array_namespace(posterior.inputs) is not np else choose.PLAIN
     if trajectory.integrator != "leapfrog":
         return [(plain, fourth_order.advance)]
@@ -192,7 +82,7 @@ def kernels_of(posterior: Posterior, trajectory: TrajectoryKind = HYBRID) -> lis
     if trajectory.over and chosen is not leapfrog.advance:
         target, *_ = at_start(posterior, trajectory, chains=1)
         name = choose.marginal_name(target, chosen, name)
-        if name.startswith(plain):  # kernels for the posterior, none for what is left of it
+        if name.startswith(plain):  # there is a kernel for the posterior, but not for the marginal target
             return [(name, leapfrog.advance)]
     return [(plain, leapfrog.advance), *([] if chosen is leapfrog.advance else [(name, chosen)])]
 
@@ -200,7 +90,7 @@ def kernels_of(posterior: Posterior, trajectory: TrajectoryKind = HYBRID) -> lis
 def kernel_rows(
     posterior: Posterior, *, chains: int, seconds: float, trajectory: TrajectoryKind = HYBRID
 ) -> Iterator[Row]:
-    """A row for the plain code and one for what runs the trajectories, as it is measured."""
+    """Yield a row for the array code and one for the kernel that runs the trajectories here, if another."""
     n_units = max([1, *(layer.units for layer in posterior.network.hidden)])
     chains = max(1, min(chains, _MAX_VALUES // (n_units * posterior.n_cases)))
     operations = floating_point_operations(posterior, trajectory)
@@ -216,10 +106,11 @@ def kernel_rows(
 
 
 def floating_point_operations(posterior: Posterior, trajectory: TrajectoryKind = HYBRID) -> int:
-    """Additions and multiplications of one step in the products with weights and biases.
+    """Return the additions and multiplications in one step's products with weights and biases.
 
-    Forwards two for each weight and case, backwards two more for its derivative, and two to go through it
-    where it comes from a hidden layer. Of weights that are integrated out none.
+    For each weight and case there are two in the forward pass and two for the derivative of the weight. A
+    weight from a hidden layer has two more, for the derivative of that layer. Weights that are integrated out
+    do not count.
     """
     total = 0
     for group in posterior.network.groups():
@@ -233,7 +124,7 @@ def floating_point_operations(posterior: Posterior, trajectory: TrajectoryKind =
 def at_start(
     posterior: Posterior, trajectory: TrajectoryKind, *, chains: int
 ) -> tuple[Target, ChainState, Array | None]:
-    """The target of trajectories, where they may start, and the order of partial gradients if any."""
+    """Return the target of the trajectories, a state to start from, and the order of partial gradients."""
     state, streams = started(posterior, chains)
     target: Target = posterior
     if trajectory.over:
@@ -251,10 +142,10 @@ def seconds_per_step(
     seconds: float,
     trajectory: TrajectoryKind = HYBRID,
 ) -> float:
-    """Median time of a step of one chain, `chains` of them advancing together.
+    """Return the median time of one step of one chain, when `chains` chains advance together.
 
-    A trajectory of n steps of g gradients takes n g + 1, so its time is divided by n + 1/g: trajectories are
-    long where steps are short.
+    A trajectory of n steps with g gradients each has n g + 1 gradients, so its time is divided by n + 1/g.
+    The shorter the steps, the longer are the trajectories that are timed.
     """
     target, state, order = at_start(posterior, trajectory, chains=chains)
     stepsizes = (STEPSIZE * target.stepsizes(state.precisions)).astype(posterior.dtype)
@@ -272,26 +163,26 @@ def seconds_per_step(
 
 
 def repeated(run: Callable[[], float], *, seconds: float) -> list[float]:
-    """What `run` returns, called at least three times and until `seconds` have passed."""
+    """Call `run` until `seconds` have passed, at least three times; return what it returned."""
     end = time.perf_counter() + seconds
-    found: list[float] = []
-    while len(found) < 3 or time.perf_counter() < end:
-        found.append(run())
-    return found
+    results: list[float] = []
+    while len(results) < 3 or time.perf_counter() < end:
+        results.append(run())
+    return results
 
 
 def started(posterior: Posterior, chains: int, sigmas: float | None = 0.5) -> tuple[ChainState, Streams]:
-    """Chains at the start of a run, with momentum, and their streams."""
+    """Return the state of chains at the start of a run, with momentum, and their streams."""
     xp = array_namespace(posterior.inputs)
     streams = Streams(seed=2, chains=xp.arange(chains, dtype=xp.uint64))
     return posterior.initial_state(streams, sigmas=sigmas), streams
 
 
 def steps_within(seconds_per_step: float, seconds: float) -> int:
-    """How many steps take so long, from 2 to 100,000."""
+    """Return the number of steps that take so long, from 2 to 100,000."""
     return max(2, min(100_000, int(seconds / max(seconds_per_step, 1e-9))))
 
 
 def four_digits(value: float) -> float:
-    """The value without what comes after, which would say nothing."""
+    """Return the value to four digits; further ones are only noise."""
     return float(f"{value:.4g}")

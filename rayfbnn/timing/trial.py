@@ -1,4 +1,4 @@
-"""The first rounds of a run's tuning tried for a bounded time, to see which settings they come to."""
+"""Tries the first rounds of a run's tuning for a limited time, to see which settings they find."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from rayfbnn.store.store import Store
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
 
-SECONDS = 20.0  # enough for the robot arm on a machine where nothing else runs
-# A length at most doubles from round to round: after so many it may be any, from the first, 16, to 4096.
+SECONDS = 20.0  # enough for the robot arm on a machine that runs nothing else
+# A length doubles at most from round to round: in so many rounds it can grow from 16, the first, to 4096.
 LEAST_ROUNDS = 8
 
 
 def has_lengths_to_find(spec: RunSpec) -> bool:
-    """Whether some trajectories of a run have an automatic length."""
+    """Return True if some trajectories of a run have an automatic length."""
     return bool(_lengths_to_find(rounds(spec)))
 
 
 def tried_settings(spec: RunSpec, dataset: Dataset, *, seconds: float) -> Mapping[Tunable, Settings] | None:
-    """The settings that the first rounds of tuning find for one batch of chains in so much time.
+    """Return the settings that the first rounds of tuning find for one batch of chains in so much time.
 
-    They are those of a run of that batch alone, in this process, in a temporary store. It ends with the
-    iteration under way when the time is over, or with the last round. None where some automatic length has
-    been through fewer than eight rounds and there are more: it would say little.
+    The batch is run alone, in this process, with a temporary store. The run ends after the iteration in which
+    the time is over, or after the last round. Returns None if an automatic length had fewer than eight rounds
+    and has more to come, because it would say little.
     """
     spec = RunSpec.from_dict({**spec.to_dict(), "chains": min(spec.chains, spec.chains_per_batch)})
     with tempfile.TemporaryDirectory() as folder:
@@ -51,11 +51,16 @@ def tried_settings(spec: RunSpec, dataset: Dataset, *, seconds: float) -> Mappin
             run_rounds(store, executor, look_at_the_clock)
         n_done, settings = store.tuning.latest()
     is_enough = all(
-        n_rounds(planned[:n_done], each) >= min(LEAST_ROUNDS, n_rounds(planned, each))
-        for each in _lengths_to_find(planned)
+        n_rounds(planned[:n_done], operation) >= min(LEAST_ROUNDS, n_rounds(planned, operation))
+        for operation in _lengths_to_find(planned)
     )
     return settings if is_enough else None
 
 
 def _lengths_to_find(planned: Sequence[Round]) -> tuple[Tunable, ...]:
-    return tuple(operation for each in planned for operation in each.operations if operation.steps == AUTO)
+    return tuple(
+        operation
+        for planned_round in planned
+        for operation in planned_round.operations
+        if operation.steps == AUTO
+    )

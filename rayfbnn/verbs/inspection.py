@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.records import VerifyReport
-    from rayfbnn.timing.runs import BenchResult
+    from rayfbnn.timing.results import BenchResult
 
 
 def show(what: Spec, *, set: Sequence[str] = ()) -> str:
@@ -136,8 +136,9 @@ def bench(
         A row for each network or kind of trajectory and each kernel; for a configuration an estimate.
     """
     from rayfbnn.run.progress import show_bench
-    from rayfbnn.timing.runs import BenchResult
-    from rayfbnn.timing.steps import STANDARD_SHAPES, rows_of_shapes
+    from rayfbnn.timing.results import BenchResult
+    from rayfbnn.timing.shapes import STANDARD_SHAPES
+    from rayfbnn.timing.steps import rows_of_shapes
 
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f'device: must be "cpu" or "gpu", got "{device}"')
@@ -165,7 +166,8 @@ def _bench_run(spec: RunSpec, *, quick: bool, progress: bool) -> BenchResult:
     from rayfbnn.run.progress import show_bench, show_trial
     from rayfbnn.run.sampler import build_posterior
     from rayfbnn.timing import trial
-    from rayfbnn.timing.runs import BenchResult, estimate_run
+    from rayfbnn.timing.results import BenchResult
+    from rayfbnn.timing.runs import estimate_run
     from rayfbnn.timing.steps import rows_of_operations
 
     check_device(spec.device)

@@ -41,6 +41,7 @@ from rayfbnn.mcmc import leapfrog  # noqa: E402
 from rayfbnn.model.architecture import ModelSpec, PriorSpec  # noqa: E402
 from rayfbnn.model.posterior import Posterior  # noqa: E402
 from rayfbnn.state import Advance, Trajectory  # noqa: E402
+from rayfbnn.timing import results, shapes
 from rayfbnn.timing import steps as step_times
 
 # The shape, chains, and steps of a trajectory: long ones where a launch would otherwise show.
@@ -64,11 +65,9 @@ ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
 NOISE = "0.1:0.2"
 
 
-def measure(
-    shape: str, chains: int, n_steps: int, *, dtype: step_times.Dtype, repeats: int
-) -> dict[str, Any]:
+def measure(shape: str, chains: int, n_steps: int, *, dtype: results.Dtype, repeats: int) -> dict[str, Any]:
     """Microseconds per step and chain, steps a second, and GFLOP/s of each code on one shape."""
-    posterior = step_times.made_up_posterior(shape, dtype=dtype, device="gpu")
+    posterior = shapes.generated_posterior(shape, dtype=dtype, device="gpu")
     operations = step_times.floating_point_operations(posterior)
     seconds = {
         name: event_seconds(trajectory(posterior, advance, chains, n_steps), repeats)
@@ -82,10 +81,10 @@ def measure(
 
 
 def measure_marginal(
-    shape: str, chains: int, n_steps: int, *, dtype: step_times.Dtype, repeats: int
+    shape: str, chains: int, n_steps: int, *, dtype: results.Dtype, repeats: int
 ) -> dict[str, Any]:
     """The same of hybrid-marginal with the robot arm's priors: a gradient of a trajectory, without rates."""
-    made_up = step_times.made_up_posterior(shape, dtype=dtype, device="gpu")
+    made_up = shapes.generated_posterior(shape, dtype=dtype, device="gpu")
     priors = {name: PriorSpec.parse(text, key=name) for name, text in ROBOT_ARM.items()}
     model = ModelSpec("real", PriorSpec.parse(NOISE, key="noise"))
     network = replace(made_up.network, priors=priors)
@@ -107,7 +106,7 @@ def measure_marginal(
 
 
 def as_row(
-    shape: str, chains: int, n_steps: int, dtype: step_times.Dtype, seconds: dict[str, float]
+    shape: str, chains: int, n_steps: int, dtype: results.Dtype, seconds: dict[str, float]
 ) -> dict[str, Any]:
     per_step = {name: taken / (n_steps + 1) / chains for name, taken in seconds.items()}
     return {

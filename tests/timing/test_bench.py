@@ -31,9 +31,9 @@ from rayfbnn.mcmc.operations import (
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import Trajectory
 from rayfbnn.store.store import Store
+from rayfbnn.timing import results, shapes, trajectories, trial
 from rayfbnn.timing import runs as run_times
 from rayfbnn.timing import steps as step_times
-from rayfbnn.timing import trial
 from tests.support.problems import network, problem
 from tests.support.small import small_spec
 
@@ -75,14 +75,14 @@ def test_a_row_is_for_each_kernel_and_positive() -> None:
 
 def test_json_has_the_documented_keys() -> None:
     rows = step_times.rows_of_shapes(["1-2-1/3"], chains=2, seconds=0.01, dtype="float64")
-    found = json.loads(run_times.BenchResult("cpu", "float64", rows).to_json())
+    found = json.loads(results.BenchResult("cpu", "float64", rows).to_json())
     assert set(found) == {"device", "dtype", "rows"}
     assert (found["device"], found["dtype"]) == ("cpu", "float64")
     assert all(set(row) == ROW for row in found["rows"])
 
 
 def test_the_standard_shapes_are_those_of_the_design() -> None:
-    assert [step_times.parsed_shape(shape) for shape in step_times.STANDARD_SHAPES] == [
+    assert [shapes.parsed_shape(shape) for shape in shapes.STANDARD_SHAPES] == [
         ([1, 8, 1], 100),
         ([2, 16, 2], 200),
         ([10, 100, 1], 1000),
@@ -92,8 +92,8 @@ def test_the_standard_shapes_are_those_of_the_design() -> None:
 
 
 def test_a_made_up_posterior_has_its_shape() -> None:
-    posterior = step_times.made_up_posterior("3-4-5-2/6")
-    assert step_times.shape_of(posterior) == "3-4-5-2/6"
+    posterior = shapes.generated_posterior("3-4-5-2/6")
+    assert shapes.shape_of(posterior) == "3-4-5-2/6"
     assert posterior.n_parameters == 3 * 4 + 4 + 4 * 5 + 5 + 5 * 2 + 2
     assert posterior.dtype == "float32"
 
@@ -101,31 +101,31 @@ def test_a_made_up_posterior_has_its_shape() -> None:
 @pytest.mark.parametrize("shape", ["", "2-16-2", "2-16/200", "2-0-2/200", "2-16-2/0", "2-x-2/200", "2--2/9"])
 def test_a_shape_that_is_none_is_refused(shape: str) -> None:
     with pytest.raises(ConfigError, match="shape: must be inputs-hidden"):
-        step_times.parsed_shape(shape)
+        shapes.parsed_shape(shape)
 
 
 def test_operations_are_those_of_the_products() -> None:
-    posterior = step_times.made_up_posterior("2-16-2/200")
+    posterior = shapes.generated_posterior("2-16-2/200")
     forward = (2 * 16 + 16) + (16 * 2 + 2)  # multiplications and additions of one case, weights and biases
     assert step_times.floating_point_operations(posterior) == 2 * 200 * (2 * forward + 16 * 2)
 
 
 def test_the_time_of_a_step_is_that_of_a_gradient_of_one_chain(clock: SimpleNamespace) -> None:
-    posterior = step_times.made_up_posterior("1-2-1/3")
+    posterior = shapes.generated_posterior("1-2-1/3")
     per_step = step_times.seconds_per_step(posterior, counted(clock, 0.001), chains=3, seconds=1.0)
     assert per_step == pytest.approx(0.001, rel=1e-4)
 
 
 def test_too_many_chains_for_the_memory_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_times, "_MAX_VALUES", 40)
-    rows = step_times.kernel_rows(step_times.made_up_posterior("1-4-1/3"), chains=1000, seconds=0.01)
+    rows = step_times.kernel_rows(shapes.generated_posterior("1-4-1/3"), chains=1000, seconds=0.01)
     assert next(rows).chains == 3
 
 
 def test_the_estimate_is_the_time_of_the_run(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     advance = counted(clock, 0.001)
     monkeypatch.setattr(choose, "advance_for", lambda posterior: (advance, "counted"))
-    posterior = step_times.made_up_posterior("1-2-1/3", dtype="float64")
+    posterior = shapes.generated_posterior("1-2-1/3", dtype="float64")
     phases: list[tuple[tuple[Operation, ...], int]] = [
         ((SampleSigmas(), Heatbath(), Hybrid(steps=700, stepsize=0.1)), 3),
         ((Repeat(2, (Heatbath(), Hybrid(steps=900, stepsize=0.1, window=5))),), 4),
@@ -154,7 +154,7 @@ def test_a_row_is_for_each_kind_of_trajectory_that_the_run_has(monkeypatch: pyte
     monkeypatch.setattr(step_times, "repeated", lambda run, *, seconds: [run()])
     seen: dict[str, Any] = {}
     calls: list[tuple[Any, int]] = []
-    chosen, name = choose.advance_for(step_times.made_up_posterior("1-2-1/6"))
+    chosen, name = choose.advance_for(shapes.generated_posterior("1-2-1/6"))
 
     def watched(target: Any, *arrays: Any, order: Array | None = None, **settings: Any) -> Any:
         calls.append((target, 1 if order is None else order.shape[1]))
@@ -163,7 +163,7 @@ def test_a_row_is_for_each_kind_of_trajectory_that_the_run_has(monkeypatch: pyte
     monkeypatch.setattr(choose, "advance_for", lambda posterior: (watched, name))
     monkeypatch.setattr(choose, "marginal_name", lambda target, advance, name: name)
 
-    def report(row: step_times.Row) -> None:
+    def report(row: results.Row) -> None:
         seen[row.shape] = set(calls)
         calls.clear()
 
@@ -174,7 +174,7 @@ def test_a_row_is_for_each_kind_of_trajectory_that_the_run_has(monkeypatch: pyte
         Hybrid(steps=5, stepsize=0.1, integrator="fourth-order"),
         Heatbath(),
     )
-    posterior = step_times.made_up_posterior("1-2-1/6", dtype="float64")
+    posterior = shapes.generated_posterior("1-2-1/6", dtype="float64")
     rows = step_times.rows_of_operations(posterior, operations, chains=2, seconds=1e-3, report=report)
     names = ["hybrid", "hybrid-marginal over outputs and precisions", "hybrid, 3 partitions"]
     assert list(seen) == [f"1-2-1/6 {name}" for name in [*names, "hybrid, fourth-order"]]
@@ -194,7 +194,7 @@ def test_the_estimate_goes_from_the_shortest_to_the_longest_automatic_trajectori
         Hybrid(steps=5, stepsize=0.1, integrator="fourth-order"),
         Heatbath(),
     )
-    posterior = step_times.made_up_posterior("1-2-1/6", dtype="float64")
+    posterior = shapes.generated_posterior("1-2-1/6", dtype="float64")
     estimate = run_times.estimate_run(
         posterior, [(operations, 3)], chains=2, chains_per_batch=2, sigmas=0.5, workers=1, seconds=1e-3
     )
@@ -210,7 +210,7 @@ def test_code_that_does_not_cover_what_is_left_is_named(monkeypatch: pytest.Monk
     small = choose.on_device(posterior, max_shared_bytes=100)
     monkeypatch.setattr(choose, "advance_for", lambda posterior: small)
     monkeypatch.setattr(choose, "PLAIN", choose.PLAIN_ON_DEVICE)
-    (found,) = step_times.kernels_of(posterior, step_times.TrajectoryKind("", over=("outputs",)))
+    (found,) = step_times.kernels_of(posterior, trajectories.TrajectoryKind("", over=("outputs",)))
     assert found == ("plain CuPy (no parameters are kept)", leapfrog.advance)
 
 
@@ -231,7 +231,7 @@ def command(*arguments: object) -> Result:
 
 @pytest.fixture
 def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_times, "STANDARD_SHAPES", ("1-2-1/3",))
+    monkeypatch.setattr(shapes, "STANDARD_SHAPES", ("1-2-1/3",))
 
 
 def test_the_command_prints_json_alone_and_its_progress_elsewhere(few_shapes: None) -> None:
@@ -356,7 +356,7 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_real_clock_is_not_far_off() -> None:
-    posterior = step_times.made_up_posterior("2-16-2/200")
+    posterior = shapes.generated_posterior("2-16-2/200")
     state, _ = step_times.started(posterior, 4)
     stepsizes = step_times.STEPSIZE * posterior.stepsizes(state.precisions).astype(np.float32)
     begun = time.perf_counter()

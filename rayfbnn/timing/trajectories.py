@@ -1,0 +1,62 @@
+"""The kinds of trajectories that the operations of a run have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rayfbnn.mcmc import fourth_order
+from rayfbnn.mcmc.operations import (
+    Dynamic,
+    Hybrid,
+    HybridMarginal,
+    HybridMax,
+    Integrator,
+    Operation,
+    inner_operations,
+    unrolled,
+)
+
+
+@dataclass(frozen=True)
+class TrajectoryKind:
+    """The properties of a trajectory that its steps' time depends on.
+
+    name        the name of the kind in a table
+    over        the variables that hybrid-marginal integrates out
+    partitions  number of blocks of cases; each step has a partial gradient for each
+    """
+
+    name: str = ""
+    over: tuple[Literal["outputs", "precisions"], ...] = ()
+    partitions: int = 1
+    integrator: Integrator = "leapfrog"
+
+    @property
+    def gradients_per_step(self) -> int:
+        """Number of gradients in one step, each over 1/partitions of the cases."""
+        return self.partitions if self.integrator == "leapfrog" else fourth_order.GRADIENTS_PER_STEP
+
+
+HYBRID = TrajectoryKind()
+
+
+def trajectory_kinds(operations: Sequence[Operation]) -> tuple[TrajectoryKind, ...]:
+    """Return the different kinds in the operations, and in those inside them, in their order."""
+    kinds: dict[TrajectoryKind, None] = {}
+    for operation in unrolled(tuple(operations)):
+        if isinstance(operation, HybridMarginal):
+            n = operation.partitions
+            name = f"{operation.op} over {' and '.join(operation.over)}{_partial(n)}"
+            kinds[TrajectoryKind(name, operation.over, n)] = None
+        elif isinstance(operation, Hybrid | HybridMax | Dynamic):
+            n, integrator = operation.partitions, operation.integrator
+            suffix = _partial(n) if integrator == "leapfrog" else f", {integrator}"
+            kinds[TrajectoryKind(operation.op + suffix, partitions=n, integrator=integrator)] = None
+        kinds |= dict.fromkeys(trajectory_kinds(inner_operations(operation)))
+    return tuple(kinds)
+
+
+def _partial(partitions: int) -> str:
+    return f", {partitions} partitions" if partitions > 1 else ""
