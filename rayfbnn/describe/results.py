@@ -19,12 +19,17 @@ if TYPE_CHECKING:
 
 def run_text(summary: RunSummary) -> str:
     """One line: the store, its chains and draws, acceptance, divergences, workers that were replaced."""
-    acceptance = "" if summary.acceptance is None else f", {summary.acceptance:.0%} accepted"
+    acceptance = "" if summary.acceptance is None else f", {_share(summary.acceptance)} accepted"
     replaced = f", {summary.failures} workers replaced" if summary.failures else ""
     return (
         f"{summary.path}: {summary.chains} chains of {summary.draws} draws{acceptance},"
         f" {summary.divergences} divergences{replaced}"
     )
+
+
+def _share(acceptance: float) -> str:
+    """The share in per cent, or as one in so many where that says more."""
+    return f"{acceptance:.0%}" if acceptance >= 0.01 or acceptance == 0 else f"one in {1 / acceptance:,.0f}"
 
 
 def prediction_text(prediction: Prediction) -> str:

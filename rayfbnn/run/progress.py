@@ -138,16 +138,35 @@ def display(store: Store, *, show: bool) -> Display:
 
 @contextmanager
 def show_rejection(draws: int, *, show: bool) -> Iterator[Callable[[int, int], None]]:
-    """For rejection sampling: a function of the draws and proposals so far, which writes lines."""
-    written = time.monotonic()
+    """For rejection sampling: a function of the draws and proposals so far, which writes lines.
+
+    The first line comes after a second, so that a hopeless case is seen at once.
+    """
+    started = time.monotonic()
+    due = started + 1.0
 
     def on_progress(accepted: int, proposals: int) -> None:
-        nonlocal written
-        if show and time.monotonic() - written >= _SECONDS_BETWEEN_LINES:
-            written = time.monotonic()
-            print(f"draws {accepted}/{draws}, proposals {proposals:,}", file=sys.stderr, flush=True)
+        nonlocal due
+        now = time.monotonic()
+        if show and now >= due:
+            due = now + _SECONDS_BETWEEN_LINES
+            print(rejection_line(accepted, proposals, draws, now - started), file=sys.stderr, flush=True)
 
     yield on_progress
+
+
+def rejection_line(accepted: int, proposals: int, draws: int, seconds: float) -> str:
+    """How far rejection sampling is: the draws accepted in so many seconds, and how long all will take.
+
+    Where none was accepted, the share accepted is below 3 / proposals with 95 per cent confidence, since the
+    chance of that is then at most exp(-3).
+    """
+    line = f"draws {accepted:,}/{draws:,}, proposals {proposals:,}"
+    if accepted == 0:
+        least = duration(seconds * draws / 3)
+        return f"{line}: fewer than one in {proposals // 3:,} accepted, all draws take longer than {least}"
+    left = duration(seconds * (draws - accepted) / accepted)
+    return f"{line}: one in {round(proposals / accepted):,} accepted, time left {left}"
 
 
 @contextmanager

@@ -183,14 +183,14 @@ def reject(
     proposals_per_round
         Number of proposals made at once.
     max_proposals
-        Number of proposals after which it gives up.
+        Number of proposals after which it gives up. It gives up earlier when they plainly cannot suffice.
     progress
         Shows the progress on standard error.
 
     Returns
     -------
     RunSummary
-        Number of draws.
+        Number of draws, and the share of the proposals that was accepted.
     """
     from rayfbnn.mcmc.rejection import rejection_draws
     from rayfbnn.run.exact import exact_blocks
@@ -205,7 +205,14 @@ def reject(
         raise ConfigError(reason)
     dataset = read_dataset(spec)
     posterior = build_posterior(spec, dataset, device="cpu")
-    with show_rejection(draws, show=progress) as on_progress:
+    n_proposals = 0
+    with show_rejection(draws, show=progress) as show_round:
+
+        def on_progress(n_accepted: int, n_tried: int) -> None:
+            nonlocal n_proposals
+            n_proposals = n_tried
+            show_round(n_accepted, n_tried)
+
         rounds = rejection_draws(
             posterior.rejection_proposal,
             seed=spec.seed,
@@ -219,7 +226,7 @@ def reject(
     with store.lock():
         for block in exact_blocks(posterior, positions, precisions, store.draws_per_block):
             store.commit(0, block)
-    return _summary_of_independent_draws(path, draws)
+    return _summary_of_independent_draws(path, draws, acceptance=draws / n_proposals)
 
 
 def prior(spec: Spec, path: str | Path, *, draws: int, set: Sequence[str] = ()) -> RunSummary:
@@ -340,10 +347,10 @@ def _new_store_of_independent_draws(
     )
 
 
-def _summary_of_independent_draws(path: Path, draws: int) -> RunSummary:
+def _summary_of_independent_draws(path: Path, draws: int, *, acceptance: float | None = None) -> RunSummary:
     from rayfbnn.run.running import RunSummary
 
-    return RunSummary(str(path), chains=1, draws=draws, acceptance=None, divergences=0, failures=0)
+    return RunSummary(str(path), chains=1, draws=draws, acceptance=acceptance, divergences=0, failures=0)
 
 
 def _check_is_run(store: Store) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.special
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
-from rayfbnn.mcmc.rejection import rejection_draws
+from rayfbnn.mcmc.rejection import most_expected, rejection_draws
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import ks_p_value
 
@@ -67,8 +68,9 @@ def test_draws_share_no_numbers_with_a_run_of_the_same_seed() -> None:
 def test_progress_is_told_after_each_round() -> None:
     told: list[tuple[int, int]] = []
     drawn(draws=100, chains_per_round=50, on_progress=lambda accepted, tried: told.append((accepted, tried)))
-    assert [tried for _, tried in told] == [50 * (n + 1) for n in range(len(told))]
+    assert [tried for _, tried in told[:-1]] == [50 * (n + 1) for n in range(len(told) - 1)]
     assert told[-1][0] == 100
+    assert told[-2][1] < told[-1][1] <= told[-2][1] + 50
     assert all(a <= b for (a, _), (b, _) in zip(told, told[1:], strict=False))
 
 
@@ -105,3 +107,39 @@ def test_too_few_accepted_stops_with_the_count_and_what_to_change(log_acceptance
 
     with pytest.raises(SamplingError, match=words + r" draws after 5,000 proposals .*fewer draws"):
         drawn(propose, draws=10, max_proposals=5_000)
+
+
+def never(streams: Streams) -> tuple[Array, Array, Array]:
+    position, precisions, _ = triangle(streams)
+    return position, precisions, np.full(streams.n_chains, -np.inf)
+
+
+@pytest.mark.parametrize("chains_per_round", [100, 1_000])
+def test_a_hopeless_case_stops_early_and_says_what_to_change(chains_per_round: int) -> None:
+    told: list[int] = []
+    words = r"max_proposals = 1,000,000 cannot suffice; use fewer training cases.* less vague priors.*"
+    with pytest.raises(SamplingError, match=r"0 of 1,000 draws .*" + words + "--max-proposals"):
+        drawn(never, chains_per_round=chains_per_round, on_progress=lambda _, tried: told.append(tried))
+    # Of 1,000 draws in a million proposals, 28 are expected in 28,000, and none is seen by chance at 1e-12.
+    assert told[-1] == 28_000 if chains_per_round == 1_000 else 27_600 < told[-1] <= 27_700
+
+
+def test_a_case_that_can_just_succeed_is_not_given_up() -> None:
+    """About half of the proposals are accepted, and a little more than half is enough."""
+    position, _ = drawn(draws=10_000, chains_per_round=50, max_proposals=20_600)
+    assert len(position) == 10_000
+
+
+@pytest.mark.parametrize("n_accepted", [0, 1, 3, 10, 100])
+def test_the_most_that_could_have_been_expected_is_a_bound(n_accepted: int) -> None:
+    chance = scipy.special.pdtr(n_accepted, most_expected(n_accepted))  # of so few, or fewer
+    assert 1e-16 < chance <= 1e-6
+
+
+def test_the_last_count_of_proposals_does_not_depend_on_the_size_of_a_round() -> None:
+    counts = []
+    for size in (1, 7, 256):
+        told: list[tuple[int, int]] = []
+        drawn(draws=300, chains_per_round=size, on_progress=lambda *pair, told=told: told.append(pair))
+        counts.append(told[-1])
+    assert len(set(counts)) == 1 and counts[0][0] == 300

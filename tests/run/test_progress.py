@@ -10,8 +10,9 @@ import pytest
 
 from rayfbnn.mcmc.operations import Hybrid, Tunable
 from rayfbnn.mcmc.tuning.measuring import Settings
+from rayfbnn.run import progress
 from rayfbnn.run.estimate import Estimate
-from rayfbnn.run.progress import LiveTable, PlainLines, Silent, display
+from rayfbnn.run.progress import LiveTable, PlainLines, Silent, display, rejection_line, show_rejection
 from rayfbnn.run.sampler import Progress
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
@@ -147,3 +148,28 @@ def test_lines_are_written_where_there_is_no_terminal_and_nothing_if_not_wanted(
         shown.update(NEWS)
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1
+
+
+def test_a_line_of_rejection_estimates_the_time_that_is_left() -> None:
+    assert rejection_line(20, 4_000, 100, seconds=10.0) == (
+        "draws 20/100, proposals 4,000: one in 200 accepted, time left 0:40"
+    )
+
+
+def test_a_line_of_rejection_has_a_bound_while_none_is_accepted() -> None:
+    assert rejection_line(0, 30_000, 90, seconds=2.0) == (
+        "draws 0/90, proposals 30,000: fewer than one in 10,000 accepted, all draws take longer than 1:00"
+    )
+
+
+def test_the_first_line_of_rejection_comes_after_a_second(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(progress.time, "monotonic", clock)
+    with show_rejection(90, show=True) as on_progress:
+        for seconds in (0.5, 0.6, 1.0, 4.5):  # at 0.5, 1.1, 2.1 and 6.6 seconds
+            clock.now += seconds
+            on_progress(0, 3_000)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rsplit(" ", 1)[1] for line in lines] == ["0:33", "3:18"]

@@ -411,9 +411,10 @@ def test_exact_draws_are_rejected_into_a_store_and_checked_against_a_run(tmp_pat
     spec = RunSpec.from_dict(raw, base_dir=tmp_path)
     summary = api.reject(spec, tmp_path / "exact.zarr", draws=60, progress=False)
     assert (summary.chains, summary.draws) == (1, 60)
+    assert summary.acceptance is not None and 0 < summary.acceptance < 0.5
     assert api.verify(tmp_path / "exact.zarr").ok
     again = api.reject(spec, tmp_path / "again.zarr", draws=60, proposals_per_round=77, progress=False)
-    assert again.draws == 60
+    assert (again.draws, again.acceptance) == (60, summary.acceptance)
     ours, theirs = (Store.open(tmp_path / name).read_positions() for name in ("exact.zarr", "again.zarr"))
     assert ours.tobytes() == theirs.tobytes()
     with pytest.raises(ConfigError, match="nothing to resume"):
