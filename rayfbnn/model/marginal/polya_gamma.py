@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rayfbnn.arrays import Array, array_namespace, special_functions
+from rayfbnn.model.updates.hyperbolic import no_proposal_accepted
 from rayfbnn.streams import Purpose, RejectingStreams, Streams
 
 _MAX_ATTEMPTS = 64  # of a rejection loop that accepts 0.72 or more
@@ -61,7 +62,7 @@ def polya_gamma(z: Array, streams: Streams, *, purpose: Purpose, index: int = 0)
         pending &= ~accepted
         if not bool(pending.any()):
             return result / 4
-    raise AssertionError("64 proposals in a row rejected: an output is not finite")
+    raise no_proposal_accepted(pending, streams, what="Polya-Gamma variable", cause="an output")
 
 
 def _series(x: Array) -> Array:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.arrays import Array, array_namespace, to_host
+from rayfbnn.errors import SamplingError
 from rayfbnn.streams import Purpose, RejectingStreams, Streams
 
 _MAX_ATTEMPTS = 64  # of a rejection loop that accepts more than one in two
@@ -19,7 +20,8 @@ def hyperbolic_variable(
 
     Devroye (2014), "Random variate generation for the generalized inverse Gaussian distribution": about the
     mode, a flat top between two exponential tails that touch the log-concave density at t and -s. Exact for
-    any t and s; his choice rejects less than half whatever the parameters.
+    any t and s; his choice rejects less than half whatever the parameters. SamplingError if omega is NaN,
+    infinite or zero.
     """
     if isinstance(streams, RejectingStreams):
         return streams.hyperbolic(a, omega, purpose, index=index)
@@ -49,7 +51,26 @@ def hyperbolic_variable(
         pending &= ~accepted
         if not bool(pending.any()):
             return mode + result
-    raise AssertionError("64 proposals in a row rejected: a precision or parameter is not finite")
+    raise no_proposal_accepted(
+        pending, streams, what="precision", cause="the sum of squares or of precisions that it rules"
+    )
+
+
+def no_proposal_accepted(pending: Array, streams: Streams, *, what: str, cause: str) -> SamplingError:
+    """The error that a rejection loop found no value for some chains, since what it draws from is not finite.
+
+    A loop that accepts one proposal in two rejects 64 in a row once in 1e19 draws, unless its parameters are
+    NaN or infinite. A draw from a vague prior may be such a state: its outputs overflow.
+
+    pending  (n_chains, ...) bool, true where no proposal was accepted
+    """
+    chains = to_host(streams.chains)[to_host(pending).reshape(len(pending), -1).any(axis=1)]
+    names = ", ".join(str(chain) for chain in chains[:8]) + (", ..." if len(chains) > 8 else "")
+    return SamplingError(
+        f"iteration {streams.iteration}, operation {streams.operation}: no {what} can be drawn for chain"
+        f" {names}, because {cause} is not finite; use less vague priors, start from fixed sigmas"
+        " (initial.sigmas), use dtype float64, or look for extreme values in the data"
+    )
 
 
 def _log_density(z: Array, a: Array, d: Array) -> Array:
