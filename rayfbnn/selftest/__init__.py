@@ -1,1 +1,1 @@
-"""Tests of the machine that the package runs on."""
+"""Tests of the machine and the kernels that the package runs on."""

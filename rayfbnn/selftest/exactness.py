@@ -1,4 +1,4 @@
-"""Statistical tests of a sampler that was started at exact draws, with a stated rate of false alarms."""
+"""Statistical tests of a sampler that starts at exact draws, with a known rate of false alarms."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-LEVEL = 1e-5  # false alarms of one suite of statistics, over all its looks together
+LEVEL = 1e-5  # rate of false alarms of one suite of statistics, over all its looks together
 LOOKS = 7
 
 Values = np.ndarray[Any, Any]
 
 
 def seed_of(name: str) -> int:
-    """The seed of a test: a function of its name, so that a pass stays a pass until the code changes."""
+    """Return the seed of a test. It depends only on the name, so that results change only with the code."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
 
 
 def is_exact(p_values: Callable[[int, int], list[float]], *, name: str, n_chains: int) -> bool:
-    """Whether a suite of statistics looks as it must: wrongly False with probability LEVEL = 1e-5 at most.
+    """Return False if a suite of statistics is not what it must be, wrongly with probability 1e-5 at most.
 
     Gandy and Scott (2021), "Unit testing for MCMC and other Monte Carlo methods", algorithm 2: decide at once
-    where the smallest p-value is clearly large or clearly small, else look again with four times as many new
-    chains. `p_values(seed, n_chains)` gives the p-values, which are combined by Bonferroni.
+    if the smallest p-value is clearly large or clearly small, and look again with four times as many new
+    chains otherwise. `p_values(seed, n_chains)` returns the p-values, which are combined by Bonferroni.
     """
     beta = LEVEL / LOOKS
     gamma = beta ** (1 / LOOKS)
@@ -41,7 +41,7 @@ def is_exact(p_values: Callable[[int, int], list[float]], *, name: str, n_chains
 
 
 def ks_p_value(uniforms: Values) -> float:
-    """Kolmogorov and Smirnov's test that values are uniform on (0, 1); asymptotic, Stephens (1970)."""
+    """Return the Kolmogorov-Smirnov p-value for values uniform on (0, 1); asymptotic, Stephens (1970)."""
     n = uniforms.size
     ordered = np.sort(uniforms.ravel())
     distance = max(np.max(np.arange(1, n + 1) / n - ordered), np.max(ordered - np.arange(n) / n))
@@ -50,13 +50,13 @@ def ks_p_value(uniforms: Values) -> float:
 
 
 def ks_two_sample_p_value(a: Values, b: Values) -> float:
-    """Kolmogorov and Smirnov's test that two samples come from one distribution."""
+    """Return the Kolmogorov-Smirnov p-value for two samples from the same distribution."""
     root = np.sqrt(len(a) * len(b) / (len(a) + len(b)))
     return float(scipy.special.kolmogorov((root + 0.12 + 0.11 / root) * ks_distance(a, b)))
 
 
 def ks_distance(a: Values, b: Values) -> float:
-    """The largest distance between the empirical distribution functions of two samples, (n,) each."""
+    """Return the largest distance between the empirical distribution functions of two samples, (n,) each."""
     a, b = np.sort(a), np.sort(b)
     points = np.concatenate([a, b])
     below_a = np.searchsorted(a, points, side="right") / len(a)
@@ -65,13 +65,13 @@ def ks_distance(a: Values, b: Values) -> float:
 
 
 def chi2_p_value(counts: Values) -> float:
-    """Pearson's test that all cells are equally likely."""
+    """Return the p-value of Pearson's test for equally likely cells."""
     expected = counts.sum() / counts.size
     statistic = float(((counts - expected) ** 2).sum() / expected)
     return float(scipy.special.chdtrc(counts.size - 1, statistic))
 
 
 def square_p_value(u: Values, v: Values, *, bins: int = 20) -> float:
-    """Test that pairs are uniform on the unit square, by counts in bins x bins cells."""
+    """Return the p-value for pairs uniform on the unit square, from counts in bins x bins cells."""
     cell = (bins * u).astype(int).clip(0, bins - 1) * bins + (bins * v).astype(int).clip(0, bins - 1)
     return chi2_p_value(np.bincount(cell, minlength=bins * bins))

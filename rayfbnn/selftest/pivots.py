@@ -1,8 +1,8 @@
-"""What is uniform, or known by simulation, at exact draws of parameters, precisions and data of a network.
+"""Statistics of exact draws of a network's parameters, precisions and data, with known distributions.
 
 Gandy and Scott (2021), "Unit testing for MCMC and other Monte Carlo methods": exact draws of the joint
-distribution stay so under a right sampler that is given the data, however many updates it does. All on the
-host, in float64.
+distribution stay exact under a correct sampler that is given the data, however many updates it does.
+Everything is computed on the host, in float64.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 def joint_p_values(
     target: Posterior, after: tuple[ChainState, Array], other: tuple[ChainState, Array], streams: Streams
 ) -> dict[str, float]:
-    """One p-value for each statistic of states and data, (n_chains, n_cases, n_targets), NaN if missing.
+    """Return a p-value for each statistic of states and data.
 
-    after  what was exact before the updates that are tested
-    other  independent exact draws, for statistics whose distribution is known by simulation only
+    Data are (n_chains, n_cases, n_targets), with NaN for a missing target.
+
+    after  states and data that were exact before the updates under test
+    other  independent exact draws, for statistics whose distribution is only known by simulation
     """
     state, data = after
     uniform = pivots(target, state, data, streams)
     values = {name: ks_p_value(u) for name, u in uniform.items()}
-    # One value or one sum of squares of each level: these are independent of one another.
+    # One value or one sum of squares for each level; these are independent of one another.
     doubled = {name.replace("squares", "values") for name in uniform if "squares" in name}
     levels = {
         name: u.reshape(len(data), -1)[:, 0]
@@ -50,7 +52,7 @@ def joint_p_values(
 
 
 def pivots(target: Posterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
-    """Functions of state and data that are uniform, each (n_chains, ...), whatever the model."""
+    """Return functions of state and data that are uniform for any model, each (n_chains, ...)."""
     uniform = {
         **precision_uniforms(target, state, data),
         **data_uniforms(target, state, data, streams),
@@ -69,7 +71,7 @@ def pivots(target: Posterior, state: ChainState, data: Array, streams: Streams) 
 
 
 def precision_uniforms(target: Posterior, state: ChainState, data: Array) -> dict[str, Array]:
-    """Each level of each group, of parameters and of the noise, by its conditional distribution function."""
+    """Return the conditional distribution function of each level of each group, and of the noise."""
     uniform: dict[str, Array] = {}
     values, layout = target.parameter_layout.views(state.position), target.precision_layout
     for adjustments in layout.adjustments:
@@ -97,7 +99,7 @@ def precision_uniforms(target: Posterior, state: ChainState, data: Array) -> dic
 def noise_uniforms(
     target: Posterior, state: ChainState, data: Array, tau: Array, alpha: float
 ) -> dict[str, Array]:
-    """What the network leaves of the observed targets."""
+    """Return the distribution function of the residuals of the observed targets."""
     uniform: dict[str, Array] = {}
     for number in range(target.n_targets):
         rows = (data - outputs(target, state))[:, None, ~np.isnan(data[0, :, number]), number]
@@ -107,7 +109,10 @@ def noise_uniforms(
 
 
 def outputs(target: Posterior, state: ChainState) -> Array:
-    """At every case; of a piecewise hazard at every piece of every case; (n_chains, n_columns, n_outputs)."""
+    """Return the outputs at every case, for a piecewise hazard at every piece of every case.
+
+    Shape (n_chains, n_columns, n_outputs).
+    """
     every_column = target.with_targets(np.ones((1, target.n_cases, target.n_targets))).inputs[:-1]
     return target.outputs(state.position, every_column.T)
 
@@ -147,7 +152,7 @@ def cumulative_hazard(target: Posterior, v: Array, time: Array) -> Array:
 
 
 def products(target: Posterior, state: ChainState, data: Array) -> dict[str, Array]:
-    """Functions of state and data whose distribution is known by simulation only, (n_chains,) each."""
+    """Return functions of state and data whose distribution is only known by simulation, each (n_chains,)."""
     v = outputs(target, state)[:, :: target.data_model.n_cells]
     given = target.with_targets(data)
     with np.errstate(over="ignore"):
@@ -161,16 +166,20 @@ def products(target: Posterior, state: ChainState, data: Array) -> dict[str, Arr
 
 
 def gamma_uniform(alpha: float, ratio: Array) -> Array:
-    """Distribution function of a Gamma variable of shape alpha/2 and mean 1."""
+    """Return the distribution function of a Gamma variable with shape alpha/2 and mean 1."""
     return scipy.special.gammainc(alpha / 2, alpha / 2 * ratio)
 
 
 def chi2_uniform(sum_squares: Array, n: int) -> Array:
+    """Return the distribution function of a sum of n squares of standard normal variables."""
     return scipy.special.gammainc(n / 2, sum_squares / 2)
 
 
 def value_uniforms(name: str, standardised: Array, alpha: float) -> dict[str, Array]:
-    """Normal or t values, and for normal ones their sum of squares, (n_chains, n_units, n)."""
+    """Return distribution functions of normal or t values, and for normal ones of their sum of squares.
+
+    standardised  the values, (n_chains, n_units, n)
+    """
     if math.isfinite(alpha):
         return {f"{name} values": scipy.special.stdtr(alpha, standardised)}
     sums = (standardised**2).sum(axis=(1, 2))

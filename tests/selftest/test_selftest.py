@@ -24,8 +24,8 @@ from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.model import network, posterior
 from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.updates import gibbs
-from rayfbnn.selftest import selftest
-from rayfbnn.selftest.selftest import Judgement
+from rayfbnn.selftest import calculations, exact_draws, problems, selftest
+from rayfbnn.selftest.calculations import Judgement
 from tests.support.mutants import mutant
 
 CHAINS = 2_000
@@ -64,7 +64,7 @@ def with_wrong_gradient() -> type:
 
 
 def test_a_broken_gradient_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selftest, "Posterior", with_wrong_gradient())
+    monkeypatch.setattr(problems, "Posterior", with_wrong_gradient())
     result = CliRunner().invoke(app, ["selftest", "--chains", "1000"])
     assert result.exit_code == 1
     assert "gradient        real" in result.output and "FAILED" in result.output
@@ -74,7 +74,7 @@ def test_a_broken_gradient_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "5 of 35 tests failed on cpu: gradient of real" in result.output
 
 
-def passes(judgement: selftest.Judgement) -> bool:
+def passes(judgement: Judgement) -> bool:
     return judgement[2]
 
 
@@ -92,10 +92,10 @@ def schedule_with_hmc(*replacement: str) -> ModuleType:
 
 
 def test_steps_that_do_not_reverse_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert passes(selftest.reversal_of("real", np, 1))
+    assert passes(calculations.reversal_of("real", np, 1))
     changed = mutant(leapfrog, ("half if number in (0, last) else full", "full * (number < last)"))
-    monkeypatch.setattr(selftest, "leapfrog", changed)
-    assert not passes(selftest.reversal_of("real", np, 1))
+    monkeypatch.setattr(calculations, "leapfrog", changed)
+    assert not passes(calculations.reversal_of("real", np, 1))
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,14 @@ def test_steps_that_do_not_reverse_make_it_fail(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_wrong_decisions_make_it_fail(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
-    monkeypatch.setattr(selftest, "schedule", schedule_with_hmc(old, new))
-    assert not passes(selftest.toy_target("windows, partial gradients", np, 1, 10_000, "float64"))
+    monkeypatch.setattr(exact_draws, "schedule", schedule_with_hmc(old, new))
+    assert not passes(exact_draws.toy_target("windows, partial gradients", np, 1, 10_000, "float64"))
 
 
 def test_a_wrong_gibbs_update_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = with_gibbs("(alpha + n) / 2, purpose", "(alpha + n - 1) / 2, purpose")
-    monkeypatch.setattr(selftest, "Posterior", wrong)
-    assert not passes(selftest.joint("real", np, 1, CHAINS, "float64"))
+    monkeypatch.setattr(problems, "Posterior", wrong)
+    assert not passes(exact_draws.joint("real", np, 1, CHAINS, "float64"))
 
 
 def test_output_weights_that_are_not_redrawn_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,12 +125,12 @@ def test_output_weights_that_are_not_redrawn_make_it_fail(monkeypatch: pytest.Mo
         return made
 
     monkeypatch.setattr(marginal.WithoutOutputs, "complete", kept)
-    assert not passes(selftest.joint("real, hybrid-marginal", np, 1, CHAINS, "float64"))
+    assert not passes(exact_draws.joint("real, hybrid-marginal", np, 1, CHAINS, "float64"))
 
 
 @pytest.mark.parametrize("name", ["real", "real, hybrid-marginal"])
 def test_a_kernel_with_other_stepsizes_makes_it_fail(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    assert passes(selftest.agreement_of(name, np, 1))
+    assert passes(calculations.agreement_of(name, np, 1))
     chosen = choose.advance_for
 
     def stretched(posterior):  # type: ignore[no-untyped-def]
@@ -142,14 +142,14 @@ def test_a_kernel_with_other_stepsizes_makes_it_fail(monkeypatch: pytest.MonkeyP
 
         return wrong, kernel
 
-    monkeypatch.setattr(selftest.choose, "advance_for", stretched)
-    assert not passes(selftest.agreement_of(name, np, 1))
+    monkeypatch.setattr(choose, "advance_for", stretched)
+    assert not passes(calculations.agreement_of(name, np, 1))
 
 
 def test_wrong_random_numbers_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert passes(selftest.known_answers(np))
-    monkeypatch.setattr(selftest, "philox", lambda counter, key: counter)
-    assert not passes(selftest.known_answers(np))
+    assert passes(calculations.known_answers(np))
+    monkeypatch.setattr(calculations, "philox", lambda counter, key: counter)
+    assert not passes(calculations.known_answers(np))
 
 
 def test_float32_that_is_float16_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,9 +163,9 @@ def test_float32_that_is_float16_makes_it_fail(monkeypatch: pytest.MonkeyPatch) 
         made = problem_posterior(name, xp, dtype)
         return Coarse(**vars(made)) if dtype == "float32" else made
 
-    problem_posterior = selftest.Problem.posterior
-    monkeypatch.setattr(selftest.Problem, "posterior", coarse)
-    assert not passes(selftest.agreement_of("t noise, every level", np, 1))
+    problem_posterior = problems.Problem.posterior
+    monkeypatch.setattr(problems.Problem, "posterior", coarse)
+    assert not passes(calculations.agreement_of("t noise, every level", np, 1))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_selftest_passes_on_the_device() -> None:
 def test_selftest_needs_numpy_and_scipy_only() -> None:
     allowed = {"numpy", "scipy", "cupy", "cupyx"} | sys.stdlib_module_names
     package = Path(selftest.__file__).parents[1]
-    seen, waiting = set(), ["selftest"]
+    seen, waiting = set(), ["selftest.selftest"]
     while waiting:
         name = waiting.pop()
         path = package.joinpath(*name.split("."))
@@ -215,4 +215,4 @@ def test_selftest_needs_numpy_and_scipy_only() -> None:
                     waiting += [rest, rest.rpartition(".")[0]] if rest else []
                 else:
                     assert root in allowed, f"{file.name} imports {module}"
-    assert {"model.posterior", "mcmc.schedule", "pivots"} <= seen
+    assert {"model.posterior", "mcmc.schedule", "selftest.pivots"} <= seen
