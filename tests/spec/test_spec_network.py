@@ -132,6 +132,30 @@ def test_layers_have_groups_and_products() -> None:
     assert RunSpec.from_json(spec.to_json()) == spec
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"units": 0, "activation": "tanh"}, "units: must be a whole number from 1 to 1000000, got 0"),
+        ({"units": 6, "activation": "tanh", "groups": "i // 3"}, "groups: only softmax and normalize layers"),
+        (
+            {"units": 6, "activation": "softmax", "groups": "i // 4"},
+            'n a divisor of the 6 units.*got "i // 4"',
+        ),
+    ],
+)
+def test_a_layer_that_is_made_in_python_is_checked_as_well(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LayerSpec(**settings)
+
+
+def test_the_text_that_a_record_does_not_have_is_kept_as_it_was_written() -> None:
+    spec = deep("network.priors.bo='1e0:2'", "network.omit.ih=['x2']", "network.priors.ah1='-'")
+    assert spec.network.priors["bo"] == PriorSpec(1.0, (2, INFINITE, INFINITE))
+    assert spec.to_dict()["network"]["priors"]["bo"] == "1e0:2"
+    assert spec.to_dict()["network"]["omit"] == {"ih0": ["x2"]}
+    assert "ah1" not in spec.to_dict()["network"]["priors"]
+
+
 def test_a_factor_is_a_use_of_a_layer() -> None:
     layers = "network.hidden=[{units=3,activation='tanh'},{units=3,activation='tanh',product=0}]"
     priors = "network.priors={ih0='1',ih1='1',ho1='1'}"
