@@ -182,3 +182,25 @@ class HMCInfo:
     accepted: Array
     energy_change: Array
     diverged: Array
+
+
+@dataclass(frozen=True)
+class UncorrectedInfo:
+    """What one trajectory did that is neither accepted nor rejected, one value a chain.
+
+    energy_change (n_chains,) float64: change of the total energy, by which the bias of draws may be judged
+    diverged      (n_chains,) bool: the energy at the end was not finite
+    """
+
+    energy_change: Array
+    diverged: Array
+
+
+@dataclass(frozen=True)
+class ExcursionInfo:
+    """What one excursion to other temperatures did, one value a chain.
+
+    diverged  (n_chains,) number of inner updates that met an energy that was not finite
+    """
+
+    diverged: Array

@@ -11,7 +11,8 @@ from rayfbnn.arrays import gpu_is_available
 from rayfbnn.data import read_dataset
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda.chip import shared_memory_of_device
-from rayfbnn.mcmc.operations import HybridMarginal, inner_operations, unrolled
+from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
+from rayfbnn.mcmc.operation import with_inner
 from rayfbnn.run.kernel import kernel_for
 from rayfbnn.run.sampler import build_posterior
 from rayfbnn.spec import RunSpec
@@ -34,8 +35,7 @@ def describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
     recorded = name = here if store is None else store.root.kernel
     if not choose.is_available(name):
         name += f"; not available on this machine, which would use {here}"
-    operations = [operation for phase in spec.phase for operation in unrolled(phase.operations)]
-    operations += [inner for outer in operations for inner in unrolled(inner_operations(outer))]
+    operations = [update for phase in spec.phase for update in with_inner(phase.operations)]
     overs = tuple(dict.fromkeys(one.over for one in operations if isinstance(one, HybridMarginal)))
     marginal = dict.fromkeys(overs, name)
     if name in (choose.DEVICE, choose.GRAPHS):

@@ -1,27 +1,75 @@
-"""Stochastic dynamics: trajectories whose end is always taken, so that their error is not corrected."""
+"""Stochastic dynamics: trajectories whose end is always accepted, so that their error is not corrected."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
 
-from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.arrays import array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite, total_energy
-from rayfbnn.mcmc.stepsizes import scaled_stepsizes
-from rayfbnn.state import Advance, ChainState, Target, Trajectory
+from rayfbnn.mcmc.operation import BuildContext, Integrator, TrajectoryOperation, Tuning
+from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_stepsizes
+from rayfbnn.mcmc.trajectories import (
+    check_trajectory,
+    describe_length,
+    describe_partitions,
+    gradients_of_steps,
+    integrator_of,
+)
+from rayfbnn.state import Advance, ChainState, Kernel, Target, Trajectory, UncorrectedInfo
 from rayfbnn.streams import Purpose, Streams
 
 
 @dataclass(frozen=True)
-class DynamicInfo:
-    """What one uncorrected trajectory did; nothing is accepted or rejected.
+class Dynamic(TrajectoryOperation):
+    """A trajectory whose end is always accepted, so that draws are biased by its discretisation error.
 
-    energy_change (n_chains,) float64: of the total energy, by which the draws' bias may be judged
-    diverged      (n_chains,) bool: the energy at the end was not finite
+    permuted  whether the partial gradients are visited in a random order and not one after another
+    The other settings are those of `Hybrid`.
     """
 
-    energy_change: Array
-    diverged: Array
+    steps: int
+    stepsize: float
+    partitions: int = 1
+    permuted: bool = False
+    stepsize_jitter: float | None = None
+    integrator: Integrator = "leapfrog"
+    op: ClassVar[str] = "dynamic"
+    is_exact: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_trajectory(self.steps, self.partitions, self.integrator)
+        if self.permuted and self.partitions == 1:
+            raise ValueError("permuted: there is no order without partitions, got true; give partitions > 1")
+        check_stepsize(self.stepsize, self.stepsize_jitter)
+
+    def build(self, context: BuildContext) -> Kernel:
+        """Bind `dynamic` to the target and its settings."""
+        return partial(
+            dynamic,
+            target=context.target,
+            steps=self.steps,
+            stepsize=self.stepsize,
+            partitions=self.partitions,
+            permuted=self.permuted,
+            stepsize_jitter=self.stepsize_jitter,
+            advance=integrator_of(self.integrator, context.advance),
+        )
+
+    def gradients(self, tuning: Tuning | None = None) -> int:
+        """Count the gradients of the trajectory's steps."""
+        return gradients_of_steps(self.steps, self.integrator)
+
+    def description(self) -> str:
+        """Describe the trajectories."""
+        parts = [
+            f"dynamic: {describe_length(self.steps, self.integrator)}",
+            describe_stepsize(self.stepsize, self.stepsize_jitter),
+            *(f"{text}{' in random order' * self.permuted}" for text in describe_partitions(self.partitions)),
+        ]
+        return ", ".join([*parts, "never rejected"])
 
 
 def dynamic(
@@ -35,13 +83,15 @@ def dynamic(
     permuted: bool = False,
     stepsize_jitter: float | None = None,
     advance: Advance = leapfrog.advance,
-) -> tuple[ChainState, DynamicInfo]:
-    """Follow the dynamics for `steps` leapfrog steps, position and momentum alike.
+) -> tuple[ChainState, UncorrectedInfo]:
+    """Follow the dynamics of position and momentum for `steps` steps.
 
-    Neal (1996) secs. 3.1.2 and 3.4.2. The distribution is left as it is only in the limit of small stepsizes.
-    The momentum is not reversed. With K = partitions the gradients of E_1, ..., E_K follow one another, or,
-    `permuted`, in a random order drawn once for the trajectory. A chain that blows up stays where it
-    was, as it could go nowhere from there.
+    Neal (1996) secs. 3.1.2 and 3.4.2. The distribution is invariant only in the limit of small stepsizes. The
+    momentum is not reversed. With K = partitions the gradients of E_1, ..., E_K follow one another or, with
+    `permuted`, come in a random order that is drawn once for the trajectory. A chain that blows up stays
+    where it was, because it could go nowhere from there.
+
+    The other arguments are those of `hybrid.hybrid`.
     """
     xp = array_namespace(state.position)
     order = None
@@ -59,4 +109,4 @@ def dynamic(
     diverged = ~xp.isfinite(energy)
     position = xp.where(diverged[:, None], state.position, end.position)
     momentum = xp.where(diverged[:, None], state.momentum, end.momentum)
-    return ChainState(position, momentum, state.precisions), DynamicInfo(energy - start_energy, diverged)
+    return ChainState(position, momentum, state.precisions), UncorrectedInfo(energy - start_energy, diverged)

@@ -1,4 +1,4 @@
-"""Energies as the accept decisions see them: float64, and +inf where a trajectory has blown up."""
+"""Energies as accept decisions use them: in float64, and +inf where a trajectory has blown up."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from rayfbnn.streams import Streams
 
 
 def finite_or_infinite(energy: Array) -> Array:
-    """The energy, +inf where it is not finite, so that it is never accepted; (n_chains,).
+    """Return the energy (n_chains,) with +inf where it is not finite, so that it is never accepted.
 
-    The one place where NaN, an overflow and a potential of -inf become a rejection.
+    This is the one place where NaN, an overflow and a potential of -inf become a rejection.
     """
     xp = array_namespace(energy)
     return xp.where(xp.isfinite(energy), energy, xp.inf)
 
 
 def total_energy(potential: Array, momentum: Array) -> Array:
-    """H = potential + |momentum|**2 / 2, (n_chains,) float64, +inf where it is not finite.
+    """Return H = potential + |momentum|**2 / 2, (n_chains,) float64, +inf where it is not finite.
 
-    Unit mass in coordinates scaled by the stepsizes, Neal (1996) sec. 3.2.2. Summed in float64: at 1e5 a
-    float32 is good to 0.01, and decisions turn on differences of order 1.
+    The mass is one in coordinates scaled by the stepsizes, Neal (1996) sec. 3.2.2. The sum is in float64
+    because decisions turn on differences of order 1, and at 1e5 a float32 is only good to 0.01.
     """
     xp = array_namespace(momentum)
     with np.errstate(all="ignore"):
@@ -31,7 +31,7 @@ def total_energy(potential: Array, momentum: Array) -> Array:
 
 
 def require_finite(energy: Array, streams: Streams) -> None:
-    """Raise SamplingError naming the chains whose starting energy is not finite."""
+    """Raise SamplingError, naming the chains, if some starting energy is not finite."""
     xp = array_namespace(energy)
     if bool(xp.isfinite(energy).all()):
         return
@@ -40,9 +40,10 @@ def require_finite(energy: Array, streams: Streams) -> None:
 
 
 def require_finite_start(energy: Array, streams: Streams) -> Array | None:
-    """require_finite on the host; on a device whether each energy is finite, (n_chains,), and no waiting.
+    """Call `require_finite` on the host; on a device return whether each energy is finite, (n_chains,).
 
-    There the one who reads the results asks: `not_finite` is raised when the iteration's reach the host.
+    On a device nothing waits for the answer here. The code that reads the iteration's results on the host
+    raises `not_finite` then.
     """
     xp = array_namespace(energy)
     if xp is np:
@@ -52,7 +53,11 @@ def require_finite_start(energy: Array, streams: Streams) -> Array | None:
 
 
 def not_finite(chains: Array, *, where: str) -> SamplingError:
-    """The error that chains of these numbers began a trajectory at an energy that is not finite."""
+    """Return the error for chains whose trajectory began at an energy that is not finite.
+
+    chains  the numbers of the chains
+    where   the iteration and the operation, in words
+    """
     return SamplingError(
         f"{where}: the starting energy of chain"
         f" {', '.join(str(chain) for chain in chains[:8])}{', ...' if len(chains) > 8 else ''} is not finite;"

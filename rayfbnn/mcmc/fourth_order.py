@@ -14,12 +14,12 @@ from rayfbnn.state import Target, Trajectory
 _KICKS = (0.1344961992774310892, -0.2248198030794208058, 0.7563200005156682911, 0.3340036032863214255)
 _DRIFTS = (0.5153528374311229364, -0.085782019412973646, 0.4415830236164665242, 0.1288461583653841854)
 
-# Half a step of it and half a step of its reverse are together their own reverse, as FBM's `opt4 sym`. The
-# two drifts that meet in the middle are one.
+# Half a step of that method and then half a step of its reverse are together their own reverse, as FBM's
+# `opt4 sym`. The two drifts that meet in the middle are merged.
 KICKS = tuple(b / 2 for b in (*_KICKS, *_KICKS[::-1]))
 DRIFTS = tuple(a / 2 for a in (*_DRIFTS[:-1], 2 * _DRIFTS[-1], *_DRIFTS[-2::-1]))
 
-GRADIENTS_PER_STEP = len(DRIFTS)  # the kick at the end of a step and that at the start of the next are one
+GRADIENTS_PER_STEP = len(DRIFTS)  # the last kick of a step and the first of the next are merged
 
 
 def advance(
@@ -29,12 +29,13 @@ def advance(
     n_steps: int,
     order: Array | None = None,
 ) -> tuple[Trajectory, Array]:
-    """Take n_steps steps of every chain: the trajectory where it then is, and the potential there.
+    """Take n_steps fourth-order steps of every chain.
 
     p -= s b_1 dE/dq ;  q += s a_1 p ;  p -= s b_2 dE/dq ;  ... ;  q += s a_7 p ;  p -= s b_8 dE/dq
 
-    with b = KICKS and a = DRIFTS, each symmetric: negative stepsizes undo it. Arguments and results as in
-    `leapfrog.advance`, but for `order`: partial gradients would leave it of second order, so there are none.
+    with b = KICKS and a = DRIFTS. Both are symmetric, so that negative stepsizes undo a step. Arguments and
+    results are those of `leapfrog.advance`. There is no `order`, because with partial gradients the method
+    would only be of second order.
     """
     assert order is None, "the fourth-order integrator takes the full gradient"
     if n_steps == 0:
@@ -57,6 +58,6 @@ def advance(
 
 
 def _kick(number: int, last: int) -> float:
-    """The factor of kick `number`; the last kick of a step and the first of the next are one."""
+    """Return the factor of kick `number`; the last kick of a step and the first of the next are merged."""
     stage = number % GRADIENTS_PER_STEP
     return KICKS[stage] + (KICKS[-1] if stage == 0 and 0 < number < last else 0.0)

@@ -1,42 +1,81 @@
-"""Hybrid Monte Carlo with acceptance windows, and the momentum updates around it."""
+"""Hybrid Monte Carlo with acceptance windows."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite_start, total_energy
+from rayfbnn.mcmc.operation import Auto, BuildContext, Integrator, Tunable, Tuning
 from rayfbnn.mcmc.stepsizes import scaled_stepsizes
-from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory
+from rayfbnn.mcmc.trajectories import (
+    check_tunable,
+    describe_tunable,
+    gradients_of_steps,
+    integrator_of,
+    trajectory_length,
+)
+from rayfbnn.mcmc.tuning.measuring import tuned_kernel
+from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams
 
 
-def heatbath(state: ChainState, streams: Streams, *, decay: float = 0.0) -> tuple[ChainState, None]:
-    """Refresh the momentum: p becomes decay p + sqrt(1 - decay**2) n, n standard normal.
+@dataclass(frozen=True)
+class Hybrid(Tunable):
+    """A hybrid Monte Carlo update: a trajectory whose end is accepted or rejected.
 
-    Neal (1996) sec. 3.5.3 (persistence); decay 0 forgets the old momentum.
+    steps, stepsize  numbers, or "auto" if the same operation in the tuning phases is to find them
+    window           number of states in the windows at both ends; 1 is plain hybrid Monte Carlo
+    partitions       number of blocks of cases whose partial gradients make up a step; 1 is the full gradient
+    stepsize         factor on the heuristic stepsizes
+    stepsize_jitter  alpha > 0: stepsize / sqrt(Gamma(alpha/2, mean 1)) for each trajectory;
+                     -a: log-uniform over a decades centred on stepsize; absent: no jitter
+    jump             only the states after every `jump` steps are considered, and make up the windows
+    integrator       "leapfrog", or "fourth-order" with seven gradients a step
+    scaling          "auto": a further factor on the stepsizes of each group, such as ih0, which is found
+                     together with the stepsize; absent: only the heuristic
     """
-    noise = streams.normal(Purpose.MOMENTUM, state.momentum.shape[1:])
-    momentum = decay * state.momentum + math.sqrt(1 - decay**2) * noise
-    return replace(state, momentum=momentum.astype(state.momentum.dtype)), None
 
+    longest: ClassVar[int] = 4096
+    steps: int | Auto
+    stepsize: float | Auto
+    window: int = 1
+    partitions: int = 1
+    stepsize_jitter: float | None = None
+    jump: int = 1
+    integrator: Integrator = "leapfrog"
+    scaling: Auto | None = None
+    op: ClassVar[str] = "hybrid"
+    is_reversible: ClassVar[bool] = True
 
-def radial_heatbath(state: ChainState, streams: Streams) -> tuple[ChainState, None]:
-    """Draw the length of the momentum anew and keep its direction: |p|**2 ~ chi squared, n_parameters d.f."""
-    xp = array_namespace(state.momentum)
-    squares = xp.square(state.momentum.astype(xp.float64)).sum(axis=1)
-    new_squares = 2 * xp.exp(streams.log_gamma(state.momentum.shape[1] / 2, Purpose.MOMENTUM))
-    factor = xp.sqrt(new_squares / xp.where(squares > 0, squares, 1.0))  # (n_chains,)
-    return replace(state, momentum=(factor[:, None] * state.momentum).astype(state.momentum.dtype)), None
+    def __post_init__(self) -> None:
+        check_tunable(self)
 
+    def build(self, context: BuildContext) -> Kernel:
+        """Bind `hybrid` to the target and to its settings, as configured or as tuned."""
+        update = partial(
+            hybrid,
+            target=context.target,
+            window=self.window,
+            jump=self.jump,
+            partitions=self.partitions,
+            stepsize_jitter=self.stepsize_jitter,
+        )
+        advance = integrator_of(self.integrator, context.advance)
+        return tuned_kernel(update, self, tuning=context.tuning, advance=advance)
 
-def negate(state: ChainState, streams: Streams) -> tuple[ChainState, None]:
-    """Reverse the momentum; after `hybrid`, which reverses it on acceptance, it goes on in its direction."""
-    return replace(state, momentum=-state.momentum), None
+    def gradients(self, tuning: Tuning | None = None) -> int:
+        """Count the gradients of the trajectory's steps."""
+        return gradients_of_steps(trajectory_length(self, tuning), self.integrator)
+
+    def description(self) -> str:
+        """Describe the trajectories."""
+        return f"hybrid: {describe_tunable(self)}"
 
 
 def hybrid(
@@ -53,32 +92,32 @@ def hybrid(
     scales: tuple[float, ...] = (),
     advance: Advance = leapfrog.advance,
 ) -> tuple[ChainState, HMCInfo]:
-    """One hybrid Monte Carlo update of every chain.
+    """Update every chain once by hybrid Monte Carlo.
 
-    A trajectory of L = steps leapfrog steps passes through the current state at a random offset from its
-    start: its states are 0 .. L, the current one is state `offset`, uniform on 0 .. W - 1. The first W
-    states are the reject window, the last W the accept window (they may overlap), each with the free energy
-    F = -log sum exp(-H). The accept window is chosen with probability min(1, exp(F_reject - F_accept)), and
-    in the chosen window a state with probability proportional to exp(-H). Momentum is reversed on
-    acceptance, and only then. Neal (1994), "An improved acceptance procedure for the hybrid Monte Carlo
-    algorithm"; Neal (1996) sec. 3.5.2. W = 1 is plain hybrid Monte Carlo; W = L + 1 always accepts.
+    A trajectory of L = steps leapfrog steps has the states 0 .. L. The current state is the one numbered
+    `offset`, which is uniform on 0 .. W - 1. The first W states are the reject window and the last W the
+    accept window; they may overlap. Each window has the free energy F = -log sum exp(-H). The accept window
+    is chosen with probability min(1, exp(F_reject - F_accept)), and within the chosen window a state is
+    chosen with probability proportional to exp(-H). The momentum is reversed on acceptance only. Neal (1994),
+    "An improved acceptance procedure for the hybrid Monte Carlo algorithm"; Neal (1996) sec. 3.5.2. W = 1 is
+    plain hybrid Monte Carlo. W = L + 1 always accepts.
 
     Parameters
     ----------
     steps, window, partitions : int        L, W, and the number K of partial gradients in a step
-    jump : int              only every jump-th state is looked at: L and W then count these states
-    stepsize, stepsize_jitter : float      factor on target.stepsizes, see `jitter.jittered_stepsize`
-    scales : floats         more factors, one for each group of coordinates, see scaling.py; or none
-    advance : runs a piece of trajectory; compiled ones take the place of `leapfrog.advance`
+    jump : int              only every jump-th state is considered; L and W then count these states
+    stepsize, stepsize_jitter : float      factor on target.stepsizes, see `stepsizes.jittered_stepsize`
+    scales : floats         a further factor for each group of coordinates, see tuning/scaling.py; or empty
+    advance : runs a piece of the trajectory; a compiled kernel may replace `leapfrog.advance`
 
     Returns
     -------
-    The new state, and HMCInfo with F_accept - F_reject as energy_change; on a device NaN where the starting
-    energy was not finite, which on the host is an error at once.
+    The new state, and HMCInfo whose energy_change is F_accept - F_reject. On the host a starting energy that
+    is not finite is an error at once; on a device it makes the energy_change NaN.
     """
     xp = array_namespace(state.position)
     precisions = state.precisions
-    steps //= jump  # of `jump` leapfrog steps each
+    steps //= jump  # from here on, a step is `jump` leapfrog steps
     order = streams.permutation(partitions, Purpose.PARTITION_ORDER) if partitions > 1 else None
     stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams, scales)
     offset = streams.integers(window, Purpose.WINDOW_OFFSET)  # (n_chains,)
@@ -121,11 +160,11 @@ def hybrid(
 
 
 def pieces(steps: int, window: int) -> list[tuple[int, int]]:
-    """(steps done before, number of steps) of each call of `advance`.
+    """Divide a trajectory into calls of `advance`: pairs (steps done before the call, steps of the call).
 
-    Single steps through both windows, where every state counts, and all the steps between them in one.
-    Until window - 1 steps are done chains may differ in direction; after that all are at the state numbered
-    as the steps done.
+    Inside the windows, where every state counts, each call takes a single step. One call takes all the steps
+    between the windows. During the first window - 1 steps chains may move in different directions. After
+    that, the number of the state that every chain is at equals the number of steps done.
     """
     last_of_reject, first_of_accept = window - 1, steps - window + 1
     if first_of_accept <= last_of_reject:
@@ -136,7 +175,7 @@ def pieces(steps: int, window: int) -> list[tuple[int, int]]:
 
 
 def reversed_order(order: Array) -> Array:
-    """The order a[0], a[K-1], ..., a[1] that undoes a step in the order a; (n_chains, n_partitions)."""
+    """Return the order a[0], a[K-1], ..., a[1], which undoes a step in the order a; (n_chains, K)."""
     xp = array_namespace(order)
     return xp.concatenate([order[:, :1], order[:, :0:-1]], axis=1)
 
@@ -150,7 +189,7 @@ class TrajectoryState:
     energy: Array
 
     def restored(self, start: TrajectoryState, is_restored: Array) -> TrajectoryState:
-        """`start` for the chains that is_restored names, this state for the others."""
+        """Return `start` for the chains that is_restored selects, and this state for the others."""
         xp = array_namespace(self.position)
         return TrajectoryState(
             xp.where(is_restored[:, None], start.position, self.position),
@@ -161,11 +200,12 @@ class TrajectoryState:
 
 @dataclass(frozen=True)
 class Window:
-    """A window's weight so far, and the state drawn from it so far, for every chain.
+    """The weight of a window so far, and a state drawn from it so far, for every chain.
 
-    log_weight (n_chains,)  log sum exp(-H) of its states, -inf while it has none
-    best_score (n_chains,)  the largest -H + Gumbel noise; the state that attains it is a draw with
-                            probability proportional to exp(-H), so one is kept however many are seen
+    log_weight (n_chains,)  log sum exp(-H) over its states; -inf while it has none
+    best_score (n_chains,)  the largest -H + Gumbel noise. The state that attains it is a draw with
+                            probability proportional to exp(-H), so that only one state has to be kept
+    position, momentum      of that state
     """
 
     log_weight: Array
@@ -175,12 +215,13 @@ class Window:
 
     @staticmethod
     def empty(start: TrajectoryState) -> Window:
+        """Return a window without states; `start` gives the shapes of its arrays."""
         xp = array_namespace(start.energy)
         nothing = xp.full_like(start.energy, -xp.inf)
         return Window(nothing, nothing, start.position, start.momentum)
 
     def with_state(self, state: TrajectoryState, is_member: Array, gumbel: Array) -> Window:
-        """The window with one more state, in the chains where it is a member of it."""
+        """Return the window with one more state, in the chains where that state is a member."""
         xp = array_namespace(self.log_weight)
         log_weight = xp.where(is_member, -state.energy, -xp.inf)
         score = log_weight + gumbel
@@ -194,7 +235,7 @@ class Window:
 
 
 def log_add_exp(a: Array, b: Array) -> Array:
-    """log(exp(a) + exp(b)), -inf if both are; CuPy's logaddexp makes NaN of that."""
+    """Return log(exp(a) + exp(b)), which is -inf if both are; CuPy's logaddexp would return NaN."""
     xp = array_namespace(a)
     high, low = xp.maximum(a, b), xp.minimum(a, b)
     with np.errstate(invalid="ignore"):

@@ -1,11 +1,73 @@
-"""Hybrid Monte Carlo with some variables integrated out, which are drawn anew after it."""
+"""Hybrid Monte Carlo with some variables integrated out, which are drawn again after it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal, cast
+
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.hybrid import hybrid
-from rayfbnn.state import Advance, ChainState, HMCInfo, Marginal
+from rayfbnn.mcmc.operation import Auto, BuildContext, Tunable, Tuning
+from rayfbnn.mcmc.trajectories import check_tunable, describe_tunable, gradients_of_steps, trajectory_length
+from rayfbnn.mcmc.tuning.measuring import tuned_kernel
+from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, Marginal, MarginalizableTarget
 from rayfbnn.streams import Streams
+
+
+@dataclass(frozen=True)
+class HybridMarginal(Tunable):
+    """A hybrid Monte Carlo update with some variables integrated out, which are drawn again after it.
+
+    over        "outputs": the parameters that feed the outputs, which are linear in them;
+                "precisions": the common precisions of groups of Gaussian parameters without precisions of
+                units. With both, the precisions of parameters that feed the outputs are not integrated out
+                but move with the others
+    partitions  cannot be used with "outputs", where the energy is not a sum over cases
+    The other settings are those of `Hybrid`.
+    """
+
+    longest: ClassVar[int] = 256
+    over: tuple[Literal["outputs", "precisions"], ...]
+    steps: int | Auto
+    stepsize: float | Auto
+    window: int = 1
+    partitions: int = 1
+    stepsize_jitter: float | None = None
+    jump: int = 1
+    scaling: Auto | None = None
+    op: ClassVar[str] = "hybrid-marginal"
+
+    def __post_init__(self) -> None:
+        if not self.over or len(set(self.over)) < len(self.over):
+            names = list(self.over)
+            raise ValueError(f'over: must name "outputs", "precisions" or both, each once, got {names}')
+        check_tunable(self)
+        if self.partitions > 1 and "outputs" in self.over:
+            raise ValueError(
+                f'partitions: over "outputs" the energy is not a sum over cases, got {self.partitions};'
+                " leave it out"
+            )
+
+    def build(self, context: BuildContext) -> Kernel:
+        """Bind `hybrid_marginal` to the target's marginal and to its settings, as configured or as tuned."""
+        update = partial(
+            hybrid_marginal,
+            marginal=cast(MarginalizableTarget, context.target).marginal(self.over),
+            window=self.window,
+            jump=self.jump,
+            partitions=self.partitions,
+            stepsize_jitter=self.stepsize_jitter,
+        )
+        return tuned_kernel(update, self, tuning=context.tuning, advance=context.advance)
+
+    def gradients(self, tuning: Tuning | None = None) -> int:
+        """Count the gradients of the trajectory's steps."""
+        return gradients_of_steps(trajectory_length(self, tuning), self.integrator)
+
+    def description(self) -> str:
+        """Describe the trajectories, and name what is integrated out."""
+        return f"hybrid-marginal over {' and '.join(self.over)}: {describe_tunable(self)}"
 
 
 def hybrid_marginal(
@@ -22,17 +84,18 @@ def hybrid_marginal(
     scales: tuple[float, ...] = (),
     advance: Advance = leapfrog.advance,
 ) -> tuple[ChainState, HMCInfo]:
-    """One hybrid Monte Carlo update of the coordinates that are kept, then a draw of all the rest.
+    """Update the coordinates that are kept by hybrid Monte Carlo, then draw all the others.
 
-    With x kept, y integrated out, and auxiliary variables a such that p(x | a) can be computed:
+    Let x be the coordinates that are kept, y those that are integrated out, and a auxiliary variables such
+    that p(x | a) can be computed:
 
-    a ~ p(a | x, y) ;  x -> x' by an update that leaves p(x | a) as it is ;  y ~ p(y | x', a)
+    a ~ p(a | x, y) ;  x -> x' by an update that leaves p(x | a) invariant ;  y ~ p(y | x', a)
 
-    Each leaves p(x, y, a) as it is, so that p(x, y) stays. The order matters: nothing may look at y between
-    the update of x, which does not know it, and its own draw; van Dyk and Park (2008), "Partially collapsed
-    Gibbs samplers". The momentum of parameters in y stays as it is.
+    Each step leaves p(x, y, a) invariant, and so the update leaves p(x, y) invariant. The order matters:
+    nothing may use y between the update of x, which does not condition on y, and the draw of y; van Dyk and
+    Park (2008), "Partially collapsed Gibbs samplers". The momentum of parameters in y does not change.
 
-    Parameters are those of `hmc.hybrid`.
+    The other arguments and the info are those of `hybrid.hybrid`.
     """
     target = marginal.given(state, streams)
     moved, info = hybrid(

@@ -1,13 +1,77 @@
-"""Hybrid Monte Carlo that ends its trajectory after a number of states that would be accepted."""
+"""Hybrid Monte Carlo whose trajectory ends after a number of states that would be accepted."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
 
 from rayfbnn.arrays import array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite, total_energy
-from rayfbnn.mcmc.stepsizes import scaled_stepsizes
-from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory
+from rayfbnn.mcmc.operation import BuildContext, Integrator, TrajectoryOperation, Tuning
+from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_stepsizes
+from rayfbnn.mcmc.trajectories import (
+    check_trajectory,
+    describe_jump,
+    describe_partitions,
+    gradients_of_steps,
+    integrator_of,
+)
+from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams
+
+
+@dataclass(frozen=True)
+class HybridMax(TrajectoryOperation):
+    """A hybrid Monte Carlo update whose trajectory ends once `max_ok` acceptable states have been met.
+
+    max_steps  largest number of steps; the last state is then accepted or rejected, as in `Hybrid`
+    max_ok     number of states that would be accepted; the trajectory ends at the last of them
+    The other settings are those of `Hybrid`.
+    """
+
+    max_steps: int
+    max_ok: int
+    stepsize: float
+    partitions: int = 1
+    stepsize_jitter: float | None = None
+    jump: int = 1
+    integrator: Integrator = "leapfrog"
+    op: ClassVar[str] = "hybrid-max"
+
+    def __post_init__(self) -> None:
+        check_trajectory(self.max_steps, self.partitions, self.integrator, jump=self.jump, name="max_steps")
+        if self.max_ok < 1:
+            raise ValueError(f"max_ok: must be at least 1, got {self.max_ok}")
+        check_stepsize(self.stepsize, self.stepsize_jitter)
+
+    def build(self, context: BuildContext) -> Kernel:
+        """Bind `hybrid_max` to the target and its settings."""
+        return partial(
+            hybrid_max,
+            target=context.target,
+            max_steps=self.max_steps,
+            max_ok=self.max_ok,
+            stepsize=self.stepsize,
+            jump=self.jump,
+            partitions=self.partitions,
+            stepsize_jitter=self.stepsize_jitter,
+            advance=integrator_of(self.integrator, context.advance),
+        )
+
+    def gradients(self, tuning: Tuning | None = None) -> int:
+        """Count the gradients of the longest trajectory."""
+        return gradients_of_steps(self.max_steps, self.integrator)
+
+    def description(self) -> str:
+        """Describe the trajectories and when they end."""
+        parts = [
+            f"hybrid-max: trajectories of at most {self.max_steps} {self.integrator} steps",
+            f"ending at acceptable state number {self.max_ok}",
+            describe_stepsize(self.stepsize, self.stepsize_jitter),
+        ]
+        return ", ".join([*parts, *describe_jump(self.jump), *describe_partitions(self.partitions)])
 
 
 def hybrid_max(
@@ -23,15 +87,17 @@ def hybrid_max(
     stepsize_jitter: float | None = None,
     advance: Advance = leapfrog.advance,
 ) -> tuple[ChainState, HMCInfo]:
-    """One update of every chain by a trajectory of at most max_steps leapfrog steps.
+    """Follow a trajectory of at most max_steps steps, and accept or reject its last state.
 
-    A threshold is drawn first: a state is ok if H - H0 < e, e exponential of mean 1. States are looked at
-    after every `jump` steps. The trajectory ends at the max_ok-th that is ok, or after max_steps steps; its
-    last state is accepted if it is ok, with its momentum reversed, else the chain stays.
+    A threshold is drawn first: a state is ok if H - H0 < e, with e exponential of mean 1. States are
+    considered after every `jump` steps. The trajectory ends at the max_ok-th ok state, or after max_steps
+    steps. Its last state is accepted, with its momentum reversed, if it is ok; otherwise the chain stays.
 
-    Given H0 + e the update is its own inverse: the start is ok, so from an accepted end the way back meets as
-    many states that are ok, the start the last of them. FBM's `hybrid max-steps/max-ok`. With max_ok above
-    max_steps / jump it is plain hybrid Monte Carlo.
+    Given H0 + e the update is its own inverse. The start is ok, so a trajectory back from an accepted end
+    meets the same number of ok states, and the start is the last of them. FBM's `hybrid max-steps/max-ok`.
+    With max_ok above max_steps / jump this is plain hybrid Monte Carlo.
+
+    The other arguments and the info are those of `hybrid.hybrid`.
     """
     xp = array_namespace(state.position)
     precisions = state.precisions

@@ -16,28 +16,29 @@ def advance(
     n_steps: int,
     order: Array | None = None,
 ) -> tuple[Trajectory, Array]:
-    """Take n_steps leapfrog steps of every chain: the trajectory where it then is, and the potential there.
+    """Take n_steps leapfrog steps of every chain.
 
     p -= s/2 dE/dq ;  q += s p ;  p -= s/2 dE/dq,    with unit mass in coordinates scaled by the stepsizes s
 
-    Neal (1996) eqs. 3.25-3.27; the two half kicks that meet between steps are merged. With `order` = a, a
-    step is a multi-leap of K = n_partitions sub-steps of e = s/K with the gradients of E_k, eq. 3.37:
+    Neal (1996) eqs. 3.25-3.27. The two half kicks that meet between steps are merged. With `order` = a, a
+    step is a multi-leap: K = n_partitions sub-steps of size e = s/K with the gradients of E_k, eq. 3.37:
 
     p -= e/2 E_a[0]' ; q += e p ; p -= e E_a[1]' ; q += e p ; ... ; p -= e E_a[K-1]' ; q += e p ;
     p -= e/2 E_a[0]'
 
-    which is undone by negative stepsizes and the order a[0], a[K-1], ..., a[1]. As in FBM; the book's
-    sec. 3.5.1 has K whole leapfrog steps, which take two gradients for each sub-step. Nothing stops a chain
-    that blows up: it goes on as NaN, and its potential ends as +inf.
+    Negative stepsizes with the order a[0], a[K-1], ..., a[1] undo it. FBM does the same. Section 3.5.1 of the
+    book has K whole leapfrog steps instead, with two gradients for each sub-step. Nothing stops a chain that
+    blows up: its arrays become NaN, and its potential is +inf.
 
     Parameters
     ----------
-    trajectory : negative stepsizes run backwards
-    order : (n_chains, n_partitions) integers, each chain's order of its partial gradients
+    trajectory : where the chains are; those with negative stepsizes run backwards
+    order : (n_chains, n_partitions) integers, the order of the partial gradients of each chain
 
     Returns
     -------
-    The trajectory in new arrays, and the potential (n_chains,) in float64, +inf where it is not finite.
+    The trajectory at its end, in new arrays, and the potential there, (n_chains,) float64, +inf where it is
+    not finite. With n_steps = 0 these are `trajectory` itself and its potential.
     """
     if n_steps == 0:
         with np.errstate(all="ignore"):

@@ -12,16 +12,19 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.streams import Purpose, Streams
 
-# No iteration has an operation of this number: with the same seed a run and its check share no random number.
+# No iteration has an operation with this number, so that a run and its check share no random numbers even if
+# they have the same seed.
 _OPERATION = 2**32 - 1
-_CHAINS = 2**32  # chain numbers that a stream can tell apart
-_GIVE_UP_LEVEL = 1e-6  # chance, at one look, of giving up where max_proposals would have sufficed
+_CHAINS = 2**32  # number of chains that a stream can tell apart
+_GIVE_UP_LEVEL = 1e-6  # probability, at one check, of giving up although max_proposals would have sufficed
 
 
 class Propose(Protocol):
-    """A batch of proposals: position, precisions, log acceptance probability (n_chains,)."""
+    """Makes a batch of proposals."""
 
-    def __call__(self, streams: Streams) -> tuple[Array, Array, Array]: ...
+    def __call__(self, streams: Streams) -> tuple[Array, Array, Array]:
+        """Return positions, precisions, and the log acceptance probability (n_chains,) of each proposal."""
+        ...
 
 
 def rejection_draws(
@@ -33,19 +36,20 @@ def rejection_draws(
     max_proposals: int,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[tuple[Array, Array]]:
-    """Accepted (positions, precisions) of each round that has any, `draws` of them in all.
+    """Yield the accepted (positions, precisions) of each round that has any, `draws` of them in all.
 
-    A proposal is accepted with the probability that `propose` gives, Neal (2022), "Rejection sampling": at
-    most one by construction, which is asserted. A proposal's number alone decides its random numbers, so the
-    draws do not depend on chains_per_round.
+    A proposal is accepted with the probability that `propose` gives; Neal (2022), "Rejection sampling". By
+    construction it is at most one, and this is asserted. The number of a proposal alone decides its random
+    numbers, so that the draws do not depend on chains_per_round.
 
     Parameters
     ----------
-    propose : streams -> position, precisions, log acceptance probability
-    chains_per_round : int   proposals made at once, a matter of memory
-    max_proposals : int      give up after so many, or as soon as it is plain that they will not suffice
-    on_progress : called after each round with the draws and the proposals so far, in the last round up to
-        the last draw
+    propose : makes the proposals of one round
+    chains_per_round : int   number of proposals made at once, which is limited by memory
+    max_proposals : int      number of proposals after which SamplingError is raised; it is raised earlier if
+        it becomes plain that they will not suffice
+    on_progress : called after each round with the numbers of draws and of proposals so far; after the last
+        round, with the proposals up to the last draw
     """
     n_accepted, n_proposals = 0, 0
     while n_accepted < draws:
@@ -61,10 +65,11 @@ def rejection_draws(
         position, precisions, log_acceptance = propose(streams)
         if bool((log_acceptance > 1e-9).any()):
             raise AssertionError(
-                "rejection: the draws would not be exact, an acceptance probability is above one:"
+                "rejection: an acceptance probability is above one, so the draws would not be exact:"
                 f" exp({float(np.nanmax(log_acceptance))})"
             )
-        # Prior draws far out in the tails overflow to NaN; their density of the data is zero to any digit.
+        # Prior draws far out in the tails overflow to NaN. Their likelihood is zero to any digit, and the
+        # comparison with NaN rejects them.
         is_accepted = np.log(streams.uniform(Purpose.REJECTION_ACCEPT)) < log_acceptance
         chosen = np.flatnonzero(is_accepted)[: draws - n_accepted]
         n_accepted += len(chosen)
@@ -87,10 +92,10 @@ _WHAT_TO_CHANGE = (
 
 
 def most_expected(n_accepted: int) -> float:
-    """The largest number of acceptances one could have expected where `n_accepted` were seen.
+    """Return the largest expected number of acceptances that is compatible with `n_accepted` of them.
 
-    The number X is nearly Poisson. With mean m, P(X <= k) <= exp(-(m - k)**2 / (2 m)) for k <= m (Chernoff);
-    this is the m at which that is one in a million.
+    The number of acceptances X is nearly Poisson. With mean m, P(X <= k) <= exp(-(m - k)**2 / (2 m)) for
+    k <= m (Chernoff). The result is the m at which this bound is one in a million.
     """
     log_odds = -math.log(_GIVE_UP_LEVEL)
     return n_accepted + log_odds + math.sqrt(log_odds**2 + 2 * n_accepted * log_odds)

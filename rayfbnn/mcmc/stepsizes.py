@@ -12,6 +12,27 @@ from rayfbnn.state import ChainState, Target
 from rayfbnn.streams import Purpose, Streams
 
 
+def check_stepsize(stepsize: float, jitter: float | None = None) -> None:
+    """Raise ValueError unless the stepsize is positive and the jitter is absent or has a meaning."""
+    if not (stepsize > 0 and math.isfinite(stepsize)):
+        raise ValueError(f"stepsize: must be a positive number, got {stepsize}")
+    if jitter is not None and (jitter == 0 or not math.isfinite(jitter)):
+        raise ValueError(
+            f"stepsize_jitter: must be positive (alpha of a Gamma) or negative (decades), got {jitter}"
+        )
+
+
+def describe_stepsize(stepsize: float | str, jitter: float | None) -> str:
+    """Describe a stepsize and its jitter in a few words; the stepsize may be "auto"."""
+    text = f"stepsize {stepsize:g}" if isinstance(stepsize, int | float) else "automatic stepsize"
+    if jitter is None:
+        return text
+    how = (
+        f"log-uniform jitter over {-jitter:g} decades" if jitter < 0 else f"Gamma jitter of alpha {jitter:g}"
+    )
+    return f"{text} with {how}"
+
+
 def scaled_stepsizes(
     target: Target,
     state: ChainState,
@@ -20,10 +41,10 @@ def scaled_stepsizes(
     streams: Streams,
     scales: tuple[float, ...] = (),
 ) -> Array:
-    """Stepsize of every parameter, (n_chains, n_parameters) in the position's dtype.
+    """Return the stepsize of every parameter, (n_chains, n_parameters) in the position's dtype.
 
-    From the precisions alone: dependence on the position would not be reversible. `scales` are factors for
-    each group of coordinates (scaling.py), if there are any.
+    Stepsizes depend on the precisions alone. If they depended on the position, trajectories would not be
+    reversible. `scales` are factors for the groups of coordinates (mcmc/tuning/scaling.py); empty for none.
     """
     factor = jittered_stepsize(stepsize, jitter, streams)[:, None]
     if scales:
@@ -33,14 +54,14 @@ def scaled_stepsizes(
 
 
 def jittered_stepsize(stepsize: float, jitter: float | None, streams: Streams) -> Array:
-    """The stepsize factor of each chain, (n_chains,) float64.
+    """Return the stepsize factor of each chain, (n_chains,) float64.
 
     jitter None   stepsize itself
     jitter a > 0  stepsize / sqrt(g),  g ~ Gamma(shape a/2, mean 1)
     jitter -a < 0 stepsize * 10**(a (u - 1/2)),  u uniform: log-uniform over a decades
 
-    FBM's `stepsize:alpha`. Drawn once for a whole trajectory and independently of the state, so each value
-    of it leaves the distribution as it is.
+    FBM's `stepsize:alpha`. The factor is drawn once for a whole trajectory and independently of the state, so
+    that the update leaves the distribution invariant for each of its values.
     """
     xp = array_namespace(streams.chains)
     if jitter is None:

@@ -1,4 +1,4 @@
-"""How fast the batches of a run are, and how long they will still take."""
+"""The speed of the batches of a run, and the time that they still need."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rayfbnn.mcmc.schedule import gradient_evaluations
-from rayfbnn.mcmc.tuning.measuring import Tuning
+from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
 from rayfbnn.store.rounds import round_of
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchRow:
-    """What is shown of a batch, as text."""
+    """The texts that are shown for one batch."""
 
     batch: str
     iteration: str
@@ -34,35 +33,35 @@ HEADINGS = BatchRow("chains", "iteration", "draws", "accepted", "diverged", "dra
 
 
 class Estimate:
-    """Rates and the time left, from the Progress seen so far and the schedule's gradient evaluations.
+    """Rates and the time left, estimated from the Progress seen so far.
 
-    An iteration counts by its gradient evaluations (and one more, so that none is free): those of the initial
-    phases often are far shorter than later ones.
+    The work of an iteration is the number of its gradient evaluations plus one, so that none is free:
+    iterations of the first phases often are far shorter than later ones.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._clock = clock
-        self._started = math.nan  # when the first block began
-        self._first: dict[int, int] = {}  # iterations that were done before this run, by batch
-        self._done: dict[int, int] = {}
-        self._begun: dict[int, int] = {}  # iterations before the block that a batch is in
-        self._costs: list[int] = []  # gradient evaluations of an iteration of each phase, as far as is known
+        self._started = math.nan  # time at which the first block began
+        self._done_before: dict[int, int] = {}  # for each batch, its iterations before this run
+        self._done: dict[int, int] = {}  # for each batch, its iterations so far
+        self._block_start: dict[int, int] = {}  # for each batch, its iterations before its current block
+        self._costs: list[int] = []  # gradient evaluations of an iteration of each phase, as far as known
 
     def hear(self, progress: Progress) -> None:
-        """Remember how far a batch is; cheap enough for every iteration, where rows are not."""
+        """Remember how far a batch is. This is cheap enough for every iteration, unlike `row`."""
         if not self._done:
             self._started = self._clock() - progress.seconds
-        begun = progress.iteration - progress.block_iterations
-        self._first.setdefault(progress.batch, begun)
-        if self._begun.get(progress.batch) != begun:
-            # Settings change between blocks only. To look for them at each iteration took a quarter as long
-            # as the robot arm's sampling.
-            self._begun[progress.batch], self._costs = begun, self._costs_now()
+        block_start = progress.iteration - progress.block_iterations
+        self._done_before.setdefault(progress.batch, block_start)
+        if self._block_start.get(progress.batch) != block_start:
+            # Settings change only between blocks. Looking them up at each iteration took a quarter as long as
+            # the sampling of the robot arm.
+            self._block_start[progress.batch], self._costs = block_start, self._current_costs()
         self._done[progress.batch] = progress.iteration
 
     def row(self, progress: Progress) -> BatchRow:
-        """The texts for one batch."""
+        """Return the texts for one batch."""
         self.hear(progress)
         chains = self._store.batch_chains(progress.batch)
         rate = (
@@ -80,13 +79,13 @@ class Estimate:
         )
 
     def _round(self, progress: Progress) -> str:
-        """Which round of the tuning a batch is in, if it is in one."""
+        """Name the tuning round that a batch is in, if it is in one."""
         rounds = self._store.tuning.rounds
         current = round_of(rounds, progress.iteration)
         return "" if current is None else f", tuning {current.number + 1}/{len(rounds)}"
 
-    def _costs_now(self) -> list[int]:
-        """Gradient evaluations of an iteration of each phase, with automatic settings as they are now."""
+    def _current_costs(self) -> list[int]:
+        """Count the gradient evaluations of an iteration of each phase, with the current tuned settings."""
         spec, settings = self._store.spec, self._store.tuning.latest()[1]
         return [
             gradient_evaluations(
@@ -96,7 +95,7 @@ class Estimate:
         ]
 
     def _work(self, iteration: int) -> float:
-        """Gradient evaluations up to an iteration, and one more for each."""
+        """Return the work of the iterations up to this one."""
         work = 0.0
         for phase, cost in zip(self._store.spec.phase, self._costs, strict=True):
             count = min(iteration, phase.iterations)
@@ -106,7 +105,7 @@ class Estimate:
 
     def _seconds_left(self, batch: int) -> float:
         done = self._work(self._done[batch])
-        done_now = done - self._work(self._first[batch])
+        done_now = done - self._work(self._done_before[batch])
         if done_now <= 0:
             return math.nan
         remaining = self._work(self._store.spec.total_iterations) - done
@@ -114,7 +113,7 @@ class Estimate:
 
 
 def duration(seconds: float) -> str:
-    """Hours, minutes and seconds as text."""
+    """Format seconds as hours, minutes and seconds; "-" for NaN."""
     if math.isnan(seconds):
         return "-"
     minutes, rest = divmod(round(seconds), 60)

@@ -11,15 +11,11 @@ import numpy as np
 from rayfbnn.arrays import device_namespace, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
-from rayfbnn.mcmc.operations import (
-    Dynamic,
-    Operation,
-    SimulatedTempering,
-    TemperedTransition,
-    automatic,
-    unrolled,
-)
+from rayfbnn.mcmc.dynamic import Dynamic
+from rayfbnn.mcmc.operation import Operation, automatic, unrolled
 from rayfbnn.mcmc.tempering.annealing import annealed_log_weights, inverse_temperatures, normaliser
+from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
+from rayfbnn.mcmc.tempering.tempered_transition import TemperedTransition
 from rayfbnn.run.sampler import build_posterior
 from rayfbnn.streams import Streams
 

@@ -16,7 +16,7 @@ from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.energy import total_energy
-from rayfbnn.mcmc.operations import Operation, automatic, unrolled
+from rayfbnn.mcmc.operation import Operation, automatic, unrolled
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.run.blocks import BlockPlan, next_block
 from rayfbnn.run.collecting import Collected, names_in_summary

@@ -13,7 +13,9 @@ import scipy.special
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import schedule
-from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate, Operation
+from rayfbnn.mcmc.heatbath import Heatbath, Negate
+from rayfbnn.mcmc.hybrid import Hybrid
+from rayfbnn.mcmc.operation import Operation
 from rayfbnn.selftest.calculations import Judgement
 from rayfbnn.selftest.exactness import LEVEL, is_exact, ks_p_value, square_p_value
 from rayfbnn.selftest.pivots import joint_p_values

@@ -9,7 +9,11 @@ from typing import Literal
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Negate, Operation, SampleSigmas
+from rayfbnn.mcmc.heatbath import Heatbath, Negate
+from rayfbnn.mcmc.hybrid import Hybrid
+from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
+from rayfbnn.mcmc.model_updates import SampleSigmas
+from rayfbnn.mcmc.operation import Operation
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.posterior import Posterior

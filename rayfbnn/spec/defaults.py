@@ -5,16 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rayfbnn.mcmc.operations import (
-    AUTO,
-    Heatbath,
-    Hybrid,
-    HybridMarginal,
-    Operation,
-    Rescale,
-    SampleNoise,
-    SampleSigmas,
-)
+from rayfbnn.mcmc.heatbath import Heatbath
+from rayfbnn.mcmc.hybrid import Hybrid
+from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
+from rayfbnn.mcmc.model_updates import Rescale, SampleNoise, SampleSigmas
+from rayfbnn.mcmc.operation import AUTO, Operation
 from rayfbnn.model.architecture import NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.marginal.output_layer import why_outputs_stay

@@ -1,61 +1,36 @@
-"""From a table with `op` to the operation it describes, and back."""
+"""Tables of a configuration with the key `op`, read as operations and written back."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    create_model,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from rayfbnn.mcmc.operations import Operation, Repeat, SimulatedTempering, TemperedTransition
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import OPERATIONS
 
 
 class Record(BaseModel):
-    """Frozen, with no keys but its own, and with no "16" for 16."""
+    """A frozen table whose keys are all known and whose values have the right type: "16" is not 16."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
 
-class _RepeatConfig(Record):
-    times: int
-    operations: tuple[AnyOperation, ...]
-    op: Literal["repeat"]
-
-
-class _SimulatedTemperingConfig(Record):
-    inverse_temperatures: tuple[float, ...]
-    log_weights: tuple[float, ...]
-    operations: tuple[AnyOperation, ...]
-    op: Literal["simulated-tempering"]
-
-
-class _TemperedTransitionConfig(Record):
-    inverse_temperatures: tuple[float, ...]
-    operations: tuple[AnyOperation, ...]
-    op: Literal["tempered-transition"]
-
-
-# What has operations inside it is read by a record of its own, the rest as the dataclasses that they are.
-_NESTED: dict[str, tuple[type[Record], Any]] = {
-    Repeat.op: (_RepeatConfig, Repeat),
-    SimulatedTempering.op: (_SimulatedTemperingConfig, SimulatedTempering),
-    TemperedTransition.op: (_TemperedTransitionConfig, TemperedTransition),
-}
-_OPERATION_TYPES: dict[str, Any] = {kind.op: kind for kind in get_args(Operation)}
-OPERATION_NAMES = tuple(_OPERATION_TYPES)
-_OPERATION_KEYS = {
-    op: [field.name for field in dataclasses.fields(kind) if field.name != "op"]
-    for op, kind in _OPERATION_TYPES.items()
-}
-_OPERATIONS = {op: TypeAdapter(kind) for op, kind in _OPERATION_TYPES.items() if op not in _NESTED}
-
-
 def _operation(value: object) -> Operation:
-    """The operation that a table with `op` describes.
+    """Read the operation that a table with `op` describes.
 
-    By hand rather than as a union: pydantic reports a wrong value in a union once for every member.
+    The record is looked up by name and not declared as a union, because pydantic reports a wrong value in a
+    union once for every member.
     """
     if isinstance(value, Operation):
         return value
@@ -66,21 +41,14 @@ def _operation(value: object) -> Operation:
         raise _wrong_field("missing", "op", value)
     if op not in OPERATION_NAMES:
         raise _wrong_field(PydanticCustomError("operation_name", "unknown"), "op", op)
-    known = ["op", *_OPERATION_KEYS[op]]
-    for key in value:
+    kind, table = _KINDS[op], _TABLES[op]
+    settings = {key: setting for key, setting in value.items() if key != "op"}
+    known = ["op", *table.model_fields]
+    for key, setting in settings.items():
         if key not in known:
-            raise _wrong_field(
-                PydanticCustomError("unknown_key", "unknown", {"known": known}), key, value[key]
-            )
-    text = json.dumps(value)
-    operation: Operation
-    if op in _NESTED:
-        record, kind = _NESTED[op]
-        config = record.model_validate_json(text)
-        operation = kind(**{key: getattr(config, key) for key in _OPERATION_KEYS[op]})
-    else:
-        operation = _OPERATIONS[op].validate_json(text, strict=True)
-    return operation
+            raise _wrong_field(PydanticCustomError("unknown_key", "unknown", {"known": known}), key, setting)
+    record = table.model_validate_json(json.dumps(settings))
+    return kind(**{key: getattr(record, key) for key in table.model_fields})
 
 
 def _wrong_field(kind: str | PydanticCustomError, key: str, value: object) -> ValidationError:
@@ -90,14 +58,32 @@ def _wrong_field(kind: str | PydanticCustomError, key: str, value: object) -> Va
 
 
 def _operation_table(operation: Operation) -> dict[str, Any]:
-    """The table that `_operation` reads, `op` first and what is None left out."""
-    fields = {key: getattr(operation, key) for key in _OPERATION_KEYS[operation.op]}
-    if operation.op in _NESTED:
-        fields["operations"] = [_operation_table(each) for each in fields["operations"]]
-    fields = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
-    return {"op": operation.op, **{key: value for key, value in fields.items() if value is not None}}
+    """Write the table that `_operation` reads: `op` first, and without the keys whose value is None."""
+    values = {key: getattr(operation, key) for key in _TABLES[operation.op].model_fields}
+    return {"op": operation.op} | {
+        key: [_plain(item) for item in value] if isinstance(value, tuple) else value
+        for key, value in values.items()
+        if value is not None
+    }
+
+
+def _plain(item: object) -> object:
+    return _operation_table(item) if isinstance(item, Operation) else item
 
 
 AnyOperation = Annotated[Operation, PlainValidator(_operation), PlainSerializer(_operation_table)]
-for record, _ in _NESTED.values():
-    record.model_rebuild()
+
+
+def _table_of(kind: type[Operation]) -> type[Record]:
+    """Make the pydantic record that checks the types of an operation's settings."""
+    types = get_type_hints(kind, localns={"Operation": AnyOperation}, include_extras=True)
+    keys: dict[str, Any] = {
+        field.name: (types[field.name], ... if field.default is dataclasses.MISSING else field.default)
+        for field in dataclasses.fields(kind)
+    }
+    return create_model(kind.__name__, __base__=Record, **keys)
+
+
+_KINDS = {kind.op: kind for kind in OPERATIONS}
+_TABLES = {kind.op: _table_of(kind) for kind in OPERATIONS}
+OPERATION_NAMES = tuple(_KINDS)

@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rayfbnn.errors import ConfigError
-from rayfbnn.mcmc.operations import (
-    AUTO,
-    Dynamic,
-    Hybrid,
-    HybridMarginal,
-    HybridMax,
-    Operation,
-    RandomGrid,
-    Repeat,
-    SampleSigmas,
-    SimulatedTempering,
-    Tunable,
-    automatic,
-    inner_operations,
-)
+from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
+from rayfbnn.mcmc.model_updates import RandomGrid, SampleSigmas
+from rayfbnn.mcmc.operation import AUTO, Operation, TrajectoryOperation, Tunable, automatic
+from rayfbnn.mcmc.repeat import Repeat
+from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.model.architecture import NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.marginal.output_layer import why_outputs_stay
@@ -42,9 +32,7 @@ def check_schedule(
 def check_partitions(phases: Sequence[PhaseSpec], n_cases: int) -> None:
     """Raise ConfigError if an operation divides the training cases into more blocks than there are cases."""
     for key, operation in _all_operations(phases):
-        if not isinstance(operation, Hybrid | HybridMarginal | HybridMax | Dynamic):
-            continue
-        if operation.partitions > n_cases:
+        if isinstance(operation, TrajectoryOperation) and operation.partitions > n_cases:
             raise ConfigError(
                 f"{key}.partitions: more than there are training cases, got {operation.partitions}; "
                 f"it must be at most {n_cases}"
@@ -130,7 +118,7 @@ def _count_updates(operations: Sequence[Operation]) -> int:
     for operation in operations:
         if isinstance(operation, Repeat):
             n_updates += operation.times * _count_updates(operation.operations)
-        elif inner := inner_operations(operation):
+        elif inner := operation.inner:
             n_updates += 2 + _count_updates(inner)
         else:
             n_updates += 1
@@ -147,5 +135,5 @@ def _with_keys(key: str, operations: Sequence[Operation]) -> Iterator[tuple[str,
     for index, operation in enumerate(operations):
         inner_key = f"{key}.operations[{index}]"
         yield inner_key, operation
-        inner = operation.operations if isinstance(operation, Repeat) else inner_operations(operation)
+        inner = operation.inner
         yield from _with_keys(inner_key, inner)

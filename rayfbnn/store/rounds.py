@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rayfbnn.mcmc.operations import Tunable, automatic
+from rayfbnn.mcmc.operation import Tunable, automatic
 
 if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfbnn.errors import StoreCorruptError, StoreError
-from rayfbnn.mcmc.operations import Tunable
-from rayfbnn.mcmc.tuning.measuring import Measured, Settings, Tuning, first_settings, settings_after
+from rayfbnn.mcmc.operation import Settings, Tunable, Tuning
+from rayfbnn.mcmc.tuning.choosing import settings_after
+from rayfbnn.mcmc.tuning.measured import Measured
+from rayfbnn.mcmc.tuning.settings import first_settings
 from rayfbnn.store.catalogue import COMMITS
 from rayfbnn.store.commits import DISCARDED, CommitLog
 from rayfbnn.store.filesystem import FileSystem

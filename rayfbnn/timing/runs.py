@@ -15,17 +15,9 @@ from typing import Any
 
 from rayfbnn.arrays import to_host
 from rayfbnn.kernels import choose
-from rayfbnn.mcmc.operations import (
-    AUTO,
-    Hybrid,
-    HybridMarginal,
-    Operation,
-    Tunable,
-    inner_operations,
-    unrolled,
-)
-from rayfbnn.mcmc.schedule import build_iteration, gradient_evaluations
-from rayfbnn.mcmc.tuning.measuring import Settings, Tuning, extreme_tunings
+from rayfbnn.mcmc.operation import AUTO, Operation, Settings, Tunable, Tuning, gradient_evaluations, unrolled
+from rayfbnn.mcmc.schedule import build_iteration
+from rayfbnn.mcmc.tuning.settings import extreme_tunings
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Streams
@@ -100,7 +92,7 @@ def operation_seconds(
     seconds: float,
 ) -> float:
     """Return the time of one update of all chains of `state`; that of a long trajectory from shorter ones."""
-    if inner := inner_operations(operation):
+    if inner := operation.inner:
         once = sum(
             operation_seconds(one, posterior, advance, state, streams, seconds) for one in unrolled(inner)
         )
@@ -125,13 +117,14 @@ def operation_seconds(
 
 def with_numbers(operation: Operation, tuning: Tuning) -> Operation:
     """Return the operation with the steps that `tuning` has, and STEPSIZE for an automatic stepsize."""
-    if not isinstance(operation, Hybrid | HybridMarginal) or operation not in tuning.settings:
+    if not isinstance(operation, Tunable) or operation not in tuning.settings:
         return operation
     settings = tuning.settings[operation]
     steps = settings.longest if tuning.is_measured else settings.steps
     stepsize = STEPSIZE if operation.stepsize == AUTO else operation.stepsize
     # Scales belong to an automatic stepsize. They change where a step leads, not how long it takes.
-    return replace(operation, steps=steps, stepsize=stepsize, scaling=None)
+    changes: dict[str, Any] = {"steps": steps, "stepsize": stepsize, "scaling": None}
+    return replace(operation, **changes)
 
 
 def gradients(operation: Operation) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import fourth_order, leapfrog
-from rayfbnn.mcmc.operations import Operation
+from rayfbnn.mcmc.operation import Operation
 from rayfbnn.model.marginal.output_layer import feeds_outputs
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, ChainState, Target, Trajectory

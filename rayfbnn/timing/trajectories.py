@@ -7,16 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rayfbnn.mcmc import fourth_order
-from rayfbnn.mcmc.operations import (
-    Dynamic,
-    Hybrid,
-    HybridMarginal,
-    HybridMax,
-    Integrator,
-    Operation,
-    inner_operations,
-    unrolled,
-)
+from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
+from rayfbnn.mcmc.operation import Integrator, Operation, TrajectoryOperation, unrolled
 
 
 @dataclass(frozen=True)
@@ -50,11 +42,11 @@ def trajectory_kinds(operations: Sequence[Operation]) -> tuple[TrajectoryKind, .
             n = operation.partitions
             name = f"{operation.op} over {' and '.join(operation.over)}{_partial(n)}"
             kinds[TrajectoryKind(name, operation.over, n)] = None
-        elif isinstance(operation, Hybrid | HybridMax | Dynamic):
+        elif isinstance(operation, TrajectoryOperation):
             n, integrator = operation.partitions, operation.integrator
             suffix = _partial(n) if integrator == "leapfrog" else f", {integrator}"
             kinds[TrajectoryKind(operation.op + suffix, partitions=n, integrator=integrator)] = None
-        kinds |= dict.fromkeys(trajectory_kinds(inner_operations(operation)))
+        kinds |= dict.fromkeys(trajectory_kinds(operation.inner))
     return tuple(kinds)
 
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayfbnn.mcmc.operations import AUTO, Tunable
-from rayfbnn.mcmc.tuning.measuring import Settings
+from rayfbnn.mcmc.operation import AUTO, Settings, Tunable
 from rayfbnn.run.kernel import kernel_for
 from rayfbnn.run.running import run_rounds
 from rayfbnn.run.sampler import Progress

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import (
     Heatbath,
     Hybrid,
@@ -21,7 +22,6 @@ from rayfbnn.mcmc.operations import (
     Metropolis,
     Metropolis1,
     Negate,
-    Operation,
     RadialHeatbath,
     RandomGrid,
     Repeat,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array, gpu_is_available
-from rayfbnn.mcmc import energy, schedule
+from rayfbnn.mcmc import energy, heatbath
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.model import posterior, prior
 from rayfbnn.model.posterior import Posterior
@@ -25,6 +25,7 @@ from tests.support.joint import (
     stays_exact,
 )
 from tests.support.mutants import mutant
+from tests.support.schedules import schedule_with
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -95,8 +96,7 @@ def test_mutant_of_gibbs_is_killed(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("name", HMC_MUTANTS)
 def test_mutant_of_hybrid_is_killed(name: str) -> None:
-    changed = mutant(schedule)
-    changed.__dict__.update(hmc=mutant(hmc, HMC_MUTANTS[name]))
+    changed = schedule_with(mutant(heatbath if name == "decay_wrong" else hmc, HMC_MUTANTS[name]))
     # With the operation `negate` a missing reversal on acceptance is nearly undone by the next trajectory.
     operations = ITERATION[:-1] if name == "no_negate" else ITERATION
     assert not stays_exact(replace(PROBLEMS["real"], operations=operations), name, schedule=changed)
@@ -106,9 +106,7 @@ def test_accepting_on_an_approximate_energy_is_killed() -> None:
     approximate = mutant(hmc)
     wrong = mutant(energy, ("potential + kinetic)", "0.9 * potential + kinetic)"))
     approximate.__dict__.update(total_energy=wrong.total_energy)
-    changed = mutant(schedule)
-    changed.__dict__.update(hmc=approximate)
-    assert not stays_exact(PROBLEMS["real"], "approx_energy", schedule=changed)
+    assert not stays_exact(PROBLEMS["real"], "approx_energy", schedule=schedule_with(approximate))
 
 
 class IgnoresData:

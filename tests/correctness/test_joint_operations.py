@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import (
     Heatbath,
     Hybrid,
     HybridMax,
     Metropolis1,
     Negate,
-    Operation,
     RadialHeatbath,
     SampleSigmas,
     Slice1,

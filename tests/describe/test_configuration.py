@@ -38,8 +38,8 @@ def test_the_mean_precision_is_given_after_scaling() -> None:
 def test_gradient_evaluations_are_those_of_the_schedule() -> None:
     text = robot_arm("phase[0].iterations=3", "phase[3].iterations=7", "chains=5")
     per_chain = 3 * 20 * 64 + 20 * 20 * 64 + 30 * 4000 + 7 * 4000
-    assert f"a chain: {per_chain:,} gradient evaluations" in text
-    assert f"in all:  {5 * per_chain:,} gradient evaluations, 35 draws kept" in text
+    assert f"per chain: {per_chain:,} gradient evaluations" in text
+    assert f"in all:    {5 * per_chain:,} gradient evaluations, 35 draws kept" in text
 
 
 @pytest.mark.parametrize(("alpha", "mean"), [(0.2, 16.0), (0.5, 400.0), (3.0, 1.0), (100.0, 0.01)])
@@ -74,16 +74,16 @@ def test_defaults_taken_are_listed_and_settings_given_are_not() -> None:
 
 
 def test_a_doubled_interval_ends_at_a_power_of_two() -> None:
-    for setting, words in (("false", "of at most 100"), ("true", "doubled to at most 64")):
+    for setting, words in (("false", "stepped out to at most 100"), ("true", "doubled to at most 64")):
         text = robot_arm(f'phase[3].operations[2]={{op="slice-1",stepsize=1,doubling={setting}}}')
         assert f"intervals {words} stepsizes" in text
 
 
 def test_what_is_rescaled_is_said() -> None:
-    said = {"sigmas": "each sigma and its parameters", "incoming": "all that leads into a layer"}
+    said = {"sigmas": "each sigma and its parameters", "incoming": "everything that leads into a layer"}
     for along, words in said.items():
         text = robot_arm(f'phase[3].operations[2]={{op="rescale",along="{along}"}}')
-        assert f"rescale: {words}, stepsize 0.3" in text
+        assert f"rescale: scale {words} by one factor, stepsize 0.3" in text
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,11 @@ def test_partial_gradients_with_precisions_integrated_out_are_said(tmp_path: Pat
     operation = MARGINAL.replace('"outputs","precisions"', '"precisions"').replace(
         "steps=5", "steps=5,partitions=7"
     )
-    assert "hybrid-marginal over precisions: 5 steps, stepsize 0.1, 7 partial gradients a step" in robot_arm(
-        operation
-    )
-    with pytest.raises(ConfigError, match='partitions: over "outputs" the energy is no sum'):
+    assert (
+        "hybrid-marginal over precisions: trajectories of 5 leapfrog steps, stepsize 0.1,"
+        " 7 partial gradients per step"
+    ) in robot_arm(operation)
+    with pytest.raises(ConfigError, match='partitions: over "outputs" the energy is not a sum'):
         robot_arm(MARGINAL.replace("steps=5", "steps=5,partitions=7"))
     update = {"op": "hybrid-marginal", "over": ["precisions"], "steps": 2, "stepsize": 0.1, "partitions": 13}
     phase = [{"iterations": 1, "operations": [{"op": "heatbath"}, update]}]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.kernels.cuda.streams import SOURCE, DeviceStreams
-from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, SampleSigmas
 from rayfbnn.model.marginal.polya_gamma import polya_gamma
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
@@ -111,7 +111,7 @@ def test_heatbath_and_gibbs_updates_are_those_of_the_host() -> None:
     target = problem("t by target", n_cases=12)
     state = target.initial_state(HERE, sigmas=None)
     assert np.allclose(target.initial_state(THERE, sigmas=None).position, state.position, rtol=1e-9)
-    for update in (target.sample_sigmas, hmc.heatbath):
+    for update in (target.sample_sigmas, heatbath):
         expected, _ = update(state, HERE)
         found, _ = update(state, THERE)
         assert isinstance(found, ChainState)

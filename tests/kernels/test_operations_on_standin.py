@@ -15,6 +15,7 @@ from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda import chip as cuda
 from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.mcmc import schedule
+from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import (
     Dynamic,
     Heatbath,
@@ -24,7 +25,6 @@ from rayfbnn.mcmc.operations import (
     Metropolis,
     Metropolis1,
     Negate,
-    Operation,
     RadialHeatbath,
     RandomGrid,
     Rescale,

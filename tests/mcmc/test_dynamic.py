@@ -17,9 +17,10 @@ from rayfbnn.mcmc.operations import Dynamic, Heatbath, Hybrid
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import chi2_p_value
-from tests.support.invariance import ONE, schedule_with, stays_exact
+from tests.support.invariance import ONE, stays_exact
 from tests.support.kernels.trajectories import end_of
 from tests.support.mutants import mutant
+from tests.support.schedules import schedule_with
 from tests.support.targets import banana, wall
 
 BANANA = banana()
@@ -56,7 +57,7 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_of_dynamic_is_killed(name: str) -> None:
     changed = mutant(module, MUTANTS[name])
-    options = {"schedule": schedule_with(dynamic=changed.dynamic, DynamicInfo=changed.DynamicInfo)}
+    options = {"schedule": schedule_with(changed)}
     assert not stays_exact(ONE, SMALL, name="dynamic of small steps", **options)
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rayfbnn.mcmc import fourth_order, leapfrog
+from rayfbnn.mcmc import fourth_order, leapfrog, trajectories
+from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc.energy import total_energy
-from rayfbnn.mcmc.operations import Dynamic, Heatbath, Hybrid, HybridMax, Negate, Operation
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import Dynamic, Heatbath, Hybrid, HybridMax, Negate
 from rayfbnn.state import Trajectory
 from rayfbnn.streams import Purpose, Streams
-from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, schedule_with, stays_exact
+from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, stays_exact
 from tests.support.kernels.trajectories import end_of
-from tests.support.mutants import mutant
+from tests.support.mutants import importing, mutant
+from tests.support.schedules import schedule_with
 from tests.support.targets import banana
 
 BANANA = banana()
@@ -54,7 +58,9 @@ EQUAL_STEPS = {
 @pytest.mark.parametrize("name", ["not_symmetric", "drifts_not_symmetric", "no_last_kick"])
 def test_mutant_is_killed(name: str) -> None:
     exact, operations = CONFIGURATIONS["plain"]
-    changed = schedule_with(fourth_order=mutant(fourth_order, MUTANTS[name]))
+    steps: Any = mutant(trajectories)
+    steps.fourth_order = mutant(fourth_order, MUTANTS[name])
+    changed = schedule_with(importing(hmc, steps))
     assert not stays_exact(exact, operations, name="fourth order, plain", schedule=changed)
 
 

@@ -19,6 +19,7 @@ from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.dynamic import dynamic
+from rayfbnn.mcmc.heatbath import heatbath, negate
 from rayfbnn.mcmc.hybrid_max import hybrid_max
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
@@ -59,15 +60,15 @@ class Recorder:
 
 def test_heatbath_without_decay_forgets_the_momentum() -> None:
     state, streams = start(50)
-    a, _ = hmc.heatbath(state, streams, decay=0.0)
-    b, _ = hmc.heatbath(replace(state, momentum=17 * state.momentum), streams, decay=0.0)
+    a, _ = heatbath(state, streams, decay=0.0)
+    b, _ = heatbath(replace(state, momentum=17 * state.momentum), streams, decay=0.0)
     assert np.array_equal(a.momentum, b.momentum)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.9, 0.99])
 def test_heatbath_adds_noise_of_variance_one_less_decay_squared(decay: float) -> None:
     state, streams = start(20_000)
-    after, _ = hmc.heatbath(state, streams, decay=decay)
+    after, _ = heatbath(state, streams, decay=decay)
     noise = (after.momentum - decay * state.momentum) / math.sqrt(1 - decay**2)
     assert ks_p_value(scipy.special.ndtr(noise)) > 1e-5
     assert np.array_equal(after.position, state.position)
@@ -75,7 +76,7 @@ def test_heatbath_adds_noise_of_variance_one_less_decay_squared(decay: float) ->
 
 def test_negate_reverses_momentum_and_nothing_else() -> None:
     state, streams = start(5)
-    after, _ = hmc.negate(state, streams)
+    after, _ = negate(state, streams)
     assert np.array_equal(after.momentum, -state.momentum)
     assert np.array_equal(after.position, state.position)
 
@@ -308,11 +309,11 @@ def distance_travelled(*, with_negate: bool) -> float:
     first = state
     for number in range(20):
         at = streams.at(iteration=number + 1)
-        state, _ = hmc.heatbath(state, at, decay=0.99)
+        state, _ = heatbath(state, at, decay=0.99)
         state, info = hmc.hybrid(state, at, target=target, steps=1, stepsize=1.0)
         assert info.accepted.all()
         if with_negate:
-            state, _ = hmc.negate(state, at)
+            state, _ = negate(state, at)
     return float(abs(state.position - first.position).mean())
 
 
@@ -405,7 +406,7 @@ def test_no_impossible_value_gets_into_the_state(value: float, where: str) -> No
     state = replace(state, position=-abs(state.position))
     for number in range(5):
         at = streams.at(iteration=number + 1)
-        state, _ = hmc.heatbath(state, at)
+        state, _ = heatbath(state, at)
         state, info = hmc.hybrid(
             state, at, target=Broken(gaussian(3).terms, 3), steps=4, stepsize=0.7, window=2
         )
@@ -456,7 +457,7 @@ def test_chains_do_not_depend_on_their_batch(dtype: str) -> None:
 def test_float32_states_stay_float32() -> None:
     state, streams = start(5)
     state = ChainState(state.position.astype(np.float32), state.momentum.astype(np.float32), state.precisions)
-    state, _ = hmc.heatbath(state, streams, decay=0.5)
+    state, _ = heatbath(state, streams, decay=0.5)
     state, info = hmc.hybrid(state, streams, target=BANANA, steps=3, stepsize=0.1, window=2)
     assert state.position.dtype == state.momentum.dtype == np.float32
     assert info.energy_change.dtype == np.float64

@@ -10,12 +10,14 @@ import pytest
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import hybrid_max, leapfrog
-from rayfbnn.mcmc.operations import Heatbath, HybridMax, Negate, Operation
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import Heatbath, HybridMax, Negate
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
-from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, schedule_with, stays_exact
+from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, stays_exact
 from tests.support.kernels.trajectories import end_of
 from tests.support.mutants import mutant
+from tests.support.schedules import schedule_with
 from tests.support.targets import banana, wall
 
 BANANA = banana()
@@ -71,7 +73,7 @@ MUTANTS = {
 def test_mutant_is_killed(name: str) -> None:
     old, new, configuration = MUTANTS[name]
     exact, operations = CONFIGURATIONS[configuration]
-    changed = schedule_with(hybrid_max=mutant(hybrid_max, (old, new)).hybrid_max)
+    changed = schedule_with(mutant(hybrid_max, (old, new)))
     assert not stays_exact(exact, operations, name=f"hybrid-max, {configuration}", schedule=changed)
 
 

@@ -10,14 +10,16 @@ import pytest
 import scipy.special
 
 from rayfbnn.arrays import gpu_is_available, to_host
-from rayfbnn.mcmc import energy, leapfrog, metropolis, schedule
+from rayfbnn.mcmc import energy, heatbath, leapfrog, metropolis, schedule
 from rayfbnn.mcmc import hybrid as hmc
-from rayfbnn.mcmc.operations import Heatbath, Hybrid, Metropolis, Negate, Operation
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Metropolis, Negate
 from rayfbnn.state import Advance, ChainState, Target
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import is_exact, ks_p_value, square_p_value
 from tests.support.marks import some_long
 from tests.support.mutants import mutant
+from tests.support.schedules import schedule_with
 from tests.support.targets import ANHARMONIC, ANHARMONIC_IN_TWO, anharmonic_cdf, anharmonic_draws
 
 N_ITERATIONS = 3
@@ -139,6 +141,7 @@ HMC_MUTANTS: dict[str, tuple[str, str, str]] = {
     "decay_wrong": ("math.sqrt(1 - decay**2)", "math.sqrt(1 - decay)", "persistent"),
     "decay_linear": ("math.sqrt(1 - decay**2)", "(1 - decay)", "persistent"),
 }
+OF_HEATBATH = ("decay_wrong", "decay_linear")
 
 
 LEAPFROG_MUTANTS: dict[str, tuple[str, str, str]] = {
@@ -162,17 +165,11 @@ METROPOLIS_MUTANTS: dict[str, tuple[str, str]] = {
 }
 
 
-def schedule_with(**modules: Any) -> ModuleType:
-    """The schedule with other updates."""
-    changed = mutant(schedule)
-    changed.__dict__.update(modules)
-    return changed
-
-
 @pytest.mark.parametrize("name", HMC_MUTANTS)
 def test_mutant_of_hybrid_is_killed(name: str) -> None:
     old, new, configuration = HMC_MUTANTS[name]
-    assert not stays_exact(configuration, n_chains=QUICK, schedule=schedule_with(hmc=mutant(hmc, (old, new))))
+    changed = schedule_with(mutant(heatbath if name in OF_HEATBATH else hmc, (old, new)))
+    assert not stays_exact(configuration, n_chains=QUICK, schedule=changed)
 
 
 @pytest.mark.parametrize("name", LEAPFROG_MUTANTS)
@@ -184,9 +181,7 @@ def test_mutant_of_leapfrog_is_killed(name: str) -> None:
 @pytest.mark.parametrize("name", METROPOLIS_MUTANTS)
 def test_mutant_of_metropolis_is_killed(name: str) -> None:
     changed = mutant(metropolis, METROPOLIS_MUTANTS[name])
-    assert not stays_exact(
-        "metropolis", n_chains=QUICK, schedule=schedule_with(metropolis=changed.metropolis)
-    )
+    assert not stays_exact("metropolis", n_chains=QUICK, schedule=schedule_with(changed))
 
 
 @pytest.mark.parametrize("approximation", ["0.9 * potential", "xp.round(potential)"])
@@ -194,7 +189,7 @@ def test_accepting_on_an_approximate_energy_is_killed(approximation: str) -> Non
     changed = mutant(energy, ("potential + kinetic)", f"{approximation} + kinetic)"))
     approximate = mutant(hmc)
     approximate.__dict__.update(total_energy=changed.total_energy)
-    assert not stays_exact("plain", n_chains=QUICK, schedule=schedule_with(hmc=approximate))
+    assert not stays_exact("plain", n_chains=QUICK, schedule=schedule_with(approximate))
 
 
 # Changes that leave the distribution as it is, so that no test of invariance can see them: (module, source,
@@ -223,7 +218,7 @@ EQUIVALENT_MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
 def test_equivalent_mutant_stays_exact(name: str) -> None:
     module, old, new, configuration = EQUIVALENT_MUTANTS[name]
     changed = mutant(module, (old, new))
-    options = {"schedule": schedule_with(hmc=changed)} if module is hmc else {"advance": changed.advance}
+    options = {"schedule": schedule_with(changed)} if module is hmc else {"advance": changed.advance}
     assert stays_exact(configuration, n_chains=QUICK, **options)
 
 
@@ -232,7 +227,7 @@ def test_order_mutants_need_three_partitions(name: str) -> None:
     """With K = 2 a step uses 0 1 0 or 1 0 1, each its own reverse: such a test sees no wrong order."""
     old, new, _ = HMC_MUTANTS[name]
     operations = (Heatbath(decay=0.5), Hybrid(steps=6, stepsize=0.8, window=3, partitions=2), Negate())
-    changed = schedule_with(hmc=mutant(hmc, (old, new)))
+    changed = schedule_with(mutant(hmc, (old, new)))
     assert stays_exact(
         "two partitions", operations=operations, n_chains=QUICK, schedule=changed, target=ANHARMONIC_IN_TWO
     )
@@ -265,5 +260,5 @@ def test_mutant_of_hybrid_is_killed_on_the_gpu(name: str) -> None:
     import cupy
 
     old, new, configuration = HMC_MUTANTS[name]
-    changed = schedule_with(hmc=mutant(hmc, (old, new)))
+    changed = schedule_with(mutant(hmc, (old, new)))
     assert not stays_exact(configuration, n_chains=1_000_000, xp=cupy, schedule=changed)

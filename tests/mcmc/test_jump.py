@@ -7,11 +7,13 @@ import pytest
 
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate, Operation
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, schedule_with, stays_exact
+from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, stays_exact
 from tests.support.mutants import mutant
+from tests.support.schedules import schedule_with
 from tests.support.targets import banana
 
 BANANA = banana()
@@ -44,7 +46,7 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_killed(name: str) -> None:
     exact, operations = CONFIGURATIONS["windows"]
-    changed = schedule_with(hmc=mutant(hmc, MUTANTS[name]))
+    changed = schedule_with(mutant(hmc, MUTANTS[name]))
     assert not stays_exact(exact, operations, name="jump, windows", schedule=changed)
 
 

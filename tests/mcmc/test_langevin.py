@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.invariance import ONE, THREE, after_iterations, schedule_with, stays_exact
+from tests.support.invariance import ONE, THREE, after_iterations, stays_exact
 from tests.support.mutants import mutant
+from tests.support.schedules import schedule_with
 from tests.support.targets import banana
 
 LANGEVIN = (Heatbath(), Hybrid(steps=1, stepsize=1.0))
@@ -23,7 +25,7 @@ def test_one_step_is_a_metropolis_hastings_update_with_langevin_proposals() -> N
     streams = Streams(31, np.arange(500, dtype=np.uint64), iteration=1)
     q = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
     start = ChainState(q, np.zeros_like(q), np.ones((500, 1)))
-    start, _ = hmc.heatbath(start, streams)
+    start, _ = heatbath(start, streams)
     after, info = hmc.hybrid(start, streams, target=BANANA, steps=1, stepsize=0.5)
 
     def log_proposal(there: np.ndarray, here: np.ndarray) -> np.ndarray:
@@ -60,4 +62,4 @@ def test_langevin_without_the_ratio_of_proposals_is_killed() -> None:
         ("total_energy(start_potential, state.momentum)", "start_potential"),
         ("total_energy(potential, momentum)", "potential"),
     )
-    assert not stays_exact(ONE, LANGEVIN, name="langevin", schedule=schedule_with(hmc=changed))
+    assert not stays_exact(ONE, LANGEVIN, name="langevin", schedule=schedule_with(changed))

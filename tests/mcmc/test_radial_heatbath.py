@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import scipy.special
 
-from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc import heatbath
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, RadialHeatbath
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import ks_p_value
-from tests.support.invariance import ONE, THREE, schedule_with, stays_exact
+from tests.support.invariance import ONE, THREE, stays_exact
 from tests.support.mutants import mutant
+from tests.support.schedules import schedule_with
 
 IN_ONE = (RadialHeatbath(), Hybrid(steps=3, stepsize=0.8))
 IN_THREE = (RadialHeatbath(), Hybrid(steps=3, stepsize=0.4), Heatbath(decay=0.5))
@@ -28,7 +29,7 @@ def heated(n_chains: int, n_parameters: int) -> tuple[np.ndarray, np.ndarray]:
     streams = Streams(41, np.arange(n_chains, dtype=np.uint64))
     before = streams.normal(Purpose.PROPOSAL, (n_parameters,))
     state = ChainState(np.zeros_like(before), before, np.ones((n_chains, 1)))
-    after, _ = hmc.radial_heatbath(state, streams.at(iteration=1))
+    after, _ = heatbath.radial_heatbath(state, streams.at(iteration=1))
     return before, after.momentum
 
 
@@ -55,11 +56,11 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_killed(name: str) -> None:
-    changed = mutant(hmc, MUTANTS[name])
-    assert not stays_exact(THREE, IN_THREE, name="radial heatbath", schedule=schedule_with(hmc=changed))
+    changed = mutant(heatbath, MUTANTS[name])
+    assert not stays_exact(THREE, IN_THREE, name="radial heatbath", schedule=schedule_with(changed))
 
 
 def test_a_zero_momentum_stays_and_float32_stays_float32() -> None:
     state = ChainState(*(np.zeros((3, 4), dtype=np.float32) for _ in range(2)), np.ones((3, 1)))
-    after, _ = hmc.radial_heatbath(state, Streams(1, np.arange(3, dtype=np.uint64)))
+    after, _ = heatbath.radial_heatbath(state, Streams(1, np.arange(3, dtype=np.uint64)))
     assert (after.momentum == 0).all() and after.momentum.dtype == np.float32

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from rayfbnn.mcmc import leapfrog, schedule
+from rayfbnn.mcmc.operation import Operation, gradient_evaluations
 from rayfbnn.mcmc.operations import (
     Dynamic,
     Heatbath,
@@ -15,7 +16,6 @@ from rayfbnn.mcmc.operations import (
     HybridMax,
     Metropolis,
     Negate,
-    Operation,
     Repeat,
     SampleNoise,
     SampleSigmas,
@@ -138,7 +138,7 @@ def test_another_advance_takes_the_place_of_the_plain_one() -> None:
 
 
 def test_gradient_evaluations_are_the_leapfrog_steps_of_an_iteration() -> None:
-    assert schedule.gradient_evaluations(EVERYTHING) == 10
-    assert schedule.gradient_evaluations((Heatbath(), Metropolis(stepsize=1.0))) == 0
-    assert schedule.gradient_evaluations((HybridMax(max_steps=6, max_ok=2, stepsize=1.0),)) == 6
-    assert schedule.gradient_evaluations((Dynamic(steps=3, stepsize=1.0, integrator="fourth-order"),)) == 21
+    assert gradient_evaluations(EVERYTHING) == 10
+    assert gradient_evaluations((Heatbath(), Metropolis(stepsize=1.0))) == 0
+    assert gradient_evaluations((HybridMax(max_steps=6, max_ok=2, stepsize=1.0),)) == 6
+    assert gradient_evaluations((Dynamic(steps=3, stepsize=1.0, integrator="fourth-order"),)) == 21

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rayfbnn.mcmc.operations import Hybrid, Tunable
-from rayfbnn.mcmc.tuning.measuring import Settings
+from rayfbnn.mcmc.operation import Settings, Tunable
+from rayfbnn.mcmc.operations import Hybrid
 from rayfbnn.run import progress
 from rayfbnn.run.estimate import Estimate
 from rayfbnn.run.progress import LiveTable, PlainLines, Silent, display, rejection_line, show_rejection

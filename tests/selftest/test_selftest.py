@@ -20,13 +20,14 @@ from rayfbnn.cli import app
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import hybrid as hmc
-from rayfbnn.mcmc import leapfrog, schedule
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.model import network, posterior
 from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.updates import gibbs
 from rayfbnn.selftest import calculations, exact_draws, problems, selftest
 from rayfbnn.selftest.calculations import Judgement
 from tests.support.mutants import mutant
+from tests.support.schedules import schedule_with
 
 CHAINS = 2_000
 
@@ -85,12 +86,6 @@ def with_gibbs(*replacement: str) -> type:
     return found
 
 
-def schedule_with_hmc(*replacement: str) -> ModuleType:
-    changed = mutant(schedule)
-    changed.__dict__["hmc"] = mutant(hmc, replacement)  # type: ignore[arg-type]
-    return changed
-
-
 def test_steps_that_do_not_reverse_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert passes(calculations.reversal_of("real", np, 1))
     changed = mutant(leapfrog, ("half if number in (0, last) else full", "full * (number < last)"))
@@ -106,7 +101,7 @@ def test_steps_that_do_not_reverse_make_it_fail(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_wrong_decisions_make_it_fail(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
-    monkeypatch.setattr(exact_draws, "schedule", schedule_with_hmc(old, new))
+    monkeypatch.setattr(exact_draws, "schedule", schedule_with(mutant(hmc, (old, new))))
     assert not passes(exact_draws.toy_target("windows, partial gradients", np, 1, 10_000, "float64"))
 
 

@@ -96,12 +96,12 @@ def test_a_run_without_phases_can_be_made_longer_and_says_what_it_found(tmp_path
     spec = RunSpec.from_dict(raw, base_dir=tmp_path)
     text = api.show(spec)
     assert "phases (the last with iterations = 2" in text
-    assert "finds automatic settings, in 40 rounds of 1 iterations of all chains" in text
+    assert "automatic settings are found here, in 40 rounds of 1 iteration of all chains" in text
     short = [f"phase[{number}].iterations=3" for number in (0, 1)]
     api.sample(spec, tmp_path / "run.zarr", set=short, workers=0, progress=False)
     api.resume(tmp_path / "run.zarr", iterations=4, workers=0, progress=False)
     assert Store.open(tmp_path / "run.zarr").committed_draws == 4
-    assert "tuning: 6 of 6 rounds" in api.show(tmp_path / "run.zarr")
+    assert "tuning: 6 of 6 rounds finished" in api.show(tmp_path / "run.zarr")
 
 
 def test_what_automatic_trajectories_cost_is_a_range_until_they_are_found(tmp_path: Path) -> None:
@@ -111,11 +111,14 @@ def test_what_automatic_trajectories_cost_is_a_range_until_they_are_found(tmp_pa
     spec = RunSpec.from_dict(written, short, base_dir=tmp_path)
     text = api.show(spec)
     # From 4 steps, and 8 where longer ones are looked at, to 256.
-    assert "phase 2: 3 iterations, not kept; 24 to 768 gradient evaluations (8 to 256 an iteration)" in text
-    assert "phase 3: 2 iterations, one draw kept each; 8 to 512 gradient evaluations (4 to 256 an" in text
-    assert "a chain: 56 to 2,048 gradient evaluations, 2 draws kept" in text
-    assert "in all:  112 to 4,096 gradient evaluations, 4 draws kept" in text
-    assert "from the shortest to the longest of automatic trajectories, until they are found" in text
+    assert "phase 2: 3 iterations, no draws kept; 24 to 768 gradient evaluations (8 to 256 per" in text
+    assert (
+        "phase 3: 2 iterations, one draw per iteration kept; 8 to 512 gradient evaluations (4 to 256 per"
+        in text
+    )
+    assert "per chain: 56 to 2,048 gradient evaluations, 2 draws kept" in text
+    assert "in all:    112 to 4,096 gradient evaluations, 4 draws kept" in text
+    assert "ranges go from the shortest to the longest" in text
     api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
     store = Store.open(tmp_path / "run.zarr")
     counted = sum(
@@ -128,5 +131,5 @@ def test_what_automatic_trajectories_cost_is_a_range_until_they_are_found(tmp_pa
     assert isinstance(final, HybridMarginal)
     counted += 2 * store.tuning.latest()[1][final].steps
     text = api.show(store.path)
-    assert f"a chain: {counted:,} gradient evaluations, 2 draws kept" in text
+    assert f"per chain: {counted:,} gradient evaluations, 2 draws kept" in text
     assert "the shortest" not in text

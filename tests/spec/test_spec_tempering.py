@@ -11,8 +11,8 @@ import pytest
 import rayfbnn
 from rayfbnn.describe.configuration import describe
 from rayfbnn.errors import ConfigError
+from rayfbnn.mcmc.operation import gradient_evaluations
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, SampleSigmas, SimulatedTempering, TemperedTransition
-from rayfbnn.mcmc.schedule import gradient_evaluations
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from tests.support.small import small, small_spec

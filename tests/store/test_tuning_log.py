@@ -16,8 +16,9 @@ from rayfbnn import api
 from rayfbnn.describe.schedule import describe_schedule, describe_tuning
 from rayfbnn.errors import ConfigError, StoreCorruptError
 from rayfbnn.mcmc import schedule
-from rayfbnn.mcmc.operations import Hybrid, HybridMarginal, automatic
-from rayfbnn.mcmc.tuning.measuring import first_settings
+from rayfbnn.mcmc.operation import automatic
+from rayfbnn.mcmc.operations import Hybrid, HybridMarginal
+from rayfbnn.mcmc.tuning.settings import first_settings
 from rayfbnn.run.running import behind, run_rounds
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.run.workers import InProcess
@@ -137,7 +138,7 @@ def test_scales_are_found_recorded_and_kept_wherever_a_run_stopped(
     assert found[0] == () != found[1] != found[3]  # after a quarter and half of the rounds
     assert found[1:] == [found[1]] * 2 + [found[3]] * 5
     assert min(found[3]) == 1 < max(found[3]) <= 16
-    assert "times ih0" in describe_tuning(store) and "automatic scales of groups" in str(
+    assert "scaled by ih0" in describe_tuning(store) and "automatic scales of groups" in str(
         describe_schedule(store.spec, store)
     )
     again = run(in_memory(tuned_spec(tmp_path, phase=phases)), Stopping(3))
@@ -278,15 +279,15 @@ def test_a_longer_run_keeps_its_settings(tmp_path: Path, undisturbed: Path) -> N
 
 def test_show_says_what_is_automatic_and_what_was_found(tmp_path: Path, undisturbed: Path) -> None:
     text = api.show(tuned_spec(tmp_path))
-    assert "hybrid: automatic leapfrog steps, automatic stepsize" in text
-    assert "hybrid: 8 leapfrog steps, automatic stepsize" in text
-    assert "hybrid-marginal over outputs and precisions: automatic steps" in text
-    assert "finds automatic settings, in 5 rounds of 1 iterations of all chains" in text
-    assert "with automatic settings as found before" in text
+    assert "hybrid: trajectories of an automatic number of leapfrog steps, automatic stepsize" in text
+    assert "hybrid: trajectories of 8 leapfrog steps, automatic stepsize" in text
+    assert "hybrid-marginal over outputs and precisions: trajectories of an automatic number of" in text
+    assert "automatic settings are found here, in 5 rounds of 1 iteration of all chains" in text
+    assert "automatic settings are those found in an earlier phase" in text
     text = api.show(undisturbed)
-    assert f"tuning: {N_ROUNDS} of {N_ROUNDS} rounds" in text
+    assert f"tuning: {N_ROUNDS} of {N_ROUNDS} rounds finished" in text
     for found in Store.open(undisturbed).tuning.latest()[1].values():
-        assert f": {found.steps} steps, stepsize {found.stepsize:.4g}, accepted 0." in text
+        assert f": {found.steps} steps, stepsize {found.stepsize:.4g}, acceptance rate 0." in text
 
 
 def test_progress_shows_the_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,12 +12,11 @@ import scipy.special
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.mcmc import leapfrog, schedule
-from rayfbnn.mcmc.operations import Operation
+from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.schedule import IterationInfo
 from rayfbnn.state import Advance, ChainState, Target
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import is_exact, ks_p_value, square_p_value
-from tests.support.mutants import mutant
 from tests.support.targets import (
     ANHARMONIC,
     anharmonic_cdf,
@@ -85,10 +84,3 @@ def stays_exact(
         return values + [square_p_value(columns[i], columns[j]) for i, j in pairs]
 
     return is_exact(p_values, name=f"invariance of {name}", n_chains=n_chains)
-
-
-def schedule_with(**modules: Any) -> ModuleType:
-    """The schedule with other updates."""
-    changed = mutant(schedule)
-    changed.__dict__.update(modules)
-    return changed

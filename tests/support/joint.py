@@ -19,7 +19,8 @@ import scipy.special
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.mcmc import leapfrog, schedule
-from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate, Operation, SampleSigmas
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate, SampleSigmas
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.posterior import Posterior

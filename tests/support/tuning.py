@@ -10,9 +10,11 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc import schedule
-from rayfbnn.mcmc.operations import Heatbath, Hybrid, Operation
-from rayfbnn.mcmc.tuning import measuring as tuning
-from rayfbnn.mcmc.tuning.measuring import Measured, Settings, Tuning
+from rayfbnn.mcmc.operation import Operation, Settings, Tuning
+from rayfbnn.mcmc.operations import Heatbath, Hybrid
+from rayfbnn.mcmc.tuning.choosing import settings_after
+from rayfbnn.mcmc.tuning.measured import Measured
+from rayfbnn.mcmc.tuning.settings import first_settings
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 
@@ -60,7 +62,7 @@ def tuned(
     operations: tuple[Operation, ...] = (Heatbath(), operation)
     state, s, number = start(n_chains, target.n_parameters), streams(n_chains), 0
     rounds: list[Measured] = []
-    settings = tuning.first_settings(operation)
+    settings = first_settings(operation)
     for _ in range(n_rounds):
         iteration = schedule.build_iteration(
             operations, target=target, updates={}, tuning=Tuning({operation: settings}, is_measured=True)
@@ -71,7 +73,7 @@ def tuned(
             state, info = iteration(state, s.at(iteration=number))
             each.append(info.measured[operation])
         rounds.append(reduce(Measured.__add__, each))
-        settings = tuning.settings_after(rounds, operation, n_rounds=n_rounds)
+        settings = settings_after(rounds, operation, n_rounds=n_rounds)
     return rounds, settings, state, number
 
 

@@ -19,15 +19,8 @@ from rayfbnn.data import read_dataset
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import leapfrog, schedule
-from rayfbnn.mcmc.operations import (
-    Heatbath,
-    Hybrid,
-    HybridMarginal,
-    Operation,
-    Repeat,
-    SampleSigmas,
-    unrolled,
-)
+from rayfbnn.mcmc.operation import Operation, unrolled
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Repeat, SampleSigmas
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import Trajectory
 from rayfbnn.store.store import Store

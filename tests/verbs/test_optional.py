@@ -66,7 +66,7 @@ def test_a_chain_runs_from_a_file_to_draws() -> None:
     code = """
 import numpy as np
 from rayfbnn import RunSpec
-from rayfbnn.mcmc.schedule import build_iteration, run
+from rayfbnn.mcmc.schedule import (build_iteration, run)
 from rayfbnn.data import read_dataset
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.streams import Streams

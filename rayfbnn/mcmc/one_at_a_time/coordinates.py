@@ -1,4 +1,4 @@
-"""Which parameters an update that changes one at a time goes through."""
+"""The parameters that an update of one parameter at a time goes through, and the potential along each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from rayfbnn.streams import Purpose, Streams
 
 
 def turns(streams: Streams, n_parameters: int, *, random: bool) -> Array:
-    """The parameter that each chain updates at each turn, (n_turns, n_chains) int64.
+    """Return the parameter that each chain updates at each turn, (n_turns, n_chains) int64.
 
-    Every parameter in order, or, `random`, a single one chosen for each chain.
+    Every parameter has one turn, in order. With `random` there is a single turn, for a parameter chosen at
+    random for each chain.
     """
     xp = array_namespace(streams.chains)
     if random:
@@ -21,9 +22,14 @@ def turns(streams: Streams, n_parameters: int, *, random: bool) -> Array:
     return xp.broadcast_to(xp.arange(n_parameters)[:, None], (n_parameters, streams.n_chains))
 
 
+def describe_turns(random: bool) -> str:
+    """Say in a few words which parameters have turns."""
+    return "one parameter at random" if random else "each parameter in turn"
+
+
 @dataclass(frozen=True)
 class Line:
-    """The potential along one parameter of each chain, the others as they are in `position`."""
+    """The potential along one parameter of each chain, with the others as they are in `position`."""
 
     target: Target
     position: Array
@@ -32,11 +38,14 @@ class Line:
 
     @property
     def value(self) -> Array:
-        """The parameter's value now, (n_chains,)."""
+        """The current value of the parameter, (n_chains,)."""
         return self.position[self._places]
 
     def at(self, value: Array) -> tuple[Array, Array]:
-        """Position with the parameter at `value` (n_chains,), and its potential, +inf if not finite."""
+        """Set the parameter to `value` (n_chains,).
+
+        Returns the changed position and its potential (n_chains,), +inf where it is not finite.
+        """
         moved = self.position.copy()
         moved[self._places] = value
         return moved, finite_or_infinite(self.target.potential(moved, self.precisions))

@@ -1,4 +1,4 @@
-"""Intervals for slice sampling found by doubling, and which of their points may be taken."""
+"""The doubling procedure of slice sampling: it finds an interval, and tests which points may be taken."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from rayfbnn.mcmc.one_at_a_time.coordinates import Line
 def doubled(
     line: Line, level: Array, left: Array, width: Array, sides: Array
 ) -> tuple[Array, Array, Callable[[Array, Array], Array]]:
-    """The ends (n_chains,) of an interval doubled until both are outside the slice, and a test of its points.
+    """Double an interval until both ends are outside the slice.
 
-    Each doubling is to the left or to the right by chance, whichever end it is that lies in the slice.
-    Neal (2003), "Slice sampling", fig. 4.
+    Each doubling extends the interval to the left or to the right with equal probability, whichever end lies
+    in the slice. Neal (2003), "Slice sampling", fig. 4.
 
-    sides  (n_chains, most doublings) uniform
-    The test takes points (n_chains,) and says whether the same interval could have been found from them.
+    left, width  (n_chains,)  the initial interval
+    sides        (n_chains, largest number of doublings) uniform numbers, which choose the sides
+
+    Returns the ends (n_chains,) and a function that tests points. That function takes points (n_chains,) and
+    whether each is a candidate; it returns whether the same interval could also have been found from there.
     """
     xp = array_namespace(left)
     right = left + width
@@ -30,9 +33,12 @@ def doubled(
         left = xp.where(growing & is_left, left - size, left)
         right = xp.where(growing & ~is_left, right + size, right)
 
-    def accepts(point: Array, asked: Array) -> Array:
-        """Fig. 6: halving the interval towards the point, no half that the value is not in ends outside."""
-        low, high, is_apart, ok = left, right, xp.zeros(len(left), dtype=bool), asked.copy()
+    def accepts(point: Array, is_candidate: Array) -> Array:
+        """Halve the interval towards the point, fig. 6.
+
+        A point is refused if some half without the current value has both ends outside the slice.
+        """
+        low, high, is_apart, ok = left, right, xp.zeros(len(left), dtype=bool), is_candidate.copy()
         value = line.value.astype(xp.float64)
         for _ in sides.T:  # as many halvings as there can have been doublings
             halving = ok & (high - low > 1.1 * width)

@@ -3,21 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
-from rayfbnn.mcmc.one_at_a_time.coordinates import Line, turns
+from rayfbnn.mcmc.one_at_a_time.coordinates import Line, describe_turns, turns
 from rayfbnn.mcmc.one_at_a_time.doubling import doubled
-from rayfbnn.mcmc.stepsizes import scaled_stepsizes
-from rayfbnn.state import ChainState, Target
+from rayfbnn.mcmc.operation import BuildContext, Operation
+from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_stepsizes
+from rayfbnn.state import ChainState, Kernel, Target
 from rayfbnn.streams import Purpose, Streams
 
-_ROUNDS = 64  # of points, each of _POINTS: an interval shrinks by exp(-77) or so in 256 of them
+# Points are drawn in rounds. An interval shrinks by a factor of about exp(-77) in all 64 * 4 of them.
+_ROUNDS = 64
 _POINTS = 4
+
+
+@dataclass(frozen=True)
+class Slice1(Operation):
+    """Slice sampling of one parameter after another.
+
+    stepsize   initial width of the interval, as a factor on the heuristic stepsizes
+    max_steps  limit on the width of the interval, in initial widths; with `doubling` the largest power of two
+               up to it is the limit
+    random     whether a single parameter, chosen at random for each chain, is updated, not every one in order
+    doubling   whether the interval is doubled and not stepped out, for when it may have to be much wider
+    """
+
+    stepsize: float
+    max_steps: int = 100
+    stepsize_jitter: float | None = None
+    random: bool = False
+    doubling: bool = False
+    op: ClassVar[str] = "slice-1"
+
+    def __post_init__(self) -> None:
+        if self.max_steps < 1:
+            raise ValueError(f"max_steps: must be at least 1, got {self.max_steps}")
+        check_stepsize(self.stepsize, self.stepsize_jitter)
+
+    def build(self, context: BuildContext) -> Kernel:
+        """Bind `slice_1` to the target and its settings."""
+        return partial(
+            slice_1,
+            target=context.target,
+            stepsize=self.stepsize,
+            max_steps=self.max_steps,
+            stepsize_jitter=self.stepsize_jitter,
+            random=self.random,
+            doubling=self.doubling,
+        )
+
+    def description(self) -> str:
+        """Say which parameters are updated and how wide their intervals become."""
+        stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)
+        how, n = (
+            ("doubled", 1 << _n_doublings(self.max_steps))
+            if self.doubling
+            else ("stepped out", self.max_steps)
+        )
+        return (
+            f"slice-1: slice sampling of {describe_turns(self.random)}, {stepsize},"
+            f" intervals {how} to at most {n} stepsizes"
+        )
 
 
 def slice_1(
@@ -31,15 +84,18 @@ def slice_1(
     random: bool = False,
     doubling: bool = False,
 ) -> tuple[ChainState, None]:
-    """Slice sampling updates of every parameter in order, or of one at random; the momentum stays.
+    """Draw one parameter after another from a slice of its conditional; the momentum does not change.
 
-    With U0 the potential now, the slice is where U <= U0 + e, e exponential of mean 1. An interval of the
-    parameter's stepsize is placed at random about its value and stepped out, to at most max_steps such
-    widths, until both ends are outside the slice. Points are drawn in it, and it is shrunk to each
-    one outside the slice, until one is inside: the new value. Neal (2003), "Slice sampling", figs. 3 and 5.
+    Every parameter is updated in order or, with `random`, a single one chosen at random for each chain.
 
-    doubling  the interval is doubled rather than stepped out, to the power of two of
-              widths that max_steps reaches; figs. 4 and 6
+    Let U0 be the current potential. The slice is where U <= U0 + e, with e exponential of mean 1. An interval
+    as wide as the parameter's stepsize is placed at random about its value. It is stepped out, to at most
+    max_steps such widths, until both ends are outside the slice. Points are then drawn uniformly in it; the
+    first one inside the slice is the new value, and each one outside becomes an end of the interval. Neal
+    (2003), "Slice sampling", figs. 3 and 5.
+
+    doubling  the interval is doubled instead, to at most the largest power of two of widths that does not
+              exceed max_steps; figs. 4 and 6
     """
     xp = array_namespace(state.position)
     parameters = turns(streams, target.n_parameters, random=random)  # (n_turns, n_chains)
@@ -47,8 +103,8 @@ def slice_1(
     widths = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams).astype(xp.float64)
     above = -xp.log(streams.uniform(Purpose.SLICE_LEVEL, n_turns))
     below, share = (streams.uniform(Purpose.SLICE_INTERVAL, n_turns, index=index) for index in (0, 1))
-    n_doublings = max_steps.bit_length() - 1  # a power of two of widths, max_steps at most
-    sides = streams.uniform(Purpose.SLICE_INTERVAL, (*n_turns, n_doublings), index=2) if doubling else None
+    sides_shape = (*n_turns, _n_doublings(max_steps))
+    sides = streams.uniform(Purpose.SLICE_INTERVAL, sides_shape, index=2) if doubling else None
     rounds: list[Array] = []
 
     with np.errstate(all="ignore"):
@@ -72,8 +128,13 @@ def slice_1(
     return replace(state, position=position), None
 
 
+def _n_doublings(max_steps: int) -> int:
+    """Return the largest n such that 2**n widths are at most max_steps."""
+    return max_steps.bit_length() - 1
+
+
 def _stepped_out(line: Line, level: Array, edge: Array, step: Array, n_steps: Array) -> Array:
-    """The edge moved by `step` until it is outside the slice, or n_steps times; all (n_chains,)."""
+    """Move the edge by `step` until it is outside the slice, but at most n_steps times; all (n_chains,)."""
     xp = array_namespace(edge)
     moving = n_steps > 0
     while bool(moving.any()):
@@ -94,9 +155,12 @@ def _shrunk(
     *,
     accepts: Callable[[Array, Array], Array] | None = None,
 ) -> tuple[Array, Array]:
-    """Position with the parameter at a point of the slice between the ends, and its potential.
+    """Draw the parameter from the part of the slice between the ends.
 
-    accepts  of points in the slice, whether they may be taken
+    Returns the position with the new value, and its potential (n_chains,).
+
+    points   uniform numbers (n_chains,) from which the points are made
+    accepts  takes points (n_chains,) and whether they are in the slice; returns whether they may be taken
     """
     xp = array_namespace(left)
     value = line.value.astype(xp.float64)
@@ -122,7 +186,10 @@ def _shrunk(
 
 
 def _points(rounds: list[Array], streams: Streams, n_turns: tuple[int, ...], turn: int) -> Iterator[Array]:
-    """Uniform numbers (n_chains,) for the points of one turn, drawn for all turns at once."""
+    """Yield uniform numbers (n_chains,) for the points of one turn.
+
+    Each round of numbers is drawn for all turns at once and kept in `rounds` for the next turns.
+    """
     for number in range(_ROUNDS):
         if number == len(rounds):
             rounds.append(streams.uniform(Purpose.SLICE_POINT, (*n_turns, _POINTS), attempt=number))

@@ -1,4 +1,4 @@
-"""Annealed importance sampling: from exact draws of the prior to the posterior, with weights on the way."""
+"""Annealed importance sampling: from exact prior draws to the posterior, with importance weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.mcmc.energy import finite_or_infinite
-from rayfbnn.mcmc.operations import Operation
+from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.tempering.selection import taken
 from rayfbnn.mcmc.tempering.stages import ANNEALING, at_stage
 from rayfbnn.state import Advance, ChainState, TemperedTarget
@@ -19,10 +19,10 @@ from rayfbnn.streams import Streams
 
 
 def inverse_temperatures(n: int, *, power: float) -> tuple[float, ...]:
-    """0 = b_0 < b_1 < ... < b_n = 1,  b_j = (j/n)**power.
+    """Return 0 = b_0 < b_1 < ... < b_n = 1 with b_j = (j/n)**power.
 
-    Where priors are vague the likelihood of draws from them varies over many orders, and a high power makes
-    the first steps small.
+    If priors are vague, the likelihood of draws from them varies over many orders of magnitude. A high power
+    then makes the first steps small.
     """
     return tuple(((np.arange(n + 1) / n) ** power).tolist())
 
@@ -37,33 +37,34 @@ def annealed_log_weights(
     advance: Advance = leapfrog.advance,
     on_progress: Callable[[int], None] | None = None,
 ) -> Array:
-    """Log importance weights of every chain at every inverse temperature, (n_temperatures, n_chains) float64.
+    """Return the log importance weights at every inverse temperature, (n_temperatures, n_chains) float64.
 
-    log w_j = log w_{j-1} + (b_j - b_{j-1}) log L(x_{j-1}),    x_j from x_{j-1} by updates that leave
-                                                               prior * L**b_j as it is
+    log w_j = log w_{j-1} + (b_j - b_{j-1}) log L(x_{j-1})
 
-    Neal (2001), "Annealed importance sampling", eqs. 3 to 5. The mean of w_j over chains has the expectation
+    where x_j follows from x_{j-1} by updates that leave prior * L**b_j invariant. Neal (2001), "Annealed
+    importance sampling", eqs. 3 to 5. The mean of w_j over chains has the expectation
     Z_j = integral of prior * L**b_j, whatever the updates and the temperatures are.
 
     Parameters
     ----------
-    state : exact draws from the prior, precisions too, and momentum
-    target : its potential is the prior's energy plus data_energy = -log L
-    operations : what leaves each distribution as it is, done once at each
-    inverse_temperatures : ascending from 0
+    state : exact draws of parameters and precisions from the prior, and a momentum
+    target : the posterior; its potential is the energy of the prior plus data_energy = -log L
+    operations : exact updates, which are done once at each temperature
+    inverse_temperatures : ascending numbers that begin with 0
     advance : runs trajectories at every temperature
-    on_progress : called with the number of temperatures done
+    on_progress : called with the number of temperatures that are done
     """
     xp = array_namespace(state.position)
     log_weights = xp.zeros((len(inverse_temperatures), streams.n_chains))
-    places = xp.arange(streams.n_chains)  # of the chains whose weight is not zero
+    places = xp.arange(streams.n_chains)  # the chains whose weight is not zero
     for number in range(1, len(inverse_temperatures)):
         before, b = inverse_temperatures[number - 1], inverse_temperatures[number]
         with np.errstate(all="ignore"):
             energy = finite_or_infinite(target.data_energy(state.position, state.precisions))
         log_weights[number] = -xp.inf
         log_weights[number, places] = log_weights[number - 1, places] - (b - before) * energy
-        # A weight of zero stays zero, and such a state (a draw from the prior that overflows) goes nowhere.
+        # A weight of zero stays zero, and a state whose weight is zero, such as a draw from the prior that
+        # overflows, cannot move. These chains are left out from here on.
         is_alive = xp.isfinite(energy)
         if not bool(is_alive.all()):
             places = places[is_alive]
@@ -88,9 +89,9 @@ class Normaliser:
     """An estimate of a normalising constant from importance weights.
 
     log_value       log of the mean weight
-    standard_error  of log_value: that of the mean, divided by the mean
-    effective_runs  (sum w)**2 / sum w**2: as many equal weights would be as good; when it is small, the
-                    standard error is no better than a guess
+    standard_error  standard error of log_value: that of the mean weight, divided by the mean weight
+    effective_runs  (sum w)**2 / sum w**2, the number of equal weights that would be as informative; when it
+                    is small, the standard error is no better than a guess
     """
 
     log_value: float
@@ -99,7 +100,7 @@ class Normaliser:
 
 
 def normaliser(log_weights: Array) -> Normaliser:
-    """What the log weights (n_runs,), at least two of them, say of the constant."""
+    """Estimate the normalising constant from log weights (n_runs,), of which there are at least two."""
     largest = float(log_weights.max())
     if largest == -np.inf:
         raise SamplingError(

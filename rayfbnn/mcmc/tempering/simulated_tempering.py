@@ -1,36 +1,82 @@
-"""Simulated tempering: an excursion to higher temperatures that ends when it is back at the lowest."""
+"""Simulated tempering: an excursion to higher temperatures that ends when it returns to the lowest."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
-from typing import Protocol
+from typing import ClassVar, cast
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.errors import SamplingError
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import finite_or_infinite
+from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning, gradient_evaluations
+from rayfbnn.mcmc.schedule import build_iteration
+from rayfbnn.mcmc.tempering.ladder import check_inner, check_ladder, describe_ladder
 from rayfbnn.mcmc.tempering.selection import put_back, taken
 from rayfbnn.mcmc.tempering.stages import LAST_STAGE, at_stage
-from rayfbnn.state import ChainState, Kernel, TemperedTarget
+from rayfbnn.state import Advance, ChainState, ExcursionInfo, Kernel, TemperedTarget
 from rayfbnn.streams import Purpose, Streams
 
 
-class BuildIteration(Protocol):
-    """The inner operations as one kernel, for a target at a temperature."""
-
-    def __call__(self, *, target: TemperedTarget) -> Kernel: ...
-
-
 @dataclass(frozen=True)
-class TemperingInfo:
-    """What one excursion did, one value a chain, (n_chains,) each.
+class SimulatedTempering(Operation):
+    """A random walk among temperatures that ends when it is back at the temperature of the run.
 
-    diverged  how many of the inner updates met an energy that was not finite
+    inverse_temperatures  1 and then descending numbers; they multiply the inverse temperature of the run
+    log_weights           a weight for each level, near minus the log normaliser there; only differences count
+    operations            the updates at each step of the walk
     """
 
-    diverged: Array
+    inverse_temperatures: tuple[float, ...]
+    log_weights: tuple[float, ...]
+    operations: tuple[Operation, ...]
+    op: ClassVar[str] = "simulated-tempering"
+    is_tempering: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_ladder(self.inverse_temperatures)
+        if len(self.log_weights) != len(self.inverse_temperatures):
+            raise ValueError(
+                f"log_weights: must be one for each of the {len(self.inverse_temperatures)}"
+                f" inverse_temperatures, got {len(self.log_weights)}"
+            )
+        if not all(math.isfinite(weight) for weight in self.log_weights):
+            raise ValueError(f"log_weights: must be finite numbers, got {list(self.log_weights)}")
+        check_inner(
+            self.operations,
+            lambda operation: operation.is_exact and not operation.is_tempering,
+            right="must be exact, and no tempering themselves",
+        )
+
+    @property
+    def inner(self) -> tuple[Operation, ...]:
+        """The updates at each step of the walk."""
+        return self.operations
+
+    def build(self, context: BuildContext) -> Kernel:
+        """Bind `simulated_tempering` to the target and its settings."""
+        return partial(
+            simulated_tempering,
+            target=cast(TemperedTarget, context.target),
+            operations=self.operations,
+            inverse_temperatures=self.inverse_temperatures,
+            log_weights=self.log_weights,
+            first_operation=context.first_inner,
+            advance=context.advance,
+        )
+
+    def gradients(self, tuning: Tuning | None = None) -> int:
+        """Count one step of the walk for each level, which is the average length with good weights."""
+        return gradient_evaluations(self.operations) * len(self.inverse_temperatures)
+
+    def description(self) -> str:
+        """List the temperatures of the walk."""
+        return f"simulated-tempering: {describe_ladder(self.inverse_temperatures)}, at each step:"
 
 
 def simulated_tempering(
@@ -38,29 +84,31 @@ def simulated_tempering(
     streams: Streams,
     *,
     target: TemperedTarget,
-    build: BuildIteration,
+    operations: tuple[Operation, ...],
     inverse_temperatures: tuple[float, ...],
     log_weights: tuple[float, ...],
     first_operation: int,
-) -> tuple[ChainState, TemperingInfo]:
-    """Walk along a ladder of inverse temperatures b_0 = 1 > b_1 > ..., from level 0 until at level 0 again.
+    advance: Advance = leapfrog.advance,
+) -> tuple[ChainState, ExcursionInfo]:
+    """Walk along a ladder of inverse temperatures b_0 = 1 > b_1 > ..., from level 0 until back at level 0.
 
-    A step is a Metropolis update of the level k, to k - 1 or k + 1 with equal probability, off the ladder
-    being rejected,
+    A step of the walk begins with a Metropolis update of the level k. Level k - 1 or k + 1 is proposed with
+    equal probability, and rejected if it is off the ladder. With E = data_energy of the target it is accepted
+    with probability
 
-        accepted with min(1, exp(c_k' - c_k - (b_k' - b_k) E)),      E = data_energy of the target
+        min(1, exp(c_k' - c_k - (b_k' - b_k) E)).
 
-    and then the inner operations at b_k. It leaves exp(c_k - b_k E) * (the rest of the target) over states
-    and levels as it is; Marinari and Parisi (1992), "Simulated tempering". A chain that is watched only
-    while it is at level 0 has what that distribution is there, which is the target itself. c_k should be
-    near -log of the integral of exp(-b_k E) * (the rest), so that all levels are visited alike.
+    The inner operations follow at b_k. The density exp(c_k - b_k E) * (the rest of the target) of states and
+    levels is invariant; Marinari and Parisi (1992), "Simulated tempering". A chain that is observed only at
+    level 0 has the conditional distribution given level 0, which is the target itself. c_k should be near
+    -log of the integral of exp(-b_k E) * (the rest), so that all levels are visited equally often.
 
-    first_operation  the number of the level's update in the random streams; those of the inner operations
-                     follow
+    first_operation  the number of the level's update in the random streams; the numbers of the inner
+                     operations follow
     """
     xp = array_namespace(state.position)
     b, c = xp.asarray(inverse_temperatures), xp.asarray(log_weights)
-    places = xp.arange(streams.n_chains)  # of the chains that are on their way
+    places = xp.arange(streams.n_chains)  # of the chains that have not returned
     level = xp.zeros(streams.n_chains, dtype=int)
     diverged = xp.zeros(streams.n_chains)
     current, random = state, streams
@@ -71,8 +119,8 @@ def simulated_tempering(
             current, at_stage(random, stage, first_operation=first_operation), level, target, b, c
         )
         tempered = target.tempered(b[level])
-        kernel = build(target=tempered)
-        current, info = kernel(current, at_stage(random, stage, first_operation=first_operation + 1))
+        iteration = build_iteration(operations, target=tempered, updates=tempered.updates, advance=advance)
+        current, info = iteration(current, at_stage(random, stage, first_operation=first_operation + 1))
         diverged[places] += info.diverged
         is_back = level == 0
         if bool(is_back.any()):
@@ -82,13 +130,13 @@ def simulated_tempering(
             places, level = places[~is_back], level[~is_back]
             if len(places) == 0:
                 break
-    return state, TemperingInfo(diverged)
+    return state, ExcursionInfo(diverged)
 
 
 def _next_level(
     state: ChainState, streams: Streams, level: Array, target: TemperedTarget, b: Array, c: Array
 ) -> Array:
-    """The Metropolis update of the level, (n_chains,)."""
+    """Update the level of each chain, (n_chains,), by a Metropolis step."""
     xp = array_namespace(level)
     proposal = level + xp.where(streams.uniform(Purpose.PROPOSAL) < 0.5, -1, 1)
     is_on_ladder = (proposal >= 0) & (proposal < len(b))

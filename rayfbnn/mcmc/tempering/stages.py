@@ -1,8 +1,8 @@
 """Numbers for operations inside an operation, so that no two updates of an iteration share random numbers.
 
-A stream's number of the operation has 32 bits. The lower 17 tell apart all operations of an iteration, those
-inside others too, of which a configuration has at most 100,000; the upper 15 tell apart the times that an
-inner operation is done.
+The number of an operation in a stream has 32 bits. The lower 17 tell apart all operations of an iteration,
+including those inside others; a configuration has at most 100,000 of them. The upper 15 are the stage, which
+tells apart the repetitions of an inner operation.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ from dataclasses import replace
 from rayfbnn.streams import Streams
 
 _STAGE = 2**17
-ANNEALING = 2**15 - 1  # a stage that no run reaches: with the same seed a run and its evidence share nothing
+# A stage that no run reaches, so that a run and its evidence share no random numbers with the same seed.
+ANNEALING = 2**15 - 1
 LAST_STAGE = ANNEALING - 1
 
 
 def at_stage(streams: Streams, stage: int, *, first_operation: int) -> Streams:
-    """The random numbers of inner operations, the first one numbered first_operation; stages count from 1."""
+    """Return the streams of inner operations at one stage; stages count from 1.
+
+    first_operation  the number of the first inner operation
+    """
     assert 0 < stage <= ANNEALING and first_operation < _STAGE
     return replace(streams, operation=stage * _STAGE + first_operation)

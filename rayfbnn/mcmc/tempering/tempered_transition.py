@@ -1,23 +1,69 @@
-"""Tempered transitions: up a ladder of temperatures and down again, the end a proposal to be decided on."""
+"""Tempered transitions: up a ladder of temperatures and down again, to an end state that is a proposal."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar, cast
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
+from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning, gradient_evaluations, unrolled
+from rayfbnn.mcmc.schedule import build_iteration
+from rayfbnn.mcmc.tempering.ladder import check_inner, check_ladder, describe_ladder
 from rayfbnn.mcmc.tempering.stages import at_stage
-from rayfbnn.state import ChainState, HMCInfo, Kernel, TemperedTarget
+from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, TemperedTarget
 from rayfbnn.streams import Purpose, Streams
 
 
-class BuildReversible(Protocol):
-    """The inner operations as one kernel, or as the kernel that is its reversal."""
+@dataclass(frozen=True)
+class TemperedTransition(Operation):
+    """A proposal by way of higher temperatures: up the ladder and down again.
 
-    def __call__(self, *, target: TemperedTarget, is_reversed: bool) -> Kernel: ...
+    inverse_temperatures  1 and then descending numbers; they multiply the inverse temperature of the run
+    operations            the updates at each level; they must be reversible
+    """
+
+    inverse_temperatures: tuple[float, ...]
+    operations: tuple[Operation, ...]
+    op: ClassVar[str] = "tempered-transition"
+    is_tempering: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_ladder(self.inverse_temperatures)
+        check_inner(
+            self.operations,
+            lambda operation: operation.is_reversible,
+            right="must be reversible, such as sample-sigmas, heatbath, hybrid or metropolis",
+        )
+
+    @property
+    def inner(self) -> tuple[Operation, ...]:
+        """The updates at each level."""
+        return self.operations
+
+    def build(self, context: BuildContext) -> Kernel:
+        """Bind `tempered_transition` to the target and its settings."""
+        return partial(
+            tempered_transition,
+            target=cast(TemperedTarget, context.target),
+            operations=self.operations,
+            inverse_temperatures=self.inverse_temperatures,
+            first_operation=context.first_inner,
+            advance=context.advance,
+        )
+
+    def gradients(self, tuning: Tuning | None = None) -> int:
+        """Count the inner operations once up and once down for each level but the lowest."""
+        n_levels = len(self.inverse_temperatures) - 1
+        return 2 * n_levels * gradient_evaluations(self.operations)
+
+    def description(self) -> str:
+        """List the temperatures of the ladder."""
+        return f"tempered-transition: {describe_ladder(self.inverse_temperatures)}, at each on the way:"
 
 
 def tempered_transition(
@@ -25,11 +71,12 @@ def tempered_transition(
     streams: Streams,
     *,
     target: TemperedTarget,
-    build: BuildReversible,
+    operations: tuple[Operation, ...],
     inverse_temperatures: tuple[float, ...],
     first_operation: int,
+    advance: Advance = leapfrog.advance,
 ) -> tuple[ChainState, HMCInfo]:
-    """One tempered transition of every chain, along 1 = b_0 > b_1 > ... > b_n.
+    """Propose the end of a tempered transition along 1 = b_0 > b_1 > ... > b_n, and accept or reject it.
 
     x_0 -T_1-> x_1 -T_2-> ... -T_n-> y_n -R_n-> y_{n-1} -> ... -R_1-> y_0,    R_i the reversal of T_i
 
@@ -37,10 +84,12 @@ def tempered_transition(
 
     log r = sum_i (b_{i-1} - b_i) (E(x_{i-1}) - E(y_{i-1}))
 
-    Neal (1996b), "Sampling from multimodal distributions using tempered transitions", eq. 7.
-    T_i leaves the target at b_i as it is; the momentum goes along, and no other reversal is needed.
+    Neal (1996b), "Sampling from multimodal distributions using tempered transitions", eq. 7. T_i, the inner
+    operations at b_i, leaves the target at b_i invariant. The momentum is part of the state, and needs no
+    further reversal.
 
-    first_operation  the number of the decision in the random streams; those of the inner operations follow
+    first_operation  the number of the decision in the random streams; the numbers of the inner operations
+                     follow
     """
     xp = array_namespace(state.position)
     b, n = inverse_temperatures, len(inverse_temperatures) - 1
@@ -57,8 +106,14 @@ def tempered_transition(
         level = 2 * n + 1 - stage if is_down else stage
         if not is_down:
             log_ratio += (b[level - 1] - b[level]) * energy(current)
-        kernel = build(target=target.tempered(b[level]), is_reversed=is_down)
-        current, info = kernel(current, at_stage(streams, stage, first_operation=first_operation + 1))
+        tempered = target.tempered(b[level])
+        iteration = build_iteration(
+            unrolled(operations)[::-1] if is_down else operations,
+            target=tempered,
+            updates=tempered.reversed_updates if is_down else tempered.updates,
+            advance=advance,
+        )
+        current, info = iteration(current, at_stage(streams, stage, first_operation=first_operation + 1))
         diverged += info.diverged
         if is_down:
             log_ratio -= (b[level - 1] - b[level]) * energy(current)

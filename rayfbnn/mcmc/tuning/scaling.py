@@ -1,8 +1,8 @@
-"""Scales of groups of coordinates beside the heuristic stepsizes, found from slopes where trajectories begin.
+"""Factors on the heuristic stepsizes of groups of coordinates, found from slopes where trajectories begin.
 
-With E the potential energy and s the stepsize of a coordinate q, the mean of (s dE/dq)**2 over the
-posterior is s**2 times the mean curvature along q (integrate by parts). Where it is smaller than elsewhere,
-steps may be longer: a factor for each group evens these means out.
+Let E be the potential energy and s the stepsize of a coordinate q. By integration by parts, the mean of
+(s dE/dq)**2 over the posterior is s**2 times the mean curvature along q. Coordinates with a small mean may
+take longer steps. A factor for each group makes these means equal.
 """
 
 from __future__ import annotations
@@ -14,67 +14,50 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.state import Advance, Target, Trajectory
+from rayfbnn.state import Target
 
-LARGEST = 16.0  # chosen: slopes near zero, early on, need not mean that a group is free
+LARGEST = 16.0  # chosen by hand: early on, slopes near zero need not mean that a group moves freely
 
 
 @runtime_checkable
 class Grouped(Protocol):
-    """A target that says which of its coordinates are of one kind."""
+    """A target whose coordinates are grouped by their kind."""
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """How many coordinates each group has, in the order of the position."""
+        """The number of coordinates of each group, in the order of the position."""
         ...
 
 
 def group_sizes(target: Target) -> tuple[int, ...]:
-    """The target's own groups, or each coordinate by itself."""
+    """Return the sizes of the target's groups; without groups each coordinate is its own."""
     return target.group_sizes if isinstance(target, Grouped) else (1,) * target.n_parameters
 
 
 def of_coordinates(scales: Sequence[float], target: Target) -> Array:
-    """The scale of each coordinate from those of the groups, (n_parameters,) on the host."""
+    """Return the scale of each coordinate, (n_parameters,) on the host, from the scales of the groups."""
     return np.repeat(np.asarray(scales, dtype=np.float64), group_sizes(target))
 
 
-def scales_from(mean_squares: Sequence[float]) -> tuple[float, ...]:
-    """Factors that even the groups' means of (s dE/dq)**2 out: 1 for the largest, at most 16 for others."""
-    largest = max(mean_squares, default=0.0)
+def scales_from(means: Sequence[float]) -> tuple[float, ...]:
+    """Return the factors that make the groups' means of (s dE/dq)**2 equal.
+
+    The group with the largest mean has the factor 1, and no factor is above LARGEST.
+    """
+    largest = max(means, default=0.0)
     return tuple(
-        math.sqrt(min(largest / each, LARGEST**2)) if each > 0 else (LARGEST if largest > 0 else 1.0)
-        for each in mean_squares
+        math.sqrt(min(largest / mean, LARGEST**2)) if mean > 0 else (LARGEST if largest > 0 else 1.0)
+        for mean in means
     )
 
 
-class SlopesProbe:
-    """An Advance that looks at the slopes where a trajectory begins.
+def mean_squares(target: Target, position: Array, precisions: Array) -> Array:
+    """Return the mean of (s dE/dq)**2 over the coordinates of each group, (n_chains, n_groups) float64.
 
-    mean_squares  of heuristic stepsize times slope, over the coordinates of each group, (n_chains, n_groups)
-                  float64
+    s is the heuristic stepsize. `measured.fixed_point_sums` leaves out values that are not finite.
     """
-
-    def __init__(self, advance: Advance) -> None:
-        self._advance = advance
-        self.mean_squares: Array | None = None
-
-    def __call__(
-        self,
-        target: Target,
-        trajectory: Trajectory,
-        *,
-        n_steps: int,
-        order: Array | None = None,
-    ) -> tuple[Trajectory, Array]:
-        if self.mean_squares is None:
-            self.mean_squares = _mean_squares(target, trajectory.position, trajectory.precisions)
-        return self._advance(target, trajectory, n_steps=n_steps, order=order)
-
-
-def _mean_squares(target: Target, position: Array, precisions: Array) -> Array:
     xp = array_namespace(position)
-    with np.errstate(all="ignore"):  # what is not finite is left out of the sums
+    with np.errstate(all="ignore"):
         _, gradient = target.potential_and_gradient(position, precisions)
         squares = xp.square(target.stepsizes(precisions) * gradient.astype(xp.float64))
     ends = np.cumsum(group_sizes(target)).tolist()

@@ -9,10 +9,9 @@ import pytest
 import scipy.special
 
 from rayfbnn.errors import SamplingError
-from rayfbnn.mcmc import metropolis
-from rayfbnn.mcmc.one_at_a_time import doubling
-from rayfbnn.mcmc.one_at_a_time import slice_1 as slice
-from rayfbnn.mcmc.operations import Heatbath, Metropolis1, Operation, Slice1
+from rayfbnn.mcmc.one_at_a_time import doubling, metropolis_1, slice_1
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import Heatbath, Metropolis1, Slice1
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import ks_p_value
@@ -23,10 +22,10 @@ from tests.support.invariance import (
     THREE,
     ExactTarget,
     after_iterations,
-    schedule_with,
     stays_exact,
 )
 from tests.support.mutants import mutant
+from tests.support.schedules import schedule_with
 from tests.support.targets import SumOfTerms, banana, gaussian
 
 BANANA = banana()
@@ -81,41 +80,41 @@ def test_exact_draws_stay_exact_at_length(name: str) -> None:
 
 # Each mutant: (module, source, replacement, the configuration that must show it).
 MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
-    "sign": (metropolis, "energy_change < threshold", "-energy_change < threshold", "metropolis-1"),
-    "accepts_all": (metropolis, "energy_change < threshold[:, turn]", "energy_change < 9", "metropolis-1"),
-    "one_sided": (metropolis, "normal[:, turn]", "(normal[:, turn] + 0.1)", "metropolis-1"),
-    "half_energy": (metropolis, "energy_change < thr", "0.8 * energy_change < thr", "metropolis-1"),
+    "sign": (metropolis_1, "energy_change < threshold", "-energy_change < threshold", "metropolis-1"),
+    "accepts_all": (metropolis_1, "energy_change < threshold[:, turn]", "energy_change < 9", "metropolis-1"),
+    "one_sided": (metropolis_1, "normal[:, turn]", "(normal[:, turn] + 0.1)", "metropolis-1"),
+    "half_energy": (metropolis_1, "energy_change < thr", "0.8 * energy_change < thr", "metropolis-1"),
     "stale_energy": (
-        metropolis,
+        metropolis_1,
         "energy = xp.where(accepted, proposal_energy, energy)",
         "energy = energy",
         "metropolis-1 of three",
     ),
-    "one_decision": (metropolis, "threshold[:, turn]", "threshold[:, 0]", "metropolis-1 of three"),
-    "slice_fixed_level": (slice, "energy + above[:, turn]", "energy + 1", "slice-1"),
-    "slice_low_level": (slice, "energy + above[:, turn]", "energy + 0.8 * above[:, turn]", "slice-1"),
-    "slice_centred": (slice, "width * below[:, turn]", "width / 2", "slice-1 of one width"),
+    "one_decision": (metropolis_1, "threshold[:, turn]", "threshold[:, 0]", "metropolis-1 of three"),
+    "slice_fixed_level": (slice_1, "energy + above[:, turn]", "energy + 1", "slice-1"),
+    "slice_low_level": (slice_1, "energy + above[:, turn]", "energy + 0.8 * above[:, turn]", "slice-1"),
+    "slice_centred": (slice_1, "width * below[:, turn]", "width / 2", "slice-1 of one width"),
     "slice_one_side": (
-        slice,
+        slice_1,
         "max_steps * share[:, turn]",
         "max_steps - 1 + 0 * left",
         "slice-1 of few widths",
     ),
-    "slice_extra_width": (slice, "max_steps - 1 - n_left", "max_steps - n_left", "slice-1 of few widths"),
+    "slice_extra_width": (slice_1, "max_steps - 1 - n_left", "max_steps - n_left", "slice-1 of few widths"),
     "slice_wide": (
-        slice,
+        slice_1,
         "inside = pending & (moved_energy <= level",
         "inside = pending & (moved_energy <= 0.3 + level",
         "slice-1",
     ),
     "slice_stale_energy": (
-        slice,
+        slice_1,
         "position, energy = _shrunk",
         "position, _ = _shrunk",
         "slice-1 of three",
     ),
     "slice_shrinks_both": (
-        slice,
+        slice_1,
         "xp.where(pending & (point < value), point, left)",
         "xp.where(pending, value - abs(point - value), left)",
         "slice-1 of one width",
@@ -127,9 +126,8 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
 def test_mutant_is_killed(name: str) -> None:
     module, old, new, configuration = MUTANTS[name]
     changed = mutant(module, (old, new))
-    update = "metropolis_1" if module is metropolis else "slice_1"
     exact, operations = CONFIGURATIONS[configuration]
-    options = {"schedule": schedule_with(**{update: getattr(changed, update)})}
+    options = {"schedule": schedule_with(changed)}
     try:
         assert not stays_exact(exact, operations, name=configuration, **options)
     except SamplingError:  # a slice at a stale level may hold no point at all
@@ -148,20 +146,20 @@ DOUBLING_MUTANTS = {
 
 @pytest.mark.parametrize("name", DOUBLING_MUTANTS)
 def test_mutant_of_doubling_is_killed(name: str) -> None:
-    changed = mutant(slice)
+    changed = mutant(slice_1)
     changed.doubled = mutant(doubling, DOUBLING_MUTANTS[name]).doubled  # type: ignore[attr-defined]
     exact, operations = CONFIGURATIONS["slice-1 doubling"]
-    options = {"schedule": schedule_with(slice_1=changed.slice_1)}
+    options = {"schedule": schedule_with(changed)}
     assert not stays_exact(exact, operations, name="slice-1 doubling", n_chains=QUICK // 4, **options)
 
 
 def test_looking_at_every_half_stays_exact() -> None:
     """An equivalent mutant: with both ends of such a half outside, doubling would have ended there."""
-    changed = mutant(slice)
+    changed = mutant(slice_1)
     always = mutant(doubling, ("is_apart |= halving & (", "is_apart |= halving | ("))
     changed.doubled = always.doubled  # type: ignore[attr-defined]
     exact, operations = CONFIGURATIONS["slice-1 doubling"]
-    options = {"schedule": schedule_with(slice_1=changed.slice_1)}
+    options = {"schedule": schedule_with(changed)}
     assert stays_exact(exact, operations, name="slice-1 doubling", n_chains=QUICK // 4, **options)
 
 
@@ -176,16 +174,16 @@ def test_doubling_finds_a_wide_slice_in_few_evaluations() -> None:
         return potential(*arguments)
 
     object.__setattr__(target, "potential", counted)
-    after, _ = slice.slice_1(state, streams, target=target, stepsize=1e-4, max_steps=2**30, doubling=True)
+    after, _ = slice_1.slice_1(state, streams, target=target, stepsize=1e-4, max_steps=2**30, doubling=True)
     # Stepping out would take some 20,000 for each of the three parameters.
     assert calls < 4_000 and abs(after.position - state.position).mean() > 0.5
 
 
 def test_stepping_out_beyond_the_slice_stays_exact() -> None:
     """An equivalent mutant: whatever ends an interval, all points of the slice lead to it as often."""
-    changed = mutant(slice, ("<= level\n        edge", "<= level + 1\n        edge"))
+    changed = mutant(slice_1, ("<= level\n        edge", "<= level + 1\n        edge"))
     exact, operations = CONFIGURATIONS["slice-1"]
-    assert stays_exact(exact, operations, name="slice-1", schedule=schedule_with(slice_1=changed.slice_1))
+    assert stays_exact(exact, operations, name="slice-1", schedule=schedule_with(changed))
 
 
 def test_decisions_are_not_one_sided() -> None:
@@ -210,7 +208,7 @@ def test_the_new_value_lies_in_the_slice_and_anywhere_in_it() -> None:
     """For a normal the slice is |q| < sqrt(2 (U0 + e)); the shrinking favours points near the old value."""
     state, streams = start(20_000)
     state = ChainState(np.full((20_000, 1), 2.0), np.zeros((20_000, 1)), state.precisions)
-    after, _ = slice.slice_1(state, streams, target=gaussian(1), stepsize=1.0)
+    after, _ = slice_1.slice_1(state, streams, target=gaussian(1), stepsize=1.0)
     end = np.sqrt(2 * (2.0 - np.log(streams.uniform(Purpose.SLICE_LEVEL, (1,))[:, 0])))
     assert (abs(after.position[:, 0]) <= end).all()
     share = (after.position[:, 0] / end + 1) / 2
@@ -220,12 +218,12 @@ def test_the_new_value_lies_in_the_slice_and_anywhere_in_it() -> None:
 def test_metropolis_proposals_of_single_parameters_are_normal() -> None:
     state, streams = start(5_000)
     still = ChainState(np.zeros((5_000, 3)), state.momentum, state.precisions)
-    after, info = metropolis.metropolis_1(still, streams, target=gaussian(3), stepsize=1e-6)
+    after, info = metropolis_1.metropolis_1(still, streams, target=gaussian(3), stepsize=1e-6)
     assert info.accepted.mean() > 0.9999
     assert ks_p_value(scipy.special.ndtr(after.position / 1e-6)) > 1e-5
 
 
-@pytest.mark.parametrize("update", [metropolis.metropolis_1, slice.slice_1])
+@pytest.mark.parametrize("update", [metropolis_1.metropolis_1, slice_1.slice_1])
 def test_one_parameter_at_random_changes_one_uniformly(update) -> None:
     state, streams = start(6_000)
     after, _ = update(state, streams, target=BANANA, stepsize=0.5, random=True)
@@ -236,7 +234,7 @@ def test_one_parameter_at_random_changes_one_uniformly(update) -> None:
     assert after.momentum is state.momentum
 
 
-@pytest.mark.parametrize("update", [metropolis.metropolis_1, slice.slice_1])
+@pytest.mark.parametrize("update", [metropolis_1.metropolis_1, slice_1.slice_1])
 def test_chains_do_not_depend_on_their_batch(update) -> None:
     state, streams = start(8)
     together, _ = update(state, streams, target=BANANA, stepsize=0.6, stepsize_jitter=-1.0)
@@ -249,7 +247,7 @@ def test_chains_do_not_depend_on_their_batch(update) -> None:
         assert np.array_equal(alone.position, together.position[own])
 
 
-@pytest.mark.parametrize("update", [metropolis.metropolis_1, slice.slice_1])
+@pytest.mark.parametrize("update", [metropolis_1.metropolis_1, slice_1.slice_1])
 def test_an_impossible_starting_energy_stops_and_names_the_chain(update) -> None:
     state, streams = start(4)
     state.position[1, 0] = np.nan
@@ -260,11 +258,11 @@ def test_an_impossible_starting_energy_stops_and_names_the_chain(update) -> None
 def test_slices_are_left_by_shrinking() -> None:
     """An interval of 10**12 stepsizes of the slice needs some 60 points, not 10**12."""
     state, streams = start(50)
-    after, _ = slice.slice_1(state, streams, target=gaussian(3), stepsize=1e12)
+    after, _ = slice_1.slice_1(state, streams, target=gaussian(3), stepsize=1e12)
     assert (abs(after.position) < 10).all()
 
 
 def test_a_slice_that_is_never_found_is_an_error_with_advice() -> None:
     state, streams = start(3)
     with pytest.raises(SamplingError, match="slice-1 found no point .* smaller stepsize"):
-        slice.slice_1(state, streams, target=gaussian(3), stepsize=1e308, stepsize_jitter=-9.0)
+        slice_1.slice_1(state, streams, target=gaussian(3), stepsize=1e308, stepsize_jitter=-9.0)

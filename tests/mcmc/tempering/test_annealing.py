@@ -13,7 +13,8 @@ import scipy.special
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
-from rayfbnn.mcmc.operations import Heatbath, Hybrid, Operation, SampleNoise
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, SampleNoise
 from rayfbnn.mcmc.tempering import annealing
 from rayfbnn.mcmc.tempering.annealing import inverse_temperatures, normaliser
 from rayfbnn.mcmc.tempering.stages import ANNEALING, LAST_STAGE, at_stage

@@ -14,12 +14,12 @@ import scipy.special
 from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc import schedule
+from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import (
     Heatbath,
     Hybrid,
     Metropolis,
     Negate,
-    Operation,
     Repeat,
     SampleSigmas,
     SimulatedTempering,
@@ -31,6 +31,7 @@ from rayfbnn.streams import Purpose, Streams
 from tests.support.exact_draws import exact_draws, quantities, target_of
 from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
 from tests.support.mutants import mutant
+from tests.support.schedules import schedule_with
 
 N_CHAINS = 20_000
 LADDER = (1.0, 0.5, 0.2, 0.05)
@@ -133,13 +134,6 @@ def test_some_tempered_transitions_are_accepted_and_some_are_not() -> None:
     assert 0.1 < info.accepted.mean() < 0.9
 
 
-def with_modules(**modules: Any) -> ModuleType:
-    """The schedule with other updates."""
-    changed = mutant(schedule)
-    changed.__dict__.update(modules)
-    return changed
-
-
 SIMULATED_MUTANTS: dict[str, tuple[str, str]] = {
     "weight of the level it is at": ("c[proposal] - c[level] -", "c[proposal] -"),
     "energy of the wrong sign": ("- (b[proposal] - b[level])", "+ (b[proposal] - b[level])"),
@@ -157,9 +151,7 @@ SIMULATED_MUTANTS: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", SIMULATED_MUTANTS)
 def test_mutant_of_simulated_tempering_is_killed(name: str) -> None:
     changed = mutant(simulated_tempering, SIMULATED_MUTANTS[name])
-    modules = with_modules(simulated_tempering=changed.simulated_tempering)
-    modules.__dict__["TemperingInfo"] = changed.TemperingInfo
-    assert not stays_exact("simulated tempering", schedule=modules)
+    assert not stays_exact("simulated tempering", schedule=schedule_with(changed))
 
 
 # Another set of weights, or the rejection by another route: the distribution at level 0 is the same.
@@ -172,9 +164,7 @@ EQUIVALENT: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", EQUIVALENT)
 def test_equivalent_mutant_of_simulated_tempering_stays_exact(name: str) -> None:
     changed = mutant(simulated_tempering, EQUIVALENT[name])
-    modules = with_modules(simulated_tempering=changed.simulated_tempering)
-    modules.__dict__["TemperingInfo"] = changed.TemperingInfo
-    assert stays_exact("simulated tempering", schedule=modules)
+    assert stays_exact("simulated tempering", schedule=schedule_with(changed))
 
 
 TRANSITION_MUTANTS: dict[str, tuple[str, str]] = {
@@ -195,8 +185,7 @@ TRANSITION_MUTANTS: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", TRANSITION_MUTANTS)
 def test_mutant_of_tempered_transitions_is_killed(name: str) -> None:
     changed = mutant(tempered_transition, TRANSITION_MUTANTS[name])
-    modules = with_modules(tempered_transition=changed.tempered_transition)
-    assert not stays_exact("tempered transitions", schedule=modules)
+    assert not stays_exact("tempered transitions", schedule=schedule_with(changed))
 
 
 # On networks: their precisions are updated too, on several levels.

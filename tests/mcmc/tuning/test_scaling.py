@@ -11,14 +11,10 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc import hybrid as hmc
-from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.operations import Hybrid
-from rayfbnn.mcmc.tuning import measuring as tuning
-from rayfbnn.mcmc.tuning import scaling
-from rayfbnn.mcmc.tuning.measuring import Measured
-from rayfbnn.mcmc.tuning.scaling import SlopesProbe, of_coordinates, scales_from
-from rayfbnn.state import Trajectory
-from tests.support.kernels.trajectories import end_of
+from rayfbnn.mcmc.tuning import choosing, scaling
+from rayfbnn.mcmc.tuning.measured import Measured
+from rayfbnn.mcmc.tuning.scaling import of_coordinates, scales_from
 from tests.support.mutants import mutant
 from tests.support.problems import problem
 from tests.support.problems import streams as problem_streams
@@ -53,19 +49,18 @@ def test_the_scales_found_are_the_widths_beside_the_heuristic_stepsizes() -> Non
 def measured_scales(module: ModuleType) -> tuple[float, ...]:
     state = start(4000, 4)
     state = replace(state, position=state.position * np.array(TARGET.sigmas))
-    probe = module.SlopesProbe(leapfrog.advance)
-    hmc.hybrid(state, streams(4000), target=TARGET, steps=3, stepsize=0.1, advance=probe)
-    assert probe.mean_squares.shape == (4000, 3)
-    return tuple(module.scales_from(probe.mean_squares.mean(axis=0).tolist()))
+    mean_squares = module.mean_squares(TARGET, state.position, state.precisions)
+    assert mean_squares.shape == (4000, 3)
+    return tuple(module.scales_from(mean_squares.mean(axis=0).tolist()))
 
 
 @pytest.mark.parametrize(
     "bug",
     [
         ("xp.square(target.stepsizes(precisions) * gradient", "xp.square(gradient"),
-        ("math.sqrt(min(largest / each, LARGEST**2))", "min(largest / each, LARGEST**2)"),
-        ("min(largest / each, LARGEST**2)", "largest / each"),
-        ("largest / each,", "each / largest,"),
+        ("math.sqrt(min(largest / mean, LARGEST**2))", "min(largest / mean, LARGEST**2)"),
+        ("min(largest / mean, LARGEST**2)", "largest / mean"),
+        ("largest / mean,", "mean / largest,"),
         (".mean(axis=1)", ".sum(axis=1)"),
     ],
 )
@@ -108,18 +103,18 @@ IN_ROUNDS = pytest.approx([0, 0, QUARTER, QUARTER, HALF, HALF, HALF, HALF])
 
 
 def test_scales_follow_from_the_later_rounds_before_a_quarter_and_half_of_all() -> None:
-    assert scales_of_rounds(tuning) == IN_ROUNDS
+    assert scales_of_rounds(choosing) == IN_ROUNDS
 
 
 @pytest.mark.parametrize(
     "bug",
     [
-        ("number + 1 in anew", "number in anew"),
+        ("number + 1 in restarts", "number in restarts"),
         ("scales = _scales(rounds[(number + 1) // 2 : number + 1])", "scales = _scales(rounds)"),
     ],
 )
 def test_a_mutant_of_when_scales_are_set_is_seen(bug: tuple[str, str]) -> None:
-    assert scales_of_rounds(mutant(tuning, bug)) != IN_ROUNDS
+    assert scales_of_rounds(mutant(choosing, bug)) != IN_ROUNDS
 
 
 @pytest.mark.parametrize("over", [None, ("precisions",), ("outputs",), ("outputs", "precisions")])
@@ -132,20 +127,14 @@ def test_groups_of_a_posterior_are_its_own(over: Any) -> None:
         state = target.start(state, random)
     precisions = state.precisions
     assert sum(target.group_sizes) == target.n_parameters
-    probe = SlopesProbe(leapfrog.advance)
-    end_of(
-        probe,
-        target,
-        Trajectory(state.position, state.momentum, precisions, target.stepsizes(precisions)),
-        n_steps=0,
-    )
     _, gradient = target.potential_and_gradient(state.position, precisions)
     squares = (target.stepsizes(precisions) * gradient) ** 2
     layout = target.marginal.parameter_layout if over and "outputs" in over else posterior.parameter_layout
     views = layout.views(squares[:, : layout.n_parameters])
     expected = [view.reshape(len(view), -1).mean(axis=1) for view in views.values()]
     expected += list(squares[:, layout.n_parameters :].T)
-    np.testing.assert_allclose(probe.mean_squares, np.stack(expected, axis=1), rtol=1e-6)
+    found = scaling.mean_squares(target, state.position, precisions)
+    np.testing.assert_allclose(found, np.stack(expected, axis=1), rtol=1e-6)
 
 
 def test_scales_need_an_automatic_stepsize() -> None:

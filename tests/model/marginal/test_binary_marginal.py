@@ -11,7 +11,8 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc import schedule
-from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, Negate, Operation, SampleSigmas
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, Negate, SampleSigmas
 from rayfbnn.model import posterior
 from rayfbnn.model.likelihood import binary
 from rayfbnn.model.marginal import polya_gamma

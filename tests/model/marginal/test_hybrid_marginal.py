@@ -11,7 +11,8 @@ import pytest
 
 from rayfbnn.mcmc import hybrid_marginal as update
 from rayfbnn.mcmc import schedule
-from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Operation, Repeat, SampleSigmas
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Repeat, SampleSigmas
 from rayfbnn.model import posterior
 from rayfbnn.model.likelihood import real
 from rayfbnn.model.marginal import auxiliary, output_layer, regression
@@ -27,6 +28,7 @@ from tests.correctness.cells import CELLS
 from tests.support import problems
 from tests.support.marks import some_long
 from tests.support.mutants import importing, mutant, with_data_model
+from tests.support.schedules import schedule_with
 
 BY_NAME = {
     "common": "one layer | group | real | marginal, both",
@@ -48,9 +50,7 @@ def on(module: ModuleType, *replacements: tuple[str, str]) -> dict[str, ModuleTy
     """The modules of a sampler that is made with a bug in one of those of hybrid-marginal."""
     bug = mutant(module, *replacements)
     if module is update:
-        changed: Any = mutant(schedule)
-        changed.hybrid_marginal = bug.hybrid_marginal
-        return {"schedule": changed}
+        return {"schedule": schedule_with(bug)}
     if module is real:
         return {"posterior": with_data_model(posterior, bug)}
     if module is regression:
@@ -90,7 +90,7 @@ def test_joint_distribution_stays_with_partial_gradients(name: str, monkeypatch:
 
 def test_partial_gradients_need_a_sum_over_cases() -> None:
     with pytest.raises(
-        ValueError, match='partitions: over "outputs" the energy is no sum.*got 2; leave it out'
+        ValueError, match='partitions: over "outputs" the energy is not a sum.*got 2; leave it out'
     ):
         HybridMarginal(("outputs",), steps=4, stepsize=1.0, partitions=2)
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.operations import Operation, Rescale
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import Rescale
 from rayfbnn.model import posterior, prior
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.updates import rescaling

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, Operation, SampleSigmas
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, SampleSigmas
 from rayfbnn.model.architecture import LayerSpec
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose

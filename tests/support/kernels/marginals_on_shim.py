@@ -7,7 +7,8 @@ from typing import Any
 
 from rayfbnn.kernels.cuda.chip_marginal import MarginalAdvance
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, Operation, SampleSigmas
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, SampleSigmas
 from rayfbnn.state import Advance, Trajectory
 from tests.support.kernels.marginals import largest_error
 from tests.support.kernels.networks import H100_SHARED_BYTES, assert_end_is_a_start

@@ -1,0 +1,128 @@
+"""Operations whose updates belong to the model: their records are here, the updates in model/updates/."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal
+
+from rayfbnn.mcmc.operation import BuildContext, Operation
+from rayfbnn.mcmc.stepsizes import check_stepsize
+from rayfbnn.state import Kernel
+
+
+@dataclass(frozen=True)
+class SampleSigmas(Operation):
+    """Gibbs updates of the noise precisions and then of all other precisions, or of some of them.
+
+    level   "lower": only the precisions of Gaussian parameters and of noise, and adjustments;
+            "upper": only the precisions of other precisions, those of units or of single t values;
+            absent: both
+    groups  only the groups and adjustments of these names, such as ih0, ao and noise; absent: all
+    """
+
+    level: Literal["lower", "upper"] | None = None
+    groups: tuple[str, ...] | None = None
+    op: ClassVar[str] = "sample-sigmas"
+    is_reversible: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_groups(self.groups)
+
+    def build(self, context: BuildContext) -> Kernel:
+        """Bind the model's update to the level and the groups, if there is a choice."""
+        update = context.updates[self.op]
+        if self.level is None and self.groups is None:
+            return update
+        return partial(update, level=self.level, groups=self.groups)
+
+    def description(self) -> str:
+        """Say which sigmas are drawn."""
+        level = f"{self.level}-level " if self.level else ""
+        which = f"the {level}sigmas" if level or self.groups else "all sigmas"
+        return f"sample-sigmas: Gibbs updates of {which}{_of_groups(self.groups)}"
+
+
+@dataclass(frozen=True)
+class SampleNoise(Operation):
+    """Gibbs updates of the noise precisions alone."""
+
+    op: ClassVar[str] = "sample-noise"
+    is_reversible: ClassVar[bool] = True
+
+    def build(self, context: BuildContext) -> Kernel:
+        """Return the model's update, which has no settings."""
+        return context.updates[self.op]
+
+    def description(self) -> str:
+        """Say which sigmas are drawn."""
+        return "sample-noise: Gibbs updates of the noise sigmas"
+
+
+@dataclass(frozen=True)
+class RandomGrid(Operation):
+    """Random-grid Metropolis updates of the precisions of other precisions.
+
+    stepsize  half-width of the proposals, which are uniform in the logarithm of a precision
+    groups    only the groups of these names, such as ih0 and noise; absent: all
+    """
+
+    stepsize: float = 0.1
+    groups: tuple[str, ...] | None = None
+    op: ClassVar[str] = "random-grid"
+
+    def __post_init__(self) -> None:
+        check_stepsize(self.stepsize)
+        _check_groups(self.groups)
+
+    def build(self, context: BuildContext) -> Kernel:
+        """Bind the model's update to the stepsize and the groups, if there is a choice."""
+        update = partial(context.updates[self.op], stepsize=self.stepsize)
+        return update if self.groups is None else partial(update, groups=self.groups)
+
+    def description(self) -> str:
+        """Say which sigmas are proposed."""
+        return (
+            f"random-grid: Metropolis updates of the upper-level sigmas{_of_groups(self.groups)},"
+            f" stepsize {self.stepsize:g}"
+        )
+
+
+@dataclass(frozen=True)
+class Rescale(Operation):
+    """Metropolis updates that multiply sigmas and the parameters under them by one factor.
+
+    along     "sigmas": each sigma in turn; "incoming": for each layer, hidden or output, all sigmas of the
+              connections that lead into it
+    stepsize  standard deviation of the proposals, which are normal in the logarithm of the factor
+    """
+
+    along: Literal["sigmas", "incoming"]
+    stepsize: float = 0.3
+    op: ClassVar[str] = "rescale"
+
+    def __post_init__(self) -> None:
+        check_stepsize(self.stepsize)
+
+    def build(self, context: BuildContext) -> Kernel:
+        """Bind the model's update to its settings and to the advance that gives potentials."""
+        return partial(
+            context.updates[self.op], along=self.along, stepsize=self.stepsize, advance=context.advance
+        )
+
+    def description(self) -> str:
+        """Say what is scaled together."""
+        scaled = {
+            "sigmas": "each sigma and its parameters",
+            "incoming": "everything that leads into a layer",
+        }
+        return f"rescale: scale {scaled[self.along]} by one factor, stepsize {self.stepsize:g}"
+
+
+def _check_groups(groups: tuple[str, ...] | None) -> None:
+    if groups is not None and (not groups or len(set(groups)) < len(groups)):
+        raise ValueError(f"groups: must name at least one group, and each once, got {list(groups)}")
+
+
+def _of_groups(groups: tuple[str, ...] | None) -> str:
+    return f" of {', '.join(groups)}" if groups else ""

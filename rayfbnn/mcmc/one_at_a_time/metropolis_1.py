@@ -1,0 +1,85 @@
+"""Random-walk Metropolis updates of one parameter at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from rayfbnn.arrays import array_namespace
+from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
+from rayfbnn.mcmc.one_at_a_time.coordinates import Line, describe_turns, turns
+from rayfbnn.mcmc.operation import BuildContext, Operation
+from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_stepsizes
+from rayfbnn.state import ChainState, HMCInfo, Kernel, Target
+from rayfbnn.streams import Purpose, Streams
+
+
+@dataclass(frozen=True)
+class Metropolis1(Operation):
+    """Random-walk Metropolis updates of one parameter after another.
+
+    random  whether a single parameter, chosen at random for each chain, is updated, not every one in order
+    """
+
+    stepsize: float
+    stepsize_jitter: float | None = None
+    random: bool = False
+    op: ClassVar[str] = "metropolis-1"
+
+    def __post_init__(self) -> None:
+        check_stepsize(self.stepsize, self.stepsize_jitter)
+
+    def build(self, context: BuildContext) -> Kernel:
+        """Bind `metropolis_1` to the target and its settings."""
+        return partial(
+            metropolis_1,
+            target=context.target,
+            stepsize=self.stepsize,
+            stepsize_jitter=self.stepsize_jitter,
+            random=self.random,
+        )
+
+    def description(self) -> str:
+        """Say which parameters are proposed, and give the stepsize."""
+        stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)
+        return f"metropolis-1: propose {describe_turns(self.random)}, {stepsize}"
+
+
+def metropolis_1(
+    state: ChainState,
+    streams: Streams,
+    *,
+    target: Target,
+    stepsize: float,
+    stepsize_jitter: float | None = None,
+    random: bool = False,
+) -> tuple[ChainState, HMCInfo]:
+    """Propose and decide on one parameter after another, as `metropolis` does; the momentum does not change.
+
+    Every parameter is updated in order or, with `random`, a single one chosen at random for each chain. The
+    info holds the share of accepted proposals, and the energy change of the last proposal.
+    """
+    xp = array_namespace(state.position)
+    parameters = turns(streams, target.n_parameters, random=random)  # (n_turns, n_chains)
+    normal = streams.normal(Purpose.PROPOSAL, (len(parameters),))
+    threshold = -xp.log(streams.uniform(Purpose.ACCEPT, (len(parameters),)))
+    stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)
+    n_accepted, diverged = xp.zeros(streams.n_chains), xp.zeros(streams.n_chains, dtype=bool)
+    with np.errstate(all="ignore"):
+        position = state.position
+        energy = finite_or_infinite(target.potential(position, state.precisions))
+        require_finite(energy, streams)
+        for turn, parameter in enumerate(parameters):
+            line = Line(target, position, state.precisions, parameter)
+            step = stepsizes[xp.arange(streams.n_chains), parameter] * normal[:, turn]
+            proposal, proposal_energy = line.at(line.value + step)
+            energy_change = proposal_energy - energy
+            accepted = energy_change < threshold[:, turn]
+            position = xp.where(accepted[:, None], proposal, position)
+            energy = xp.where(accepted, proposal_energy, energy)
+            n_accepted += accepted
+            diverged |= xp.isinf(proposal_energy)
+    return replace(state, position=position), HMCInfo(n_accepted / len(parameters), energy_change, diverged)

@@ -1,0 +1,181 @@
+"""The contract of an operation: what every record answers, and what its kernel is built from.
+
+An operation is one file: a frozen dataclass that derives from `Operation`, and the update that it stands for.
+`mcmc/operations.py` lists all of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from rayfbnn.state import Advance, ChainState, Kernel, Target
+
+Auto: TypeAlias = Literal["auto"]
+AUTO: Auto = "auto"  # a setting that is found in the tuning phases, see mcmc/tuning/
+Integrator: TypeAlias = Literal["leapfrog", "fourth-order"]
+
+Update: TypeAlias = Callable[..., tuple[ChainState, Any]]
+"""A kernel, or a function that becomes one when it is given the settings of its operation."""
+
+
+@dataclass(frozen=True)
+class Operation(ABC):
+    """One kind of update, with its settings.
+
+    A subclass is a frozen dataclass whose fields are the keys of the operation's table in a configuration.
+    Its `__post_init__` raises ValueError, "key: what would be right, got value", for a value that makes no
+    sense.
+
+    op             name of the operation in a configuration
+    is_exact       whether the update leaves its target distribution invariant
+    is_reversible  whether the update is reversible, so that `tempered-transition` may use it
+    is_tempering   whether the update itself changes the temperature
+    """
+
+    op: ClassVar[str]
+    is_exact: ClassVar[bool] = True
+    is_reversible: ClassVar[bool] = False
+    is_tempering: ClassVar[bool] = False
+
+    @abstractmethod
+    def build(self, context: BuildContext) -> Kernel:
+        """Build the kernel that runs this operation.
+
+        The info that the kernel returns beside the state is None or one of the info records of state.py.
+        """
+
+    @abstractmethod
+    def description(self) -> str:
+        """Describe the operation and its settings in one line, for `rayfbnn show`."""
+
+    def gradients(self, tuning: Tuning | None = None) -> int:
+        """Count the gradient evaluations of one update, see `gradient_evaluations`."""
+        return 0
+
+    @property
+    def inner(self) -> tuple[Operation, ...]:
+        """The operations inside this one; most have none."""
+        return ()
+
+    def unrolled(self) -> tuple[Operation, ...]:
+        """The updates of the iteration that this operation stands for: itself, unless it is a repetition."""
+        return (self,)
+
+
+class TrajectoryOperation(Operation):
+    """An operation that follows trajectories, and so depends on a momentum that others refresh.
+
+    partitions  number of blocks of cases whose partial gradients make up one step; 1 is the full gradient
+    integrator  the kind of steps
+    """
+
+    partitions: int
+    integrator: Integrator = "leapfrog"
+
+
+class Tunable(TrajectoryOperation):
+    """A trajectory operation whose settings may be "auto", in which case the tuning phases find them.
+
+    steps     number of steps of a trajectory, or "auto"
+    stepsize  factor on the heuristic stepsizes, or "auto"
+    scaling   "auto" for a factor on the stepsizes of each group of coordinates, which is found as well
+    window, jump, stepsize_jitter  see `hybrid.hybrid`
+    longest   the longest trajectory that tuning tries
+    """
+
+    longest: ClassVar[int]
+    steps: int | Auto
+    stepsize: float | Auto
+    window: int
+    jump: int
+    stepsize_jitter: float | None
+    scaling: Auto | None
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether the number of steps or the stepsize is "auto"."""
+        return AUTO in (self.steps, self.stepsize)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings that tuning has found for one operation.
+
+    stepsize  factor on the heuristic stepsizes
+    steps     number of steps of a trajectory
+    longest   number of steps of a measured trajectory, which goes on to see whether more steps are better
+    scales    factors on the stepsizes of the groups of coordinates (mcmc/tuning/scaling.py); empty for none
+    """
+
+    stepsize: float
+    steps: int
+    longest: int
+    scales: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The settings of all automatic operations.
+
+    is_measured  whether the iteration belongs to a tuning round, in which trajectories are measured
+    """
+
+    settings: Mapping[Tunable, Settings]
+    is_measured: bool = False
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """The parts from which the kernels of an iteration are built.
+
+    target       the density to sample from
+    updates      the updates that belong to the model, by the names of their operations (state.TemperedTarget)
+    advance      runs leapfrog steps
+    tuning       the settings of automatic operations; None if there are none
+    first_inner  the number, in the random streams, of the first update inside this operation
+    """
+
+    target: Target
+    updates: Mapping[str, Update]
+    advance: Advance
+    tuning: Tuning | None
+    first_inner: int
+
+
+def unrolled(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The updates of one iteration in order, with every `repeat` written out."""
+    return tuple(update for operation in operations for update in operation.unrolled())
+
+
+def with_inner(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The updates of one iteration, and after them the updates inside them."""
+    outer = unrolled(operations)
+    return outer + tuple(update for operation in outer for update in unrolled(operation.inner))
+
+
+def automatic(operations: tuple[Operation, ...]) -> tuple[Tunable, ...]:
+    """The different operations with an automatic setting, in order, including those inside others."""
+    different: dict[Tunable, None] = {}
+    for operation in operations:
+        if isinstance(operation, Tunable) and operation.is_automatic:
+            different[operation] = None
+        different |= dict.fromkeys(automatic(operation.inner))
+    return tuple(different)
+
+
+def gradient_evaluations(operations: tuple[Operation, ...], *, tuning: Tuning | None = None) -> int:
+    """Count the evaluations of the gradient over all training cases in one iteration.
+
+    K partial gradients count as one evaluation. A leapfrog step takes one, a fourth-order step seven. For
+    `hybrid-max` the longest trajectory is counted. An excursion of simulated tempering with good weights
+    takes, on average, as many steps as there are levels, and that number is counted.
+
+    The gradient at the start of each piece of a trajectory is not counted. There is one of these for a
+    trajectory, and one more for each state in a window or looked at by `hybrid-max`.
+
+    tuning  gives the numbers of steps that are automatic; without it they count as 0
+    """
+    return sum(operation.gradients(tuning) for operation in operations)

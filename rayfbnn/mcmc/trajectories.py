@@ -1,0 +1,95 @@
+"""What operations that follow trajectories have in common: checks, integrators, costs and words."""
+
+from __future__ import annotations
+
+from rayfbnn.mcmc import fourth_order
+from rayfbnn.mcmc.operation import AUTO, Auto, Integrator, Tunable, Tuning
+from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize
+from rayfbnn.state import Advance
+
+
+def check_trajectory(
+    steps: int, partitions: int, integrator: Integrator, *, jump: int = 1, name: str = "steps"
+) -> None:
+    """Raise ValueError unless there are steps and partitions, and the jump divides the steps.
+
+    name  the key that gives the number of steps
+    """
+    if steps < 1:
+        raise ValueError(f"{name}: must be at least 1, got {steps}")
+    if partitions < 1:
+        raise ValueError(f"partitions: must be at least 1, got {partitions}")
+    if partitions > 1 and integrator != "leapfrog":
+        raise ValueError(
+            f"partitions: the {integrator} integrator takes the full gradient, got {partitions}; leave it out"
+        )
+    if jump < 1 or steps % jump:
+        raise ValueError(f"jump: must divide {name} = {steps}, got {jump}")
+
+
+def check_tunable(operation: Tunable) -> None:
+    """Raise ValueError unless the settings of a tunable operation make sense together."""
+    steps, window, jump = operation.steps, operation.window, operation.jump
+    if steps == AUTO:
+        check_trajectory(1, operation.partitions, operation.integrator)
+        for name, value in (("window", window), ("jump", jump)):
+            if value != 1:
+                raise ValueError(f'{name}: must be 1 with steps = "auto", got {value}; leave it out')
+    else:
+        check_trajectory(steps, operation.partitions, operation.integrator, jump=jump)
+        most, formula = steps // jump + 1, "steps" if jump == 1 else "steps / jump"
+        if not 1 <= window <= most:
+            raise ValueError(f"window: must be from 1 to {formula} + 1 = {most}, got {window}")
+    check_stepsize(1.0 if operation.stepsize == AUTO else operation.stepsize, operation.stepsize_jitter)
+    if operation.scaling == AUTO and operation.stepsize != AUTO:
+        raise ValueError(f'scaling: "auto" needs stepsize = "auto", got stepsize {operation.stepsize}')
+
+
+def integrator_of(name: Integrator, advance: Advance) -> Advance:
+    """Return the Advance that runs steps of this kind; `advance` runs the leapfrog steps."""
+    return advance if name == "leapfrog" else fourth_order.advance
+
+
+def gradients_of_steps(n_steps: int, integrator: Integrator) -> int:
+    """Count the gradients of so many steps, without the one at the start of the trajectory."""
+    return n_steps * (1 if integrator == "leapfrog" else fourth_order.GRADIENTS_PER_STEP)
+
+
+def trajectory_length(operation: Tunable, tuning: Tuning | None) -> int:
+    """Return the number of steps of a trajectory: as configured, or as tuned, or 0 while it is not known."""
+    if operation.steps != AUTO:
+        return operation.steps
+    if tuning is None or operation not in tuning.settings:
+        return 0
+    settings = tuning.settings[operation]
+    return settings.longest if tuning.is_measured else settings.steps
+
+
+def describe_tunable(operation: Tunable) -> str:
+    """Describe the trajectories of a tunable operation: their length, stepsizes, windows and partitions."""
+    parts = [
+        describe_length(operation.steps, operation.integrator),
+        describe_stepsize(operation.stepsize, operation.stepsize_jitter),
+    ]
+    if operation.scaling == AUTO:
+        parts.append("automatic scales of groups")
+    if operation.window > 1:
+        parts.append(f"windows of {operation.window} states")
+    return ", ".join([*parts, *describe_jump(operation.jump), *describe_partitions(operation.partitions)])
+
+
+def describe_length(steps: int | Auto, integrator: Integrator) -> str:
+    """Describe the length of trajectories."""
+    if steps == AUTO:
+        return f"trajectories of an automatic number of {integrator} steps"
+    return f"trajectories of {steps} {integrator} {'step' if steps == 1 else 'steps'}"
+
+
+def describe_jump(jump: int) -> list[str]:
+    """Say which states are considered, if not all of them."""
+    return [f"considering a state after every {jump} steps"] if jump > 1 else []
+
+
+def describe_partitions(partitions: int) -> list[str]:
+    """Say how many partial gradients make up a step, if not the full gradient."""
+    return [f"{partitions} partial gradients per step"] if partitions > 1 else []

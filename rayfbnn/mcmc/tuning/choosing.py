@@ -1,0 +1,126 @@
+"""The settings that follow from measured trajectories: stepsizes, lengths and scales."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from rayfbnn.mcmc.operation import AUTO, Settings, Tunable
+from rayfbnn.mcmc.tuning.measured import BITS, Measured, ratio
+from rayfbnn.mcmc.tuning.scaling import scales_from
+from rayfbnn.mcmc.tuning.settings import first_settings, with_steps
+
+TARGET_ACCEPTANCE = 0.8
+# Hoffman and Gelman (2014) take gamma = 0.05 for the acceptance of one trajectory at a time. That of a round
+# is nearly free of noise, and answers a change of log stepsize by up to its own size: 0.05 then overshoots.
+_GAMMA, _T0, _KAPPA = 0.1, 10, 0.75
+
+
+def settings_after(rounds: Sequence[Measured], operation: Tunable, *, n_rounds: int) -> Settings:
+    """Return the settings that follow from the rounds so far, of n_rounds in all.
+
+    The stepsize e follows from dual averaging, Hoffman and Gelman (2014), sec. 3.2. With a_i the mean
+    acceptance of round i at the length then in use, after t rounds
+
+    log e = mu - sqrt(t) / (gamma (t + t0)) sum (target - a_i)
+
+    The averaging restarts after a quarter and after half of the rounds: mu becomes the average of log e that
+    has been reached. The last round sets the stepsize to the average over the second half. At each restart
+    the scales are set too, if they are automatic: from the slopes in the later half of the rounds before, by
+    `scales_from`.
+
+    The length is the l with the largest min_k r_k(l) / (l + 1), where
+
+    r_k(l) = min(1, J / (4 - J)),   J = E[a (f_k(q_l) - f_k(q_0))**2] / Var[f_k(q_0)]
+
+    over the later half of the rounds. This is the number of effective draws of the slowest quantity per
+    gradient, if successive values of each quantity were a first-order autoregression, with correlation
+    1 - J/2 from one trajectory to the next.
+    """
+    settings = first_settings(operation)
+    average = _DualAveraging(settings.stepsize)
+    restarts = (n_rounds // 4, n_rounds // 2)
+    for number, measured in enumerate(rounds):
+        if number in restarts:
+            average = _DualAveraging(average.averaged)
+        average = average.after(measured.mean_acceptance(settings.steps))
+        stepsize, steps, scales = settings.stepsize, settings.steps, settings.scales
+        if operation.scaling == AUTO and number + 1 in restarts:
+            scales = _scales(rounds[(number + 1) // 2 : number + 1])
+        if operation.stepsize == AUTO:
+            stepsize = average.averaged if number == n_rounds - 1 else average.stepsize
+        if operation.steps == AUTO:
+            steps = _best_length(rounds[(number + 1) // 2 : number + 1], steps)
+        settings = with_steps(operation, stepsize, steps, scales)
+    return settings
+
+
+def _scales(rounds: Sequence[Measured]) -> tuple[float, ...]:
+    total = reduce(Measured.__add__, rounds)
+    return scales_from([ratio(slope, total.trajectories) for slope in total.slopes])
+
+
+@dataclass(frozen=True)
+class _DualAveraging:
+    """The state of dual averaging t rounds after a start at exp(mu).
+
+    start        exp(mu)
+    t            rounds since the start
+    lacking      sum of target - acceptance over these rounds
+    log_average  weighted average of the logarithms of the stepsizes
+    """
+
+    start: float
+    t: int = 0
+    lacking: float = 0.0
+    log_average: float = 0.0
+
+    @property
+    def stepsize(self) -> float:
+        """The stepsize to try next."""
+        return self.start * math.exp(-math.sqrt(self.t) / (_GAMMA * (self.t + _T0)) * self.lacking)
+
+    @property
+    def averaged(self) -> float:
+        """The average of the stepsizes, which has settled more than the next one."""
+        return math.exp(self.log_average) if self.t else self.start
+
+    def after(self, acceptance: float) -> _DualAveraging:
+        """Return the state after one more round with this mean acceptance."""
+        updated = replace(self, t=self.t + 1, lacking=self.lacking + TARGET_ACCEPTANCE - acceptance)
+        weight = updated.t**-_KAPPA
+        log_average = weight * math.log(updated.stepsize) + (1 - weight) * self.log_average
+        return replace(updated, log_average=log_average)
+
+
+def _best_length(rounds: Sequence[Measured], steps: int) -> int:
+    """Return the length with the most effective draws of the slowest quantity per gradient.
+
+    A length that some of the rounds did not reach is judged by those that did. If nothing moved at any
+    length, `steps` is returned.
+    """
+    best, highest = steps, 0.0
+    for length in sorted({length for measured in rounds for length in measured.lengths}):
+        reached = [measured for measured in rounds if length in measured.lengths]
+        rate = _slowest(reached, length) / (length + 1)
+        if rate > highest:
+            best, highest = length, rate
+    return best
+
+
+def _slowest(rounds: Sequence[Measured], length: int) -> float:
+    """Return min_k r_k(length) of `settings_after`, or 0 if no quantity varies."""
+    total = reduce(Measured.__add__, rounds)
+    rates = []
+    for jump, first, square in zip(
+        total.jumps[total.lengths.index(length)], total.sums, total.squares, strict=True
+    ):
+        n = total.trajectories
+        # n sum x**2 - (sum x)**2 in whole numbers: nothing cancels
+        variance = ratio(n * square - ((first * first) >> BITS), n * n)
+        if variance > 0:
+            change = ratio(jump, n) / variance
+            rates.append(min(1.0, change / (4 - change)) if change < 4 else 1.0)
+    return min(rates, default=0.0)
