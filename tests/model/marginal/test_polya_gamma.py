@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
+from rayfbnn.errors import SamplingError
 from rayfbnn.model.marginal import polya_gamma
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import is_exact, ks_p_value
@@ -113,7 +114,7 @@ def test_large_outputs_give_finite_draws() -> None:
 
 
 def test_an_output_that_is_not_finite_is_an_error() -> None:
-    with np.errstate(invalid="ignore"), pytest.raises(AssertionError, match="not finite"):
+    with np.errstate(invalid="ignore"), pytest.raises(SamplingError, match="not finite"):
         draws(streams("nan", 3), np.array([np.nan]))
 
 
