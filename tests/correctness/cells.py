@@ -356,6 +356,7 @@ CELLS: tuple[Cell, ...] = (
     Cell("softmax i // 2", "group", "heteroscedastic, missing", "hybrid", 0.5),
     Cell("normalize i % 2", "group", "t, each target", "everything", 0.4),
     Cell("normalize i % 2", "parameter", "survival, censored", "random-grid", 0.25),
+    Cell("one layer", "group", "t, missing", "random-grid"),
     Cell("product", "group", "real", "everything"),
     Cell("product", "unit, parameter", "class", "hybrid-max"),
     Cell("product with one unit", "group", "binary", "fourth-order", 2.5),

@@ -14,7 +14,7 @@ import pytest
 from rayfbnn.mcmc.operation import unrolled
 from rayfbnn.mcmc.operations import OPERATIONS as ALL_OPERATIONS
 from rayfbnn.model import configured, layers, network, posterior, wiring
-from rayfbnn.model.updates import adjustments, gibbs
+from rayfbnn.model.updates import adjustments, gibbs, random_grid
 from tests.correctness.cell_statistics import Verdict, judged
 from tests.correctness.cells import ARCHITECTURES, CELLS, DATA, LEVELS, OPERATIONS, Cell
 from tests.correctness.page import NEW_DATA, SAME_DATA
@@ -133,6 +133,12 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "self.to_cells(weights[:, xp.arange(len(self.weights_of)) % weights.shape[1], None])",
         "shared weights | group | real | everything",
     ),
+    "missing t values counted": (
+        random_grid,
+        "weights = xp.broadcast_to(xp.asarray(weights, dtype=xp.float64), squares.shape)",
+        "weights = xp.ones(squares.shape)",
+        "one layer | group | t, missing | random-grid",
+    ),
     "padding is not zero": (
         configured,
         "gathered *= self.inside",
@@ -152,6 +158,8 @@ def with_bug(module: ModuleType, old: str, new: str) -> ModuleType:
         copies[gibbs].__dict__["update_adjustments"] = bug.update_adjustments
     elif module is layers:
         copies[network].__dict__["layers"] = bug
+    elif module is random_grid:
+        copies[posterior].__dict__["random_grid"] = bug
     elif module is configured:
         copies[wiring].__dict__["configured"] = bug.configured
     copies[posterior].__dict__.update(

@@ -10,26 +10,54 @@ import numpy as np
 import pytest
 
 from rayfbnn.mcmc import schedule
-from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate, SampleSigmas
+from rayfbnn.mcmc.operations import (
+    Heatbath,
+    Hybrid,
+    HybridMarginal,
+    Negate,
+    Operation,
+    RandomGrid,
+    SampleSigmas,
+)
 from rayfbnn.model import posterior
+from rayfbnn.model.likelihood import real
 from rayfbnn.model.posterior import Posterior
-from rayfbnn.model.updates import gibbs
+from rayfbnn.model.updates import gibbs, random_grid
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exact_draws import MODELS, exact_draws, quantities, target_of
 from tests.support.exactness import is_exact, ks_two_sample_p_value
-from tests.support.mutants import mutant
+from tests.support.mutants import data_model_in, mutant
 
 N_DRAWS = 4_000
-OPERATIONS = (SampleSigmas(), Heatbath(decay=0.5), Hybrid(steps=3, stepsize=1.0, partitions=2), Negate())
+OPERATIONS: dict[str, tuple[Operation, ...]] = {
+    "hybrid": (SampleSigmas(), Heatbath(decay=0.5), Hybrid(steps=3, stepsize=1.0, partitions=2), Negate()),
+    "marginal": (
+        SampleSigmas(),
+        Heatbath(decay=0.5),
+        HybridMarginal(("outputs", "precisions"), steps=3, stepsize=1.0),
+        Negate(),
+    ),
+    "random-grid": (
+        RandomGrid(stepsize=1.5),
+        SampleSigmas(level="lower"),
+        Heatbath(decay=0.5),
+        Hybrid(steps=3, stepsize=1.0),
+        Negate(),
+    ),
+}
 
 
 def stays_exact(
-    name: str, factor: float, prepare: Callable[[Posterior], Posterior] = lambda target: target
+    name: str,
+    factor: float,
+    prepare: Callable[[Posterior], Posterior] = lambda target: target,
+    *,
+    operations: str = "hybrid",
 ) -> bool:
     target = target_of(name).tempered(factor)
     sampled = prepare(target)
-    iteration = schedule.build_iteration(OPERATIONS, target=sampled, updates=sampled.updates)
+    iteration = schedule.build_iteration(OPERATIONS[operations], target=sampled, updates=sampled.updates)
 
     def p_values(seed: int, n_chains: int) -> list[float]:
         positions, precisions = exact_draws(target, seed=seed, draws=2 * n_chains)
@@ -41,13 +69,19 @@ def stays_exact(
         ours = quantities(target, state.position, state.precisions)
         return [ks_two_sample_p_value(a, b) for a, b in zip(ours, others, strict=True)]
 
-    return is_exact(p_values, name=f"tempered draws {name} {factor}", n_chains=N_DRAWS)
+    others = "" if operations == "hybrid" else f" {operations}"
+    return is_exact(p_values, name=f"tempered draws {name} {factor}{others}", n_chains=N_DRAWS)
 
 
 @pytest.mark.parametrize("factor", [0.25, pytest.param(2.0, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", MODELS)
 def test_exact_draws_of_a_tempered_posterior_stay_exact(name: str, factor: float) -> None:
     assert stays_exact(name, factor)
+
+
+@pytest.mark.parametrize("operations", ["marginal", "random-grid"])
+def test_exact_draws_under_tempered_t_noise_stay_exact(operations: str) -> None:
+    assert stays_exact("t", 0.25, operations=operations)
 
 
 def not_tempered(target: Posterior) -> Posterior:
@@ -71,6 +105,22 @@ def with_whole_potential(target: Posterior) -> Posterior:
     return changed.Posterior(**vars_of(target))
 
 
+def with_whole_auxiliary_precisions(target: Posterior) -> Posterior:
+    """The auxiliary precisions of hybrid-marginal are drawn as at inverse temperature one."""
+    old = "weights = xp.broadcast_to(weights, squares.shape)"
+    wrong = mutant(real, (old, "weights = xp.ones(squares.shape)"))
+    model = data_model_in(wrong)(MODELS["t"][0])
+    return replace(target, data_model=model)
+
+
+def with_whole_t_values(target: Posterior) -> Posterior:
+    """Upper levels of the noise are updated as at inverse temperature one."""
+    old = "weights = xp.broadcast_to(xp.asarray(weights, dtype=xp.float64), squares.shape)"
+    changed = mutant(posterior)
+    changed.__dict__["random_grid"] = mutant(random_grid, (old, "weights = xp.ones(squares.shape)"))
+    return changed.Posterior(**vars_of(target))
+
+
 def vars_of(target: Posterior) -> dict[str, Any]:
     return {name: getattr(target, name) for name in target.__dataclass_fields__}
 
@@ -85,3 +135,13 @@ def test_a_wrong_temperature_is_seen(name: str, wrong: Callable[[Posterior], Pos
 
 def test_deciding_on_the_potential_at_another_temperature_is_seen() -> None:
     assert not stays_exact("class", 0.25, with_whole_potential)
+
+
+@pytest.mark.parametrize(
+    ("operations", "wrong"),
+    [("marginal", with_whole_auxiliary_precisions), ("random-grid", with_whole_t_values)],
+)
+def test_t_noise_at_another_temperature_is_seen(
+    operations: str, wrong: Callable[[Posterior], Posterior]
+) -> None:
+    assert not stays_exact("t", 0.25, wrong, operations=operations)
