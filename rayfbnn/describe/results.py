@@ -135,7 +135,7 @@ def _estimate_lines(estimate: RunEstimate) -> list[str]:
 
 
 def _costs_text(costs: Sequence[Cost], workers: int) -> str:
-    """What a run takes, from the first of the costs to the last."""
+    """The cost of a run; for two costs as a range from the first to the last."""
     evaluations = " to ".join(f"{cost.gradient_evaluations:,}" for cost in costs)
     core = " to ".join(duration(cost.core_seconds) for cost in costs)
     together = " to ".join(duration(cost.seconds) for cost in costs)

@@ -154,12 +154,12 @@ def cumulative_hazard(target: Posterior, v: Array, time: Array) -> Array:
 def products(target: Posterior, state: ChainState, data: Array) -> dict[str, Array]:
     """Return functions of state and data whose distribution is only known by simulation, each (n_chains,)."""
     v = outputs(target, state)[:, :: target.data_model.n_cells]
-    given = target.with_targets(data)
+    posterior = target.with_targets(data)
     with np.errstate(over="ignore"):
         return {
-            "log likelihood": given.log_likelihood(state.position, state.precisions),
-            "log prior": given.log_prior(state.position, state.precisions),
-            "potential": given.potential(state.position, state.precisions),
+            "log likelihood": posterior.log_likelihood(state.position, state.precisions),
+            "log prior": posterior.log_prior(state.position, state.precisions),
+            "potential": posterior.potential(state.position, state.precisions),
             "target times output": np.nansum(data[:, :, 0] * v[:, :, 0], axis=1),
             "output": v[:, 0, 0],
         }

@@ -1,1 +1,1 @@
-"""What users can ask for: each verb checks its arguments, then calls run/, reduce/, describe/ or timing/."""
+"""The verbs that users call: each checks its arguments, then calls run/, reduce/, describe/ or timing/."""

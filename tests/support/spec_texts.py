@@ -1,8 +1,10 @@
-"""Texts of small configurations."""
+"""A small configuration, the keys that tests change in it, and how they change them."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from rayfbnn.spec import RunSpec
 
 BASE: dict[str, Any] = {
     "seed": 7,
@@ -28,3 +30,11 @@ BASE: dict[str, Any] = {
     ],
 }
 PRIORS = "network.priors"
+HYBRID = "phase[1].operations[2].operations[0]"
+BINARY = ("model={kind='binary'}", "phase[0].operations[0].op=sample-sigmas")
+CLASS = ("model={kind='class',classes=3}", "phase[0].operations[0].op=sample-sigmas")
+
+
+def base(*overrides: str) -> RunSpec:
+    """Read the configuration with overrides laid over it."""
+    return RunSpec.from_dict(BASE, overrides)
