@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.data import read_dataset
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.cuda.chip import shared_memory_of_device
+from rayfbnn.kernels.cuda.advance import GRAPHS, LAUNCHES
+from rayfbnn.kernels.cuda.build import shared_memory_of_device
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
 from rayfbnn.mcmc.operation import with_inner
 from rayfbnn.run.kernel import kernel_for
@@ -38,8 +40,8 @@ def describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
     operations = [update for phase in spec.phase for update in with_inner(phase.operations)]
     overs = tuple(dict.fromkeys(one.over for one in operations if isinstance(one, HybridMarginal)))
     marginal = dict.fromkeys(overs, name)
-    if name in (choose.DEVICE, choose.GRAPHS):
-        marginal = dict.fromkeys(overs, choose.DEVICE)
+    if name in (LAUNCHES, GRAPHS):
+        marginal = dict.fromkeys(overs, LAUNCHES)
         dataset = _dataset(spec, store) if gpu_is_available() else None
         if dataset is not None:
             name, marginal = device_kernels(spec, dataset, overs, recorded, shared_memory_of_device())
@@ -47,7 +49,7 @@ def describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
     for over, marginal_name in marginal.items():
         yield f"  leapfrog steps of hybrid-marginal over {' and '.join(over)}: {marginal_name}"
     if any(getattr(operation, "integrator", "leapfrog") != "leapfrog" for operation in operations):
-        yield f"  fourth-order steps: {choose.PLAIN if spec.device == 'cpu' else choose.PLAIN_ON_DEVICE}"
+        yield f"  fourth-order steps: {choose.ARRAY_CODE[spec.device].name}"
 
 
 def _dataset(spec: RunSpec, store: Store | None) -> Dataset | None:
@@ -65,8 +67,8 @@ def device_kernels(
     max_shared_bytes  shared memory of a thread block on the GPU
     """
     posterior = build_posterior(spec, dataset, device="cpu")
-    advance, name = choose.on_device(posterior, recorded=recorded, max_shared_bytes=max_shared_bytes)
+    choice = partial(choose.advance_on, "gpu", recorded=recorded, max_shared_bytes=max_shared_bytes)
     streams = Streams(spec.seed, np.zeros(1, dtype=np.uint64))
     state = posterior.initial_state(streams, sigmas=1.0)
     targets = {over: posterior.marginal(over).given(state, streams) for over in overs}
-    return name, {over: choose.marginal_name(target, advance, name) for over, target in targets.items()}
+    return choice(posterior)[1], {over: choice(target)[1] for over, target in targets.items()}

@@ -75,15 +75,15 @@ def rows_of_operations(
 
 def kernels_of(posterior: Posterior, trajectory: TrajectoryKind = HYBRID) -> list[tuple[str, Advance]]:
     """Return the array code, and the kernel that runs the trajectories here if it is another; with names."""
-    plain = choose.PLAIN_ON_DEVICE if array_namespace(posterior.inputs) is not np else choose.PLAIN
+    plain = choose.ARRAY_CODE["gpu" if array_namespace(posterior.inputs) is not np else "cpu"].name
     if trajectory.integrator != "leapfrog":
         return [(plain, fourth_order.advance)]
     chosen, name = choose.advance_for(posterior)
     if trajectory.over and chosen is not leapfrog.advance:
         target, *_ = at_start(posterior, trajectory, chains=1)
-        name = choose.marginal_name(target, chosen, name)
-        if name.startswith(plain):  # there is a kernel for the posterior, but not for the marginal target
-            return [(name, leapfrog.advance)]
+        chosen, name = choose.advance_for(target)
+        if chosen is leapfrog.advance:  # there is a kernel for the posterior, and none for its marginal
+            return [(name, chosen)]
     return [(plain, leapfrog.advance), *([] if chosen is leapfrog.advance else [(name, chosen)])]
 
 

@@ -33,10 +33,10 @@ from machine import append, conditions, heading  # noqa: E402
 from steps import layers_of, stepsizes  # noqa: E402
 
 from rayfbnn.arrays import Array, to_host  # noqa: E402
-from rayfbnn.kernels.cuda import choose as device
+from rayfbnn.kernels.backend import Compiled, NotCovered
 from rayfbnn.kernels.cuda import network_pass as wide_pass
 from rayfbnn.kernels.cuda import products as wide
-from rayfbnn.kernels.cuda.graphs import Recordings  # noqa: E402
+from rayfbnn.kernels.cuda.advance import CudaBackend
 from rayfbnn.mcmc import leapfrog  # noqa: E402
 from rayfbnn.model.architecture import ModelSpec, PriorSpec  # noqa: E402
 from rayfbnn.model.posterior import Posterior  # noqa: E402
@@ -93,9 +93,9 @@ def measure_marginal(
     state, streams = step_times.started(posterior, chains)
     target = posterior.marginal(("outputs", "precisions")).given(state, streams)
     begun = target.start(state, streams)
-    chosen = device.MarginalAdvance.of().chosen(target)
-    assert not isinstance(chosen, str), chosen
-    kernel, name = chosen
+    compiled = CudaBackend(uses_graphs=False).compile(target)
+    assert isinstance(compiled, Compiled), compiled
+    kernel, name = compiled.advance, compiled.name
     factor = (step_times.STEPSIZE * target.stepsizes(begun.precisions)).astype(posterior.dtype)
     start = Trajectory(begun.position, begun.momentum, begun.precisions, factor)
     seconds = {
@@ -122,14 +122,14 @@ def as_row(
 def codes(posterior: Posterior) -> dict[str, Advance]:
     """Array code, what is chosen without graphs and with, and where that is products these without TF32."""
     found: dict[str, Advance] = {"plain CuPy": leapfrog.advance}
-    for recordings in (None, Recordings()):  # what fits on the chip is the same by name, and timed once
-        chosen = device.advance_for(posterior, recordings=recordings)
-        assert not isinstance(chosen, str), chosen
-        advance, name = chosen
-        found.setdefault(name, advance)
+    for uses_graphs in (False, True):  # a network that fits on the chip has one name, and is timed once
+        compiled = CudaBackend(uses_graphs).compile(posterior)
+        assert isinstance(compiled, Compiled), compiled
+        name = compiled.name
+        found.setdefault(name, compiled.advance)
     if "products" in name:
-        exact = wide.advance_for(posterior, uses_tf32=False)
-        assert not isinstance(exact, str)
+        exact = wide.compile_for(posterior, uses_tf32=False)
+        assert not isinstance(exact, NotCovered)
         found["CUDA, products over all chains, float32 throughout"] = exact
     return found
 
@@ -176,9 +176,9 @@ def jax_seconds(posterior: Posterior, chains: int, n_steps: int, repeats: int) -
         path = Path(folder) / "problem.npz"
         np.savez(path, **arrays)
         problem = jax_steps.load({"path": str(path), "layers": layers_of(posterior)})
-    chosen = device.advance_for(posterior)
-    assert not isinstance(chosen, str)
-    own = to_host(trajectory(posterior, chosen[0], chains, 2)()[0].position[0])
+    compiled = CudaBackend(uses_graphs=False).compile(posterior)
+    assert isinstance(compiled, Compiled), compiled
+    own = to_host(trajectory(posterior, compiled.advance, chains, 2)()[0].position[0])
     difference = np.abs(own - jax_steps.trajectory_end(problem, chains, 2)).max() / np.abs(own).max()
     if not difference < 5e-3:  # TF32 is good to 1e-3
         raise SystemExit(f"the kernel and JAX end at different places: {difference:.2g}")

@@ -13,7 +13,8 @@ from rayfbnn.describe.configuration import describe, sigma_range
 from rayfbnn.describe.kernels import device_kernels
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.cpu import advance as cpu
+from rayfbnn.kernels.cpu import extension as cpu
+from rayfbnn.kernels.cuda.advance import GRAPHS, LAUNCHES
 from rayfbnn.spec import RunSpec
 from tests.support.small import make_store, small_spec
 
@@ -181,16 +182,16 @@ def test_a_device_is_not_said_to_run_what_its_kernels_do_not_cover() -> None:
 def test_what_depends_on_a_device_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rayfbnn.describe.kernels.gpu_is_available", lambda: False)
     lines = kernel_lines(robot_arm('device="gpu"', MARGINAL))
-    assert [line.split(": ")[1] for line in lines] == [choose.GRAPHS, choose.DEVICE]
+    assert [line.split(": ")[1] for line in lines] == [GRAPHS, LAUNCHES]
 
 
 def test_a_device_is_said_to_run_what_its_memory_holds(tmp_path: Path) -> None:
     spec = small_spec(tmp_path, device="gpu")
     over = ("outputs", "precisions")
-    name, marginal = device_kernels(spec, read_dataset(spec), [over], choose.DEVICE, 100_000)
+    name, marginal = device_kernels(spec, read_dataset(spec), [over], LAUNCHES, 100_000)
     assert name == "CUDA, whole trajectories, a warp a chain"
     assert marginal == {over: "CUDA, whole trajectories, a block a chain"}
-    name, marginal = device_kernels(spec, read_dataset(spec), [over], choose.DEVICE, 1_000)
+    name, marginal = device_kernels(spec, read_dataset(spec), [over], LAUNCHES, 1_000)
     assert name == "CUDA, whole trajectories, a warp a chain"
     assert marginal[over].startswith("CUDA, products over all chains (")
     assert "KiB of shared memory" in marginal[over]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from socket import gethostname
@@ -12,10 +11,11 @@ import pytest
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.cpu import advance as cpu
-from rayfbnn.kernels.cuda import choose as device
+from rayfbnn.kernels.cpu import extension as cpu
+from rayfbnn.kernels.cuda.advance import GRAPHS, LAUNCHES, CudaAdvance
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.architecture import ModelSpec
+from tests.support.kernels.backends import on_cpu
 from tests.support.kernels.networks import Start, small
 from tests.support.kernels.trajectories import end_of
 from tests.support.problems import network, problem
@@ -35,9 +35,7 @@ def test_a_covered_network_is_run_by_the_best_instruction_set() -> None:
     advance, name = choose.advance_for(target)
     assert name == f"compiled, {cpu.instruction_sets()[0]}"
     start = Start.of(target)
-    for values, others in zip(
-        start.run(advance, target), start.run(cpu.advance_for(target), target), strict=True
-    ):
+    for values, others in zip(start.run(advance, target), start.run(on_cpu(target), target), strict=True):
         assert np.array_equal(values, others)
 
 
@@ -64,8 +62,8 @@ def test_why_a_compiled_module_is_not_there_is_said(tmp_path: Path, monkeypatch:
     (package / "foreign.cpython-27.so").touch()
     (package / "missing.py").write_text("import rayfbnn_not_installed")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert cpu.loaded("rayfbnn_broken.none") == (None, "installed without a C++ compiler")
-    reasons = [cpu.loaded(f"rayfbnn_broken.{name}")[1] for name in ("broken", "foreign", "missing")]
+    assert cpu.load("rayfbnn_broken.none") == (None, "installed without a C++ compiler")
+    reasons = [cpu.load(f"rayfbnn_broken.{name}")[1] for name in ("broken", "foreign", "missing")]
     assert reasons[0].startswith("rayfbnn_broken.broken does not load: ")
     assert reasons[1].startswith("foreign.cpython-27.so is not of this Python, ")
     assert "rayfbnn_not_installed" in reasons[2]
@@ -116,43 +114,43 @@ def test_graphs_are_of_devices_and_not_where_a_run_was_begun_without_them(
     target = problem(spec=spec)
 
     def chosen(recorded: str | None = None) -> tuple[str, bool]:
-        advance, name = choose.on_device(target, recorded=recorded, max_shared_bytes=0)
-        assert isinstance(advance, choose.ForPosteriors) and isinstance(advance.kernel, partial)
-        assert isinstance(advance.marginal, device.MarginalAdvance)
-        recordings = advance.kernel.keywords["recordings"]
-        assert advance.marginal.recordings is recordings
-        return name, recordings is not None
+        advance, name = choose.advance_on("gpu", target, recorded=recorded, max_shared_bytes=0)
+        assert isinstance(advance, CudaAdvance)
+        return name, advance.recordings is not None
 
-    with_graphs, without, on_host = chosen(), chosen(choose.DEVICE), choose.advance_for(target)[1]
+    with_graphs, without, on_host = chosen(), chosen(LAUNCHES), choose.advance_for(target)[1]
     assert not without[1] and "graphs" not in without[0]
     assert with_graphs[1] and "full gradients as CUDA graphs" in with_graphs[0]
-    assert choose.name_for(spec, target.model, n_targets=2, device="gpu") == choose.GRAPHS
+    assert choose.name_for(spec, target.model, n_targets=2, device="gpu") == GRAPHS
     monkeypatch.setenv(choose.VARIABLE, "launches")
-    assert chosen() == without and chosen(choose.GRAPHS) == with_graphs
-    assert choose.name_for(spec, target.model, n_targets=2, device="gpu") == choose.DEVICE
+    assert chosen() == without and chosen(GRAPHS) == with_graphs
+    assert choose.name_for(spec, target.model, n_targets=2, device="gpu") == LAUNCHES
     assert choose.advance_for(target)[1] == on_host
 
 
 def test_array_code_that_was_forced_on_a_device_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
     target = problem()
     monkeypatch.setenv(choose.VARIABLE, "plain")
-    _, begun = choose.on_device(target)
+    _, begun = choose.advance_on("gpu", target)
     monkeypatch.delenv(choose.VARIABLE)
-    assert choose.on_device(target, recorded=begun) == (leapfrog.advance, begun)
-    assert choose.on_device(target, max_shared_bytes=100_000)[0] is not leapfrog.advance
+    assert choose.advance_on("gpu", target, recorded=begun) == (leapfrog.advance, begun)
+    assert choose.advance_on("gpu", target, max_shared_bytes=100_000)[0] is not leapfrog.advance
     monkeypatch.setenv(choose.VARIABLE, "plain")
-    assert choose.on_device(target, recorded=choose.GRAPHS) == (leapfrog.advance, begun)
+    assert choose.advance_on("gpu", target, recorded=GRAPHS) == (leapfrog.advance, begun)
 
 
 @needs_kernels
 def test_what_a_run_began_with_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
     target = problem()
-    for recorded in (choose.PLAIN, *(f"compiled, {each}" for each in cpu.instruction_sets())):
+    for recorded in (
+        choose.ARRAY_CODE["cpu"].name,
+        *(f"compiled, {each}" for each in cpu.instruction_sets()),
+    ):
         assert choose.advance_for(target, recorded=recorded)[1] == recorded
     best = f"compiled, {cpu.instruction_sets()[0]}"
     assert choose.advance_for(target, recorded="compiled, of another machine")[1] == best
     monkeypatch.setenv(choose.VARIABLE, "plain")
-    assert choose.advance_for(target, recorded=best)[1].startswith(choose.PLAIN)
+    assert choose.advance_for(target, recorded=best)[1].startswith(choose.ARRAY_CODE["cpu"].name)
 
 
 def test_targets_that_are_no_posterior_are_run_by_array_code() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels.cpu import advance as cpu
+from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, instruction_sets
 from rayfbnn.kernels.plan import ACTIVATION_CODES
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
@@ -20,6 +20,7 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support.joint import FEW, PROBLEMS, stays_exact
+from tests.support.kernels.backends import on_cpu
 from tests.support.kernels.networks import (
     Start,
     assert_close,
@@ -31,7 +32,7 @@ from tests.support.kernels.strategies import RandomTrajectory, trajectories
 from tests.support.marks import some_long
 from tests.support.problems import MODELS, PRIORS, network, problem, streams
 
-SETS = cpu.instruction_sets()
+SETS = instruction_sets()
 pytestmark = pytest.mark.skipif(not SETS, reason="installed without a C++ compiler: no compiled kernels")
 ACTIVATIONS = sorted(ACTIVATION_CODES)
 
@@ -51,7 +52,7 @@ def full_problem(
 def test_a_trajectory_is_that_of_the_plain_code(model: str, dtype: str, instruction_set: str) -> None:
     for activation in ACTIVATIONS:
         target = full_problem(model, dtype, activation=activation)
-        advance = cpu.advance_for(target, instruction_set=instruction_set)
+        advance = on_cpu(target, instruction_set)
         for n_partitions in (1, 3):
             start = Start.of(target, n_partitions=n_partitions)
             assert_close(start.run(advance, target), start.run(leapfrog.advance, target), dtype)
@@ -62,15 +63,15 @@ def test_a_trajectory_is_that_of_the_plain_code(model: str, dtype: str, instruct
     made=trajectories(),
     instruction_set=st.sampled_from(SETS),
     block_bytes=st.sampled_from([0, 1, 3000]),
-    large_from=st.sampled_from([1, 20, cpu.LARGE_FROM]),
-    blas_from=st.sampled_from([1, 20, cpu.BLAS_FROM]),
+    large_from=st.sampled_from([1, 20, LARGE_FROM]),
+    blas_from=st.sampled_from([1, 20, BLAS_FROM]),
 )
 def test_random_networks_are_those_of_the_plain_code(
     made: RandomTrajectory, instruction_set: str, block_bytes: int, large_from: int, blas_from: int
 ) -> None:
     target, start = made.target, made.start
-    advance = cpu.advance_for(made.made_for, instruction_set=instruction_set)
-    advance.block_bytes, advance.large_from, advance.blas_from = block_bytes, large_from, blas_from
+    options = {"block_bytes": block_bytes, "large_from": large_from, "blas_from": blas_from}
+    advance = on_cpu(made.made_for, instruction_set, **options)
     expected = start.run(leapfrog.advance, target, n_steps=made.n_steps)
     got = start.run(advance, target, n_steps=made.n_steps)
     assert_close(got, expected, target.dtype)
@@ -100,7 +101,7 @@ def test_units_far_from_zero_are_those_of_the_plain_code(activation: str, dtype:
         position = start.position.copy()
         position[:, :10] *= size
         start = replace(start, position=position)
-        got = potential_and_gradient(cpu.advance_for(target), target, position, start.precisions)
+        got = potential_and_gradient(on_cpu(target), target, position, start.precisions)
         expected = target.potential_and_gradient(position, start.precisions)
         scale = np.abs(expected[1]).max() if dtype == "float32" and activation == "sin" else 1
         if size * scale <= 1e5 or activation != "sin":  # beyond, a sine's own argument is rounded too much
@@ -116,7 +117,7 @@ def test_each_chain_may_have_targets_and_a_temperature_of_its_own(model: str) ->
     if model == "class":
         values = np.floor(random.uniform(Purpose.TARGET_VALUE, (target.n_cases, 1)) * 3)
     values[1, 5, 0] = np.nan
-    advance = cpu.advance_for(target)
+    advance = on_cpu(target)
     own = target.with_targets(values).tempered(np.array([1.0, 0.5, 0.1]))
     assert_close(start.run(advance, own), start.run(leapfrog.advance, own), "float64")
 
@@ -130,7 +131,7 @@ def test_narrow_networks_are_those_of_the_plain_code(outputs: int, dtype: str, i
         for units in ((7,), (4, 9)):
             target = problem(spec=small(units, inputs=inputs, outputs=outputs), n_cases=37, dtype=dtype)
             start = Start.of(target)
-            advance = cpu.advance_for(target, instruction_set=instruction_set)
+            advance = on_cpu(target, instruction_set)
             assert_close(start.run(advance, target), start.run(leapfrog.advance, target), dtype)
             expected = target.potential_and_gradient(start.position, start.precisions)
             assert_near(potential_and_gradient(advance, target, start.position, start.precisions), expected)
@@ -141,7 +142,7 @@ def test_narrow_networks_are_those_of_the_plain_code(outputs: int, dtype: str, i
 def test_large_matrices_are_those_of_the_plain_code(instruction_set: str, n_cases: int) -> None:
     target = problem(spec=small((131, 142), inputs=50), n_cases=n_cases, dtype="float32")
     start = Start.of(target)
-    advance = cpu.advance_for(target, instruction_set=instruction_set)
+    advance = on_cpu(target, instruction_set)
     assert_close(start.run(advance, target), start.run(leapfrog.advance, target), "float32")
 
 
@@ -153,7 +154,7 @@ def test_matrices_beyond_the_second_cache_are_those_of_the_plain_code(
     """Whose cases are taken in runs of columns, several of them, and gradients some columns at a time."""
     target = problem(spec=small((700, 703), inputs=300, outputs=2), n_cases=410, dtype=dtype)
     start = Start.of(target)
-    advance = cpu.advance_for(target, instruction_set=instruction_set)
+    advance = on_cpu(target, instruction_set)
     expected = target.potential_and_gradient(start.position, start.precisions)
     assert_near(potential_and_gradient(advance, target, start.position, start.precisions), expected)
 
@@ -163,13 +164,13 @@ def test_a_chain_does_not_depend_on_its_batch(dtype: str) -> None:
     target = problem(spec=small((20, 130), inputs=130), n_cases=61, dtype=dtype)
     for n_partitions in (1, 2):
         start = Start.of(target, n_chains=5, n_partitions=n_partitions)
-        together = start.run(cpu.advance_for(target), target)
+        together = start.run(on_cpu(target), target)
         for chain in range(5):
             arrays = {
                 name: None if values is None else values[chain : chain + 1]
                 for name, values in vars(start).items()
             }
-            alone = Start(**arrays).run(cpu.advance_for(target), target)
+            alone = Start(**arrays).run(on_cpu(target), target)
             for values, others in zip(alone, together, strict=True):
                 assert np.array_equal(values[0], others[chain])
 
@@ -182,18 +183,18 @@ def test_a_chain_that_blows_up_ends_with_an_infinite_potential(model: str, activ
         start = Start.of(target)
         position = start.position.copy()
         position[1, 7] = np.nan
-        *_, potential = replace(start, position=position).run(cpu.advance_for(target), target)
+        *_, potential = replace(start, position=position).run(on_cpu(target), target)
         assert np.isfinite(potential).tolist() == [True, False, True]
         assert potential[1] == np.inf
         stepsizes = start.stepsizes * np.array([[1], [1e30], [1]], dtype=dtype)
-        *_, potential = replace(start, stepsizes=stepsizes).run(cpu.advance_for(target), target, n_steps=20)
+        *_, potential = replace(start, stepsizes=stepsizes).run(on_cpu(target), target, n_steps=20)
         assert np.isfinite(potential).tolist() == [True, False, True]
         assert potential[1] == np.inf
 
 
 def test_a_trajectory_reverses() -> None:
     target = full_problem("t by target")
-    advance = cpu.advance_for(target)
+    advance = on_cpu(target)
     for n_partitions in (1, 3):
         start = Start.of(target, n_partitions=n_partitions)
         position, momentum, _ = start.run(advance, target, n_steps=20)
@@ -210,7 +211,7 @@ def test_energies_in_float32_are_as_right_as_those_of_the_plain_code() -> None:
     start = Start.of(rounded, n_chains=200)
     expected = exact.potential(start.position.astype(float), start.precisions)
     plain = rounded.potential(start.position, start.precisions) - expected
-    *_, potential = start.run(cpu.advance_for(rounded), rounded, n_steps=0)
+    *_, potential = start.run(on_cpu(rounded), rounded, n_steps=0)
     ours = potential - expected
     assert np.sqrt((ours**2).mean()) < 1.5 * np.sqrt((plain**2).mean())
 
@@ -223,7 +224,7 @@ def arguments(n_partitions: int = 1) -> tuple[Posterior, dict[str, Any]]:
 @pytest.mark.parametrize("name", ["position", "momentum", "stepsizes"])
 def test_arrays_that_would_be_misread_are_refused_by_name(name: str) -> None:
     target, given_arrays = arguments()
-    advance = cpu.advance_for(target)
+    advance = on_cpu(target)
     good = given_arrays[name]
     wrong: dict[str, tuple[type[Exception], Array]] = {
         "dtype": (TypeError, good.astype(np.float64)),
@@ -244,26 +245,29 @@ def test_targets_and_inputs_that_would_be_misread_are_refused() -> None:
     for field, word in (("targets", "targets"), ("inputs", "inputs")):
         wrong = replace(target, **{field: np.asfortranarray(getattr(target, field))})
         with pytest.raises(ValueError, match=f"{word}: must be C-contiguous"):
-            start.run(cpu.advance_for(wrong), wrong)
+            start.run(on_cpu(wrong), wrong)
     with pytest.raises(TypeError, match="targets: must be of dtype float64"):
         wrong = replace(target, targets=target.targets.astype(np.float32))
-        start.run(cpu.advance_for(wrong), wrong)
+        start.run(on_cpu(wrong), wrong)
 
 
-def test_the_posterior_of_another_network_is_refused() -> None:
-    target, given_arrays = arguments()
-    other = problem(spec=network(dict(list(PRIORS.items())[1:])), dtype="float32")
-    with pytest.raises(TypeError, match="made for"):
-        Start(**given_arrays).run(cpu.advance_for(target), other)
+def test_the_posterior_of_another_network_has_a_kernel_of_its_own() -> None:
+    """Also where it shares the inputs, by which kernels are found again."""
+    target, advance = full_problem("gaussian"), on_cpu(full_problem("gaussian"))
+    other = problem(spec=network(dict(list(PRIORS.items())[1:])), n_cases=37)
+    other = replace(other, inputs=target.inputs)
+    for posterior in (target, other, target):
+        start = Start.of(posterior)
+        assert_close(start.run(advance, posterior), start.run(leapfrog.advance, posterior), "float64")
 
 
 def test_orders_that_are_none_are_refused() -> None:
     target, given_arrays = arguments(3)
     with pytest.raises(ValueError, match="order"):
-        Start(**given_arrays | {"order": given_arrays["order"] + 1}).run(cpu.advance_for(target), target)
+        Start(**given_arrays | {"order": given_arrays["order"] + 1}).run(on_cpu(target), target)
     with pytest.raises(ValueError, match="n_partitions"):
         orders = np.tile(np.arange(38), (3, 1))
-        Start(**given_arrays | {"order": orders}).run(cpu.advance_for(target), target)
+        Start(**given_arrays | {"order": orders}).run(on_cpu(target), target)
 
 
 @pytest.mark.parametrize("instruction_set", some_long(SETS, SETS[1:]))
@@ -273,7 +277,7 @@ def test_joint_distribution_stays_through_the_kernel(name: str, dtype: Any, inst
     assert stays_exact(
         PROBLEMS[name],
         f"{name} compiled {dtype} {instruction_set}",
-        advance_for=partial(cpu.advance_for, instruction_set=instruction_set),
+        advance_for=partial(on_cpu, instruction_set=instruction_set),
         dtype=dtype,
         n_chains=10_000,
     )
@@ -283,7 +287,7 @@ def test_joint_distribution_stays_through_the_kernel(name: str, dtype: Any, inst
 def test_a_kernel_that_gives_another_energy_is_killed(name: str) -> None:
     def wrong(target: Posterior) -> Advance:
         def advance(*arguments: Any, **options: Any) -> tuple[Trajectory, Array]:
-            end, potential = cpu.advance_for(target)(*arguments, **options)
+            end, potential = on_cpu(target)(*arguments, **options)
             return end, 0.9 * potential
 
         return advance
@@ -295,7 +299,7 @@ def test_a_kernel_with_data_of_another_chain_is_killed() -> None:
     def wrong(target: Posterior) -> Advance:
         def advance(posterior: Any, start: Trajectory, **options: Any) -> tuple[Trajectory, Array]:
             rolled = replace(posterior, targets=np.roll(posterior.targets, 1, axis=0))
-            return cpu.advance_for(target)(rolled, start, **options)
+            return on_cpu(target)(rolled, start, **options)
 
         return advance
 

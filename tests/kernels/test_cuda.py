@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels.cuda import chip as cuda
-from rayfbnn.kernels.cuda import choose as device
+from rayfbnn.kernels.backend import Compiled, NotCovered
+from rayfbnn.kernels.cuda import chip
 from rayfbnn.kernels.cuda import products as wide
-from rayfbnn.kernels.plan import Program
+from rayfbnn.kernels.cuda.advance import CudaBackend
+from rayfbnn.kernels.cuda.generate import source_of
+from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, block_bytes, wide_plan
+from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.planning import plan_of
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.posterior import Posterior
@@ -41,19 +45,19 @@ KERNELS = ["warp", "block", "wide"]
 def advance_of(target: Posterior, kernel: str, build: ShimBuild | None = None) -> Advance:
     """The kernel of this name, whatever the network's size would choose."""
     build = ShimBuild() if build is None else build
-    program = Program.of(target)
-    assert isinstance(program, Program)
+    network = plan_of(target)
+    assert isinstance(network, NetworkPlan)
     if kernel == "wide":
-        advance = wide.advance_for(target, build=build, tile_bytes=4_000)
-        assert not isinstance(advance, str), advance
+        advance = wide.compile_for(target, build=build, tile_bytes=4_000)
+        assert not isinstance(advance, NotCovered), advance
         return advance
-    plan = cuda.Plan("warp", threads=64, tile=1, shared_bytes=0)
+    plan = LaunchPlan("warp", threads=64, tile=1, shared_bytes=0)
     if kernel == "block":
         size = np.dtype(target.dtype).itemsize
-        plan = cuda.Plan("block", 64, 32, cuda.block_bytes(program, 32, 64, size))
+        plan = LaunchPlan("block", 64, 32, block_bytes(network, 32, 64, size))
 
     def advance(*arguments: Any, **options: Any) -> Any:
-        return cuda.advance(*arguments, **options, program=program, plan=plan, build=build)
+        return chip.advance(*arguments, **options, network=network, plan=plan, build=build)
 
     return advance
 
@@ -223,9 +227,9 @@ def test_mutants_are_told_from_the_plain_code(kernel: str, before: str, after: s
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-13)])
 def test_slopes_of_binary_targets_keep_their_digits_far_from_zero(dtype: str, tolerance: float) -> None:
     """sigmoid(v) of a zero and -sigmoid(-v) of a one, also where sigmoid(v) - y cancels."""
-    program = Program.of(problem("binary", spec=small((4,), outputs=1), dtype=dtype))
-    assert isinstance(program, Program)
-    source = cuda.source_of(program, cuda.wide_plan, dtype=dtype, is_weighted=False)
+    plan = plan_of(problem("binary", spec=small((4,), outputs=1), dtype=dtype))
+    assert isinstance(plan, NetworkPlan)
+    source = source_of(plan, wide_plan, dtype=dtype, is_weighted=False)
     outputs = np.array([40, 40, -40, -40, 3], dtype=dtype)
     targets, nothing = np.array([1.0, 0, 1, 0, 1]), np.empty(0)
     expected = np.where(
@@ -246,6 +250,7 @@ def test_slopes_of_binary_targets_keep_their_digits_far_from_zero(dtype: str, to
 
 def test_every_model_has_its_kernel() -> None:
     """Small networks on the chip by warps, larger ones by blocks, what does not fit there by products."""
+    backend = CudaBackend(uses_graphs=False, build=ShimBuild(), max_shared_bytes=H100_SHARED_BYTES)
     choices = {
         (16,): "a warp a chain",
         (100,): "a block a chain",
@@ -253,14 +258,12 @@ def test_every_model_has_its_kernel() -> None:
     }
     for units, words in choices.items():
         target = problem(spec=small(units), dtype="float32")
-        found = device.advance_for(target, build=ShimBuild(), max_shared_bytes=H100_SHARED_BYTES)
-        assert words in found[1]
+        compiled = backend.compile(target)
+        assert isinstance(compiled, Compiled) and words in compiled.name
     softmax = problem(spec=small((4,), activation="softmax"))
-    assert device.advance_for(softmax, max_shared_bytes=H100_SHARED_BYTES) == "softmax layers"
+    assert backend.compile(softmax) == NotCovered("softmax layers")
     for model in MODELS:
-        assert not isinstance(
-            device.advance_for(problem(model), build=ShimBuild(), max_shared_bytes=H100_SHARED_BYTES), str
-        )
+        assert isinstance(backend.compile(problem(model)), Compiled)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

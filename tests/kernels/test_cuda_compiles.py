@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from rayfbnn.kernels.cuda import chip as cuda
-from rayfbnn.kernels.cuda import chip_marginal as cuda_marginal
 from rayfbnn.kernels.cuda import streams as cuda_streams
-from rayfbnn.kernels.marginal_plan import program_of
-from rayfbnn.kernels.plan import Program
+from rayfbnn.kernels.cuda.generate import regression_constants, source_of
+from rayfbnn.kernels.cuda.launch_plan import (
+    LaunchPlan,
+    block_bytes,
+    launch_plan,
+    launch_plan_of_regression,
+    wide_plan,
+)
+from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model.marginal.targets import marginal
 from rayfbnn.model.posterior import Posterior
 from tests.support.kernels import nvrtc
@@ -25,20 +33,26 @@ DTYPES = ["float32", "float64"]
 ACTIVATIONS = ["identity", "tanh", "sigmoid", "relu", "softplus", "softplus0", "sin"]
 
 
+def planned(target: Any) -> NetworkPlan:
+    """The plan of a target that the kernels cover."""
+    plan = plan_of(target)
+    assert isinstance(plan, NetworkPlan)
+    return plan
+
+
 def compile_network(
     target: Posterior,
     architecture: str,
     *,
     is_weighted: bool = False,
-    plan: cuda.Plan | None = None,
-    program: Program | str | None = None,
+    plan: LaunchPlan | None = None,
+    network_plan: NetworkPlan | None = None,
 ) -> str:
-    """The compiler's log of a network's kernel; plan and program are the network's own unless given."""
-    program = Program.of(target) if program is None else program
-    assert isinstance(program, Program)
-    found = plan or cuda.plan_of(program, dtype=target.dtype, max_shared_bytes=H100_SHARED_BYTES)
-    assert isinstance(found, cuda.Plan)
-    source = cuda.source_of(program, found, dtype=target.dtype, is_weighted=is_weighted)
+    """The compiler's log of a network's kernel; the plans are the network's own unless given."""
+    network_plan = network_plan or planned(target)
+    launch = plan or launch_plan(network_plan, dtype=target.dtype, max_shared_bytes=H100_SHARED_BYTES)
+    assert isinstance(launch, LaunchPlan)
+    source = source_of(network_plan, launch, dtype=target.dtype, is_weighted=is_weighted)
     code, log = nvrtc.compile_for(architecture, source)
     assert code[:4] == b"\x7fELF", log
     return log
@@ -71,12 +85,12 @@ def test_every_kernel_compiles_with_every_data_model(
     spec = network(ROBOT_ARM, outputs=outputs, units=(4,), activations=("tanh",))
     target = problem(model, spec=spec, dtype=dtype)
     is_integrated = kernel == "block without precisions"
-    program = program_of(marginal(target, PRECISIONS)) if is_integrated else Program.of(target)
-    assert isinstance(program, Program) and bool(program.integrated) == is_integrated
-    shared_bytes = cuda.block_bytes(program, 32, 64, target.inputs.itemsize)
-    plans = {"warp": cuda.Plan("warp", threads=128, tile=1, shared_bytes=0), "wide": cuda.wide_plan}
-    plan = plans.get(kernel, cuda.Plan("block", threads=64, tile=32, shared_bytes=shared_bytes))
-    compile_network(target, architecture, is_weighted=is_weighted, plan=plan, program=program)
+    network_plan = planned(marginal(target, PRECISIONS) if is_integrated else target)
+    assert bool(network_plan.integrated) == is_integrated
+    shared_bytes = block_bytes(network_plan, 32, 64, target.inputs.itemsize)
+    plans = {"warp": LaunchPlan("warp", threads=128, tile=1, shared_bytes=0), "wide": wide_plan}
+    plan = plans.get(kernel, LaunchPlan("block", threads=64, tile=32, shared_bytes=shared_bytes))
+    compile_network(target, architecture, is_weighted=is_weighted, plan=plan, network_plan=network_plan)
 
 
 # One system and two, noise that is the same in all cases and not.
@@ -108,16 +122,16 @@ def test_regressions_of_every_data_model_compile(
 @pytest.mark.parametrize("architecture, dtype", [("sm_80", "float64"), ("sm_90", "float32")])
 def test_what_is_between_the_products_compiles_without_outputs(architecture: str, dtype: str) -> None:
     target = problem(spec=network(ROBOT_ARM, units=(8,), activations=("tanh",)), dtype=dtype)
-    program = program_of(marginal(target, BOTH))
-    assert isinstance(program, Program) and program.units[-1] == 0
-    compile_network(target, architecture, plan=cuda.wide_plan, program=program)
+    network_plan = planned(marginal(target, BOTH))
+    assert network_plan.units[-1] == 0
+    compile_network(target, architecture, plan=wide_plan, network_plan=network_plan)
 
 
 @pytest.mark.parametrize("kernel", ["warp", "wide"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation_compiles(activation: str, kernel: str) -> None:
     target = problem(spec=small((4,), activation=activation), dtype="float32")
-    compile_network(target, "sm_90", plan=cuda.wide_plan if kernel == "wide" else None)
+    compile_network(target, "sm_90", plan=wide_plan if kernel == "wide" else None)
 
 
 @pytest.mark.parametrize("units, inputs, outputs", [((16,), 2, 2), ((50, 50), 13, 1)])
@@ -151,20 +165,20 @@ def test_matrices_of_the_cases_stay_in_registers(architecture: str, dtype: str, 
     compile_regression(problem(spec=spec, n_cases=20, dtype=dtype), architecture, is_uniform=is_uniform)
 
 
-def source_of_regression(target: Posterior, *, is_uniform: bool) -> tuple[str, cuda.Plan]:
-    program = program_of(marginal(target, BOTH))
-    assert not isinstance(program, str) and program.regression is not None
+def source_of_regression(target: Posterior, *, is_uniform: bool) -> tuple[str, LaunchPlan]:
+    network_plan = planned(marginal(target, BOTH))
+    assert network_plan.regression is not None
     n_cases = target.n_cases
-    plan = cuda_marginal.plan_of(
-        program,
+    plan = launch_plan_of_regression(
+        network_plan,
         dtype=target.dtype,
         n_cases=n_cases,
         is_uniform=is_uniform,
         max_shared_bytes=H100_SHARED_BYTES,
     )
-    assert isinstance(plan, cuda.Plan)
-    constants = cuda_marginal.constants_of(program.regression, n_cases=n_cases, is_uniform=is_uniform)
-    source = cuda.source_of(program, plan, dtype=target.dtype, is_weighted=False, constants_besides=constants)
+    assert isinstance(plan, LaunchPlan)
+    constants = regression_constants(network_plan.regression, n_cases=n_cases, is_uniform=is_uniform)
+    source = source_of(network_plan, plan, dtype=target.dtype, is_weighted=False, more_constants=constants)
     return source, plan
 
 
@@ -192,8 +206,7 @@ def test_an_error_in_a_source_is_seen() -> None:
 
 
 def test_a_network_that_asks_for_too_little_shared_memory_does_not_compile() -> None:
-    program = Program.of(problem(spec=small((50, 50)), dtype="float32"))
-    assert isinstance(program, Program)
-    plan = cuda.Plan("block", threads=256, tile=64, shared_bytes=16_384)
-    code, log = nvrtc.compile_for("sm_90", cuda.source_of(program, plan, dtype="float32", is_weighted=False))
+    network_plan = planned(problem(spec=small((50, 50)), dtype="float32"))
+    plan = LaunchPlan("block", threads=256, tile=64, shared_bytes=16_384)
+    code, log = nvrtc.compile_for("sm_90", source_of(network_plan, plan, dtype="float32", is_weighted=False))
     assert code == b"" and "less shared memory" in log

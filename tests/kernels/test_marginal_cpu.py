@@ -14,13 +14,16 @@ from hypothesis import strategies as st
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.cpu import advance as cpu
-from rayfbnn.kernels.marginal_plan import program_of
+from rayfbnn.kernels.backend import NotCovered
+from rayfbnn.kernels.cpu.advance import CompiledAdvance
+from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, instruction_sets
+from rayfbnn.kernels.planning import plan_of
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support.joint import FEW, stays_exact
+from tests.support.kernels.backends import on_cpu
 from tests.support.kernels.marginals import JOINT, NOT_COVERED, beginning, largest_error, operations
 from tests.support.kernels.networks import assert_end_is_a_start, potential_and_gradient, small
 from tests.support.kernels.strategies import RandomTrajectory, without_outputs, without_precisions
@@ -39,7 +42,7 @@ from tests.support.model.marginals import (
 )
 from tests.support.problems import parse, problem, streams
 
-SETS = cpu.instruction_sets()
+SETS = instruction_sets()
 pytestmark = pytest.mark.skipif(not SETS, reason="installed without a C++ compiler: no compiled kernels")
 TOLERANCES = {"float64": 1e-11, "float32": 3e-4}
 TOLERANCES_OF_RANDOM = {"float64": 1e-10, "float32": 3e-4}
@@ -66,8 +69,7 @@ def test_energies_gradients_and_trajectories_are_those_of_the_plain_code(
                 *end_of(leapfrog.advance, given, start, n_steps=5),
             )
             for instruction_set in SETS:
-                advance = cpu.CompiledMarginalAdvance(instruction_set)
-                assert advance.covers(given)
+                advance = on_cpu(given, instruction_set)
                 found = (
                     *potential_and_gradient(advance, given, start.position, state.precisions),
                     *end_of(advance, given, start, n_steps=5),
@@ -90,7 +92,7 @@ def test_matrices_of_the_cases_of_every_size(model: str, dtype: str) -> None:
         position = coordinates(state, given)
         expected = given.potential_and_gradient(position, state.precisions)
         for instruction_set in SETS:
-            advance = cpu.CompiledMarginalAdvance(instruction_set)
+            advance = on_cpu(given, instruction_set)
             found = potential_and_gradient(advance, given, position, state.precisions)
             for a, b in zip(found, expected, strict=True):
                 assert largest_error(a, b) < TOLERANCES[dtype], (n_cases, instruction_set)
@@ -106,7 +108,7 @@ def test_matrices_of_the_cases_of_every_size(model: str, dtype: str) -> None:
     instruction_set=st.sampled_from(SETS),
 )
 def test_random_networks_are_those_of_the_plain_code(made: RandomTrajectory, instruction_set: str) -> None:
-    advance = cpu.CompiledMarginalAdvance(instruction_set)
+    advance = CompiledAdvance(instruction_set)
     assume(advance.covers(made.target))
     found = made.start.run(advance, made.target, n_steps=made.n_steps)
     expected = made.start.run(leapfrog.advance, made.target, n_steps=made.n_steps)
@@ -120,7 +122,7 @@ def test_binary_targets_with_their_auxiliary_variables(over: tuple[str, ...], fo
     target = made("common precisions", "binary", form, dtype="float32")
     state, given = conditional(target, over, "kernel binary", 5)
     start = beginning(given, state)
-    found = end_of(cpu.CompiledMarginalAdvance(SETS[0]), given, start, n_steps=5)
+    found = end_of(on_cpu(given), given, start, n_steps=5)
     for a, b in zip(found, end_of(leapfrog.advance, given, start, n_steps=5), strict=True):
         assert largest_error(a, b) < TOLERANCES["float32"]
 
@@ -135,7 +137,7 @@ def test_cases_in_several_blocks(model: str) -> None:
     position = coordinates(state, given)
     expected = given.potential_and_gradient(position, state.precisions)
     for instruction_set in SETS:
-        advance = cpu.CompiledMarginalAdvance(instruction_set)
+        advance = on_cpu(given, instruction_set)
         found = potential_and_gradient(advance, given, position, state.precisions)
         for a, b in zip(found, expected, strict=True):
             assert largest_error(a, b) < TOLERANCES["float64"], instruction_set
@@ -151,8 +153,8 @@ def test_wide_layers_with_large_matrices(units: tuple[int, ...], n_cases: int) -
     state, given = conditional(target, OUTPUTS, "kernel wide", 2)
     start = beginning(given, state)
     expected = end_of(leapfrog.advance, given, start, n_steps=3)
-    for own, blas in ((1, cpu.BLAS_FROM), (cpu.LARGE_FROM, cpu.BLAS_FROM), (1, 1), (cpu.LARGE_FROM, 6000)):
-        advance = cpu.CompiledMarginalAdvance(SETS[0], large_from=own, blas_from=blas)
+    for own, blas in ((1, BLAS_FROM), (LARGE_FROM, BLAS_FROM), (1, 1), (LARGE_FROM, 6000)):
+        advance = on_cpu(given, large_from=own, blas_from=blas)
         found = end_of(advance, given, start, n_steps=3)
         for a, b in zip(found, expected, strict=True):
             assert largest_error(a, b) < 1e-10
@@ -163,7 +165,7 @@ def test_partial_gradients_with_common_precisions_integrated_out() -> None:
     state, given = conditional(target, PRECISIONS, "kernel partial", 4)
     start = beginning(given, state)
     order = streams("order", 4).permutation(3, Purpose.PARTITION_ORDER)
-    found = end_of(cpu.CompiledMarginalAdvance(SETS[0]), given, start, n_steps=4, order=order)
+    found = end_of(on_cpu(given), given, start, n_steps=4, order=order)
     for a, b in zip(found, end_of(leapfrog.advance, given, start, n_steps=4, order=order), strict=True):
         assert largest_error(a, b) < 1e-11
 
@@ -172,13 +174,12 @@ def test_what_is_not_covered_is_said_and_run_by_the_plain_code() -> None:
     for name, reason in NOT_COVERED.items():
         target = made(name, "gaussian", "primal")
         state, given = conditional(target, OUTPUTS, "not covered", 3)
-        assert program_of(given.marginal) == reason
-        advance = cpu.CompiledMarginalAdvance(SETS[0])
+        assert plan_of(given) == NotCovered(reason)
+        advance = CompiledAdvance(SETS[0])
         assert not advance.covers(given)
         start = beginning(given, state)
-        chosen = choose.ForPosteriors(cpu.CompiledMarginalAdvance(SETS[0]), advance)
         for a, b in zip(
-            end_of(chosen, given, start, n_steps=2),
+            end_of(advance, given, start, n_steps=2),
             end_of(leapfrog.advance, given, start, n_steps=2),
             strict=True,
         ):
@@ -191,7 +192,7 @@ def test_what_is_covered_is_run_by_the_kernel(form: str) -> None:
     state, given = conditional(target, BOTH, "chosen", 3)
     start = beginning(given, state)
     found = end_of(choose.advance_for(target)[0], given, start, n_steps=2)
-    kernel = end_of(cpu.CompiledMarginalAdvance(SETS[0]), given, start, n_steps=2)
+    kernel = end_of(on_cpu(given), given, start, n_steps=2)
     assert all(np.array_equal(a, b) for a, b in zip(found, kernel, strict=True))
 
 
@@ -200,7 +201,7 @@ def test_what_is_covered_is_run_by_the_kernel(form: str) -> None:
 def test_chains_do_not_depend_on_their_batch(model: str, form: str) -> None:
     target = made("common precisions", model, form, dtype="float32", is_missing=model == "t")
     state, given = conditional(target, BOTH, "kernel batch", 5)
-    start, advance = beginning(given, state), cpu.CompiledMarginalAdvance(SETS[0])
+    start, advance = beginning(given, state), on_cpu(given)
     together = end_of(advance, given, start, n_steps=4)
     data = given.regression
     for chain in range(5):
@@ -223,7 +224,7 @@ def test_a_trajectory_that_blows_up_ends_as_infinite(form: str) -> None:
     target = made("common precisions", "gaussian", form, dtype="float32")
     state, given = conditional(target, BOTH, "kernel blow-up", 3)
     start = beginning(given, state)
-    advance = cpu.CompiledMarginalAdvance(SETS[0])
+    advance = on_cpu(given)
     good = end_of(advance, given, start, n_steps=2)[2]
     for value in (1e30, np.inf, np.nan):
         changed = start.position.copy()
@@ -237,7 +238,7 @@ def test_a_trajectory_that_blows_up_ends_as_infinite(form: str) -> None:
 def test_arrays_that_would_be_misread_are_refused_by_name(form: str) -> None:
     target = made("common precisions", "gaussian", form, dtype="float32")
     state, given = conditional(target, BOTH, "kernel misread", 3)
-    start, advance = beginning(given, state), cpu.CompiledMarginalAdvance(SETS[0])
+    start, advance = beginning(given, state), on_cpu(given)
     data = given.regression
     wrong = {
         "noise": (TypeError, data.noise.astype(np.float32)),
@@ -252,11 +253,6 @@ def test_arrays_that_would_be_misread_are_refused_by_name(form: str) -> None:
         advance(given, replace(start, momentum=start.momentum[:, :-1].copy()), n_steps=2)
 
 
-def compiled(target: Any, *, instruction_set: str | None = None) -> Advance:
-    marginal_advance = cpu.CompiledMarginalAdvance(instruction_set or SETS[0])
-    return choose.ForPosteriors(cpu.advance_for(target, instruction_set=instruction_set), marginal_advance)
-
-
 def test_one_of_the_joint_problems_is_in_the_dual_form() -> None:
     forms = {name: each.posterior().marginal(BOTH).layer.is_dual for name, each in JOINT.items()}
     assert forms == {name: name == "dual" for name in JOINT}
@@ -266,7 +262,7 @@ def test_one_of_the_joint_problems_is_in_the_dual_form() -> None:
 @pytest.mark.parametrize("name", JOINT)
 def test_the_kernel_covers_the_joint_problems(name: str, over: tuple[str, ...]) -> None:
     _, given = conditional(JOINT[name].posterior(), over, "joint", 1)
-    assert cpu.CompiledMarginalAdvance(SETS[0]).covers(given)
+    assert CompiledAdvance(SETS[0]).covers(given)
 
 
 QUICK = [*((name, BOTH) for name in JOINT), ("real", OUTPUTS), ("real", PRECISIONS)]
@@ -281,7 +277,7 @@ def test_joint_distribution_stays_through_the_kernel(
     assert stays_exact(
         replace(JOINT[name], operations=operations(over)),
         f"{name} without {' and '.join(over)} compiled {dtype} {instruction_set}",
-        advance_for=partial(compiled, instruction_set=instruction_set),
+        advance_for=partial(on_cpu, instruction_set=instruction_set),
         dtype=dtype,
         n_chains=10_000,
     )
@@ -309,7 +305,7 @@ def test_a_kernel_that_gives_another_energy_is_killed(
 ) -> None:
     def wrong(posterior: Any) -> Advance:
         def advance(target: Any, start: Trajectory, **options: Any) -> tuple[Trajectory, Array]:
-            end, potential = compiled(posterior)(target, start, **options)
+            end, potential = on_cpu(posterior)(target, start, **options)
             return end, change(end, potential, target)
 
         return advance

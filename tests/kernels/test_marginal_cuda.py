@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels import choose
+from rayfbnn.kernels.backend import Compiled, NotCovered
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support import problems
 from tests.support.joint import PROBLEMS, stays_exact
+from tests.support.kernels.backends import OnChip
 from tests.support.kernels.marginals import NOT_COVERED, beginning, largest_error
-from tests.support.kernels.marginals_on_shim import TOLERANCES, kernel, of_chains, operations, worst_error
+from tests.support.kernels.marginals_on_shim import TOLERANCES, of_chains, operations, worst_error
 from tests.support.kernels.networks import are_equal, small
 from tests.support.kernels.trajectories import end_of
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
@@ -59,7 +60,7 @@ def test_a_trajectory_is_that_of_the_plain_code(
 ) -> None:
     target = made(name, model, "primal", is_missing=is_missing, n_cases=150, dtype=dtype)
     state, given = conditional(target, over, f"device {name} {model}", 3)
-    advance = kernel()
+    advance = OnChip()
     assert advance.covers(given)
     assert worst_error(given, beginning(given, state), advance, n_steps=3) < TOLERANCES[dtype]
 
@@ -68,16 +69,15 @@ def test_features_that_leave_out_inputs() -> None:
     """Runs of rows that are no whole layer, of inputs whose offsets get the slopes."""
     spec = replace(problems.network(COMMON), omitted={"io": (1,)})
     state, given = conditional(problem(spec=spec, n_cases=30), BOTH, "device runs", 3)
-    assert worst_error(given, beginning(given, state), kernel(), n_steps=3) < 1e-11
+    assert worst_error(given, beginning(given, state), OnChip(), n_steps=3) < 1e-11
 
 
 @pytest.mark.parametrize("units, threads", [((3,), 32), ((48,), 256)])
 def test_blocks_of_every_size(units: tuple[int, ...], threads: int) -> None:
     target = problem(spec=small(units), n_cases=100, dtype="float32")
     state, given = conditional(target, OUTPUTS, "device sizes", 2)
-    advance = kernel()
-    chosen = advance.chosen(given)
-    assert not isinstance(chosen, str) and chosen[1].threads == threads
+    advance = OnChip()
+    assert advance.launch_plan(given).threads == threads
     assert worst_error(given, beginning(given, state), advance, n_steps=2) < TOLERANCES["float32"]
 
 
@@ -88,21 +88,21 @@ def test_temperatures_and_targets_of_each_chain(over: tuple[str, ...]) -> None:
     if over == PRECISIONS:
         target = target.tempered(np.array([0.3, 1.0, 0.7]))
     state, given = conditional(target.with_targets(own), over, "device own", 3)
-    assert worst_error(given, beginning(given, state), kernel(), n_steps=3) < 1e-11
+    assert worst_error(given, beginning(given, state), OnChip(), n_steps=3) < 1e-11
 
 
 def test_partial_gradients_with_common_precisions_integrated_out() -> None:
     target = made("common precisions", "gaussian", "primal")
     state, given = conditional(target, PRECISIONS, "device partial", 4)
     order = streams("order", 4).permutation(3, Purpose.PARTITION_ORDER)
-    assert worst_error(given, beginning(given, state), kernel(), n_steps=4, order=order) < 1e-11
+    assert worst_error(given, beginning(given, state), OnChip(), n_steps=4, order=order) < 1e-11
 
 
 @pytest.mark.parametrize("model", ["gaussian", "t by target"])
 def test_chains_do_not_depend_on_their_batch(model: str) -> None:
     target = made("common precisions", model, "primal", dtype="float32")
     state, given = conditional(target, BOTH, "device batch", 4)
-    start, advance = beginning(given, state), kernel()
+    start, advance = beginning(given, state), OnChip()
     whole = end_of(advance, given, start, n_steps=3)
     for chains in (slice(0, 1), slice(2, 4)):
         part, its_start = of_chains(given, start, chains)
@@ -114,7 +114,7 @@ def test_a_trajectory_that_blows_up_ends_as_infinite() -> None:
     target = made("common precisions", "gaussian", "primal", dtype="float32")
     state, given = conditional(target, BOTH, "device blow-up", 3)
     start = beginning(given, state)
-    advance = kernel()
+    advance = OnChip()
     good = end_of(advance, given, start, n_steps=2)
     for value in (1e30, np.inf, np.nan):
         changed = start.position.copy()
@@ -133,8 +133,8 @@ def test_a_matrix_that_is_not_positive_definite_is_infinite() -> None:
     start = beginning(given, state)
     indefinite = replace(given, regression=replace(data, prior=prior))
     with np.errstate(invalid="ignore"):
-        found = end_of(kernel(), indefinite, start, n_steps=2)
-    good = end_of(kernel(), given, start, n_steps=2)
+        found = end_of(OnChip(), indefinite, start, n_steps=2)
+    good = end_of(OnChip(), given, start, n_steps=2)
     assert found[2][1] == np.inf
     assert all(np.array_equal(a[[0, 2]], b[[0, 2]]) for a, b in zip(found, good, strict=True))
 
@@ -146,7 +146,7 @@ ORDERED = [("t", OUTPUTS), ("gaussian by target", BOTH), ("gaussian by target", 
 def results_in_orders(model: str, over: tuple[str, ...], **options: Any) -> list[tuple[Array, ...]]:
     """A trajectory with the threads of a block running forwards, backwards, and jumping about."""
     given, start = several_tiles(model, over)
-    return [end_of(kernel(ShimBuild(order, **options)), given, start, n_steps=2) for order in (0, 1, 5)]
+    return [end_of(OnChip(ShimBuild(order, **options)), given, start, n_steps=2) for order in (0, 1, 5)]
 
 
 def several_tiles(model: str, over: tuple[str, ...]) -> tuple[Any, Trajectory]:
@@ -198,17 +198,17 @@ MUTANTS = [
 @pytest.mark.parametrize("before, after", MUTANTS)
 def test_mutants_are_told_from_the_plain_code(before: str, after: str) -> None:
     given, start = several_tiles("gaussian by target", BOTH)
-    advance = kernel(ShimBuild(replace=(before, after, 0)))
+    advance = OnChip(ShimBuild(replace=(before, after, 0)))
     assert worst_error(given, start, advance, n_steps=3) > 1e-6
 
 
 def test_what_is_not_covered_is_said_and_run_by_the_plain_code() -> None:
     for name, reason in NOT_COVERED.items():
         state, given = conditional(made(name, "gaussian", "primal"), OUTPUTS, "not covered", 3)
-        advance = kernel()
-        assert advance.chosen(given) == reason and not advance.covers(given)
+        advance = OnChip()
+        assert advance.chosen(given) == NotCovered(reason)
         start = beginning(given, state)
-        found = end_of(choose.ForPosteriors(leapfrog.advance, advance), given, start, n_steps=2)
+        found = end_of(advance.advance, given, start, n_steps=2)
         expected = end_of(leapfrog.advance, given, start, n_steps=2)
         assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
 
@@ -216,22 +216,23 @@ def test_what_is_not_covered_is_said_and_run_by_the_plain_code() -> None:
 def test_what_does_not_fit_on_the_chip_is_said() -> None:
     wide = problem(spec=small((160,)), n_cases=170)
     _, given = conditional(wide, OUTPUTS, "too large", 2)
-    assert kernel().chosen(given) == (
-        "480 parameters and a regression on 161 features: their state takes 479 KiB, and a block has"
-        " 227 KiB of shared memory"
+    chosen = OnChip().chosen(given)
+    assert isinstance(chosen, Compiled) and chosen.name == (
+        "CUDA, products over all chains (480 parameters and a regression on 161 features: their state takes"
+        " 479 KiB, and a block has 227 KiB of shared memory)"
     )
     _, given = conditional(wide, PRECISIONS, "too large", 2)
-    assert "parameters: their state takes" in str(kernel(max_shared_bytes=10_000).chosen(given))
+    assert "parameters: their state takes" in str(OnChip(max_shared_bytes=10_000).chosen(given))
     nothing = problems.network({"io": "1", "bo": "1"}, units=(), activations=())
     _, given = conditional(problem(spec=nothing, n_cases=30), OUTPUTS, "nothing kept", 2)
-    assert kernel().chosen(given) == "no parameters are kept"
+    assert OnChip().chosen(given) == NotCovered("no parameters are kept")
 
 
 def test_what_is_covered_is_run_by_the_kernel() -> None:
     target = made("common precisions", "gaussian", "primal", dtype="float32")
     state, given = conditional(target, BOTH, "chosen", 3)
-    start, advance = beginning(given, state), kernel()
-    found = end_of(choose.ForPosteriors(leapfrog.advance, advance), given, start, n_steps=2)
+    start, advance = beginning(given, state), OnChip()
+    found = end_of(advance.advance, given, start, n_steps=2)
     for a, b in zip(found, end_of(advance, given, start, n_steps=2), strict=True):
         assert np.array_equal(a, b)
 
@@ -239,7 +240,7 @@ def test_what_is_covered_is_run_by_the_kernel() -> None:
 def test_arrays_that_would_be_misread_are_refused_by_name() -> None:
     target = made("common precisions", "gaussian", "primal", dtype="float32")
     state, given = conditional(target, BOTH, "device misread", 3)
-    start, advance = beginning(given, state), kernel()
+    start, advance = beginning(given, state), OnChip()
     for name in ("position", "momentum", "precisions", "stepsizes"):
         array = getattr(start, name)
         other = array.astype(np.float32 if name == "precisions" else np.float64)
@@ -277,12 +278,12 @@ def test_inputs_that_would_be_misread_are_refused() -> None:
             else:
                 changed = replace(given, marginal=replace(given.marginal, posterior=posterior))
             with pytest.raises(kind, match=f"inputs: must {words}"):
-                end_of(kernel(), changed, start, n_steps=2)
+                end_of(OnChip(), changed, start, n_steps=2)
 
 
 def stays_exact_through(build: ShimBuild, name: str, *, n_chains: int, over: tuple[str, ...] = BOTH) -> bool:
     def advance_for(target: Posterior) -> Advance:
-        return choose.ForPosteriors(leapfrog.advance, kernel(build))
+        return OnChip(build)
 
     changed = replace(PROBLEMS["binary"], operations=operations(over))
     return stays_exact(changed, name, n_chains=n_chains, advance_for=advance_for)

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels import choose
-from rayfbnn.kernels.cuda import chip_marginal as cuda_marginal
+from rayfbnn.kernels.backend import Compiled
+from rayfbnn.kernels.cuda import chip
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, Trajectory
 from tests.support import problems
 from tests.support.joint import stays_exact
+from tests.support.kernels.backends import OnChip
 from tests.support.kernels.marginals import JOINT, beginning, largest_error
-from tests.support.kernels.marginals_on_shim import TOLERANCES, kernel, of_chains, operations, worst_error
+from tests.support.kernels.marginals_on_shim import TOLERANCES, of_chains, operations, worst_error
 from tests.support.kernels.networks import are_equal, small
 from tests.support.kernels.trajectories import end_of
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, conditional, made
@@ -46,8 +47,8 @@ def test_a_trajectory_is_that_of_the_plain_code(
 ) -> None:
     target = made(name, model, "dual", is_missing=is_missing, dtype=dtype)
     state, given = conditional(target, over, f"device dual {name} {model}", 5)
-    assert given.regression.is_dual and kernel().covers(given)
-    assert worst_error(given, beginning(given, state), kernel(), n_steps=3) < TOLERANCES[dtype]
+    assert given.regression.is_dual and OnChip().covers(given)
+    assert worst_error(given, beginning(given, state), OnChip(), n_steps=3) < TOLERANCES[dtype]
 
 
 WIDE = replace(small((83,)), priors=parse(dict.fromkeys(("ih0", "bh0", "ho0"), "0.7:3") | {"bo": "1"}))
@@ -57,9 +58,9 @@ WIDE = replace(small((83,)), priors=parse(dict.fromkeys(("ih0", "bh0", "ho0"), "
 def test_numbers_of_cases(n_cases: int, tile: int, threads: int) -> None:
     """Squares of one, two and four places of B to a thread; tiles that are full and not."""
     state, given = conditional(problem(spec=WIDE, n_cases=n_cases), BOTH, f"device {n_cases} cases", 2)
-    advance = kernel()
-    chosen = advance.chosen(given)
-    assert not isinstance(chosen, str) and (chosen[1].tile, chosen[1].threads) == (tile, threads)
+    advance = OnChip()
+    plan = advance.launch_plan(given)
+    assert (plan.tile, plan.threads) == (tile, threads)
     assert worst_error(given, beginning(given, state), advance, n_steps=2) < TOLERANCES["float64"]
 
 
@@ -67,7 +68,7 @@ def test_targets_of_each_chain() -> None:
     target = made("common precisions", "gaussian by target", "dual")
     own = np.stack([target.targets.T, target.targets.T[::-1], 2 * target.targets.T])
     state, given = conditional(target.with_targets(own), BOTH, "device dual own", 3)
-    assert worst_error(given, beginning(given, state), kernel(), n_steps=3) < TOLERANCES["float64"]
+    assert worst_error(given, beginning(given, state), OnChip(), n_steps=3) < TOLERANCES["float64"]
 
 
 # Two warps; one system and several, noise that differs by case and does not.
@@ -77,14 +78,13 @@ ORDERED = [("t", OUTPUTS), ("gaussian by target", BOTH)]
 def two_warps(model: str, over: tuple[str, ...]) -> tuple[Any, Trajectory]:
     target = problem(model, spec=problems.network(COMMON, units=(6, 4)), n_cases=13)
     state, given = conditional(target, over, "device dual orders", 2)
-    chosen = kernel().chosen(given)
-    assert given.regression.is_dual and not isinstance(chosen, str) and chosen[1].threads == 64
+    assert given.regression.is_dual and OnChip().launch_plan(given).threads == 64
     return given, beginning(given, state)
 
 
 def results_in_orders(model: str, over: tuple[str, ...], **options: Any) -> list[tuple[Array, ...]]:
     given, start = two_warps(model, over)
-    return [end_of(kernel(ShimBuild(order, **options)), given, start, n_steps=2) for order in (0, 1, 5)]
+    return [end_of(OnChip(ShimBuild(order, **options)), given, start, n_steps=2) for order in (0, 1, 5)]
 
 
 @pytest.mark.parametrize("model, over", ORDERED)
@@ -93,9 +93,7 @@ def test_threads_may_run_in_any_order(model: str, over: tuple[str, ...]) -> None
 
 
 BARRIER = "__syncthreads();"
-OWN_BARRIERS = (
-    (Path(cuda_marginal.__file__).parent / "source" / "marginal_dual.cu").read_text().count(BARRIER)
-)
+OWN_BARRIERS = (Path(chip.__file__).parent / "source" / "marginal_dual.cu").read_text().count(BARRIER)
 
 
 @pytest.mark.long
@@ -129,14 +127,14 @@ MUTANTS = [
 def test_mutants_are_told_from_the_plain_code(before: str, after: str) -> None:
     model = "gaussian" if "N_EACH" in before else "gaussian by target"
     given, start = two_warps(model, BOTH)
-    advance = kernel(ShimBuild(replace=(before, after, 0)))
+    advance = OnChip(ShimBuild(replace=(before, after, 0)))
     assert worst_error(given, start, advance, n_steps=3) > 1e-6
 
 
 def test_chains_do_not_depend_on_their_batch() -> None:
     target = made("common precisions", "gaussian", "dual", is_missing=True, dtype="float32")
     state, given = conditional(target, BOTH, "device dual batch", 4)
-    start, advance = beginning(given, state), kernel()
+    start, advance = beginning(given, state), OnChip()
     whole = end_of(advance, given, start, n_steps=3)
     for chains in (slice(0, 1), slice(2, 4)):
         part, its_start = of_chains(given, start, chains)
@@ -148,7 +146,7 @@ def test_a_trajectory_that_blows_up_ends_as_infinite() -> None:
     target = made("common precisions", "gaussian", "dual", is_missing=True, dtype="float32")
     state, given = conditional(target, BOTH, "device dual blow-up", 3)
     start = beginning(given, state)
-    advance = kernel()
+    advance = OnChip()
     good = end_of(advance, given, start, n_steps=2)
     for value in (1e30, np.inf, np.nan):
         changed = start.position.copy()
@@ -161,18 +159,21 @@ def test_a_trajectory_that_blows_up_ends_as_infinite() -> None:
 def test_what_is_not_covered_is_said() -> None:
     _, given = conditional(problem(spec=WIDE, n_cases=65), OUTPUTS, "many cases", 2)
     assert given.regression.is_dual
-    assert kernel().chosen(given) == "more than 64 cases in the dual form" and not kernel().covers(given)
+    chosen = OnChip().chosen(given)
+    assert isinstance(chosen, Compiled)
+    assert chosen.name == "CUDA, products over all chains (more than 64 cases in the dual form)"
     _, given = conditional(problem(spec=WIDE, n_cases=60), OUTPUTS, "little memory", 2)
-    assert kernel(max_shared_bytes=48 * 1024).chosen(given) == (
-        "249 parameters and a regression on 84 features: their state takes 166 KiB, and a block has"
-        " 48 KiB of shared memory"
+    chosen = OnChip(max_shared_bytes=48 * 1024).chosen(given)
+    assert isinstance(chosen, Compiled) and chosen.name == (
+        "CUDA, products over all chains (249 parameters and a regression on 84 features: their state takes"
+        " 166 KiB, and a block has 48 KiB of shared memory)"
     )
 
 
 def stays_exact_through(build: ShimBuild, name: str, *, n_chains: int) -> bool:
     def advance_for(target: Posterior) -> Advance:
         assert target.marginal(BOTH).layer.is_dual
-        return choose.ForPosteriors(leapfrog.advance, kernel(build))
+        return OnChip(build)
 
     changed = replace(JOINT["dual"], operations=operations(BOTH))
     return stays_exact(changed, name, n_chains=n_chains, advance_for=advance_for)

@@ -11,10 +11,10 @@ import pytest
 from rayfbnn.arrays import Array, copies_to_host, to_host
 from rayfbnn.errors import SamplingError
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.cuda import chip as cuda
-from rayfbnn.kernels.cuda import choose as device
+from rayfbnn.kernels.backend import Compiled, NotCovered
+from rayfbnn.kernels.cuda import build as cuda
 from rayfbnn.kernels.cuda import products as wide
-from rayfbnn.kernels.cuda.chip_marginal import MarginalAdvance
+from rayfbnn.kernels.cuda.advance import CudaAdvance
 from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog, schedule
@@ -24,6 +24,7 @@ from rayfbnn.model.marginal.targets import WithoutOutputs, marginal
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
+from tests.support.kernels.backends import on_gpu
 from tests.support.kernels.devices import both, on_device
 from tests.support.kernels.marginals import beginning
 from tests.support.kernels.networks import Start, small
@@ -44,15 +45,14 @@ def test_a_trajectory_is_that_of_the_plain_code(
     """Units for which a warp, a block, and products are chosen (in float64 the first by blocks too)."""
     spec = network(units=units, outputs=3 if model == "class" else 2)
     host, there = both(model, dtype, spec, 150)
-    chosen = device.advance_for(there)
-    assert not isinstance(chosen, str)
+    compiled = on_gpu(there)
     start = Start.of(host, n_chains=6, n_partitions=n_partitions)
     expected = start.run(leapfrog.advance, host)
     moved = Start(*(on_device(getattr(start, name)) for name in start.__dataclass_fields__))
-    found = [to_host(values) for values in moved.run(chosen[0], there)]
+    found = [to_host(values) for values in moved.run(compiled.advance, there)]
     # The device's fast functions err by some 1e-6, TF32 by 1e-3 of a gradient; the potential is that of where
     # the trajectory ended, to float32's own rounding.
-    tolerance = 1e-10 if dtype == "float64" else 5e-3 if "products" in chosen[1] else 1e-4
+    tolerance = 1e-10 if dtype == "float64" else 5e-3 if "products" in compiled.name else 1e-4
     for values, others in zip(found, expected, strict=True):
         assert np.max(np.abs(values - others) / np.maximum(np.abs(others), 1)) < tolerance
     energy = host.potential(found[0], start.precisions)
@@ -68,11 +68,12 @@ def test_a_trajectory_without_what_is_integrated_out(
 ) -> None:
     host, there = both(model, dtype, network(COMMON), n_cases)
     state, given = conditional(host, over, "on a device", 6)
-    moved, advance = copy_of(given, there, over), MarginalAdvance()
+    moved = copy_of(given, there, over)
+    compiled = on_gpu(moved)
     assert not isinstance(given, WithoutOutputs) or given.regression.is_dual == (n_cases == 5)
-    assert advance.covers(moved)
+    assert "whole trajectories" in compiled.name
     # Slopes magnify what the fast functions err by.
-    compare(advance, moved, given, state, tolerance=1e-9 if dtype == "float64" else 1e-3)
+    compare(compiled.advance, moved, given, state, tolerance=1e-9 if dtype == "float64" else 1e-3)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -86,12 +87,12 @@ def test_a_trajectory_beyond_the_chip_without_what_is_integrated_out(
     units = (400, 300) if over == PRECISIONS else (200, 3)
     host, there = both(model, dtype, network(priors, units=units), n_cases)
     state, given = conditional(host, over, "beyond the chip", 6)
-    moved, advance = copy_of(given, there, over), device.MarginalAdvance.of()
+    moved = copy_of(given, there, over)
     assert not isinstance(given, WithoutOutputs) or given.regression.is_dual == (n_cases == 70)
-    chosen = advance.chosen(moved)
-    assert not isinstance(chosen, str) and "products over all chains" in chosen[1]
-    tolerance = 5e-3 if "TF32" in chosen[1] else 1e-3 if dtype == "float32" else 1e-9
-    compare(advance, moved, given, state, tolerance=tolerance, shorter=0.03)
+    compiled = on_gpu(moved)
+    assert "products over all chains" in compiled.name
+    tolerance = 5e-3 if "TF32" in compiled.name else 1e-3 if dtype == "float32" else 1e-9
+    compare(compiled.advance, moved, given, state, tolerance=tolerance, shorter=0.03)
 
 
 def copy_of(given: Any, there: Posterior, over: tuple[str, ...]) -> Any:
@@ -135,8 +136,8 @@ def test_an_iteration_of_hybrid_marginal(model: str) -> None:
     state = there.initial_state(random, sigmas=0.5)
     operations = (SampleSigmas(), Heatbath(), HybridMarginal(BOTH, steps=5, stepsize=0.5, window=2))
     advance = choose.advance_for(there)[0]
-    assert isinstance(advance, choose.ForPosteriors)
-    assert advance.marginal.covers(there.marginal(BOTH).given(state, random))
+    assert isinstance(advance, CudaAdvance)
+    assert isinstance(advance.chosen(there.marginal(BOTH).given(state, random)), Compiled)
     iteration = schedule.build_iteration(operations, target=there, updates=there.updates, advance=advance)
     after, info = iteration(state, random)
     assert np.isfinite(to_host(after.position)).all() and not to_host(info.diverged).any()
@@ -148,12 +149,11 @@ def test_the_same_bits_every_time_and_in_every_batch(units: tuple[int, ...]) -> 
     host, there = both("gaussian", "float32", small(units), 200)
     start = Start.of(host, n_chains=64)
     names = ("position", "momentum", "precisions", "stepsizes")
-    chosen = device.advance_for(there)
-    assert not isinstance(chosen, str)
+    compiled = on_gpu(there)
 
     def ends(chains: slice) -> list[Array]:
         part = replace(start, **{name: on_device(getattr(start, name)[chains]) for name in names})
-        return [to_host(values) for values in part.run(chosen[0], there, n_steps=50)]
+        return [to_host(values) for values in part.run(compiled.advance, there, n_steps=50)]
 
     whole, again, some = ends(slice(0, 64)), ends(slice(0, 64)), ends(slice(7, 20))
     for values, same, part in zip(whole, again, some, strict=True):
@@ -165,11 +165,10 @@ def test_trajectories_return_with_the_fast_functions() -> None:
     host, there = both("gaussian", "float32", small((16,)), 200)
     start = Start.of(host, n_chains=32)
     moved = Start(*(on_device(getattr(start, name)) for name in start.__dataclass_fields__))
-    chosen = device.advance_for(there)
-    assert not isinstance(chosen, str)
-    position, momentum, _ = moved.run(chosen[0], there, n_steps=20)
+    compiled = on_gpu(there)
+    position, momentum, _ = moved.run(compiled.advance, there, n_steps=20)
     back = replace(moved, position=position, momentum=-momentum)
-    returned = to_host(back.run(chosen[0], there, n_steps=20)[0])
+    returned = to_host(back.run(compiled.advance, there, n_steps=20)[0])
     assert np.max(np.abs(returned - start.position)) < 1e-4
 
 
@@ -177,8 +176,8 @@ def test_energies_of_products_are_not_in_tf32() -> None:
     host, there = both("class", "float32", small((300, 300), inputs=200, outputs=3), 500)
     start = Start.of(host)
     moved = Start(*(on_device(getattr(start, name)) for name in start.__dataclass_fields__))
-    advance = wide.advance_for(there)
-    assert not isinstance(advance, str)
+    advance = wide.compile_for(there)
+    assert not isinstance(advance, NotCovered)
     position, _, potential = moved.run(advance, there)
     exact = problem("class", spec=host.network, dtype="float64", n_cases=500)
     expected = exact.potential(to_host(position).astype(np.float64), start.precisions)
@@ -207,9 +206,10 @@ def test_a_start_that_is_not_finite_is_told_with_the_results() -> None:
     state = there.initial_state(random, sigmas=0.5)
     state.position[2] = cupy.nan
     operations = (Heatbath(), Hybrid(steps=3, stepsize=0.1))
-    chosen = device.advance_for(there)
-    assert not isinstance(chosen, str)
-    iteration = schedule.build_iteration(operations, target=there, updates=there.updates, advance=chosen[0])
+    compiled = on_gpu(there)
+    iteration = schedule.build_iteration(
+        operations, target=there, updates=there.updates, advance=compiled.advance
+    )
     _, info = iteration(state, random)
     assert np.isnan(to_host(info.diverged)).tolist() == [False, False, True, False]
     with pytest.raises(SamplingError):
@@ -229,11 +229,10 @@ def test_copies_are_of_what_was_there_when_they_began() -> None:
 
 def test_programs_are_compiled_once() -> None:
     _, there = both("gaussian", "float32", small((3,)), 20)
-    chosen = device.advance_for(there)
-    assert not isinstance(chosen, str)
+    compiled = on_gpu(there)
     start = Start.of(problem(spec=small((3,)), dtype="float32", n_cases=20))
     moved = Start(*(on_device(getattr(start, name)) for name in start.__dataclass_fields__))
-    moved.run(chosen[0], there)
+    moved.run(compiled.advance, there)
     before = cuda._module.cache_info().misses
-    moved.run(chosen[0], there)
+    moved.run(compiled.advance, there)
     assert cuda._module.cache_info().misses == before

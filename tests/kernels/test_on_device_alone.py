@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import to_host
-from rayfbnn.kernels.cuda import choose as device
+from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cuda import cublas
 from rayfbnn.kernels.cuda import products as wide
 from rayfbnn.kernels.cuda.graphs import Recordings
@@ -18,6 +18,7 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, SampleSigmas
 from rayfbnn.selftest.pivots import joint_p_values
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
+from tests.support.kernels.backends import on_gpu
 from tests.support.kernels.devices import both, on_device
 from tests.support.kernels.networks import Start
 from tests.support.problems import network, streams
@@ -37,8 +38,8 @@ def test_recorded_gradients_are_those_launched_one_by_one(model: str, dtype: str
         moved = Start(*(on_device(getattr(start, name)) for name in start.__dataclass_fields__))
         results = []
         for kept in (recordings, None):
-            advance = wide.advance_for(there, uses_tf32=uses_tf32, recordings=kept)
-            assert not isinstance(advance, str)
+            advance = wide.compile_for(there, uses_tf32=uses_tf32, recordings=kept)
+            assert not isinstance(advance, NotCovered)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 results.append([to_host(values) for values in moved.run(advance, there, n_steps=20)])
@@ -78,10 +79,11 @@ def test_joint_distribution_through_the_kernels(units: tuple[int, ...]) -> None:
     state = there.initial_state(random, sigmas=None)
     targets = there.sample_targets(state.position, state.precisions, random)
     own = there.with_targets(targets)
-    chosen = device.advance_for(there)
-    assert not isinstance(chosen, str)
+    compiled = on_gpu(there)
     operations = (SampleSigmas(), Heatbath(), Hybrid(steps=8, window=2, partitions=3, stepsize=0.3))
-    iteration = schedule.build_iteration(operations, target=own, updates=own.updates, advance=chosen[0])
+    iteration = schedule.build_iteration(
+        operations, target=own, updates=own.updates, advance=compiled.advance
+    )
     info = None
     for number in range(1, 4):
         state, info = iteration(state, random.at(iteration=number))

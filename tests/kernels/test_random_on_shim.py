@@ -14,16 +14,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels.cuda import chip as cuda
+from rayfbnn.kernels.backend import NotCovered
+from rayfbnn.kernels.cuda import chip
 from rayfbnn.kernels.cuda import products as wide
-from rayfbnn.kernels.cuda.chip_marginal import MarginalAdvance
+from rayfbnn.kernels.cuda.launch_plan import TILES, LaunchPlan, block_bytes
 from rayfbnn.kernels.cuda.streams import DeviceStreams
-from rayfbnn.kernels.plan import Program
+from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.planning import plan_of
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.marginal.polya_gamma import polya_gamma
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose, Streams
+from tests.support.kernels.backends import OnChip
 from tests.support.kernels.examples import N_EXAMPLES, TOLERANCES, examples
 from tests.support.kernels.marginals import largest_error
 from tests.support.kernels.networks import H100_SHARED_BYTES, assert_close, assert_end_is_a_start
@@ -42,33 +45,33 @@ WARP_UNITS = 6
 SHARED_BYTES = (H100_SHARED_BYTES, 64 * 1024, 24 * 1024)
 
 
-def plans(kernel: str, program: Program, dtype: str) -> st.SearchStrategy[cuda.Plan]:
+def plans(kernel: str, network: NetworkPlan, dtype: str) -> st.SearchStrategy[LaunchPlan]:
     """Every way in which the kernel may be divided."""
     if kernel == "warp":
-        return st.sampled_from([32, 64, 128]).map(lambda n: cuda.Plan("warp", n, tile=1, shared_bytes=0))
+        return st.sampled_from([32, 64, 128]).map(lambda n: LaunchPlan("warp", n, tile=1, shared_bytes=0))
     size = np.dtype(dtype).itemsize
 
-    def of_block(tile: int, threads: int) -> cuda.Plan:
-        return cuda.Plan("block", threads, tile, cuda.block_bytes(program, tile, threads, size))
+    def of_block(tile: int, threads: int) -> LaunchPlan:
+        return LaunchPlan("block", threads, tile, block_bytes(network, tile, threads, size))
 
-    return st.builds(of_block, st.sampled_from(cuda.TILES), st.sampled_from([64, 128, 256]))
+    return st.builds(of_block, st.sampled_from(TILES), st.sampled_from([64, 128, 256]))
 
 
 def on_chip(made: RandomTrajectory, kernel: str, data: st.DataObject) -> Advance:
-    program = Program.of(made.made_for)
-    assert isinstance(program, Program)
-    plan = data.draw(plans(kernel, program, made.made_for.dtype))
+    network = plan_of(made.made_for)
+    assert isinstance(network, NetworkPlan)
+    plan = data.draw(plans(kernel, network, made.made_for.dtype))
 
     def advance(*arguments: Any, **options: Any) -> Any:
-        return cuda.advance(*arguments, **options, program=program, plan=plan, build=BUILD)
+        return chip.advance(*arguments, **options, network=network, plan=plan, build=BUILD)
 
     return advance
 
 
 def in_products(made: RandomTrajectory, data: st.DataObject) -> Advance:
     tile_bytes = data.draw(st.sampled_from([1, 4_000, 1_000_000]))
-    advance = wide.advance_for(made.made_for, build=BUILD, tile_bytes=tile_bytes)
-    assert not isinstance(advance, str), advance
+    advance = wide.compile_for(made.made_for, build=BUILD, tile_bytes=tile_bytes)
+    assert not isinstance(advance, NotCovered), advance
     return advance
 
 
@@ -104,7 +107,7 @@ def test_products_over_all_chains(n: int) -> None:
 def check_marginal(made: RandomTrajectory, data: st.DataObject) -> None:
     """As `check`, where outputs or common precisions are integrated out."""
     limits = [data.draw(st.sampled_from(SHARED_BYTES)), H100_SHARED_BYTES]
-    kernels = [MarginalAdvance(BUILD, limit) for limit in limits]
+    kernels = [OnChip(BUILD, limit) for limit in limits]
     advance = next((kernel for kernel in kernels if kernel.covers(made.target)), None)
     assume(advance is not None)  # float64 and many features
     assert advance is not None

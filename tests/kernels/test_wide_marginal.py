@@ -17,10 +17,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.cuda import choose as device
+from rayfbnn.kernels.backend import Compiled, NotCovered
 from rayfbnn.kernels.cuda import network_pass as wide_pass
 from rayfbnn.kernels.cuda import products as wide
 from rayfbnn.kernels.cuda import products_marginal as wide_marginal
+from rayfbnn.kernels.cuda.advance import CudaAdvance
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs
 from rayfbnn.model.posterior import Posterior
@@ -51,10 +52,10 @@ def advance_of(
 ) -> Advance:
     """The products for it, whatever would fit on the chip, from given modules."""
     if isinstance(target, WithoutOutputs):
-        advance = outputs.advance_for(target.marginal, build=BUILD, tile_bytes=tile_bytes)
+        advance = outputs.compile_for(target.marginal, build=BUILD, tile_bytes=tile_bytes)
     else:
-        advance = others.advance_for(target, build=BUILD, tile_bytes=tile_bytes)
-    assert not isinstance(advance, str), advance
+        advance = others.compile_for(target, build=BUILD, tile_bytes=tile_bytes)
+    assert not isinstance(advance, NotCovered), advance
     return advance  # type: ignore[no-any-return]
 
 
@@ -277,9 +278,12 @@ def test_features_of_a_regression_are_never_in_tf32(
 
 
 def test_what_is_not_covered_is_said() -> None:
-    def reason(target: Posterior, over: tuple[str, ...]) -> Any:
+    def reason(target: Posterior, over: tuple[str, ...]) -> str:
         left = target.marginal(over)
-        return wide_marginal.advance_for(left) if isinstance(left, OutputMarginal) else wide.advance_for(left)
+        module: Any = wide_marginal if isinstance(left, OutputMarginal) else wide
+        answer = module.compile_for(left)
+        assert isinstance(answer, NotCovered)
+        return answer.reason
 
     for over in (OUTPUTS, PRECISIONS):
         for name, words in NOT_COVERED.items():
@@ -296,51 +300,47 @@ OUTPUTS_DO_NOT_FIT = "regression on 161 features: their state takes 4"
 @pytest.mark.parametrize("form, n_cases", [("primal", 170), ("dual", 70)])
 def test_what_does_not_fit_on_the_chip_is_run_by_products_and_said(form: str, n_cases: int) -> None:
     target = problem(spec=LARGE, n_cases=n_cases)
-    kernel = device.MarginalAdvance.of(build=BUILD, max_shared_bytes=H100_SHARED_BYTES)
+    kernel = CudaAdvance(BUILD, H100_SHARED_BYTES)
     why = OUTPUTS_DO_NOT_FIT if form == "primal" else "(more than 64 cases in the dual form)"
     for over in (OUTPUTS, BOTH):
         state, given = conditional(target, over, "too large", 2)
-        assert given.regression.is_dual == (form == "dual") and kernel.covers(given)
+        assert given.regression.is_dual == (form == "dual")
         advance, name = chosen(kernel, given)
         assert name.startswith("CUDA, products over all chains (") and why in name
         start = beginning(given, state)
-        found = end_of(choose.ForPosteriors(leapfrog.advance, kernel), given, start, n_steps=2)
+        found = end_of(kernel, given, start, n_steps=2)
         expected = end_of(advance, given, start, n_steps=2)
         assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
     _, given = conditional(target, PRECISIONS, "small enough", 2)
     assert chosen(kernel, given)[1] == "CUDA, whole trajectories, a block a chain"
 
 
-def chosen(kernel: device.MarginalAdvance, target: Any) -> tuple[Advance, str]:
-    found = kernel.chosen(target)
-    assert not isinstance(found, str), found
-    return found
+def chosen(kernel: CudaAdvance, target: Any) -> tuple[Advance, str]:
+    compiled = kernel.chosen(target)
+    assert isinstance(compiled, Compiled), compiled
+    return compiled.advance, compiled.name
 
 
 @pytest.mark.parametrize("dtype, tf32", [("float64", ""), ("float32", ", gradients in TF32")])
 def test_the_name_is_that_of_what_runs(dtype: str, tf32: str) -> None:
     """Of the whole choice for a device, which may have next to no shared memory."""
     target = problem(spec=PLAIN, dtype=dtype, n_cases=19)
-    advance, name = choose.on_device(target, max_shared_bytes=0)
-    assert isinstance(advance, choose.ForPosteriors)
     graphs = ", full gradients as CUDA graphs"
     for over, expected in {
         BOTH: "CUDA, products over all chains (51 parameters",
         PRECISIONS: f"CUDA, products over all chains{tf32}{graphs} (69 parameters",
     }.items():
         _, given = conditional(target, over, "names", 2)
-        assert advance.marginal.covers(given)
-        assert choose.marginal_name(given, advance, name).startswith(expected)
+        assert choose.advance_on("gpu", given, max_shared_bytes=0)[1].startswith(expected)
     fits = made("common precisions", "gaussian", "primal")
     _, given = conditional(fits, BOTH, "names", 2)
-    advance, name = choose.on_device(fits, max_shared_bytes=10_000)
-    assert isinstance(advance, choose.ForPosteriors)
-    assert choose.marginal_name(given, advance, name) == "CUDA, whole trajectories, a block a chain"
-    assert not advance.marginal.covers(fits)
+    _, name = choose.advance_on("gpu", given, max_shared_bytes=10_000)
+    assert name == "CUDA, whole trajectories, a block a chain"
     nothing = problem(spec=problems.network({"io": "1", "bo": "1"}, units=(), activations=()), n_cases=30)
     _, given = conditional(nothing, OUTPUTS, "names", 2)
-    assert not advance.marginal.covers(given)
-    assert choose.marginal_name(given, advance, name) == "plain CuPy (no parameters are kept)"
+    assert choose.advance_on("gpu", nothing, max_shared_bytes=10_000)[0] is not leapfrog.advance
+    chosen_for_marginal = choose.advance_on("gpu", given, max_shared_bytes=10_000)
+    assert chosen_for_marginal == (leapfrog.advance, "plain CuPy (no parameters are kept)")
 
 
 MUTANTS = {
@@ -411,15 +411,11 @@ def test_a_mutant_without_offsets_of_the_inputs_is_seen(
 def stays_exact_through(
     name: str, *, n_chains: int, over: tuple[str, ...] = BOTH, problem: str = "binary", **modules: Any
 ) -> bool:
-    class Products:
-        def covers(self, target: Any) -> bool:
-            return True
-
-        def __call__(self, target: Any, *arguments: Any, **options: Any) -> Any:
-            return advance_of(target, tile_bytes=2**20, **modules)(target, *arguments, **options)
+    def products(target: Any, *arguments: Any, **options: Any) -> Any:
+        return advance_of(target, tile_bytes=2**20, **modules)(target, *arguments, **options)
 
     def advance_for(target: Posterior) -> Advance:
-        return choose.ForPosteriors(leapfrog.advance, Products())
+        return products
 
     given = {**JOINT, **PROBLEMS}[problem]
     priors = {group: prior for group, prior in given.priors.items() if group != "ti"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -154,7 +155,6 @@ def test_a_row_is_for_each_kind_of_trajectory_that_the_run_has(monkeypatch: pyte
         return chosen(target, *arrays, order=order, **settings)
 
     monkeypatch.setattr(choose, "advance_for", lambda posterior: (watched, name))
-    monkeypatch.setattr(choose, "marginal_name", lambda target, advance, name: name)
 
     def report(row: results.Row) -> None:
         seen[row.shape] = set(calls)
@@ -200,9 +200,8 @@ def test_the_estimate_goes_from_the_shortest_to_the_longest_automatic_trajectori
 def test_code_that_does_not_cover_what_is_left_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     line = network({"io": "1", "bo": "1"}, inputs=1, outputs=1, units=(), activations=())
     posterior = problem(spec=line)
-    small = choose.on_device(posterior, max_shared_bytes=100)
-    monkeypatch.setattr(choose, "advance_for", lambda posterior: small)
-    monkeypatch.setattr(choose, "PLAIN", choose.PLAIN_ON_DEVICE)
+    of_a_small_device = partial(choose.advance_on, "gpu", max_shared_bytes=100)
+    monkeypatch.setattr(choose, "advance_for", of_a_small_device)
     (found,) = step_times.kernels_of(posterior, trajectories.TrajectoryKind("", over=("outputs",)))
     assert found == ("plain CuPy (no parameters are kept)", leapfrog.advance)
 

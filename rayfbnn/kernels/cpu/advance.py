@@ -1,75 +1,75 @@
-"""Trajectories of networks on a CPU by compiled code, in place of `mcmc.leapfrog.advance`."""
+"""The backend of compiled code on a CPU, one for each instruction set."""
 
 from __future__ import annotations
 
-import importlib
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol, cast
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels import marginal_plan as marginal
-from rayfbnn.kernels.plan import ChainNumbers, Program, prior_of
-from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs, WithoutPrecisions
+from rayfbnn.kernels.backend import Compiled, NotCovered
+from rayfbnn.kernels.cpu import extension
+from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, Kernel
+from rayfbnn.kernels.numbers import ChainNumbers, MarginalNumbers, numbers_of_marginal, numbers_of_posterior
+from rayfbnn.kernels.planning import plan_of
+from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_of
+from rayfbnn.mcmc import leapfrog
+from rayfbnn.model.marginal.precisions import with_columns
+from rayfbnn.model.marginal.targets import WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Target, Trajectory
 
 
-def loaded(name: str) -> tuple[Any, str]:
-    """A compiled module and "", or None and in words why there is none."""
-    try:
-        return importlib.import_module(name), ""
-    except ModuleNotFoundError as exc:
-        if exc.name != name:
-            return None, f"{name} does not load: {exc}"
-    except ImportError as exc:
-        return None, f"{name} does not load: {exc}"
-    folder, _, stem = name.rpartition(".")
-    folders = importlib.import_module(folder).__path__
-    for found in (path for each in folders for path in Path(each).glob(f"{stem}.*.so")):
-        return None, f"{found.name} is not of this Python, {sys.implementation.cache_tag}"
-    return None, "installed without a C++ compiler"
+@dataclass(frozen=True)
+class CompiledBackend:
+    """Compiled code for one instruction set; with "" for none, it says why there is no compiled code."""
+
+    instruction_set: str
+
+    @property
+    def name(self) -> str:
+        """The name that a store records."""
+        return f"compiled, {self.instruction_set}"
+
+    @property
+    def keyword(self) -> str:
+        """The value of RAYFBNN_KERNELS that asks for it."""
+        return self.instruction_set
+
+    def check(self, target: Target) -> NotCovered | None:
+        """The reason why the target, or any target, has no compiled code."""
+        plan = plan_of(target)
+        if isinstance(plan, NotCovered):
+            return plan
+        if not self.instruction_set:
+            return NotCovered(f"no compiled kernels: {extension.why_none}")
+        return None
+
+    def compile(self, target: Target) -> Compiled | NotCovered:
+        """An Advance that lays out the target's inputs at its first call."""
+        return self.check(target) or Compiled(CompiledAdvance(self.instruction_set), self.name)
 
 
-_cpu, why_none = loaded("rayfbnn.kernels.cpu._cpu")
-
-LARGE_FROM = 2000
-"""Weights of the smallest matrix that does not stay in cache with the sums of its gradient."""
-BLAS_FROM = 2_000_000
-"""Weights of the smallest matrix whose products are left to SciPy's BLAS."""
+def backends() -> tuple[CompiledBackend, ...]:
+    """The backends of this processor, the best first; one that only says why, if there are none."""
+    return tuple(CompiledBackend(name) for name in extension.instruction_sets()) or (CompiledBackend(""),)
 
 
-def instruction_sets() -> tuple[str, ...]:
-    """Those that this processor has and kernels were made for, the best first; () without any."""
-    return tuple(_cpu.instruction_sets()) if _cpu is not None else ()
-
-
-class Compiled(Protocol):
-    """The extension's class Kernel: a program with the inputs of its cases laid out for it."""
-
-    def advance(self, **arrays: Any) -> None: ...
-
-
-@dataclass
+@dataclass(frozen=True)
 class CompiledAdvance:
-    """An `Advance` for posteriors of one network, whatever their targets and temperature.
+    """An `Advance` that runs compiled code for posteriors and their marginals, and array code otherwise.
 
-    instruction_set  one of `instruction_sets()`
-    block_bytes      memory that the values of a block of cases take; 0 leaves the choice to the kernel
+    instruction_set  one of `extension.instruction_sets()`
+    large_from, blas_from  see the constants in extension.py
+    block_bytes      memory for the values of one block of cases; 0 leaves the choice to the kernel
     """
 
-    program: Program
     instruction_set: str
     large_from: int = LARGE_FROM
     blas_from: int = BLAS_FROM
     block_bytes: int = 0
-    # By the identity of the inputs, which are kept beside so that no other array can take it over.
-    kernels: dict[tuple[int, int], tuple[Array, Compiled]] = field(default_factory=dict)
-    known: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    _kernels: TargetCache[Kernel | NotCovered] = field(default_factory=TargetCache)
 
     def __call__(
         self,
@@ -80,215 +80,80 @@ class CompiledAdvance:
         order: Array | None = None,
     ) -> tuple[Trajectory, Array]:
         """Take n_steps leapfrog steps of every chain, as `mcmc.leapfrog.advance` does."""
-        posterior = self._checked(target)
-        kernel = self._kernel(posterior, 1 if order is None else order.shape[1])
-        numbers = prior_of(posterior, trajectory.precisions)
-        arrays = _of_chains(posterior, numbers)
-        return _advanced(kernel, numbers, trajectory, arrays, n_steps=n_steps, order=order)
-
-    def _checked(self, target: Target) -> Posterior:
-        if isinstance(target, Posterior):
-            # What is tempered or given other targets shares these with the posterior that it comes from.
-            parts = (target.wiring, target.model, target.parameter_layout)
-            known = self.known.get(id(target.wiring), ())
-            if len(known) == len(parts) and all(a is b for a, b in zip(known, parts, strict=True)):
-                return target
-            if Program.of(target) == self.program:
-                self.known[id(target.wiring)] = parts
-                return target
-        raise TypeError("target: must be a posterior of the network that the kernel was made for")
-
-    def _kernel(self, posterior: Posterior, n_partitions: int) -> Compiled:
-        key = (id(posterior.inputs), n_partitions)
-        if key not in self.kernels:
-            made = compiled(
-                self.program,
-                posterior.inputs,
-                instruction_set=self.instruction_set,
-                n_partitions=n_partitions,
-                large_from=self.large_from,
-                blas_from=self.blas_from,
-                block_bytes=self.block_bytes,
-            )
-            self.kernels[key] = (posterior.inputs, made)
-        return self.kernels[key][1]
-
-
-@dataclass
-class CompiledMarginalAdvance:
-    """An `Advance` for what is left of posteriors once outputs or common precisions are integrated out.
-
-    instruction_set  one of `instruction_sets()`
-    """
-
-    instruction_set: str
-    large_from: int = LARGE_FROM
-    blas_from: int = BLAS_FROM
-    # By number of partitions; None where the kernels do not cover what is left.
-    kernels: WeakKeyDictionary[OutputMarginal | WithoutPrecisions, dict[int, Compiled | None]] = field(
-        default_factory=WeakKeyDictionary
-    )
+        if not isinstance(target, KernelTarget):
+            return leapfrog.advance(target, trajectory, n_steps=n_steps, order=order)
+        kernel = self._kernel(target, 1 if order is None else order.shape[1])
+        if isinstance(kernel, NotCovered):
+            return leapfrog.advance(target, trajectory, n_steps=n_steps, order=order)
+        numbers, data = _numbers_and_data(target, trajectory.precisions)
+        position = trajectory.position
+        new_position, new_momentum = np.empty_like(position, order="C"), np.empty_like(position, order="C")
+        prior_energy, terms = np.empty(len(position)), np.empty(len(position))
+        kernel.advance(
+            position=position,
+            momentum=trajectory.momentum,
+            stepsizes=trajectory.stepsizes,
+            order=order if order is None else np.ascontiguousarray(order, dtype=np.int64),
+            n_steps=n_steps,
+            new_position=new_position,
+            new_momentum=new_momentum,
+            prior_energy=prior_energy,
+            terms=terms,
+            precisions=numbers.precisions,
+            **data,
+        )
+        with np.errstate(all="ignore"):
+            potential = numbers.potential(prior_energy, terms)
+        potential = np.where(np.isfinite(potential), potential, np.inf)
+        return trajectory.moved(new_position, new_momentum), potential
 
     def covers(self, target: Target) -> bool:
-        """Whether it is such a target, of a network that the kernels cover."""
-        if not isinstance(target, WithoutOutputs | WithoutPrecisions):
-            return False
-        return self._kernel(target, 1) is not None
+        """Whether compiled code runs the target, in place of array code."""
+        return isinstance(target, KernelTarget) and not isinstance(self._kernel(target, 1), NotCovered)
 
-    def __call__(
-        self,
-        target: Target,
-        trajectory: Trajectory,
-        *,
-        n_steps: int,
-        order: Array | None = None,
-    ) -> tuple[Trajectory, Array]:
-        """Take n_steps leapfrog steps of every chain, as `mcmc.leapfrog.advance` does."""
-        kernel, target = self._checked(target, 1 if order is None else order.shape[1])
-        numbers = marginal.numbers_of(target, trajectory.precisions)
-        arrays = _of_marginal_chains(target, numbers)
-        return _advanced(kernel, numbers, trajectory, arrays, n_steps=n_steps, order=order)
+    def _kernel(self, target: KernelTarget, n_partitions: int) -> Kernel | NotCovered:
+        kernel = self._kernels.get(target, n_partitions)
+        if kernel is None:
+            kernel = self._kernels.keep(target, n_partitions, self._compiled(target, n_partitions))
+        return kernel
 
-    def _checked(
-        self, target: Target, n_partitions: int
-    ) -> tuple[Compiled, WithoutOutputs | WithoutPrecisions]:
-        assert isinstance(target, WithoutOutputs | WithoutPrecisions)
-        kernel = self._kernel(target, n_partitions)
-        assert kernel is not None
-        return kernel, target
-
-    def _kernel(self, target: WithoutOutputs | WithoutPrecisions, n_partitions: int) -> Compiled | None:
-        made = target.marginal if isinstance(target, WithoutOutputs) else target
-        known = self.kernels.setdefault(made, {})
-        if n_partitions not in known:
-            program = marginal.program_of(made)
-            known[n_partitions] = None
-            if not isinstance(program, str):
-                known[n_partitions] = compiled(
-                    program,
-                    made.posterior.inputs,
-                    instruction_set=self.instruction_set,
-                    n_partitions=n_partitions,
-                    large_from=self.large_from,
-                    blas_from=self.blas_from,
-                    block_bytes=0,
-                )
-        return known[n_partitions]
+    def _compiled(self, target: KernelTarget, n_partitions: int) -> Kernel | NotCovered:
+        plan = plan_of(target)
+        if isinstance(plan, NotCovered):
+            return plan
+        return extension.kernel_for(
+            plan,
+            posterior_of(target).inputs,
+            instruction_set=self.instruction_set,
+            n_partitions=n_partitions,
+            large_from=self.large_from,
+            blas_from=self.blas_from,
+            block_bytes=self.block_bytes,
+        )
 
 
-def _advanced(
-    kernel: Compiled,
-    numbers: ChainNumbers | marginal.MarginalNumbers,
-    trajectory: Trajectory,
-    arrays: dict[str, Any],
-    *,
-    n_steps: int,
-    order: Array | None,
-) -> tuple[Trajectory, Array]:
-    position = trajectory.position
-    moved, kicked = np.empty_like(position, order="C"), np.empty_like(position, order="C")
-    energy, terms = np.empty(len(position)), np.empty(len(position))
-    kernel.advance(
-        position=position,
-        momentum=trajectory.momentum,
-        stepsizes=trajectory.stepsizes,
-        order=order if order is None else np.ascontiguousarray(order, dtype=np.int64),
-        n_steps=n_steps,
-        new_position=moved,
-        new_momentum=kicked,
-        prior_energy=energy,
-        terms=terms,
-        **arrays,
-    )
-    with np.errstate(all="ignore"):
-        potential = numbers.potential(energy, terms)
-    return trajectory.moved(moved, kicked), np.where(np.isfinite(potential), potential, np.inf)
-
-
-def advance_for(posterior: Posterior, *, instruction_set: str | None = None) -> CompiledAdvance:
-    """The compiled Advance for a posterior that `Program.of` covers, on its arrays on the host."""
-    program = Program.of(posterior)
-    if isinstance(program, str):
-        raise TypeError(f"target: the compiled kernels do not cover {program}")
-    return CompiledAdvance(program, instruction_set or instruction_sets()[0])
-
-
-def compiled(
-    program: Program,
-    inputs: Array,
-    *,
-    instruction_set: str,
-    n_partitions: int,
-    large_from: int,
-    blas_from: int,
-    block_bytes: int,
-) -> Compiled:
-    """The extension's kernel for a program and inputs (n_inputs + 1, n_cases) of either dtype."""
-    outputs = program.regression
-    made = _cpu.Kernel(
-        instruction_set=instruction_set,
-        units=list(program.units),
-        activations=[0, *program.activations, 0],
-        offsets=[*program.offsets, -1],
-        links=[
-            (link.source, link.destination, link.start, link.n_units, link.has_biases)
-            for link in program.links
-        ],
-        segments=[(each.start, each.stop, each.alpha) for each in program.segments],
-        model=program.model,
-        alpha=program.alpha,
-        n_targets=program.n_targets,
-        n_parameters=program.n_parameters,
-        inputs=inputs,
-        n_partitions=n_partitions,
-        gemm=_gemm(inputs.dtype, program, blas_from),
-        large_from=large_from,
-        blas_from=blas_from,
-        block_bytes=block_bytes,
-        integrated=[(each.start, each.stop, each.shape, each.rate) for each in program.integrated],
-        features=[] if outputs is None else list(outputs.features),
-        n_systems=0 if outputs is None else outputs.n_systems,
-        n_each=0 if outputs is None else outputs.n_each,
-        is_dual=outputs is not None and outputs.is_dual,
-        moved=[]
-        if outputs is None
-        else [(each.first, each.stop, each.half, each.mean) for each in outputs.moved],
-    )
-    return cast(Compiled, made)
-
-
-def _gemm(dtype: Any, program: Program, blas_from: int) -> Any:
-    """The function pointer of SciPy's sgemm or dgemm, or None where no link uses it."""
-    if all(link.n_units * program.units[link.destination] < blas_from for link in program.links):
-        return None
-    from scipy.linalg import cython_blas
-
-    return cython_blas.__pyx_capi__["sgemm" if dtype == np.float32 else "dgemm"]
-
-
-def _of_chains(posterior: Posterior, numbers: ChainNumbers) -> dict[str, Any]:
-    return {
-        "precisions": numbers.precisions,
+def _numbers_and_data(
+    target: KernelTarget, precisions: Array
+) -> tuple[ChainNumbers | MarginalNumbers, dict[str, Any]]:
+    """Each chain's numbers, and the extension's arguments that come from the data."""
+    if isinstance(target, WithoutOutputs):
+        given = target.regression
+        return numbers_of_marginal(target, precisions), {
+            "noise": np.ascontiguousarray(given.noise),
+            "powers": np.ones(len(precisions)),
+            "targets": np.ascontiguousarray(given.targets),
+            "weights": None,
+            "prior": np.ascontiguousarray(given.prior),
+        }
+    posterior = target
+    if isinstance(target, WithoutPrecisions):
+        posterior, precisions = target.posterior, with_columns(precisions, target.groups, value=1.0)
+    assert isinstance(posterior, Posterior)
+    numbers = numbers_of_posterior(posterior, precisions)
+    return numbers, {
         "noise": numbers.noise,
         "powers": numbers.inverse_temperature,
         "targets": posterior.targets,
         "weights": posterior.observed,
         "prior": None,
-    }
-
-
-def _of_marginal_chains(
-    target: WithoutOutputs | WithoutPrecisions, numbers: ChainNumbers | marginal.MarginalNumbers
-) -> dict[str, Any]:
-    if isinstance(target, WithoutPrecisions):
-        assert isinstance(numbers, ChainNumbers)
-        return _of_chains(target.posterior, numbers)
-    given = target.regression
-    return {
-        "precisions": numbers.precisions,
-        "noise": np.ascontiguousarray(given.noise),
-        "powers": np.ones(len(numbers.precisions)),
-        "targets": np.ascontiguousarray(given.targets),
-        "weights": None,
-        "prior": np.ascontiguousarray(given.prior),
     }

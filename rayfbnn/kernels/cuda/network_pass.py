@@ -18,8 +18,12 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.kernels.cuda.chip import Build, source_of, stride, wide_plan
-from rayfbnn.kernels.plan import ChainNumbers, Program, ProgramLink
+from rayfbnn.kernels.cuda.build import Build
+from rayfbnn.kernels.cuda.checks import stride
+from rayfbnn.kernels.cuda.generate import source_of
+from rayfbnn.kernels.cuda.launch_plan import wide_plan
+from rayfbnn.kernels.numbers import ChainNumbers
+from rayfbnn.kernels.plan import LinkPlan, NetworkPlan
 from rayfbnn.model.posterior import Posterior
 
 
@@ -64,7 +68,7 @@ class Pass:
     """Forward and backward passes of the networks of one posterior, with numbers of its chains."""
 
     target: Posterior
-    program: Program
+    network: NetworkPlan
     build: Build
     numbers: ChainNumbers
     tile_bytes: int
@@ -121,26 +125,26 @@ class Pass:
         With `slopes` by the device's fast functions, and the slopes of hidden layers are put there; without
         by accurate ones.
         """
-        program, xp = self.program, array_namespace(position)
+        network, xp = self.network, array_namespace(position)
         values = [tile.inputs]
-        for layer in range(1, len(program.units)):
+        for layer in range(1, len(network.units)):
             u: Array = None
-            for link in program.links:
+            for link in network.links:
                 if link.destination == layer:
                     part = self._summed(position, link, values[link.source])
                     u = part if u is None else u + part
             if u is None:
-                u = xp.zeros((len(position), program.units[layer], tile.n), dtype=position.dtype)
-            if layer < len(program.units) - 1:
+                u = xp.zeros((len(position), network.units[layer], tile.n), dtype=position.dtype)
+            if layer < len(network.units) - 1:
                 if slopes is None:
                     self._launch("activate_for_energy", u.size, (np.int32(layer), u, np.int64(u.size)))
                 else:
                     slopes[layer] = xp.empty_like(u)
                     arguments = (np.int32(layer), u, slopes[layer], np.int64(u.size))
                     self._launch("activate_for_force", u.size, arguments)
-                if program.offsets[layer] >= 0:
-                    offset = program.offsets[layer]
-                    u += position[:, offset : offset + program.units[layer], None]
+                if network.offsets[layer] >= 0:
+                    offset = network.offsets[layer]
+                    u += position[:, offset : offset + network.units[layer], None]
             values.append(u)
         return values
 
@@ -159,14 +163,14 @@ class Pass:
         value_gradients  hidden layer -> derivatives (n_chains, n_units, n) by what it sends on, where that is
                          differentiated by another way than the outputs
         """
-        program = self.program
-        summed = {len(program.units) - 1: values[-1]}  # derivatives by the summed inputs of each layer
-        for layer in range(len(program.units) - 1, 0, -1):
-            if layer < len(program.units) - 1:
+        network = self.network
+        summed = {len(network.units) - 1: values[-1]}  # derivatives by the summed inputs of each layer
+        for layer in range(len(network.units) - 1, 0, -1):
+            if layer < len(network.units) - 1:
                 summed[layer] = self._hidden_derivative(
                     gradient, position, slopes, summed, layer, value_gradients.get(layer)
                 )
-            for link in program.links:
+            for link in network.links:
                 if link.destination == layer:
                     self._add_weight_gradient(gradient, position, link, values[link.source], summed[layer])
 
@@ -179,29 +183,29 @@ class Pass:
         layer: int,
         value_gradient: Array | None,
     ) -> Array:
-        program, xp = self.program, array_namespace(position)
+        network, xp = self.network, array_namespace(position)
         derivative = xp.zeros_like(slopes[layer]) if value_gradient is None else value_gradient.copy()
-        for link in program.links:
+        for link in network.links:
             if link.source == layer and link.n_units > 0:
-                weights = _matrix(position, link, program)[:, : link.n_units]
+                weights = _matrix(position, link, network)[:, : link.n_units]
                 product = xp.multiply if weights.shape[2] == 1 else self.product
                 derivative += product(weights, summed[link.destination])
-        if program.offsets[layer] >= 0:
-            offset = program.offsets[layer]
-            gradient[:, offset : offset + program.units[layer]] += derivative.sum(axis=2)
+        if network.offsets[layer] >= 0:
+            offset = network.offsets[layer]
+            gradient[:, offset : offset + network.units[layer]] += derivative.sum(axis=2)
         derivative *= slopes[layer]
         return derivative
 
     def input_offsets(self, vector: Array) -> Array | None:
         """Their part of (n_chains, n_parameters), a view; None where the inputs have none."""
-        program = self.program
-        if program.offsets[0] < 0:
+        network = self.network
+        if network.offsets[0] < 0:
             return None
-        return vector[:, program.offsets[0] : program.offsets[0] + program.units[0]]
+        return vector[:, network.offsets[0] : network.offsets[0] + network.units[0]]
 
-    def _summed(self, position: Array, link: ProgramLink, values: Array) -> Array:
+    def _summed(self, position: Array, link: LinkPlan, values: Array) -> Array:
         """A link's part of the summed inputs, (n_chains, n_destinations, n), in an array of its own."""
-        xp, matrix = array_namespace(position), _matrix(position, link, self.program)
+        xp, matrix = array_namespace(position), _matrix(position, link, self.network)
         if link.source == 0:
             rows = values[..., link.first_row : link.first_row + link.n_rows, :]
             if rows.ndim == 3:
@@ -220,10 +224,10 @@ class Pass:
         return summed
 
     def _add_weight_gradient(
-        self, gradient: Array, position: Array, link: ProgramLink, values: Array, summed: Array
+        self, gradient: Array, position: Array, link: LinkPlan, values: Array, summed: Array
     ) -> None:
         """Add a link's part, and of a link from the inputs what it gives to their offsets."""
-        part = _matrix(gradient, link, self.program)  # (n_chains, n_rows, n_destinations), a view
+        part = _matrix(gradient, link, self.network)  # (n_chains, n_rows, n_destinations), a view
         if link.source > 0:
             part[:, : link.n_units] += self.product(values, summed.swapaxes(1, 2))
             if link.has_biases:
@@ -240,7 +244,7 @@ class Pass:
         if offsets is not None and to_offsets is not None and link.n_units > 0:
             totals = summed.sum(axis=2)[:, None]
             part[:, : link.n_units] += offsets[:, :, None] * totals
-            matrix = _matrix(position, link, self.program)[:, : link.n_units]
+            matrix = _matrix(position, link, self.network)[:, : link.n_units]
             to_offsets += (matrix * totals).sum(axis=2)
 
     def tile_of_all(self) -> Tile:
@@ -257,19 +261,19 @@ class Pass:
     def _tiles_of_blocks(self, part: Array, n_partitions: int) -> Iterator[Tile]:
         """Each chain's block; gathered, so that the host need not know which it is."""
         blocks, xp, n_chains = self.target.blocks_of(n_partitions), array_namespace(part), len(part)
-        n_inputs = self.program.units[0] + 1
+        n_inputs = self.network.units[0] + 1
         size = self.bytes_of_a_case(n_chains) + n_chains * n_inputs * np.dtype(self.target.dtype).itemsize
         n = max(1, self.tile_bytes // size)
         for first in range(0, blocks.inputs.shape[-1], n):
             inputs, targets, weights, _ = blocks.cases(first, first + n).of(part)
             if weights is not None:  # filling is alike for all targets
-                shape = (n_chains, self.program.n_targets, inputs.shape[-1])
+                shape = (n_chains, self.network.n_targets, inputs.shape[-1])
                 weights = xp.ascontiguousarray(xp.broadcast_to(weights, shape))
             yield Tile(inputs, xp.ascontiguousarray(targets), weights, 0)
 
     def bytes_of_a_case(self, n_chains: int) -> int:
         """Values and slopes of every unit, and a derivative of the widest layer on the way back."""
-        units = self.program.units[1:]
+        units = self.network.units[1:]
         return n_chains * (2 * sum(units) + max(units)) * np.dtype(self.target.dtype).itemsize
 
     def _outputs(self, n_chains: int, tile: Tile) -> tuple[Any, ...]:
@@ -292,11 +296,11 @@ class Pass:
     def _launch(self, name: str, n: int, arguments: tuple[Any, ...], tile: Tile | None = None) -> None:
         """A kernel for n threads; with the weights of targets that the tile has, if it has some."""
         is_weighted = tile is not None and tile.weights is not None
-        source = source_of(self.program, wide_plan, dtype=self.target.dtype, is_weighted=is_weighted)
+        source = source_of(self.network, wide_plan, dtype=self.target.dtype, is_weighted=is_weighted)
         self.build(source, name, 0)((-(-n // wide_plan.threads),), (wide_plan.threads,), arguments)
 
 
-def _matrix(vector: Array, link: ProgramLink, program: Program) -> Array:
+def _matrix(vector: Array, link: LinkPlan, network: NetworkPlan) -> Array:
     """The link's part of (n_chains, n_parameters) as a view (n_chains, n_rows, n_destinations)."""
-    n = program.units[link.destination]
+    n = network.units[link.destination]
     return vector[:, link.start : link.start + link.n_rows * n].reshape(len(vector), link.n_rows, n)

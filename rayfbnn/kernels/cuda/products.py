@@ -12,46 +12,49 @@ from functools import partial
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cuda import cublas
-from rayfbnn.kernels.cuda.chip import Build, build_once, check, check_data, check_trajectory
+from rayfbnn.kernels.cuda.build import Build, build_once
+from rayfbnn.kernels.cuda.checks import check_posterior, check_trajectory
 from rayfbnn.kernels.cuda.graphs import Recording, Recordings
 from rayfbnn.kernels.cuda.network_pass import Pass, products
-from rayfbnn.kernels.plan import Program, prior_of
+from rayfbnn.kernels.numbers import numbers_of_posterior
+from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model.marginal.precisions import Integrated, add_integrated, with_columns
 from rayfbnn.model.marginal.targets import WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, Trajectory
 
 TILE_BYTES = 2 * 2**30
-"""Of what is held at a time of all chains at a tile's cases: far above what fills a device."""
-_FEWEST_STEPS_TO_RECORD = 8  # a recording costs some three gradients
-# Of the units at all cases: a kernel that reads as much takes some 0.1 ms at 3 TB/s, longer than the host
-# takes to launch it, and a recording holds more than that memory.
+"""Memory budget, in bytes, for one tile of cases over all chains: far more than it takes to fill a device."""
+_FEWEST_STEPS_TO_RECORD = 8  # a recording costs about three gradients
+# Bytes of the units at all cases. A kernel that reads as much takes about 0.1 ms at 3 TB/s, longer than the
+# host takes to launch it, and a recording holds more memory than that.
 _MOST_BYTES_TO_RECORD = 2**28
 
 
-def advance_for(
+def compile_for(
     target: Posterior | WithoutPrecisions,
     *,
     build: Build = build_once,
     uses_tf32: bool = True,
     tile_bytes: int = TILE_BYTES,
     recordings: Recordings | None = None,
-) -> Advance | str:
-    """`state.Advance` for a posterior on a device, or in words why it is not covered.
+) -> Advance | NotCovered:
+    """An `Advance` for a posterior on a device, with its common precisions integrated out or not.
 
-    Also for one without common precisions, which are then integrated out. As a whole product's rounding may
-    depend on its width, a chain's bits may depend on how many chains are in its batch; batches are fixed in
-    the store.
+    The rounding of a product may depend on its width, so a chain's bits may depend on how many chains are in
+    its batch. A store fixes its batches.
 
-    recordings  where full gradients are CUDA graphs, if they are to be
+    recordings  keeps the CUDA graphs of full gradients; None for no graphs
     """
-    program = Program.of(_posterior_and_groups(target)[0])
-    if isinstance(program, str):
-        return program
+    network = plan_of(_posterior_and_groups(target)[0])
+    if isinstance(network, NotCovered):
+        return network
     return partial(
         advance,
-        program=program,
+        network=network,
         build=build,
         uses_tf32=uses_tf32,
         tile_bytes=tile_bytes,
@@ -65,22 +68,20 @@ def advance(
     *,
     n_steps: int,
     order: Array | None = None,
-    program: Program,
+    network: NetworkPlan,
     build: Build,
     uses_tf32: bool,
     tile_bytes: int,
     recordings: Recordings | None = None,
 ) -> tuple[Trajectory, Array]:
-    """What mcmc.leapfrog.advance does, to the rounding of its gradients; the potential is exact."""
+    """Do what `mcmc.leapfrog.advance` does, to the rounding of its gradients; the potential is exact."""
     xp, n_chains = array_namespace(trajectory.position), len(trajectory.position)
     precisions = trajectory.precisions
     posterior, groups = _posterior_and_groups(target)
-    dtype = np.dtype(posterior.dtype)
-    check_trajectory(trajectory, dtype, (n_chains, program.n_parameters))
-    check("precisions", precisions, np.dtype(np.float64), (n_chains, posterior.n_precisions))
-    check_data(posterior, program, n_chains)
-    numbers = prior_of(posterior, with_columns(precisions, groups, value=0.0))
-    work = Pass(posterior, program, build, numbers, tile_bytes)
+    check_trajectory(trajectory, posterior, network.n_parameters)
+    check_posterior(posterior, network, n_chains)
+    numbers = numbers_of_posterior(posterior, with_columns(precisions, groups, value=0.0))
+    work = Pass(posterior, network, build, numbers, tile_bytes)
     n_partitions = 1 if order is None else order.shape[1]
     if n_partitions > posterior.n_cases:
         raise ValueError(f"order: at most the {posterior.n_cases} cases, got {n_partitions} partitions")
@@ -173,7 +174,7 @@ def _recording(recordings: Recordings, work: Pass, position: Array, uses_tf32: b
     own = replace(work, product=partial(cublas.product, uses_tf32=uses_tf32))
     # What is not an argument is in the graph by its address: held by it, so that no other array has the same.
     arrays = target.inputs, target.targets, target.observed
-    key = (work.program, uses_tf32, work.tile_bytes, position.shape, *(id(array) for array in arrays))
+    key = (work.network, uses_tf32, work.tile_bytes, position.shape, *(id(array) for array in arrays))
     tolerance = 1e-9 if position.dtype == np.float64 else 2e-2 if uses_tf32 else 1e-3
     with np.errstate(all="ignore"), products(xp, uses_tf32):
         return recordings.of(

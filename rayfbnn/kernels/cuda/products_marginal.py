@@ -13,12 +13,16 @@ from functools import partial
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.kernels.cuda.chip import Build, build_once
-from rayfbnn.kernels.cuda.chip_marginal import check_arrays, nothing_is_kept, runs_of
+from rayfbnn.kernels.backend import NotCovered
+from rayfbnn.kernels.cuda.build import Build, build_once
+from rayfbnn.kernels.cuda.checks import check_regression, check_trajectory
+from rayfbnn.kernels.cuda.generate import runs_of
+from rayfbnn.kernels.cuda.launch_plan import NOTHING_KEPT
 from rayfbnn.kernels.cuda.network_pass import Pass, products
 from rayfbnn.kernels.cuda.products import TILE_BYTES, take_steps
-from rayfbnn.kernels.marginal_plan import kept_precisions, program_of
-from rayfbnn.kernels.plan import Program, prior_of
+from rayfbnn.kernels.numbers import kept_precisions, numbers_of_posterior
+from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model.marginal import regression
 from rayfbnn.model.marginal.precisions import add_integrated
 from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs
@@ -28,16 +32,16 @@ from rayfbnn.state import Advance, Trajectory
 _OF_FEATURES, _OF_MATRICES = 5, 6
 
 
-def advance_for(
-    made: OutputMarginal, *, build: Build = build_once, tile_bytes: int = TILE_BYTES
-) -> Advance | str:
-    """`state.Advance` for what `made` gives, on a device, or in words why it is not covered."""
-    program = program_of(made)
-    if isinstance(program, str):
-        return program
-    if reason := nothing_is_kept(program):
-        return reason
-    return partial(advance, program=program, build=build, tile_bytes=tile_bytes)
+def compile_for(
+    marginal: OutputMarginal, *, build: Build = build_once, tile_bytes: int = TILE_BYTES
+) -> Advance | NotCovered:
+    """An `Advance` on a device for the targets of a marginal without outputs."""
+    network = plan_of(marginal)
+    if isinstance(network, NotCovered):
+        return network
+    if network.n_parameters == 0:
+        return NOTHING_KEPT
+    return partial(advance, network=network, build=build, tile_bytes=tile_bytes)
 
 
 def advance(
@@ -46,21 +50,22 @@ def advance(
     *,
     n_steps: int,
     order: Array | None = None,
-    program: Program,
+    network: NetworkPlan,
     build: Build,
     tile_bytes: int,
 ) -> tuple[Trajectory, Array]:
-    """What mcmc.leapfrog.advance does, to rounding; forces use the device's fast functions."""
-    assert order is None  # the determinant is no sum over cases
-    check_arrays(target, program, trajectory)
+    """Do what `mcmc.leapfrog.advance` does, to rounding; forces use the device's fast functions."""
+    assert order is None  # the determinant is not a sum over cases
+    check_trajectory(trajectory, target.marginal.posterior, network.n_parameters)
+    check_regression(target, network, len(trajectory.position))
     precisions = trajectory.precisions
     xp, posterior = array_namespace(trajectory.position), target.marginal.posterior
     with np.errstate(all="ignore"), products(xp, False):
-        numbers = prior_of(posterior, precisions)
+        numbers = numbers_of_posterior(posterior, precisions)
         numbers = replace(numbers, precisions=kept_precisions(target, precisions, integrated=0.0))
-        layers = Pass(posterior, program, build, numbers, tile_bytes)
-        assert program.regression is not None
-        work = _Energy(target, precisions, layers, runs_of(program.regression.features))
+        layers = Pass(posterior, network, build, numbers, tile_bytes)
+        assert network.regression is not None
+        work = _Energy(target, precisions, layers, runs_of(network.regression.features))
         position, momentum = trajectory.position.copy(), trajectory.momentum.copy()
         take_steps(work.gradient, position, momentum, trajectory.stepsizes, n_steps=n_steps)
         potential = work.potential(position)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.kernels.cuda.chip import Build, build_once
+from rayfbnn.kernels.cuda.build import Build, build_once
 from rayfbnn.streams import Purpose, Streams
 
 SOURCE = (Path(__file__).parent / "source" / "random.cu").read_text()

@@ -5,22 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rayfbnn.kernels.cuda.chip_marginal import MarginalAdvance
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, SampleSigmas
 from rayfbnn.state import Advance, Trajectory
 from tests.support.kernels.marginals import largest_error
-from tests.support.kernels.networks import H100_SHARED_BYTES, assert_end_is_a_start
+from tests.support.kernels.networks import assert_end_is_a_start
 from tests.support.kernels.trajectories import chains_of, end_of
 from tests.support.model.marginals import BOTH
-from tests.support.shim.compiled import ShimBuild
 
 TOLERANCES = {"float64": 1e-11, "float32": 3e-5}
-
-
-def kernel(build: ShimBuild | None = None, *, max_shared_bytes: int = H100_SHARED_BYTES) -> MarginalAdvance:
-    return MarginalAdvance(ShimBuild() if build is None else build, max_shared_bytes)
 
 
 def worst_error(given: Any, start: Trajectory, advance: Advance, **options: Any) -> float:

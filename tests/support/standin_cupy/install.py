@@ -122,7 +122,7 @@ def installed() -> Iterator[Any]:
 
 def _forget() -> None:
     from rayfbnn import arrays
-    from rayfbnn.kernels.cuda import chip as cuda
+    from rayfbnn.kernels.cuda import build as cuda
 
     arrays._copying_stream.cache_clear()
     cuda._built.cache_clear()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import array_namespace, copies_to_host
-from rayfbnn.kernels.cuda.chip import build_once
+from rayfbnn.kernels.cuda.build import build_once
 from tests.support.shim.compiled import needs_gxx
 from tests.support.standin_cupy import log
 from tests.support.standin_cupy.install import installed

@@ -1,0 +1,33 @@
+"""The backend that covers every target: leapfrog steps in array code, of NumPy or CuPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rayfbnn.kernels.backend import Compiled, NotCovered
+from rayfbnn.mcmc import leapfrog
+from rayfbnn.state import Target
+
+
+@dataclass(frozen=True)
+class ArrayCode:
+    """A state of the chooser's last resort.
+
+    why_forced  the words behind the name where RAYFBNN_KERNELS asks for array code
+    """
+
+    name: str
+    why_forced: str
+    keyword: str = "plain"
+
+    def check(self, target: Target) -> NotCovered | None:
+        """None: array code runs every target."""
+        return None
+
+    def compile(self, target: Target) -> Compiled:
+        """The plain leapfrog."""
+        return Compiled(leapfrog.advance, self.name)
+
+    def name_with(self, reason: NotCovered) -> str:
+        """The name that a store records where a kernel could not be used."""
+        return f"{self.name} ({reason.reason})"

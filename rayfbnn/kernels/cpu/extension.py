@@ -1,0 +1,102 @@
+"""The compiled extension module _cpu: whether it is there, and its class Kernel made from a NetworkPlan."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.kernels.plan import NetworkPlan
+
+LARGE_FROM = 2000
+"""Weights of the smallest matrix that does not stay in cache together with the sums of its gradient."""
+BLAS_FROM = 2_000_000
+"""Weights of the smallest matrix whose products are left to SciPy's BLAS."""
+
+
+class Kernel(Protocol):
+    """The extension's class Kernel: a network with the inputs of its cases laid out for it."""
+
+    def advance(self, **arrays: Any) -> None:
+        """Run the trajectories of all chains, and write where they end to the arrays given for that."""
+        ...
+
+
+def load(name: str) -> tuple[Any, str]:
+    """The compiled module of this name and "", or None and the reason why there is none."""
+    try:
+        return importlib.import_module(name), ""
+    except ModuleNotFoundError as exc:
+        if exc.name != name:
+            return None, f"{name} does not load: {exc}"
+    except ImportError as exc:
+        return None, f"{name} does not load: {exc}"
+    package, _, stem = name.rpartition(".")
+    folders = importlib.import_module(package).__path__
+    for library in (path for folder in folders for path in Path(folder).glob(f"{stem}.*.so")):
+        return None, f"{library.name} is not of this Python, {sys.implementation.cache_tag}"
+    return None, "installed without a C++ compiler"
+
+
+_cpu, why_none = load("rayfbnn.kernels.cpu._cpu")
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """The instruction sets that this processor has and kernels were built for, the best first; may be ()."""
+    return tuple(_cpu.instruction_sets()) if _cpu is not None else ()
+
+
+def kernel_for(
+    plan: NetworkPlan,
+    inputs: Array,
+    *,
+    instruction_set: str,
+    n_partitions: int,
+    large_from: int,
+    blas_from: int,
+    block_bytes: int,
+) -> Kernel:
+    """The kernel for a network and its inputs (n_inputs + 1, n_cases), in the dtype of the inputs."""
+    regression = plan.regression
+    kernel = _cpu.Kernel(
+        instruction_set=instruction_set,
+        units=list(plan.units),
+        activations=[0, *plan.activations, 0],
+        offsets=[*plan.offsets, -1],
+        links=[
+            (link.source, link.destination, link.start, link.n_units, link.has_biases) for link in plan.links
+        ],
+        segments=[(segment.start, segment.stop, segment.alpha) for segment in plan.segments],
+        model=plan.model,
+        alpha=plan.alpha,
+        n_targets=plan.n_targets,
+        n_parameters=plan.n_parameters,
+        inputs=inputs,
+        n_partitions=n_partitions,
+        gemm=_gemm(inputs.dtype, plan, blas_from),
+        large_from=large_from,
+        blas_from=blas_from,
+        block_bytes=block_bytes,
+        integrated=[(group.start, group.stop, group.shape, group.rate) for group in plan.integrated],
+        features=[] if regression is None else list(regression.features),
+        n_systems=0 if regression is None else regression.n_systems,
+        n_each=0 if regression is None else regression.n_each,
+        is_dual=regression is not None and regression.is_dual,
+        moved=[]
+        if regression is None
+        else [(moved.first, moved.stop, moved.half, moved.mean) for moved in regression.moved],
+    )
+    return cast(Kernel, kernel)
+
+
+def _gemm(dtype: Any, plan: NetworkPlan, blas_from: int) -> Any:
+    """The function pointer of SciPy's sgemm or dgemm, or None where no link is large enough for it."""
+    if all(link.n_units * plan.units[link.destination] < blas_from for link in plan.links):
+        return None
+    from scipy.linalg import cython_blas
+
+    return cython_blas.__pyx_capi__["sgemm" if dtype == np.float32 else "dgemm"]

@@ -1,0 +1,141 @@
+"""The backend of CUDA kernels, with gradients of large networks as CUDA graphs or without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from rayfbnn.arrays import Array
+from rayfbnn.kernels.backend import Compiled, NotCovered
+from rayfbnn.kernels.cuda import chip, products, products_marginal
+from rayfbnn.kernels.cuda.build import Build, build_once, shared_memory_of_device
+from rayfbnn.kernels.cuda.graphs import Recordings
+from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, launch_plan, launch_plan_of_regression
+from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.planning import plan_of
+from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_of
+from rayfbnn.mcmc import leapfrog
+from rayfbnn.model.marginal.targets import WithoutOutputs
+from rayfbnn.state import Advance, Target, Trajectory
+
+LAUNCHES = "CUDA"
+GRAPHS = "CUDA, gradients of large networks as CUDA graphs"
+_PRODUCTS = "CUDA, products over all chains"
+
+
+@dataclass(frozen=True)
+class CudaBackend:
+    """Kernels of the current CUDA device, or of a device that is described by its shared memory.
+
+    uses_graphs       whether full gradients of large networks are CUDA graphs
+    build             compiles the sources
+    max_shared_bytes  shared memory of a block; None stands for the current device's
+    """
+
+    uses_graphs: bool
+    build: Build = build_once
+    max_shared_bytes: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that a store records."""
+        return GRAPHS if self.uses_graphs else LAUNCHES
+
+    @property
+    def keyword(self) -> str:
+        """The value of RAYFBNN_KERNELS that asks for it."""
+        return "" if self.uses_graphs else "launches"
+
+    def check(self, target: Target) -> NotCovered | None:
+        """The reason why the target has no kernel on any device. Memory limits are not looked at."""
+        plan = plan_of(target)
+        return plan if isinstance(plan, NotCovered) else None
+
+    def compile(self, target: Target) -> Compiled | NotCovered:
+        """An Advance whose kernels are compiled at their first call; its name says which they are."""
+        recordings = Recordings() if self.uses_graphs else None
+        advance = CudaAdvance(self.build, self.max_shared_bytes, recordings)
+        chosen = advance.chosen(target)
+        return chosen if isinstance(chosen, NotCovered) else Compiled(advance, chosen.name)
+
+
+def backends(max_shared_bytes: int | None = None) -> tuple[CudaBackend, ...]:
+    """The backends of a CUDA device, the best first."""
+    return tuple(CudaBackend(uses_graphs, max_shared_bytes=max_shared_bytes) for uses_graphs in (True, False))
+
+
+@dataclass(frozen=True)
+class CudaAdvance:
+    """An `Advance` that runs CUDA kernels for posteriors and their marginals, and array code otherwise.
+
+    Trajectories run on the chip where the network's state fits there, and by products over all chains
+    otherwise. On the chip only the cases are read from device memory, so where a network fits, nothing else
+    comes near it.
+
+    build, max_shared_bytes  as for CudaBackend
+    recordings  keeps the CUDA graphs of full gradients; None for no graphs
+    """
+
+    build: Build = build_once
+    max_shared_bytes: int | None = None
+    recordings: Recordings | None = None
+    _chosen: TargetCache[Compiled | NotCovered] = field(default_factory=TargetCache)
+
+    def __call__(
+        self,
+        target: Target,
+        trajectory: Trajectory,
+        *,
+        n_steps: int,
+        order: Array | None = None,
+    ) -> tuple[Trajectory, Array]:
+        """Take n_steps leapfrog steps of every chain, as `mcmc.leapfrog.advance` does."""
+        chosen = self.chosen(target)
+        advance = leapfrog.advance if isinstance(chosen, NotCovered) else chosen.advance
+        return advance(target, trajectory, n_steps=n_steps, order=order)
+
+    def chosen(self, target: Target) -> Compiled | NotCovered:
+        """The kernel that runs a target, and its name for people; or the reason why array code runs it."""
+        if not isinstance(target, KernelTarget):
+            return NotCovered("a target that is not a posterior")
+        # Noise that is the same in all cases has a kernel of its own.
+        is_uniform = isinstance(target, WithoutOutputs) and target.regression.is_uniform
+        chosen = self._chosen.get(target, is_uniform)
+        return self._chosen.keep(target, is_uniform, self._choose(target)) if chosen is None else chosen
+
+    def _choose(self, target: KernelTarget) -> Compiled | NotCovered:
+        network = plan_of(target)
+        if isinstance(network, NotCovered):
+            return network
+        plan = self._launch_plan(target, network)
+        if isinstance(plan, NotCovered):
+            return self._in_products(target, why_not_on_chip=plan.reason)
+        run = chip.advance_without_outputs if isinstance(target, WithoutOutputs) else chip.advance
+        advance: Advance = partial(run, network=network, plan=plan, build=self.build)
+        return Compiled(
+            advance, f"CUDA, whole trajectories, a {'warp' if plan.kernel == 'warp' else 'block'} a chain"
+        )
+
+    def _launch_plan(self, target: KernelTarget, network: NetworkPlan) -> LaunchPlan | NotCovered:
+        limit = shared_memory_of_device() if self.max_shared_bytes is None else self.max_shared_bytes
+        dtype = posterior_of(target).dtype
+        if not isinstance(target, WithoutOutputs):
+            return launch_plan(network, dtype=dtype, max_shared_bytes=limit)
+        return launch_plan_of_regression(
+            network,
+            dtype=dtype,
+            n_cases=posterior_of(target).n_cases,
+            is_uniform=target.regression.is_uniform,
+            max_shared_bytes=limit,
+        )
+
+    def _in_products(self, target: KernelTarget, *, why_not_on_chip: str) -> Compiled | NotCovered:
+        if isinstance(target, WithoutOutputs):
+            advance = products_marginal.compile_for(target.marginal, build=self.build)
+            name = f"{_PRODUCTS} ({why_not_on_chip})"
+        else:
+            advance = products.compile_for(target, build=self.build, recordings=self.recordings)
+            gradients = ", gradients in TF32" if posterior_of(target).dtype == "float32" else ""
+            gradients += "" if self.recordings is None else ", full gradients as CUDA graphs"
+            name = f"{_PRODUCTS}{gradients} ({why_not_on_chip})"
+        return advance if isinstance(advance, NotCovered) else Compiled(advance, name)

@@ -1,0 +1,148 @@
+"""Which kernel runs whole trajectories of a network on the chip, and how its blocks are divided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rayfbnn.kernels.backend import NotCovered
+from rayfbnn.kernels.plan import NetworkPlan
+
+WARP = 32
+# Of 255 registers a thread, those for a case's units and the gradient in the kernel of one warp a chain.
+_MAX_WARP_WORDS = 176
+QUAD = 4  # as in tiles.cuh
+TILES = (64, 32, 16)  # cases; the first that fits
+_MOST_OF_A_WARP = 128  # parameters, or entries of a matrix: up to four for each thread
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """A kernel and the division of its work.
+
+    threads       in a block
+    tile          cases that a block holds at a time; 1 in the kernel of one warp a chain
+    shared_bytes  dynamic shared memory of a block
+    """
+
+    kernel: Literal["warp", "block", "marginal", "marginal dual", "wide"]
+    threads: int
+    tile: int
+    shared_bytes: int
+
+    def n_blocks(self, n_chains: int) -> int:
+        """Blocks in a launch for n_chains."""
+        has_a_block_for_a_chain = self.kernel not in ("warp", "wide")
+        return n_chains if has_a_block_for_a_chain else -(-n_chains * WARP // self.threads)
+
+
+# The element-wise kernels between the products of network_pass.py.
+wide_plan = LaunchPlan("wide", threads=256, tile=1, shared_bytes=0)
+
+
+def launch_plan(network: NetworkPlan, *, dtype: str, max_shared_bytes: int) -> LaunchPlan | NotCovered:
+    """The plan for a posterior, or for one whose common precisions are integrated out."""
+    size = np.dtype(dtype).itemsize
+    per_thread = -(-network.n_parameters // WARP)
+    words = (per_thread * WARP + 2 * sum(network.units) + 5 * per_thread) * size // 4
+    if words <= _MAX_WARP_WORDS and not network.integrated:
+        return LaunchPlan("warp", threads=4 * WARP, tile=1, shared_bytes=0)
+    threads = _threads_for(network.n_parameters)
+    for tile in TILES:
+        shared_bytes = block_bytes(network, tile, threads, size)
+        if shared_bytes <= max_shared_bytes:
+            return LaunchPlan("block", threads, tile, shared_bytes)
+    return _does_not_fit(f"{network.n_parameters} parameters", shared_bytes, max_shared_bytes)
+
+
+def launch_plan_of_regression(
+    network: NetworkPlan, *, dtype: str, n_cases: int, is_uniform: bool, max_shared_bytes: int
+) -> LaunchPlan | NotCovered:
+    """The plan for a network that ends in a regression.
+
+    is_uniform  whether all cases have the same noise
+    """
+    regression = network.regression
+    assert regression is not None
+    if network.n_parameters == 0:
+        return NOTHING_KEPT
+    if regression.is_dual and n_cases > max(TILES):
+        return NotCovered(f"more than {max(TILES)} cases in the dual form")
+    n_features, bytes_of_real = len(regression.features), np.dtype(dtype).itemsize
+    size = max(network.n_parameters, n_features * (n_cases if regression.is_dual else n_features))
+    threads = WARP if size <= _MOST_OF_A_WARP else _threads_for(size)
+    # The dual form takes the smallest tile that holds all cases.
+    tiles = (min(tile for tile in TILES if tile >= n_cases),) if regression.is_dual else TILES
+    for tile in tiles:
+        if regression.is_dual:
+            shared_bytes = dual_bytes(network, tile, threads, bytes_of_real, n_cases=n_cases)
+        else:
+            shared_bytes = marginal_bytes(network, tile, threads, bytes_of_real, is_uniform=is_uniform)
+        if shared_bytes <= max_shared_bytes:
+            kernel: Literal["marginal", "marginal dual"] = (
+                "marginal dual" if regression.is_dual else "marginal"
+            )
+            return LaunchPlan(kernel, threads, tile, shared_bytes)
+    what = f"{network.n_parameters} parameters and a regression on {n_features} features"
+    return _does_not_fit(what, shared_bytes, max_shared_bytes)
+
+
+NOTHING_KEPT = NotCovered("no parameters are kept")
+
+
+def _threads_for(n_numbers: int) -> int:
+    """Threads in a block: with more than it has numbers some would wait, and registers would run out."""
+    return 64 if n_numbers <= 512 else 128 if n_numbers <= 2048 else 256
+
+
+def _does_not_fit(what: str, shared_bytes: int, max_shared_bytes: int) -> NotCovered:
+    return NotCovered(
+        f"{what}: their state takes {shared_bytes // 1024} KiB, and a block has"
+        f" {max_shared_bytes // 1024} KiB of shared memory"
+    )
+
+
+def block_bytes(network: NetworkPlan, tile: int, threads: int, size: int) -> int:
+    """Shared memory of block.cu, with reals of `size` bytes. Its END_OF_SQUARES is checked against this."""
+    rounded = -(-network.n_parameters // QUAD) * QUAD
+    with_offsets = sum(n for n, start in zip(network.units, network.offsets, strict=False) if start >= 0)
+    rows = sum(network.units[:-1]) + sum(network.units[1:]) + with_offsets
+    reals = 2 * rounded + rows * (tile + QUAD)
+    squares = len(network.integrated) * threads // WARP
+    return max(8 * (-(-reals * size // 8) + squares), 16 * threads)
+
+
+def marginal_bytes(network: NetworkPlan, tile: int, threads: int, size: int, *, is_uniform: bool) -> int:
+    """Shared memory of marginal.cu, with reals of `size` bytes. Its END_OF_DOUBLES must equal this."""
+    regression = network.regression
+    assert regression is not None
+    n, n_all = len(regression.features), regression.n_systems * regression.n_each
+    n_blocks = 1 if is_uniform else regression.n_systems
+    weights = n_blocks * (n + (n_all if is_uniform else regression.n_each)) * n + n_all * n
+    matrices = n_blocks + (is_uniform and regression.n_systems > 1)
+    vectors = 2 + regression.n_each + 2 * n_all + regression.n_systems
+    ones = _bytes_with_ones(network, tile, threads, size)
+    reals = _rounded(ones + (n_all * (tile + QUAD) + weights) * size, 8)
+    return reals + 8 * (matrices * n * (n | 1) + vectors * n)
+
+
+def dual_bytes(network: NetworkPlan, tile: int, threads: int, size: int, *, n_cases: int) -> int:
+    """Shared memory of marginal_dual.cu, with reals of `size` bytes."""
+    regression = network.regression
+    assert regression is not None
+    n, n_all = len(regression.features), regression.n_systems * regression.n_each
+    of_cases = regression.n_systems * (1 + ((n_cases + 1) | 1)) + 3 * n_all + n
+    of_features = regression.n_systems + 1
+    reals = _rounded(_bytes_with_ones(network, tile, threads, size), 8)
+    return reals + 8 * (of_cases * n_cases + of_features * n)
+
+
+def _bytes_with_ones(network: NetworkPlan, tile: int, threads: int, size: int) -> int:
+    """END_OF_ONES of regression.cuh."""
+    return _rounded(block_bytes(network, tile, threads, size), QUAD * size) + (tile + QUAD) * size
+
+
+def _rounded(n_bytes: int, multiple: int) -> int:
+    return -(-n_bytes // multiple) * multiple

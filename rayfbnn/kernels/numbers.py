@@ -1,0 +1,94 @@
+"""The numbers of each chain that kernels are given besides position and momentum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model import prior
+from rayfbnn.model.marginal import regression
+from rayfbnn.model.marginal.precisions import with_columns
+from rayfbnn.model.marginal.targets import WithoutOutputs
+from rayfbnn.model.posterior import Posterior
+
+
+@dataclass(frozen=True)
+class ChainNumbers:
+    """Each chain's numbers for a posterior, all float64.
+
+    precisions  (n_chains, n_parameters): the precision that governs each parameter
+    noise       (n_chains, n_targets): the precision that governs each target; (n_chains, 0) without noise
+    inverse_temperature  (n_chains,): the power of the likelihood
+    normaliser  (n_chains,): what the terms of all cases leave out of the log likelihood
+    """
+
+    precisions: Array
+    noise: Array
+    inverse_temperature: Array
+    normaliser: Array
+
+    def potential(self, prior_energy: Array, terms: Array) -> Array:
+        """The potential (n_chains,) from the prior's energy and the summed terms of the likelihood."""
+        return prior_energy - self.inverse_temperature * (terms + self.normaliser)
+
+
+@dataclass(frozen=True)
+class MarginalNumbers:
+    """Each chain's numbers for a posterior without its outputs, all float64.
+
+    precisions  (n_chains, n_parameters): the precisions of the parameters, the factors a where these are
+                integrated out, and 0 for coordinates that move along
+    constant    (n_chains,): what the kernel leaves out of the energy
+    """
+
+    precisions: Array
+    constant: Array
+
+    def potential(self, prior_energy: Array, terms: Array) -> Array:
+        """The potential (n_chains,) from the prior's energy and the log density of the regression."""
+        return prior_energy - terms + self.constant
+
+
+def numbers_of_posterior(posterior: Posterior, precisions: Array) -> ChainNumbers:
+    """Each chain's numbers given its precisions (n_chains, n_precisions)."""
+    xp = array_namespace(precisions)
+    with np.errstate(all="ignore"):
+        noise = prior.noise_precisions(precisions, posterior.precision_layout)
+        power = xp.broadcast_to(
+            xp.asarray(posterior.inverse_temperature, dtype=xp.float64), (precisions.shape[0],)
+        )
+        return ChainNumbers(
+            precisions=xp.ascontiguousarray(
+                prior.parameter_precisions(precisions, posterior.precision_layout)
+            ),
+            noise=xp.ascontiguousarray(noise),
+            inverse_temperature=xp.ascontiguousarray(power),
+            normaliser=posterior.data_model.total_log_normaliser(noise, posterior.counts),
+        )
+
+
+def numbers_of_marginal(target: WithoutOutputs, precisions: Array) -> MarginalNumbers:
+    """Each chain's numbers given its precisions (n_chains, n_precisions)."""
+    xp = array_namespace(precisions)
+    marginal, given = target.marginal, target.regression
+    n_each = given.targets.shape[2]
+    constant = -regression.log_normaliser(given)
+    if not marginal.layer.is_dual:  # log|A| - log|S|, where the dual form has log|B|
+        constant -= 0.5 * n_each * xp.log(given.prior).sum(axis=(1, 2))
+    return MarginalNumbers(kept_precisions(target, precisions, integrated=1.0), constant)
+
+
+def kept_precisions(target: WithoutOutputs, precisions: Array, *, integrated: float) -> Array:
+    """The precisions of the kept parameters, and 0 for coordinates that move along; (n_chains, n_parameters).
+
+    integrated  stands in for common precisions that are integrated out
+    """
+    marginal = target.marginal
+    ruling = prior.parameter_precisions(
+        with_columns(precisions, marginal.groups, value=integrated), marginal.posterior.precision_layout
+    )
+    kept = array_namespace(precisions).zeros((len(ruling), target.n_parameters))
+    kept[:, : target.n_kept] = ruling[:, : target.n_kept]
+    return kept

@@ -1,0 +1,152 @@
+"""How a target becomes a NetworkPlan, and which targets compiled code does not cover."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from rayfbnn.kernels.backend import NotCovered
+from rayfbnn.kernels.plan import (
+    ACTIVATION_CODES,
+    MODEL_CODES,
+    IntegratedPlan,
+    LinkPlan,
+    MovedPlan,
+    NetworkPlan,
+    PriorSegment,
+    RegressionPlan,
+)
+from rayfbnn.model.marginal.output_layer import OutputLayer
+from rayfbnn.model.marginal.precisions import Integrated
+from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs, WithoutPrecisions
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.wiring import Wiring
+from rayfbnn.state import Target
+
+_NO_MODEL = 0  # the data model's code where outputs are integrated out; no kernel looks at it
+
+
+def plan_of(target: Target | OutputMarginal) -> NetworkPlan | NotCovered:
+    """The plan of a posterior, or of a posterior with outputs or common precisions integrated out."""
+    if isinstance(target, Posterior):
+        return _plan_of_posterior(target)
+    if isinstance(target, WithoutPrecisions):
+        plan = _plan_of_posterior(target.posterior)
+        integrated = tuple(_integrated(group) for group in target.groups)
+        return plan if isinstance(plan, NotCovered) else replace(plan, integrated=integrated)
+    if isinstance(target, WithoutOutputs):
+        return _plan_of_output_marginal(target.marginal)
+    if isinstance(target, OutputMarginal):
+        return _plan_of_output_marginal(target)
+    return NotCovered("a target that is not a posterior")
+
+
+def _plan_of_posterior(posterior: Posterior) -> NetworkPlan | NotCovered:
+    wiring, model = posterior.wiring, posterior.data_model
+    if model.compiled_name is None:
+        return NotCovered(f"{model.kind} targets")
+    links = _links(wiring)
+    if isinstance(links, NotCovered):
+        return links
+    noise = posterior.model.noise
+    return NetworkPlan(
+        units=wiring.units,
+        activations=_activations(wiring),
+        links=links,
+        offsets=_offsets(wiring),
+        model=MODEL_CODES[model.compiled_name],
+        alpha=math.inf if noise is None else noise.alphas[2],
+        n_targets=posterior.n_targets,
+        n_parameters=posterior.n_parameters,
+        segments=_segments(posterior, posterior.n_parameters),
+    )
+
+
+def _plan_of_output_marginal(marginal: OutputMarginal) -> NetworkPlan | NotCovered:
+    layer = marginal.layer
+    links = _links(layer.wiring)
+    if isinstance(links, NotCovered):
+        return links
+    n_parameters = layer.n_kept + len(marginal.moved)
+    kept = _segments(marginal.posterior, layer.n_kept)
+    return NetworkPlan(
+        units=layer.wiring.units,
+        activations=_activations(layer.wiring),
+        links=links,
+        offsets=_offsets(layer.wiring),
+        model=_NO_MODEL,
+        alpha=math.inf,
+        n_targets=layer.n_outputs,
+        n_parameters=n_parameters,
+        segments=(*kept, PriorSegment(layer.n_kept, n_parameters, math.inf)),
+        integrated=tuple(_integrated(group) for group in marginal.groups),
+        regression=RegressionPlan(
+            features=_features(layer),
+            n_systems=layer.n_systems,
+            n_each=layer.n_outputs // layer.n_systems,
+            is_dual=layer.is_dual,
+            moved=tuple(_moved(group, layer) for group in marginal.moved),
+        ),
+    )
+
+
+def _links(wiring: Wiring) -> tuple[LinkPlan, ...] | NotCovered:
+    """The links of a network of element-wise layers."""
+    for activation in wiring.activations:
+        if activation not in ACTIVATION_CODES:
+            return NotCovered(f"{activation} layers")
+    if any(factor is not None for factor in wiring.factors):
+        return NotCovered("layers with products")
+    links = []
+    for link in (link for into in wiring.incoming for link in into):
+        if link.configured is not None:
+            return NotCovered("configured connections")
+        if not isinstance(link.rows, slice):
+            return NotCovered("connections that leave out inputs")
+        first, n_rows = link.rows.start, link.rows.stop - link.rows.start
+        links.append(
+            LinkPlan(link.source, link.destination, link.parameters.start, first, n_rows, link.n_units)
+        )
+    return tuple(links)
+
+
+def _activations(wiring: Wiring) -> tuple[int, ...]:
+    return tuple(ACTIVATION_CODES[activation] for activation in wiring.activations)
+
+
+def _offsets(wiring: Wiring) -> tuple[int, ...]:
+    return tuple(-1 if offset is None else offset.start for offset in wiring.offsets)
+
+
+def _segments(posterior: Posterior, n_parameters: int) -> tuple[PriorSegment, ...]:
+    """The first n_parameters, with neighbouring groups joined where their parameters have the same alpha."""
+    segments: list[PriorSegment] = []
+    for group in posterior.parameter_layout.groups:
+        part, alpha = posterior.parameter_layout.slices[group.name], group.prior.alphas[2]
+        if part.start >= n_parameters:
+            continue
+        if segments and segments[-1].alpha == alpha:
+            segments[-1] = PriorSegment(segments[-1].start, part.stop, alpha)
+        else:
+            segments.append(PriorSegment(part.start, part.stop, alpha))
+    return tuple(segments)
+
+
+def _integrated(group: Integrated) -> IntegratedPlan:
+    alpha = group.precision.prior.alphas[0]
+    return IntegratedPlan(group.part.start, group.part.stop, alpha + group.size, alpha / group.precision.mean)
+
+
+def _moved(group: Integrated, layer: OutputLayer) -> MovedPlan:
+    part = layer.features_of(group)
+    return MovedPlan(part.start, part.stop, group.precision.prior.alphas[0] / 2, group.precision.mean)
+
+
+def _features(layer: OutputLayer) -> tuple[tuple[int, int], ...]:
+    """Layer and row of each feature; the row behind a layer's last unit is the row of ones."""
+    features = []
+    for link in layer.links:
+        n_units = layer.wiring.units[link.source]
+        for row in range(n_units + 1)[link.rows] if isinstance(link.rows, slice) else link.rows.tolist():
+            features.append((link.source, -1 if row == n_units else int(row)))
+    return tuple(features)

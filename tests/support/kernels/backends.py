@@ -1,0 +1,60 @@
+"""Advances that are known to run a kernel, and not array code in its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rayfbnn.arrays import Array
+from rayfbnn.kernels.backend import Compiled, NotCovered
+from rayfbnn.kernels.cpu.advance import CompiledAdvance
+from rayfbnn.kernels.cpu.extension import instruction_sets
+from rayfbnn.kernels.cuda.advance import CudaAdvance, CudaBackend
+from rayfbnn.kernels.cuda.launch_plan import LaunchPlan
+from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.planning import plan_of
+from rayfbnn.kernels.target_cache import KernelTarget
+from rayfbnn.state import Target, Trajectory
+from tests.support.kernels.networks import H100_SHARED_BYTES
+from tests.support.shim.compiled import ShimBuild
+
+
+def on_cpu(target: Target, instruction_set: str | None = None, **options: int) -> CompiledAdvance:
+    """Compiled code for a target that it covers; options are those of CompiledAdvance."""
+    advance = CompiledAdvance(instruction_set or instruction_sets()[0], **options)
+    assert advance.covers(target)
+    return advance
+
+
+def on_gpu(target: Target) -> Compiled:
+    """The CUDA kernel of the current device for a target that it covers, without graphs."""
+    compiled = CudaBackend(uses_graphs=False).compile(target)
+    assert isinstance(compiled, Compiled), compiled.reason
+    return compiled
+
+
+class OnChip:
+    """CUDA kernels of whole trajectories, run on the CPU by the shim; refuses to run any other code."""
+
+    def __init__(self, build: ShimBuild | None = None, max_shared_bytes: int = H100_SHARED_BYTES) -> None:
+        self.advance = CudaAdvance(ShimBuild() if build is None else build, max_shared_bytes)
+
+    def chosen(self, target: Target) -> Compiled | NotCovered:
+        """The kernel for a target, or the reason why there is none."""
+        return self.advance.chosen(target)
+
+    def launch_plan(self, target: KernelTarget) -> LaunchPlan:
+        """The division of work for a target whose state fits on the chip."""
+        network = plan_of(target)
+        assert isinstance(network, NetworkPlan)
+        plan = self.advance._launch_plan(target, network)
+        assert isinstance(plan, LaunchPlan)
+        return plan
+
+    def covers(self, target: Target) -> bool:
+        """Whether the target's state fits on the chip."""
+        chosen = self.chosen(target)
+        return isinstance(chosen, Compiled) and "whole trajectories" in chosen.name
+
+    def __call__(self, target: Target, trajectory: Trajectory, **options: Any) -> tuple[Trajectory, Array]:
+        assert self.covers(target), self.chosen(target)
+        return self.advance(target, trajectory, **options)
