@@ -48,14 +48,17 @@ class Dataset:
 
     @property
     def n_cases(self) -> int:
+        """Number of training cases."""
         return int(self.inputs.shape[0])
 
     @property
     def n_inputs(self) -> int:
+        """Number of inputs of a case."""
         return int(self.inputs.shape[1])
 
     @property
     def n_targets(self) -> int:
+        """Number of targets of a case."""
         return int(self.targets.shape[1])
 
     @cached_property

@@ -49,7 +49,9 @@ class Target(Protocol):
     """A density to sample from, given by its potential energy -log density, for a batch of chains."""
 
     @property
-    def n_parameters(self) -> int: ...
+    def n_parameters(self) -> int:
+        """Number of parameters: the length of a position."""
+        ...
 
     def potential_and_gradient(
         self,
@@ -101,7 +103,9 @@ class Advance(Protocol):
 class Kernel(Protocol):
     """One update of a batch of chains: `state, info = kernel(state, streams)`."""
 
-    def __call__(self, state: ChainState, streams: Streams) -> tuple[ChainState, Any]: ...
+    def __call__(self, state: ChainState, streams: Streams) -> tuple[ChainState, Any]:
+        """Return the state after the update, and what happened."""
+        ...
 
 
 class TemperedTarget(Target, Protocol):

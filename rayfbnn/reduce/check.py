@@ -50,6 +50,7 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
+        """True if no quantity differs by more than chance allows."""
         return not self.reasons
 
     def to_json(self) -> str:

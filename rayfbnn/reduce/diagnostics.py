@@ -43,6 +43,7 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
+        """True if no check falls short of its threshold."""
         return not self.reasons
 
     def to_json(self) -> str:

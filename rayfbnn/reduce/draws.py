@@ -31,6 +31,7 @@ class Draws:
 
     @property
     def total(self) -> int:
+        """Number of draws of all chains together."""
         return self.n_chains * self.n_draws
 
     def blocks(self, draws_at_once: int) -> Iterator[slice]:

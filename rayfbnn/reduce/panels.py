@@ -56,6 +56,7 @@ def _group_in_words(group: str) -> str:
 
 
 def draw_band(axis: Axes, x: Array, table: pd.DataFrame, name: str) -> None:
+    """Draw the 98 % and 80 % intervals and the median of a target along x."""
     axis.fill_between(
         x, table[f"{name}_q01"], table[f"{name}_q99"], color=SKY, alpha=0.3, lw=0, label="98 % interval"
     )

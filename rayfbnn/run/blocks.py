@@ -25,6 +25,7 @@ class BlockPlan:
 
     @property
     def last(self) -> int:
+        """Number of the last iteration."""
         return self.first + self.count - 1
 
 

@@ -55,6 +55,7 @@ class Collected:
 
     @property
     def acceptance(self) -> float:
+        """Mean acceptance of the updates so far; NaN if there were none."""
         return self.accepted_sum / self.n_accepted if self.n_accepted else math.nan
 
     def add(

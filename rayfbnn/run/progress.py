@@ -25,10 +25,12 @@ _SECONDS_BETWEEN_LINES = 5.0  # for each batch, where there is no terminal
 class Display(Protocol):
     """Shows Progress. A context manager: entered when the run begins."""
 
-    def update(self, progress: Progress) -> None: ...
+    def update(self, progress: Progress) -> None:
+        """Show the progress of a batch."""
+        ...
 
     def note(self, text: str) -> None:
-        """A line besides. A signal handler may call this."""
+        """Show a line of text beside the progress; a signal handler may call this."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -49,10 +51,12 @@ class LiveTable:
         self._live = Live(console=Console(stderr=True), refresh_per_second=4, get_renderable=self._table)
 
     def update(self, progress: Progress) -> None:
+        """Show the progress of a batch in its row."""
         self._estimate.hear(progress)
         self._latest[progress.batch] = progress
 
     def note(self, text: str) -> None:
+        """Show a line of text below the table."""
         self._note = text  # drawn with the table: a line written in between would tear it
 
     def _table(self) -> Table | str:
@@ -91,6 +95,7 @@ class PlainLines:
         self._written: dict[int, float] = {}
 
     def update(self, progress: Progress) -> None:
+        """Write a line for the batch, at most one every few seconds."""
         self._estimate.hear(progress)
         now = self._clock()
         is_due = now - self._written.get(progress.batch, -math.inf) >= _SECONDS_BETWEEN_LINES
@@ -104,6 +109,7 @@ class PlainLines:
             )
 
     def note(self, text: str) -> None:
+        """Write a line of text."""
         _write_at_once(text)
 
     def __enter__(self) -> Self:
@@ -117,9 +123,11 @@ class Silent:
     """Shows nothing."""
 
     def update(self, progress: Progress) -> None:
+        """Show nothing."""
         pass
 
     def note(self, text: str) -> None:
+        """Write a line of text."""
         _write_at_once(text)
 
     def __enter__(self) -> Self:

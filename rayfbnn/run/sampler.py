@@ -60,6 +60,7 @@ class Progress:
 
     @property
     def is_complete(self) -> bool:
+        """True if the batch has done all its iterations."""
         return self.has_done(None)
 
     def has_done(self, until: int | None) -> bool:

@@ -65,6 +65,7 @@ class InProcess:
     def run(
         self, store_path: Path, batches: Sequence[int], *, until: int | None = None
     ) -> Iterator[Progress]:
+        """Run the batches in this process, one after another, and yield their progress."""
         if self._sampler is None or self._sampler.store.path != store_path:
             self._sampler = Sampler(Store.open(store_path), worker=_worker_name())
         sampler = self._sampler
@@ -77,6 +78,7 @@ class InProcess:
                 waiting.append(batch)
 
     def request_stop(self) -> None:
+        """End `run` after the iterations under way, which are committed; a signal handler may call this."""
         self._stop.set()
 
     def __enter__(self) -> Self:
@@ -173,6 +175,7 @@ class RayExecutor:
     def run(
         self, store_path: Path, batches: Sequence[int], *, until: int | None = None
     ) -> Iterator[Progress]:
+        """Run the batches on the actors, and yield their progress as it arrives."""
         waiting, pending = deque(batches), self._pending
         self._until = until
         wanted = min(self._workers or self._default_workers(), len(batches))
@@ -196,6 +199,7 @@ class RayExecutor:
                     yield progress
 
     def request_stop(self) -> None:
+        """End `run` after the iterations under way, which are committed; a signal handler may call this."""
         self._stop.set()
 
     def __enter__(self) -> Self:
