@@ -420,7 +420,7 @@ def verify(
         print(json.dumps(asdict(report), default=str))
     else:
         print(results.verification_text(report, repair=repair))
-    if report.problems and not repair:
+    if report.read_errors or (report.problems and not repair):
         raise typer.Exit(1)
 
 

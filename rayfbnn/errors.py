@@ -7,6 +7,7 @@ RayFBNNError
     StoreExistsError       a new store would replace something; nothing is ever replaced
     StoreBusyError         another process is running on this store
     StoreFullError         the disk is full; everything that is committed is kept
+    StoreReadError         the system cannot read a file that is there
     StoreMismatchError     the store is of another configuration or of other data
     StoreCorruptError      a file does not match its checksum or record
   WorkerError            workers died more often than max_failures allows
@@ -56,6 +57,13 @@ class StoreFullError(StoreError):
     """The disk is full; everything committed so far is kept, and `resume` continues from there."""
 
     exit_code = 75
+
+
+class StoreReadError(StoreError):
+    """The system could not read a file of the store (an I/O error, no permission): which file, and why.
+
+    It says nothing about the content of the file, which may be whole.
+    """
 
 
 class StoreMismatchError(StoreError):

@@ -83,10 +83,12 @@ def verification_text(report: VerifyReport, *, repair: bool) -> str:
     """A line for each problem, their number, and what was done or can be done about them."""
     lines = [f"{problem.file}: {problem.what}" for problem in report.problems]
     lines.append(f"{report.files_checked} files checked, {len(report.problems)} problems")
-    if report.problems and repair:
+    if report.damage and repair:
         lines.append("what was damaged is set aside; resume computes it again")
-    elif report.problems:
+    elif report.damage:
         lines.append("--repair sets damaged blocks aside, and resume computes them again")
+    if report.read_errors:
+        lines.append("files that could not be read are left as they are; find out why, then verify again")
     return "\n".join(lines)
 
 

@@ -18,12 +18,19 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
-from rayfbnn.errors import StoreBusyError, StoreError, StoreExistsError, StoreFullError
+from rayfbnn.errors import (
+    StoreBusyError,
+    StoreError,
+    StoreExistsError,
+    StoreFullError,
+    StoreReadError,
+)
 
 PARTIAL = ".partial"  # the end of the name of a file that is being written; a crash may leave some behind
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_READING = {"read", "list", "look at"}
 _counter = count()
 
 Result = TypeVar("Result")
@@ -271,4 +278,5 @@ def _store_error(action: str, path: Path, exc: OSError) -> StoreError:
         return StoreBusyError(f"{path}: another process holds this lock")
     if exc.errno in _FULL:
         return StoreFullError(f"{path}: no space to write it ({reason}); what was committed before is kept")
-    return StoreError(f"{path}: cannot {action} it: {reason}")
+    error = StoreReadError if action in _READING else StoreError
+    return error(f"{path}: cannot {action} it: {reason}")

@@ -76,7 +76,11 @@ class BatchProgress:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong with a file of a store; batch and block are None where it belongs to no block."""
+    """Something wrong with a file of a store; batch and block are None where it belongs to no block.
+
+    is_chunk       the file is a chunk that a commit record names
+    is_read_error  the system could not read the file, or read it differently twice: it may be whole
+    """
 
     file: str
     what: str
@@ -84,18 +88,30 @@ class Problem:
     block: int | None = None
     draws: range | None = None
     is_chunk: bool = False
+    is_read_error: bool = False
 
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What `verify` found: how many files were checked, and what is wrong, in the order it was found."""
+    """Result of `verify`: how many files were checked, and what is wrong, in the order it was found."""
 
     files_checked: int
     problems: tuple[Problem, ...]
 
     @property
     def ok(self) -> bool:
+        """Whether every file was read and is as it was written."""
         return not self.problems
+
+    @property
+    def damage(self) -> tuple[Problem, ...]:
+        """The problems that `repair` acts on: what was read is not what was written."""
+        return tuple(problem for problem in self.problems if not problem.is_read_error)
+
+    @property
+    def read_errors(self) -> tuple[Problem, ...]:
+        """The problems that say nothing about a file's content, which `repair` leaves alone."""
+        return tuple(problem for problem in self.problems if problem.is_read_error)
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,17 @@ from rayfbnn.errors import StoreBusyError, StoreError, StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
-from rayfbnn.store import committing, creation, extension, reading, verify
+from rayfbnn.store import committing, creation, extension, reading
 from rayfbnn.store.catalogue import COMMITS, Header, Kind
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import Hierarchy
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import NO_SEAL, SEAL, BatchProgress, Block, Section, VerifyReport, seal, unseal
+from rayfbnn.store.repair import repair
 from rayfbnn.store.root import HOLDER, LOCK, Root
 from rayfbnn.store.tuning_log import TuningLog
+from rayfbnn.store.verify import verify
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -293,12 +295,12 @@ class Store:
 
     def verify(self) -> VerifyReport:
         """Check every file against its checksum and its record; problems are listed, not raised."""
-        return verify.verify(self.path, fs=self.fs)
+        return verify(self.path, fs=self.fs)
 
     def repair(self) -> VerifyReport:
         """Set aside the records of damaged blocks and of those after them: resume computes them again."""
         with self._locked():
-            return verify.repair(self.opened)
+            return repair(self.opened)
 
     def _locked(self) -> AbstractContextManager[None]:
         return nullcontext() if self._is_locked else self.lock()

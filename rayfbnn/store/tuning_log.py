@@ -12,7 +12,7 @@ from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rayfbnn.errors import StoreCorruptError, StoreError
+from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.mcmc.operation import Settings, Tunable, Tuning
 from rayfbnn.mcmc.tuning.choosing import settings_after
 from rayfbnn.mcmc.tuning.measured import Measured
@@ -117,6 +117,8 @@ class TuningLog:
         self.read(number)
         try:
             expected = self.content(number)
+        except StoreReadError:
+            raise
         except StoreError:
             return
         if self._fs.read(self.file(number)) != expected:
@@ -125,10 +127,10 @@ class TuningLog:
             )
 
     def is_readable(self, number: int) -> bool:
-        """Whether a record is there and whole, whatever it says."""
+        """Whether a record is there and whole, whatever it says; StoreReadError if that cannot be known."""
         try:
             self.read(number)
-        except StoreError:
+        except StoreCorruptError:
             return False
         return True
 
