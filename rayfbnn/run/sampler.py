@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +20,7 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.run.blocks import BlockPlan, next_block
 from rayfbnn.run.collecting import Collected, names_in_summary
 from rayfbnn.state import ChainState, Trajectory
-from rayfbnn.store.records import BatchProgress
+from rayfbnn.store.records import BatchProgress, Record
 from rayfbnn.store.rounds import n_finished
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
@@ -38,10 +37,11 @@ class Progress:
     """How far a batch is; a few numbers, cheap to send after every iteration.
 
     iteration   done so far, of total_iterations; draws (kept for the posterior) of total_draws
-    acceptance  share of updates accepted in the current block; diverged: trajectories of the whole run
+    acceptance  share of updates accepted in the current block
+    diverged    trajectories of the whole run that diverged
     committed   whether everything up to `iteration` is in the store
     block_iterations, seconds  done and spent in the current block
-    other_kernel  what the worker has in place of the kernel that the run began with; "" where it has that
+    other_kernel  kernel of the worker if it lacks the one that the run started with, else ""
     """
 
     batch: int
@@ -95,33 +95,35 @@ def acceptance_by_operation(store: Store, phase: int) -> dict[Operation, float]:
     return shares
 
 
-@dataclass(frozen=True)
-class _Begun:
-    """A block whose first iteration was launched while the one before was on its way to the store."""
+@dataclass(frozen=True, eq=False)
+class _FirstStep:
+    """Result of the first iteration of a block, launched while the block before was being committed."""
 
     plan: BlockPlan
-    iterations: Iterator[schedule.Step]
+    state: ChainState
+    info: schedule.IterationInfo
 
 
 class Sampler:
     """An open store, its posterior on the device, and the iteration of each phase: what a worker holds.
 
-    Each block starts from the state that the store has, so a block that is run again, here or elsewhere,
-    gives the same bits. While a block's draws leave a device and are committed, the device has the first
-    iteration of the next block to do, from what the store is about to have. It is dropped if another block
-    is asked for.
+    Each block starts from the state in the store, so a block that is run again, here or elsewhere, gives the
+    same bits. On a device, the first iteration of the next block is launched before this block's draws have
+    left the device and are committed. It starts from the state that the store is about to have, and is
+    dropped if another block is asked for.
     """
 
     def __init__(self, store: Store, *, worker: str = "") -> None:
+        """Put the data of the run on its device; `worker` is a name for progress reports."""
         self.store = store
         self.worker = worker
         self.posterior = build_posterior(store.spec, store.data, device=store.spec.device)
-        # The kernel that the run began with, wherever this worker is: others round differently.
+        # The kernel that the run started with, wherever this worker is: others round differently.
         self.advance, self.kernel = choose.advance_for(self.posterior, recorded=store.root.kernel)
         self.other_kernel = "" if choose.is_available(store.root.kernel) else self.kernel
-        # Of each phase, the latest round's: each holds the buffers of its updates.
+        # For each phase, the iteration of the latest round: each one holds the buffers of its updates.
         self._iterations: dict[int, tuple[int, schedule.Iteration]] = {}
-        self._begun: dict[int, _Begun] = {}  # by batch
+        self._first_steps: dict[int, _FirstStep] = {}  # by batch
 
     def run_block(self, batch: int, *, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
         """Run and commit the batch's next block, yielding Progress after each iteration and after the commit.
@@ -129,50 +131,49 @@ class Sampler:
         When should_stop answers true the iterations done so far are committed as a shorter block: where
         blocks end has no influence on the draws.
         """
-        before = self.store.progress(batch)
-        plan = next_block(self.store.spec, before.iteration)
+        # Progress and state come from one record: a worker thought dead may commit between two readings.
+        last = self.store.last_record(batch)
+        plan = next_block(self.store.spec, 0 if last is None else last.progress.iteration)
         if plan is None:
-            yield self._progress(batch, before, None, before.iteration, Collected())
+            yield self._progress(batch, last, None, Collected(), committed=True)
             return
         streams = self._streams(batch)
         collected = Collected(keep=plan.section is not None)
-        begun = self._begun.pop(batch, None)
-        if begun is not None and begun.plan == plan:
-            iterations = begun.iterations
-        else:
-            iterations = self._run(plan, self._load(batch, streams), streams)
-        for number, state, info in iterations:
+        iteration = self._iteration(plan)
+        first_step = self._first_steps.pop(batch, None)
+        is_launched = first_step is not None and first_step.plan == plan
+        state = first_step.state if first_step is not None and is_launched else self._load(last, streams)
+        for number in range(plan.first, plan.last + 1):
+            if first_step is not None and is_launched and number == plan.first:
+                info = first_step.info
+            else:
+                state, info = iteration(state, streams.at(iteration=number))
             densities = self._densities(state) if collected.keep else {}
             collected.add(state, info, densities, streams.at(iteration=number))
             if number == plan.last or should_stop():
                 break
-            yield self._progress(batch, before, plan, number, collected)
+            yield self._progress(batch, last, plan, collected)
         collected.leave(state)
-        begun = self._begin_next(plan, state, streams) if number == plan.last else None
+        next_step = self._launch_next(plan, state, streams) if number == plan.last else None
         self.store.commit(batch, collected.block(self.store.spec, plan))
-        if begun is not None:
-            self._begun[batch] = begun
-        yield self._progress(batch, before, plan, number, collected, committed=True)
+        if next_step is not None:
+            self._first_steps[batch] = next_step
+        yield self._progress(batch, last, plan, collected, committed=True)
 
-    def _run(self, plan: BlockPlan, state: ChainState, streams: Streams) -> Iterator[schedule.Step]:
-        return schedule.run(
-            state, streams, iteration=self._iteration(plan), first=plan.first, count=plan.count
-        )
-
-    def _begin_next(self, plan: BlockPlan, state: ChainState, streams: Streams) -> _Begun | None:
-        """Launch the first iteration of the block behind `plan`; nobody waits for it before that is run."""
+    def _launch_next(self, plan: BlockPlan, state: ChainState, streams: Streams) -> _FirstStep | None:
+        """Launch the first iteration of the block after `plan` on a device; nothing waits for its result."""
         spec = self.store.spec
         following = next_block(spec, plan.last)
         if following is None or spec.device == "cpu":
             return None
-        found = self.store.tuning.rounds
-        if n_finished(found, plan.first) < len(found):  # the settings of the next one may not be found yet
+        rounds = self.store.tuning.rounds
+        if n_finished(rounds, plan.first) < len(rounds):  # the next settings may not be known yet
             return None
         try:
-            iterations = self._run(following, state, streams)
-            return _Begun(following, chain([next(iterations)], iterations))
-        except Exception:  # whatever it is: this block is to be committed, and the next one raises it again
-            _log.debug("the next block could not be begun", exc_info=True)
+            iteration = self._iteration(following)
+            return _FirstStep(following, *iteration(state, streams.at(iteration=following.first)))
+        except Exception:  # any: this block is still to be committed, and the next block raises it again
+            _log.debug("the next block could not be launched", exc_info=True)
             return None
 
     def _iteration(self, plan: BlockPlan) -> schedule.Iteration:
@@ -214,13 +215,12 @@ class Sampler:
         made = Streams if self.store.spec.device == "cpu" else DeviceStreams
         return made(self.store.spec.seed, chains)
 
-    def _load(self, batch: int, streams: Streams) -> ChainState:
-        """The batch's committed state on the device, or the initial one."""
+    def _load(self, last: Record | None, streams: Streams) -> ChainState:
+        """The state that a batch's last block left, on the device, or the initial state without one."""
         spec = self.store.spec
-        stored = self.store.load_state(batch)
-        if stored is None:
+        state = None if last is None else self.store.state_after(last)
+        if state is None:
             return self.posterior.initial_state(streams.at(iteration=0), sigmas=spec.initial.sigmas)
-        state, _ = stored
         xp = device_namespace(spec.device)
         return ChainState(
             xp.ascontiguousarray(xp.asarray(state.position, dtype=spec.dtype)),
@@ -231,18 +231,19 @@ class Sampler:
     def _progress(
         self,
         batch: int,
-        before: BatchProgress,
+        last: Record | None,
         plan: BlockPlan | None,
-        iteration: int,
         collected: Collected,
         *,
         committed: bool = False,
     ) -> Progress:
+        """How far a batch is after its last record and the iterations of `plan` that are collected."""
         spec = self.store.spec
+        before = BatchProgress() if last is None else last.progress
         is_kept = plan is not None and plan.section == "posterior"
         return Progress(
             batch=batch,
-            iteration=iteration,
+            iteration=before.iteration + collected.n_iterations,
             total_iterations=spec.total_iterations,
             draws=before.draws + (collected.n_iterations if is_kept else 0),
             total_draws=spec.kept_draws,
@@ -251,7 +252,7 @@ class Sampler:
             diverged=int(before.totals.get("diverged", 0)) + collected.diverged,
             block_iterations=collected.n_iterations,
             seconds=time.monotonic() - collected.started,
-            committed=committed or plan is None,
+            committed=committed,
             worker=self.worker,
             other_kernel=self.other_kernel,
         )

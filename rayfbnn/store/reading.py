@@ -12,7 +12,7 @@ from rayfbnn.errors import StoreCorruptError
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATE, sigma_plans
 from rayfbnn.store.opened import OpenStore
-from rayfbnn.store.records import SEAL, Section
+from rayfbnn.store.records import SEAL, Record, Section
 from rayfbnn.store.root import read_fixed
 from rayfbnn.store.writing import digest
 
@@ -40,15 +40,14 @@ def training_data(store: OpenStore) -> Dataset:
     return data
 
 
-def load_state(store: OpenStore, batch: int) -> tuple[ChainState, int] | None:
-    """The state after a batch's last block and the iteration it is of; None before the first block.
+def state_after(store: OpenStore, record: Record) -> ChainState | None:
+    """Read the state that a block left; None if the block has no state (exact draws).
 
     StoreCorruptError if the state is not the one that was committed.
     """
-    record = store.commits.last(batch)
-    if record is None or not record.state:
+    if not record.state:
         return None
-    chains = store.header.batch_chains(batch)
+    batch, chains = record.batch, store.header.batch_chains(record.batch)
     where = slice(record.block, record.block + 1), slice(chains.start, chains.stop)
     arrays = {}
     for name in STATE:
@@ -61,7 +60,7 @@ def load_state(store: OpenStore, batch: int) -> tuple[ChainState, int] | None:
             )
         dtype = "float64" if name == "precisions" else store.spec.dtype
         arrays[name] = np.ascontiguousarray(values[0], dtype=dtype)
-    return ChainState(**arrays), record.progress.iteration
+    return ChainState(**arrays)
 
 
 def read_positions(store: OpenStore, draws: slice, chains: slice, section: Section) -> Array:

@@ -25,7 +25,17 @@ from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import Hierarchy
 from rayfbnn.store.opened import OpenStore
-from rayfbnn.store.records import NO_SEAL, SEAL, BatchProgress, Block, Section, VerifyReport, seal, unseal
+from rayfbnn.store.records import (
+    NO_SEAL,
+    SEAL,
+    BatchProgress,
+    Block,
+    Record,
+    Section,
+    VerifyReport,
+    seal,
+    unseal,
+)
 from rayfbnn.store.repair import repair
 from rayfbnn.store.root import HOLDER, LOCK, Root
 from rayfbnn.store.tuning_log import TuningLog
@@ -215,9 +225,23 @@ class Store:
 
     # Reading: committed draws only, whatever the files hold.
 
+    def last_record(self, batch: int) -> Record | None:
+        """The last commit record of a batch, None before its first block.
+
+        Progress and state that are to fit together must come from one such record: another worker may commit
+        between two calls.
+        """
+        return self.opened.commits.last(batch)
+
+    def state_after(self, record: Record) -> ChainState | None:
+        """Read the state that a block left; None if the block has no state (exact draws)."""
+        return reading.state_after(self.opened, record)
+
     def load_state(self, batch: int) -> tuple[ChainState, int] | None:
-        """The state after a batch's last block, and the iteration it is of; None before the first block."""
-        return reading.load_state(self.opened, batch)
+        """Read the state after a batch's last block and its iteration; None before the first block."""
+        record = self.last_record(batch)
+        state = None if record is None else self.state_after(record)
+        return None if record is None or state is None else (state, record.progress.iteration)
 
     def read_positions(
         self, draws: slice = _ALL, chains: slice = _ALL, *, section: Section = "posterior"

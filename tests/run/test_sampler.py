@@ -18,7 +18,8 @@ from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.run.blocks import next_block
 from rayfbnn.run.sampler import Sampler, acceptance_by_operation, build_posterior
 from rayfbnn.spec import RunSpec
-from rayfbnn.state import Trajectory
+from rayfbnn.state import ChainState, Trajectory
+from rayfbnn.store.records import Record
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
 from tests.support.kernels.trajectories import end_of
@@ -130,7 +131,7 @@ def test_statistics_are_those_of_the_stored_draws(tmp_path: Path, undisturbed: P
         loaded = store.load_state(batch)
         assert loaded is not None
         state, chains = loaded[0], np.array(store.batch_chains(batch))
-        at = sampler._load(batch, sampler._streams(batch))
+        at = sampler._load(store.last_record(batch), sampler._streams(batch))
         still = np.zeros_like(at.momentum)
         *_, potential = end_of(
             sampler.advance, posterior, Trajectory(at.position, at.momentum, at.precisions, still), n_steps=0
@@ -224,3 +225,18 @@ def test_two_workers_on_one_block_agree(tmp_path: Path) -> None:
     list(half_way)
     assert store.progress(0).iteration == 3
     assert store.progress(0).blocks == 1
+
+
+def test_a_commit_between_the_readings_of_progress_and_state_is_no_damage(tmp_path: Path) -> None:
+    """A worker thought dead commits after its successor has read how far the batch is."""
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    zombie, successor = Sampler(store), Sampler(Store.open(store.path))
+    load = successor._load
+
+    def load_late(last: Record | None, streams: Streams) -> ChainState:
+        list(zombie.run_block(0))
+        return load(last, streams)
+
+    successor._load = load_late  # type: ignore[method-assign]
+    list(successor.run_block(0))
+    assert (store.progress(0).iteration, store.progress(0).blocks) == (3, 1)
