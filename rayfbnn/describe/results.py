@@ -19,16 +19,23 @@ if TYPE_CHECKING:
 
 def run_text(summary: RunSummary) -> str:
     """One line: the store, its chains and draws, acceptance, divergences, workers that were replaced."""
-    acceptance = "" if summary.acceptance is None else f", {_share(summary.acceptance)} accepted"
+    draws = f"{summary.chains} chains of {summary.draws} draws"
     replaced = f", {summary.failures} workers replaced" if summary.failures else ""
+    return f"{summary.path}: {draws}, {_updates_text(summary)}{replaced}"
+
+
+def _updates_text(counts: RunSummary | Diagnosis) -> str:
+    """Acceptance and divergences in the iterations kept for the posterior, and in the warm-up."""
     return (
-        f"{summary.path}: {summary.chains} chains of {summary.draws} draws{acceptance},"
-        f" {summary.divergences} divergences{replaced}"
+        f"acceptance {_share(counts.acceptance)} (warm-up {_share(counts.warmup_acceptance)}),"
+        f" divergences {counts.divergences} (warm-up {counts.warmup_divergences})"
     )
 
 
-def _share(acceptance: float) -> str:
-    """The share in per cent, or as one in so many where that says more."""
+def _share(acceptance: float | None) -> str:
+    """The share in per cent, or as one in so many where that says more; "-" where nothing was proposed."""
+    if acceptance is None:
+        return "-"
     return f"{acceptance:.0%}" if acceptance >= 0.01 or acceptance == 0 else f"one in {1 / acceptance:,.0f}"
 
 
@@ -45,12 +52,11 @@ def prediction_text(prediction: Prediction) -> str:
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:
     """The table of quantities, the thresholds, and the verdict with its reasons."""
-    acceptance = "-" if diagnosis.acceptance is None else f"{diagnosis.acceptance:.3f}"
     limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
     return "\n".join(
         [
             diagnosis.quantities.to_string(float_format="{:.4g}".format),
-            f"acceptance {acceptance}, divergences {diagnosis.divergences}",
+            _updates_text(diagnosis),
             f"thresholds: {limits}",
             "ok" if diagnosis.ok else "not ok:",
             *(f"  {reason}" for reason in diagnosis.reasons),

@@ -31,13 +31,17 @@ class Diagnosis:
 
     quantities   one row per quantity: mean, sd, rhat (rank-normalised, split), ess_bulk, ess_tail, mcse of
                  the mean; NaN where the draws are too few to tell
-    acceptance   mean over draws, chains and updates; None if nothing was accepted or rejected (exact draws)
-    divergences  updates with an energy that was not finite; each was rejected
+    acceptance   mean share of updates accepted, over the draws looked at and all chains; None if nothing was
+                 accepted or rejected (exact draws)
+    divergences  number of updates at these draws with an energy that was not finite; each was rejected
+    warmup_acceptance, warmup_divergences  likewise in all iterations that are not kept for the posterior
     """
 
     quantities: pd.DataFrame
     acceptance: float | None
+    warmup_acceptance: float | None
     divergences: int
+    warmup_divergences: int
     reasons: tuple[str, ...]
     thresholds: dict[str, float]
 
@@ -56,7 +60,9 @@ class Diagnosis:
             {
                 "quantities": rows,
                 "acceptance": self.acceptance,
+                "warmup_acceptance": self.warmup_acceptance,
                 "divergences": self.divergences,
+                "warmup_divergences": self.warmup_divergences,
                 "ok": self.ok,
                 "reasons": list(self.reasons),
                 "thresholds": self.thresholds,
@@ -103,7 +109,16 @@ def diagnose(
         "min_draws": MIN_DRAWS,
         "max_diverged_share": MAX_DIVERGED,
     }
-    return Diagnosis(table, acceptance, divergences, tuple(reasons), thresholds)
+    warmup = run.store.updates().warmup
+    return Diagnosis(
+        table,
+        acceptance,
+        warmup.acceptance,
+        divergences,
+        warmup.divergences,
+        tuple(reasons),
+        thresholds,
+    )
 
 
 def summarize(found: dict[str, Array]) -> pd.DataFrame:

@@ -21,7 +21,6 @@ from rayfbnn.store.records import Block
 from rayfbnn.store.tuning_log import to_document
 from rayfbnn.streams import Streams
 
-SUMMARY = ("accepted_sum", "n_accepted", "diverged")  # what a block counts, over its chains and iterations
 MOST_BYTES = 2**30  # of a block's draws on a device: a block of more leaves in parts
 
 

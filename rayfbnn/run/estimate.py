@@ -24,12 +24,12 @@ class BatchRow:
     iteration: str
     draws: str
     acceptance: str
-    diverged: str
+    divergences: str
     rate: str
     left: str
 
 
-HEADINGS = BatchRow("chains", "iteration", "draws", "accepted", "diverged", "draws/s", "time left")
+HEADINGS = BatchRow("chains", "iteration", "draws", "acceptance", "divergences", "draws/s", "time left")
 
 
 class Estimate:
@@ -72,8 +72,8 @@ class Estimate:
             batch=f"{chains[0]}-{chains[-1]}" if len(chains) > 1 else str(chains[0]),
             iteration=f"{progress.iteration}/{progress.total_iterations}{self._round(progress)}",
             draws=f"{progress.draws}/{progress.total_draws}",
-            acceptance="-" if math.isnan(progress.acceptance) else f"{progress.acceptance:.2f}",
-            diverged=str(progress.diverged),
+            acceptance=_acceptance(progress.acceptance, is_warmup=not is_kept),
+            divergences=f"{progress.divergences} (warm-up {progress.warmup_divergences})",
             rate="-" if math.isnan(rate) or not is_kept else f"{rate:.3g}",
             left=duration(self._seconds_left(progress.batch)),
         )
@@ -110,6 +110,13 @@ class Estimate:
             return math.nan
         remaining = self._work(self._store.spec.total_iterations) - done
         return remaining * (self._clock() - self._started) / done_now
+
+
+def _acceptance(share: float, *, is_warmup: bool) -> str:
+    """Share of the updates accepted in a block as text, such as 0.83 or, of the warm-up, (warm-up 0.83)."""
+    if math.isnan(share):
+        return "-"
+    return f"(warm-up {share:.2f})" if is_warmup else f"{share:.2f}"
 
 
 def duration(seconds: float) -> str:

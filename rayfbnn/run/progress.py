@@ -104,7 +104,7 @@ class PlainLines:
             row = self._estimate.row(progress)
             self._write(
                 f"chains {row.batch}: iteration {row.iteration}, draws {row.draws},"
-                f" accepted {row.acceptance}, diverged {row.diverged}, {row.rate} draws/s,"
+                f" acceptance {row.acceptance}, divergences {row.divergences}, {row.rate} draws/s,"
                 f" time left {row.left}"
             )
 

@@ -45,8 +45,8 @@ def compare_kernel(store: Store) -> None:
     """
     if not choose.is_available(store.root.kernel):
         _log.warning(
-            "%s: was begun with the kernel %s, which is not to be had on %s; going on with %s: draws are as"
-            " right, but from here on not to the bit those that the other would give",
+            "%s: was started with the kernel %s, which %s does not have; it continues with %s: draws are as"
+            " correct, but from here on not bit for bit those that the first kernel would give",
             store.path,
             store.root.kernel,
             gethostname(),

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from socket import gethostname
 
-from rayfbnn.run.collecting import SUMMARY
 from rayfbnn.run.cores import n_cores
 from rayfbnn.run.progress import Display, display
 from rayfbnn.run.sampler import Progress
@@ -23,14 +22,24 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a finished run amounts to; draws are of each chain, failures counts workers that were replaced."""
+    """What a finished run amounts to.
+
+    draws        of the posterior, in each chain
+    acceptance   mean share of updates accepted in the iterations kept for the posterior; None where nothing
+                 was accepted or rejected
+    divergences  number of updates in these iterations with an energy that was not finite; each was rejected
+    warmup_acceptance, warmup_divergences  likewise in all other iterations
+    failures     number of workers that died and were replaced
+    """
 
     path: str
     chains: int
     draws: int
-    acceptance: float | None
-    divergences: int
-    failures: int
+    acceptance: float | None = None
+    warmup_acceptance: float | None = None
+    divergences: int = 0
+    warmup_divergences: int = 0
+    failures: int = 0
 
 
 def run_to_end(
@@ -42,7 +51,7 @@ def run_to_end(
     """
     total, failures = store.spec.total_iterations, 0
     publish_finished_rounds(store)
-    batches = behind(store, total)
+    batches = unfinished_batches(store, total)
     try:
         if batches:
             with (
@@ -50,11 +59,11 @@ def run_to_end(
                 _executor(store, len(batches), workers, address, max_failures) as executor,
                 _stop_on_signal(executor, shown),
             ):
-                run_rounds(store, executor, partial(_hear, store, shown, set()))
+                run_rounds(store, executor, partial(show_progress, store, shown, set()))
                 failures = executor.failures
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_how_to_go_on(store)) from None
-    if behind(store, total):
+    if unfinished_batches(store, total):
         raise KeyboardInterrupt(_how_to_go_on(store))
     return _summary(store, failures)
 
@@ -66,26 +75,26 @@ def run_rounds(store: Store, executor: Executor, on_progress: Callable[[Progress
     early where the executor was asked to stop.
     """
     for each in store.tuning.rounds:
-        waiting = behind(store, each.last)
+        waiting = unfinished_batches(store, each.last)
         for news in executor.run(store.path, waiting, until=each.last) if waiting else ():
             on_progress(news)
-        if behind(store, each.last):
+        if unfinished_batches(store, each.last):
             return
         store.tuning.publish(each.number)
-    for news in executor.run(store.path, behind(store, store.spec.total_iterations)):
+    for news in executor.run(store.path, unfinished_batches(store, store.spec.total_iterations)):
         on_progress(news)
 
 
 def publish_finished_rounds(store: Store) -> None:
     """Make the records that a driver which died, or a repair, has left to be made."""
     for each in store.tuning.rounds:
-        if behind(store, each.last):
+        if unfinished_batches(store, each.last):
             return
         store.tuning.publish(each.number)
 
 
-def behind(store: Store, iteration: int) -> list[int]:
-    """The batches that have not committed so many iterations."""
+def unfinished_batches(store: Store, iteration: int) -> list[int]:
+    """Numbers of the batches that have not committed `iteration` iterations yet."""
     return [batch for batch in range(store.n_batches) if store.progress(batch).iteration < iteration]
 
 
@@ -126,23 +135,23 @@ def _stop_on_signal(executor: Executor, shown: Display) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _hear(store: Store, shown: Display, said: set[str], news: Progress) -> None:
-    """Show it. Once for each kernel, say of a worker elsewhere that it lacks the one that the run began with.
+def show_progress(store: Store, shown: Display, reported_kernels: set[str], progress: Progress) -> None:
+    """Show progress, and warn once for each other kernel that workers on other machines use.
 
-    Of this machine resuming.compare_kernel says so before anything is run.
+    For this machine resuming.compare_kernel warns before anything is run.
     """
-    is_elsewhere = news.worker.partition(" ")[0] != gethostname()
-    if news.other_kernel and is_elsewhere and news.other_kernel not in said:
-        said.add(news.other_kernel)
+    is_elsewhere = progress.worker.partition(" ")[0] != gethostname()
+    if progress.other_kernel and is_elsewhere and progress.other_kernel not in reported_kernels:
+        reported_kernels.add(progress.other_kernel)
         _log.warning(
-            "%s: was begun with the kernel %s, which %s does not have; it goes on with %s: draws are as"
-            " right, but not to the bit those that the other would give",
+            "%s: was started with the kernel %s, which %s does not have; it continues with %s: draws are as"
+            " correct, but not bit for bit those that the first kernel would give",
             store.path,
             store.root.kernel,
-            news.worker,
-            news.other_kernel,
+            progress.worker,
+            progress.other_kernel,
         )
-    shown.update(news)
+    shown.update(progress)
 
 
 def _how_to_go_on(store: Store) -> str:
@@ -154,13 +163,14 @@ def _how_to_go_on(store: Store) -> str:
 
 
 def _summary(store: Store, failures: int) -> RunSummary:
-    totals = [store.progress(batch).totals for batch in range(store.n_batches)]
-    counts = {name: sum(each.get(name, 0) for each in totals) for name in SUMMARY}
+    updates = store.updates()
     return RunSummary(
         path=str(store.path),
         chains=store.n_chains,
         draws=store.committed_draws,
-        acceptance=counts["accepted_sum"] / counts["n_accepted"] if counts["n_accepted"] else None,
-        divergences=int(counts["diverged"]),
+        acceptance=updates.kept.acceptance,
+        warmup_acceptance=updates.warmup.acceptance,
+        divergences=updates.kept.divergences,
+        warmup_divergences=updates.warmup.divergences,
         failures=failures,
     )

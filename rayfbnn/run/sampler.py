@@ -38,7 +38,8 @@ class Progress:
 
     iteration   done so far, of total_iterations; draws (kept for the posterior) of total_draws
     acceptance  share of updates accepted in the current block
-    diverged    trajectories of the whole run that diverged
+    divergences, warmup_divergences  updates that diverged so far, in iterations kept for the posterior and in
+                the others
     committed   whether everything up to `iteration` is in the store
     block_iterations, seconds  done and spent in the current block
     other_kernel  kernel of the worker if it lacks the one that the run started with, else ""
@@ -51,7 +52,8 @@ class Progress:
     total_draws: int
     phase: int
     acceptance: float
-    diverged: int
+    divergences: int
+    warmup_divergences: int
     block_iterations: int
     seconds: float
     committed: bool
@@ -240,6 +242,7 @@ class Sampler:
         """How far a batch is after its last record and the iterations of `plan` that are collected."""
         spec = self.store.spec
         before = BatchProgress() if last is None else last.progress
+        updates = self.store.updates_until(last)
         is_kept = plan is not None and plan.section == "posterior"
         return Progress(
             batch=batch,
@@ -249,7 +252,8 @@ class Sampler:
             total_draws=spec.kept_draws,
             phase=plan.phase if plan else len(spec.phase) - 1,
             acceptance=collected.acceptance,
-            diverged=int(before.totals.get("diverged", 0)) + collected.diverged,
+            divergences=updates.kept.divergences + (collected.diverged if is_kept else 0),
+            warmup_divergences=updates.warmup.divergences + (0 if is_kept else collected.diverged),
             block_iterations=collected.n_iterations,
             seconds=time.monotonic() - collected.started,
             committed=committed,

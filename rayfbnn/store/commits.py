@@ -9,7 +9,7 @@ from pathlib import Path
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import COMMITS
 from rayfbnn.store.filesystem import FileSystem
-from rayfbnn.store.records import BatchProgress, Record
+from rayfbnn.store.records import BatchProgress, Record, RunUpdates
 
 _RECORD = re.compile(r"(\d{6,})\.json")
 DISCARDED = "discarded"
@@ -20,6 +20,9 @@ class CommitLog:
 
     def __init__(self, fs: FileSystem, root: Path, store: str) -> None:
         self._fs, self._root, self._store = fs, root, store
+        self._updates: dict[
+            int, tuple[Record, RunUpdates]
+        ] = {}  # by batch: the last record summed, and the sum
 
     def folder(self, batch: int) -> Path:
         return self._root / COMMITS / f"batch{batch:04d}"
@@ -88,6 +91,26 @@ class CommitLog:
         """From one small file, so that whoever watches a run can ask often."""
         last = self.last(batch)
         return BatchProgress() if last is None else last.progress
+
+    def updates_until(self, last: Record | None) -> RunUpdates:
+        """Acceptances and divergences of a batch up to its record `last`.
+
+        Each record is read once in the life of this log, so that a worker may ask after every block.
+        """
+        if last is None:
+            return RunUpdates()
+        summed, updates = self._updates.get(last.batch, (None, RunUpdates()))
+        if summed is not None and summed.digest == last.digest:
+            return updates
+        first = 0 if summed is None or summed.block >= last.block else summed.block + 1
+        records = [*(self.read(last.batch, block) for block in range(first, last.block)), last]
+        if summed is None or records[0].previous != summed.digest:  # or a repair has replaced what was summed
+            records = [*(self.read(last.batch, block) for block in range(first)), *records]
+            updates = RunUpdates()
+        for record in records:
+            updates += record.updates
+        self._updates[last.batch] = last, updates
+        return updates
 
     def publish(self, record: Record) -> bool:
         """Make the block exist, durably; False if its record is there already."""

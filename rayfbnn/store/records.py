@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -75,6 +76,54 @@ class BatchProgress:
 
 
 @dataclass(frozen=True)
+class Updates:
+    """How many updates of the chains were accepted and how many diverged, summed over iterations and chains.
+
+    accepted_sum  sum of the shares of updates that were accepted, one share for each iteration of a chain
+    n_accepted    number of these shares
+    divergences   number of updates whose energy was not finite
+    """
+
+    accepted_sum: float = 0.0
+    n_accepted: int = 0
+    divergences: int = 0
+
+    @staticmethod
+    def from_summary(summary: Mapping[str, float]) -> Updates:
+        """The counts in the summary of a block."""
+        return Updates(
+            summary.get("accepted_sum", 0.0),
+            int(summary.get("n_accepted", 0)),
+            int(summary.get("diverged", 0)),
+        )
+
+    def __add__(self, other: Updates) -> Updates:
+        """The counts of both."""
+        return Updates(
+            self.accepted_sum + other.accepted_sum,
+            self.n_accepted + other.n_accepted,
+            self.divergences + other.divergences,
+        )
+
+    @property
+    def acceptance(self) -> float | None:
+        """Mean share of updates that were accepted; None where none were proposed."""
+        return self.accepted_sum / self.n_accepted if self.n_accepted else None
+
+
+@dataclass(frozen=True)
+class RunUpdates:
+    """Updates in iterations whose draws are kept for the posterior, and in all others: the warm-up."""
+
+    kept: Updates = Updates()
+    warmup: Updates = Updates()
+
+    def __add__(self, other: RunUpdates) -> RunUpdates:
+        """The counts of both."""
+        return RunUpdates(self.kept + other.kept, self.warmup + other.warmup)
+
+
+@dataclass(frozen=True)
 class Problem:
     """Something wrong with a file of a store; batch and block are None where it belongs to no block.
 
@@ -141,6 +190,12 @@ class Record:
     progress: BatchProgress
     tuning: list[dict[str, Any]] = field(default_factory=list)
     digest: str = ""
+
+    @property
+    def updates(self) -> RunUpdates:
+        """Acceptances and divergences of the block's updates."""
+        updates = Updates.from_summary(self.progress.last)
+        return RunUpdates(kept=updates) if self.section == "posterior" else RunUpdates(warmup=updates)
 
     def same_block(self, other: Record) -> bool:
         """Whether both are of the same draws and state; how long it took may differ."""

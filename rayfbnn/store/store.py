@@ -31,6 +31,7 @@ from rayfbnn.store.records import (
     BatchProgress,
     Block,
     Record,
+    RunUpdates,
     Section,
     VerifyReport,
     seal,
@@ -232,6 +233,15 @@ class Store:
         between two calls.
         """
         return self.opened.commits.last(batch)
+
+    def updates_until(self, last: Record | None) -> RunUpdates:
+        """Acceptances and divergences of a batch up to its record `last`, the warm-up apart."""
+        return self.opened.commits.updates_until(last)
+
+    def updates(self) -> RunUpdates:
+        """Acceptances and divergences of all batches so far, kept and warm-up iterations apart."""
+        batches = [self.updates_until(self.last_record(batch)) for batch in range(self.n_batches)]
+        return sum(batches, RunUpdates())
 
     def state_after(self, record: Record) -> ChainState | None:
         """Read the state that a block left; None if the block has no state (exact draws)."""

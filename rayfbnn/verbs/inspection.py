@@ -55,10 +55,11 @@ def _describe_progress(store: Store) -> str:
         return lines[0]
     for batch in range(store.n_batches):
         chains, progress = store.batch_chains(batch), store.progress(batch)
+        updates = store.updates_until(store.last_record(batch))
         lines.append(
             f"  chains {chains[0]}-{chains[-1]}: iteration {progress.iteration} of"
             f" {store.spec.total_iterations}, {progress.draws} draws,"
-            f" {int(progress.totals.get('diverged', 0))} divergences"
+            f" divergences {updates.kept.divergences} (warm-up {updates.warmup.divergences})"
         )
     return "\n".join(lines)
 

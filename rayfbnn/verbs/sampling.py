@@ -350,7 +350,7 @@ def _new_store_of_independent_draws(
 def _summary_of_independent_draws(path: Path, draws: int, *, acceptance: float | None = None) -> RunSummary:
     from rayfbnn.run.running import RunSummary
 
-    return RunSummary(str(path), chains=1, draws=draws, acceptance=acceptance, divergences=0, failures=0)
+    return RunSummary(str(path), chains=1, draws=draws, acceptance=acceptance)
 
 
 def _check_is_run(store: Store) -> None:

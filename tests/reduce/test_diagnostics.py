@@ -95,6 +95,7 @@ def test_many_divergences_are_a_reason_and_few_are_counted() -> None:
     store.stats["diverged"][0, :3] = 2
     few = judge(store, max_rhat=1.02)
     assert few.ok and few.divergences == 6
+    assert (few.warmup_divergences, few.warmup_acceptance) == (5, 0.75)
     store.stats["diverged"][:, :50] = 1
     assert any("200 updates diverged, in 12.5% of the iterations" in r for r in judge(store).reasons)
 
@@ -109,7 +110,8 @@ def test_acceptance_is_the_mean_over_updates_and_absent_for_exact_draws() -> Non
 
 def test_json_has_the_documented_keys_and_null_for_what_is_unknown() -> None:
     found = json.loads(judge(make_store(SPEC, n_draws=2)).to_json(), parse_constant=pytest.fail)
-    assert {"quantities", "acceptance", "divergences", "ok", "reasons", "thresholds"} == set(found)
+    counts = {"acceptance", "warmup_acceptance", "divergences", "warmup_divergences"}
+    assert {"quantities", *counts, "ok", "reasons", "thresholds"} == set(found)
     assert set(found["quantities"]["sigma_ih0"]) == {"mean", "sd", "rhat", "ess_bulk", "ess_tail", "mcse"}
     assert found["quantities"]["sigma_ih0"]["rhat"] is None and found["ok"] is False
 

@@ -14,7 +14,7 @@ from rayfbnn.kernels import choose
 from rayfbnn.kernels.cpu import extension as cpu
 from rayfbnn.run.progress import display
 from rayfbnn.run.resuming import compare_kernel
-from rayfbnn.run.running import _hear
+from rayfbnn.run.running import show_progress
 from rayfbnn.run.sampler import Sampler
 from rayfbnn.store.store import Store
 from tests.support.sampling import run_all
@@ -63,10 +63,9 @@ def test_going_on_with_another_kernel_is_said(
         monkeypatch.setattr(cpu, "_cpu", None)
         compare_kernel(store)
     assert (
-        f"was begun with the kernel {store.root.kernel}, which is not to be had on {gethostname()}"
-        in caplog.text
+        f"was started with the kernel {store.root.kernel}, which {gethostname()} does not have" in caplog.text
     )
-    assert "going on with plain NumPy (no compiled kernels" in caplog.text
+    assert "continues with plain NumPy (no compiled kernels" in caplog.text
 
 
 @needs_kernels
@@ -77,17 +76,17 @@ def test_a_worker_elsewhere_without_the_kernel_is_said_once(
     said: set[str] = set()
     with caplog.at_level(logging.WARNING), display(store, show=False) as shown:
         for news in Sampler(store, worker="elsewhere pid 1").run_block(0):
-            _hear(store, shown, said, news)
+            show_progress(store, shown, said, news)
         monkeypatch.setattr(cpu, "_cpu", None)
         for news in Sampler(store, worker=f"{gethostname()} pid 2").run_block(0):
-            _hear(store, shown, said, news)
+            show_progress(store, shown, said, news)
         assert not caplog.records
         for worker in ("elsewhere pid 3", "elsewhere pid 4"):
             for news in Sampler(store, worker=worker).run_block(0):
-                _hear(store, shown, said, news)
+                show_progress(store, shown, said, news)
     (record,) = caplog.records
     assert (
-        f"{store.root.kernel}, which elsewhere pid 3 does not have; it goes on with plain" in record.message
+        f"{store.root.kernel}, which elsewhere pid 3 does not have; it continues with plain" in record.message
     )
 
 

@@ -26,7 +26,8 @@ NEWS = Progress(
     total_draws=10,
     phase=2,
     acceptance=0.876,
-    diverged=2,
+    divergences=2,
+    warmup_divergences=1,
     block_iterations=1,
     seconds=0.5,
     committed=True,
@@ -49,7 +50,7 @@ def store(tmp_path: Path) -> Store:
 def test_a_row_says_what_is_done(store: Store) -> None:
     row = Estimate(store, Clock()).row(NEWS)
     assert (row.batch, row.iteration, row.draws) == ("2-3", "9/18", "1/10")
-    assert (row.acceptance, row.diverged) == ("0.88", "2")
+    assert (row.acceptance, row.divergences) == ("0.88", "2 (warm-up 1)")
     assert row.rate == "4"  # two chains, one draw of each in half a second
 
 
@@ -116,7 +117,9 @@ def test_lines_come_with_commits_but_not_too_often(store: Store) -> None:
         assert len(lines) == 3
         shown.update(dataclasses.replace(NEWS, iteration=18))
         assert len(lines) == 4  # the end is always said
-    assert lines[0].startswith("chains 2-3: iteration 9/18, draws 1/10, accepted 0.88, diverged 2, 4 draws/s")
+    assert lines[0].startswith(
+        "chains 2-3: iteration 9/18, draws 1/10, acceptance 0.88, divergences 2 (warm-up 1), 4 draws/s"
+    )
 
 
 def test_a_table_is_drawn_on_a_terminal(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayfbnn.api import show
+from rayfbnn.api import diagnose, sample, show
 from rayfbnn.data import read_dataset
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import schedule
@@ -240,3 +240,36 @@ def test_a_commit_between_the_readings_of_progress_and_state_is_no_damage(tmp_pa
     successor._load = load_late  # type: ignore[method-assign]
     list(successor.run_block(0))
     assert (store.progress(0).iteration, store.progress(0).blocks) == (3, 1)
+
+
+def test_divergences_and_acceptance_of_kept_and_warmup_iterations_are_counted_apart(tmp_path: Path) -> None:
+    spec = small_spec(tmp_path)
+    raw = spec.to_dict()
+    raw["phase"][0]["operations"][2]["stepsize"] = 1e30  # every trajectory diverges
+    spec = RunSpec.from_dict(raw, base_dir=tmp_path)
+    summary = sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
+    diagnosis = diagnose(tmp_path / "run.zarr", cases=2)
+    assert (summary.divergences, summary.warmup_divergences) == (0, 3 * 5)
+    assert summary.warmup_acceptance == 0
+    assert summary.acceptance is not None and summary.acceptance > 0.5
+    names = ("divergences", "warmup_divergences", "acceptance", "warmup_acceptance")
+    for name in names:
+        assert getattr(diagnosis, name) == pytest.approx(getattr(summary, name), rel=1e-12), name
+    assert f"divergences 0 (warm-up {3 * 2})" in show(tmp_path / "run.zarr")  # chains 0-1 of three batches
+
+
+def test_counts_of_updates_are_those_of_the_records_whoever_made_the_blocks(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    watching = Store.open(store.path)
+    samplers = [Sampler(Store.open(store.path)) for _ in range(2)]
+    seen = []
+    for turn in (0, 0, 1, 0, 1, 1):
+        *_, last = samplers[turn].run_block(0)
+        fresh = Store.open(store.path).updates_until(store.last_record(0))
+        assert watching.updates_until(store.last_record(0)) == fresh
+        assert (last.divergences, last.warmup_divergences) == (
+            fresh.kept.divergences,
+            fresh.warmup.divergences,
+        )
+        seen.append((fresh.warmup.n_accepted, fresh.kept.n_accepted))
+    assert seen == [(6, 0), (6, 0), (6, 0), (6, 8), (6, 16), (6, 20)]

@@ -19,7 +19,7 @@ from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operation import automatic
 from rayfbnn.mcmc.operations import Hybrid, HybridMarginal
 from rayfbnn.mcmc.tuning.settings import first_settings
-from rayfbnn.run.running import behind, run_rounds
+from rayfbnn.run.running import run_rounds, unfinished_batches
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.run.workers import InProcess
 from rayfbnn.spec import RunSpec
@@ -142,7 +142,7 @@ def test_scales_are_found_recorded_and_kept_wherever_a_run_stopped(
         describe_schedule(store.spec, store)
     )
     again = run(in_memory(tuned_spec(tmp_path, phase=phases)), Stopping(3))
-    while behind(again, 11):
+    while unfinished_batches(again, 11):
         run(again, Stopping(3))
     assert_same_bits(store, again)
 
@@ -219,7 +219,7 @@ def test_draws_and_settings_do_not_depend_on_where_a_run_stopped(
 ) -> None:
     store = in_memory(tuned_spec(tmp_path))
     n_runs = 0
-    while behind(store, store.spec.total_iterations):
+    while unfinished_batches(store, store.spec.total_iterations):
         run(store, Stopping(every))
         n_runs += 1
     assert n_runs > 1
@@ -329,7 +329,7 @@ def test_a_record_that_does_not_follow_from_the_commits_is_named_and_what_follow
     store = make_store(tmp_path / "run.zarr", tuned_spec(tmp_path))
     with store.lock(), InProcess() as executor:
         for each in store.tuning.rounds[:4]:
-            for _ in executor.run(store.path, behind(store, each.last), until=each.last):
+            for _ in executor.run(store.path, unfinished_batches(store, each.last), until=each.last):
                 pass
             store.tuning.publish(each.number)
     path = store.tuning.file(3)

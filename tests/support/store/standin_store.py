@@ -10,6 +10,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset, make_dataset
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.records import RunUpdates, Updates
 from rayfbnn.streams import Purpose, Streams
 
 ALL = slice(None)
@@ -112,6 +113,9 @@ class MemoryStore:
 
     def read_stat(self, name: str, draws: slice) -> Array:
         return self.stats[name][:, draws].copy()
+
+    def updates(self) -> RunUpdates:
+        return RunUpdates(warmup=Updates(accepted_sum=6.0, n_accepted=8, divergences=5))
 
 
 def make_store(
