@@ -13,6 +13,7 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import COMMITS, Header, array_plans
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
+from rayfbnn.store.limits import Length, check_size
 from rayfbnn.store.metadata import is_draw_coordinate
 from rayfbnn.store.root import FORMAT, FORMAT_VERSION, LOCK
 from rayfbnn.version import __version__
@@ -22,6 +23,8 @@ def create(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Data
     """Build a store in a hidden folder beside `path`, then rename it: a crash leaves nothing at `path`."""
     if fs.exists(path):
         raise StoreExistsError(f"{path}: is there already; choose another path, or resume it")
+    length = Length.from_longest(header, spec)
+    check_size(header, spec, length, free_bytes=fs.free_bytes(path.parent))
     building = path.parent / f".{path.name}.creating"
     fs.mkdir(building)
     fs.mkdir(building / COMMITS)

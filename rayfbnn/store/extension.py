@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from rayfbnn.errors import StoreError
@@ -9,9 +10,17 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import array_plans
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import METADATA, array_metadata, planned_chunks
+from rayfbnn.store.limits import Length, check_size
 from rayfbnn.store.metadata import is_draw_coordinate, matches
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.root import Root, extension_file, read_sealed
+
+
+def check_longer(fs: FileSystem, path: Path, root: Root, spec: RunSpec, n_draws: int) -> None:
+    """Raise ConfigError if a run of this length does not fit into memory or onto the disk."""
+    longer = replace(root.header, n_draws=n_draws, n_blocks=_n_blocks(spec, n_draws))
+    length = Length.from_phase(spec, len(spec.phase) - 1)
+    check_size(longer, spec, length, free_bytes=fs.free_bytes(path), before=root.header)
 
 
 def publish_extension(fs: FileSystem, path: Path, root: Root, spec: RunSpec, n_draws: int) -> None:
@@ -20,7 +29,7 @@ def publish_extension(fs: FileSystem, path: Path, root: Root, spec: RunSpec, n_d
         "store": root.identity,
         "number": root.n_extensions,
         "n_draws": n_draws,
-        "n_blocks": max(spec.total_iterations, n_draws),
+        "n_blocks": _n_blocks(spec, n_draws),
         "spec": spec.to_dict(),
         SEAL: NO_SEAL,
     }
@@ -44,3 +53,8 @@ def carry_through(fs: FileSystem, path: Path, root: Root) -> None:
         if not matches(read_sealed(fs, metadata), plan):
             fs.write_atomic(metadata, array_metadata(plan))
             fs.fsync_dir(metadata.parent)
+
+
+def _n_blocks(spec: RunSpec, n_draws: int) -> int:
+    """The most blocks that a batch can have."""
+    return max(spec.total_iterations, n_draws)

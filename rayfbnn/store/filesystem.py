@@ -75,6 +75,11 @@ class SystemCalls:
     def is_directory(self, path: Path) -> bool:
         return path.is_dir() and not path.is_symlink()
 
+    def free_bytes(self, path: Path) -> int:
+        """Space that is left for this user on the disk of a folder."""
+        disk = os.statvfs(path)
+        return disk.f_bavail * disk.f_frsize
+
     def mkdir(self, path: Path) -> None:
         path.mkdir()
 
@@ -128,6 +133,11 @@ class FileSystem:
     def is_directory(self, path: Path) -> bool:
         with _translated("look at", path):
             return self._calls.is_directory(path)
+
+    def free_bytes(self, path: Path) -> int:
+        """Space that is left for this user on the disk of a folder."""
+        with _translated("look at", path):
+            return self._calls.free_bytes(path)
 
     def mkdir(self, path: Path) -> None:
         """Make a directory; nothing if it is there."""

@@ -311,7 +311,8 @@ class Store:
         """Make the run longer: `spec` has more iterations in its last phase, and n_draws draws in all.
 
         A record is published first. If this process does not live to lengthen the arrays, whoever locks the
-        store next does it. StoreMismatchError if `spec` differs in anything else.
+        store next does it. Nothing is changed if `spec` differs in anything else (StoreMismatchError), or if a
+        run of this length does not fit into memory or onto the disk (ConfigError).
         """
         with self._locked():
             problems = differences(self.spec.with_iterations(spec.phase[-1].iterations), spec)
@@ -323,6 +324,7 @@ class Store:
                 raise StoreMismatchError(f"{self.path}: cannot be extended:\n  " + "\n  ".join(problems))
             if n_draws == self.root.header.n_draws and spec == self.spec:
                 return
+            extension.check_longer(self.fs, self.path, self.root, spec, n_draws)
             extension.publish_extension(self.fs, self.path, self.root, spec, n_draws)
             self._read_again()
             self._finish_extension()

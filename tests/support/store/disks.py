@@ -13,10 +13,10 @@ from typing import Any
 from rayfbnn.store.filesystem import SystemCalls
 
 CALLS = (
-    "open_new write fsync close read replace link unlink listdir exists is_directory mkdir rmdir fsync_dir"
-    " lock sleep"
+    "open_new write fsync close read replace link unlink listdir exists is_directory free_bytes mkdir rmdir"
+    " fsync_dir lock sleep"
 ).split()
-READING = {"read", "listdir", "exists", "is_directory"}
+READING = {"read", "listdir", "exists", "is_directory", "free_bytes"}
 
 
 class Crash(BaseException):
@@ -108,6 +108,7 @@ class MemoryDisk(SystemCalls):
 
     def __init__(self) -> None:
         self.root = Folder()
+        self.free = 2**50  # bytes
         self.reboot()
 
     def reboot(self) -> None:
@@ -216,6 +217,10 @@ class MemoryDisk(SystemCalls):
 
     def is_directory(self, path: Path) -> bool:
         return self.exists(path) and isinstance(self.node(path), Folder)
+
+    def free_bytes(self, path: Path) -> int:
+        self.folder(path)
+        return self.free
 
     def mkdir(self, path: Path) -> None:
         self._new(path, Folder())

@@ -1,0 +1,182 @@
+"""Whether a run of a given length fits into memory and onto the disk, before it is recorded."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from rayfbnn.errors import ConfigError
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.catalogue import ArrayPlan, Header, array_plans
+
+_NUMBER_BYTES = 8  # of the number of a draw or a chain, as a coordinate
+_COPIES_OF_NUMBERS = 3  # while a store is created: arrays, files, and one more copy of the largest
+_COPIES_OF_BLOCK = 2  # while a block is committed: arrays and files
+
+
+@dataclass(frozen=True)
+class Length:
+    """The key that decides how long a run is, its value, and which draws become more with it."""
+
+    key: str
+    value: int
+    section: Literal["posterior", "warmup"] | None
+
+    @staticmethod
+    def from_longest(header: Header, spec: RunSpec) -> Length:
+        """The longest phase of a new run, or `draws` where no phases are run."""
+        if header.kind != "mcmc":
+            return Length("draws", header.n_draws, "posterior")
+        number = max(range(len(spec.phase)), key=lambda index: spec.phase[index].iterations)
+        return Length.from_phase(spec, number)
+
+    @staticmethod
+    def from_phase(spec: RunSpec, number: int) -> Length:
+        """The length of the phase with this number."""
+        phase = spec.phase[number]
+        section: Literal["posterior", "warmup"] | None = "posterior" if phase.keep is True else None
+        section = "warmup" if phase.keep == "warmup" else section
+        return Length(f"phase[{number}].iterations", phase.iterations, section)
+
+    def header_with(self, header: Header, value: int) -> Header:
+        """The sizes of a run in which the key has another value."""
+        less = self.value - value
+        return replace(
+            header,
+            n_draws=header.n_draws - (less if self.section == "posterior" else 0),
+            n_warmup_draws=header.n_warmup_draws - (less if self.section == "warmup" else 0),
+            n_blocks=header.n_blocks - less,
+        )
+
+
+def check_size(
+    header: Header,
+    spec: RunSpec,
+    length: Length,
+    *,
+    free_bytes: int,
+    before: Header | None = None,
+) -> None:
+    """Raise ConfigError, naming key, value and limit, if a store of these sizes does not fit.
+
+    free_bytes  space that is left on the disk
+    before      sizes of the store that is to be made longer; it has its space already
+    """
+    sizes = _Sizes.from_plans(header, spec)
+    memory, had = memory_of_machine(), 0 if before is None else sizes.on_disk(before)
+    for key, value, what, available, needed in (
+        (
+            "draws_per_block",
+            header.draws_per_block,
+            "a block takes {} of memory, of which this machine has {}",
+            memory,
+            lambda n: n * header.chains_per_batch * sizes.draw * _COPIES_OF_BLOCK,
+        ),
+        (
+            "chains",
+            header.chains,
+            "the numbers of the chains take {} of memory, of which this machine has {}",
+            memory,
+            lambda n: n * sizes.n_coordinates * _NUMBER_BYTES * _COPIES_OF_NUMBERS,
+        ),
+        (
+            length.key,
+            length.value,
+            "the numbers of the draws take {} of memory, of which this machine has {}",
+            memory,
+            lambda n: sizes.of_numbers(length.header_with(header, n)) * _COPIES_OF_NUMBERS,
+        ),
+        (
+            length.key,
+            length.value,
+            "the draws take {} of disk space, of which {} are left",
+            free_bytes,
+            lambda n: sizes.on_disk(length.header_with(header, n)) - had,
+        ),
+    ):
+        if needed(value) > available:
+            most = _largest_that_fits(value, needed, available)
+            must_be = f"it must be at most {most}" if most else "not even 1 fits"
+            sizes_in_words = what.format(_text(needed(value)), _text(available))
+            raise ConfigError(f"{key}: {sizes_in_words}; {must_be}, got {value}")
+
+
+def memory_of_machine() -> int:
+    """Bytes of memory that this process may have: that of the machine, or less where a limit is set."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return physical if limit == resource.RLIM_INFINITY else min(physical, limit)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Bytes that the arrays of a store take.
+
+    draw           of one draw of one chain, with its statistics
+    state          of one chain after one block
+    n_coordinates  how many arrays hold the numbers of the draws
+    """
+
+    draw: int
+    state: int
+    n_coordinates: int
+
+    @staticmethod
+    def from_plans(header: Header, spec: RunSpec) -> _Sizes:
+        """Sizes from the arrays of a run with one chain, one draw and one block: no long array is made."""
+        one = replace(
+            header,
+            chains=1,
+            chains_per_batch=1,
+            draws_per_block=1,
+            n_draws=1,
+            n_warmup_draws=min(1, header.n_warmup_draws),
+            n_blocks=1,
+            coordinate_chunk=1,
+        )
+        plans = array_plans(one, spec).values()
+        kept = [plan for plan in plans if not plan.path.startswith("warmup_")]
+        return _Sizes(
+            draw=sum(_bytes(plan) for plan in kept if plan.dims[:2] == ("chain", "draw")),
+            state=sum(_bytes(plan) for plan in plans if plan.dims[0] == "block"),
+            n_coordinates=sum(plan.path.endswith("/draw") for plan in plans),
+        )
+
+    def of_numbers(self, header: Header) -> int:
+        """Bytes of the numbers of the draws, which are in memory whenever a store is open."""
+        return self.n_coordinates * _NUMBER_BYTES * max(header.n_draws, header.n_warmup_draws)
+
+    def on_disk(self, header: Header) -> int:
+        """Bytes of a finished run: every chunk is a whole file, and a batch has a state for each block."""
+        n_draws = sum(
+            header.draws_per_block * -(-n // header.draws_per_block)
+            for n in (header.n_draws, header.n_warmup_draws)
+        )
+        n_states = -(-header.n_blocks // header.draws_per_block) if header.kind == "mcmc" else 0
+        n_chains = header.n_batches * header.chains_per_batch
+        return n_chains * (n_draws * self.draw + n_states * self.state) + self.of_numbers(header)
+
+
+def _largest_that_fits(value: int, needed: Callable[[int], int], available: int) -> int:
+    """The largest number below `value` that needs no more than is available; 0 if there is none."""
+    return max(0, bisect_right(range(value), available, key=needed) - 1)
+
+
+def _bytes(plan: ArrayPlan) -> int:
+    return math.prod(plan.shape) * np.dtype(plan.dtype).itemsize
+
+
+def _text(n_bytes: float) -> str:
+    """A number of bytes as text, such as 1.5 GB."""
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} PB"

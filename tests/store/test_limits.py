@@ -1,0 +1,95 @@
+"""Lengths and sizes that no memory or disk holds are refused before anything is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfbnn.api import prior, resume, sample
+from rayfbnn.errors import ConfigError
+from rayfbnn.spec import RunSpec
+from rayfbnn.store import limits
+from rayfbnn.store.filesystem import FileSystem
+from rayfbnn.store.store import Store
+from tests.support.small import make_store, small_spec
+from tests.support.store.disks import MemoryDisk
+from tests.support.store.toy import PATH, create, opened, run_to_end, toy_spec
+
+HERE: dict[str, Any] = {"workers": 0, "progress": False}
+GB = 10**9
+
+
+@pytest.fixture
+def memory_of_8_gb(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "memory_of_machine", lambda: 8 * GB)
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.usefixtures("memory_of_8_gb")
+def test_a_length_that_no_memory_holds_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "run.zarr"
+    sample(small_spec(tmp_path), path, **HERE)
+    before = files(path)
+    with pytest.raises(ConfigError, match=r"phase\[2\]\.iterations: .* of memory.*got 4000000000"):
+        resume(path, iterations=4_000_000_000, **HERE)
+    assert files(path) == before
+    assert resume(path, iterations=11, **HERE).draws == 11
+
+
+@pytest.mark.parametrize("at_limit", [0, 1])
+def test_the_limit_that_an_error_names_is_the_largest_length_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch, at_limit: int
+) -> None:
+    """The disk has room for a run of some hundred draws."""
+    disk = MemoryDisk()
+    disk.mkdir(PATH.parent)
+    store = create(FileSystem(disk))
+    run_to_end(store)
+    disk.free = 30_000
+    before = {path: file.live for path, file in disk.files().items()}
+    with pytest.raises(ConfigError, match=r"must be at most (\d+), got 100000") as error:
+        store.extend(toy_spec().with_iterations(100_000), 100_000)
+    most = int(str(error.value).partition("at most ")[2].partition(",")[0])
+    assert {path: file.live for path, file in disk.files().items()} == before
+    assert 20 < most < 1000
+    longer = toy_spec().with_iterations(most + at_limit)
+    if at_limit == 0:
+        opened(disk).extend(longer, most)
+    else:
+        with pytest.raises(ConfigError, match="disk space"):
+            opened(disk).extend(longer, most + 1)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "key"),
+    [
+        ({"draws_per_block": 4_000_000_000}, r"draws_per_block: .*at most \d+, got 4000000000"),
+        ({"iterations": 2_500_000_000}, r"phase\[\d\]\.iterations: .*of memory.*got 2500000000"),
+        ({"chains": 1_000_000_000}, r"chains: .*got 1000000000"),
+        (
+            {"chains": 400_000, "iterations": 4_000_000},
+            r"phase\[\d\]\.iterations: .*disk.*got 4000000",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("memory_of_8_gb")
+def test_a_run_that_does_not_fit_creates_nothing(tmp_path: Path, replaced: dict[str, Any], key: str) -> None:
+    spec = small_spec(tmp_path, phase=None, **replaced)
+    before = files(tmp_path)
+    with pytest.raises(ConfigError, match=key):
+        make_store(tmp_path / "run.zarr", spec)
+    assert files(tmp_path) == before
+
+
+@pytest.mark.usefixtures("memory_of_8_gb")
+def test_draws_from_the_prior_that_do_not_fit_create_nothing(tmp_path: Path) -> None:
+    spec: RunSpec = small_spec(tmp_path)
+    with pytest.raises(ConfigError, match=r"draws: .*got 4000000000"):
+        prior(spec, tmp_path / "prior.zarr", draws=4_000_000_000)
+    assert not (tmp_path / "prior.zarr").exists()
+    assert Store.open(make_store(tmp_path / "run.zarr", spec).path).committed_draws == 0
