@@ -114,6 +114,15 @@ def read_fixed(fs: FileSystem, file: Path, expected: str) -> None:
         raise StoreCorruptError(f"{file}: damaged: its content is not what was written")
 
 
+def store_around(path: Path) -> Path | None:
+    """The store that `path` is or lies in, with links followed; None if it is outside of every store."""
+    resolved = path.resolve()
+    for folder in (resolved, *resolved.parents):
+        if (folder / METADATA).is_file() and (folder / COMMITS).is_dir():
+            return folder
+    return None
+
+
 def extension_files(fs: FileSystem, path: Path) -> list[Path]:
     """The records of extensions that are there."""
     try:

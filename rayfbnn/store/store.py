@@ -311,8 +311,8 @@ class Store:
         """Make the run longer: `spec` has more iterations in its last phase, and n_draws draws in all.
 
         A record is published first. If this process does not live to lengthen the arrays, whoever locks the
-        store next does it. Nothing is changed if `spec` differs in anything else (StoreMismatchError), or if a
-        run of this length does not fit into memory or onto the disk (ConfigError).
+        store next does it. Nothing is changed if `spec` differs in anything else (StoreMismatchError), or if
+        a run of this length does not fit into memory or onto the disk (ConfigError).
         """
         with self._locked():
             problems = differences(self.spec.with_iterations(spec.phase[-1].iterations), spec)

@@ -10,6 +10,7 @@ from typing import Any
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.errors import ConfigError, StoreExistsError
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.root import store_around
 from rayfbnn.store.store import Store
 
 Spec = RunSpec | Mapping[str, Any] | str | Path  # a configuration, its tables, or the TOML file they are in
@@ -53,6 +54,9 @@ def check_new_path(path: Path) -> None:
     if os.path.lexists(path):
         raise StoreExistsError(f"{path}: already exists; resume it, or give a new path")
     check_folder(path)
+    store = store_around(path)
+    if store is not None:
+        raise ConfigError(f"{path}: lies inside the store {store}; give a path outside of it")
 
 
 def check_folder(path: Path) -> None:
@@ -62,6 +66,19 @@ def check_folder(path: Path) -> None:
         raise ConfigError(f"{path}: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(f"{path}: the folder {folder} cannot be written to; give another path")
+
+
+def check_output(path: Path, *, inputs: Sequence[Path]) -> None:
+    """Raise ConfigError if writing `path` would change one of the inputs, or something inside a store.
+
+    An input is found under any of its names: by a link, or by another spelling of its path.
+    """
+    for file in inputs:
+        if path.exists() and file.exists() and path.samefile(file):
+            raise ConfigError(f"out: is the input {file} itself, got {path}; give another path")
+    store = store_around(path)
+    if store is not None:
+        raise ConfigError(f"out: lies inside the store {store}, got {path}; give a path outside of it")
 
 
 def check_workers(spec: RunSpec, workers: int | None, address: str | None, max_failures: int) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rayfbnn.data import read_cases
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.arguments import check_counts, check_folder, open_without_first
+from rayfbnn.verbs.arguments import check_counts, check_folder, check_output, open_without_first
 
 if TYPE_CHECKING:
     from rayfbnn.reduce.check import CheckResult
@@ -53,7 +53,7 @@ def predict(
     if not stores:
         raise ConfigError("path: no store given; give one or several")
     if out is not None:
-        _check_table_path(Path(out))
+        _check_table_path(Path(out), [Path(data), *(store.spec.train_path for store in stores)])
     inputs, targets = read_cases(data, stores[0].data, stores[0].spec.data_model)
     prediction = reduce_predict(stores, inputs, targets)
     if out is not None:
@@ -214,6 +214,9 @@ def _check_plot_arguments(
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"out: is a file, got {folder}; give a folder for the pictures")
     check_folder(folder / "bands.png" if folder.exists() else folder)
+    inputs = [store.spec.train_path, *([] if data is None else [Path(data)])]
+    for path in (folder, *folder.glob("*.png")):  # an old picture may be a link
+        check_output(path, inputs=inputs)
     if input_name is not None and input_name not in store.data.input_names:
         names = ", ".join(store.data.input_names)
         raise ConfigError(f"input_name: no such input, got {input_name}; there are {names}")
@@ -222,12 +225,13 @@ def _check_plot_arguments(
         raise ConfigError(f"data: there are no pictures of {what} against actual values; leave {data} out")
 
 
-def _check_table_path(path: Path) -> None:
+def _check_table_path(path: Path, inputs: list[Path]) -> None:
     if path.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"out: must end in .csv or .parquet, got {path}")
     if path.is_dir():
         raise ConfigError(f"out: is a folder, got {path}")
     check_folder(path)
+    check_output(path, inputs=inputs)
 
 
 def _write_table(table: Any, path: Path) -> None:

@@ -1,0 +1,102 @@
+"""What predict and plot write never replaces an input or anything in a store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfbnn import api
+from rayfbnn.errors import ConfigError
+from tests.support.small import small_spec
+
+HERE: dict[str, Any] = {"workers": 0, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run in run.zarr, its train.csv, and new cases in new.csv."""
+    folder = tmp_path_factory.mktemp("finished")
+    api.sample(small_spec(folder), folder / "run.zarr", **HERE)
+    (folder / "new.csv").write_text("x1,x2,y\n0.5,1,2\n1,2,3\n")
+    return folder
+
+
+@pytest.fixture
+def folder(finished: Path) -> Path:
+    """The same folder: no test here may change a file in it, so all of them share it."""
+    return finished
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "spelling", ["itself", "another spelling", "symbolic link", "hard link", "link to its folder"]
+)
+@pytest.mark.parametrize("name", ["new.csv", "train.csv"])
+def test_predict_does_not_write_over_its_input(
+    folder: Path, tmp_path: Path, name: str, spelling: str
+) -> None:
+    file, link = folder / name, tmp_path / "link.csv"
+    if spelling == "itself":
+        out = file
+    elif spelling == "another spelling":
+        out = folder / "run.zarr" / ".." / name
+    elif spelling == "symbolic link":
+        link.symlink_to(file)
+        out = link
+    elif spelling == "hard link":
+        os.link(file, link)
+        out = link
+    else:
+        (tmp_path / "folder").symlink_to(folder)
+        out = tmp_path / "folder" / name
+    before = tree(folder)
+    with pytest.raises(ConfigError, match=rf"out: is the input .*{name} itself"):
+        api.predict(folder / "run.zarr", data=folder / "new.csv", out=out)
+    assert tree(folder) == before
+
+
+@pytest.mark.parametrize("where", ["run.zarr/table.csv", "run.zarr/posterior/table.csv", "link/table.csv"])
+def test_predict_writes_nothing_inside_a_store(folder: Path, tmp_path: Path, where: str) -> None:
+    (tmp_path / "link").symlink_to(folder / "run.zarr" / "state")
+    out = (tmp_path if where.startswith("link") else folder) / where
+    before = tree(folder)
+    with pytest.raises(ConfigError, match="out: lies inside the store .*run.zarr"):
+        api.predict(folder / "run.zarr", data=folder / "new.csv", out=out)
+    assert tree(folder) == before
+
+
+@pytest.mark.parametrize("where", ["run.zarr", "run.zarr/plots", "link"])
+def test_plot_draws_nothing_inside_a_store(folder: Path, tmp_path: Path, where: str) -> None:
+    (tmp_path / "link").symlink_to(folder / "run.zarr" / "commits")
+    out = (tmp_path if where == "link" else folder) / where
+    before = tree(folder)
+    with pytest.raises(ConfigError, match="out: lies inside the store .*run.zarr"):
+        api.plot(folder / "run.zarr", out=out)
+    assert tree(folder) == before
+
+
+def test_plot_does_not_draw_over_its_input(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "new.csv", tmp_path / "overview.png")
+    with pytest.raises(ConfigError, match=r"out: is the input .*overview\.png itself"):
+        api.plot(folder / "run.zarr", out=tmp_path, data=tmp_path / "overview.png")
+    assert (tmp_path / "overview.png").read_bytes() == (folder / "new.csv").read_bytes()
+
+
+def test_a_store_is_not_created_inside_a_store(folder: Path, tmp_path: Path) -> None:
+    before = tree(folder)
+    with pytest.raises(ConfigError, match="lies inside the store .*run.zarr"):
+        api.sample(small_spec(tmp_path), folder / "run.zarr" / "inner.zarr", **HERE)
+    assert tree(folder) == before
+
+
+def test_an_old_table_is_replaced(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "old.csv").write_text("old")
+    api.predict(folder / "run.zarr", data=folder / "new.csv", out=tmp_path / "old.csv")
+    assert (tmp_path / "old.csv").read_text().startswith("y_mean,")
