@@ -1,6 +1,6 @@
 // The formulas of a network's pass, each written once over a lane L: a CPU's pack of cases or a device's one number.
 //
-// The pass that they make is in network.hpp; what goes through cases in packed_network.hpp, cuda_*.cu. There
+// The pass that they make is in network.hpp; what goes through cases in cpu/source/packed_*.hpp, cuda/source/*.cu. There
 // is no #include, as cuda.py puts this text before cuda.cuh. L has
 //
 //     Value, Scalar                    what a lane holds, and the type of one place of it

@@ -2,7 +2,6 @@
 #ifndef RAYFBNN_CHOLESKY_HPP
 #define RAYFBNN_CHOLESKY_HPP
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "memory.hpp"
@@ -14,19 +13,18 @@ namespace RAYFBNN_NAMESPACE {
 struct Cholesky {
     static constexpr int WD = Lane<PackDouble>::width;
     const int n, padded;  // padded: n as whole packs, in doubles
-    double* factor;       // (n, padded): the upper triangle of A goes here, and becomes U with A = U'U
-    double* half;         // (n, padded): U'^-1
-    double* inverse;      // (n, padded): A^-1
-    double* solved;       // (n,)
+    Buffer<double> factor;   // (n, padded): the upper triangle of A goes here, and becomes U with A = U'U
+    Buffer<double> half;     // (n, padded): U'^-1
+    Buffer<double> inverse;  // (n, padded): A^-1
+    Buffer<double> solved;   // (n,)
 
-    explicit Cholesky(int n) : n(n), padded((n + WD - 1) / WD * WD) {
-        const long size = long(n) * padded;
-        factor = allocate<double>(size), half = allocate<double>(size), inverse = allocate<double>(size);
-        solved = allocate<double>(n);
-    }
-    ~Cholesky() { free(factor), free(half), free(inverse), free(solved); }
-    Cholesky(const Cholesky&) = delete;
-    Cholesky& operator=(const Cholesky&) = delete;
+    explicit Cholesky(int n)
+        : n(n),
+          padded((n + WD - 1) / WD * WD),
+          factor(long(n) * padded),
+          half(long(n) * padded),
+          inverse(long(n) * padded),
+          solved(n) {}
 
     static void subtract(double* to, double factor, const double* from, int begin, int end) {
         for (int k = begin / WD; k < (end + WD - 1) / WD; ++k)

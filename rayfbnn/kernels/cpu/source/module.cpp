@@ -7,9 +7,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -71,10 +70,6 @@ auto data_of(const A& array, const char* name, nb::dlpack::dtype dtype, const st
 void require(bool holds, const char* message) {
     if (!holds) throw nb::value_error(message);
 }
-
-struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-};
 
 // A program with the inputs of its cases laid out for it.
 class Kernel {
@@ -296,10 +291,8 @@ class Kernel {
         const size_t size = real_bytes();
         long n_packs = 0;
         for (const Partition& each : partitions_) n_packs += each.n_packs;
-        void* memory = aligned_bytes(size_t(n_packs) * width() * units_[0] * size);
-        if (!memory) throw std::bad_alloc();
-        inputs_.reset(memory);
-        char* place = static_cast<char*>(memory);
+        inputs_ = Buffer<char>(size_t(n_packs) * width() * units_[0] * size);
+        char* place = inputs_;
         for (Partition& each : partitions_) {
             each.inputs = place;
             for (int b = 0; b < each.n_blocks; ++b)
@@ -321,7 +314,7 @@ class Kernel {
     std::vector<Moved> moved_;
     std::vector<std::vector<int>> starts_;
     std::vector<Partition> partitions_;
-    std::unique_ptr<void, Free> inputs_;
+    Buffer<char> inputs_;
     Network network_ = {};
     Job job_ = {};
     int n_cases_ = 0;
@@ -333,6 +326,13 @@ class Kernel {
 
 NB_MODULE(_cpu, module) {
     using namespace rayfbnn;
+    nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+        try {
+            std::rethrow_exception(error);
+        } catch (const OutOfMemory&) {
+            PyErr_NoMemory();
+        }
+    });
     module.doc() = "Compiled trajectories of networks; see cpu.py.";
     module.def(
         "instruction_sets",

@@ -5,7 +5,6 @@
 #ifndef RAYFBNN_REGRESSION_HPP
 #define RAYFBNN_REGRESSION_HPP
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "memory.hpp"
@@ -26,11 +25,11 @@ struct RegressionWorker {
     const int n_features;
     const long stride, stride_double;
     const double logs_in_energy;  // how often the energy has -log|S| of a system
-    L* rows;              // (n_features and what a form has behind them, stride)
-    PackDouble* doubles;  // the same
-    L* slope_row;         // (stride,)
-    double* precisions;      // (n_systems, n_features): the prior's, with what moves
-    double* moved_gradient;  // (n_moved,)
+    Buffer<L> rows;              // (n_features and what a form has behind them, stride)
+    Buffer<PackDouble> doubles;  // the same
+    Buffer<L> slope_row;         // (stride,)
+    Buffer<double> precisions;      // (n_systems, n_features): the prior's, with what moves
+    Buffer<double> moved_gradient;  // (n_moved,)
     int chain = 0;
     bool is_new_chain = true;  // whether features that stay the same are still to be set
 
@@ -39,17 +38,13 @@ struct RegressionWorker {
           n_features(given.n_features),
           stride(n_packs),
           stride_double(n_packs * RATIO),
-          logs_in_energy(logs_in_energy) {
-        rows = allocate<L>(n_rows * stride), doubles = allocate<PackDouble>(n_rows * stride_double);
-        slope_row = allocate<L>(stride);
-        precisions = allocate<double>(long(given.n_systems) * n_features);
-        moved_gradient = allocate<double>(given.n_moved);
-    }
-    virtual ~RegressionWorker() {
-        free(rows), free(doubles), free(slope_row), free(precisions), free(moved_gradient);
-    }
-    RegressionWorker(const RegressionWorker&) = delete;
-    RegressionWorker& operator=(const RegressionWorker&) = delete;
+          logs_in_energy(logs_in_energy),
+          rows(n_rows * stride),
+          doubles(n_rows * stride_double),
+          slope_row(stride),
+          precisions(long(given.n_systems) * n_features),
+          moved_gradient(given.n_moved) {}
+    virtual ~RegressionWorker() = default;
 
     // --- what a form has of its own ---
 

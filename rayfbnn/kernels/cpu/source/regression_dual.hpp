@@ -72,24 +72,25 @@ struct DualRegression : RegressionWorker<S> {
 
     Cholesky matrix;      // B of a system
     const long n_packs;   // that hold all cases, where `stride_double` is as many as the kernel's type needs
-    PackDouble* scaled;   // (n_features, n_packs): S^-1/2 Phi T^1/2 of a system
-    PackDouble* roots;    // (n_systems, n_packs): T^1/2, zero behind the last case
-    double* right;        // (n_targets, n_cases): T^1/2 y
-    double* solved;       // (n_each, padded): B^-1 T^1/2 y of a system
-    PackDouble* between;  // (n_cases, n_packs): V of a system, see `set_between`
-    PackDouble *part, *total;  // (n_features, n_packs): slopes of a system times S, slopes of all systems
+    Buffer<PackDouble> scaled;   // (n_features, n_packs): S^-1/2 Phi T^1/2 of a system
+    Buffer<PackDouble> roots;    // (n_systems, n_packs): T^1/2, zero behind the last case
+    Buffer<double> right;        // (n_targets, n_cases): T^1/2 y
+    Buffer<double> solved;       // (n_each, padded): B^-1 T^1/2 y of a system
+    Buffer<PackDouble> between;  // (n_cases, n_packs): V of a system, see `set_between`
+    Buffer<PackDouble> part, total;  // (n_features, n_packs): slopes of a system times S, slopes of all systems
 
     DualRegression(const rayfbnn::Regression& given, long n_packs_of_type)
-        : Base(given, n_packs_of_type, given.n_features, 0), matrix(given.n_cases), n_packs(matrix.padded / WD) {
-        scaled = allocate<PackDouble>(n_features * n_packs), roots = allocate<PackDouble>(given.n_systems * n_packs);
-        right = allocate<double>(long(n_targets()) * given.n_cases);
-        solved = allocate<double>(long(given.n_each) * matrix.padded);
+        : Base(given, n_packs_of_type, given.n_features, 0),
+          matrix(given.n_cases),
+          n_packs(matrix.padded / WD),
+          scaled(n_features * n_packs),
+          roots(given.n_systems * n_packs),
+          right(long(n_targets()) * given.n_cases),
+          solved(long(given.n_each) * matrix.padded),
+          between(given.n_cases * n_packs),
+          part(n_features * n_packs),
+          total(n_features * n_packs) {
         memset(static_cast<void*>(solved), 0, long(given.n_each) * matrix.padded * sizeof(double));
-        between = allocate<PackDouble>(given.n_cases * n_packs);
-        part = allocate<PackDouble>(n_features * n_packs), total = allocate<PackDouble>(n_features * n_packs);
-    }
-    ~DualRegression() override {
-        free(scaled), free(roots), free(right), free(solved), free(between), free(part), free(total);
     }
 
     void set_targets() override {
@@ -123,10 +124,10 @@ struct DualRegression : RegressionWorker<S> {
             for (long p = 0; p < n_packs; ++p)
                 scaled[k * n_packs + p] = doubles[k * stride_double + p] * (root[p] * factor);
         }
-        PackDouble* rows_of_matrix = reinterpret_cast<PackDouble*>(matrix.factor);
+        PackDouble* rows_of_matrix = reinterpret_cast<PackDouble*>(matrix.factor.data());
         for (int i = 0; i < given.n_cases; i += BLOCK) {  // the upper triangle, by whole packs
             const Combination products = {
-                reinterpret_cast<const double*>(scaled) + i, n_packs * WD, 1, n_features, scaled + i / WD, n_packs,
+                reinterpret_cast<const double*>(scaled.data()) + i, n_packs * WD, 1, n_features, scaled + i / WD, n_packs,
                 rows_of_matrix + i * n_packs + i / WD, n_packs};
             products.all(given.n_cases - i < BLOCK ? given.n_cases - i : BLOCK, n_packs - i / WD);
         }
@@ -139,7 +140,7 @@ struct DualRegression : RegressionWorker<S> {
         const PackDouble* root = roots + system * n_packs;
         for (int c = 0; c < given.n_cases; ++c) {
             const PackDouble own = splat<PackDouble>(reinterpret_cast<const double*>(root)[c]);
-            const PackDouble* inverse = reinterpret_cast<const PackDouble*>(matrix.inverse) + c * n_packs;
+            const PackDouble* inverse = reinterpret_cast<const PackDouble*>(matrix.inverse.data()) + c * n_packs;
             PackDouble* to = between + c * n_packs;
             for (long p = 0; p < n_packs; ++p) {
                 PackDouble value = splat<PackDouble>(given.n_each) * inverse[p];
@@ -154,7 +155,7 @@ struct DualRegression : RegressionWorker<S> {
 
     void add_slopes(int system) {
         const Combination products = {
-            reinterpret_cast<const double*>(doubles), 1, stride_double * WD, given.n_cases, between, n_packs, part, n_packs};
+            reinterpret_cast<const double*>(doubles.data()), 1, stride_double * WD, given.n_cases, between, n_packs, part, n_packs};
         products.all(n_features, n_packs);
         for (int k = 0; k < n_features; ++k) {
             const PackDouble factor = splat<PackDouble>(1 / prior(system)[k]);

@@ -24,29 +24,26 @@ struct PrimalRegression : RegressionWorker<S> {
 
     // Behind the features, `rows` has residuals of every target, `doubles` targets.
     const int n_rows;    // of the features, then of targets that are worked on together
-    PackDouble* scaled;  // (n_features, stride_double): features times noise, where cases differ
-    double* gram;        // (n_rows, n_features), the lower triangle
-    Cholesky matrix;     // A of a system
-    double* means;       // (n_systems, n_each, n_features)
-    S* weights;          // what features and residuals are multiplied by for the slopes, see `combine`
-    S* negative;         // (n_features,): -m of a target
-    L* case_noise;       // (n_systems, stride) in the kernel's type, where cases differ
-    double* prior_slopes;  // (n_features,): derivatives by the logs of S, summed over systems
+    Buffer<PackDouble> scaled;  // (n_features, stride_double): features times noise, where cases differ
+    Buffer<double> gram;        // (n_rows, n_features), the lower triangle
+    Cholesky matrix;            // A of a system
+    Buffer<double> means;       // (n_systems, n_each, n_features)
+    Buffer<S> weights;          // what features and residuals are multiplied by for the slopes, see `combine`
+    Buffer<S> negative;         // (n_features,): -m of a target
+    Buffer<L> case_noise;       // (n_systems, stride) in the kernel's type, where cases differ
+    Buffer<double> prior_slopes;  // (n_features,): derivatives by the logs of S, summed over systems
 
     PrimalRegression(const rayfbnn::Regression& given, long n_packs)
         : Base(given, n_packs, given.n_features + given.n_systems * given.n_each, 0.5 * given.n_each),
           n_rows(given.n_features + (given.is_uniform ? given.n_systems : 1) * given.n_each),
-          matrix(given.n_features) {
-        scaled = allocate<PackDouble>(n_features * stride_double);
-        gram = allocate<double>(long(n_rows) * n_features);
-        means = allocate<double>(long(n_targets()) * n_features);
-        weights = allocate<S>(n_weights()), negative = allocate<S>(n_features);
-        case_noise = allocate<L>(given.is_uniform ? 0 : given.n_systems * stride);
-        prior_slopes = allocate<double>(n_features);
-    }
-    ~PrimalRegression() override {
-        free(scaled), free(gram), free(means), free(weights), free(negative), free(case_noise), free(prior_slopes);
-    }
+          scaled(n_features * stride_double),
+          gram(long(n_rows) * n_features),
+          matrix(given.n_features),
+          means(long(n_targets()) * n_features),
+          weights(n_weights()),
+          negative(n_features),
+          case_noise(given.is_uniform ? 0 : given.n_systems * stride),
+          prior_slopes(n_features) {}
 
     // Places behind the last case stay zero.
     void set_targets() override {

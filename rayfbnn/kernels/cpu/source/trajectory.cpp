@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data_potential.hpp"
 #include "memory.hpp"
-#include "packed_network.hpp"
 
 namespace RAYFBNN_NAMESPACE {
 
@@ -21,18 +21,18 @@ template <class S>
 struct Trajectory {
     const Job& job;
     const Network& net;
-    PackedNetwork<S> data;
+    DataPotential<S> data;
     long chain = 0;
-    S *half, *full;  // stepsizes
-    double* taus;    // of the parameters, those that are integrated out as at the last gradient
+    Buffer<S> half, full;  // stepsizes
+    Buffer<double> taus;   // of the parameters, those that are integrated out as at the last gradient
 
-    explicit Trajectory(const Job& job) : job(job), net(*job.network), data(job) {
-        half = allocate<S>(net.n_parameters), full = allocate<S>(net.n_parameters);
-        taus = allocate<double>(net.n_parameters);
-    }
-    ~Trajectory() { free(half), free(full), free(taus); }
-    Trajectory(const Trajectory&) = delete;
-    Trajectory& operator=(const Trajectory&) = delete;
+    explicit Trajectory(const Job& job)
+        : job(job),
+          net(*job.network),
+          data(job),
+          half(net.n_parameters),
+          full(net.n_parameters),
+          taus(net.n_parameters) {}
 
     // alpha/omega + sum a w**2 of a group whose precision is integrated out; a in place of the precisions.
     double rate_of(const Integrated& group, const S* position) const {
@@ -72,7 +72,7 @@ struct Trajectory {
         S* __restrict position, S* __restrict momentum, const S* __restrict kick, const S* __restrict drift) {
         set_integrated_taus(position);
         const double* __restrict tau = taus;
-        const S* __restrict data_gradient = data.data_gradient;
+        const S* __restrict data_gradient = data.gradient();
         for (int s = 0; s < net.n_segments; ++s) {
             const int stop = net.segments[s].stop;
             const double alpha = net.segments[s].alpha;

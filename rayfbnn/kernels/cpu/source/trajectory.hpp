@@ -6,6 +6,9 @@
 
 namespace rayfbnn {
 
+// Thrown by any instruction set's kernels where there is no memory left.
+struct OutOfMemory {};
+
 // As ProgramLink of program.py. is_large: whether its weights and their gradient do not stay in the first cache;
 // uses_blas: whether its products, then of a large link, are left to BLAS.
 struct Link {

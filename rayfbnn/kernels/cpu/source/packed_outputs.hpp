@@ -1,0 +1,165 @@
+// The targets at packs of cases: the likelihood's terms and the derivatives by the outputs (eqs. 8, 10-12, 37-40).
+#ifndef RAYFBNN_PACKED_OUTPUTS_HPP
+#define RAYFBNN_PACKED_OUTPUTS_HPP
+
+#include <string.h>
+
+#include "packed_layout.hpp"
+
+namespace RAYFBNN_NAMESPACE {
+
+// The targets of the current chain, with the weights of their terms, laid out as the inputs are.
+template <class S>
+struct PackedTargets {
+    typedef typename Pack<S>::Type L;
+    static constexpr int W = Lane<L>::width;
+
+    const Job& job;
+    const int n_outputs, n_targets;
+    Buffer<L> targets;  // rows (n_outputs, packs of a block), block after block, partition after partition
+    Buffer<L> weights;  // rows (n_targets, packs of a block) in the same order, or null if all weights are 1
+    Buffer<S> scales, taus;  // (n_outputs,): as output_slopes wants them
+    int chain = 0;
+
+    explicit PackedTargets(const Job& job)
+        : job(job), n_outputs(job.network->units[job.network->n_layers - 1]), n_targets(job.network->n_targets) {
+        long n_packs = 0;
+        for (int k = 0; k < job.n_partitions; ++k) n_packs += job.partitions[k].n_packs;
+        targets = Buffer<L>(n_packs * n_outputs);
+        if (job.weights) weights = Buffer<L>(n_packs * n_targets);
+        scales = Buffer<S>(n_outputs), taus = Buffer<S>(n_outputs);
+    }
+
+    void begin_chain(int number) {
+        chain = number;
+        const int model = job.network->model;
+        const double factor = job.powers[chain] * job.n_partitions;
+        for (int o = 0; o < n_outputs; ++o) {
+            const bool is_real = model == GAUSSIAN || model == STUDENT_T;
+            const double tau = is_real ? job.noise[long(chain) * n_targets + o] : 1;
+            scales[o] = S(factor * tau), taus[o] = S(tau);
+        }
+        if (chain == 0 || job.targets_step) lay_out(targets, job.targets + chain * job.targets_step, n_outputs);
+        if (weights && (chain == 0 || job.weights_step))
+            lay_out(weights, job.weights + chain * job.weights_step, n_targets);
+    }
+
+    // Rows (n, n_cases) in packs, the last pack of a partition filled up with its last case.
+    void lay_out(L* packs, const double* rows, int n) const {
+        S* place = reinterpret_cast<S*>(packs);
+        for (int k = 0; k < job.n_partitions; ++k) {
+            const Partition& partition = job.partitions[k];
+            for (int b = 0; b < partition.n_blocks; ++b)
+                for (int o = 0; o < n; ++o)
+                    for (int c = partition.block_starts[b] * W; c < partition.block_starts[b + 1] * W; ++c) {
+                        const int number = c < partition.n_cases ? c : partition.n_cases - 1;
+                        *place++ = S(rows[long(o) * job.n_cases + partition.first + number]);
+                    }
+        }
+    }
+};
+
+// --- the likelihood's terms ---
+
+// A pack of doubles of cases, as log_likelihood_terms wants it: n_here cases, and zeros or copies of cases behind them.
+template <class S>
+struct CasesOfPack {
+    const S* outputs;
+    const double *targets, *weights;
+    const double* noise;
+    long step, n_cases;
+    int n_targets, n_here;
+    double noise_alpha;
+
+    RAYFBNN_METHOD PackDouble output(int o) const { return doubles_of(outputs + o * step); }
+    RAYFBNN_METHOD PackDouble target(int o) const { return doubles_of(targets + o * n_cases, n_here); }
+    RAYFBNN_METHOD PackDouble weight(int o) const {
+        return weights ? doubles_of(weights + (o % n_targets) * n_cases, n_here) : splat<PackDouble>(1);
+    }
+    RAYFBNN_METHOD double tau(int o) const { return noise[o]; }
+    RAYFBNN_METHOD double alpha() const { return noise_alpha; }
+};
+
+// Adds the likelihood's terms of the block's n cases to `terms`. `first` is the first of these among all cases.
+template <class S>
+inline void add_terms(const PackedNetwork<S>& network, const PackedTargets<S>& given, int first, int n, double& terms) {
+    typedef Lane<PackDouble> D;
+    const Job& job = given.job;
+    const Network& net = network.net;
+    const double* noise = job.noise + long(given.chain) * net.n_targets;
+    const double* y = job.targets + given.chain * job.targets_step + first;
+    const double* w = job.weights ? job.weights + given.chain * job.weights_step + first : nullptr;
+    const S* v = reinterpret_cast<const S*>(network.layers[network.last].values);
+    PackDouble sum = {};
+    for (int c = 0; c < n; c += D::width) {
+        const int n_here = n - c < D::width ? n - c : D::width;
+        const CasesOfPack<S> cases = {
+            v + c, y + c, w ? w + c : nullptr, noise, network.stride * network.W, job.n_cases, net.n_targets, n_here,
+            net.alpha};
+        PackDouble of_pack;
+        switch (net.model) {
+            case GAUSSIAN: of_pack = log_likelihood_terms<D>(GAUSSIAN, given.n_outputs, cases); break;
+            case STUDENT_T: of_pack = log_likelihood_terms<D>(STUDENT_T, given.n_outputs, cases); break;
+            case BINARY: of_pack = log_likelihood_terms<D>(BINARY, given.n_outputs, cases); break;
+            default: of_pack = log_likelihood_terms<D>(CLASS, given.n_outputs, cases); break;
+        }
+        PackDouble of_cases = {};
+        memcpy(&of_cases, &of_pack, n_here * sizeof(double));
+        sum += of_cases;
+    }
+    for (int k = 0; k < D::width; ++k) terms += sum[k];
+}
+
+// --- the outputs' derivatives ---
+
+// One pack of cases, as output_slopes wants it.
+template <class S>
+struct TargetsOfPack {
+    typedef typename Pack<S>::Type L;
+    const L* targets;
+    long stride;
+    const S *scales, *taus;
+    S noise_alpha;
+
+    RAYFBNN_METHOD L target(int o) const { return targets[o * stride]; }
+    RAYFBNN_METHOD S scale(int o) const { return scales[o]; }
+    RAYFBNN_METHOD S tau(int o) const { return taus[o]; }
+    RAYFBNN_METHOD S alpha() const { return noise_alpha; }
+};
+
+template <int MODEL, class S>
+RAYFBNN_METHOD void slopes_of_packs(typename Pack<S>::Type* outputs, int n_outputs, TargetsOfPack<S> pack) {
+    const long n_packs = pack.stride;
+    for (long p = 0; p < n_packs; ++p, ++pack.targets)
+        output_slopes<Lane<typename Pack<S>::Type>>(MODEL, outputs + p, n_packs, n_outputs, pack);
+}
+
+// Replaces the outputs by the derivatives of the potential. y and w are the block's targets and weights, w null without
+// weights. Cases that only fill up the block's last pack, behind its first n_in_last places, get zeros.
+template <class S>
+inline void slopes_of_outputs(
+    const PackedNetwork<S>& network, const PackedTargets<S>& given, const typename Pack<S>::Type* y,
+    const typename Pack<S>::Type* w, int n_in_last) {
+    typedef typename Pack<S>::Type L;
+    constexpr int W = Lane<L>::width;
+    const Network& net = network.net;
+    const long stride = network.stride;
+    const int n = given.n_outputs;
+    L* v = network.layers[network.last].values;
+    const TargetsOfPack<S> block = {y, stride, given.scales, given.taus, S(net.alpha)};
+    switch (net.model) {
+        case GAUSSIAN: slopes_of_packs<GAUSSIAN>(v, n, block); break;
+        case STUDENT_T: slopes_of_packs<STUDENT_T>(v, n, block); break;
+        case BINARY: slopes_of_packs<BINARY>(v, n, block); break;
+        default: slopes_of_packs<CLASS>(v, n, block); break;
+    }
+    if (w)
+        for (int o = 0; o < n; ++o)
+            for (long p = 0; p < stride; ++p) v[o * stride + p] *= w[(o % net.n_targets) * stride + p];
+    S* places = reinterpret_cast<S*>(v);
+    for (int o = 0; o < n; ++o)
+        for (int c = n_in_last; c < W; ++c) places[((o + 1) * stride - 1) * W + c] = 0;
+}
+
+}  // namespace RAYFBNN_NAMESPACE
+#endif
