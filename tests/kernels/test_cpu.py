@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -268,6 +270,22 @@ def test_orders_that_are_none_are_refused() -> None:
     with pytest.raises(ValueError, match="n_partitions"):
         orders = np.tile(np.arange(38), (3, 1))
         Start(**given_arrays | {"order": orders}).run(on_cpu(target), target)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads its memory as Linux gives it")
+def test_a_kernel_without_memory_raises_an_error() -> None:
+    """A block of all cases needs 1.6 GB, in a process that may have 0.3 GB more than it has."""
+    target = problem(spec=small((2_000,), inputs=1, outputs=1), n_cases=100_000, dtype="float32")
+    start = Start.of(target, n_chains=1)
+    advance = on_cpu(target, block_bytes=2**40)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (used + 300_000_000, limits[1]))
+        with pytest.raises(MemoryError):
+            start.run(advance, target, n_steps=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 @pytest.mark.parametrize("instruction_set", some_long(SETS, SETS[1:]))
