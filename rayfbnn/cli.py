@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import os
 import sys
@@ -83,7 +84,12 @@ def _command(function: Callable[..., None]) -> Callable[..., None]:
             print(f"rayfbnn {function.__name__}: {exc if str(exc) else 'stopped'}", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
 
-    return app.command()(command)
+    return app.command(help=_paragraphs(inspect.getdoc(function) or ""))(command)
+
+
+def _paragraphs(text: str) -> str:
+    """Return a text with one line for each paragraph; typer would keep the line breaks of the source."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 @_command

@@ -43,3 +43,8 @@ def test_every_parameter_of_a_verb_is_explained(verb: str) -> None:
     _, _, explained = (inspect.getdoc(function) or "").partition("Parameters\n----------\n")
     names = [line for line in explained.splitlines() if line and not line.startswith(" ")]
     assert [name for name in inspect.signature(function).parameters if name not in names] == []
+
+
+def test_help_in_the_shell_is_not_broken_where_the_source_is() -> None:
+    for command in SHELL.values():
+        assert all(command.help and line == words(line) for line in (command.help or "").split("\n\n"))
