@@ -81,7 +81,7 @@ def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: 
     # Some other data models need their data: survival targets are times, of which there are none yet.
     if data_model_from_spec(model).compiled_name is not None:
         nothing = np.zeros((1, network.inputs)), np.zeros((1, n_targets))
-        target = Posterior.of(network, model, *nothing)
+        target = Posterior.from_spec(network, model, *nothing)
     refusal = NotCovered(ARRAY_CODE[device].why_forced)
     for number, backend in enumerate(_candidates(backends(device), recorded=None)):
         answer = NotCovered(f"{model.kind} targets") if target is None else backend.check(target)

@@ -72,7 +72,7 @@ class Blocks:
             self, inputs=self.inputs[..., begin:end], targets=self.targets[..., begin:end], weights=weights
         )
 
-    def of(self, partition: Array) -> tuple[Array, Array, Array | None, Array]:
+    def at(self, partition: Array) -> tuple[Array, Array, Array | None, Array]:
         """Each chain's own block: inputs, targets, weights and sizes, chain axis first in all."""
         weights = None if self.weights is None else _chosen(self.weights, partition, 2)
         sizes = _chosen(self.sizes, partition, 0 if self.sizes.ndim == 1 else 1)

@@ -33,8 +33,8 @@ class Configured(Protocol):
 def configured(connections: Connections, n_units: int, n_destinations: int, xp: ModuleType) -> Configured:
     """The connections between two layers, with their tables on the device of `xp`."""
     if isinstance(connections, Table):
-        return _Sparse.of(connections, n_units, n_destinations, xp)
-    return _Patches.of(connections, n_units, xp)
+        return _Sparse.from_table(connections, n_units, n_destinations, xp)
+    return _Patches.from_generated(connections, n_units, xp)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class _Sums:
     is_item: Array | None
 
     @staticmethod
-    def of(bins: Array, n_bins: int, xp: ModuleType) -> _Sums:
+    def from_bins(bins: Array, n_bins: int, xp: ModuleType) -> _Sums:
         """bins (n_items,): which bin each item belongs to; negative ones belong to none."""
         order = np.argsort(bins, kind="stable")
         order = order[bins[order] >= 0]
@@ -93,7 +93,7 @@ class _Sparse:
     to_weights: _Sums
 
     @staticmethod
-    def of(table: Table, n_units: int, n_destinations: int, xp: ModuleType) -> _Sparse:
+    def from_table(table: Table, n_units: int, n_destinations: int, xp: ModuleType) -> _Sparse:
         is_bias = not table.sources
         weights, destinations = np.array(table.weights), np.array(table.destinations)
         sources = np.zeros_like(destinations) if is_bias else np.array(table.sources)
@@ -105,8 +105,8 @@ class _Sparse:
             cells=xp.asarray(cells),
             weights_of=xp.asarray(weights),
             cells_of=xp.asarray(places),
-            to_cells=_Sums.of(cell_of.reshape(-1), len(cells), xp),
-            to_weights=_Sums.of(weights, table.n_weights, xp),
+            to_cells=_Sums.from_bins(cell_of.reshape(-1), len(cells), xp),
+            to_weights=_Sums.from_bins(weights, table.n_weights, xp),
         )
 
     def _matrix(self, weights: Array) -> Array:
@@ -148,7 +148,7 @@ class _Patches:
     to_units: _Sums
 
     @staticmethod
-    def of(generated: Generated, n_units: int, xp: ModuleType) -> _Patches:
+    def from_generated(generated: Generated, n_units: int, xp: ModuleType) -> _Patches:
         units = generated.source_units() + (n_units if generated.kind == "channels" else 0)
         n_groups, n_sources, n_places = units.shape
         inside = units >= 0
@@ -158,10 +158,10 @@ class _Patches:
             by_place = np.broadcast_to(
                 np.arange(n_groups)[:, None, None] * n_places + np.arange(n_places), units.shape
             )
-            to_units = _Sums.of(bins.reshape(-1), n_units, xp)
+            to_units = _Sums.from_bins(bins.reshape(-1), n_units, xp)
             to_units = _Sums(xp.asarray(by_place.reshape(-1))[to_units.items], to_units.is_item)
         else:
-            to_units = _Sums.of(bins.reshape(-1), n_units, xp)
+            to_units = _Sums.from_bins(bins.reshape(-1), n_units, xp)
         return _Patches(
             units=xp.asarray(np.where(inside, units, 0).reshape(-1)),
             inside=None if inside.all() else xp.asarray(inside[..., None]),

@@ -26,7 +26,8 @@ class ParameterLayout:
     slices: dict[str, slice]
 
     @staticmethod
-    def of(network: NetworkSpec) -> ParameterLayout:
+    def from_network(network: NetworkSpec) -> ParameterLayout:
+        """Return the layout of a network's parameters."""
         slices: dict[str, slice] = {}
         start = 0
         for group in network.groups():
@@ -112,7 +113,8 @@ class PrecisionLayout:
     adjusted: dict[str, tuple[slice, slice]] = field(default_factory=dict)
 
     @staticmethod
-    def of(network: NetworkSpec, model: ModelSpec, n_targets: int) -> PrecisionLayout:
+    def from_specs(network: NetworkSpec, model: ModelSpec, n_targets: int) -> PrecisionLayout:
+        """Return the layout of the precisions of a network's parameters and of its targets' noise."""
         groups: list[PrecisionGroup] = []
         free: list[bool] = []
         parameter_columns: list[Array] = []
@@ -124,7 +126,7 @@ class PrecisionLayout:
             parameter_columns.append(np.repeat(_unit_columns(group), spec.size // n_units))
         adjustments = _adjustments(network, free)
         columns = {group.name: group.columns for group in adjustments}
-        parameters = ParameterLayout.of(network)
+        parameters = ParameterLayout.from_network(network)
         noise_columns = np.zeros(0, dtype=np.int64)
         if model.noise is not None:
             mean = model.noise.mean_precision(n_targets)

@@ -1,12 +1,11 @@
-"""The target of sampling: the posterior of a network's parameters given precisions and training cases."""
+"""The density of a network's parameters given precisions and training cases."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from types import ModuleType
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -14,21 +13,17 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import prior, quantities, stepsize
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec
 from rayfbnn.model.blocks import Blocks
-from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionLayout
+from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.missing import apply_weights
 from rayfbnn.model.likelihood.registry import data_model_from_spec
-from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.network import Activity, Buffers, backward, forward, input_rows
-from rayfbnn.model.updates import gibbs, random_grid, rescaling
 from rayfbnn.model.wiring import Wiring
-from rayfbnn.state import Advance, ChainState, Marginal, ProposalsInfo, Trajectory
-from rayfbnn.streams import Purpose, Streams
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """The posterior, as a `state.Target`. Its arrays stay on the device they were made for.
+    """The posterior density, as a `state.Target`. Its arrays stay on the device they were made for.
 
     inputs  (n_inputs + 1, n_cases) in dtype, the last row ones
     targets (n_outputs, n_cases) float64, or with a leading chain axis
@@ -61,8 +56,9 @@ class Posterior:
     blocks: dict[int, Blocks] = field(default_factory=dict)
     buffers: Buffers = field(default_factory=Buffers)
 
-    @staticmethod
-    def of(
+    @classmethod
+    def from_spec(
+        cls,
         network: NetworkSpec,
         model: ModelSpec,
         inputs: Array,
@@ -70,10 +66,11 @@ class Posterior:
         *,
         dtype: Literal["float32", "float64"] = "float64",
         xp: ModuleType = np,
-    ) -> Posterior:
-        """The posterior given inputs (n_cases, n_inputs) and targets (n_cases, n_targets), NaN if missing.
+    ) -> Self:
+        """Return the posterior given training cases.
 
-        The inputs are those of the data: what the data model puts before them is added here.
+        inputs   (n_cases, n_inputs), those of the data: what the data model puts before them is added here
+        targets  (n_cases, n_targets), NaN if missing
         """
         covariates = xp.asarray(inputs, dtype=xp.float64)
         targets = xp.asarray(targets)
@@ -83,19 +80,19 @@ class Posterior:
         if likelihood.n_cells > 1:
             cells, starts = likelihood.reached_cells(rows)
             inputs, rows = inputs[cells], xp.ascontiguousarray(rows[:, cells])
-        layout = PrecisionLayout.of(network, model, targets.shape[-1])
-        return Posterior(
+        layout = PrecisionLayout.from_specs(network, model, targets.shape[-1])
+        return cls(
             network=network,
             model=model,
             data_model=likelihood,
-            parameter_layout=ParameterLayout.of(network),
+            parameter_layout=ParameterLayout.from_network(network),
             # On the device once, rather than at every gradient.
             precision_layout=replace(
                 layout,
                 parameter_columns=xp.asarray(layout.parameter_columns),
                 noise_columns=xp.asarray(layout.noise_columns),
             ),
-            wiring=Wiring.of(network, xp),
+            wiring=Wiring.from_network(network, xp),
             n_cases=covariates.shape[0],
             n_targets=targets.shape[-1],
             dtype=dtype,
@@ -108,8 +105,8 @@ class Posterior:
             input_mean_squares=(inputs**2).mean(axis=0),
         )
 
-    def with_targets(self, targets: Array) -> Posterior:
-        """The same with targets of its own for every chain, (n_chains, n_cases, n_targets)."""
+    def with_targets(self, targets: Array) -> Self:
+        """Return the posterior given targets of its own for every chain, (n_chains, n_cases, n_targets)."""
         xp = array_namespace(targets)
         made = replace(
             self,
@@ -124,31 +121,12 @@ class Posterior:
         starts = self.data_model.n_cells * xp.arange(self.n_cases + 1)
         return replace(made, inputs=self._every_cell(), starts=starts)
 
-    def tempered(self, factor: float | Array) -> Posterior:
-        """The same with its inverse temperature multiplied by `factor`, a number or (n_chains,) of them."""
+    def tempered(self, factor: float | Array) -> Self:
+        """Return the posterior of another temperature.
+
+        factor  that the inverse temperature is multiplied by, a number or (n_chains,)
+        """
         return replace(self, inverse_temperature=self.inverse_temperature * factor)
-
-    @property
-    def updates(self) -> dict[str, Callable[..., tuple[ChainState, ProposalsInfo | None]]]:
-        """The updates that belong to the model, by the names of their operations."""
-        return {
-            "sample-sigmas": self.sample_sigmas,
-            "sample-noise": self.sample_noise,
-            "random-grid": self.random_grid,
-            "rescale": self.rescale,
-        }
-
-    @property
-    def reversed_updates(self) -> dict[str, Callable[..., tuple[ChainState, None]]]:
-        """Their reversals: Gibbs updates of several levels are reversed by updating these the other way."""
-        return {
-            "sample-sigmas": partial(self.sample_sigmas, is_reversed=True),
-            "sample-noise": partial(self.sample_noise, is_reversed=True),
-        }
-
-    def marginal(self, over: tuple[str, ...]) -> Marginal:
-        """What is left with "outputs" or "precisions" or both integrated out; see marginal.py."""
-        return marginal.marginal(self, over)
 
     @property
     def n_parameters(self) -> int:
@@ -176,7 +154,7 @@ class Posterior:
         xp = array_namespace(position)
         inputs, targets, weights, counts = self.inputs, self.targets, self.observed, self.counts
         if partition is not None and n_partitions > 1:
-            inputs, targets, weights, counts = self.blocks_of(n_partitions).of(partition)
+            inputs, targets, weights, counts = self.blocks_of(n_partitions).at(partition)
         with np.errstate(all="ignore"):  # a trajectory that blows up is a rejection, not a warning
             noise = prior.noise_precisions(precisions, self.precision_layout)
             activity = forward(position, inputs, self.wiring, buffers=self.buffers)
@@ -234,7 +212,12 @@ class Posterior:
 
     def quantities(self, position: Array, precisions: Array) -> Array:
         """Functions of the state that are to move, for the tuning of trajectories; see quantities.py."""
-        return quantities.quantities(self, position)
+        xp = array_namespace(position)
+        columns = quantities.some_columns(self.inputs.shape[1])
+        inputs = xp.ascontiguousarray(self.inputs[:, columns])
+        outputs = forward(position, inputs, self.wiring, buffers=Buffers()).outputs
+        sigmas = quantities.sigmas(position, self.parameter_layout, self.precision_layout)
+        return xp.concatenate([sigmas, quantities.scaled_outputs(outputs, self.target_scale)], axis=1)
 
     def outputs(self, position: Array, inputs: Array) -> Array:
         """Outputs (n_chains, n_cases, n_outputs) at inputs (n_cases, n_inputs)."""
@@ -256,182 +239,10 @@ class Posterior:
                 position, precisions, self.parameter_layout, self.precision_layout
             ) + prior.log_density_of_precisions(precisions, self.precision_layout)
 
-    def initial_state(self, streams: Streams, *, sigmas: float | None) -> ChainState:
-        """Parameters zero and every free sigma at `sigmas`, or, with None, a draw from the prior.
-
-        The first, with adjustments at one, is what FBM's "fix" makes. The momentum is standard normal in
-        both.
-        """
-        streams = streams.at(iteration=0)
-        xp = array_namespace(streams.chains)
-        momentum = streams.normal(Purpose.MOMENTUM, (self.n_parameters,)).astype(self.dtype)
-        if sigmas is None:
-            position, precisions = self._prior_draw(streams)
-            return ChainState(position, momentum, precisions)
-        fixed = xp.empty(self.n_precisions)
-        for group in self.precision_layout.groups:
-            fixed[group.common] = group.mean
-        free = xp.asarray(self.precision_layout.is_free)
-        precisions = xp.tile(xp.where(free, sigmas**-2, fixed), (streams.n_chains, 1))
-        for adjustments in self.precision_layout.adjustments:
-            precisions[:, adjustments.columns] = 1.0
-        return ChainState(xp.zeros_like(momentum), momentum, precisions)
-
-    def sample_sigmas(
-        self,
-        state: ChainState,
-        streams: Streams,
-        *,
-        is_reversed: bool = False,
-        level: gibbs.Level | None = None,
-        groups: Collection[str] | None = None,
-    ) -> tuple[ChainState, None]:
-        """Gibbs updates of all free precisions, the noise first (which is independent of the others).
-
-        level, groups  only the precisions of one level, or of the groups and adjustments named
-        """
-        if groups is None or NOISE in groups:
-            state, _ = self.sample_noise(state, streams, is_reversed=is_reversed, level=level)
-        values = self.parameter_layout.views(state.position)
-        precisions = gibbs.update_groups(
-            values,
-            state.precisions,
-            streams,
-            layout=self.precision_layout,
-            is_reversed=is_reversed,
-            level=level,
-            groups=groups,
-        )
-        return replace(state, precisions=precisions), None
-
-    def sample_noise(
-        self,
-        state: ChainState,
-        streams: Streams,
-        *,
-        is_reversed: bool = False,
-        level: gibbs.Level | None = None,
-    ) -> tuple[ChainState, None]:
-        """Gibbs updates of the noise precisions, or of one level of them."""
-        if self.model.noise is None:
-            return state, None
-        residuals, weights = self._residuals(state)
-        precisions = gibbs.update_noise(
-            residuals,
-            state.precisions,
-            streams,
-            layout=self.precision_layout,
-            weights=weights,
-            is_reversed=is_reversed,
-            level=level,
-        )
-        return replace(state, precisions=precisions), None
-
-    def random_grid(
-        self,
-        state: ChainState,
-        streams: Streams,
-        *,
-        stepsize: float,
-        groups: Collection[str] | None = None,
-    ) -> tuple[ChainState, ProposalsInfo]:
-        """Random-grid Metropolis updates of the upper-level precisions of `groups`, or all; noise first."""
-        layout, precisions = self.precision_layout, state.precisions.copy()
-        accepted = []
-        if self.model.noise is not None and (groups is None or NOISE in groups):
-            residuals, weights = self._residuals(state)
-            number = len(layout.groups) - 1
-            accepted += random_grid.update_upper_levels(
-                residuals,
-                layout.groups[number],
-                precisions,
-                streams,
-                stepsize=stepsize,
-                index=number,
-                weights=weights,
-            )
-        values = self.parameter_layout.views(state.position)
-        for number, group, rows in gibbs.ruled_values(values, precisions, layout):
-            if groups is not None and group.name not in groups:
-                continue
-            accepted += random_grid.update_upper_levels(
-                rows, group, precisions, streams, stepsize=stepsize, index=number
-            )
-        xp = array_namespace(precisions)
-        share = (
-            xp.concatenate(accepted, axis=1).mean(axis=1) if accepted else xp.full(len(precisions), xp.nan)
-        )
-        return replace(state, precisions=precisions), ProposalsInfo(share)
-
-    def rescale(
-        self,
-        state: ChainState,
-        streams: Streams,
-        *,
-        along: rescaling.Along,
-        stepsize: float,
-        advance: Advance,
-    ) -> tuple[ChainState, ProposalsInfo]:
-        """Metropolis updates that scale parameters and precisions together; see rescaling.py.
-
-        advance  gives the potential, as it does to the other accept decisions of a run
-        """
-        return rescaling.rescale(
-            state,
-            streams,
-            orbits=rescaling.orbits_along(along, self.network, self.parameter_layout, self.precision_layout),
-            potential=partial(self._potential, advance=advance),
-            stepsize=stepsize,
-        )
-
-    def _potential(self, position: Array, precisions: Array, *, advance: Advance) -> Array:
-        nothing = array_namespace(position).zeros_like(position)
-        _, potential = advance(self, Trajectory(position, nothing, precisions, nothing), n_steps=0)
-        return potential
-
-    def _residuals(self, state: ChainState) -> tuple[Array, float | Array]:
-        """Residuals (n_chains, n_targets, n_cases), and how much each counts for the noise."""
-        weights = self._inverse_temperature(n_axes=3)
-        if self.observed is not None:
-            weights = weights * self.observed
-        return self.targets - self._forward(state.position).outputs, weights
-
-    def rejection_proposal(self, streams: Streams) -> tuple[Array, Array, Array]:
-        """A proposal for rejection sampling: position, precisions, log probability of accepting it.
-
-        A draw from the prior, with noise precisions biased by prod_j tau_j**(b n_j/2), n_j observed targets
-        and inverse temperature b; the probability is the b-th power of the likelihood without the factors
-        that this cancels, over the largest that it can be. Neal (2022), eqs. 69, 70; `DataModel.log_bound`.
-        """
-        bias = self.inverse_temperature * (self.n_cases if self.observed is None else self.counts)
-        position, precisions = self._prior_draw(streams, n_cases_bias=bias)
-        noise = prior.noise_precisions(precisions, self.precision_layout)
-        with np.errstate(all="ignore"):
-            bound = self.data_model.log_bound(self.targets, self.observed)
-            log_acceptance = self.inverse_temperature * (
-                self._terms(position, noise).sum(axis=(1, 2)) - bound
-            )
-            return position, precisions, log_acceptance
-
-    def sample_targets(self, position: Array, precisions: Array, streams: Streams) -> Array:
-        """Targets from the model at the training inputs, (n_chains, n_cases, n_targets) float64."""
-        outputs = self._forward(position).outputs
-        if self.data_model.n_cells > 1:
-            outputs = forward(position, self._every_cell(), self.wiring, buffers=Buffers()).outputs
-        noise = prior.noise_precisions(precisions, self.precision_layout)
-        outputs = outputs.astype(array_namespace(outputs).float64)
-        return self.data_model.draw(outputs, noise, streams).swapaxes(1, 2)
-
     def _inverse_temperature(self, *, n_axes: int) -> float | Array:
         """As a factor of arrays of n_axes axes, chain first."""
         b = self.inverse_temperature
         return b if isinstance(b, float) else b.reshape(-1, *(1,) * (n_axes - 1))
-
-    def _prior_draw(self, streams: Streams, *, n_cases_bias: Array | float = 0) -> tuple[Array, Array]:
-        precisions = prior.draw_precisions(streams, self.precision_layout, n_cases_bias=n_cases_bias)
-        position = prior.draw_parameters(streams, precisions, self.parameter_layout, self.precision_layout)
-        with np.errstate(over="ignore"):  # beyond float32's range: an infinite energy
-            return position.astype(self.dtype), precisions
 
     def _forward(self, position: Array) -> Activity:
         """All units at the training inputs."""
@@ -451,8 +262,10 @@ class Posterior:
 
     @cached_property
     def target_scale(self) -> float:
-        """quantities.scale_of_targets, which on a device the host waits for."""
-        return quantities.scale_of_targets(self)
+        """The standard deviation of real targets, 1 for others. On a device the host waits for it."""
+        if not self.data_model.is_real:
+            return 1.0
+        return quantities.scale_of_targets(self.targets, self.observed)
 
     @cached_property
     def counts(self) -> Array | int:

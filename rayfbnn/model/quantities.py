@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
-from rayfbnn.model.network import Buffers, forward
-
-if TYPE_CHECKING:
-    from rayfbnn.model.posterior import Posterior
 
 _N_CASES = 8  # at which outputs are looked at
 _N_OUTPUTS = 4  # at most
@@ -20,25 +15,11 @@ _N_UNITS = 16  # a group with more source units is looked at as a whole
 _FLOOR = 1e-6  # of a mean square, in units of the prior's: weights begin at zero
 
 
-def quantities(posterior: Posterior, position: Array) -> Array:
-    """What `sigmas` and `scaled_outputs` say, (n_chains, n_quantities) float64."""
-    xp = array_namespace(position)
-    inputs = xp.ascontiguousarray(posterior.inputs[:, cases(posterior)])
-    outputs = forward(position, inputs, posterior.wiring, buffers=Buffers()).outputs
-    return xp.concatenate(
-        [
-            sigmas(position, posterior.parameter_layout, posterior.precision_layout),
-            scaled_outputs(posterior, outputs),
-        ],
-        axis=1,
-    )
-
-
 def sigmas(position: Array, parameters: ParameterLayout, layout: PrecisionLayout) -> Array:
-    """For each group with a free sigma the log of its mean square, (n_chains, n) float64.
+    """Return the log of the mean square of each group with a free sigma, (n_chains, n) float64.
 
-    It is what the sigma follows, which itself does not move in a trajectory. Where source units have sigmas
-    of their own, the same of each unit.
+    The sigma itself does not move in a trajectory, but follows this. Where source units have sigmas of their
+    own, the result also has the log mean square of each unit.
     """
     xp = array_namespace(position)
     views, columns = parameters.views(position), [xp.empty((len(position), 0))]
@@ -52,23 +33,19 @@ def sigmas(position: Array, parameters: ParameterLayout, layout: PrecisionLayout
     return xp.concatenate(columns, axis=1)
 
 
-def cases(posterior: Posterior) -> Array:
-    """Some training cases, evenly spaced, as numbers of columns of the inputs."""
-    n_columns = posterior.inputs.shape[1]
+def some_columns(n_columns: int) -> Array:
+    """Return the numbers of some columns of the inputs, evenly spaced."""
     return np.unique(np.linspace(0, n_columns - 1, _N_CASES).round().astype(int))
 
 
-def scaled_outputs(posterior: Posterior, outputs: Array) -> Array:
-    """Outputs (n_chains, n_outputs, n_cases) in standard deviations of real targets; (n_chains, n)."""
+def scaled_outputs(outputs: Array, scale: float) -> Array:
+    """Return some outputs (n_chains, n_outputs, n_cases) divided by `scale`, (n_chains, n) float64."""
     values = outputs[:, :_N_OUTPUTS].astype(array_namespace(outputs).float64)
-    return (values / posterior.target_scale).reshape(len(values), -1)
+    return (values / scale).reshape(len(values), -1)
 
 
-def scale_of_targets(posterior: Posterior) -> float:
-    """The standard deviation of the targets that are there, all together; 1 where that says nothing."""
-    if not posterior.data_model.is_real:
-        return 1.0
-    xp = array_namespace(posterior.targets)
-    there = posterior.targets if posterior.observed is None else posterior.targets[posterior.observed > 0]
-    scale = float(xp.std(there))
+def scale_of_targets(targets: Array, observed: Array | None) -> float:
+    """Return the standard deviation of all observed real targets together; 1 if they are all the same."""
+    xp = array_namespace(targets)
+    scale = float(xp.std(targets if observed is None else targets[observed > 0]))
     return scale if scale > 0 else 1.0

@@ -69,9 +69,9 @@ class Wiring:
     offsets: tuple[slice | None, ...]
 
     @staticmethod
-    def of(network: NetworkSpec, xp: ModuleType = np) -> Wiring:
-        """The wiring, with its tables on the device of `xp`."""
-        slices = ParameterLayout.of(network).slices
+    def from_network(network: NetworkSpec, xp: ModuleType = np) -> Wiring:
+        """Return the wiring of a network, with its tables on the device of `xp`."""
+        slices = ParameterLayout.from_network(network).slices
         n_hidden = len(network.hidden)
         units = (network.inputs, *(layer.units for layer in network.hidden), network.outputs)
         incoming: list[tuple[Link, ...]] = [()]

@@ -92,7 +92,7 @@ def activation_bytes(network: NetworkSpec, dtype: str) -> int:
 def posterior_of(store: Store) -> Posterior:
     """The posterior that the store's draws are from, on the host."""
     spec, data = store.spec, store.data
-    return Posterior.of(
+    return Posterior.from_spec(
         spec.network,
         spec.model,
         data.standardized_inputs,

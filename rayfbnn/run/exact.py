@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.store.records import Block
 
 
 def exact_blocks(
-    posterior: Posterior, positions: Array, precisions: Array, draws_per_block: int
+    posterior: SampledPosterior, positions: Array, precisions: Array, draws_per_block: int
 ) -> Iterator[Block]:
     """Draws in blocks, their densities with them.
 

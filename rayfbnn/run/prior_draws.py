@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.store.records import Block
 from rayfbnn.streams import Streams
 
@@ -19,7 +19,7 @@ _MEMORY_BYTES = 100e6  # for the units of the networks that are evaluated at onc
 
 
 def prior_blocks(
-    posterior: Posterior, dataset: Dataset, seed: int, draws: int, draws_per_block: int
+    posterior: SampledPosterior, dataset: Dataset, seed: int, draws: int, draws_per_block: int
 ) -> Iterator[Block]:
     """Draws in blocks: positions, precisions, log densities, outputs and targets at the training inputs.
 
@@ -44,7 +44,7 @@ def prior_blocks(
         )
 
 
-def _pieces(posterior: Posterior, first: int, last: int) -> Iterator[Array]:
+def _pieces(posterior: SampledPosterior, first: int, last: int) -> Iterator[Array]:
     """The numbers first .. last - 1, as many at a time as memory allows."""
     n_values = 4 * sum(posterior.wiring.units) * posterior.n_cases * posterior.data_model.n_cells
     at_once = max(1, int(_MEMORY_BYTES / (8 * n_values)))
@@ -52,7 +52,7 @@ def _pieces(posterior: Posterior, first: int, last: int) -> Iterator[Array]:
         yield np.arange(start, min(start + at_once, last), dtype=np.uint64)
 
 
-def _draw(posterior: Posterior, dataset: Dataset, streams: Streams) -> dict[str, Array]:
+def _draw(posterior: SampledPosterior, dataset: Dataset, streams: Streams) -> dict[str, Array]:
     """What there is to store of some draws, the draw axis first."""
     state = posterior.initial_state(streams, sigmas=None)
     position, precisions = state.position, state.precisions

@@ -16,7 +16,7 @@ from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.operation import Operation, automatic, unrolled
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.run.blocks import BlockPlan, next_block
 from rayfbnn.run.collecting import Collected, names_in_summary
 from rayfbnn.state import ChainState, Trajectory
@@ -70,9 +70,9 @@ class Progress:
         return self.committed and self.iteration >= (self.total_iterations if until is None else until)
 
 
-def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> Posterior:
+def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> SampledPosterior:
     """The target of a run, for the standardised training cases, with its arrays on "cpu" or "gpu"."""
-    posterior = Posterior.of(
+    posterior = SampledPosterior.from_spec(
         spec.network,
         spec.model,
         dataset.standardized_inputs,

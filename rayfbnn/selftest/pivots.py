@@ -20,11 +20,14 @@ from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 
 if TYPE_CHECKING:
-    from rayfbnn.model.posterior import Posterior
+    from rayfbnn.model.sampled import SampledPosterior
 
 
 def joint_p_values(
-    target: Posterior, after: tuple[ChainState, Array], other: tuple[ChainState, Array], streams: Streams
+    target: SampledPosterior,
+    after: tuple[ChainState, Array],
+    other: tuple[ChainState, Array],
+    streams: Streams,
 ) -> dict[str, float]:
     """Return a p-value for each statistic of states and data.
 
@@ -51,7 +54,7 @@ def joint_p_values(
     return values
 
 
-def pivots(target: Posterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
+def pivots(target: SampledPosterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
     """Return functions of state and data that are uniform for any model, each (n_chains, ...)."""
     uniform = {
         **precision_uniforms(target, state, data),
@@ -70,7 +73,7 @@ def pivots(target: Posterior, state: ChainState, data: Array, streams: Streams) 
     return uniform
 
 
-def precision_uniforms(target: Posterior, state: ChainState, data: Array) -> dict[str, Array]:
+def precision_uniforms(target: SampledPosterior, state: ChainState, data: Array) -> dict[str, Array]:
     """Return the conditional distribution function of each level of each group, and of the noise."""
     uniform: dict[str, Array] = {}
     values, layout = target.parameter_layout.views(state.position), target.precision_layout
@@ -97,7 +100,7 @@ def precision_uniforms(target: Posterior, state: ChainState, data: Array) -> dic
 
 
 def noise_uniforms(
-    target: Posterior, state: ChainState, data: Array, tau: Array, alpha: float
+    target: SampledPosterior, state: ChainState, data: Array, tau: Array, alpha: float
 ) -> dict[str, Array]:
     """Return the distribution function of the residuals of the observed targets."""
     uniform: dict[str, Array] = {}
@@ -108,7 +111,7 @@ def noise_uniforms(
     return uniform
 
 
-def outputs(target: Posterior, state: ChainState) -> Array:
+def outputs(target: SampledPosterior, state: ChainState) -> Array:
     """Return the outputs at every case, for a piecewise hazard at every piece of every case.
 
     Shape (n_chains, n_columns, n_outputs).
@@ -117,7 +120,9 @@ def outputs(target: Posterior, state: ChainState) -> Array:
     return target.outputs(state.position, every_column.T)
 
 
-def data_uniforms(target: Posterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
+def data_uniforms(
+    target: SampledPosterior, state: ChainState, data: Array, streams: Streams
+) -> dict[str, Array]:
     """The observed targets by their distribution functions, (n_chains, n); of real ones see the noise."""
     kind, v = target.model.kind, outputs(target, state)
     random = streams.at(iteration=99).uniform(Purpose.PROPOSAL, data.shape[1:])
@@ -140,7 +145,7 @@ def data_uniforms(target: Posterior, state: ChainState, data: Array, streams: St
     return {"data": uniform[:, is_observed]}
 
 
-def cumulative_hazard(target: Posterior, v: Array, time: Array) -> Array:
+def cumulative_hazard(target: SampledPosterior, v: Array, time: Array) -> Array:
     """The integral of the hazard until each time (n_chains, n_cases), piece by piece."""
     starts = [0.0, *target.model.times]
     ends = [*target.model.times, math.inf]
@@ -151,7 +156,7 @@ def cumulative_hazard(target: Posterior, v: Array, time: Array) -> Array:
     )
 
 
-def products(target: Posterior, state: ChainState, data: Array) -> dict[str, Array]:
+def products(target: SampledPosterior, state: ChainState, data: Array) -> dict[str, Array]:
     """Return functions of state and data whose distribution is only known by simulation, each (n_chains,)."""
     v = outputs(target, state)[:, :: target.data_model.n_cells]
     posterior = target.with_targets(data)
@@ -189,7 +194,7 @@ def value_uniforms(name: str, standardised: Array, alpha: float) -> dict[str, Ar
     }
 
 
-def randomised_uniforms(target: Posterior, v: Array, data: Array, streams: Streams) -> Array:
+def randomised_uniforms(target: SampledPosterior, v: Array, data: Array, streams: Streams) -> Array:
     """Distribution function of each discrete target, uniform between its steps; the shape of data."""
     if target.model.kind == "binary":
         probability = np.stack([scipy.special.expit(-v), scipy.special.expit(v)], axis=-1)

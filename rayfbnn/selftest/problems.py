@@ -16,7 +16,7 @@ from rayfbnn.mcmc.model_updates import SampleSigmas
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState, Target
 from rayfbnn.streams import Purpose, Streams
 
@@ -39,7 +39,7 @@ class Problem:
     hidden: tuple[LayerSpec, ...] = (LayerSpec(2, "tanh"),)
     over: tuple[Literal["outputs", "precisions"], ...] = ()
 
-    def posterior(self, xp: ModuleType, dtype: Dtype) -> Posterior:
+    def posterior(self, xp: ModuleType, dtype: Dtype) -> SampledPosterior:
         """Return the posterior for fixed inputs; its targets are placeholders, to be replaced by draws."""
         priors = {
             name: PriorSpec.parse(text, key=name, two_levels=name[0] in "bt")
@@ -50,9 +50,11 @@ class Problem:
         )
         inputs = Streams(5, np.arange(N_CASES, dtype=np.uint64)).normal(Purpose.PROPOSAL, (2,))
         targets = np.ones((N_CASES, self.n_targets))
-        return Posterior.of(network, self.model, inputs, targets, dtype=dtype, xp=xp)
+        return SampledPosterior.from_spec(network, self.model, inputs, targets, dtype=dtype, xp=xp)
 
-    def moved(self, posterior: Posterior, state: ChainState, streams: Streams) -> tuple[Target, ChainState]:
+    def moved(
+        self, posterior: SampledPosterior, state: ChainState, streams: Streams
+    ) -> tuple[Target, ChainState]:
         """Return the target of trajectories for a posterior, and the state that they start from."""
         if not self.over:
             return posterior, state
@@ -104,7 +106,7 @@ PROBLEMS: dict[str, Problem] = {
 }
 
 
-def exact_start(target: Posterior, streams: Streams) -> tuple[ChainState, Array]:
+def exact_start(target: SampledPosterior, streams: Streams) -> tuple[ChainState, Array]:
     """Draw states and data (n_chains, n_cases, n_targets) from their joint distribution."""
     state = target.initial_state(streams, sigmas=None)
     return state, target.sample_targets(state.position, state.precisions, streams)

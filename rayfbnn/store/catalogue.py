@@ -168,7 +168,7 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
 
     group = f"{prefix}posterior"
     sizes: dict[str, int] = {"target": len(spec.data.targets)}
-    for parameters in ParameterLayout.of(network).groups:
+    for parameters in ParameterLayout.from_network(network).groups:
         dims = parameter_dims(parameters.name)
         if parameters.name in network.connections:
             dims = (f"weight_{parameters.name}",)
@@ -176,7 +176,7 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
             dims = (f"input_{parameters.name}", *dims[1:])
         sizes.update(zip(dims, parameters.shape, strict=True))
         yield drawn(f"{group}/{parameters.name}", dims, parameters.shape, spec.dtype)
-    precisions = PrecisionLayout.of(network, spec.model, len(spec.data.targets))
+    precisions = PrecisionLayout.from_specs(network, spec.model, len(spec.data.targets))
     for sigma in sigma_plans(precisions):
         shape = tuple(sizes[dim] for dim in sigma.dims)
         yield drawn(f"{group}/{sigma.name}", sigma.dims, shape, "float64")
@@ -216,7 +216,7 @@ def _chains_and_draws(header: Header, folder: str, n_draws: int) -> Iterator[Arr
 def _state(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
     """The whole state of each batch after each of its blocks, in float64: float32 fits in it exactly."""
     network = spec.network
-    precisions = PrecisionLayout.of(network, spec.model, len(spec.data.targets))
+    precisions = PrecisionLayout.from_specs(network, spec.model, len(spec.data.targets))
     for name in STATE:
         n = precisions.n_precisions if name == "precisions" else network.n_parameters
         yield ArrayPlan(

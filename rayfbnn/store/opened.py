@@ -57,8 +57,8 @@ class OpenStore:
             Hierarchy(fs, path, plans, metadata),
             CommitLog(fs, path, root.identity),
             TuningLog(fs, path, root.identity, spec, header.n_batches),
-            ParameterLayout.of(network),
-            PrecisionLayout.of(network, spec.model, len(spec.data.targets)),
+            ParameterLayout.from_network(network),
+            PrecisionLayout.from_specs(network, spec.model, len(spec.data.targets)),
             is_pending,
         )
 

@@ -18,7 +18,7 @@ from rayfbnn.kernels import choose
 from rayfbnn.mcmc.operation import AUTO, Operation, Settings, Tunable, Tuning, gradient_evaluations, unrolled
 from rayfbnn.mcmc.schedule import build_iteration
 from rayfbnn.mcmc.tuning.settings import extreme_tunings
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Streams
 from rayfbnn.timing.results import Cost, RunEstimate
@@ -26,7 +26,7 @@ from rayfbnn.timing.steps import STEPSIZE, four_digits, repeated, started, steps
 
 
 def estimate_run(
-    posterior: Posterior,
+    posterior: SampledPosterior,
     phases: Sequence[tuple[tuple[Operation, ...], int]],
     *,
     chains: int,
@@ -85,7 +85,7 @@ def estimate_run(
 
 def operation_seconds(
     operation: Operation,
-    posterior: Posterior,
+    posterior: SampledPosterior,
     advance: Advance,
     state: ChainState,
     streams: Streams,

@@ -7,7 +7,7 @@ import numpy as np
 from rayfbnn.arrays import device_namespace
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose, Streams
 from rayfbnn.timing.results import Dtype
 
@@ -15,7 +15,7 @@ from rayfbnn.timing.results import Dtype
 STANDARD_SHAPES = ("1-8-1/100", "2-16-2/200", "10-100-1/1000", "13-50-50-1/506", "784-100-10/10000")
 
 
-def generated_posterior(shape: str, *, dtype: Dtype = "float32", device: str = "cpu") -> Posterior:
+def generated_posterior(shape: str, *, dtype: Dtype = "float32", device: str = "cpu") -> SampledPosterior:
     """Return the posterior of a network of tanh units with real targets.
 
     Inputs and targets are standard normal numbers, always the same for a shape.
@@ -34,7 +34,9 @@ def generated_posterior(shape: str, *, dtype: Dtype = "float32", device: str = "
     inputs = streams.normal(Purpose.PROPOSAL, (n_cases, n_inputs))[0]
     targets = streams.normal(Purpose.TARGET_VALUE, (n_cases, n_outputs))[0]
     model = ModelSpec("real", PriorSpec(0.3))
-    return Posterior.of(network, model, inputs, targets, dtype=dtype, xp=device_namespace(device))
+    return SampledPosterior.from_spec(
+        network, model, inputs, targets, dtype=dtype, xp=device_namespace(device)
+    )
 
 
 def parsed_shape(shape: str) -> tuple[list[int], int]:
@@ -52,7 +54,7 @@ def parsed_shape(shape: str) -> tuple[list[int], int]:
     return layers, n_cases
 
 
-def shape_of(posterior: Posterior) -> str:
+def shape_of(posterior: SampledPosterior) -> str:
     """Return the shape of a posterior's network, such as "2-16-2/200"."""
     network = posterior.network
     layers = [network.inputs, *(layer.units for layer in network.hidden), network.outputs]

@@ -16,7 +16,7 @@ from rayfbnn.kernels import choose
 from rayfbnn.mcmc import fourth_order, leapfrog
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.model.marginal.output_layer import feeds_outputs
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, ChainState, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams
 from rayfbnn.timing.results import Dtype, Row
@@ -54,7 +54,7 @@ def rows_of_shapes(
 
 
 def rows_of_operations(
-    posterior: Posterior,
+    posterior: SampledPosterior,
     operations: Sequence[Operation],
     *,
     chains: int,
@@ -73,7 +73,7 @@ def rows_of_operations(
     return tuple(rows)
 
 
-def kernels_of(posterior: Posterior, trajectory: TrajectoryKind = HYBRID) -> list[tuple[str, Advance]]:
+def kernels_of(posterior: SampledPosterior, trajectory: TrajectoryKind = HYBRID) -> list[tuple[str, Advance]]:
     """Return the array code, and the kernel that runs the trajectories here if it is another; with names."""
     plain = choose.ARRAY_CODE["gpu" if array_namespace(posterior.inputs) is not np else "cpu"].name
     if trajectory.integrator != "leapfrog":
@@ -88,7 +88,7 @@ def kernels_of(posterior: Posterior, trajectory: TrajectoryKind = HYBRID) -> lis
 
 
 def kernel_rows(
-    posterior: Posterior, *, chains: int, seconds: float, trajectory: TrajectoryKind = HYBRID
+    posterior: SampledPosterior, *, chains: int, seconds: float, trajectory: TrajectoryKind = HYBRID
 ) -> Iterator[Row]:
     """Yield a row for the array code and one for the kernel that runs the trajectories here, if another."""
     n_units = max([1, *(layer.units for layer in posterior.network.hidden)])
@@ -105,7 +105,7 @@ def kernel_rows(
         )
 
 
-def floating_point_operations(posterior: Posterior, trajectory: TrajectoryKind = HYBRID) -> int:
+def floating_point_operations(posterior: SampledPosterior, trajectory: TrajectoryKind = HYBRID) -> int:
     """Return the additions and multiplications in one step's products with weights and biases.
 
     For each weight and case there are two in the forward pass and two for the derivative of the weight. A
@@ -122,7 +122,7 @@ def floating_point_operations(posterior: Posterior, trajectory: TrajectoryKind =
 
 
 def at_start(
-    posterior: Posterior, trajectory: TrajectoryKind, *, chains: int
+    posterior: SampledPosterior, trajectory: TrajectoryKind, *, chains: int
 ) -> tuple[Target, ChainState, Array | None]:
     """Return the target of the trajectories, a state to start from, and the order of partial gradients."""
     state, streams = started(posterior, chains)
@@ -135,7 +135,7 @@ def at_start(
 
 
 def seconds_per_step(
-    posterior: Posterior,
+    posterior: SampledPosterior,
     advance: Advance,
     *,
     chains: int,
@@ -171,7 +171,9 @@ def repeated(run: Callable[[], float], *, seconds: float) -> list[float]:
     return results
 
 
-def started(posterior: Posterior, chains: int, sigmas: float | None = 0.5) -> tuple[ChainState, Streams]:
+def started(
+    posterior: SampledPosterior, chains: int, sigmas: float | None = 0.5
+) -> tuple[ChainState, Streams]:
     """Return the state of chains at the start of a run, with momentum, and their streams."""
     xp = array_namespace(posterior.inputs)
     streams = Streams(seed=2, chains=xp.arange(chains, dtype=xp.uint64))

@@ -39,7 +39,7 @@ from rayfbnn.kernels.cuda import products as wide
 from rayfbnn.kernels.cuda.advance import CudaBackend
 from rayfbnn.mcmc import leapfrog  # noqa: E402
 from rayfbnn.model.architecture import ModelSpec, PriorSpec  # noqa: E402
-from rayfbnn.model.posterior import Posterior  # noqa: E402
+from rayfbnn.model.sampled import SampledPosterior  # noqa: E402
 from rayfbnn.state import Advance, Trajectory  # noqa: E402
 from rayfbnn.timing import results, shapes
 from rayfbnn.timing import steps as step_times
@@ -89,7 +89,7 @@ def measure_marginal(
     model = ModelSpec("real", PriorSpec.parse(NOISE, key="noise"))
     network = replace(made_up.network, priors=priors)
     values = made_up.targets.T
-    posterior = Posterior.of(network, model, made_up.covariates, values, dtype=dtype, xp=cupy)
+    posterior = SampledPosterior.from_spec(network, model, made_up.covariates, values, dtype=dtype, xp=cupy)
     state, streams = step_times.started(posterior, chains)
     target = posterior.marginal(("outputs", "precisions")).given(state, streams)
     begun = target.start(state, streams)
@@ -119,7 +119,7 @@ def as_row(
     }
 
 
-def codes(posterior: Posterior) -> dict[str, Advance]:
+def codes(posterior: SampledPosterior) -> dict[str, Advance]:
     """Array code, what is chosen without graphs and with, and where that is products these without TF32."""
     found: dict[str, Advance] = {"plain CuPy": leapfrog.advance}
     for uses_graphs in (False, True):  # a network that fits on the chip has one name, and is timed once
@@ -135,7 +135,7 @@ def codes(posterior: Posterior) -> dict[str, Advance]:
 
 
 def trajectory(
-    posterior: Posterior, advance: Advance, chains: int, n_steps: int
+    posterior: SampledPosterior, advance: Advance, chains: int, n_steps: int
 ) -> Callable[[], tuple[Trajectory, Array]]:
     """A trajectory of all chains, everything that it starts from already on the device."""
     state, _ = step_times.started(posterior, chains)
@@ -158,7 +158,7 @@ def event_seconds(run: Callable[[], Any], repeats: int) -> float:
     return statistics.median(times)
 
 
-def jax_seconds(posterior: Posterior, chains: int, n_steps: int, repeats: int) -> float:
+def jax_seconds(posterior: SampledPosterior, chains: int, n_steps: int, repeats: int) -> float:
     """JAX's on the same card, jitted and vmapped; it ends where the kernel does."""
     import jax_steps
 

@@ -26,7 +26,7 @@ import numpy as np  # noqa: E402, after the threads are set
 from machine import PEERS, append, conditions, heading, peers_python, pin  # noqa: E402
 
 from rayfbnn.arrays import Array  # noqa: E402
-from rayfbnn.model.posterior import Posterior  # noqa: E402
+from rayfbnn.model.sampled import SampledPosterior  # noqa: E402
 from rayfbnn.state import Advance, ChainState, Trajectory  # noqa: E402
 from rayfbnn.timing import results, shapes  # noqa: E402
 from rayfbnn.timing import steps as step_times  # noqa: E402
@@ -37,7 +37,7 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 class Ours:
     """One kernel on one problem."""
 
-    def __init__(self, posterior: Posterior, name: str, advance: Advance, chains: int) -> None:
+    def __init__(self, posterior: SampledPosterior, name: str, advance: Advance, chains: int) -> None:
         self.name, self.chains = name, chains
         self._posterior, self._advance = posterior, advance
         self._state, _ = step_times.started(posterior, chains)
@@ -77,7 +77,7 @@ class Jax:
             raise SystemExit("the process with JAX has ended; what it said is above")
         return json.loads(line)  # type: ignore[no-any-return]
 
-    def load(self, posterior: Posterior, chains: int, folder: Path) -> None:
+    def load(self, posterior: SampledPosterior, chains: int, folder: Path) -> None:
         """Give it the problem: the same cases, start, precisions and stepsizes as ours."""
         state, _ = step_times.started(posterior, chains)
         arrays = {
@@ -97,11 +97,11 @@ class Jax:
         self._process.wait()
 
 
-def stepsizes(posterior: Posterior, state: ChainState) -> Array:
+def stepsizes(posterior: SampledPosterior, state: ChainState) -> Array:
     return (step_times.STEPSIZE * posterior.stepsizes(state.precisions)).astype(posterior.dtype)
 
 
-def layers_of(posterior: Posterior) -> list[tuple[int, tuple[int, ...], int]]:
+def layers_of(posterior: SampledPosterior) -> list[tuple[int, tuple[int, ...], int]]:
     """(start of the weights, their shape, start of the biases) of each layer in the flat vector."""
     starts = posterior.parameter_layout.slices
     groups = {group.name: group for group in posterior.network.groups()}

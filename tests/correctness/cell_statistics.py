@@ -10,8 +10,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc import schedule
-from rayfbnn.model import posterior
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model import sampled
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.selftest.pivots import joint_p_values
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
@@ -19,18 +19,18 @@ from tests.correctness.cells import ARCHITECTURES, DATA, N_CASES, Cell
 from tests.support.exactness import is_exact
 
 
-def posterior_of(cell: Cell, module: ModuleType = posterior) -> Posterior:
+def posterior_of(cell: Cell, module: ModuleType = sampled) -> SampledPosterior:
     """The cell's posterior on fixed inputs, its targets still to be drawn; of `module`'s class."""
     n_inputs = ARCHITECTURES[cell.architecture].n_inputs
     inputs = Streams(5, np.arange(N_CASES, dtype=np.uint64)).normal(Purpose.PROPOSAL, (n_inputs,))
     data = DATA[cell.data]
-    made: Posterior = module.Posterior.of(
+    made: SampledPosterior = module.SampledPosterior.from_spec(
         cell.network(), data.model, inputs, np.ones((N_CASES, data.n_targets))
     )
     return made
 
 
-def exact_start(target: Posterior, cell: Cell, streams: Streams) -> tuple[ChainState, Array]:
+def exact_start(target: SampledPosterior, cell: Cell, streams: Streams) -> tuple[ChainState, Array]:
     """State and data (n_chains, n_cases, n_targets) from the joint distribution, data as observed."""
     state = target.initial_state(streams, sigmas=None)
     return state, DATA[cell.data].observe(target.sample_targets(state.position, state.precisions, streams))
@@ -51,7 +51,7 @@ def look(
     n_chains: int,
     n_iterations: int = 5,
     with_new_data: bool = False,
-    posterior: ModuleType = posterior,
+    posterior: ModuleType = sampled,
     schedule: ModuleType = schedule,
 ) -> Found:
     """Exact draws after the cell's iterations, which run on `posterior`'s class and `schedule`.

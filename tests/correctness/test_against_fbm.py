@@ -13,7 +13,7 @@ import pytest
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleNoise, SampleSigmas
 from rayfbnn.mcmc.schedule import build_iteration, run
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Streams
 from tests.support.fbm import statistics
 from tests.support.marks import some_long
@@ -32,7 +32,7 @@ def read(name: str) -> np.ndarray:
         return np.array([[float(value) for value in row] for row in csv.reader(file)])
 
 
-def simulate(kind: str) -> tuple[Posterior, np.ndarray, np.ndarray]:
+def simulate(kind: str) -> tuple[SampledPosterior, np.ndarray, np.ndarray]:
     """FBM's schedule, `repeat 10 sample-sigmas heatbath hybrid 30:5 0.4`, after its initial phase.
 
     Returns the log common sigmas (n_chains, n_draws, n_precisions) and the network's outputs at the test
@@ -48,7 +48,9 @@ def simulate(kind: str) -> tuple[Posterior, np.ndarray, np.ndarray]:
     )
     noise_prior = PriorSpec.parse(noise, key="noise") if noise else None
     model = ModelSpec("real" if kind == "real" else "binary", noise_prior)
-    posterior = Posterior.of(network, model, train[:, :inputs], train[:, inputs:], dtype="float64")
+    posterior = SampledPosterior.from_spec(
+        network, model, train[:, :inputs], train[:, inputs:], dtype="float64"
+    )
     updates = {"sample-sigmas": posterior.sample_sigmas, "sample-noise": posterior.sample_noise}
     start = (SampleNoise(), Heatbath(), Hybrid(steps=50, window=5, stepsize=0.3))
     main = (SampleSigmas(), Heatbath(), Hybrid(steps=30, window=5, stepsize=0.4))

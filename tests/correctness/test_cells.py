@@ -13,12 +13,12 @@ import pytest
 
 from rayfbnn.mcmc.operation import unrolled
 from rayfbnn.mcmc.operations import OPERATIONS as ALL_OPERATIONS
-from rayfbnn.model import configured, layers, network, posterior, wiring
+from rayfbnn.model import configured, layers, network, wiring
 from rayfbnn.model.updates import adjustments, gibbs, random_grid
 from tests.correctness.cell_statistics import Verdict, judged
 from tests.correctness.cells import ARCHITECTURES, CELLS, DATA, LEVELS, OPERATIONS, Cell
 from tests.correctness.page import NEW_DATA, SAME_DATA
-from tests.support.mutants import mutant
+from tests.support.mutants import mutant, sampled_with
 
 QUICK = 4_000
 EVERY_TIME = [cell for cell in CELLS if cell.every_time]
@@ -149,26 +149,9 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
 
 
 def with_bug(module: ModuleType, old: str, new: str) -> ModuleType:
-    """The module `posterior` on modules of which one has a bug."""
-    copies = {each: mutant(each) for each in (posterior, gibbs, network, wiring)}
-    if module in copies:
-        copies[module] = mutant(module, (old, new))
-    bug = mutant(module, (old, new))
-    if module is adjustments:
-        copies[gibbs].__dict__["update_adjustments"] = bug.update_adjustments
-    elif module is layers:
-        copies[network].__dict__["layers"] = bug
-    elif module is random_grid:
-        copies[posterior].__dict__["random_grid"] = bug
-    elif module is configured:
-        copies[wiring].__dict__["configured"] = bug.configured
-    copies[posterior].__dict__.update(
-        gibbs=copies[gibbs],
-        forward=copies[network].forward,
-        backward=copies[network].backward,
-        Wiring=copies[wiring].Wiring,
-    )
-    return copies[posterior]
+    """Return the module `sampled` on modules of which one has a bug."""
+    changed: ModuleType = sampled_with(mutant(module, (old, new)))
+    return changed
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -11,8 +11,8 @@ import pytest
 from rayfbnn.arrays import Array, gpu_is_available
 from rayfbnn.mcmc import energy, heatbath
 from rayfbnn.mcmc import hybrid as hmc
-from rayfbnn.model import posterior, prior
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model import prior, sampled
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
@@ -90,7 +90,7 @@ HMC_MUTANTS: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", GIBBS_MUTANTS)
 def test_mutant_of_gibbs_is_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new, problem = GIBBS_MUTANTS[name]
-    monkeypatch.setattr(posterior, "gibbs", mutant(gibbs, (old, new)))
+    monkeypatch.setattr(sampled, "gibbs", mutant(gibbs, (old, new)))
     assert not stays_exact(PROBLEMS[problem], name, n_chains=FEW)
 
 
@@ -112,7 +112,7 @@ def test_accepting_on_an_approximate_energy_is_killed() -> None:
 class IgnoresData:
     """The prior, offered as the posterior: wrong about nothing but the data."""
 
-    def __init__(self, target: Posterior) -> None:
+    def __init__(self, target: SampledPosterior) -> None:
         self.target = target
         self.n_parameters = target.n_parameters
         self.stepsizes = target.stepsizes
@@ -143,7 +143,7 @@ def test_ignoring_the_data_is_killed(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["real", "binary"])
 def test_data_of_another_chain_are_killed(name: str) -> None:
-    def shifted(target: Posterior) -> Posterior:
+    def shifted(target: SampledPosterior) -> SampledPosterior:
         return replace(target, targets=np.roll(target.targets, 1, axis=0))
 
     assert not stays_exact(PROBLEMS[name], "other data", n_chains=FEW, prepare=shifted)

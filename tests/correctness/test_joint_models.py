@@ -17,11 +17,11 @@ import scipy.special
 
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc import schedule
-from rayfbnn.model import posterior
+from rayfbnn.model import sampled
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.likelihood import count, hazard, heteroscedastic, missing, survival
 from rayfbnn.model.likelihood.registry import data_model_from_spec
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.selftest.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
@@ -29,14 +29,16 @@ from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value
 from tests.support.joint import FEW, N_CHAINS, N_ITERATIONS, Problem, noise, outputs
 from tests.support.marks import some_long
 from tests.support.model.data_models import distribution_functions
-from tests.support.model.derivatives import mutated_module
+from tests.support.mutants import mutant, sampled_with
 
 
 @dataclass(frozen=True)
 class Model(Problem):
     """A problem whose data are seen through `observe` and tested by `uniforms` (both chain axis first)."""
 
-    def posterior(self, *, dtype: Literal["float32", "float64"] = "float64", xp: Any = np) -> Posterior:
+    def posterior(
+        self, *, dtype: Literal["float32", "float64"] = "float64", xp: Any = np
+    ) -> SampledPosterior:
         priors = {
             name: PriorSpec.parse(text, key=name, two_levels=name[0] in "bt")
             for name, text in self.priors.items()
@@ -46,10 +48,10 @@ class Model(Problem):
         n_outputs = model.n_outputs(self.n_targets)
         network = NetworkSpec(n_inputs, n_outputs, self.hidden, priors)
         targets = np.zeros((len(self.inputs), self.n_targets))
-        return Posterior.of(network, self.model, self.inputs, targets, dtype=dtype, xp=xp)
+        return SampledPosterior.from_spec(network, self.model, self.inputs, targets, dtype=dtype, xp=xp)
 
     observe: Callable[[Array], Array] = lambda data: data
-    uniforms: Callable[[Posterior, ChainState, Array, Streams], dict[str, Array]] = lambda *_: {}
+    uniforms: Callable[[SampledPosterior, ChainState, Array, Streams], dict[str, Array]] = lambda *_: {}
 
 
 def hidden(*cells: tuple[int, int]) -> Callable[[Array], Array]:
@@ -64,7 +66,7 @@ def hidden(*cells: tuple[int, int]) -> Callable[[Array], Array]:
     return hide
 
 
-def noise_uniforms(target: Posterior, state: ChainState, data: Array, _: Streams) -> dict[str, Array]:
+def noise_uniforms(target: SampledPosterior, state: ChainState, data: Array, _: Streams) -> dict[str, Array]:
     """What is left of each target, and each level of the noise precisions."""
     group = next(group for group in target.precision_layout.groups if group.name == "noise")
     alpha_common, alpha_unit, alpha_value = group.prior.alphas
@@ -82,7 +84,9 @@ def noise_uniforms(target: Posterior, state: ChainState, data: Array, _: Streams
     return uniform
 
 
-def label_uniforms(target: Posterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
+def label_uniforms(
+    target: SampledPosterior, state: ChainState, data: Array, streams: Streams
+) -> dict[str, Array]:
     """Observed labels, uniform between the steps of their distribution functions."""
     is_observed = ~np.isnan(data[0])
     uniform = randomised_uniforms(target, outputs(target, state), np.nan_to_num(data), streams)
@@ -99,7 +103,7 @@ def censored(data: Array) -> Array:
 
 
 def function_uniforms(
-    target: Posterior, state: ChainState, data: Array, streams: Streams
+    target: SampledPosterior, state: ChainState, data: Array, streams: Streams
 ) -> dict[str, Array]:
     """Targets by their distribution functions; of a censored time a uniform part of what is left."""
     between = streams.at(iteration=99)
@@ -181,20 +185,18 @@ MODELS = {
 }
 
 
-def exact_start(target: Posterior, model: Model, streams: Streams) -> tuple[ChainState, Array]:
+def exact_start(target: SampledPosterior, model: Model, streams: Streams) -> tuple[ChainState, Array]:
     state = target.initial_state(streams, sigmas=None)
     return state, model.observe(target.sample_targets(state.position, state.precisions, streams))
 
 
-def p_values(
-    model: Model, *, seed: int, n_chains: int, posterior: ModuleType = posterior
-) -> dict[str, float]:
+def p_values(model: Model, *, seed: int, n_chains: int, posterior: ModuleType = sampled) -> dict[str, float]:
     """One p-value for each statistic, after the iterations, which run on `posterior`'s class."""
     streams = Streams(seed, np.arange(n_chains, dtype=np.uint64))
     target = model.posterior()
     state, data = exact_start(target, model, streams)
     # The class only: statistics and starts are the package's also where the sampler is a mutant.
-    of = posterior.Posterior.of
+    of = posterior.SampledPosterior.from_spec
     zeros = np.zeros((len(model.inputs), model.n_targets))
     sampled = of(target.network, model.model, model.inputs, zeros).with_targets(data)
     updates = {"sample-sigmas": sampled.sample_sigmas, "sample-noise": sampled.sample_noise}
@@ -215,7 +217,7 @@ def p_values(
     return values
 
 
-def parameter_uniforms(target: Posterior, state: ChainState) -> dict[str, Array]:
+def parameter_uniforms(target: SampledPosterior, state: ChainState) -> dict[str, Array]:
     """Each level of each group of parameters, by its conditional distribution function."""
     uniform: dict[str, Array] = {}
     values = target.parameter_layout.views(state.position)
@@ -235,7 +237,7 @@ def parameter_uniforms(target: Posterior, state: ChainState) -> dict[str, Array]
     return uniform
 
 
-def products(target: Posterior, state: ChainState, data: Array) -> dict[str, Array]:
+def products(target: SampledPosterior, state: ChainState, data: Array) -> dict[str, Array]:
     """Functions of state and data whose distribution is known by simulation only, (n_chains,) each."""
     v = outputs(target, state)[:, :: max(1, target.inputs.shape[-1] // data.shape[1])]
     given = target.with_targets(data)
@@ -307,13 +309,13 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
         "heteroscedastic, floor and missing",
     ),
     "missing targets count in the noise": (
-        posterior,
+        sampled,
         "weights = weights * self.observed",
         "pass",
         "missing, Gaussian noise",
     ),
     "missing t targets count in the noise": (
-        posterior,
+        sampled,
         "weights = weights * self.observed",
         "pass",
         "missing, t noise of each target",
@@ -330,4 +332,6 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_killed(name: str) -> None:
     module, old, new, model = MUTANTS[name]
-    assert not stays_exact(MODELS[model], name, n_chains=FEW, posterior=mutated_module(module, (old, new)))
+    assert not stays_exact(
+        MODELS[model], name, n_chains=FEW, posterior=sampled_with(mutant(module, (old, new)))
+    )

@@ -12,7 +12,7 @@ import pytest
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleNoise, SampleSigmas
 from rayfbnn.mcmc.schedule import build_iteration, run
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Streams
 
 TESTS = Path(__file__).parents[1]
@@ -43,7 +43,7 @@ def test_robot_arm_agrees_with_fbm() -> None:
         {name: PriorSpec.parse(text, key=name, two_levels=name[0] == "b") for name, text in priors.items()},
     )
     model = ModelSpec("real", PriorSpec.parse("0.1:0.2", key="noise"))
-    posterior = Posterior.of(network, model, train[:, :2], train[:, 2:], dtype="float32")
+    posterior = SampledPosterior.from_spec(network, model, train[:, :2], train[:, 2:], dtype="float32")
     updates = {"sample-sigmas": posterior.sample_sigmas, "sample-noise": posterior.sample_noise}
     short = Hybrid(steps=64, window=10, stepsize=0.3)
     start = build_iteration(

@@ -18,7 +18,7 @@ from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, instruction_set
 from rayfbnn.kernels.plan import ACTIVATION_CODES
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support.joint import FEW, PROBLEMS, stays_exact
@@ -41,7 +41,7 @@ ACTIVATIONS = sorted(ACTIVATION_CODES)
 
 def full_problem(
     model: str, dtype: str = "float64", *, n_cases: int = 37, activation: str = "tanh"
-) -> Posterior:
+) -> SampledPosterior:
     """Every group of parameters that a network of two hidden layers can have."""
     outputs = 3 if model == "class" else 2
     spec = network(outputs=outputs, activations=(activation, activation))
@@ -218,7 +218,7 @@ def test_energies_in_float32_are_as_right_as_those_of_the_plain_code() -> None:
     assert np.sqrt((ours**2).mean()) < 1.5 * np.sqrt((plain**2).mean())
 
 
-def arguments(n_partitions: int = 1) -> tuple[Posterior, dict[str, Any]]:
+def arguments(n_partitions: int = 1) -> tuple[SampledPosterior, dict[str, Any]]:
     target = full_problem("gaussian", "float32")
     return target, dict(vars(Start.of(target, n_partitions=n_partitions)))
 
@@ -303,7 +303,7 @@ def test_joint_distribution_stays_through_the_kernel(name: str, dtype: Any, inst
 
 @pytest.mark.parametrize("name", ["real", "binary"])
 def test_a_kernel_that_gives_another_energy_is_killed(name: str) -> None:
-    def wrong(target: Posterior) -> Advance:
+    def wrong(target: SampledPosterior) -> Advance:
         def advance(*arguments: Any, **options: Any) -> tuple[Trajectory, Array]:
             end, potential = on_cpu(target)(*arguments, **options)
             return end, 0.9 * potential
@@ -314,7 +314,7 @@ def test_a_kernel_that_gives_another_energy_is_killed(name: str) -> None:
 
 
 def test_a_kernel_with_data_of_another_chain_is_killed() -> None:
-    def wrong(target: Posterior) -> Advance:
+    def wrong(target: SampledPosterior) -> Advance:
         def advance(posterior: Any, start: Trajectory, **options: Any) -> tuple[Trajectory, Array]:
             rolled = replace(posterior, targets=np.roll(posterior.targets, 1, axis=0))
             return on_cpu(target)(rolled, start, **options)

@@ -23,7 +23,7 @@ from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance
 from rayfbnn.streams import Purpose
 from tests.support.joint import PROBLEMS, stays_exact
@@ -42,7 +42,7 @@ pytestmark = needs_gxx
 KERNELS = ["warp", "block", "wide"]
 
 
-def advance_of(target: Posterior, kernel: str, build: ShimBuild | None = None) -> Advance:
+def advance_of(target: SampledPosterior, kernel: str, build: ShimBuild | None = None) -> Advance:
     """The kernel of this name, whatever the network's size would choose."""
     build = ShimBuild() if build is None else build
     network = plan_of(target)
@@ -62,7 +62,7 @@ def advance_of(target: Posterior, kernel: str, build: ShimBuild | None = None) -
     return advance
 
 
-def full_problem(model: str, kernel: str, dtype: str, *, n_cases: int = 37) -> Posterior:
+def full_problem(model: str, kernel: str, dtype: str, *, n_cases: int = 37) -> SampledPosterior:
     """Every group of parameters that the kernel covers."""
     outputs = 3 if model == "class" else 2
     spec = network(outputs=outputs)
@@ -94,7 +94,7 @@ def test_missing_targets_temperatures_and_targets_of_each_chain(model: str, kern
         values[7, 1] = math.nan
     own = np.stack([values, values[::-1], values])  # of three chains
     temperatures = np.array([0.3, 1.0, 0.7])
-    base = Posterior.of(target.network, target.model, target.covariates, values)
+    base = SampledPosterior.from_spec(target.network, target.model, target.covariates, values)
     for case in (base, base.tempered(temperatures), base.with_targets(own).tempered(0.5)):
         start = Start.of(case, n_partitions=3)
         expected = start.run(leapfrog.advance, case)
@@ -159,7 +159,7 @@ def test_hybrid_updates_are_those_of_the_plain_code(kernel: str) -> None:
     assert np.max(np.abs(found.momentum - expected.momentum)) < 1e-11
 
 
-def results_in_orders(target: Posterior, kernel: str, **options: Any) -> list[tuple[Array, ...]]:
+def results_in_orders(target: SampledPosterior, kernel: str, **options: Any) -> list[tuple[Array, ...]]:
     """A trajectory with the threads of a block running forwards, backwards, and jumping about."""
     start = Start.of(target, n_chains=2, n_partitions=2)
     builds = [ShimBuild(order, **options) for order in (0, 1, 5)]
@@ -306,7 +306,7 @@ def test_data_that_would_be_misread_are_refused(name: str, kernel: str, is_of_ea
 
 
 def stays_exact_through(kernel: str, build: ShimBuild, name: str, *, n_chains: int) -> bool:
-    def advance_for(target: Posterior) -> Advance:
+    def advance_for(target: SampledPosterior) -> Advance:
         return advance_of(target, kernel, build)
 
     return stays_exact(PROBLEMS["class"], f"{name} {kernel}", n_chains=n_chains, advance_for=advance_for)

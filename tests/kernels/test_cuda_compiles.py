@@ -18,7 +18,7 @@ from rayfbnn.kernels.cuda.launch_plan import (
 from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model.marginal.targets import marginal
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from tests.support.kernels import nvrtc
 from tests.support.kernels.networks import H100_SHARED_BYTES, small
 from tests.support.marks import long_but
@@ -41,7 +41,7 @@ def planned(target: Any) -> NetworkPlan:
 
 
 def compile_network(
-    target: Posterior,
+    target: SampledPosterior,
     architecture: str,
     *,
     is_weighted: bool = False,
@@ -165,7 +165,7 @@ def test_matrices_of_the_cases_stay_in_registers(architecture: str, dtype: str, 
     compile_regression(problem(spec=spec, n_cases=20, dtype=dtype), architecture, is_uniform=is_uniform)
 
 
-def source_of_regression(target: Posterior, *, is_uniform: bool) -> tuple[str, LaunchPlan]:
+def source_of_regression(target: SampledPosterior, *, is_uniform: bool) -> tuple[str, LaunchPlan]:
     network_plan = planned(marginal(target, BOTH))
     assert network_plan.regression is not None
     n_cases = target.n_cases
@@ -182,7 +182,7 @@ def source_of_regression(target: Posterior, *, is_uniform: bool) -> tuple[str, L
     return source, plan
 
 
-def compile_regression(target: Posterior, architecture: str, *, is_uniform: bool) -> None:
+def compile_regression(target: SampledPosterior, architecture: str, *, is_uniform: bool) -> None:
     source, plan = source_of_regression(target, is_uniform=is_uniform)
     code, log = nvrtc.compile_for(architecture, source)
     assert code[:4] == b"\x7fELF", log

@@ -21,7 +21,7 @@ from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cuda import graphs
 from rayfbnn.kernels.cuda import products as wide
 from rayfbnn.kernels.cuda.graphs import Recording, Recordings
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance
 from tests.support.kernels.networks import Start
 from tests.support.problems import network, problem
@@ -55,12 +55,12 @@ class StandIn:
         return [array.ctypes.data for array in (*recording.arguments, recording._result)]
 
 
-def posterior(model: str = "gaussian by target", dtype: str = "float64") -> Posterior:
+def posterior(model: str = "gaussian by target", dtype: str = "float64") -> SampledPosterior:
     spec = network(outputs=3 if model == "class" else 2)
     return problem(model, spec=spec, dtype=dtype, n_cases=37)
 
 
-def advance_of(target: Posterior, recordings: Recordings | None) -> Advance:
+def advance_of(target: SampledPosterior, recordings: Recordings | None) -> Advance:
     """Several tiles of cases in each gradient."""
     advance = wide.compile_for(target, build=ShimBuild(), tile_bytes=4_000, recordings=recordings)
     assert not isinstance(advance, NotCovered)
@@ -68,12 +68,12 @@ def advance_of(target: Posterior, recordings: Recordings | None) -> Advance:
 
 
 def assert_equal_with_and_without(
-    target: Posterior,
+    target: SampledPosterior,
     start: Start,
     recordings: Recordings,
     *,
     n_steps: int = 9,
-    base: Posterior | None = None,
+    base: SampledPosterior | None = None,
 ) -> tuple[Array, ...]:
     base = target if base is None else base
     found = start.run(advance_of(base, recordings), target, n_steps=n_steps)
@@ -132,8 +132,8 @@ def test_other_targets_data_and_numbers_of_chains_have_their_own() -> None:
     recordings = Recordings(device)
     own = target.with_targets(np.stack([target.targets.T[::-1]] * 3))
     missing = np.where(np.arange(37)[:, None] == 4, math.nan, target.targets.T)
-    without = Posterior.of(target.network, target.model, target.covariates, missing)
-    other = Posterior.of(target.network, target.model, -target.covariates, target.targets.T)
+    without = SampledPosterior.from_spec(target.network, target.model, target.covariates, missing)
+    other = SampledPosterior.from_spec(target.network, target.model, -target.covariates, target.targets.T)
     for case in (target, own, without, other):
         assert_equal_with_and_without(case, Start.of(case), recordings)
     assert device.n_recorded == 4

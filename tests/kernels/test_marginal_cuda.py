@@ -14,7 +14,7 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import Compiled, NotCovered
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support import problems
@@ -282,7 +282,7 @@ def test_inputs_that_would_be_misread_are_refused() -> None:
 
 
 def stays_exact_through(build: ShimBuild, name: str, *, n_chains: int, over: tuple[str, ...] = BOTH) -> bool:
-    def advance_for(target: Posterior) -> Advance:
+    def advance_for(target: SampledPosterior) -> Advance:
         return OnChip(build)
 
     changed = replace(PROBLEMS["binary"], operations=operations(over))

@@ -13,7 +13,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import Compiled
 from rayfbnn.kernels.cuda import chip
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Trajectory
 from tests.support import problems
 from tests.support.joint import stays_exact
@@ -171,7 +171,7 @@ def test_what_is_not_covered_is_said() -> None:
 
 
 def stays_exact_through(build: ShimBuild, name: str, *, n_chains: int) -> bool:
-    def advance_for(target: Posterior) -> Advance:
+    def advance_for(target: SampledPosterior) -> Advance:
         assert target.marginal(BOTH).layer.is_dual
         return OnChip(build)
 

@@ -21,7 +21,7 @@ from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, SampleSigmas
 from rayfbnn.model.marginal.regression import Regression
 from rayfbnn.model.marginal.targets import WithoutOutputs, marginal
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
 from tests.support.kernels.backends import on_gpu
@@ -95,7 +95,7 @@ def test_a_trajectory_beyond_the_chip_without_what_is_integrated_out(
     compare(compiled.advance, moved, given, state, tolerance=tolerance, shorter=0.03)
 
 
-def copy_of(given: Any, there: Posterior, over: tuple[str, ...]) -> Any:
+def copy_of(given: Any, there: SampledPosterior, over: tuple[str, ...]) -> Any:
     """What is left of a posterior on the host, of that on the device."""
     moved = marginal(there, over)
     if isinstance(given, WithoutOutputs):

@@ -35,7 +35,7 @@ from rayfbnn.mcmc.operations import (
     TemperedTransition,
 )
 from rayfbnn.model.marginal.regression import _half_inverse
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Streams
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS
 from tests.support.problems import network, problem
@@ -109,15 +109,17 @@ class Ends:
         )
 
 
-def both(cupy: Any, operations: tuple[Operation, ...], host: Posterior) -> Ends:
+def both(cupy: Any, operations: tuple[Operation, ...], host: SampledPosterior) -> Ends:
     """The plain code with NumPy; what is chosen for a device, with the streams' kernels."""
     values = host.targets.T
     if host.model.kind == "class":
         values = values.argmax(axis=1)[:, None].astype(float)
-    there = Posterior.of(host.network, host.model, host.covariates, values, dtype=host.dtype, xp=cupy)
+    there = SampledPosterior.from_spec(
+        host.network, host.model, host.covariates, values, dtype=host.dtype, xp=cupy
+    )
     chains = np.arange(N_CHAINS, dtype=np.uint64)
     found: list[list[Array]] = []
-    cases: list[tuple[Posterior, Streams, Any]] = [
+    cases: list[tuple[SampledPosterior, Streams, Any]] = [
         (host, Streams(1, chains), {}),
         (there, DeviceStreams(1, cupy.asarray(chains)), {"advance": choose.advance_for(there)[0]}),
     ]
@@ -183,7 +185,7 @@ def test_what_moves_is_measured_without_waiting_but_for_the_first_time(cupy: Any
     host = problem("gaussian", n_cases=20)
     values = host.targets.T.copy()
     values[3, 1] = np.nan
-    there = Posterior.of(host.network, host.model, host.covariates, values, xp=cupy)
+    there = SampledPosterior.from_spec(host.network, host.model, host.covariates, values, xp=cupy)
     state = there.initial_state(DeviceStreams(1, cupy.arange(N_CHAINS, dtype=cupy.uint64)), sigmas=0.5)
     reads = []
     for _ in range(2):

@@ -24,7 +24,7 @@ from rayfbnn.kernels.cuda import products_marginal as wide_marginal
 from rayfbnn.kernels.cuda.advance import CudaAdvance
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support import problems
@@ -174,7 +174,7 @@ def test_partial_gradients_with_common_precisions_integrated_out() -> None:
     [
         ("blocks.cases(first, first + n)", "blocks.cases(0, n)"),
         ("ascontiguousarray(targets), weights", "ascontiguousarray(targets), None"),
-        (".of(part)", ".of(0 * part)"),
+        (".at(part)", ".at(0 * part)"),
     ],
 )
 def test_a_mutant_of_partial_gradients_is_seen(before: str, after: str) -> None:
@@ -278,7 +278,7 @@ def test_features_of_a_regression_are_never_in_tf32(
 
 
 def test_what_is_not_covered_is_said() -> None:
-    def reason(target: Posterior, over: tuple[str, ...]) -> str:
+    def reason(target: SampledPosterior, over: tuple[str, ...]) -> str:
         left = target.marginal(over)
         module: Any = wide_marginal if isinstance(left, OutputMarginal) else wide
         answer = module.compile_for(left)
@@ -414,7 +414,7 @@ def stays_exact_through(
     def products(target: Any, *arguments: Any, **options: Any) -> Any:
         return advance_of(target, tile_bytes=2**20, **modules)(target, *arguments, **options)
 
-    def advance_for(target: Posterior) -> Advance:
+    def advance_for(target: SampledPosterior) -> Advance:
         return products
 
     given = {**JOINT, **PROBLEMS}[problem]

@@ -7,17 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rayfbnn.model import configured, posterior, wiring
+from rayfbnn.model import configured
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Connections, Generated, Table
 from rayfbnn.streams import Streams
 from tests.support import problems
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.model.architectures import assert_batch_independent, assert_right
-from tests.support.model.derivatives import worst_error
+from tests.support.model.derivatives import mutated, worst_error
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.model.reference import outputs_by_loops, triples
-from tests.support.mutants import mutant
 from tests.support.problems import problem, streams
 
 # Sharing, two weights on one pair, units with no connection, a weight that nothing uses.
@@ -162,12 +161,10 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_connection_is_seen(name: str) -> None:
-    copy, joined = mutant(posterior), mutant(wiring)
-    joined.configured = mutant(configured, MUTANTS[name]).configured  # type: ignore[attr-defined]
-    copy.Wiring = joined.Wiring  # type: ignore[attr-defined]
+    wrong = mutated(configured, MUTANTS[name])
 
     def is_wrong(spec: NetworkSpec) -> bool:
-        target = problem(spec=spec, posterior=copy.Posterior)
+        target = problem(spec=spec, posterior=wrong)
         position = target.initial_state(streams("mutant", 2), sigmas=None).position
         inputs = target.inputs[:-1].T
         expected = [[outputs_by_loops(target, chain, case) for case in inputs] for chain in position]

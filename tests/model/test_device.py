@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import to_host
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Streams
 from tests.support.model.data_models import MODELS as DATA_MODELS
 from tests.support.model.data_models import problem as data_problem
@@ -24,7 +24,7 @@ def test_device_and_host_agree(model: str) -> None:
     targets = host.targets.T
     if model == "class":
         targets = targets.argmax(axis=1)[:, None].astype(float)
-    device = Posterior.of(host.network, host.model, host.inputs[:-1].T, targets, xp=cupy)
+    device = SampledPosterior.from_spec(host.network, host.model, host.inputs[:-1].T, targets, xp=cupy)
     state = host.initial_state(Streams(1, np.arange(8, dtype=np.uint64)), sigmas=None)
     other = device.initial_state(Streams(1, cupy.arange(8, dtype=cupy.uint64)), sigmas=None)
     assert np.allclose(to_host(other.position), state.position, rtol=1e-10)
@@ -57,7 +57,7 @@ def test_device_and_host_agree_on_data_models(name: str, missing: bool) -> None:
     import cupy
 
     host, targets = data_problem(name, missing=missing), targets_of(name, missing=missing)
-    device = Posterior.of(host.network, host.model, host.covariates, targets, xp=cupy)
+    device = SampledPosterior.from_spec(host.network, host.model, host.covariates, targets, xp=cupy)
     streams = [Streams(1, xp.arange(8, dtype=xp.uint64)) for xp in (np, cupy)]
     found = []
     for target, random in zip((host, device), streams, strict=True):

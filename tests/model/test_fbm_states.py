@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from tests.support.problems import parse
 
 DATA = Path(__file__).parent.parent / "data" / "fbm"
@@ -26,13 +26,13 @@ MODEL = {"real": ModelSpec("real", PriorSpec.parse("0.3:3", key="noise")), "bina
 COMMON = {"real": [0, 2, 3, 7, 8], "binary": [0, 3, 4, 8]}
 
 
-def state(kind: str, number: int) -> tuple[Posterior, Any, Any, dict[str, Any]]:
+def state(kind: str, number: int) -> tuple[SampledPosterior, Any, Any, dict[str, Any]]:
     """A posterior, a position and precisions of one chain, and what FBM says of them."""
     with open(DATA / f"tiny_{kind}_train.csv", newline="") as file:
         cases = np.array([[float(value) for value in row] for row in csv.reader(file)])
     inputs = cases.shape[1] - 1
     spec = NetworkSpec(inputs, 1, (LayerSpec(3, "tanh"),), parse(PRIORS[kind]))
-    posterior = Posterior.of(spec, MODEL[kind], cases[:, :-1], cases[:, -1:])
+    posterior = SampledPosterior.from_spec(spec, MODEL[kind], cases[:, :-1], cases[:, -1:])
     known = STATES[kind][number]
     sigmas = np.array(known["sigmas"])[COMMON[kind]]
     return posterior, np.array([known["params"]]), sigmas[None] ** -2, known

@@ -10,7 +10,7 @@ import pytest
 from rayfbnn.model import network, posterior, prior
 from rayfbnn.model.architecture import ACTIVATIONS
 from rayfbnn.model.likelihood import real
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from tests.support import problems
 from tests.support.model.derivatives import mismatch_of_blocks, mutated, worst_error
 from tests.support.problems import MODELS, PRIORS, problem, streams
@@ -93,7 +93,7 @@ def test_a_block_is_the_cases_it_is_said_to_be() -> None:
     inputs, targets = target.inputs[:-1].T, target.targets.T
     for chain, block in enumerate([2, 0, 1]):
         cases = slice(7 * block // 3, 7 * (block + 1) // 3)
-        part = Posterior.of(target.network, target.model, inputs[cases], targets[cases])
+        part = SampledPosterior.from_spec(target.network, target.model, inputs[cases], targets[cases])
         one = slice(chain, chain + 1)
         position, precisions = state.position[one], state.precisions[one]
         part_energy, part_gradient = part.potential_and_gradient(position, precisions)
@@ -158,8 +158,8 @@ def test_a_wrong_gradient_is_seen(name: str) -> None:
 BLOCK_MUTANTS = {
     "blocks not multiplied by their number": ("slopes *= -n_partitions * self", "slopes *= -1 * self"),
     "filling counted": (
-        "self.blocks_of(n_partitions).of(partition)\n",
-        "self.blocks_of(n_partitions).of(partition)\n            weights = None\n",
+        "self.blocks_of(n_partitions).at(partition)\n",
+        "self.blocks_of(n_partitions).at(partition)\n            weights = None\n",
     ),
     "prior divided among the blocks": (
         "return energy - n_partitions * self.inverse_temperature * log_likelihood",

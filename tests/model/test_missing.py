@@ -8,25 +8,27 @@ import numpy as np
 import pytest
 
 from rayfbnn.model.likelihood import missing
-from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.prior import noise_precisions
+from rayfbnn.model.sampled import SampledPosterior
 from tests.support.model.batches import everything
 from tests.support.model.derivatives import mismatch_of_blocks, mutated, worst_error
 from tests.support.problems import MODELS, log_density, network, problem, streams
 
 
-def with_missing(model: str, *, whole_cases: bool = False, posterior: Any = Posterior) -> Posterior:
+def with_missing(
+    model: str, *, whole_cases: bool = False, posterior: Any = SampledPosterior
+) -> SampledPosterior:
     """The problem with some targets missing, or all targets of some cases."""
     target = problem(model, posterior=posterior)
     data = targets_of(target)
     data[[1, 4]] = np.nan
     if not whole_cases and data.shape[1] > 1:
         data[1, 0], data[2, 1] = 0.0, np.nan
-    made: Posterior = posterior.of(target.network, target.model, target.inputs[:-1].T, data)
+    made: SampledPosterior = posterior.from_spec(target.network, target.model, target.inputs[:-1].T, data)
     return made
 
 
-def targets_of(target: Posterior) -> Any:
+def targets_of(target: SampledPosterior) -> Any:
     if target.model.kind == "class":
         return target.targets.argmax(axis=0)[:, None].astype(float)
     return target.targets.T.copy()
@@ -36,7 +38,7 @@ def targets_of(target: Posterior) -> Any:
 def test_cases_without_targets_are_as_if_left_out(model: str) -> None:
     target = with_missing(model, whole_cases=True)
     kept = [0, 2, 3, 5, 6]
-    without = Posterior.of(
+    without = SampledPosterior.from_spec(
         target.network, target.model, target.inputs[:-1, kept].T, targets_of(problem(model))[kept]
     )
     state = target.initial_state(streams("left out", 6), sigmas=None)
@@ -94,7 +96,9 @@ def test_missing_cells_of_each_chain_are_its_own() -> None:
         energy, gradient = whole.potential_and_gradient(state.position, state.precisions, **options)
         for chain in range(n_chains):
             one = slice(chain, chain + 1)
-            alone = Posterior.of(target.network, target.model, target.inputs[:-1].T, data[chain])
+            alone = SampledPosterior.from_spec(
+                target.network, target.model, target.inputs[:-1].T, data[chain]
+            )
             single = {**options, "partition": blocks[one]} if options else {}
             expected = alone.potential_and_gradient(state.position[one], state.precisions[one], **single)
             np.testing.assert_allclose(energy[one], expected[0], rtol=1e-12)
@@ -108,7 +112,7 @@ def test_the_curvature_of_a_target_is_that_of_its_observed_cases() -> None:
     target = problem("gaussian by target", spec=spec)
     data = targets_of(target)
     data[:3, 1] = np.nan
-    some = Posterior.of(target.network, target.model, target.inputs[:-1].T, data)
+    some = SampledPosterior.from_spec(target.network, target.model, target.inputs[:-1].T, data)
     precisions = target.initial_state(streams("curvature", 3), sigmas=None).precisions
     noise = noise_precisions(precisions, target.precision_layout)
     bias = precisions[:, [target.precision_layout.common["bo"]]]

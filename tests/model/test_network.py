@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.model.architecture import ACTIVATIONS
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from tests.support import problems
 from tests.support.problems import problem, streams
 
@@ -24,7 +24,7 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-def outputs_by_loops(target: Posterior, position: np.ndarray, case: np.ndarray) -> list[float]:
+def outputs_by_loops(target: SampledPosterior, position: np.ndarray, case: np.ndarray) -> list[float]:
     """One network at one case: Neal (2022) eqs. 1-3, unit by unit."""
     groups = target.parameter_layout.views(position)
 
@@ -51,7 +51,7 @@ def outputs_by_loops(target: Posterior, position: np.ndarray, case: np.ndarray) 
     return result
 
 
-def assert_outputs(target: Posterior) -> None:
+def assert_outputs(target: SampledPosterior) -> None:
     position = target.initial_state(streams("outputs", 4), sigmas=None).position
     inputs = target.inputs[:-1].T
     expected = [[outputs_by_loops(target, chain, case) for case in inputs] for chain in position]

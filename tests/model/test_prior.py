@@ -11,14 +11,14 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from rayfbnn.model import posterior, prior
+from rayfbnn.model import prior, sampled
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Streams
 from tests.support import problems
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
-from tests.support.mutants import mutant
+from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import MODELS, problem, streams
 
 
@@ -35,7 +35,7 @@ def test_draws_from_the_prior_follow_every_level(model: str) -> None:
     assert is_exact(p_values, name=f"prior draws {model}", n_chains=4_000)
 
 
-def log_prior_by_scipy(target: Posterior, position: np.ndarray, precisions: np.ndarray) -> float:
+def log_prior_by_scipy(target: SampledPosterior, position: np.ndarray, precisions: np.ndarray) -> float:
     """Term by term for one chain: Neal (2022) eqs. 13, 14, 16, 17."""
     values = target.parameter_layout.views(position)
     total = 0.0
@@ -160,11 +160,12 @@ def proposal_errors(module: ModuleType, noise: str) -> tuple[float, float]:
     with the noise precisions' proposal densities of Neal (2022) eq. 69 by scipy; the second the
     Kolmogorov and Smirnov p-value of the noise precisions against these densities.
     """
-    copy = mutant(posterior)
-    copy.prior = module  # type: ignore[attr-defined]
+    copy = sampled if module is prior else sampled_with(module)
     spec = PriorSpec.parse(noise, key="noise")
     known = problem("gaussian")
-    target = copy.Posterior.of(known.network, ModelSpec("real", spec), known.inputs[:-1].T, known.targets.T)
+    target = copy.SampledPosterior.from_spec(
+        known.network, ModelSpec("real", spec), known.inputs[:-1].T, known.targets.T
+    )
     n, m = target.n_cases, target.n_targets
     position, precisions, log_acceptance = target.rejection_proposal(streams(f"proposal {noise}", 4000))
     assert np.all(log_acceptance <= 0)

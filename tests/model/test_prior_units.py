@@ -9,7 +9,7 @@ import scipy.special
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import PRIOR_ACTIVATIONS
 from rayfbnn.model.network import Buffers, activate
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from tests.support.problems import MODELS, network
 
 
@@ -35,7 +35,7 @@ def test_erf_units_are_the_error_function() -> None:
 @pytest.mark.parametrize("activation", PRIOR_ACTIVATIONS)
 def test_their_gradient_is_refused_by_name(activation: str) -> None:
     spec = network(units=(4, 3), activations=("tanh", activation))
-    posterior = Posterior.of(spec, MODELS["gaussian"], np.zeros((5, 3)), np.zeros((5, 2)))
+    posterior = SampledPosterior.from_spec(spec, MODELS["gaussian"], np.zeros((5, 3)), np.zeros((5, 2)))
     position = np.zeros((2, posterior.n_parameters))
     precisions = np.ones((2, posterior.n_precisions))
     assert posterior.potential(position, precisions).shape == (2,)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from tests.support import problems
 from tests.support.problems import problem, streams
@@ -15,7 +15,7 @@ ONE_LAYER = {"ti": "0.5", "ih0": "0.7:3:4", "bh0": "0.7:3", "ho0": "x1:3", "bo":
 N_CHAINS = 3
 
 
-def made(model: str, n_cases: int) -> tuple[Posterior, ChainState]:
+def made(model: str, n_cases: int) -> tuple[SampledPosterior, ChainState]:
     outputs = 3 if model == "class" else 2
     network = problems.network(ONE_LAYER, units=(4,), activations=("tanh",), outputs=outputs)
     target = problem(model, spec=network, n_cases=n_cases)
@@ -82,7 +82,7 @@ def test_precisions_that_move_along_are_looked_at() -> None:
     assert np.delete(found, [5, 6], axis=1) == pytest.approx(fewer, rel=1e-9)
 
 
-def output_means(target: Posterior, state: ChainState, n_kept: int) -> Array:
+def output_means(target: SampledPosterior, state: ChainState, n_kept: int) -> Array:
     def gradient(values: Array) -> Array:
         position = state.position.copy()
         position[:, n_kept:] = values

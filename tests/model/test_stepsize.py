@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.model import posterior, stepsize
+from rayfbnn.model import stepsize
 from rayfbnn.model.architecture import ACTIVATIONS
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from tests.support import problems
-from tests.support.mutants import mutant
+from tests.support.model.derivatives import mutated
 from tests.support.problems import MODELS, problem, streams
 
 
-def stepsizes_by_loops(target: Posterior, precisions: np.ndarray) -> np.ndarray:
+def stepsizes_by_loops(target: SampledPosterior, precisions: np.ndarray) -> np.ndarray:
     """One chain's, after Neal (2022), "Heuristic choice of stepsizes", for two hidden layers."""
     layout = target.precision_layout
     specs = {group.name: group for group in layout.groups}
@@ -144,9 +144,7 @@ STEPSIZE_MUTANTS = {
 
 @pytest.mark.parametrize("name", STEPSIZE_MUTANTS)
 def test_a_wrong_rule_is_seen(name: str) -> None:
-    copy = mutant(posterior)
-    copy.stepsize = mutant(stepsize, STEPSIZE_MUTANTS[name])  # type: ignore[attr-defined]
-    target = problem("t", posterior=copy.Posterior)
+    target = problem("t", posterior=mutated(stepsize, STEPSIZE_MUTANTS[name]))
     precisions = target.initial_state(streams("rules", 3), sigmas=None).precisions
     expected = [stepsizes_by_loops(target, chain) for chain in precisions]
     assert not np.allclose(target.stepsizes(precisions), expected, rtol=1e-6)

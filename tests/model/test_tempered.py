@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.model import posterior
+from rayfbnn.model import sampled
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import is_exact, ks_p_value
-from tests.support.mutants import mutant
+from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import MODELS, PRIORS, network, parse, problem, streams
 
 FACTORS = np.array([0.0, 0.3, 1.0, 2.5])
@@ -77,7 +77,7 @@ def test_temperatures_of_their_own_leave_chains_independent_of_their_batch(model
             assert np.allclose(a[one], c, rtol=1e-10)
 
 
-def evaluated(target: Posterior, state: ChainState, random: Streams) -> list[Array]:
+def evaluated(target: SampledPosterior, state: ChainState, random: Streams) -> list[Array]:
     after, _ = target.sample_sigmas(state, random)
     at = (state.position, state.precisions)
     return [*target.potential_and_gradient(*at), target.stepsizes(state.precisions), after.precisions]
@@ -95,7 +95,9 @@ def test_inverse_temperature_one_changes_no_bit() -> None:
 def test_stepsizes_at_inverse_temperature_b_are_those_of_b_copies_of_the_cases() -> None:
     target = problem("gaussian by target")
     inputs, targets = target.inputs[:-1].T, target.targets.T
-    thrice = Posterior.of(target.network, target.model, np.tile(inputs, (3, 1)), np.tile(targets, (3, 1)))
+    thrice = SampledPosterior.from_spec(
+        target.network, target.model, np.tile(inputs, (3, 1)), np.tile(targets, (3, 1))
+    )
     precisions = target.initial_state(streams("copies", 4), sigmas=None).precisions
     assert np.allclose(target.tempered(3.0).stepsizes(precisions), thrice.stepsizes(precisions), rtol=1e-12)
 
@@ -114,12 +116,11 @@ NOISES = {"common": "0.5:4", "unit": "0.5::3", "common of t": "0.5:4::5", "unit 
 
 def noise_stays_exact(name: str, factor: float, *, gibbs_module: ModuleType = gibbs) -> bool:
     """Noise precisions drawn from prior times tempered likelihood by inversion keep that distribution."""
-    changed = mutant(posterior)
-    changed.__dict__["gibbs"] = gibbs_module
+    changed = sampled if gibbs_module is gibbs else sampled_with(gibbs_module)
     spec = NetworkSpec(1, 1, (), parse({"bo": "1"}))
     targets = np.array([[0.3], [-1.2], [0.1], [2.5], [0.4]])
     model = ModelSpec("real", PriorSpec.parse(NOISES[name], key="noise"))
-    target = changed.Posterior.of(spec, model, np.zeros((5, 1)), targets)
+    target = changed.SampledPosterior.from_spec(spec, model, np.zeros((5, 1)), targets)
     column = int(np.flatnonzero(target.precision_layout.is_free)[-1])
     log_tau = np.linspace(-15, 10, 20_001)
     grid = np.tile(target.initial_state(streams("grid", 1), sigmas=1.0).precisions, (len(log_tau), 1))

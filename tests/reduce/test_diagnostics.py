@@ -158,7 +158,7 @@ def test_adjustments_are_of_each_output_and_the_mean_of_hidden_units() -> None:
 def test_exchanging_hidden_units_changes_no_quantity() -> None:
     store = make_store(make_spec(**ADJUSTED))
     before = quantities(committed(store))
-    views = ParameterLayout.of(SPEC.network).views(store.positions)
+    views = ParameterLayout.from_network(SPEC.network).views(store.positions)
     views["ih0"][1] = -views["ih0"][1][..., [2, 0, 1]]  # exchanged, and their signs turned
     views["bh0"][1] = -views["bh0"][1][..., [2, 0, 1]]
     views["ho0"][1] = -views["ho0"][1][..., [2, 0, 1], :]

@@ -31,7 +31,7 @@ def unseen(store: MemoryStore) -> tuple[Array, Array]:
 def outputs_by_hand(store: MemoryStore, inputs: Array) -> Array:
     """The network written out, (n_chains, n_draws, n_cases, n_outputs)."""
     x = (inputs - store.data.input_center) / store.data.input_scale
-    w = ParameterLayout.of(store.spec.network).views(store.positions)
+    w = ParameterLayout.from_network(store.spec.network).views(store.positions)
     hidden = np.tanh(np.einsum("ni,cdih->cdnh", x, w["ih0"]) + w["bh0"][:, :, None])
     return np.einsum("cdnh,cdho->cdno", hidden, w["ho0"]) + w["bo"][:, :, None]
 

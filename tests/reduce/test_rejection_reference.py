@@ -18,7 +18,7 @@ from rayfbnn.data import Dataset, make_dataset
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleSigmas
 from rayfbnn.mcmc.rejection import rejection_draws
 from rayfbnn.mcmc.schedule import build_iteration, run
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.reduce.check import CheckResult, check
 from rayfbnn.run.exact import exact_blocks
 from rayfbnn.spec import RunSpec
@@ -71,8 +71,10 @@ def problem(name: str, **priors: str) -> tuple[RunSpec, Dataset]:
     return RunSpec.from_dict(raw), data
 
 
-def posterior_of(spec: RunSpec, data: Dataset) -> Posterior:
-    return Posterior.of(spec.network, spec.model, data.standardized_inputs, data.standardized_targets)
+def posterior_of(spec: RunSpec, data: Dataset) -> SampledPosterior:
+    return SampledPosterior.from_spec(
+        spec.network, spec.model, data.standardized_inputs, data.standardized_targets
+    )
 
 
 @lru_cache
@@ -99,7 +101,7 @@ def exact_store(path: Path, name: str) -> Store:
     return store
 
 
-def chain_store(path: Path, spec: RunSpec, data: Dataset, posterior: Posterior) -> Store:
+def chain_store(path: Path, spec: RunSpec, data: Dataset, posterior: SampledPosterior) -> Store:
     """Draws of chains on `posterior`, stored as draws for `spec` and `data`."""
     operations = (SampleSigmas(), Heatbath(), TRAJECTORY)
     updates = {"sample-sigmas": posterior.sample_sigmas, "sample-noise": posterior.sample_noise}
@@ -126,7 +128,7 @@ def chain_store(path: Path, spec: RunSpec, data: Dataset, posterior: Posterior) 
     return store
 
 
-def compared(folder: Path, name: str, wrong: Posterior | None = None) -> CheckResult:
+def compared(folder: Path, name: str, wrong: SampledPosterior | None = None) -> CheckResult:
     spec, data = problem(name)
     chains = chain_store(
         folder / "run.zarr", spec, data, posterior_of(spec, data) if wrong is None else wrong
@@ -146,15 +148,15 @@ def test_chains_agree_with_exact_draws(name: str, tmp_path: Path) -> None:
     assert result.table["ess"].min() > 1000  # or the test would not be sharp
 
 
-def wrong_posterior(mutant: str) -> Posterior:
+def wrong_posterior(mutant: str) -> SampledPosterior:
     """A posterior that is not that of "variable noise", as a bug in the chains' part would make it."""
     spec, data = problem("variable noise")
     if mutant == "prior not scaled by the number of units":
         spec, data = problem("variable noise", ho0="1:4")
     if mutant == "a case left out":
-        return Posterior.of(spec.network, spec.model, data.inputs[1:], data.targets[1:])
+        return SampledPosterior.from_spec(spec.network, spec.model, data.inputs[1:], data.targets[1:])
     if mutant == "targets on another scale":
-        return Posterior.of(spec.network, spec.model, data.inputs, 1.5 * data.targets)
+        return SampledPosterior.from_spec(spec.network, spec.model, data.inputs, 1.5 * data.targets)
     if mutant == "noise with one degree of freedom too few":
         # Shape (alpha + n)/2 one half less at the same rate alpha width**2: alpha 3, width 0.5 sqrt(4/3).
         spec = RunSpec.from_dict(spec.to_dict(), ["model.noise=0.577350269:3"])

@@ -26,7 +26,7 @@ from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.updates import gibbs
 from rayfbnn.selftest import calculations, exact_draws, problems, selftest
 from rayfbnn.selftest.calculations import Judgement
-from tests.support.mutants import mutant
+from tests.support.mutants import mutant, sampled_with
 from tests.support.schedules import schedule_with
 
 CHAINS = 2_000
@@ -57,15 +57,12 @@ def test_columns_are_at_least_two_spaces_apart_and_aligned(monkeypatch: pytest.M
 
 def with_wrong_gradient() -> type:
     """Posteriors whose tanh has a wrong slope."""
-    changed = mutant(posterior)
     wrong = mutant(network, ("xp.subtract(1, slope, out=slope)", "xp.subtract(1.2, slope, out=slope)"))
-    changed.__dict__.update(forward=wrong.forward, backward=wrong.backward)
-    found: type = changed.Posterior
-    return found
+    return sampled_with(wrong).SampledPosterior  # type: ignore[no-any-return]
 
 
 def test_a_broken_gradient_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problems, "Posterior", with_wrong_gradient())
+    monkeypatch.setattr(problems, "SampledPosterior", with_wrong_gradient())
     result = CliRunner().invoke(app, ["selftest", "--chains", "1000"])
     assert result.exit_code == 1
     assert "gradient        real" in result.output and "FAILED" in result.output
@@ -80,10 +77,7 @@ def passes(judgement: Judgement) -> bool:
 
 
 def with_gibbs(*replacement: str) -> type:
-    changed = mutant(posterior)
-    changed.__dict__["gibbs"] = mutant(gibbs, replacement)  # type: ignore[arg-type]
-    found: type = changed.Posterior
-    return found
+    return sampled_with(mutant(gibbs, replacement)).SampledPosterior  # type: ignore[arg-type,no-any-return]
 
 
 def test_steps_that_do_not_reverse_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +101,7 @@ def test_wrong_decisions_make_it_fail(monkeypatch: pytest.MonkeyPatch, old: str,
 
 def test_a_wrong_gibbs_update_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = with_gibbs("(alpha + n) / 2, purpose", "(alpha + n - 1) / 2, purpose")
-    monkeypatch.setattr(problems, "Posterior", wrong)
+    monkeypatch.setattr(problems, "SampledPosterior", wrong)
     assert not passes(exact_draws.joint("real", np, 1, CHAINS, "float64"))
 
 
@@ -148,7 +142,7 @@ def test_wrong_random_numbers_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_float32_that_is_float16_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Coarse(posterior.Posterior):
+    class Coarse(posterior.SampledPosterior):
         def potential_and_gradient(self, position, precisions, **options):  # type: ignore[no-untyped-def]
             return super().potential_and_gradient(
                 position.astype("float16").astype(position.dtype), precisions, **options

@@ -43,7 +43,7 @@ def test_adjustments_are_alphas_among_the_priors() -> None:
 
 def test_adjustments_have_an_array_of_their_own_in_the_store() -> None:
     spec = deep("network.priors.ah1=3", "network.priors.ao=2")
-    plans = sigma_plans(PrecisionLayout.of(spec.network, spec.model, 1))
+    plans = sigma_plans(PrecisionLayout.from_specs(spec.network, spec.model, 1))
     dims = {plan.name: plan.dims for plan in plans if plan.name.startswith("adjustment")}
     assert dims == {"adjustment_ah1": ("hidden1",), "adjustment_ao": ("output",)}
 

@@ -10,7 +10,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.mcmc.rejection import rejection_draws
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from tests.support.problems import parse
 
 INPUTS = np.array([[-1.0], [0.2], [1.1]])
@@ -23,15 +23,15 @@ MODELS = {
 }
 
 
-def target_of(name: str, make: Any = Posterior) -> Posterior:
+def target_of(name: str, make: Any = SampledPosterior) -> SampledPosterior:
     model, targets = MODELS[name]
     priors = parse({"ih0": "1:4", "bh0": "0.7", "ho0": "x1:4", "bo": "0.7"})
     network = NetworkSpec(1, data_model_from_spec(model).n_outputs(1), (LayerSpec(2, "tanh"),), priors)
-    made: Posterior = make.of(network, model, INPUTS, targets)
+    made: SampledPosterior = make.from_spec(network, model, INPUTS, targets)
     return made
 
 
-def exact_draws(target: Posterior, *, seed: int, draws: int) -> tuple[Array, Array]:
+def exact_draws(target: SampledPosterior, *, seed: int, draws: int) -> tuple[Array, Array]:
     rounds = rejection_draws(
         target.rejection_proposal, seed=seed, draws=draws, chains_per_round=20_000, max_proposals=4_000_000
     )
@@ -39,7 +39,7 @@ def exact_draws(target: Posterior, *, seed: int, draws: int) -> tuple[Array, Arr
     return positions, precisions
 
 
-def quantities(target: Posterior, position: Array, precisions: Array) -> list[Array]:
+def quantities(target: SampledPosterior, position: Array, precisions: Array) -> list[Array]:
     free = precisions[:, target.precision_layout.is_free]
     outputs = target.outputs(position, INPUTS)[:, :, 0]
     return [

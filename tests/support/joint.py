@@ -23,7 +23,7 @@ from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate, SampleSigmas
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.selftest.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams
@@ -56,7 +56,9 @@ class Problem:
         streams = Streams(5, np.arange(7, dtype=np.uint64))
         object.__setattr__(self, "inputs", streams.normal(Purpose.PROPOSAL, (self.n_inputs,)))
 
-    def posterior(self, *, dtype: Literal["float32", "float64"] = "float64", xp: Any = np) -> Posterior:
+    def posterior(
+        self, *, dtype: Literal["float32", "float64"] = "float64", xp: Any = np
+    ) -> SampledPosterior:
         priors = {
             name: PriorSpec.parse(text, key=name, two_levels=name[0] in "bt")
             for name, text in self.priors.items()
@@ -64,7 +66,7 @@ class Problem:
         n_outputs = data_model_from_spec(self.model).n_outputs(self.n_targets)
         network = NetworkSpec(self.n_inputs, n_outputs, self.hidden, priors)
         targets = np.zeros((7, self.n_targets))
-        return Posterior.of(network, self.model, self.inputs, targets, dtype=dtype, xp=xp)
+        return SampledPosterior.from_spec(network, self.model, self.inputs, targets, dtype=dtype, xp=xp)
 
 
 def noise(text: str) -> PriorSpec:
@@ -112,13 +114,13 @@ PROBLEMS = {
 }
 
 
-def exact_start(target: Posterior, streams: Streams) -> tuple[ChainState, Array]:
+def exact_start(target: SampledPosterior, streams: Streams) -> tuple[ChainState, Array]:
     """State and data (n_chains, n_cases, n_targets) drawn from the joint distribution."""
     state = target.initial_state(streams, sigmas=None)
     return state, target.sample_targets(state.position, state.precisions, streams)
 
 
-def pivots(target: Posterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
+def pivots(target: SampledPosterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
     """Functions of state and data that are uniform, each (n_chains, ...), whatever the spec."""
     uniform: dict[str, Array] = {}
     values = target.parameter_layout.views(state.position)
@@ -149,11 +151,11 @@ def pivots(target: Posterior, state: ChainState, data: Array, streams: Streams) 
     return uniform
 
 
-def outputs(target: Posterior, state: ChainState) -> Array:
+def outputs(target: SampledPosterior, state: ChainState) -> Array:
     return target.outputs(state.position, target.inputs[:-1].T)
 
 
-def comparisons(target: Posterior, state: ChainState, data: Array) -> dict[str, Array]:
+def comparisons(target: SampledPosterior, state: ChainState, data: Array) -> dict[str, Array]:
     """Functions of state and data whose distribution is known by simulation only, (n_chains,) each."""
     v = outputs(target, state)
     target = target.with_targets(data)
@@ -174,7 +176,7 @@ def p_values(
     dtype: Literal["float32", "float64"] = "float64",
     xp: Any = np,
     schedule: ModuleType = schedule,
-    prepare: Callable[[Posterior], Any] = lambda target: target,
+    prepare: Callable[[SampledPosterior], Any] = lambda target: target,
     advance_for: Callable[[Any], Advance] = lambda target: leapfrog.advance,
     streams_of: Callable[[int, Array], Streams] = Streams,
 ) -> dict[str, float]:

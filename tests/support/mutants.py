@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.model import sampled
 
 
 def mutant(module: ModuleType, *replacements: tuple[str, str]) -> ModuleType:
@@ -26,27 +28,70 @@ def mutant(module: ModuleType, *replacements: tuple[str, str]) -> ModuleType:
     return copy
 
 
-def importing(module: ModuleType, changed: ModuleType) -> ModuleType:
-    """A copy of `module` with all that it imports by name from the original of `changed` taken from that."""
-    copy, original = mutant(module), sys.modules[changed.__name__]
-    for name, value in vars(module).items():
-        if not name.startswith("__") and value is getattr(original, name, copy):
-            setattr(copy, name, getattr(changed, name))
+def importing(module: ModuleType, *changed: ModuleType) -> ModuleType:
+    """Return a copy of `module` that imports from the changed copies of modules in place of these."""
+    copy = ModuleType(module.__name__)
+    with _in_place(changed):
+        exec(compile(inspect.getsource(module), f"<{module.__name__} on a mutant>", "exec"), copy.__dict__)
     return copy
 
 
-def data_model_in(module: ModuleType) -> Callable[..., DataModel]:
-    """Return what builds the data model of a changed file of model/likelihood/ from its settings."""
-    (kind,) = (
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, DataModel) and value.__module__ == module.__name__
+def sampled_with(*changed: ModuleType) -> Any:
+    """Return a copy of model/sampled.py on changed copies of files of model/, wherever these are used."""
+    copies = {copy.__name__: copy for copy in changed}
+    for name in _FILES:
+        module = importlib.import_module(f"rayfbnn.model.{name}")
+        if module.__name__ not in copies and _uses(module, copies.values()):
+            copies[module.__name__] = importing(module, *copies.values())
+    return copies.get(sampled.__name__, sampled)
+
+
+# Files of model/, each after those that it imports.
+_FILES = (
+    *("layers", "prior", "network", "configured", "wiring", "quantities"),
+    *(
+        "updates.hyperbolic",
+        "updates.adjustments",
+        "updates.gibbs",
+        "updates.random_grid",
+        "updates.rescaling",
+    ),
+    *("marginal.polya_gamma", "likelihood.missing", "likelihood.hazard", "likelihood.real"),
+    *("likelihood.binary", "likelihood.class_", "likelihood.count", "likelihood.heteroscedastic"),
+    *("likelihood.survival", "likelihood.registry", "stepsize", "posterior"),
+    *("marginal.precisions", "marginal.regression", "marginal.output_layer", "marginal.auxiliary"),
+    *("marginal.targets", "sampled"),
+)
+
+
+def _uses(module: ModuleType, changed: Iterable[ModuleType]) -> bool:
+    """Whether a module has imported one of the originals, or something that is defined there."""
+    originals = [sys.modules[copy.__name__] for copy in changed]
+    return any(
+        value is original or (getattr(original, name, None) is value and _home(value) == original.__name__)
+        for original in originals
+        for name, value in vars(module).items()
+        if not name.startswith("__")
     )
-    return kind.from_spec
 
 
-def with_data_model(posterior: ModuleType, module: ModuleType) -> ModuleType:
-    """Return a copy of `posterior` whose data model is that of a changed file of model/likelihood/."""
-    copy: Any = mutant(posterior)
-    copy.data_model_from_spec = data_model_in(module)
-    return copy  # type: ignore[no-any-return]
+def _home(value: object) -> str:
+    return getattr(value, "__module__", "")
+
+
+@contextmanager
+def _in_place(changed: Iterable[ModuleType]) -> Iterator[None]:
+    """Put copies of modules in place of the originals, for imports of any form."""
+    originals = {copy.__name__: sys.modules[copy.__name__] for copy in changed}
+
+    def put(modules: Mapping[str, ModuleType]) -> None:
+        for path, module in modules.items():
+            folder, _, name = path.rpartition(".")
+            sys.modules[path] = module
+            setattr(sys.modules[folder], name, module)
+
+    put({copy.__name__: copy for copy in changed})
+    try:
+        yield
+    finally:
+        put(originals)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.prior import noise_precisions
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import seed_of
 
@@ -61,7 +61,7 @@ def streams(name: str, n_chains: int, *, iteration: int = 0) -> Streams:
     return Streams(seed_of(name), np.arange(n_chains, dtype=np.uint64), iteration)
 
 
-def log_density(target: Posterior, outputs: Any, targets: Any, precisions: Any) -> Any:
+def log_density(target: SampledPosterior, outputs: Any, targets: Any, precisions: Any) -> Any:
     """Return the log density of each case's targets given its outputs, (n_chains, n_cases)."""
     noise = noise_precisions(precisions, target.precision_layout)
     return target.data_model.log_density(outputs, targets, noise)
@@ -73,8 +73,8 @@ def problem(
     spec: NetworkSpec | None = None,
     n_cases: int = 7,
     dtype: Any = "float64",
-    posterior: Any = Posterior,
-) -> Posterior:
+    posterior: Any = SampledPosterior,
+) -> SampledPosterior:
     """A posterior on made-up data, of the given class (a mutant's, or the package's)."""
     spec = network(outputs=3 if model == "class" else 2) if spec is None else spec
     random = streams(f"data {model}", 1)
@@ -85,5 +85,5 @@ def problem(
         values = (values > 0).astype(float)
     if model == "class":
         values = np.floor(random.uniform(Purpose.TARGET_VALUE, (n_cases, 1))[0] * 3)
-    made: Posterior = posterior.of(spec, MODELS[model], inputs, values, dtype=dtype)
+    made: SampledPosterior = posterior.from_spec(spec, MODELS[model], inputs, values, dtype=dtype)
     return made

@@ -172,7 +172,12 @@ def test_a_row_is_for_each_kind_of_trajectory_that_the_run_has(monkeypatch: pyte
     names = ["hybrid", "hybrid-marginal over outputs and precisions", "hybrid, 3 partitions"]
     assert list(seen) == [f"1-2-1/6 {name}" for name in [*names, "hybrid, fourth-order"]]
     kinds = {shape: {(type(target).__name__, n) for target, n in found} for shape, found in seen.items()}
-    assert list(kinds.values()) == [{("Posterior", 1)}, {("WithoutOutputs", 1)}, {("Posterior", 3)}, set()]
+    assert list(kinds.values()) == [
+        {("SampledPosterior", 1)},
+        {("WithoutOutputs", 1)},
+        {("SampledPosterior", 3)},
+        set(),
+    ]
     assert len(rows) == 7
 
 

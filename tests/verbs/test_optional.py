@@ -68,13 +68,13 @@ import numpy as np
 from rayfbnn import RunSpec
 from rayfbnn.mcmc.schedule import (build_iteration, run)
 from rayfbnn.data import read_dataset
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Streams
 
 spec = RunSpec.from_toml("examples/robot_arm/hybrid.toml", ["phase[1].operations[0].times=2"])
 data = read_dataset(spec)
 network, model = spec.network, spec.model
-posterior = Posterior.of(network, model, data.inputs, data.targets, dtype=spec.dtype)
+posterior = SampledPosterior.from_spec(network, model, data.inputs, data.targets, dtype=spec.dtype)
 streams = Streams(seed=1, chains=np.arange(2, dtype=np.uint64))
 updates = {"sample-sigmas": posterior.sample_sigmas, "sample-noise": posterior.sample_noise}
 iteration = build_iteration(spec.phase[1].operations, target=posterior, updates=updates)

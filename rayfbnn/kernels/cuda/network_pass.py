@@ -265,7 +265,7 @@ class Pass:
         size = self.bytes_of_a_case(n_chains) + n_chains * n_inputs * np.dtype(self.target.dtype).itemsize
         n = max(1, self.tile_bytes // size)
         for first in range(0, blocks.inputs.shape[-1], n):
-            inputs, targets, weights, _ = blocks.cases(first, first + n).of(part)
+            inputs, targets, weights, _ = blocks.cases(first, first + n).at(part)
             if weights is not None:  # filling is alike for all targets
                 shape = (n_chains, self.network.n_targets, inputs.shape[-1])
                 weights = xp.ascontiguousarray(xp.broadcast_to(weights, shape))

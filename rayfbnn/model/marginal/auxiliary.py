@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import prior
 from rayfbnn.model.likelihood.records import GaussianTargets
 from rayfbnn.model.marginal.output_layer import feeds_outputs
 from rayfbnn.model.network import Buffers, forward
+from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.updates import gibbs
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-
-if TYPE_CHECKING:
-    from rayfbnn.model.posterior import Posterior
 
 
 def gaussian_targets(posterior: Posterior, state: ChainState, streams: Streams) -> GaussianTargets:

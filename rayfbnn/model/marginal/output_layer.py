@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import NetworkSpec, destination
@@ -12,10 +11,8 @@ from rayfbnn.model.layout import NOISE
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.marginal.precisions import Integrated
 from rayfbnn.model.network import Activity, Buffers
+from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.wiring import Link, Wiring
-
-if TYPE_CHECKING:
-    from rayfbnn.model.posterior import Posterior
 
 # A prior this much wider than another one makes the dual form lose all digits of the narrower one.
 _MAX_RATIO_OF_DUAL = 1e6
@@ -44,7 +41,8 @@ class OutputLayer:
     is_dual: bool
 
     @staticmethod
-    def of(posterior: Posterior) -> OutputLayer:
+    def from_posterior(posterior: Posterior) -> OutputLayer:
+        """Return the regression that ends the network of a posterior."""
         network, wiring = posterior.network, posterior.wiring
         of_outputs = [group for group in network.groups() if destination(group.name) == "o"]
         n_kept = posterior.parameter_layout.slices[of_outputs[0].name].start

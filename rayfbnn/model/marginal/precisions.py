@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.layout import PrecisionGroup
+from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.updates import gibbs
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
-
-if TYPE_CHECKING:
-    from rayfbnn.model.posterior import Posterior
 
 
 @dataclass(frozen=True, eq=False)

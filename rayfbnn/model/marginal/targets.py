@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,11 +29,9 @@ from rayfbnn.model.marginal.precisions import (
 )
 from rayfbnn.model.marginal.regression import Regression, Slopes
 from rayfbnn.model.network import Activity, Buffers, backward, forward
+from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-
-if TYPE_CHECKING:
-    from rayfbnn.model.posterior import Posterior
 
 # Stepsize of the log of a precision that moves along, in its standard deviations given what it rules. On the
 # robot arm 0.06 to 1 make no difference (1450 to 1660 effective draws of ih0's sigma per million gradients;
@@ -296,10 +293,10 @@ class WithoutOutputs:
         kept = xp.ascontiguousarray(position[:, : self.n_kept])
         _, phi = self._features(kept)
         m = regression.means(phi, self.regression_at(position))
-        at = phi[:, None][..., quantities.cases(made.posterior)]
+        at = phi[:, None][..., quantities.some_columns(made.posterior.inputs.shape[1])]
         outputs = xp.matmul(m.swapaxes(2, 3), at).reshape(len(position), made.layer.n_outputs, -1)
         groups = quantities.sigmas(kept, made.parameter_layout, made.precision_layout)
-        scaled = quantities.scaled_outputs(made.posterior, outputs)
+        scaled = quantities.scaled_outputs(outputs, made.posterior.target_scale)
         return xp.concatenate([groups, position[:, self.n_kept :], scaled], axis=1)
 
     def complete(self, state: ChainState, moved: ChainState, streams: Streams) -> ChainState:
@@ -348,4 +345,4 @@ def marginal(posterior: Posterior, over: tuple[str, ...]) -> WithoutPrecisions |
     names = names if "precisions" in over else set()
     hidden = integrated_groups(posterior, {name for name in names if not feeds_outputs(name)})
     moved = integrated_groups(posterior, {name for name in names if feeds_outputs(name)})
-    return OutputMarginal(posterior, OutputLayer.of(posterior), hidden, moved)
+    return OutputMarginal(posterior, OutputLayer.from_posterior(posterior), hidden, moved)

@@ -20,30 +20,30 @@ from rayfbnn.mcmc.tempering.annealing import inverse_temperatures, normaliser
 from rayfbnn.mcmc.tempering.stages import ANNEALING, LAST_STAGE, at_stage
 from rayfbnn.model import posterior
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import seed_of
-from tests.support.mutants import mutant
+from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import parse
 
 OPERATIONS: tuple[Operation, ...] = (SampleNoise(), Heatbath(), Hybrid(steps=8, stepsize=0.4))
 WIDTHS, SIGMA = {"io": 0.8, "bo": 0.5}, 0.4
 
 
-def linear_problem(noise: str, *, n_cases: int = 10, make: Any = Posterior) -> Posterior:
+def linear_problem(noise: str, *, n_cases: int = 10, make: Any = SampledPosterior) -> SampledPosterior:
     """A linear network of two inputs with fixed widths, on made-up data."""
     streams = Streams(seed_of("linear network"), np.arange(n_cases, dtype=np.uint64))
     inputs = streams.normal(Purpose.PROPOSAL, (2,))
     targets = inputs @ [[0.7], [-0.4]] + 0.3 + SIGMA * streams.normal(Purpose.TARGET_VALUE, (1,))
     network = NetworkSpec(2, 1, (), parse({name: str(width) for name, width in WIDTHS.items()}))
-    made: Posterior = make.of(
+    made: SampledPosterior = make.from_spec(
         network, ModelSpec("real", PriorSpec.parse(noise, key="noise")), inputs, targets
     )
     return made
 
 
-def log_evidence(target: Posterior, log_precision: Array, b: float = 1.0) -> Array:
+def log_evidence(target: SampledPosterior, log_precision: Array, b: float = 1.0) -> Array:
     """Log of the integral of prior * likelihood**b over the parameters, for each noise precision.
 
     The b-th power of Normal(y; f, s) is Normal(y; f, s/b) times (2 pi s)**(n/2 (1-b)) b**(-n/2), and with
@@ -61,7 +61,7 @@ def log_evidence(target: Posterior, log_precision: Array, b: float = 1.0) -> Arr
     return np.array(found)
 
 
-def log_evidence_of_unknown_noise(target: Posterior, alpha: float, width: float) -> float:
+def log_evidence_of_unknown_noise(target: SampledPosterior, alpha: float, width: float) -> float:
     """The same with the noise precision integrated out, by trapezoids in its logarithm."""
     t = np.linspace(-12, 14, 4_001)
     shape, rate = alpha / 2, alpha / 2 * width**2
@@ -71,7 +71,7 @@ def log_evidence_of_unknown_noise(target: Posterior, alpha: float, width: float)
 
 
 def log_weights(
-    target: Posterior,
+    target: SampledPosterior,
     *,
     n: int,
     chains: int,
@@ -118,7 +118,7 @@ def test_normalisers_on_the_way_are_those_of_the_tempered_posteriors() -> None:
 
 
 def mean_is_exact(
-    name: str, *, module: ModuleType = annealing, target: Posterior | None = None, n: int = 5
+    name: str, *, module: ModuleType = annealing, target: SampledPosterior | None = None, n: int = 5
 ) -> bool:
     """Whether the mean weight of many runs with few temperatures is the evidence: it is unbiased for any."""
     target = linear_problem("0.5:6", n_cases=3) if target is None else target
@@ -162,11 +162,8 @@ MODEL_MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
 @pytest.mark.parametrize("name", MODEL_MUTANTS)
 def test_a_wrong_model_is_seen(name: str) -> None:
     module, old, new = MODEL_MUTANTS[name]
-    changed = mutant(module, (old, new))
-    if module is gibbs:
-        wrong, changed = changed, mutant(posterior)
-        changed.__dict__["gibbs"] = wrong
-    target = linear_problem("0.5:6", n_cases=3, make=changed.Posterior)
+    changed = sampled_with(mutant(module, (old, new)))
+    target = linear_problem("0.5:6", n_cases=3, make=changed.SampledPosterior)
     assert not mean_is_exact(f"mutant {name}", target=target)
 
 

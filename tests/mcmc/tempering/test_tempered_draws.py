@@ -21,13 +21,13 @@ from rayfbnn.mcmc.operations import (
 )
 from rayfbnn.model import posterior
 from rayfbnn.model.likelihood import real
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs, random_grid
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exact_draws import MODELS, exact_draws, quantities, target_of
 from tests.support.exactness import is_exact, ks_two_sample_p_value
-from tests.support.mutants import data_model_in, mutant
+from tests.support.mutants import mutant, sampled_with
 
 N_DRAWS = 4_000
 OPERATIONS: dict[str, tuple[Operation, ...]] = {
@@ -51,7 +51,7 @@ OPERATIONS: dict[str, tuple[Operation, ...]] = {
 def stays_exact(
     name: str,
     factor: float,
-    prepare: Callable[[Posterior], Posterior] = lambda target: target,
+    prepare: Callable[[SampledPosterior], SampledPosterior] = lambda target: target,
     *,
     operations: str = "hybrid",
 ) -> bool:
@@ -84,44 +84,39 @@ def test_exact_draws_under_tempered_t_noise_stay_exact(operations: str) -> None:
     assert stays_exact("t", 0.25, operations=operations)
 
 
-def not_tempered(target: Posterior) -> Posterior:
+def not_tempered(target: SampledPosterior) -> SampledPosterior:
     return replace(target, inverse_temperature=1.0)
 
 
-def with_whole_noise(target: Posterior) -> Posterior:
+def with_whole_noise(target: SampledPosterior) -> SampledPosterior:
     """Its noise is drawn as at inverse temperature one."""
-    changed = mutant(posterior)
-    wrong = mutant(gibbs, ("_OF_NOISE,\n                weights=weights", "_OF_NOISE"))
-    changed.__dict__["gibbs"] = wrong
-    return changed.Posterior(**vars_of(target))
+    changed = sampled_with(mutant(gibbs, ("_OF_NOISE,\n                weights=weights", "_OF_NOISE")))
+    return changed.SampledPosterior(**vars_of(target))  # type: ignore[no-any-return]
 
 
-def with_whole_potential(target: Posterior) -> Posterior:
+def with_whole_potential(target: SampledPosterior) -> SampledPosterior:
     """It decides on the potential of inverse temperature one, though its gradient is tempered."""
-    changed = mutant(
-        posterior,
-        ("return -self.inverse_temperature * self.log_likelihood", "return -self.log_likelihood"),
-    )
-    return changed.Posterior(**vars_of(target))
+    bug = ("return -self.inverse_temperature * self.log_likelihood", "return -self.log_likelihood")
+    changed = sampled_with(mutant(posterior, bug))
+    return changed.SampledPosterior(**vars_of(target))  # type: ignore[no-any-return]
 
 
-def with_whole_auxiliary_precisions(target: Posterior) -> Posterior:
+def with_whole_auxiliary_precisions(target: SampledPosterior) -> SampledPosterior:
     """The auxiliary precisions of hybrid-marginal are drawn as at inverse temperature one."""
     old = "weights = xp.broadcast_to(weights, squares.shape)"
-    wrong = mutant(real, (old, "weights = xp.ones(squares.shape)"))
-    model = data_model_in(wrong)(MODELS["t"][0])
+    wrong: Any = mutant(real, (old, "weights = xp.ones(squares.shape)"))
+    model = wrong.RealTargets.from_spec(MODELS["t"][0])
     return replace(target, data_model=model)
 
 
-def with_whole_t_values(target: Posterior) -> Posterior:
+def with_whole_t_values(target: SampledPosterior) -> SampledPosterior:
     """Upper levels of the noise are updated as at inverse temperature one."""
     old = "weights = xp.broadcast_to(xp.asarray(weights, dtype=xp.float64), squares.shape)"
-    changed = mutant(posterior)
-    changed.__dict__["random_grid"] = mutant(random_grid, (old, "weights = xp.ones(squares.shape)"))
-    return changed.Posterior(**vars_of(target))
+    changed = sampled_with(mutant(random_grid, (old, "weights = xp.ones(squares.shape)")))
+    return changed.SampledPosterior(**vars_of(target))  # type: ignore[no-any-return]
 
 
-def vars_of(target: Posterior) -> dict[str, Any]:
+def vars_of(target: SampledPosterior) -> dict[str, Any]:
     return {name: getattr(target, name) for name in target.__dataclass_fields__}
 
 
@@ -129,7 +124,9 @@ def vars_of(target: Posterior) -> dict[str, Any]:
     ("name", "wrong"),
     [("real", not_tempered), ("binary", not_tempered), ("real", with_whole_noise), ("t", with_whole_noise)],
 )
-def test_a_wrong_temperature_is_seen(name: str, wrong: Callable[[Posterior], Posterior]) -> None:
+def test_a_wrong_temperature_is_seen(
+    name: str, wrong: Callable[[SampledPosterior], SampledPosterior]
+) -> None:
     assert not stays_exact(name, 0.25, wrong)
 
 
@@ -142,6 +139,6 @@ def test_deciding_on_the_potential_at_another_temperature_is_seen() -> None:
     [("marginal", with_whole_auxiliary_precisions), ("random-grid", with_whole_t_values)],
 )
 def test_t_noise_at_another_temperature_is_seen(
-    operations: str, wrong: Callable[[Posterior], Posterior]
+    operations: str, wrong: Callable[[SampledPosterior], SampledPosterior]
 ) -> None:
     assert not stays_exact("t", 0.25, wrong, operations=operations)

@@ -13,7 +13,7 @@ import scipy.stats
 from rayfbnn.model.likelihood import count, heteroscedastic, survival
 from rayfbnn.model.likelihood.hazard import Hazard
 from rayfbnn.model.likelihood.registry import data_model_from_spec
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from tests.support.exactness import ks_p_value
 from tests.support.model.batches import BATCHES, everything
 from tests.support.model.data_models import (
@@ -70,14 +70,14 @@ def test_own_targets_for_every_chain_give_each_its_gradient(name: str, missing: 
         energy, gradient = own.potential_and_gradient(state.position, state.precisions, **options)
         for chain in range(n_chains):
             one = slice(chain, chain + 1)
-            alone = Posterior.of(target.network, target.model, target.covariates, data[chain])
+            alone = SampledPosterior.from_spec(target.network, target.model, target.covariates, data[chain])
             single = dict(options, partition=options["partition"][one]) if options else {}
             expected = alone.potential_and_gradient(state.position[one], state.precisions[one], **single)
             np.testing.assert_allclose(energy[one], expected[0], rtol=1e-12)
             np.testing.assert_allclose(gradient[one], expected[1], rtol=1e-10, atol=1e-12)
 
 
-def log_likelihood_by_loops(target: Posterior, data: np.ndarray, position: np.ndarray) -> float:
+def log_likelihood_by_loops(target: SampledPosterior, data: np.ndarray, position: np.ndarray) -> float:
     """One chain's, with scipy's distributions, or the hazard added up along time."""
     total, model = 0.0, target.model
 

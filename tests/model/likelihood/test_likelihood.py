@@ -9,13 +9,15 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.prior import noise_precisions
+from rayfbnn.model.sampled import SampledPosterior
 from tests.support.exactness import ks_p_value
 from tests.support.problems import MODELS, log_density, problem, streams
 
 
-def density(target: Posterior, outputs: list[float], targets: list[float], precisions: np.ndarray) -> float:
+def density(
+    target: SampledPosterior, outputs: list[float], targets: list[float], precisions: np.ndarray
+) -> float:
     """Of one case's targets, for one chain."""
     value = log_density(target, np.array([[outputs]]), np.array([targets]), precisions)
     assert value.shape == (1, 1)

@@ -13,7 +13,6 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, HybridMarginal, Negate, SampleSigmas
-from rayfbnn.model import posterior
 from rayfbnn.model.likelihood import binary
 from rayfbnn.model.marginal import polya_gamma
 from rayfbnn.spec import RunSpec
@@ -22,7 +21,7 @@ from rayfbnn.streams import Streams
 from tests.correctness.cell_statistics import exact_start, judged, posterior_of
 from tests.correctness.cells import Cell
 from tests.support.marks import some_long
-from tests.support.mutants import mutant, with_data_model
+from tests.support.mutants import mutant, sampled_with
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_killed(name: str) -> None:
     old, new, cell = MUTANTS[name]
-    changed = with_data_model(posterior, mutant(binary, (old, new)))
+    changed = sampled_with(mutant(binary, (old, new)))
     assert not judged(CELLS[cell], n_chains=4_000, name=f", {name}", posterior=changed).is_exact
 
 
@@ -101,7 +100,7 @@ def test_means_in_place_of_draws_are_killed() -> None:
     changed = mutant(binary)
     changed.polya_gamma = mean  # type: ignore[attr-defined]
     assert not judged(
-        CELLS["one layer"], n_chains=4_000, name=", means", posterior=with_data_model(posterior, changed)
+        CELLS["one layer"], n_chains=4_000, name=", means", posterior=sampled_with(changed)
     ).is_exact
 
 
@@ -110,7 +109,7 @@ def test_a_wrong_draw_is_killed() -> None:
     wrong = mutant(polya_gamma, ("return result / 4", "return result / 3"))
     changed.polya_gamma = wrong.polya_gamma  # type: ignore[attr-defined]
     assert not judged(
-        CELLS["one layer"], n_chains=4_000, name=", wrong draw", posterior=with_data_model(posterior, changed)
+        CELLS["one layer"], n_chains=4_000, name=", wrong draw", posterior=sampled_with(changed)
     ).is_exact
 
 

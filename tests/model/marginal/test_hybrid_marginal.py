@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +12,13 @@ from rayfbnn.mcmc import hybrid_marginal as update
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Repeat, SampleSigmas
-from rayfbnn.model import posterior
+from rayfbnn.model import sampled
 from rayfbnn.model.likelihood import real
 from rayfbnn.model.marginal import auxiliary, output_layer, regression
 from rayfbnn.model.marginal import precisions as integrated
 from rayfbnn.model.marginal import targets as marginal
-from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.prior import parameter_precisions
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.correctness import cells
@@ -27,7 +26,7 @@ from tests.correctness.cell_statistics import judged, posterior_of
 from tests.correctness.cells import CELLS
 from tests.support import problems
 from tests.support.marks import some_long
-from tests.support.mutants import importing, mutant, with_data_model
+from tests.support.mutants import mutant, sampled_with
 from tests.support.schedules import schedule_with
 
 BY_NAME = {
@@ -51,17 +50,7 @@ def on(module: ModuleType, *replacements: tuple[str, str]) -> dict[str, ModuleTy
     bug = mutant(module, *replacements)
     if module is update:
         return {"schedule": schedule_with(bug)}
-    if module is real:
-        return {"posterior": with_data_model(posterior, bug)}
-    if module is regression:
-        layer: Any = mutant(marginal)
-        layer.regression = bug
-        bug = layer
-    if module in (auxiliary, integrated, output_layer):
-        bug = importing(marginal, bug)
-    made: Any = mutant(posterior)
-    made.marginal = bug
-    return {"posterior": made}
+    return {"posterior": sampled_with(bug)}
 
 
 LONG = ("t weights", "every level", "adjustments")
@@ -336,7 +325,7 @@ def test_alpha_left_out_of_the_prior_of_what_moves_along_is_seen() -> None:
     assert drift_and_difference(**bug)[1] > 4.5
 
 
-def small_robot_arm(posterior: ModuleType = posterior) -> Posterior:
+def small_robot_arm(posterior: ModuleType = sampled) -> SampledPosterior:
     """Two joint angles to the place of the hand, noise 0.5; three hidden units."""
     random = Streams(23, np.zeros(1, dtype=np.uint64))
     angles = random.uniform(Purpose.PROPOSAL, (20, 2))[0] * 2 - 1
@@ -348,7 +337,9 @@ def small_robot_arm(posterior: ModuleType = posterior) -> Posterior:
         units=(3,),
         activations=("tanh",),
     )
-    made: Posterior = posterior.Posterior.of(spec, problems.MODELS["gaussian"], angles, place)
+    made: SampledPosterior = posterior.SampledPosterior.from_spec(
+        spec, problems.MODELS["gaussian"], angles, place
+    )
     return made
 
 

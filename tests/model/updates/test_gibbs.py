@@ -12,16 +12,16 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from rayfbnn.model import posterior
+from rayfbnn.model import sampled
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs, hyperbolic
 from rayfbnn.streams import Purpose, Streams
 from tests.support import problems
 from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value
 from tests.support.model.conditionals import grid_of_joint, log_gamma_conditional
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
-from tests.support.mutants import mutant
+from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import MODELS, problem, streams
 
 GRID = 20_001
@@ -171,12 +171,9 @@ def stays_exact(
     Every level of every group gives uniforms that are independent if they do, however precisions, parameters
     and targets depend on each other.
     """
-    module = posterior
-    if gibbs_module is not gibbs:
-        module = mutant(posterior)
-        module.gibbs = gibbs_module  # type: ignore[attr-defined]
+    module = sampled if gibbs_module is gibbs else sampled_with(gibbs_module)
     spec = problems.network(HIERARCHIES, units=(2, 3))
-    target = problem(model, spec=spec, posterior=module.Posterior)
+    target = problem(model, spec=spec, posterior=module.SampledPosterior)
 
     def p_values(seed: int, n_chains: int) -> list[float]:
         random = Streams(seed, np.arange(n_chains, dtype=np.uint64))
@@ -211,7 +208,7 @@ def test_exact_draws_stay_exact_under_updates_of_some_precisions(which: str) -> 
     assert stays_exact(which, model="t by target", kernel="sample_sigmas", settings=SOME[which], n=N_CHAINS)
 
 
-def changed_columns(model: str, **settings: Any) -> tuple[Posterior, set[int]]:
+def changed_columns(model: str, **settings: Any) -> tuple[SampledPosterior, set[int]]:
     spec = problems.network(HIERARCHIES, units=(2, 3))
     target = problem(model, spec=replace(spec, adjustments={"ah0": 3.0, "ao": 4.0}))
     state = target.initial_state(streams("some", 3), sigmas=None)
@@ -397,7 +394,7 @@ def test_sampling_noise_leaves_other_precisions() -> None:
 
 def test_groups_of_one_prior_get_different_random_numbers() -> None:
     spec = NetworkSpec(1, 1, (), problems.parse({"io": "1:2", "bo": "1:2"}))
-    target = Posterior.of(
+    target = SampledPosterior.from_spec(
         spec, ModelSpec("real", PriorSpec.parse("1:2", key="noise")), np.zeros((3, 1)), np.zeros((3, 1))
     )
     state = target.initial_state(streams("alike", 4), sigmas=1.0)
@@ -413,7 +410,7 @@ def test_updates_of_all_levels_and_their_reversal_are_in_detailed_balance(group:
     """From exact draws, (before, after) forwards is distributed as (after, before) backwards."""
     spec = problems.network({"io": "1:2:2", "bo": "1"}, inputs=1, outputs=1, units=(), activations=())
     model = ModelSpec("real", PriorSpec.parse("0.5:2:2", key="noise"))
-    target = Posterior.of(spec, model, np.ones((1, 1)), np.zeros((1, 1)))
+    target = SampledPosterior.from_spec(spec, model, np.ones((1, 1)), np.zeros((1, 1)))
     random = streams("reversal", 20_000)
     state = target.initial_state(random, sigmas=None)
     sampled = target.with_targets(target.sample_targets(state.position, state.precisions, random))

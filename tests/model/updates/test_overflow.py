@@ -10,14 +10,14 @@ import pytest
 
 from rayfbnn.errors import SamplingError
 from rayfbnn.model.marginal.auxiliary import gaussian_targets
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from tests.support.problems import problem, streams
 
 ADVICE = "use less vague priors, start from fixed sigmas (initial.sigmas), use dtype float64"
 
 
-def overflowing(model: str) -> tuple[Posterior, ChainState]:
+def overflowing(model: str) -> tuple[SampledPosterior, ChainState]:
     """Five draws from the prior in float32, in chains 1 and 3 of which the outputs overflow to NaN."""
     target = problem(model, dtype="float32")
     state = target.initial_state(streams("overflow", 5), sigmas=None)

@@ -8,15 +8,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from rayfbnn.model import posterior
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import random_grid
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support import problems
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
-from tests.support.mutants import mutant
+from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import problem, streams
 
 SPEC = problems.network(HIERARCHIES, units=(2, 3))
@@ -24,12 +23,10 @@ MODELS = ["gaussian by target", "t", "t by target", "binary"]
 STEPSIZE = 2.0
 
 
-def with_module(model: str, module: ModuleType) -> Posterior:
+def with_module(model: str, module: ModuleType) -> SampledPosterior:
     if module is random_grid:
         return problem(model, spec=SPEC)
-    changed = mutant(posterior)
-    changed.random_grid = module  # type: ignore[attr-defined]
-    return problem(model, spec=SPEC, posterior=changed.Posterior)
+    return problem(model, spec=SPEC, posterior=sampled_with(module).SampledPosterior)
 
 
 def stays_exact(model: str, *, module: ModuleType = random_grid, n_chains: int = 4_000) -> bool:
@@ -77,7 +74,7 @@ def test_mutant_is_killed(name: str) -> None:
     assert not stays_exact("t by target", module=mutant(random_grid, MUTANTS[name]))
 
 
-def updated(model: str = "t by target") -> tuple[Posterior, ChainState, ChainState]:
+def updated(model: str = "t by target") -> tuple[SampledPosterior, ChainState, ChainState]:
     target = problem(model, spec=SPEC)
     random = streams("random grid", 300)
     state = target.initial_state(random, sigmas=None)

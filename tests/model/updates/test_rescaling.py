@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -12,15 +11,15 @@ import pytest
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Rescale
-from rayfbnn.model import posterior, prior
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model import prior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import rescaling
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
 from tests.correctness.cell_statistics import judged, posterior_of
 from tests.correctness.cells import Cell
 from tests.support import problems
-from tests.support.mutants import mutant
+from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import problem, streams
 
 STEPSIZE = 0.8
@@ -65,12 +64,6 @@ def test_joint_distribution_stays(name: str, along: rescaling.Along) -> None:
     assert judged(CELLS[name, along], n_chains=4_000).is_exact
 
 
-def with_module(module: ModuleType) -> ModuleType:
-    changed = mutant(posterior)
-    changed.rescaling = module  # type: ignore[attr-defined]
-    return changed
-
-
 # A bug in rescaling.py: (old, new) in its source, and the cell that must show it.
 MUTANTS: dict[str, tuple[str, str, tuple[str, rescaling.Along]]] = {
     "prior forgotten": (" + orbit.log_prior_ratio(precisions, log_f)", "", ("class", "sigmas")),
@@ -111,11 +104,11 @@ MUTANTS: dict[str, tuple[str, str, tuple[str, rescaling.Along]]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_killed(name: str) -> None:
     old, new, cell = MUTANTS[name]
-    changed = with_module(mutant(rescaling, (old, new)))
+    changed = sampled_with(mutant(rescaling, (old, new)))
     assert not judged(CELLS[cell], n_chains=4_000, name=f", {name}", posterior=changed).is_exact
 
 
-def rescaled(along: rescaling.Along, target: Posterior) -> tuple[ChainState, ChainState]:
+def rescaled(along: rescaling.Along, target: SampledPosterior) -> tuple[ChainState, ChainState]:
     random = streams(f"rescaling along {along}", 300)
     state = target.initial_state(random, sigmas=None)
     after, _ = target.rescale(

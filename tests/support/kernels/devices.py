@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from tests.support.problems import problem
 
 
@@ -15,13 +15,15 @@ def on_device(values: Array) -> Array:
     return None if values is None else cupy.asarray(values)
 
 
-def device_copy(host: Posterior, values: Array) -> Posterior:
+def device_copy(host: SampledPosterior, values: Array) -> SampledPosterior:
     import cupy
 
-    return Posterior.of(host.network, host.model, host.covariates, values, dtype=host.dtype, xp=cupy)
+    return SampledPosterior.from_spec(
+        host.network, host.model, host.covariates, values, dtype=host.dtype, xp=cupy
+    )
 
 
-def both(model: str, dtype: Any, spec: Any, n_cases: int) -> tuple[Posterior, Posterior]:
+def both(model: str, dtype: Any, spec: Any, n_cases: int) -> tuple[SampledPosterior, SampledPosterior]:
     host = problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
     values = host.targets.T
     if model == "class":

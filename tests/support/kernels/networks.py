@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Target, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support.kernels.trajectories import end_of
@@ -41,7 +41,7 @@ class Start:
 
     @staticmethod
     def of(
-        target: Posterior,
+        target: SampledPosterior,
         *,
         n_chains: int = 3,
         n_partitions: int = 1,
@@ -64,7 +64,9 @@ class Start:
             order,
         )
 
-    def run(self, advance: Advance, target: Posterior, *, n_steps: int = 3) -> tuple[Array, Array, Array]:
+    def run(
+        self, advance: Advance, target: SampledPosterior, *, n_steps: int = 3
+    ) -> tuple[Array, Array, Array]:
         """Position, momentum and potential after n_steps steps."""
         start = Trajectory(self.position, self.momentum, self.precisions, self.stepsizes)
         return end_of(advance, target, start, n_steps=n_steps, order=self.order)

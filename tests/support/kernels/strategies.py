@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.plan import ACTIVATION_CODES
 from rayfbnn.model.architecture import NetworkSpec, destination
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
 from tests.support.kernels.networks import Start
@@ -31,7 +31,7 @@ class RandomTrajectory:
               outputs or common precisions integrated out
     """
 
-    made_for: Posterior
+    made_for: SampledPosterior
     target: Any
     start: Start
     n_steps: int
@@ -81,7 +81,7 @@ def posteriors(
     most_cases: int = 150,
     leaving_out: Collection[str] = (),
     is_marginal: bool = False,
-) -> Posterior:
+) -> SampledPosterior:
     """In float32 or float64, some targets missing or none."""
     model = draw(st.sampled_from(sorted(models)))
     outputs = 3 if model == "class" else draw(st.integers(1, 5))
@@ -95,11 +95,11 @@ def posteriors(
         return target
     values = _values(target)
     values[draw(st.integers(0, n_cases - 1)), 0] = np.nan
-    return Posterior.of(spec, target.model, target.covariates, values, dtype=dtype)
+    return SampledPosterior.from_spec(spec, target.model, target.covariates, values, dtype=dtype)
 
 
-def _values(target: Posterior) -> Array:
-    """Targets (n_cases, n_targets) as `Posterior.of` takes them, NaN where missing."""
+def _values(target: SampledPosterior) -> Array:
+    """Targets (n_cases, n_targets) as `SampledPosterior.from_spec` takes them, NaN where missing."""
     is_class = target.model.kind == "class"
     values = target.targets.argmax(0)[:, None].astype(float) if is_class else target.targets.T.copy()
     if target.observed is not None:
@@ -108,7 +108,9 @@ def _values(target: Posterior) -> Array:
 
 
 @st.composite
-def _variants(draw: st.DrawFn, made: Posterior, n_chains: int, *, may_be_tempered: bool) -> Posterior:
+def _variants(
+    draw: st.DrawFn, made: SampledPosterior, n_chains: int, *, may_be_tempered: bool
+) -> SampledPosterior:
     """The same, perhaps at a temperature, of all chains or of each, perhaps with targets of each chain."""
     target = made
     if draw(st.booleans()):

@@ -6,12 +6,10 @@ from types import ModuleType
 
 import numpy as np
 
-from rayfbnn.model import layers, network, posterior, stepsize, wiring
 from rayfbnn.model.architecture import NetworkSpec
 from tests.support.model.batches import assert_independent
-from tests.support.model.derivatives import worst_error
+from tests.support.model.derivatives import mutated, worst_error
 from tests.support.model.reference import outputs_by_loops, stepsizes_by_loops
-from tests.support.mutants import mutant
 from tests.support.problems import MODELS, problem, streams
 
 
@@ -38,21 +36,7 @@ def assert_batch_independent(spec: NetworkSpec) -> None:
 
 def seen_as_wrong(spec: NetworkSpec, module: ModuleType, *replacements: tuple[str, str]) -> bool:
     """Whether outputs, gradients or stepsizes show a bug in one of the modules that make a posterior."""
-    copy = mutant(posterior)
-    bug = mutant(module, *replacements)
-    if module is network:
-        copy.forward, copy.backward = bug.forward, bug.backward  # type: ignore[attr-defined]
-    elif module is layers:
-        passes, steps_module = mutant(network), mutant(stepsize)
-        passes.layers = bug  # type: ignore[attr-defined]
-        steps_module.largest_squared_slopes = bug.largest_squared_slopes  # type: ignore[attr-defined]
-        copy.forward, copy.backward = passes.forward, passes.backward  # type: ignore[attr-defined]
-        copy.stepsize = steps_module  # type: ignore[attr-defined]
-    elif module is wiring:
-        copy.Wiring = bug.Wiring  # type: ignore[attr-defined]
-    else:
-        copy.stepsize = bug  # type: ignore[attr-defined]
-    target = problem("t", spec=spec, posterior=copy.Posterior)
+    target = problem("t", spec=spec, posterior=mutated(module, *replacements))
     state = target.initial_state(streams("mutant", 3), sigmas=None)
     inputs = target.inputs[:-1].T
     outputs = target.outputs(state.position, inputs)

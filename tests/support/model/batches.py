@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from tests.support.problems import streams
 
 BATCHES = [range(1), range(2), range(3), range(5), range(8), range(3, 4), range(5, 8), range(8, 16)]
 
 
-def everything(target: Posterior, chains: range) -> dict[str, Any]:
+def everything(target: SampledPosterior, chains: range) -> dict[str, Any]:
     """All that a posterior computes, for these chains."""
     random = replace(streams("batches", 16), chains=np.arange(16, dtype=np.uint64)[chains])
     state = target.initial_state(random, sigmas=None)
@@ -48,7 +48,7 @@ def everything(target: Posterior, chains: range) -> dict[str, Any]:
     }
 
 
-def assert_independent(target: Posterior) -> None:
+def assert_independent(target: SampledPosterior) -> None:
     whole = everything(target, range(16))
     for batch in BATCHES:
         for name, values in everything(target, batch).items():

@@ -8,11 +8,11 @@ import numpy as np
 import scipy.special
 import scipy.stats
 
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 
 
-def grid_of_joint(target: Posterior, state: ChainState, column: int) -> tuple[np.ndarray, np.ndarray]:
+def grid_of_joint(target: SampledPosterior, state: ChainState, column: int) -> tuple[np.ndarray, np.ndarray]:
     """200 values of one precision, and log prior + log likelihood with each in its place."""
     values = np.exp(np.linspace(-5, 5, 200))
     precisions = np.repeat(state.precisions, 200, axis=0)

@@ -10,7 +10,7 @@ import scipy.stats
 
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose
 from tests.support.problems import network, streams
 
@@ -28,8 +28,13 @@ PRIORS = {"ti": "0.3", "ih0": "0.5:4", "bh0": "0.5:4:5", "ho0": "x0.6:5", "io": 
 
 
 def problem(
-    name: str, *, n_cases: int = 7, missing: bool = False, dtype: Any = "float64", posterior: Any = Posterior
-) -> Posterior:
+    name: str,
+    *,
+    n_cases: int = 7,
+    missing: bool = False,
+    dtype: Any = "float64",
+    posterior: Any = SampledPosterior,
+) -> SampledPosterior:
     """A posterior on made-up data; the network has three inputs, one of them the time where it is one."""
     model = MODELS[name]
     n_targets = 1 if model.kind == "survival" else 2
@@ -48,7 +53,7 @@ def problem(
     if missing:
         values[3] = np.nan
         values[1, -1] = np.nan
-    made: Posterior = posterior.of(spec, model, inputs, values, dtype=dtype)
+    made: SampledPosterior = posterior.from_spec(spec, model, inputs, values, dtype=dtype)
     return made
 
 
@@ -57,7 +62,7 @@ def targets_of(name: str, **options: Any) -> np.ndarray:
 
     class Recorder:
         @staticmethod
-        def of(spec: Any, model: Any, inputs: Any, values: np.ndarray, dtype: Any) -> np.ndarray:
+        def from_spec(spec: Any, model: Any, inputs: Any, values: np.ndarray, dtype: Any) -> np.ndarray:
             return values
 
     values: Any = problem(name, posterior=Recorder, **options)
@@ -65,7 +70,7 @@ def targets_of(name: str, **options: Any) -> np.ndarray:
 
 
 def distribution_functions(
-    target: Posterior, position: np.ndarray, data: np.ndarray, random: Any
+    target: SampledPosterior, position: np.ndarray, data: np.ndarray, random: Any
 ) -> np.ndarray:
     """Of each target given the outputs, uniform when exact; between its steps for counts."""
     model = target.model

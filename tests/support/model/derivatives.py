@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
-from rayfbnn.model import network, posterior
-from rayfbnn.model.likelihood import hazard, missing, survival
-from rayfbnn.model.posterior import Posterior
-from tests.support.mutants import importing, mutant, with_data_model
+from rayfbnn.model.sampled import SampledPosterior
+from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import streams
 
 STEP = 1e-6
 
 
-def worst_error(target: Posterior, *, n_draws: int, name: str) -> float:
+def worst_error(target: SampledPosterior, *, n_draws: int, name: str) -> float:
     """Largest difference between the gradient and central differences, over draws from the prior.
 
     Relative to the gradient's largest component, or to one where the energy's rounding error rules.
@@ -33,7 +31,7 @@ def worst_error(target: Posterior, *, n_draws: int, name: str) -> float:
     return float(np.max(np.abs((above - below) / (2 * STEP) - gradient) / np.maximum(scale, 1)[:, None]))
 
 
-def mismatch_of_blocks(target: Posterior, *, n_partitions: int) -> float:
+def mismatch_of_blocks(target: SampledPosterior, *, n_partitions: int) -> float:
     """How far the mean over blocks is from the whole, relative, for the energy and the gradient."""
     state = target.initial_state(streams(f"{n_partitions} blocks", 6), sigmas=None)
     whole = target.potential_and_gradient(state.position, state.precisions)
@@ -50,22 +48,7 @@ def mismatch_of_blocks(target: Posterior, *, n_partitions: int) -> float:
     return worst
 
 
-def mutated(module: Any, *replacements: tuple[str, str]) -> Any:
-    """Return the class Posterior with a bug in one of the modules that it is made of."""
-    return mutated_module(module, *replacements).Posterior
-
-
-def mutated_module(module: Any, *replacements: tuple[str, str]) -> Any:
-    """Return the module `posterior` with a bug in it, or in one that it uses."""
-    bug = mutant(module, *replacements)
-    if module is posterior:
-        return bug
-    if module is network or module is missing:
-        return importing(posterior, bug)
-    if module is hazard:
-        return with_data_model(posterior, importing(survival, bug))
-    if module.__name__.startswith("rayfbnn.model.likelihood."):
-        return with_data_model(posterior, bug)
-    copy = mutant(posterior)
-    setattr(copy, module.__name__.split(".")[-1], bug)
-    return copy
+def mutated(module: ModuleType, *replacements: tuple[str, str]) -> type[SampledPosterior]:
+    """Return the class of posteriors with a bug in one of the modules that it is made of."""
+    wrong: type[SampledPosterior] = sampled_with(mutant(module, *replacements)).SampledPosterior
+    return wrong

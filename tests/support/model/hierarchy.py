@@ -7,7 +7,7 @@ import math
 import numpy as np
 import scipy.special
 
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 
 # Every combination of finite and infinite levels: common, unit, parameter.
@@ -24,7 +24,7 @@ HIERARCHIES = {
 }
 
 
-def uniforms_of(target: Posterior, state: ChainState, targets: np.ndarray) -> list[np.ndarray]:
+def uniforms_of(target: SampledPosterior, state: ChainState, targets: np.ndarray) -> list[np.ndarray]:
     """For each level of each group its values' conditional distribution functions: uniform when exact."""
     values = target.parameter_layout.views(state.position)
     if target.model.noise is not None:

@@ -11,7 +11,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Table
 from rayfbnn.model.marginal import targets as marginal
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from tests.support import problems
 from tests.support.problems import PRIORS, parse, problem, streams
@@ -65,18 +65,20 @@ N_CASES = {"primal": 19, "dual": 5}  # the features are from 1 to 12
 
 def made(
     name: str, model: str, form: str, *, is_missing: bool = False, n_cases: int = 0, dtype: Any = "float64"
-) -> Posterior:
+) -> SampledPosterior:
     target = problem(model, spec=NETWORKS[name], n_cases=n_cases or N_CASES[form], dtype=dtype)
     if not is_missing:
         return target
     targets = target.targets.T.copy()
     targets[[0, 3], 0] = np.nan
     targets[[2, 3], -1] = np.nan
-    return Posterior.of(target.network, target.model, target.inputs[:-1].T, targets, dtype=dtype)
+    return SampledPosterior.from_spec(
+        target.network, target.model, target.inputs[:-1].T, targets, dtype=dtype
+    )
 
 
 def conditional(
-    target: Posterior, over: tuple[str, ...], name: str, n_chains: int, *, module: Any = marginal
+    target: SampledPosterior, over: tuple[str, ...], name: str, n_chains: int, *, module: Any = marginal
 ) -> tuple[ChainState, Any]:
     """Draws from the prior, and the density of what is kept, with auxiliary variables given these."""
     random = streams(name, n_chains)

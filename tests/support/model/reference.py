@@ -12,7 +12,7 @@ import numpy as np
 
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Connections, Table
-from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.sampled import SampledPosterior
 
 INPUTS, OUTPUTS = -1, 10_000  # layers; the hidden ones are 0, 1, ...
 FUNCTIONS = {
@@ -142,7 +142,7 @@ def factor_of(network: NetworkSpec, layer: int, unit: int) -> tuple[int, int]:
     return earlier, unit if network.hidden[earlier].units > 1 else 0
 
 
-def outputs_by_loops(target: Posterior, position: np.ndarray, case: np.ndarray) -> list[float]:
+def outputs_by_loops(target: SampledPosterior, position: np.ndarray, case: np.ndarray) -> list[float]:
     """One network at one case: Neal (2022) eqs. 1-7, connection by connection."""
     network = target.network
     added = offsets(network)
@@ -170,7 +170,7 @@ def outputs_by_loops(target: Posterior, position: np.ndarray, case: np.ndarray) 
     return summed(OUTPUTS, network.outputs)
 
 
-def parameter_precisions(target: Posterior, precisions: np.ndarray) -> np.ndarray:
+def parameter_precisions(target: SampledPosterior, precisions: np.ndarray) -> np.ndarray:
     """The precision that governs each parameter, one chain's, from the levels written out."""
     layout = target.precision_layout
     specs = {group.name: group for group in layout.groups}
@@ -214,7 +214,7 @@ def squared_slopes(network: NetworkSpec, layer: int, u: list[float]) -> list[flo
     return slopes
 
 
-def stepsizes_by_loops(target: Posterior, precisions: np.ndarray) -> np.ndarray:
+def stepsizes_by_loops(target: SampledPosterior, precisions: np.ndarray) -> np.ndarray:
     """One chain's, after Neal (2022), "Heuristic choice of stepsizes", connection by connection."""
     network = target.network
     tau = parameter_precisions(target, precisions)

@@ -47,7 +47,7 @@ def data_of(spec: RunSpec, n_cases: int, seed: int) -> Dataset:
 
 def outputs_by_hand(store: MemoryStore, x: Array) -> Array:
     """The network written out, (n_draws of all chains, n_cases, n_outputs)."""
-    w = ParameterLayout.of(store.spec.network).views(store.positions)
+    w = ParameterLayout.from_network(store.spec.network).views(store.positions)
     hidden = np.tanh(np.einsum("ni,cdih->cdnh", x, w["ih0"]) + w["bh0"][:, :, None])
     outputs = np.einsum("cdnh,cdho->cdno", hidden, w["ho0"]) + w["bo"][:, :, None]
     return outputs.reshape(-1, *outputs.shape[2:])

@@ -93,8 +93,8 @@ class MemoryStore:
         self.n_chains, self.committed_draws = positions.shape[:2]
         self.chains_per_batch, self.draws_per_block = spec.chains_per_batch, spec.draws_per_block
         network = spec.network
-        self.parameter_layout = ParameterLayout.of(network)
-        self.precision_layout = PrecisionLayout.of(network, spec.model, data.n_targets)
+        self.parameter_layout = ParameterLayout.from_network(network)
+        self.precision_layout = PrecisionLayout.from_specs(network, spec.model, data.n_targets)
         shape = (self.n_chains, self.committed_draws)
         self.stats = {
             "accepted": np.ones(shape),
@@ -124,7 +124,7 @@ def make_store(
     """A MemoryStore of independent draws: parameters normal with sd 0.7, log precisions around 1."""
     data = make_data(spec) if data is None else data
     network = spec.network
-    n_precisions = PrecisionLayout.of(network, spec.model, data.n_targets).n_precisions
+    n_precisions = PrecisionLayout.from_specs(network, spec.model, data.n_targets).n_precisions
     positions = 0.7 * normal(seed, (spec.chains, n_draws, network.n_parameters))
     precisions = np.exp(1 + 0.5 * normal(seed + 1, (spec.chains, n_draws, n_precisions)))
     return MemoryStore(spec, data, positions.astype(spec.dtype), precisions, **settings)

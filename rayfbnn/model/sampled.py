@@ -1,0 +1,219 @@
+"""What sampling a posterior needs besides its density: updates of precisions, starts, and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model import prior
+from rayfbnn.model.layout import NOISE
+from rayfbnn.model.marginal import targets as marginal
+from rayfbnn.model.network import Buffers, forward
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.model.updates import gibbs, random_grid, rescaling
+from rayfbnn.state import Advance, ChainState, Marginal, ProposalsInfo, Trajectory
+from rayfbnn.streams import Purpose, Streams
+
+
+@dataclass(frozen=True, eq=False)
+class SampledPosterior(Posterior):
+    """A posterior with the updates that belong to its model, by the names of their operations."""
+
+    @property
+    def updates(self) -> dict[str, Callable[..., tuple[ChainState, ProposalsInfo | None]]]:
+        """The updates that belong to the model, by the names of their operations."""
+        return {
+            "sample-sigmas": self.sample_sigmas,
+            "sample-noise": self.sample_noise,
+            "random-grid": self.random_grid,
+            "rescale": self.rescale,
+        }
+
+    @property
+    def reversed_updates(self) -> dict[str, Callable[..., tuple[ChainState, None]]]:
+        """The reversals of the Gibbs updates, which update the levels in the opposite order."""
+        return {
+            "sample-sigmas": partial(self.sample_sigmas, is_reversed=True),
+            "sample-noise": partial(self.sample_noise, is_reversed=True),
+        }
+
+    def marginal(self, over: tuple[str, ...]) -> Marginal:
+        """Return the posterior with "outputs" or "precisions" or both integrated out (marginal/)."""
+        return marginal.marginal(self, over)
+
+    def initial_state(self, streams: Streams, *, sigmas: float | None) -> ChainState:
+        """Return the state that chains start in.
+
+        Parameters are zero, every free sigma is `sigmas`, and adjustments are one, as with FBM's "fix"; or,
+        if `sigmas` is None, all are drawn from the prior. The momentum is standard normal.
+        """
+        streams = streams.at(iteration=0)
+        xp = array_namespace(streams.chains)
+        momentum = streams.normal(Purpose.MOMENTUM, (self.n_parameters,)).astype(self.dtype)
+        if sigmas is None:
+            position, precisions = self._prior_draw(streams)
+            return ChainState(position, momentum, precisions)
+        fixed = xp.empty(self.n_precisions)
+        for group in self.precision_layout.groups:
+            fixed[group.common] = group.mean
+        free = xp.asarray(self.precision_layout.is_free)
+        precisions = xp.tile(xp.where(free, sigmas**-2, fixed), (streams.n_chains, 1))
+        for adjustments in self.precision_layout.adjustments:
+            precisions[:, adjustments.columns] = 1.0
+        return ChainState(xp.zeros_like(momentum), momentum, precisions)
+
+    def sample_sigmas(
+        self,
+        state: ChainState,
+        streams: Streams,
+        *,
+        is_reversed: bool = False,
+        level: gibbs.Level | None = None,
+        groups: Collection[str] | None = None,
+    ) -> tuple[ChainState, None]:
+        """Update all free precisions by Gibbs sampling, those of the noise first.
+
+        level, groups  restrict this to the precisions of one level, or of the groups and adjustments named
+        """
+        if groups is None or NOISE in groups:
+            state, _ = self.sample_noise(state, streams, is_reversed=is_reversed, level=level)
+        values = self.parameter_layout.views(state.position)
+        precisions = gibbs.update_groups(
+            values,
+            state.precisions,
+            streams,
+            layout=self.precision_layout,
+            is_reversed=is_reversed,
+            level=level,
+            groups=groups,
+        )
+        return replace(state, precisions=precisions), None
+
+    def sample_noise(
+        self,
+        state: ChainState,
+        streams: Streams,
+        *,
+        is_reversed: bool = False,
+        level: gibbs.Level | None = None,
+    ) -> tuple[ChainState, None]:
+        """Update the noise precisions by Gibbs sampling, or one level of them."""
+        if self.model.noise is None:
+            return state, None
+        residuals, weights = self._residuals(state)
+        precisions = gibbs.update_noise(
+            residuals,
+            state.precisions,
+            streams,
+            layout=self.precision_layout,
+            weights=weights,
+            is_reversed=is_reversed,
+            level=level,
+        )
+        return replace(state, precisions=precisions), None
+
+    def random_grid(
+        self,
+        state: ChainState,
+        streams: Streams,
+        *,
+        stepsize: float,
+        groups: Collection[str] | None = None,
+    ) -> tuple[ChainState, ProposalsInfo]:
+        """Update the upper-level precisions of `groups`, all if None, by random-grid Metropolis updates."""
+        layout, precisions = self.precision_layout, state.precisions.copy()
+        accepted = []
+        if self.model.noise is not None and (groups is None or NOISE in groups):
+            residuals, weights = self._residuals(state)
+            number = len(layout.groups) - 1
+            accepted += random_grid.update_upper_levels(
+                residuals,
+                layout.groups[number],
+                precisions,
+                streams,
+                stepsize=stepsize,
+                index=number,
+                weights=weights,
+            )
+        values = self.parameter_layout.views(state.position)
+        for number, group, rows in gibbs.ruled_values(values, precisions, layout):
+            if groups is not None and group.name not in groups:
+                continue
+            accepted += random_grid.update_upper_levels(
+                rows, group, precisions, streams, stepsize=stepsize, index=number
+            )
+        xp = array_namespace(precisions)
+        share = (
+            xp.concatenate(accepted, axis=1).mean(axis=1) if accepted else xp.full(len(precisions), xp.nan)
+        )
+        return replace(state, precisions=precisions), ProposalsInfo(share)
+
+    def rescale(
+        self,
+        state: ChainState,
+        streams: Streams,
+        *,
+        along: rescaling.Along,
+        stepsize: float,
+        advance: Advance,
+    ) -> tuple[ChainState, ProposalsInfo]:
+        """Scale parameters and precisions together by Metropolis updates; see rescaling.py.
+
+        advance  computes the potential, as it does for the other accept decisions of a run
+        """
+        return rescaling.rescale(
+            state,
+            streams,
+            orbits=rescaling.orbits_along(along, self.network, self.parameter_layout, self.precision_layout),
+            potential=partial(self._potential, advance=advance),
+            stepsize=stepsize,
+        )
+
+    def _potential(self, position: Array, precisions: Array, *, advance: Advance) -> Array:
+        nothing = array_namespace(position).zeros_like(position)
+        _, potential = advance(self, Trajectory(position, nothing, precisions, nothing), n_steps=0)
+        return potential
+
+    def _residuals(self, state: ChainState) -> tuple[Array, float | Array]:
+        """Return residuals (n_chains, n_targets, n_cases), and how much each counts for the noise."""
+        weights = self._inverse_temperature(n_axes=3)
+        if self.observed is not None:
+            weights = weights * self.observed
+        return self.targets - self._forward(state.position).outputs, weights
+
+    def rejection_proposal(self, streams: Streams) -> tuple[Array, Array, Array]:
+        """Draw a proposal for rejection sampling: position, precisions, log probability of accepting it.
+
+        The proposal is from the prior, with noise precisions biased by prod_j tau_j**(b n_j/2), where n_j is
+        the number of observed targets and b the inverse temperature. It is accepted with the b-th power of
+        the likelihood, without the factors that the bias cancels, over the largest that this can be
+        (`DataModel.log_bound`). Neal (2022), eqs. 69, 70.
+        """
+        bias = self.inverse_temperature * (self.n_cases if self.observed is None else self.counts)
+        position, precisions = self._prior_draw(streams, n_cases_bias=bias)
+        noise = prior.noise_precisions(precisions, self.precision_layout)
+        with np.errstate(all="ignore"):
+            bound = self.data_model.log_bound(self.targets, self.observed)
+            log_acceptance = self.inverse_temperature * (
+                self._terms(position, noise).sum(axis=(1, 2)) - bound
+            )
+            return position, precisions, log_acceptance
+
+    def sample_targets(self, position: Array, precisions: Array, streams: Streams) -> Array:
+        """Draw targets at the training inputs, (n_chains, n_cases, n_targets) float64."""
+        outputs = self._forward(position).outputs
+        if self.data_model.n_cells > 1:
+            outputs = forward(position, self._every_cell(), self.wiring, buffers=Buffers()).outputs
+        noise = prior.noise_precisions(precisions, self.precision_layout)
+        outputs = outputs.astype(array_namespace(outputs).float64)
+        return self.data_model.draw(outputs, noise, streams).swapaxes(1, 2)
+
+    def _prior_draw(self, streams: Streams, *, n_cases_bias: Array | float = 0) -> tuple[Array, Array]:
+        precisions = prior.draw_precisions(streams, self.precision_layout, n_cases_bias=n_cases_bias)
+        position = prior.draw_parameters(streams, precisions, self.parameter_layout, self.precision_layout)
+        with np.errstate(over="ignore"):  # beyond float32's range: an infinite energy
+            return position.astype(self.dtype), precisions
