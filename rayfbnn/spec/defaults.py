@@ -13,6 +13,7 @@ from rayfbnn.mcmc.operation import AUTO, Operation
 from rayfbnn.model.architecture import NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.marginal.output_layer import why_outputs_stay
+from rayfbnn.spec.sections import PhaseSpec
 
 KEPT_ITERATIONS = 1000
 # In these iterations the sigmas of weights stay at their start: drawn while weights are zero, they collapse.
@@ -27,8 +28,8 @@ _MAX_SIGMAS = 100  # networks with more do not rescale them one by one: each cos
 
 def default_phases(
     network: NetworkSpec, model: DataModel, *, is_tempered: bool, iterations: int
-) -> list[dict[str, Any]]:
-    """Return the fields of each PhaseSpec: up to two phases that tune, then one of `iterations` that is kept.
+) -> tuple[PhaseSpec, ...]:
+    """Return one or two phases that tune, then one of `iterations` whose draws are kept.
 
     The first phase holds the sigmas of the weights fixed. The second one is half as long as the kept phase.
     A data model may do without the first (`starts_with_sigmas_held`).
@@ -50,12 +51,10 @@ def default_phases(
             rescalings.append(Rescale(along="sigmas", stepsize=_RESCALING_STEPSIZE))
     noise: tuple[Operation, ...] = (SampleNoise(),) if model.has_noise else ()
     update = (SampleSigmas(), *rescalings, Heatbath(), later)
-    held = {"iterations": _FIRST_ITERATIONS, "keep": False, "operations": (*noise, Heatbath(), first)}
-    return [
-        *([held] if model.starts_with_sigmas_held else []),
-        {"iterations": max(_FIRST_ITERATIONS, iterations // 2), "keep": False, "operations": update},
-        {"iterations": iterations, "keep": True, "operations": update},
-    ]
+    held = PhaseSpec(iterations=_FIRST_ITERATIONS, keep=False, operations=(*noise, Heatbath(), first))
+    tuned = PhaseSpec(iterations=max(_FIRST_ITERATIONS, iterations // 2), keep=False, operations=update)
+    kept = PhaseSpec(iterations=iterations, operations=update)
+    return (held, tuned, kept) if model.starts_with_sigmas_held else (tuned, kept)
 
 
 def _n_sigmas(network: NetworkSpec) -> int:

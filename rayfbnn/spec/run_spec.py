@@ -184,7 +184,7 @@ class RunSpec(Record):
                 is_tempered=self.temperature != 1,
                 iterations=self.iterations or KEPT_ITERATIONS,
             )
-            object.__setattr__(self, "phase", tuple(PhaseSpec(**phase) for phase in phases))
+            object.__setattr__(self, "phase", phases)
             object.__setattr__(self, "iterations", None)
         elif self.iterations is not None:
             raise ConfigError(
