@@ -12,7 +12,7 @@ from rayfbnn.streams import Streams
 
 @dataclass(frozen=True)
 class ChainState:
-    """The state of a batch of chains. Nothing is cached: an energy kept across a Gibbs update is stale.
+    """The state of a batch of chains. It caches no energy, which a Gibbs update would make stale.
 
     position   (n_chains, n_parameters)  float32 or float64
     momentum   (n_chains, n_parameters)  same dtype; unit mass in coordinates scaled by the stepsizes
@@ -26,7 +26,7 @@ class ChainState:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """Where the trajectories of a batch of chains have got to, and the stepsizes with which they move on.
+    """The current point of a batch of trajectories, and the stepsizes with which they continue.
 
     position   (n_chains, n_parameters)  float32 or float64
     momentum   (n_chains, n_parameters)  same dtype
@@ -61,20 +61,20 @@ class Target(Protocol):
         partition: Array | None = None,
         n_partitions: int = 1,
     ) -> tuple[Array, Array]:
-        """Potential (n_chains,) in float64 and its gradient (n_chains, n_parameters) in position's dtype.
+        """Return the potential (n_chains,) in float64, and its gradient in the position's dtype.
 
-        With `partition` (n_chains,) of integers in 0 .. n_partitions - 1, each chain gets the gradient of
-        its own approximation E_k = prior + n_partitions * (data terms of block k), Neal (1996) eq. 3.37;
-        the potential returned is then E_k's.
+        The gradient is (n_chains, n_parameters). With `partition`, (n_chains,) of integers from 0 to
+        n_partitions - 1, both belong to each chain's own approximation E_k = prior + n_partitions * (data
+        terms of block k), Neal (1996) eq. 3.37.
         """
         ...
 
     def potential(self, position: Array, precisions: Array) -> Array:
-        """Potential alone, (n_chains,) float64."""
+        """Return the potential alone, (n_chains,) float64."""
         ...
 
     def stepsizes(self, precisions: Array) -> Array:
-        """A stepsize for each parameter, (n_chains, n_parameters), from the precisions alone."""
+        """Return a stepsize for each parameter, (n_chains, n_parameters), from the precisions alone."""
         ...
 
 
@@ -89,7 +89,7 @@ class Advance(Protocol):
         n_steps: int,
         order: Array | None = None,
     ) -> tuple[Trajectory, Array]:
-        """Take n_steps leapfrog steps: the trajectory where it then is, and the full potential there.
+        """Take n_steps leapfrog steps, and return the trajectory at their end and the full potential there.
 
         With `order` (n_chains, n_partitions) each step is a multi-leap of partial gradients. The potential is
         (n_chains,) float64, and +inf where it is not finite. The arrays of `trajectory` are left unchanged.
@@ -109,78 +109,86 @@ class Kernel(Protocol):
 
 
 class TemperedTarget(Target, Protocol):
-    """A target whose potential is a part that stays plus data_energy, the part that tempering scales.
+    """A target whose potential is the sum of a fixed part and of data_energy, which tempering scales.
 
-    It comes with the updates that belong to its model, which depend on the temperature too.
+    It provides the updates that belong to its model, because these depend on the temperature too.
     """
 
     def data_energy(self, position: Array, precisions: Array) -> Array:
-        """The part of the potential that tempering scales, (n_chains,) float64."""
+        """Return the part of the potential that tempering scales, (n_chains,) float64."""
         ...
 
     def tempered(self, factor: float | Array) -> TemperedTarget:
-        """The same with data_energy multiplied by `factor`, a number or (n_chains,) of them."""
+        """Return this target with data_energy multiplied by `factor`, a number or one for each chain."""
         ...
 
     @property
     def updates(self) -> Mapping[str, Callable[..., tuple[ChainState, Any]]]:
-        """By the names of their operations: kernels, or what becomes one with an operation's settings."""
+        """Updates by the names of their operations. Some take the settings of their operation."""
         ...
 
     @property
     def reversed_updates(self) -> Mapping[str, Callable[..., tuple[ChainState, Any]]]:
-        """The reversals of the updates, of those that are not reversible in themselves too."""
+        """The reversal of each update; that of a reversible update is the update itself."""
         ...
 
 
 class ConditionalTarget(Target, Protocol):
-    """The density of some of a state's coordinates, others integrated out, given what was drawn for it.
+    """The density of some coordinates of a state, with the others integrated out.
 
-    Its coordinates are parameters, and may be logarithms of precisions.
+    It may depend on auxiliary variables that were drawn for it. Its coordinates are parameters, and may be
+    logarithms of precisions.
     """
 
     def start(self, state: ChainState, streams: Streams) -> ChainState:
-        """These coordinates of the state, and their momentum: the state's, drawn where it has none."""
+        """Return these coordinates and their momentum, which is drawn for coordinates that have none."""
         ...
 
     def complete(self, state: ChainState, moved: ChainState, streams: Streams) -> ChainState:
-        """The state with `moved` in place of what `start` took, and a draw of all that is integrated out."""
+        """Put the moved coordinates back into the state, and draw everything that is integrated out."""
         ...
 
 
 class Marginal(Protocol):
-    """What is integrated out of a target, whatever the state."""
+    """A target with some variables integrated out, before any auxiliary variables are drawn."""
 
     def given(self, state: ChainState, streams: Streams) -> ConditionalTarget:
-        """The density of what is kept, given auxiliary variables drawn from their conditional distribution.
+        """Draw the auxiliary variables given the state, and return the density given them.
 
-        Neither it nor its stepsizes may depend on what it integrates out but through these.
+        The density and its stepsizes may depend on the variables that are integrated out only through the
+        auxiliary variables.
         """
         ...
 
 
 class MarginalizableTarget(Target, Protocol):
-    """A target of which some variables can be integrated out."""
+    """A target that can integrate some of its variables out."""
 
     def marginal(self, over: tuple[str, ...]) -> Marginal:
-        """Without "outputs" or "precisions" (operations.HybridMarginal); ConfigError where that cannot be."""
+        """Integrate "outputs", "precisions" or both out, as hybrid-marginal asks.
+
+        Raises ConfigError where the model does not allow it.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class ProposalsInfo:
-    """What an update of several Metropolis proposals did: the share accepted, (n_chains,), NaN of none."""
+    """Information on an update that makes several Metropolis proposals.
+
+    accepted  (n_chains,) share of the proposals that were accepted; NaN if there were none
+    """
 
     accepted: Array
 
 
 @dataclass(frozen=True)
 class HMCInfo:
-    """What one hybrid Monte Carlo or Metropolis update did, one value a chain.
+    """Information on one hybrid Monte Carlo or Metropolis update, one value for each chain.
 
-    accepted      (n_chains,) bool; where parameters are updated one at a time, the share of them
+    accepted      (n_chains,) bool; or the share of the parameters, where they are updated one at a time
     energy_change (n_chains,) float64: the change in total energy (free energy of the windows) that was tested
-    diverged      (n_chains,) bool: an energy on the trajectory was not finite
+    diverged      (n_chains,) bool: whether an energy on the trajectory was not finite
     """
 
     accepted: Array

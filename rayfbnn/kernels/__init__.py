@@ -1,1 +1,1 @@
-"""The hot loops compiled, each beside the plain version that it must equal."""
+"""Compiled code for trajectories; array code computes the same, and tests compare the two."""

@@ -11,9 +11,9 @@ from rayfbnn.state import Target
 
 @dataclass(frozen=True)
 class ArrayCode:
-    """A state of the chooser's last resort.
+    """The backend that runs what no kernel covers.
 
-    why_forced  the words behind the name where RAYFBNN_KERNELS asks for array code
+    why_forced  the reason in brackets behind the name where RAYFBNN_KERNELS asks for array code
     """
 
     name: str

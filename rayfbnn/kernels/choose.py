@@ -30,7 +30,7 @@ ARRAY_CODE = {
     "cpu": ArrayCode("plain NumPy", why_forced=f"{VARIABLE} is plain"),
     "gpu": ArrayCode("plain CuPy", why_forced="array code is forced"),
 }
-"""What runs where no kernel does, on each device."""
+"""The code that runs where no kernel does, on each device."""
 
 
 def backends(device: str, *, max_shared_bytes: int | None = None) -> tuple[Backend, ...]:

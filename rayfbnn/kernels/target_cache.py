@@ -1,4 +1,4 @@
-"""What a backend has compiled, found again for each target that it serves."""
+"""A cache of what a backend has compiled, by target."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class TargetCache(Generic[T]):
     """
 
     def __init__(self) -> None:
+        """Start empty."""
         # By the identity of the parts. They are kept in the entry, so that no other object takes over an id.
         self._of_posteriors: dict[Hashable, tuple[tuple[Any, ...], T]] = {}
         self._of_marginals: WeakKeyDictionary[OutputMarginal | WithoutPrecisions, dict[Hashable, T]] = (

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, Protocol
 
 
-class Kernel(Protocol):
+class CudaFunction(Protocol):
     """A compiled function, called as CuPy calls one."""
 
     def __call__(
@@ -17,11 +17,11 @@ class Kernel(Protocol):
         ...
 
 
-Build = Callable[[str, str, int], Kernel]
+Build = Callable[[str, str, int], CudaFunction]
 """Compiles a function: from a source text, the function's name, and the bytes of shared memory it needs."""
 
 
-def build_once(source: str, name: str, shared_bytes: int) -> Kernel:
+def build_once(source: str, name: str, shared_bytes: int) -> CudaFunction:
     """A function of the current device, compiled at its first use; CuPy keeps it on disk as well."""
     import cupy
 
@@ -29,7 +29,7 @@ def build_once(source: str, name: str, shared_bytes: int) -> Kernel:
 
 
 @cache
-def _built(device: int, source: str, name: str, shared_bytes: int) -> Kernel:
+def _built(device: int, source: str, name: str, shared_bytes: int) -> CudaFunction:
     """One for each source. The source holds all that a kernel depends on: the plans and the dtype."""
     function = _module(device, source).get_function(name)
     if shared_bytes > 48 * 1024:  # a kernel has to ask for more than this

@@ -1,7 +1,7 @@
 """Matrix products by cuBLAS on a device, called so that a CUDA graph can hold them.
 
 CuPy refuses to call cuBLAS on a stream that is being captured (NotImplementedError, to 14.2 at least:
-github.com/cupy/cupy/issues/6290). cuBLAS can be captured, so its library is called here without CuPy between.
+github.com/cupy/cupy/issues/6290). cuBLAS itself can be captured, so this file calls its library directly.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 
-# cublas_api.h and library_types.h
+# Constants of cublas_api.h and library_types.h.
 _AS_STORED, _TRANSPOSED = 0, 1
 _REALS = {"float32": (0, ctypes.c_float), "float64": (1, ctypes.c_double)}
 _COMPUTE_32F, _COMPUTE_64F, _COMPUTE_32F_FAST_TF32 = 68, 70, 77
 _ANY_ALGORITHM = -1
 
-_OF_A_MATRIX = [c_void_p, c_int, c_int, c_longlong]  # its address, type, leading dimension, and stride
+_OF_A_MATRIX = [c_void_p, c_int, c_int, c_longlong]  # address, type, leading dimension, and stride
 _PRODUCT = [
     c_void_p,
     *[c_int] * 5,
@@ -32,11 +32,11 @@ _PRODUCT = [
     *_OF_A_MATRIX,
     *[c_int] * 3,
 ]
-_WORKSPACE_BYTES = 32 * 2**20  # what NVIDIA advises for the H100
+_WORKSPACE_BYTES = 32 * 2**20  # the size that NVIDIA recommends for the H100
 
 
 def product(a: Array, b: Array, *, uses_tf32: bool) -> Array:
-    """a @ b in an array of its own, of matrices or of stacks of equally many of them, of one dtype."""
+    """Return a @ b in a new array. Both are matrices, or stacks of as many matrices, of one dtype."""
     xp = array_namespace(a)
     if xp is np:
         return a @ b
@@ -46,19 +46,20 @@ def product(a: Array, b: Array, *, uses_tf32: bool) -> Array:
 
 @cache
 def _of_device(device: int) -> Cublas:
-    """For the one thread that launches anything."""
+    """Return the library for a device. Only one thread may use it, the one that launches everything."""
     import cupy
 
     version = cupy.cuda.cublas.getVersion(cupy.cuda.device.get_cublas_handle())  # 120405 for 12.4.5
-    # CuPy has loaded it, from wherever it is: the name alone finds that.
+    # CuPy has loaded the library already, so its name is enough to find it.
     library = ctypes.CDLL(f"libcublas.so.{version // 10_000}")
     return Cublas(library, cupy.empty(_WORKSPACE_BYTES, dtype=cupy.uint8))
 
 
 class Cublas:
-    """A handle of the library, with a workspace of its own: every capture would take another otherwise."""
+    """A handle of the library, with its own workspace. Without one, every capture would allocate another."""
 
     def __init__(self, library: Any, workspace: Array) -> None:
+        """Create a handle of a library loaded by ctypes; the workspace is device memory."""
         library.cublasCreate_v2.argtypes = [ctypes.POINTER(c_void_p)]
         library.cublasSetStream_v2.argtypes = [c_void_p, c_void_p]
         library.cublasSetWorkspace_v2.argtypes = [c_void_p, c_void_p, ctypes.c_size_t]
@@ -68,19 +69,21 @@ class Cublas:
         self._call("cublasCreate_v2", ctypes.byref(self._handle))
 
     def product(self, a: Array, b: Array, *, stream: int, uses_tf32: bool) -> Array:
-        """a @ b, launched on the stream.
+        """Launch a @ b on the stream.
 
-        cuBLAS, which has columns where we have rows, is given (a b)' = b' a'.
+        cuBLAS stores matrices by columns and we store them by rows, so it is given (a b)' = b' a'.
         """
         xp = array_namespace(a)
         if a.dtype != b.dtype or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
-            raise ValueError(f"product: of {a.dtype} {a.shape} and {b.dtype} {b.shape}")
+            raise ValueError(
+                f"product: matrices must fit each other, got {a.dtype} {a.shape} and {b.dtype} {b.shape}"
+            )
         out = xp.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype)
         kind, real = _REALS[a.dtype.name]
         compute = _COMPUTE_64F if kind else _COMPUTE_32F_FAST_TF32 if uses_tf32 else _COMPUTE_32F
         (b, of_b, *shape_of_b), (a, of_a, *shape_of_a) = _stored(b), _stored(a)
         self._call("cublasSetStream_v2", self._handle, stream)
-        # After the stream, which takes the workspace away.
+        # This comes after the stream, because setting the stream resets the workspace.
         workspace = self._workspace
         self._call("cublasSetWorkspace_v2", self._handle, _address(workspace), workspace.nbytes)
         self._call(
@@ -103,11 +106,11 @@ class Cublas:
 
 
 def _stored(matrices: Array) -> tuple[Array, int, int, int]:
-    """The matrices or a copy; how cuBLAS reads their transposes, their leading dimension, and stride."""
+    """Return the matrices or a copy, how cuBLAS must read them, their leading dimension and stride."""
     n_rows, n_columns = matrices.shape[-2:]
     down, along = (step // matrices.itemsize for step in matrices.strides[-2:])
     stride = matrices.strides[0] // matrices.itemsize if matrices.ndim == 3 else 0
-    # The step along a side of one element says nothing.
+    # The stride along a side of length one means nothing.
     down, along = down if n_rows > 1 else n_columns, along if n_columns > 1 else 1
     if along == 1 and down >= n_columns:
         return matrices, _AS_STORED, down, stride

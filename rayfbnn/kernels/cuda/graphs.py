@@ -1,4 +1,4 @@
-"""Functions of arrays on a device, recorded once and launched again as one: CUDA graphs."""
+"""CUDA graphs: functions of arrays on a device, recorded once and then launched as a whole."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 from rayfbnn.arrays import Array, array_namespace
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
-"""What makes of a function, without carrying it out, one that does the same again on the same memory."""
+"""Records a function without running it, and returns one that repeats it on the same memory."""
 
-# Of the functions used last. A recording holds memory for its arguments, its result and all that it computes
-# between them, on the way even when it is not launched.
+# How many recordings are kept, those used last. Each holds memory for its arguments, its result and all that
+# it computes between them, even while it is not launched.
 _N_KEPT = 2
 
 
 def cuda_graph(function: Callable[[], None]) -> Callable[[], None]:
-    """All that the function launches, as one launch on the stream that is current then.
+    """Capture everything that the function launches; the result launches it on the stream then current.
 
-    It may read nothing back and make nothing that must be loaded: it has run once before. Memory that it
-    takes comes from a pool of the graph's own, so that nobody else has it as long as the graph lives.
+    The function must have run once before, and must not read anything back or load any code. Its memory comes
+    from a pool that belongs to the graph, so that nothing else uses it while the graph exists.
     """
     import cupy
 
@@ -32,7 +32,7 @@ def cuda_graph(function: Callable[[], None]) -> Callable[[], None]:
         try:
             function()
         except BaseException:
-            with suppress(RuntimeError):  # the capture is over either way, and why is known already
+            with suppress(RuntimeError):  # the first error is the one to report
                 stream.end_capture()
             raise
         graph = stream.end_capture()
@@ -40,20 +40,21 @@ def cuda_graph(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def _launch(graph: Any, pool: Any) -> None:
-    """`pool` is only held."""
+    """Launch the graph. The pool is an argument only so that it lives as long."""
     graph.launch()
 
 
 class Recording:
-    """A function of arrays; those that it reads, copies of `arguments`, and its result stay in place.
+    """A recorded function of arrays, whose arguments and result stay at the same place in memory.
 
-    arguments  what it reads: to be written to, and launched
+    arguments  copies that the function reads: write to them before a launch
     """
 
     def __init__(self, function: Callable[..., Array], arguments: tuple[Array, ...], record: Record) -> None:
+        """Run the function once, then record it."""
         self._function = function
         self.arguments = tuple(values.copy() for values in arguments)
-        self._result = function(*self.arguments).copy()  # compiles and loads what may not be while recording
+        self._result = function(*self.arguments).copy()  # compiles and loads all code
         self._result.fill(float("nan"))
         self._launch = record(self._compute)
 
@@ -61,19 +62,21 @@ class Recording:
         self._result[...] = self._function(*self.arguments)
 
     def load(self, *arguments: Array) -> None:
+        """Copy new values into the arguments."""
         for place, values in zip(self.arguments, arguments, strict=True):
             place[...] = values
 
     def launch(self) -> Array:
-        """The function of what the arguments hold now, until the next launch."""
+        """Return the function's value for the arguments as they are. The next launch overwrites it."""
         self._launch()
         return self._result
 
 
 class Recordings:
-    """The recordings in use; none once one has failed, for then the next would."""
+    """The recordings in use. Once one has failed there are no more, because the next would fail as well."""
 
     def __init__(self, record: Record = cuda_graph) -> None:
+        """Start empty; `record` may be a stand-in for CUDA graphs."""
         self._record = record
         self._kept: dict[Hashable, Recording] = {}
         self._has_failed = False
@@ -87,41 +90,43 @@ class Recordings:
         plain: Callable[..., Array],
         tolerance: float,
     ) -> Recording | None:
-        """That of a function, with these arguments loaded, or None where it cannot be recorded.
+        """Return the recording of a function with these arguments loaded, or None if it cannot be recorded.
 
-        A new one is launched and compared with `plain`, whose result it must have but for `tolerance` of the
-        largest number: what was not captured would be missing in silence.
+        A new recording is launched and compared with `plain`. Its result may differ by `tolerance` of the
+        largest number: a launch that was not captured would otherwise be missing without an error.
 
-        key  of all that the function depends on beside its arguments, their shapes among it
+        key  everything that the function depends on besides its arguments, including their shapes
         """
         if self._has_failed:
             return None
-        found = self._kept.pop(key, None)
-        if found is None:
+        recording = self._kept.pop(key, None)
+        if recording is None:
             while len(self._kept) >= _N_KEPT:  # before the new one takes memory
                 del self._kept[next(iter(self._kept))]
             try:
-                found = Recording(function, arguments, self._record)
-                difference = _difference(found.launch(), plain(*arguments))
-            # Of CUDA; no memory; no library; a library or a CuPy without the function.
+                recording = Recording(function, arguments, self._record)
+                difference = _difference(recording.launch(), plain(*arguments))
+            # Errors of CUDA; no memory; no library; a library or a CuPy that lacks the function.
             except (RuntimeError, MemoryError, OSError, AttributeError) as error:
                 self._give_up(f"{type(error).__name__}: {error}")
                 return None
             if not difference <= tolerance:
-                self._give_up(f"what a graph computes is off by {difference:.2g}")
+                self._give_up(f"a graph's result is wrong by {difference:.2g} of its largest number")
                 return None
-        self._kept[key] = found  # the last one used is at the end
-        found.load(*arguments)
-        return found
+        self._kept[key] = recording  # the latest used is at the end
+        recording.load(*arguments)
+        return recording
 
     def _give_up(self, reason: str) -> None:
         self._has_failed = True
         self._kept.clear()
-        warnings.warn(f"no CUDA graphs, kernels are launched one by one: {reason}", stacklevel=3)
+        warnings.warn(
+            f"CUDA graphs cannot be used, so kernels are launched one by one: {reason}", stacklevel=3
+        )
 
 
 def _difference(values: Array, expected: Array) -> float:
-    """The largest, of the largest number expected; of those that are finite where they should be."""
+    """Largest difference where a finite number is expected, relative to the largest of these numbers."""
     xp = array_namespace(values)
     counts = xp.isfinite(expected)
     scale = xp.where(counts, xp.abs(expected), 0).max()

@@ -1,9 +1,10 @@
-"""Passes of large networks on a device: products of all chains at once, and kernels between them.
+"""Forward and backward passes of large networks on a device, as products over all chains at once.
 
-The inputs are the same for all chains, so the first layer of all of them is one product, of (chains * units,
-inputs) and (inputs, cases), and its gradient another; further layers are a product for each chain, in one
-call. In partial gradients chains have blocks of cases of their own: these are gathered, and the first layer
-is as the others, so that the host need not know which chain has which.
+All chains have the same inputs, so their first layers are one product, of (chains * units, inputs) and
+(inputs, cases), and the gradient of these is another. Further layers take one product for each chain, all in
+one call. With partial gradients each chain has its own block of cases. The blocks are gathered on the device,
+and the first layer is then computed like the others, so that the host need not know which chain has which.
+Element-wise kernels run between the products.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from rayfbnn.model.posterior import Posterior
 
 @contextmanager
 def products(xp: Any, uses_tf32: bool) -> Iterator[None]:
-    """Matrix products of float32 with TF32 or without it, whatever CuPy was told by its environment."""
+    """Compute float32 products with TF32 or without it, whatever the environment tells CuPy."""
     if xp is np:
         yield
         return
@@ -46,11 +47,11 @@ def products(xp: Any, uses_tf32: bool) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """Some of the cases, n, as a pass reads them.
+    """Some of the cases, n of them, as a pass reads them.
 
-    inputs   (n_inputs + 1, n), or each chain's own, (n_chains, n_inputs + 1, n)
-    targets  (..., n_outputs, n_cases), of which the tile's are those from number `begin` on
-    weights  of targets, (..., n_targets, n_cases), or None
+    inputs   (n_inputs + 1, n); or (n_chains, n_inputs + 1, n), where each chain has its own
+    targets  (..., n_outputs, n_cases); the tile's targets start at case number `begin`
+    weights  weights of the targets, (..., n_targets, n_cases), or None
     """
 
     inputs: Array
@@ -60,12 +61,13 @@ class Tile:
 
     @property
     def n(self) -> int:
+        """Number of cases in the tile."""
         return int(self.inputs.shape[-1])
 
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """Forward and backward passes of the networks of one posterior, with numbers of its chains."""
+    """Forward and backward passes of one posterior's networks, given the numbers of its chains."""
 
     target: Posterior
     network: NetworkPlan
@@ -77,12 +79,15 @@ class Pass:
     def gradient_given(
         self, position: Array, precisions: Array, noise: Array, inverse_temperature: Array
     ) -> Array:
-        """That of the potential, with other numbers of the chains."""
+        """Return the gradient of the potential for other numbers of the chains."""
         given = ChainNumbers(precisions, noise, inverse_temperature, self.numbers.normaliser)
         return replace(self, numbers=given).gradient(position, None, 1)
 
     def gradient(self, position: Array, part: Array | None, n_partitions: int) -> Array:
-        """That of the potential, or of each chain's block `part` (n_chains,); (n_chains, n_parameters)."""
+        """Return the gradient of the potential, or that of each chain's block `part` (n_chains,).
+
+        It is (n_chains, n_parameters).
+        """
         gradient = array_namespace(position).zeros_like(position)
         factor = n_partitions * self.numbers.inverse_temperature
         tiles = self.tiles(len(position)) if part is None else self._tiles_of_blocks(part, n_partitions)
@@ -96,7 +101,7 @@ class Pass:
         return gradient
 
     def potential(self, position: Array) -> Array:
-        """(n_chains,) float64."""
+        """Return the potential, (n_chains,) float64."""
         xp, n_chains = array_namespace(position), len(position)
         total = xp.zeros(n_chains)
         for tile in self.tiles(n_chains):
@@ -113,17 +118,17 @@ class Pass:
         self._launch("add_prior", position.size, arguments)
 
     def prior_energy(self, position: Array) -> Array:
-        """(n_chains,) float64, without factors of precisions alone."""
+        """Return the prior's energy without factors of precisions alone, (n_chains,) float64."""
         energies = array_namespace(position).empty(position.shape)
         arguments = (position, self.numbers.precisions, energies, np.int32(len(position)))
         self._launch("prior_energies", position.size, arguments)
         return energies.sum(axis=1)
 
     def forward(self, position: Array, tile: Tile, *, slopes: dict[int, Array] | None) -> list[Array]:
-        """Values of each layer's units (n_chains, n_units, n), those of the inputs as the tile has them.
+        """Return the values of each layer's units, (n_chains, n_units, n); inputs are as in the tile.
 
-        With `slopes` by the device's fast functions, and the slopes of hidden layers are put there; without
-        by accurate ones.
+        If `slopes` is given, the slopes of the hidden layers are put there, and the activations are computed
+        with the device's fast functions. Otherwise they are computed with accurate ones.
         """
         network, xp = self.network, array_namespace(position)
         values = [tile.inputs]
@@ -158,10 +163,10 @@ class Pass:
         *,
         value_gradients: Mapping[int, Array] = MappingProxyType({}),
     ) -> None:
-        """Add a tile's share; values[-1] holds the derivatives by the outputs.
+        """Add a tile's share of the gradient; values[-1] holds the derivatives by the outputs.
 
-        value_gradients  hidden layer -> derivatives (n_chains, n_units, n) by what it sends on, where that is
-                         differentiated by another way than the outputs
+        value_gradients  for hidden layers whose values are used besides the links of the network, such as by
+                         a regression: the derivatives by these values, (n_chains, n_units, n)
         """
         network = self.network
         summed = {len(network.units) - 1: values[-1]}  # derivatives by the summed inputs of each layer
@@ -197,21 +202,21 @@ class Pass:
         return derivative
 
     def input_offsets(self, vector: Array) -> Array | None:
-        """Their part of (n_chains, n_parameters), a view; None where the inputs have none."""
+        """Return a view of the offsets of the inputs in (n_chains, n_parameters), or None."""
         network = self.network
         if network.offsets[0] < 0:
             return None
         return vector[:, network.offsets[0] : network.offsets[0] + network.units[0]]
 
     def _summed(self, position: Array, link: LinkPlan, values: Array) -> Array:
-        """A link's part of the summed inputs, (n_chains, n_destinations, n), in an array of its own."""
+        """Return a link's part of the summed inputs, (n_chains, n_destinations, n), in a new array."""
         xp, matrix = array_namespace(position), _matrix(position, link, self.network)
         if link.source == 0:
             rows = values[..., link.first_row : link.first_row + link.n_rows, :]
             if rows.ndim == 3:
                 summed = self.product(matrix.swapaxes(1, 2), rows)
             else:
-                # One product for all chains, biases included: the inputs' last row are ones.
+                # One product for all chains, biases included, because the last row of the inputs holds ones.
                 stacked = xp.ascontiguousarray(matrix.swapaxes(1, 2)).reshape(-1, link.n_rows)
                 summed = self.product(stacked, rows).reshape(matrix.shape[0], matrix.shape[2], -1)
             offsets = self.input_offsets(position)
@@ -226,7 +231,7 @@ class Pass:
     def _add_weight_gradient(
         self, gradient: Array, position: Array, link: LinkPlan, values: Array, summed: Array
     ) -> None:
-        """Add a link's part, and of a link from the inputs what it gives to their offsets."""
+        """Add a link's part to the gradient; a link from the inputs also adds to their offsets."""
         part = _matrix(gradient, link, self.network)  # (n_chains, n_rows, n_destinations), a view
         if link.source > 0:
             part[:, : link.n_units] += self.product(values, summed.swapaxes(1, 2))
@@ -248,36 +253,36 @@ class Pass:
             to_offsets += (matrix * totals).sum(axis=2)
 
     def tile_of_all(self) -> Tile:
-        """All cases."""
+        """Return all cases as one tile."""
         target = self.target
         return Tile(target.inputs, target.targets, target.observed, 0)
 
     def tiles(self, n_chains: int) -> Iterator[Tile]:
-        """All cases in pieces whose units take at most tile_bytes."""
+        """Yield all cases in tiles whose units take at most tile_bytes."""
         target, n = self.target, max(1, self.tile_bytes // self.bytes_of_a_case(n_chains))
         for first in range(0, target.n_cases, n):
             yield Tile(target.inputs[:, first : first + n], target.targets, target.observed, first)
 
     def _tiles_of_blocks(self, part: Array, n_partitions: int) -> Iterator[Tile]:
-        """Each chain's block; gathered, so that the host need not know which it is."""
+        """Yield tiles of each chain's block, gathered on the device."""
         blocks, xp, n_chains = self.target.blocks_of(n_partitions), array_namespace(part), len(part)
         n_inputs = self.network.units[0] + 1
         size = self.bytes_of_a_case(n_chains) + n_chains * n_inputs * np.dtype(self.target.dtype).itemsize
         n = max(1, self.tile_bytes // size)
         for first in range(0, blocks.inputs.shape[-1], n):
             inputs, targets, weights, _ = blocks.cases(first, first + n).at(part)
-            if weights is not None:  # filling is alike for all targets
+            if weights is not None:  # cases that only fill a block have the same weight for all targets
                 shape = (n_chains, self.network.n_targets, inputs.shape[-1])
                 weights = xp.ascontiguousarray(xp.broadcast_to(weights, shape))
             yield Tile(inputs, xp.ascontiguousarray(targets), weights, 0)
 
     def bytes_of_a_case(self, n_chains: int) -> int:
-        """Values and slopes of every unit, and a derivative of the widest layer on the way back."""
+        """Return the bytes of a case: values and slopes of all units, and derivatives of the widest layer."""
         units = self.network.units[1:]
         return n_chains * (2 * sum(units) + max(units)) * np.dtype(self.target.dtype).itemsize
 
     def _outputs(self, n_chains: int, tile: Tile) -> tuple[Any, ...]:
-        """OUTPUT_ARGUMENTS of cuda_wide.cu."""
+        """Return the arguments OUTPUT_ARGUMENTS of products.cu."""
         xp = array_namespace(tile.inputs)
         weights = xp.empty(0) if tile.weights is None else tile.weights
         return (
@@ -294,13 +299,13 @@ class Pass:
         )
 
     def _launch(self, name: str, n: int, arguments: tuple[Any, ...], tile: Tile | None = None) -> None:
-        """A kernel for n threads; with the weights of targets that the tile has, if it has some."""
+        """Launch a kernel of n threads, compiled for weighted targets if the tile has weights."""
         is_weighted = tile is not None and tile.weights is not None
         source = source_of(self.network, wide_plan, dtype=self.target.dtype, is_weighted=is_weighted)
         self.build(source, name, 0)((-(-n // wide_plan.threads),), (wide_plan.threads,), arguments)
 
 
 def _matrix(vector: Array, link: LinkPlan, network: NetworkPlan) -> Array:
-    """The link's part of (n_chains, n_parameters) as a view (n_chains, n_rows, n_destinations)."""
+    """Return a view (n_chains, n_rows, n_destinations) of the link's part of (n_chains, n_parameters)."""
     n = network.units[link.destination]
     return vector[:, link.start : link.start + link.n_rows * n].reshape(len(vector), link.n_rows, n)

@@ -1,6 +1,6 @@
-"""Trajectories of large networks on a device.
+"""Trajectories of large networks on a device, by products over all chains.
 
-Gradients may be computed with TF32; energies never are.
+Gradients may be computed with TF32. Energies never are.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ def advance(
             potential = work.potential(position)
         if groups:
             potential += add_integrated(position, precisions, groups, gradient=xp.empty_like(position))
-        # A recording's position is written to by the next trajectory.
-        ended = position if recording is None else position.copy()
-        return trajectory.moved(ended, momentum), xp.where(xp.isfinite(potential), potential, xp.inf)
+        # The next trajectory overwrites the position of a recording.
+        end = position if recording is None else position.copy()
+        return trajectory.moved(end, momentum), xp.where(xp.isfinite(potential), potential, xp.inf)
 
 
 def take_steps(
@@ -125,9 +125,9 @@ def take_steps(
     n_steps: int,
     n_partitions: int = 1,
 ) -> None:
-    """The steps of mcmc.leapfrog.advance, of position and momentum in place.
+    """Take the steps of mcmc.leapfrog.advance, changing position and momentum in place.
 
-    gradient  that at a position (n_chains, n_parameters), given the number of the sub-step
+    gradient  of a position (n_chains, n_parameters) and the number of the sub-step
     """
     last = n_steps * n_partitions
     full = stepsizes / n_partitions
@@ -148,7 +148,7 @@ def _gradient(
     precisions: Array,
     groups: tuple[Integrated, ...],
 ) -> Array:
-    """At a sub-step: of all cases, by the recording if there is one, or of each chain's block in its turn."""
+    """Return the gradient at a sub-step: over all cases, or over the block that is each chain's turn."""
     if recording is not None:
         gradient = recording.launch()
     else:
@@ -162,24 +162,24 @@ def _gradient(
 
 
 def _posterior_and_groups(target: Posterior | WithoutPrecisions) -> tuple[Posterior, tuple[Integrated, ...]]:
-    """And the groups whose common precisions are integrated out of it."""
+    """Return the posterior, and the groups whose common precisions are integrated out of it."""
     if isinstance(target, WithoutPrecisions):
         return target.posterior, target.groups
     return target, ()
 
 
 def _recording(recordings: Recordings, work: Pass, position: Array, uses_tf32: bool) -> Recording | None:
-    """That of the full gradient, its first argument the position."""
+    """Return a recording of the full gradient, whose first argument is the position."""
     xp, target, numbers = array_namespace(position), work.target, work.numbers
-    own = replace(work, product=partial(cublas.product, uses_tf32=uses_tf32))
-    # What is not an argument is in the graph by its address: held by it, so that no other array has the same.
+    captured = replace(work, product=partial(cublas.product, uses_tf32=uses_tf32))
+    # The graph knows these arrays by their addresses. `captured` holds them, so no other array takes over.
     arrays = target.inputs, target.targets, target.observed
     key = (work.network, uses_tf32, work.tile_bytes, position.shape, *(id(array) for array in arrays))
     tolerance = 1e-9 if position.dtype == np.float64 else 2e-2 if uses_tf32 else 1e-3
     with np.errstate(all="ignore"), products(xp, uses_tf32):
         return recordings.of(
             key,
-            own.gradient_given,
+            captured.gradient_given,
             (position, numbers.precisions, numbers.noise, numbers.inverse_temperature),
             plain=work.gradient_given,
             tolerance=tolerance,

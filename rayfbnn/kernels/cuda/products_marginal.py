@@ -1,7 +1,7 @@
 """Trajectories of large networks on a device with the outputs integrated out.
 
-Networks are run as in wide.py, without TF32: features feed a factor, which magnifies what they err by. The
-regression on them is that of model/regression.py, in float64.
+Networks run as in products.py, but without TF32, because the factorisation magnifies errors of the features.
+The regression on these is that of model/marginal/regression.py, in float64.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rayfbnn.model.marginal.precisions import add_integrated
 from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs
 from rayfbnn.state import Advance, Trajectory
 
-# Arrays of features or of a matrix that the regression holds at a time for each system of targets.
+# How many arrays of features and of matrices the regression holds at a time for each system of targets.
 _OF_FEATURES, _OF_MATRICES = 5, 6
 
 
@@ -76,7 +76,7 @@ def advance(
 class _Energy:
     """Gradients and energies of a target with given precisions (n_chains, n_precisions).
 
-    runs  of the features, as `runs_of` gives them
+    runs  the features in runs, from `runs_of`
     """
 
     target: WithoutOutputs
@@ -85,7 +85,7 @@ class _Energy:
     runs: list[tuple[int, int, int, int]]
 
     def gradient(self, position: Array, number: int) -> Array:
-        """That of the potential at any step, (n_chains, n_parameters)."""
+        """Return the gradient of the potential, (n_chains, n_parameters); it is the same at every step."""
         gradient = array_namespace(position).zeros_like(position)
         for chains in self._pieces(len(position)):
             self._add_gradient(gradient[chains], position[chains], self._of_chains(chains))
@@ -94,7 +94,7 @@ class _Energy:
         return gradient
 
     def potential(self, position: Array) -> Array:
-        """(n_chains,) float64."""
+        """Return the potential, (n_chains,) float64."""
         xp, cases = array_namespace(position), self.layers.tile_of_all()
         energy = self.layers.prior_energy(position) + self.target.prior_of_moved(position)[0]
         scratch = xp.empty_like(position)
@@ -125,7 +125,7 @@ class _Energy:
         gradient[:, target.n_kept :] += of_moved.astype(position.dtype)
 
     def _features(self, position: Array, values: list[Array]) -> Array:
-        """(n_chains, n_features, n_cases) float64, of the values of each layer's units."""
+        """Return the features (n_chains, n_features, n_cases) in float64, from each layer's values."""
         n_features, n_cases = self.target.marginal.layer.n_features, values[0].shape[-1]
         phi = array_namespace(position).empty((len(position), n_features, n_cases))
         offsets = self.layers.input_offsets(position)
@@ -140,7 +140,7 @@ class _Energy:
         return replace(self.target, regression=self.target.regression.of_chains(chains))
 
     def _pieces(self, n_chains: int) -> Iterator[slice]:
-        """Chains in pieces whose units, features and matrices take about tile_bytes."""
+        """Yield chains in pieces whose units, features and matrices take about tile_bytes."""
         n = max(1, self.layers.tile_bytes // self._bytes_of_a_chain())
         for first in range(0, n_chains, n):
             yield slice(first, min(first + n, n_chains))

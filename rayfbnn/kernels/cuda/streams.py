@@ -1,4 +1,4 @@
-"""The random numbers of streams.py drawn by kernels: one launch for a request, no question from the host."""
+"""The random numbers of streams.py drawn by kernels, in one launch for each request."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _THREADS = 128
 
 @dataclass(frozen=True)
 class DeviceStreams(Streams):
-    """Streams whose chains are on a device. The same words; the numbers, but for uniforms, to rounding.
+    """Streams whose chains are on a device: the same words, uniforms to the bit, other numbers to rounding.
 
-    In array code a request takes dozens of launches, and a rejection loop waits after every round of it to
-    learn whether all chains are done.
+    In array code a request takes dozens of launches, and a rejection loop waits after every round to learn
+    whether all chains are done.
 
-    build  the device's own compiler unless given
+    build  compiles the source, by default for the current device
     """
 
     build: Build = build_once
@@ -32,31 +32,31 @@ class DeviceStreams(Streams):
     def uniform(
         self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0, attempt: int = 0
     ) -> Array:
-        """As Streams.uniform, bit for bit."""
+        """Draw what Streams.uniform draws, bit for bit."""
         return self._draw("uniforms", self._use(purpose, index, attempt), shape)
 
     def normal(
         self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0, attempt: int = 0
     ) -> Array:
-        """As Streams.normal."""
+        """Draw what Streams.normal draws, to rounding."""
         return self._draw("normals", self._use(purpose, index, attempt), shape, per_thread=2)
 
     def log_gamma(
         self, gamma_shape: Array | float, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0
     ) -> Array:
-        """As Streams.log_gamma; NaN where it would give up."""
+        """Draw what Streams.log_gamma draws, to rounding; NaN where that would give up."""
         return self._draw("log_gammas", self._use(purpose, index, 0), shape, gamma_shape)
 
     def hyperbolic(self, a: Array | float, omega: Array, purpose: Purpose, *, index: int) -> Array:
-        """As model.hyperbolic.hyperbolic_variable; NaN where it would give up."""
+        """Draw what hyperbolic_variable draws, to rounding; NaN where that would give up."""
         return self._draw("hyperbolics", self._use(purpose, index, 0), omega.shape[1:], a, omega)
 
     def polya_gamma(self, z: Array, purpose: Purpose, *, index: int) -> Array:
-        """As model.polya_gamma.polya_gamma; NaN where it would give up."""
+        """Draw what polya_gamma draws, to rounding; NaN where that would give up."""
         return self._draw("polya_gammas", self._use(purpose, index, 0), z.shape[1:], z)
 
     def permutation(self, n: int, purpose: Purpose) -> Array:
-        """As Streams.permutation; CuPy's argsort is Thrust's, which waits for the device."""
+        """Draw what Streams.permutation draws. CuPy's argsort would wait for the device."""
         values = self.uniform(purpose, (n,))
         result = array_namespace(values).empty(values.shape, dtype=np.int64)
         kernel = self.build(SOURCE, "sorted_places", 0)
@@ -67,14 +67,14 @@ class DeviceStreams(Streams):
     def _draw(
         self, name: str, use: int, shape: tuple[int, ...], *values: Array | float, per_thread: int = 1
     ) -> Array:
-        """A chain's numbers for each chain, (n_chains, *shape); `values` broadcast to that."""
+        """Draw numbers for each chain, (n_chains, *shape), to which `values` are broadcast."""
         xp, n = array_namespace(self.chains), math.prod(shape)
         result = xp.empty((self.n_chains, *shape))
         n_threads = self.n_chains * -(-n // per_thread)
         if n_threads == 0:
             return result
         full = [
-            xp.full(result.shape, float(value))  # made on the device
+            xp.full(result.shape, float(value))  # created on the device
             if isinstance(value, int | float)
             else xp.broadcast_to(value, result.shape)
             for value in values
