@@ -14,10 +14,11 @@ from rayfbnn.arrays import Array
 from rayfbnn.kernels.cuda.cublas import Cublas
 from rayfbnn.streams import Purpose
 from tests.support.problems import streams
+from tests.support.shim import compiled
 from tests.support.shim.compiled import needs_gxx
 
 pytestmark = needs_gxx
-SOURCE = Path(__file__).parent / "shim" / "cublas.cpp"
+SOURCE = Path(compiled.__file__).parent / "cublas.cpp"
 STREAM = 4321
 
 
