@@ -18,9 +18,10 @@ Wrong input raises ConfigError or DataError, which name the key, the value, and 
 error that is not a bug is a RayFBNNError (rayfbnn/errors.py).
 """
 
+from rayfbnn.verbs.independent import evidence, prior, reject
 from rayfbnn.verbs.inspection import bench, open, show, verify
 from rayfbnn.verbs.results import check, diagnose, plot, predict
-from rayfbnn.verbs.sampling import evidence, prior, reject, resume, sample
+from rayfbnn.verbs.sampling import resume, sample
 
 __all__ = [
     "bench",

@@ -1,0 +1,228 @@
+"""The verbs whose draws are independent: exact ones (reject), from the prior, and those for the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.data import read_dataset
+from rayfbnn.errors import ConfigError
+from rayfbnn.store.store import Store
+from rayfbnn.verbs.arguments import (
+    Spec,
+    check_counts,
+    check_new_path,
+    check_workers,
+    read_spec,
+    with_absolute_train_path,
+)
+
+if TYPE_CHECKING:
+    from rayfbnn.data import Dataset
+    from rayfbnn.run.evidence import Evidence
+    from rayfbnn.run.running import RunSummary
+    from rayfbnn.spec import RunSpec
+    from rayfbnn.store.catalogue import Kind
+
+
+def reject(
+    spec: Spec,
+    path: str | Path,
+    *,
+    draws: int,
+    set: Sequence[str] = (),
+    proposals_per_round: int = 1000,
+    max_proposals: int = 100_000_000,
+    progress: bool = True,
+) -> RunSummary:
+    """Draw exactly and independently from the posterior by rejection, into a new store.
+
+    Networks are drawn from the prior and accepted with probability proportional to their likelihood, after
+    Neal (2022), "Rejection sampling". This is for small problems: the share of proposals that are accepted
+    falls fast with the number of cases. `check` compares a run with these draws. The store is created when
+    all draws are there; they are in its only chain.
+
+    Parameters
+    ----------
+    spec
+        The configuration: a TOML file, nested dictionaries, or a RunSpec. Its phases are not run.
+    path
+        The store to create; nothing may exist there yet.
+    draws
+        Number of draws.
+    set
+        Replaces values of the configuration by "key.path=value".
+    proposals_per_round
+        Number of proposals made at once.
+    max_proposals
+        Number of proposals after which it gives up. It gives up earlier when they plainly cannot suffice.
+    progress
+        Shows the progress on standard error.
+
+    Returns
+    -------
+    RunSummary
+        Number of draws, and the share of the proposals that was accepted.
+    """
+    from rayfbnn.mcmc.rejection import rejection_draws
+    from rayfbnn.run.exact import exact_blocks
+    from rayfbnn.run.progress import show_rejection
+    from rayfbnn.run.sampler import build_posterior
+
+    path = Path(path)
+    spec = read_spec(spec, set)
+    check_new_path(path)
+    check_counts(least=1, draws=draws, proposals_per_round=proposals_per_round, max_proposals=max_proposals)
+    if reason := spec.data_model.why_unbounded:
+        raise ConfigError(reason)
+    dataset = read_dataset(spec)
+    posterior = build_posterior(spec, dataset, device="cpu")
+    n_proposals = 0
+    with show_rejection(draws, show=progress) as show_round:
+
+        def on_progress(n_accepted: int, n_tried: int) -> None:
+            nonlocal n_proposals
+            n_proposals = n_tried
+            show_round(n_accepted, n_tried)
+
+        rounds = rejection_draws(
+            posterior.rejection_proposal,
+            seed=spec.seed,
+            draws=draws,
+            chains_per_round=proposals_per_round,
+            max_proposals=max_proposals,
+            on_progress=on_progress,
+        )
+        positions, precisions = (np.concatenate(parts) for parts in zip(*rounds, strict=True))
+    store = _new_store_of_independent_draws(path, spec, dataset, "exact", draws)
+    with store.lock():
+        for block in exact_blocks(posterior, positions, precisions, store.draws_per_block):
+            store.commit(0, block)
+    return _summary_of_independent_draws(path, draws, acceptance=draws / n_proposals)
+
+
+def prior(spec: Spec, path: str | Path, *, draws: int, set: Sequence[str] = ()) -> RunSummary:
+    """Draw networks, functions and data sets from the prior, into a new store.
+
+    Each draw has the precisions and parameters of a network, its outputs at the training inputs, and targets
+    drawn there from the model, with noise (`prior_predictive` in the store). The training targets are used
+    for nothing but standardisation. `predict` and `plot` read the store like any other. The phases of the
+    configuration are not run, so layers may have step and erf units. Draw d is the state that chain d of a
+    run with `initial = { from_prior = true }` starts from.
+
+    Parameters
+    ----------
+    spec
+        The configuration: a TOML file, nested dictionaries, or a RunSpec.
+    path
+        The store to create; nothing may exist there yet.
+    draws
+        Number of draws.
+    set
+        Replaces values of the configuration by "key.path=value".
+
+    Returns
+    -------
+    RunSummary
+        Number of draws.
+    """
+    from rayfbnn.run.prior_draws import prior_blocks
+    from rayfbnn.run.sampler import build_posterior
+
+    path = Path(path)
+    spec = read_spec(spec, set)
+    check_new_path(path)
+    check_counts(least=1, draws=draws)
+    dataset = read_dataset(spec)
+    posterior = build_posterior(spec, dataset, device="cpu")
+    store = _new_store_of_independent_draws(path, spec, dataset, "prior", draws)
+    with store.lock():
+        for block in prior_blocks(posterior, dataset, spec.seed, draws, store.draws_per_block):
+            store.commit(0, block)
+    return _summary_of_independent_draws(path, draws)
+
+
+def evidence(
+    spec: Spec,
+    *,
+    set: Sequence[str] = (),
+    temperatures: int = 1000,
+    power: float = 4.0,
+    progress: bool = True,
+) -> Evidence:
+    """Estimate the log marginal likelihood of the training targets by annealed importance sampling.
+
+    Each chain of the configuration is an independent run from a draw of the prior to the posterior. It goes
+    through the inverse temperatures (j/temperatures)**power and does the operations of the last phase once
+    at each. The mean of the runs' weights is an unbiased estimate of the marginal likelihood, Neal (2001),
+    "Annealed importance sampling". With more temperatures the weights differ less; with more chains their
+    mean is more accurate.
+
+    Parameters
+    ----------
+    spec
+        The configuration: a TOML file, nested dictionaries, or a RunSpec.
+    set
+        Replaces values of the configuration by "key.path=value".
+    temperatures
+        Number of steps from the prior to the posterior.
+    power
+        Inverse temperatures are (j/temperatures)**power.
+    progress
+        Shows the progress on standard error.
+
+    Returns
+    -------
+    Evidence
+        The estimate with its standard error, and the number of equally weighted runs that it is worth.
+    """
+    from rayfbnn.run.evidence import evidence as estimate
+    from rayfbnn.run.progress import show_evidence
+
+    spec = read_spec(spec, set)
+    spec.check_gradient()
+    check_workers(spec, None, None, 0)
+    check_counts(least=1, temperatures=temperatures)
+    if not 0 < power <= 100:
+        raise ConfigError(f"power: must be above 0 and at most 100, got {power}")
+    if spec.chains < 2:
+        raise ConfigError(
+            f"chains: a standard error needs at least 2 runs, better 100 or more, got {spec.chains}"
+        )
+    if spec.temperature != 1:
+        raise ConfigError(
+            "temperature: the marginal likelihood is that of the posterior itself, got"
+            f" {spec.temperature:g}; it must be 1 (or left out)"
+        )
+    dataset = read_dataset(spec)
+    spec.check_data(dataset.n_cases)
+    with show_evidence(show=progress) as on_progress:
+        return estimate(spec, dataset, temperatures=temperatures, power=power, on_progress=on_progress)
+
+
+def _new_store_of_independent_draws(
+    path: Path, spec: RunSpec, dataset: Dataset, kind: Kind, draws: int
+) -> Store:
+    """Create a store with one chain, for "exact" draws or those of the "prior"."""
+    from rayfbnn.run.kernel import kernel_for
+
+    return Store.create(
+        path,
+        spec=with_absolute_train_path(spec),
+        data=dataset,
+        kernel=kernel_for(spec),
+        kind=kind,
+        n_draws=draws,
+        chains=1,
+        chains_per_batch=1,
+        draws_per_block=min(draws, spec.draws_per_block),
+    )
+
+
+def _summary_of_independent_draws(path: Path, draws: int, *, acceptance: float | None = None) -> RunSummary:
+    from rayfbnn.run.running import RunSummary
+
+    return RunSummary(str(path), chains=1, draws=draws, acceptance=acceptance)
