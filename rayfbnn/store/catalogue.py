@@ -43,9 +43,11 @@ class Header:
 
     @property
     def n_batches(self) -> int:
+        """Number of batches that the chains are divided into."""
         return -(-self.chains // self.chains_per_batch)
 
     def batch_chains(self, batch: int) -> range:
+        """Numbers of the chains in a batch; the last batch may have fewer than the others."""
         first = batch * self.chains_per_batch
         return range(first, min(first + self.chains_per_batch, self.chains))
 
@@ -67,6 +69,7 @@ class ArrayPlan:
 
     @property
     def is_text(self) -> bool:
+        """Whether the array holds names, whose chunks vary in size."""
         return self.dtype == "string"
 
     @property

@@ -25,9 +25,11 @@ class CommitLog:
         ] = {}  # by batch: the last record summed, and the sum
 
     def folder(self, batch: int) -> Path:
+        """Folder of a batch's records."""
         return self._root / COMMITS / f"batch{batch:04d}"
 
     def file(self, batch: int, block: int) -> Path:
+        """File of the record of a block."""
         return self.folder(batch) / f"{block:06d}.json"
 
     def lock(self, batch: int) -> AbstractContextManager[None]:
@@ -70,6 +72,7 @@ class CommitLog:
         return record
 
     def last(self, batch: int) -> Record | None:
+        """The last record of a batch; None before its first block."""
         n_blocks = self.n_blocks(batch)
         return self.read(batch, n_blocks - 1) if n_blocks else None
 

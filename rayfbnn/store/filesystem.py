@@ -1,8 +1,8 @@
-"""The one seam to the disk: every byte that a run keeps passes through here, so that tests can fail any call.
+"""The one way to the disk: every byte that a run keeps passes through here, so that tests can fail any call.
 
-`SystemCalls` holds what the operating system is asked to do, one call a method; tests put another one in its
-place that crashes, fails, or loses what was not synced. `FileSystem` builds from these the few operations
-that the store needs, and turns an OSError into a StoreError that names the file.
+`SystemCalls` holds what the operating system is asked to do, one call for each method. Tests put another one
+in its place that crashes, fails, or loses what was not synced. `FileSystem` builds from these calls the few
+operations that the store needs, and turns an OSError into a StoreError that names the file.
 """
 
 from __future__ import annotations
@@ -48,15 +48,19 @@ class SystemCalls:
         return os.write(descriptor, data)
 
     def fsync(self, descriptor: int) -> None:
+        """Make the content of an open file durable."""
         os.fsync(descriptor)
 
     def close(self, descriptor: int) -> None:
+        """Close a file, or let go of a lock."""
         os.close(descriptor)
 
     def read(self, path: Path) -> bytes:
+        """Content of a file."""
         return path.read_bytes()
 
     def replace(self, source: Path, destination: Path) -> None:
+        """Rename a file; what has the name `destination` is gone."""
         os.replace(source, destination)
 
     def link(self, source: Path, destination: Path) -> None:
@@ -64,15 +68,19 @@ class SystemCalls:
         os.link(source, destination)
 
     def unlink(self, path: Path) -> None:
+        """Remove a file."""
         path.unlink()
 
     def listdir(self, path: Path) -> list[str]:
+        """Names in a directory, in any order."""
         return os.listdir(path)
 
     def exists(self, path: Path) -> bool:
+        """Whether the name is taken, be it by a broken link."""
         return os.path.lexists(path)
 
     def is_directory(self, path: Path) -> bool:
+        """Whether the name is that of a directory and not of a link to one."""
         return path.is_dir() and not path.is_symlink()
 
     def free_bytes(self, path: Path) -> int:
@@ -81,9 +89,11 @@ class SystemCalls:
         return disk.f_bavail * disk.f_frsize
 
     def mkdir(self, path: Path) -> None:
+        """Make a directory; FileExistsError if the name is taken."""
         path.mkdir()
 
     def rmdir(self, path: Path) -> None:
+        """Remove an empty directory."""
         path.rmdir()
 
     def fsync_dir(self, path: Path) -> None:
@@ -108,6 +118,7 @@ class SystemCalls:
         return descriptor
 
     def sleep(self, seconds: float) -> None:
+        """Wait."""
         time.sleep(seconds)
 
 
@@ -118,6 +129,7 @@ class FileSystem:
         self._calls = SystemCalls() if calls is None else calls
 
     def read(self, path: Path) -> bytes:
+        """Content of a file; FileNotFoundError if there is none."""
         with _translated("read", path):
             return self._calls.read(path)
 
@@ -127,10 +139,12 @@ class FileSystem:
             return sorted(self._calls.listdir(path))
 
     def exists(self, path: Path) -> bool:
+        """Whether the name is taken, be it by a broken link."""
         with _translated("look at", path):
             return self._calls.exists(path)
 
     def is_directory(self, path: Path) -> bool:
+        """Whether the name is that of a directory and not of a link to one."""
         with _translated("look at", path):
             return self._calls.is_directory(path)
 
@@ -145,6 +159,7 @@ class FileSystem:
             self._calls.mkdir(path)
 
     def fsync_dir(self, path: Path) -> None:
+        """Make the names in a directory durable."""
         with _translated("sync", path):
             self._calls.fsync_dir(path)
 

@@ -70,6 +70,7 @@ def matches(raw: bytes, plan: ArrayPlan) -> bool:
 
 
 def is_draw_coordinate(plan: ArrayPlan) -> bool:
+    """Whether an array holds the numbers of the draws, which an extension lengthens."""
     return plan.path.endswith("/draw")
 
 

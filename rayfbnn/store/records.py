@@ -51,10 +51,12 @@ class Block:
 
     @property
     def last_iteration(self) -> int:
+        """Number of the block's last iteration, counted from 1 through all phases."""
         return self.first_iteration + self.n_iterations - 1
 
     @property
     def n_draws(self) -> int:
+        """Number of draws of each chain in the block; 0 if its draws are not kept."""
         return 0 if self.section is None or self.positions is None else int(self.positions.shape[1])
 
 
@@ -203,6 +205,7 @@ class Record:
         return ours == theirs
 
     def to_bytes(self) -> bytes:
+        """The record as a sealed JSON file; numbers that are not finite become null."""
         document = {
             name: value
             for name, value in self.__dict__.items()
@@ -218,6 +221,7 @@ class Record:
 
     @staticmethod
     def from_bytes(raw: bytes, path: Path) -> Record:
+        """Read what `to_bytes` wrote; StoreCorruptError, naming `path`, if it was changed."""
         document = unseal(raw, path)
         digest = document.pop(SEAL, "")
         try:

@@ -144,4 +144,5 @@ def _extensions(fs: FileSystem, path: Path) -> int:
 
 
 def extension_file(path: Path, number: int) -> Path:
+    """File of the record of an extension."""
     return path / COMMITS / f"extension{number:04d}.json"

@@ -59,13 +59,16 @@ class TuningLog:
 
     @cached_property
     def rounds(self) -> tuple[Round, ...]:
+        """The rounds of the run, in order."""
         return rounds(self._spec)
 
     @property
     def folder(self) -> Path:
+        """Folder of the records."""
         return self._root / COMMITS / TUNING
 
     def file(self, number: int) -> Path:
+        """File of the record of a round."""
         return self.folder / f"{number:06d}.json"
 
     def at(self, iteration: int) -> Tuning:
