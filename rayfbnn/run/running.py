@@ -12,9 +12,10 @@ from functools import partial
 from socket import gethostname
 
 from rayfbnn.run.cores import n_cores
+from rayfbnn.run.executor import Executor, InProcess
 from rayfbnn.run.progress import Display, display
 from rayfbnn.run.sampler import Progress
-from rayfbnn.run.workers import Executor, InProcess, RayExecutor
+from rayfbnn.run.workers import RayExecutor
 from rayfbnn.store.store import Store
 
 _log = logging.getLogger(__name__)

@@ -1,10 +1,8 @@
-"""The executors: blocks of batches are run in this process, or by Ray actors on this machine or a cluster."""
+"""The executor that runs batches by Ray actors, on this machine or a cluster."""
 
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import sys
 import threading
 import time
@@ -12,83 +10,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
-from threadpoolctl import threadpool_limits
-
-from rayfbnn.errors import ConfigError, RayFBNNError, WorkerError
+from rayfbnn.errors import RayFBNNError, WorkerError
+from rayfbnn.run.cluster import ONE_THREAD, connect, first_line
+from rayfbnn.run.executor import worker_name
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.store.store import Store
 
-# One thread a worker: two workers with two BLAS threads each were up to 15 times slower than one thread each.
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _log = logging.getLogger(__name__)
 _NEWS_SECONDS = 0.5  # between two reports of a worker; as long a stop may wait to be heard
-_CONNECT_SECONDS = 10.0
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; Ray would take a third of the memory
-
-
-class Executor(Protocol):
-    """Runs batches to the end of the run, a block at a time; leaving its context frees the workers."""
-
-    failures: int  # workers that died and were replaced
-
-    def run(
-        self, store_path: Path, batches: Sequence[int], *, until: int | None = None
-    ) -> Iterator[Progress]:
-        """Until every batch has done `until` iterations, or all; may be asked again, for more."""
-        ...
-
-    def request_stop(self) -> None:
-        """Finish the iterations under way, commit them, end `run`. A signal handler may call this."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None: ...
-
-
-class InProcess:
-    """Every batch in this process, in turn; with one thread, as workers have.
-
-    With more threads BLAS rounds differently, and draws would depend on who made them.
-    """
-
-    def __init__(self) -> None:
-        self.failures = 0
-        self._stop = threading.Event()
-        self._sampler: Sampler | None = None
-
-    def run(
-        self, store_path: Path, batches: Sequence[int], *, until: int | None = None
-    ) -> Iterator[Progress]:
-        """Run the batches in this process, one after another, and yield their progress."""
-        if self._sampler is None or self._sampler.store.path != store_path:
-            self._sampler = Sampler(Store.open(store_path), worker=_worker_name())
-        sampler = self._sampler
-        waiting = deque(batches)
-        while waiting and not self._stop.is_set():
-            batch = waiting.popleft()
-            for progress in sampler.run_block(batch, should_stop=self._stop.is_set):
-                yield progress
-            if not progress.has_done(until):
-                waiting.append(batch)
-
-    def request_stop(self) -> None:
-        """End `run` after the iterations under way, which are committed; a signal handler may call this."""
-        self._stop.set()
-
-    def __enter__(self) -> Self:
-        import_module("scipy.linalg.cython_blas")  # loads a BLAS, to be limited as well
-        self._threads = threadpool_limits(limits=1)
-        return self
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        self._stop.set()
-        self._threads.restore_original_limits()
 
 
 class Worker:
@@ -107,12 +39,12 @@ class Worker:
 
     def ready(self) -> str:
         """The worker's host and process id, once it is up."""
-        return _worker_name()
+        return worker_name()
 
     def run_block(self, batch: int) -> Iterator[Progress]:
         """Run and commit the batch's next block; yields every half second, and last what is committed."""
         if self._sampler is None:  # not in __init__: there Ray hides what went wrong
-            self._sampler = Sampler(Store.open(self._store_path), worker=_worker_name())
+            self._sampler = Sampler(Store.open(self._store_path), worker=worker_name())
         is_closed, reported = False, time.monotonic()
         steps = self._sampler.run_block(batch, should_stop=lambda: is_closed or self.should_stop())
         try:
@@ -296,10 +228,10 @@ class RayExecutor:
             doing = "starting" if actor.batch is None else f"running batch {actor.batch}"
             raise WorkerError(
                 f"{self.failures} workers died, more than max_failures = {self._max_failures} allows; the"
-                f" last was {actor.name}, {doing}: {_first_line(cause)}. What was committed is kept:"
+                f" last was {actor.name}, {doing}: {first_line(cause)}. What was committed is kept:"
                 " resume goes on from there"
             ) from cause
-        _log.warning("%s died: %s; it is replaced", actor.name, _first_line(cause))
+        _log.warning("%s died: %s; it is replaced", actor.name, first_line(cause))
 
     def _tell_actors_to_stop(self) -> None:
         for reference, (_, question) in self._pending.items():
@@ -315,108 +247,8 @@ class RayExecutor:
             self._ray.wait(answers, num_returns=len(answers), timeout=60)
 
 
-def check_ray(workers: int | None, address: str | None) -> None:
-    """Before anything is created: Ray is installed where it is needed, and the cluster can be joined."""
-    if workers == 0:
-        return
-    if address is None:
-        _import_ray(None)
-    else:
-        connect(workers, address)
-
-
-def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
-    """Ray, connected, and whether it was started here and so is ours to stop."""
-    if address is not None:
-        _check_somebody_listens(address)
-    ray = _import_ray(address)
-    if ray.is_initialized():
-        return ray, False
-    try:
-        if address is not None:
-            # Ray tries for 14 minutes to join a cluster that is gone; each of these two attempts takes 40 s.
-            os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "2")
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-            return ray, False
-        inherited = {name: os.environ.get(name) for name in ONE_THREAD}
-        os.environ.update(ONE_THREAD)  # the workers on this machine inherit it
-        try:
-            ray.init(
-                address="local",
-                num_cpus=workers,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                object_store_memory=_OBJECT_STORE_BYTES,
-            )
-        finally:
-            for name, value in inherited.items():
-                _restore(name, value)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as exc:
-        where, advice = "Ray cannot be started here", "workers = 0 runs in this process, without Ray"
-        if address is not None:
-            where = f"the Ray cluster at {address} cannot be joined"
-            advice = "a cluster with token authentication needs RAY_AUTH_MODE=token here too"
-        raise WorkerError(f"{where}: {_first_line(exc).rstrip('.')}; {advice}") from exc
-    return ray, True
-
-
-def _import_ray(address: str | None) -> Any:
-    """Ray, with what it reads from the environment on import."""
-    if address is None or _host_and_port(address)[0] in _LOOPBACK:
-        # Stay on loopback. Ray would replace 127.0.0.1 by this machine's outer address, also in an address
-        # to join: nobody answers there if the cluster was started on loopback.
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    if address is None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of a dead actor that was asked to stop
-    try:
-        import ray
-    except ImportError as exc:
-        raise WorkerError(
-            "Ray is not installed; install it, or use workers = 0 to run in this process"
-        ) from exc
-    return ray
-
-
-def _check_somebody_listens(address: str) -> None:
-    """A mistyped host:port is found within seconds; ConfigError."""
-    if address == "auto" or "://" in address:  # Ray knows where
-        return
-    host, port = _host_and_port(address)
-    if not host or not port.isdecimal():
-        raise ConfigError(f'address: must be "auto" or host:port, got {address}')
-    try:
-        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as exc:
-        raise ConfigError(
-            f"address: nobody answers at {address} ({exc}); give that of a running Ray cluster, or leave it"
-            " out to start Ray on this machine"
-        ) from exc
-
-
-def _host_and_port(address: str) -> tuple[str, str]:
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), port
-
-
 def _is_cancelled() -> bool:
     """Of an actor: whether the block that it is running was told to stop."""
     import ray
 
     return bool(ray.get_runtime_context().is_canceled())
-
-
-def _restore(name: str, value: str | None) -> None:
-    if value is None:
-        del os.environ[name]
-    else:
-        os.environ[name] = value
-
-
-def _worker_name() -> str:
-    return f"{socket.gethostname()} pid {os.getpid()}"
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

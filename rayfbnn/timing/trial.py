@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.operation import AUTO, Settings, Tunable
+from rayfbnn.run.executor import InProcess
 from rayfbnn.run.kernel import kernel_for
 from rayfbnn.run.running import run_rounds
 from rayfbnn.run.sampler import Progress
-from rayfbnn.run.workers import InProcess
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.rounds import Round, n_rounds, rounds
 from rayfbnn.store.store import Store

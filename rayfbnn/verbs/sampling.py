@@ -62,9 +62,9 @@ def sample(
     RunSummary
         Number of chains and draws, acceptance and divergences of the run.
     """
+    from rayfbnn.run.cluster import check_ray
     from rayfbnn.run.kernel import kernel_for
     from rayfbnn.run.running import run_to_end
-    from rayfbnn.run.workers import check_ray
 
     path = Path(path)
     spec = read_spec(spec, set)

@@ -54,10 +54,10 @@ from rayfbnn.model.updates.rescaling import orbits_along  # noqa: E402
 from rayfbnn.reduce.draws import committed  # noqa: E402
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, rhat  # noqa: E402
 from rayfbnn.reduce.quantities import quantities  # noqa: E402
+from rayfbnn.run.executor import InProcess  # noqa: E402
 from rayfbnn.run.kernel import kernel_for  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
 from rayfbnn.run.sampler import Progress, acceptance_by_operation, build_posterior  # noqa: E402
-from rayfbnn.run.workers import InProcess  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.spec.defaults import KEPT_ITERATIONS  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402

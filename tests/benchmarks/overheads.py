@@ -34,12 +34,13 @@ os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # keeps Ray on 
 from machine import ROOT, append, conditions, heading  # noqa: E402, after the threads are set
 
 from rayfbnn.data import read_dataset  # noqa: E402
+from rayfbnn.run.executor import Executor, InProcess  # noqa: E402
 from rayfbnn.run.kernel import kernel_for  # noqa: E402
 from rayfbnn.run.progress import display  # noqa: E402
 from rayfbnn.run.resuming import make_longer  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
 from rayfbnn.run.sampler import Progress  # noqa: E402
-from rayfbnn.run.workers import Executor, InProcess, RayExecutor, Worker  # noqa: E402
+from rayfbnn.run.workers import RayExecutor, Worker  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
 

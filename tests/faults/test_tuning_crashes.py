@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from rayfbnn.run.executor import InProcess
 from rayfbnn.run.running import run_rounds
 from rayfbnn.run.sampler import Progress, Sampler
-from rayfbnn.run.workers import InProcess
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.filesystem import PARTIAL, FileSystem, SystemCalls
 from rayfbnn.store.store import Store

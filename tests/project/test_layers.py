@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 HOMES = {
-    "ray": {"run/workers.py"},
+    "ray": {"run/workers.py", "run/cluster.py"},
     "zarr": {"store/"},
     "xarray": {"store/", "reduce/"},
     "cupy": {"arrays.py", "kernels/"},

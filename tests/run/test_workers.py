@@ -12,7 +12,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from rayfbnn.errors import StoreError
 from rayfbnn.run import workers
-from rayfbnn.run.workers import InProcess, Worker
+from rayfbnn.run.executor import InProcess
+from rayfbnn.run.workers import Worker
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small_spec
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from rayfbnn.errors import SamplingError, StoreError, WorkerError
-from rayfbnn.run import workers
+from rayfbnn.run import cluster
+from rayfbnn.run.executor import InProcess
 from rayfbnn.run.sampler import Progress
-from rayfbnn.run.workers import InProcess, RayExecutor, Worker
+from rayfbnn.run.workers import RayExecutor, Worker
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small_spec
 
@@ -26,7 +27,7 @@ pytest.importorskip("ray")
 @pytest.fixture(scope="module", autouse=True)
 def session() -> Iterator[Any]:
     """Ray on the loopback interface, with more processors than there are, for up to five workers."""
-    ray, _ = workers.connect(5, None)
+    ray, _ = cluster.connect(5, None)
     yield ray
     ray.shutdown()
 

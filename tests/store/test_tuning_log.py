@@ -19,9 +19,9 @@ from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operation import automatic
 from rayfbnn.mcmc.operations import Hybrid, HybridMarginal
 from rayfbnn.mcmc.tuning.settings import first_settings
+from rayfbnn.run.executor import InProcess
 from rayfbnn.run.running import run_rounds, unfinished_batches
 from rayfbnn.run.sampler import Progress, Sampler
-from rayfbnn.run.workers import InProcess
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.records import NO_SEAL, SEAL, seal

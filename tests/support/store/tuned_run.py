@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rayfbnn.run.executor import InProcess
 from rayfbnn.run.running import run_rounds
 from rayfbnn.run.sampler import Sampler
-from rayfbnn.run.workers import InProcess
 from rayfbnn.store.store import Store
 
 

@@ -1,0 +1,112 @@
+"""Ray: started on this machine, or joined where a cluster runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from typing import Any
+
+from rayfbnn.errors import ConfigError, WorkerError
+
+# One thread a worker: two workers with two BLAS threads each were up to 15 times slower than one thread each.
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_CONNECT_SECONDS = 10.0
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; Ray would take a third of the memory
+
+
+def check_ray(workers: int | None, address: str | None) -> None:
+    """Before anything is created: Ray is installed where it is needed, and the cluster can be joined."""
+    if workers == 0:
+        return
+    if address is None:
+        _import_ray(None)
+    else:
+        connect(workers, address)
+
+
+def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
+    """Ray, connected, and whether it was started here and so is ours to stop."""
+    if address is not None:
+        _check_somebody_listens(address)
+    ray = _import_ray(address)
+    if ray.is_initialized():
+        return ray, False
+    try:
+        if address is not None:
+            # Ray tries for 14 minutes to join a cluster that is gone; each of these two attempts takes 40 s.
+            os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "2")
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            return ray, False
+        inherited = {name: os.environ.get(name) for name in ONE_THREAD}
+        os.environ.update(ONE_THREAD)  # the workers on this machine inherit it
+        try:
+            ray.init(
+                address="local",
+                num_cpus=workers,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=_OBJECT_STORE_BYTES,
+            )
+        finally:
+            for name, value in inherited.items():
+                _restore(name, value)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as exc:
+        where, advice = "Ray cannot be started here", "workers = 0 runs in this process, without Ray"
+        if address is not None:
+            where = f"the Ray cluster at {address} cannot be joined"
+            advice = "a cluster with token authentication needs RAY_AUTH_MODE=token here too"
+        raise WorkerError(f"{where}: {first_line(exc).rstrip('.')}; {advice}") from exc
+    return ray, True
+
+
+def _import_ray(address: str | None) -> Any:
+    """Ray, with what it reads from the environment on import."""
+    if address is None or _host_and_port(address)[0] in _LOOPBACK:
+        # Stay on loopback. Ray would replace 127.0.0.1 by this machine's outer address, also in an address
+        # to join: nobody answers there if the cluster was started on loopback.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    if address is None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of a dead actor that was asked to stop
+    try:
+        import ray
+    except ImportError as exc:
+        raise WorkerError(
+            "Ray is not installed; install it, or use workers = 0 to run in this process"
+        ) from exc
+    return ray
+
+
+def _check_somebody_listens(address: str) -> None:
+    """A mistyped host:port is found within seconds; ConfigError."""
+    if address == "auto" or "://" in address:  # Ray knows where
+        return
+    host, port = _host_and_port(address)
+    if not host or not port.isdecimal():
+        raise ConfigError(f'address: must be "auto" or host:port, got {address}')
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as exc:
+        raise ConfigError(
+            f"address: nobody answers at {address} ({exc}); give that of a running Ray cluster, or leave it"
+            " out to start Ray on this machine"
+        ) from exc
+
+
+def _host_and_port(address: str) -> tuple[str, str]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), port
+
+
+def _restore(name: str, value: str | None) -> None:
+    if value is None:
+        del os.environ[name]
+    else:
+        os.environ[name] = value
+
+
+def first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

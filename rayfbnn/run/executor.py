@@ -1,0 +1,81 @@
+"""What runs the batches of a run; here the executor that runs them in this process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, Self
+
+from threadpoolctl import threadpool_limits
+
+from rayfbnn.run.sampler import Progress, Sampler
+from rayfbnn.store.store import Store
+
+
+class Executor(Protocol):
+    """Runs batches to the end of the run, a block at a time; leaving its context frees the workers."""
+
+    failures: int  # workers that died and were replaced
+
+    def run(
+        self, store_path: Path, batches: Sequence[int], *, until: int | None = None
+    ) -> Iterator[Progress]:
+        """Until every batch has done `until` iterations, or all; may be asked again, for more."""
+        ...
+
+    def request_stop(self) -> None:
+        """Finish the iterations under way, commit them, end `run`. A signal handler may call this."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None: ...
+
+
+class InProcess:
+    """Every batch in this process, in turn; with one thread, as workers have.
+
+    With more threads BLAS rounds differently, and draws would depend on who made them.
+    """
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self._stop = threading.Event()
+        self._sampler: Sampler | None = None
+
+    def run(
+        self, store_path: Path, batches: Sequence[int], *, until: int | None = None
+    ) -> Iterator[Progress]:
+        """Run the batches in this process, one after another, and yield their progress."""
+        if self._sampler is None or self._sampler.store.path != store_path:
+            self._sampler = Sampler(Store.open(store_path), worker=worker_name())
+        sampler = self._sampler
+        waiting = deque(batches)
+        while waiting and not self._stop.is_set():
+            batch = waiting.popleft()
+            for progress in sampler.run_block(batch, should_stop=self._stop.is_set):
+                yield progress
+            if not progress.has_done(until):
+                waiting.append(batch)
+
+    def request_stop(self) -> None:
+        """End `run` after the iterations under way, which are committed; a signal handler may call this."""
+        self._stop.set()
+
+    def __enter__(self) -> Self:
+        import_module("scipy.linalg.cython_blas")  # loads a BLAS, to be limited as well
+        self._threads = threadpool_limits(limits=1)
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._stop.set()
+        self._threads.restore_original_limits()
+
+
+def worker_name() -> str:
+    return f"{socket.gethostname()} pid {os.getpid()}"
