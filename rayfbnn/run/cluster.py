@@ -1,4 +1,4 @@
-"""Ray: started on this machine, or joined where a cluster runs."""
+"""How Ray is started on this machine, or a running cluster is joined."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; Ray would 
 
 
 def check_ray(workers: int | None, address: str | None) -> None:
-    """Before anything is created: Ray is installed where it is needed, and the cluster can be joined."""
+    """Raise an error if Ray is needed but missing, or its cluster cannot be joined; creates nothing."""
     if workers == 0:
         return
     if address is None:
@@ -27,7 +27,7 @@ def check_ray(workers: int | None, address: str | None) -> None:
 
 
 def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
-    """Ray, connected, and whether it was started here and so is ours to stop."""
+    """Connect to Ray and return its module, with True if it was started here and must be stopped here."""
     if address is not None:
         _check_somebody_listens(address)
     ray = _import_ray(address)
@@ -63,7 +63,7 @@ def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
 
 
 def _import_ray(address: str | None) -> Any:
-    """Ray, with what it reads from the environment on import."""
+    """Import Ray after setting what it reads from the environment on import."""
     if address is None or _host_and_port(address)[0] in _LOOPBACK:
         # Stay on loopback. Ray would replace 127.0.0.1 by this machine's outer address, also in an address
         # to join: nobody answers there if the cluster was started on loopback.
@@ -81,7 +81,7 @@ def _import_ray(address: str | None) -> Any:
 
 
 def _check_somebody_listens(address: str) -> None:
-    """A mistyped host:port is found within seconds; ConfigError."""
+    """Raise ConfigError within seconds if nobody answers at host:port, which may be mistyped."""
     if address == "auto" or "://" in address:  # Ray knows where
         return
     host, port = _host_and_port(address)
@@ -109,4 +109,5 @@ def _restore(name: str, value: str | None) -> None:
 
 
 def first_line(error: Exception) -> str:
+    """First line of an error's message, or the name of its class."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

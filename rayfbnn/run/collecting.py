@@ -1,4 +1,4 @@
-"""The draws and statistics of a block in the making, and their way to the host."""
+"""The draws and statistics of the block that is being sampled, and their way to the host."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from rayfbnn.store.records import Block
 from rayfbnn.store.tuning_log import to_document
 from rayfbnn.streams import Streams
 
-MOST_BYTES = 2**30  # of a block's draws on a device: a block of more leaves in parts
+MOST_BYTES = 2**30  # of a block's draws on a device; a larger block is sent to the host in parts
 
 
 def names_in_summary(spec: RunSpec, phase: int, operation: Operation) -> tuple[str, str]:
-    """Of the sum of an operation's shares of acceptances, and of how many there are."""
+    """Names, in a block's summary, of the sum of an operation's acceptances and of their number."""
     number = unrolled(spec.phase[phase].operations).index(operation)
     return f"accepted_sum_{phase}_{number}", f"n_accepted_{phase}_{number}"
 
 
 class Collected:
-    """What the iterations of a block have given so far.
+    """Draws and statistics of the iterations of a block so far.
 
-    The draws stay where they were computed until the block ends, and then leave together. What was accepted
-    and what diverged is looked at after every iteration, on a device one iteration late: its copies go beside
-    the work of the next, which never waits for them.
+    The draws stay where they were computed until the block ends, and are then sent to the host together.
+    Acceptance and divergence are checked after every iteration; on a device one iteration late, so that they
+    are copied while the next iteration runs and never delay it.
     """
 
     def __init__(self, *, keep: bool = False) -> None:
@@ -43,14 +43,14 @@ class Collected:
         self.started = time.monotonic()
         self.n_iterations = 0
         self.accepted_sum, self.n_accepted, self.diverged = 0.0, 0, 0
-        self._draws: list[dict[str, Array]] = []  # of each iteration: (n_chains, ...) each
-        self._n_bytes = 0  # of these
-        self._sent: list[Callable[[], dict[str, Array]]] = []  # parts of the block: (n_chains, n, ...) each
+        self._draws: list[dict[str, Array]] = []  # one for each iteration, arrays (n_chains, ...)
+        self._n_bytes = 0  # size of these draws
+        self._sent: list[Callable[[], dict[str, Array]]] = []  # parts of the block, arrays (n_chains, n, ...)
         self._state: Callable[[], dict[str, Array]] = dict
-        self._looked_at: dict[str, list[Array]] = {"accepted": [], "diverged": []}  # each (n_chains,)
+        self._checked: dict[str, list[Array]] = {"accepted": [], "diverged": []}  # each (n_chains,)
         self._measured: dict[Tunable, Measured] = {}
-        self._shares: dict[Operation, tuple[float, int]] = {}  # of acceptances: their sum, their number
-        self._on_the_way: list[tuple[Streams, tuple[Operation, ...], Callable[[], dict[str, Array]]]] = []
+        self._shares: dict[Operation, tuple[float, int]] = {}  # sum and number of acceptances
+        self._in_transit: list[tuple[Streams, tuple[Operation, ...], Callable[[], dict[str, Array]]]] = []
 
     @property
     def acceptance(self) -> float:
@@ -64,15 +64,15 @@ class Collected:
         densities: dict[str, Array],
         streams: Streams,
     ) -> None:
-        """An iteration; nobody changes its arrays afterwards."""
+        """Add an iteration, whose arrays must not be changed afterwards."""
         self.n_iterations += 1
         for operation, measured in info.measured.items():
             before = self._measured.get(operation)
             self._measured[operation] = measured if before is None else before + measured
         operations = tuple(info.accepted_by)
-        looked_at = {"accepted": info.accepted, "diverged": info.diverged}
-        looked_at |= {f"accepted_{number}": info.accepted_by[each] for number, each in enumerate(operations)}
-        self._on_the_way.append((streams, operations, copies_to_host(looked_at)))
+        checked = {"accepted": info.accepted, "diverged": info.diverged}
+        checked |= {f"accepted_{number}": info.accepted_by[each] for number, each in enumerate(operations)}
+        self._in_transit.append((streams, operations, copies_to_host(checked)))
         is_on_host = isinstance(state.position, np.ndarray)
         self._arrive(0 if is_on_host else 1)
         if self.keep:
@@ -83,13 +83,13 @@ class Collected:
             if self._n_bytes > MOST_BYTES and not is_on_host:
                 self._send()
 
-    def leave(self, state: ChainState) -> None:
-        """The block ends here: its draws and the state begin to leave the device."""
+    def send_all(self, state: ChainState) -> None:
+        """End the block: start to copy its draws and the state to the host."""
         self._send()
         self._state = copies_to_host({name: getattr(state, name) for name in STATE})
 
     def block(self, spec: RunSpec, plan: BlockPlan) -> Block:
-        """What the store is to commit, once it has arrived.
+        """The block for the store to commit, once it has arrived on the host.
 
         Nothing in it depends on the clock or the worker.
         """
@@ -103,7 +103,7 @@ class Collected:
             for name, first in (parts[0] if parts else {}).items()
         }
         if self.keep:
-            draws |= {name: np.stack(values, axis=1) for name, values in self._looked_at.items()}
+            draws |= {name: np.stack(values, axis=1) for name, values in self._checked.items()}
         return Block(
             first_iteration=plan.first,
             n_iterations=self.n_iterations,
@@ -131,9 +131,9 @@ class Collected:
         self._draws, self._n_bytes = [], 0
 
     def _arrive(self, n_left: int) -> None:
-        """Look at what was sent, but for the last n_left iterations."""
-        while len(self._on_the_way) > n_left:
-            streams, operations, arrived = self._on_the_way.pop(0)
+        """Check the values that were copied, except those of the last n_left iterations."""
+        while len(self._in_transit) > n_left:
+            streams, operations, arrived = self._in_transit.pop(0)
             values = arrived()
             accepted, diverged = values["accepted"], values["diverged"]
             if np.isnan(diverged).any():
@@ -147,11 +147,11 @@ class Collected:
                 before = self._shares.get(operation, (0.0, 0))
                 self._shares[operation] = before[0] + total, before[1] + n
             if self.keep:
-                for name, found in self._looked_at.items():
-                    found.append(values[name])
+                for name, checked in self._checked.items():
+                    checked.append(values[name])
 
 
 def _sum_and_count(values: Array) -> tuple[float, int]:
-    """Of those that are numbers: NaN stands where nothing was proposed."""
-    there = values[np.isfinite(values)]
-    return float(there.sum()), len(there)
+    """Sum and number of the values that are not NaN, which stands where nothing was proposed."""
+    shares = values[np.isfinite(values)]
+    return float(shares.sum()), len(shares)

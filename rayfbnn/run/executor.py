@@ -1,4 +1,4 @@
-"""What runs the batches of a run; here the executor that runs them in this process."""
+"""Executors run the batches of a run; the one here runs them in this process."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ from rayfbnn.store.store import Store
 
 
 class Executor(Protocol):
-    """Runs batches to the end of the run, a block at a time; leaving its context frees the workers."""
+    """Runs batches block by block; leaving its context frees the workers."""
 
     failures: int  # workers that died and were replaced
 
     def run(
         self, store_path: Path, batches: Sequence[int], *, until: int | None = None
     ) -> Iterator[Progress]:
-        """Until every batch has done `until` iterations, or all; may be asked again, for more."""
+        """Run batches until each has committed `until` iterations (all, with None), and yield their progress.
+
+        It may be called again for more iterations.
+        """
         ...
 
     def request_stop(self) -> None:
-        """Finish the iterations under way, commit them, end `run`. A signal handler may call this."""
+        """Let `run` end when the iterations under way are committed. A signal handler may call this."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -38,15 +41,15 @@ class Executor(Protocol):
 
 
 class InProcess:
-    """Every batch in this process, in turn; with one thread, as workers have.
+    """Runs every batch in this process, in turn, with one BLAS thread as workers have.
 
-    With more threads BLAS rounds differently, and draws would depend on who made them.
+    With more threads BLAS rounds differently, and draws would depend on where they were made.
     """
 
     def __init__(self) -> None:
         self.failures = 0
         self._stop = threading.Event()
-        self._sampler: Sampler | None = None
+        self._sampler: Sampler | None = None  # of the store that was run last
 
     def run(
         self, store_path: Path, batches: Sequence[int], *, until: int | None = None
@@ -68,7 +71,7 @@ class InProcess:
         self._stop.set()
 
     def __enter__(self) -> Self:
-        import_module("scipy.linalg.cython_blas")  # loads a BLAS, to be limited as well
+        import_module("scipy.linalg.cython_blas")  # loads a BLAS, which is then limited too
         self._threads = threadpool_limits(limits=1)
         return self
 
@@ -78,4 +81,5 @@ class InProcess:
 
 
 def worker_name() -> str:
+    """Host and process id of this process, by which progress and messages name a worker."""
     return f"{socket.gethostname()} pid {os.getpid()}"

@@ -155,7 +155,7 @@ class Sampler:
             if number == plan.last or should_stop():
                 break
             yield self._progress(batch, last, plan, collected)
-        collected.leave(state)
+        collected.send_all(state)
         next_step = self._launch_next(plan, state, streams) if number == plan.last else None
         self.store.commit(batch, collected.block(self.store.spec, plan))
         if next_step is not None:

@@ -20,15 +20,15 @@ from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.store.store import Store
 
 _log = logging.getLogger(__name__)
-_NEWS_SECONDS = 0.5  # between two reports of a worker; as long a stop may wait to be heard
+_NEWS_SECONDS = 0.5  # between two reports of a worker; a stop may wait this long to be noticed
 
 
 class Worker:
-    """What a Ray actor does: it runs blocks, in its only thread, and says meanwhile how far it is.
+    """The work of a Ray actor: it runs blocks in its only thread, and reports meanwhile how far it is.
 
-    A second thread would have to be given the interpreter a hundred times a second, whenever Ray looks for
-    signals: it cost two actors 2 to 3 % of what two processes do. A plain class, so that it can be tested
-    without Ray; `is_stopped` is asked after every iteration.
+    There is no second thread, which would get the interpreter a hundred times a second, whenever Ray looks
+    for signals: that cost two actors 2 to 3 % of the speed of two processes. This is a plain class, so that
+    it can be tested without Ray. `is_stopped` is called after every iteration.
     """
 
     def __init__(self, store_path: str, is_stopped: Callable[[], bool] = lambda: False) -> None:
@@ -42,8 +42,8 @@ class Worker:
         return worker_name()
 
     def run_block(self, batch: int) -> Iterator[Progress]:
-        """Run and commit the batch's next block; yields every half second, and last what is committed."""
-        if self._sampler is None:  # not in __init__: there Ray hides what went wrong
+        """Run and commit the batch's next block; yield progress twice a second, and after the commit."""
+        if self._sampler is None:  # not in __init__, where Ray hides the cause of an error
             self._sampler = Sampler(Store.open(self._store_path), worker=worker_name())
         is_closed, reported = False, time.monotonic()
         steps = self._sampler.run_block(batch, should_stop=lambda: is_closed or self.should_stop())
@@ -52,18 +52,18 @@ class Worker:
                 if self._latest.committed or time.monotonic() - reported >= _NEWS_SECONDS:
                     reported = time.monotonic()
                     yield self._latest
-        except GeneratorExit:  # Ray heard of the stop while it sent these news, and hears no more
+        except GeneratorExit:  # Ray noticed the stop while it sent this progress, and takes no more
             is_closed = True
-            for self._latest in steps:  # noqa: B020, which commits what is done
+            for self._latest in steps:  # noqa: B020, runs on to the commit
                 pass
             raise
 
     def should_stop(self) -> bool:
-        """Asked after every iteration; tests kill or delay a worker here."""
+        """Whether to stop; called after every iteration. Tests kill or delay a worker here."""
         return self._is_stopped()
 
     def latest(self) -> Progress | None:
-        """How far the block came that was run last."""
+        """The latest progress of the block that was run last; None before the first."""
         return self._latest
 
 
@@ -71,12 +71,12 @@ class Worker:
 class _Actor:
     handle: Any
     name: str = "a worker that had not started"
-    batch: int | None = None  # what it is running
+    batch: int | None = None  # number of the batch that it is running
     is_ready: bool = False
 
 
 class RayExecutor:
-    """Batches on Ray actors, one per core or GPU; an actor that dies is replaced, max_failures times in all.
+    """Runs batches on Ray actors, one for each core or GPU; up to max_failures actors that die are replaced.
 
     Without an address Ray is started on this machine, on the loopback interface, without its dashboard, and
     stopped at the end. The store's path must mean the same folder on every node.
@@ -98,7 +98,7 @@ class RayExecutor:
         self._worker_class = worker_class
         self._stop = threading.Event()
         self._actors: list[_Actor] = []
-        # What was asked of whom, by Ray's reference to the answer, or to the answers of a block.
+        # Actor and question, by Ray's reference to the answer, or to the answers of a block.
         self._pending: dict[Any, tuple[_Actor, str]] = {}
         self._until: int | None = None
         self._redirected = ExitStack()
@@ -180,22 +180,22 @@ class RayExecutor:
         waiting: deque[int],
         pending: dict[Any, tuple[_Actor, str]],
     ) -> Progress | None:
-        """Take an answer in; a dead actor is replaced and its batch waits again."""
+        """Handle an answer and return its progress, if any; a dead actor is replaced."""
         from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
         try:
             answer = self._ray.get(next(reference) if question == "block" else reference)
-        except TaskCancelledError:  # the block was told to stop and has, and its last answer is lost
+        except TaskCancelledError:  # the block was told to stop and did, and its last answer is lost
             pending[actor.handle.latest.remote()] = (actor, "latest")
             return None
-        except RayTaskError as exc:  # the worker is well; what it ran raised
+        except RayTaskError as exc:  # the worker is alive; the code that it ran raised
             self._let_others_finish()
             if isinstance(exc.cause, RayFBNNError):
                 raise exc.cause from None
             raise
         except RayError as exc:
             if actor in self._actors:
-                self._bury(actor, exc, waiting, pending)
+                self._remove_dead(actor, exc, waiting, pending)
                 if not self._stop.is_set():
                     self._start_actor(store_path, pending)
             return None
@@ -206,14 +206,14 @@ class RayExecutor:
             pending[reference] = (actor, "block")  # there is more to come
             return answer  # type: ignore[no-any-return]
         if question == "latest" and (answer is None or answer.batch != actor.batch):
-            actor.batch = None  # it was told before it began
+            actor.batch = None  # it was told to stop before it started the block
             return None
         if not answer.has_done(self._until):
             waiting.append(answer.batch)
         actor.batch = None
         return answer  # type: ignore[no-any-return]
 
-    def _bury(
+    def _remove_dead(
         self, actor: _Actor, cause: Exception, waiting: deque[int], pending: dict[Any, tuple[_Actor, str]]
     ) -> None:
         self.failures += 1
@@ -239,7 +239,7 @@ class RayExecutor:
                 self._ray.cancel(reference)
 
     def _let_others_finish(self) -> None:
-        """Before an error ends the run: what the other actors have done so far is committed."""
+        """Let the other actors commit what they have done, before an error ends the run."""
         self._tell_actors_to_stop()
         # An actor answers in turn.
         answers = [actor.handle.latest.remote() for actor in self._actors if actor.batch is not None]
@@ -248,7 +248,7 @@ class RayExecutor:
 
 
 def _is_cancelled() -> bool:
-    """Of an actor: whether the block that it is running was told to stop."""
+    """Whether the block that the current actor is running was told to stop."""
     import ray
 
     return bool(ray.get_runtime_context().is_canceled())
