@@ -16,11 +16,9 @@ from hypothesis import strategies as st
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, instruction_sets
 from rayfbnn.kernels.plan import ACTIVATION_CODES
-from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Trajectory
-from rayfbnn.streams import Purpose
 from tests.support.joint import FEW, PROBLEMS, stays_exact
 from tests.support.kernels.backends import on_cpu
 from tests.support.kernels.networks import (
@@ -32,7 +30,7 @@ from tests.support.kernels.networks import (
 )
 from tests.support.kernels.strategies import RandomTrajectory, trajectories
 from tests.support.marks import some_long
-from tests.support.problems import MODELS, PRIORS, network, problem, streams
+from tests.support.problems import MODELS, PRIORS, network, problem
 
 SETS = instruction_sets()
 pytestmark = pytest.mark.skipif(not SETS, reason="installed without a C++ compiler: no compiled kernels")
@@ -110,20 +108,6 @@ def test_units_far_from_zero_are_those_of_the_plain_code(activation: str, dtype:
             assert_near(got, expected)
 
 
-@pytest.mark.parametrize("model", ["t by target", "class"])
-def test_each_chain_may_have_targets_and_a_temperature_of_its_own(model: str) -> None:
-    target = full_problem(model)
-    start = Start.of(target)
-    random = streams("own targets", 3)
-    values = random.normal(Purpose.TARGET_VALUE, (target.n_cases, target.n_targets))
-    if model == "class":
-        values = np.floor(random.uniform(Purpose.TARGET_VALUE, (target.n_cases, 1)) * 3)
-    values[1, 5, 0] = np.nan
-    advance = on_cpu(target)
-    own = target.with_targets(values).tempered(np.array([1.0, 0.5, 0.1]))
-    assert_close(start.run(advance, own), start.run(leapfrog.advance, own), "float64")
-
-
 @pytest.mark.parametrize("instruction_set", SETS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("outputs", [1, 2, 3])
@@ -194,17 +178,6 @@ def test_a_chain_that_blows_up_ends_with_an_infinite_potential(model: str, activ
         assert potential[1] == np.inf
 
 
-def test_a_trajectory_reverses() -> None:
-    target = full_problem("t by target")
-    advance = on_cpu(target)
-    for n_partitions in (1, 3):
-        start = Start.of(target, n_partitions=n_partitions)
-        position, momentum, _ = start.run(advance, target, n_steps=20)
-        order = None if start.order is None else hmc.reversed_order(start.order)
-        back = replace(start, position=position, momentum=momentum, stepsizes=-start.stepsizes, order=order)
-        assert np.abs(back.run(advance, target, n_steps=20)[0] - start.position).max() < 1e-11
-
-
 def test_energies_in_float32_are_as_right_as_those_of_the_plain_code() -> None:
     """Errors of both against float64 at the same positions, root mean square over 200 states."""
     spec = small((16,))
@@ -221,36 +194,6 @@ def test_energies_in_float32_are_as_right_as_those_of_the_plain_code() -> None:
 def arguments(n_partitions: int = 1) -> tuple[SampledPosterior, dict[str, Any]]:
     target = full_problem("gaussian", "float32")
     return target, dict(vars(Start.of(target, n_partitions=n_partitions)))
-
-
-@pytest.mark.parametrize("name", ["position", "momentum", "stepsizes"])
-def test_arrays_that_would_be_misread_are_refused_by_name(name: str) -> None:
-    target, given_arrays = arguments()
-    advance = on_cpu(target)
-    good = given_arrays[name]
-    wrong: dict[str, tuple[type[Exception], Array]] = {
-        "dtype": (TypeError, good.astype(np.float64)),
-        "C-contiguous": (ValueError, np.asfortranarray(good)),
-        "shape": (ValueError, good[:, :-1].copy()),
-    }
-    for word, (kind, array) in wrong.items():
-        with pytest.raises(kind, match=f"{name}.*{word}"):
-            Start(**given_arrays | {name: array}).run(advance, target)
-    strided = np.repeat(good, 2, axis=1)[:, ::2]
-    with pytest.raises(ValueError, match=f"{name}.*C-contiguous"):
-        Start(**given_arrays | {name: strided}).run(advance, target)
-
-
-def test_targets_and_inputs_that_would_be_misread_are_refused() -> None:
-    target, given_arrays = arguments()
-    start = Start(**given_arrays)
-    for field, word in (("targets", "targets"), ("inputs", "inputs")):
-        wrong = replace(target, **{field: np.asfortranarray(getattr(target, field))})
-        with pytest.raises(ValueError, match=f"{word}: must be C-contiguous"):
-            start.run(on_cpu(wrong), wrong)
-    with pytest.raises(TypeError, match="targets: must be of dtype float64"):
-        wrong = replace(target, targets=target.targets.astype(np.float32))
-        start.run(on_cpu(wrong), wrong)
 
 
 def test_the_posterior_of_another_network_has_a_kernel_of_its_own() -> None:

@@ -5,8 +5,6 @@ What this cannot show is what a device's own functions round to, and how fast it
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,14 +23,12 @@ from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance
-from rayfbnn.streams import Purpose
 from tests.support.joint import PROBLEMS, stays_exact
 from tests.support.kernels.networks import (
     H100_SHARED_BYTES,
     Start,
     are_equal,
     assert_close,
-    assert_end_is_a_start,
     small,
 )
 from tests.support.problems import MODELS, network, problem, streams
@@ -67,78 +63,6 @@ def full_problem(model: str, kernel: str, dtype: str, *, n_cases: int = 37) -> S
     outputs = 3 if model == "class" else 2
     spec = network(outputs=outputs)
     return problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize(
-    "model, dtype",
-    [("gaussian by target", "float64"), ("t", "float32"), ("binary", "float64"), ("class", "float32")],
-)
-def test_a_trajectory_is_that_of_the_plain_code(model: str, dtype: str, kernel: str) -> None:
-    target = full_problem(model, kernel, dtype)
-    for n_partitions in (1, 3):
-        start = Start.of(target, n_partitions=n_partitions)
-        advance = advance_of(target, kernel)
-        ended = start.run(advance, target)
-        assert_close(ended, start.run(leapfrog.advance, target), dtype)
-        assert_end_is_a_start(advance, target, ended, start.precisions, start.stepsizes, order=start.order)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("model", ["gaussian by target", "class"])
-def test_missing_targets_temperatures_and_targets_of_each_chain(model: str, kernel: str) -> None:
-    target = full_problem(model, kernel, "float64", n_cases=11)
-    values = target.targets.T if model != "class" else target.targets.argmax(axis=0)[:, None].astype(float)
-    values[3, 0] = math.nan
-    if model != "class":
-        values[7, 1] = math.nan
-    own = np.stack([values, values[::-1], values])  # of three chains
-    temperatures = np.array([0.3, 1.0, 0.7])
-    base = SampledPosterior.from_spec(target.network, target.model, target.covariates, values)
-    for case in (base, base.tempered(temperatures), base.with_targets(own).tempered(0.5)):
-        start = Start.of(case, n_partitions=3)
-        expected = start.run(leapfrog.advance, case)
-        assert_close(start.run(advance_of(base, kernel), case), expected, "float64")
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_negative_stepsizes_and_the_reversed_order_lead_back(kernel: str) -> None:
-    target = full_problem("gaussian", kernel, "float64")
-    start, advance = Start.of(target, n_partitions=3), advance_of(target, kernel)
-    position, momentum, _ = start.run(advance, target)
-    back = replace(
-        start,
-        position=position,
-        momentum=momentum,
-        stepsizes=-start.stepsizes,
-        order=hmc.reversed_order(start.order),
-    )
-    returned, momentum_again, _ = back.run(advance, target)
-    assert np.max(np.abs(returned - start.position)) < 1e-12
-    assert np.max(np.abs(momentum_again - start.momentum)) < 1e-12
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_a_chain_that_blows_up_ends_at_infinity_and_alone(kernel: str) -> None:
-    target = problem(spec=small((4,), activation="softplus"), dtype="float32")
-    start = Start.of(target)
-    start.stepsizes[1] *= 1e30
-    expected = start.run(leapfrog.advance, target)[2]
-    potential = start.run(advance_of(target, kernel), target)[2]
-    assert potential[1] == math.inf == expected[1]
-    assert np.isfinite(potential[[0, 2]]).all()
-
-
-@pytest.mark.parametrize("kernel", ["warp", "block"])
-def test_a_chain_does_not_depend_on_its_batch(kernel: str) -> None:
-    target = problem(spec=small((5,)), dtype="float32", n_cases=50)
-    start, advance = Start.of(target, n_chains=5), advance_of(target, kernel)
-    whole = start.run(advance, target)
-    for chains in (slice(0, 1), slice(2, 5)):
-        names = ("position", "momentum", "precisions", "stepsizes")
-        part = replace(start, **{name: getattr(start, name)[chains] for name in names})
-        for values, expected in zip(part.run(advance, target), whole, strict=True):
-            assert np.array_equal(values, expected[chains])
 
 
 @pytest.mark.parametrize("kernel", ["warp", "block"])
@@ -264,45 +188,6 @@ def test_every_model_has_its_kernel() -> None:
     assert backend.compile(softmax) == NotCovered("softmax layers")
     for model in MODELS:
         assert isinstance(backend.compile(problem(model)), Compiled)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("name", ["position", "momentum", "stepsizes", "precisions"])
-def test_arrays_that_would_be_misread_are_refused(name: str, kernel: str) -> None:
-    target = problem(spec=small((3,)), dtype="float32")
-    start, advance = Start.of(target), advance_of(target, kernel)
-    values = getattr(start, name)
-    other = np.float32 if name == "precisions" else np.float64
-    with pytest.raises(TypeError, match=f"{name}: must be float"):
-        replace(start, **{name: values.astype(other)}).run(advance, target)
-    with pytest.raises(ValueError, match=f"{name}: must be C-contiguous"):
-        replace(start, **{name: np.asfortranarray(values)}).run(advance, target)
-    with pytest.raises(ValueError, match=f"{name}: must have the shape"):
-        replace(start, **{name: np.ascontiguousarray(values[:, 1:])}).run(advance, target)
-    with pytest.raises(ValueError, match="at most the 7 cases, got 8"):
-        order = streams("order", 3).permutation(8, Purpose.PARTITION_ORDER)
-        replace(start, order=order).run(advance, target)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("name", ["inputs", "targets", "observed"])
-@pytest.mark.parametrize("is_of_each_chain", [False, True])
-def test_data_that_would_be_misread_are_refused(name: str, kernel: str, is_of_each_chain: bool) -> None:
-    target = problem(spec=small((3,)), dtype="float32")
-    start, advance = Start.of(target), advance_of(target, kernel)
-    values = np.where(np.arange(14).reshape(7, 2) == 5, math.nan, target.targets.T)
-    target = target.with_targets(np.stack([values] * 3) if is_of_each_chain else values)
-    good = getattr(target, name)
-    wrong: dict[str, tuple[type[Exception], Array]] = {
-        "be float": (TypeError, good.astype(np.float64 if name == "inputs" else np.float32)),
-        "be C-contiguous": (ValueError, np.asfortranarray(good)),
-        "have the shape": (ValueError, good[..., :-1].copy()),
-    }
-    if name == "targets" and is_of_each_chain:
-        wrong["have the shape .3, 2, 7."] = (ValueError, good[:2])
-    for words, (kind, array) in wrong.items():
-        with pytest.raises(kind, match=f"{name}: must {words}"):
-            start.run(advance, replace(target, **{name: array}))
 
 
 def stays_exact_through(kernel: str, build: ShimBuild, name: str, *, n_chains: int) -> bool:

@@ -14,20 +14,17 @@ from hypothesis import strategies as st
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cpu.advance import CompiledAdvance
 from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, instruction_sets
-from rayfbnn.kernels.planning import plan_of
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.state import Advance, Trajectory
-from rayfbnn.streams import Purpose
 from tests.support.joint import FEW, stays_exact
 from tests.support.kernels.backends import on_cpu
 from tests.support.kernels.marginals import JOINT, NOT_COVERED, beginning, largest_error, operations
 from tests.support.kernels.networks import assert_end_is_a_start, potential_and_gradient, small
 from tests.support.kernels.strategies import RandomTrajectory, without_outputs, without_precisions
-from tests.support.kernels.trajectories import chains_of, end_of
+from tests.support.kernels.trajectories import end_of
 from tests.support.marks import long_but, some_long
 from tests.support.model.marginals import (
     BOTH,
@@ -40,7 +37,7 @@ from tests.support.model.marginals import (
     coordinates,
     made,
 )
-from tests.support.problems import parse, problem, streams
+from tests.support.problems import parse, problem
 
 SETS = instruction_sets()
 pytestmark = pytest.mark.skipif(not SETS, reason="installed without a C++ compiler: no compiled kernels")
@@ -160,32 +157,6 @@ def test_wide_layers_with_large_matrices(units: tuple[int, ...], n_cases: int) -
             assert largest_error(a, b) < 1e-10
 
 
-def test_partial_gradients_with_common_precisions_integrated_out() -> None:
-    target = made("common precisions", "gaussian", "primal")
-    state, given = conditional(target, PRECISIONS, "kernel partial", 4)
-    start = beginning(given, state)
-    order = streams("order", 4).permutation(3, Purpose.PARTITION_ORDER)
-    found = end_of(on_cpu(given), given, start, n_steps=4, order=order)
-    for a, b in zip(found, end_of(leapfrog.advance, given, start, n_steps=4, order=order), strict=True):
-        assert largest_error(a, b) < 1e-11
-
-
-def test_what_is_not_covered_is_said_and_run_by_the_plain_code() -> None:
-    for name, reason in NOT_COVERED.items():
-        target = made(name, "gaussian", "primal")
-        state, given = conditional(target, OUTPUTS, "not covered", 3)
-        assert plan_of(given) == NotCovered(reason)
-        advance = CompiledAdvance(SETS[0])
-        assert not advance.covers(given)
-        start = beginning(given, state)
-        for a, b in zip(
-            end_of(advance, given, start, n_steps=2),
-            end_of(leapfrog.advance, given, start, n_steps=2),
-            strict=True,
-        ):
-            assert np.array_equal(a, b)
-
-
 @pytest.mark.parametrize("form", N_CASES)
 def test_what_is_covered_is_run_by_the_kernel(form: str) -> None:
     target = made("common precisions", "gaussian", form, dtype="float32")
@@ -194,63 +165,6 @@ def test_what_is_covered_is_run_by_the_kernel(form: str) -> None:
     found = end_of(choose.advance_for(target)[0], given, start, n_steps=2)
     kernel = end_of(on_cpu(given), given, start, n_steps=2)
     assert all(np.array_equal(a, b) for a, b in zip(found, kernel, strict=True))
-
-
-@pytest.mark.parametrize("form", N_CASES)
-@pytest.mark.parametrize("model", REAL)
-def test_chains_do_not_depend_on_their_batch(model: str, form: str) -> None:
-    target = made("common precisions", model, form, dtype="float32", is_missing=model == "t")
-    state, given = conditional(target, BOTH, "kernel batch", 5)
-    start, advance = beginning(given, state), on_cpu(given)
-    together = end_of(advance, given, start, n_steps=4)
-    data = given.regression
-    for chain in range(5):
-        one = slice(chain, chain + 1)
-        alone = replace(
-            given,
-            regression=replace(
-                data,
-                noise=data.noise[one],
-                prior=data.prior[one],
-                targets=data.targets[one] if len(data.targets) > 1 else data.targets,
-            ),
-        )
-        own = end_of(advance, alone, chains_of(start, one), n_steps=4)
-        assert all(np.array_equal(a[0], b[chain]) for a, b in zip(own, together, strict=True))
-
-
-@pytest.mark.parametrize("form", N_CASES)
-def test_a_trajectory_that_blows_up_ends_as_infinite(form: str) -> None:
-    target = made("common precisions", "gaussian", form, dtype="float32")
-    state, given = conditional(target, BOTH, "kernel blow-up", 3)
-    start = beginning(given, state)
-    advance = on_cpu(given)
-    good = end_of(advance, given, start, n_steps=2)[2]
-    for value in (1e30, np.inf, np.nan):
-        changed = start.position.copy()
-        changed[1] = value
-        potential = end_of(advance, given, replace(start, position=changed), n_steps=2)[2]
-        assert potential[1] == np.inf
-        assert np.array_equal(potential[[0, 2]], good[[0, 2]])
-
-
-@pytest.mark.parametrize("form", N_CASES)
-def test_arrays_that_would_be_misread_are_refused_by_name(form: str) -> None:
-    target = made("common precisions", "gaussian", form, dtype="float32")
-    state, given = conditional(target, BOTH, "kernel misread", 3)
-    start, advance = beginning(given, state), on_cpu(given)
-    data = given.regression
-    wrong = {
-        "noise": (TypeError, data.noise.astype(np.float32)),
-        "prior": (ValueError, data.prior[:, :, :-1]),
-        "targets": (ValueError, data.targets[..., :-1]),
-    }
-    for name, (kind, array) in wrong.items():
-        changed = replace(given, regression=replace(data, **{name: array}))
-        with pytest.raises(kind, match=f"{name}: must"):
-            end_of(advance, changed, start, n_steps=2)
-    with pytest.raises(ValueError, match="momentum: must have the shape"):
-        advance(given, replace(start, momentum=start.momentum[:, :-1].copy()), n_steps=2)
 
 
 def test_one_of_the_joint_problems_is_in_the_dual_form() -> None:

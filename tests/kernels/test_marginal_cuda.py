@@ -16,16 +16,15 @@ from rayfbnn.kernels.backend import Compiled, NotCovered
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Trajectory
-from rayfbnn.streams import Purpose
 from tests.support import problems
 from tests.support.joint import PROBLEMS, stays_exact
 from tests.support.kernels.backends import OnChip
-from tests.support.kernels.marginals import NOT_COVERED, beginning, largest_error
-from tests.support.kernels.marginals_on_shim import TOLERANCES, of_chains, operations, worst_error
+from tests.support.kernels.marginals import beginning, largest_error
+from tests.support.kernels.marginals_on_shim import TOLERANCES, operations, worst_error
 from tests.support.kernels.networks import are_equal, small
 from tests.support.kernels.trajectories import end_of
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS, conditional, made
-from tests.support.problems import problem, streams
+from tests.support.problems import problem
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 pytestmark = needs_gxx
@@ -79,49 +78,6 @@ def test_blocks_of_every_size(units: tuple[int, ...], threads: int) -> None:
     advance = OnChip()
     assert advance.launch_plan(given).threads == threads
     assert worst_error(given, beginning(given, state), advance, n_steps=2) < TOLERANCES["float32"]
-
-
-@pytest.mark.parametrize("over", [OUTPUTS, PRECISIONS])
-def test_temperatures_and_targets_of_each_chain(over: tuple[str, ...]) -> None:
-    target = made("common precisions", "gaussian", "primal")
-    own = np.stack([target.targets.T, target.targets.T[::-1], 2 * target.targets.T])
-    if over == PRECISIONS:
-        target = target.tempered(np.array([0.3, 1.0, 0.7]))
-    state, given = conditional(target.with_targets(own), over, "device own", 3)
-    assert worst_error(given, beginning(given, state), OnChip(), n_steps=3) < 1e-11
-
-
-def test_partial_gradients_with_common_precisions_integrated_out() -> None:
-    target = made("common precisions", "gaussian", "primal")
-    state, given = conditional(target, PRECISIONS, "device partial", 4)
-    order = streams("order", 4).permutation(3, Purpose.PARTITION_ORDER)
-    assert worst_error(given, beginning(given, state), OnChip(), n_steps=4, order=order) < 1e-11
-
-
-@pytest.mark.parametrize("model", ["gaussian", "t by target"])
-def test_chains_do_not_depend_on_their_batch(model: str) -> None:
-    target = made("common precisions", model, "primal", dtype="float32")
-    state, given = conditional(target, BOTH, "device batch", 4)
-    start, advance = beginning(given, state), OnChip()
-    whole = end_of(advance, given, start, n_steps=3)
-    for chains in (slice(0, 1), slice(2, 4)):
-        part, its_start = of_chains(given, start, chains)
-        own = end_of(advance, part, its_start, n_steps=3)
-        assert all(np.array_equal(a, b[chains]) for a, b in zip(own, whole, strict=True))
-
-
-def test_a_trajectory_that_blows_up_ends_as_infinite() -> None:
-    target = made("common precisions", "gaussian", "primal", dtype="float32")
-    state, given = conditional(target, BOTH, "device blow-up", 3)
-    start = beginning(given, state)
-    advance = OnChip()
-    good = end_of(advance, given, start, n_steps=2)
-    for value in (1e30, np.inf, np.nan):
-        changed = start.position.copy()
-        changed[1] = value
-        found = end_of(advance, given, replace(start, position=changed), n_steps=2)
-        assert found[2][1] == np.inf
-        assert all(np.array_equal(a[[0, 2]], b[[0, 2]]) for a, b in zip(found, good, strict=True))
 
 
 def test_a_matrix_that_is_not_positive_definite_is_infinite() -> None:
@@ -202,17 +158,6 @@ def test_mutants_are_told_from_the_plain_code(before: str, after: str) -> None:
     assert worst_error(given, start, advance, n_steps=3) > 1e-6
 
 
-def test_what_is_not_covered_is_said_and_run_by_the_plain_code() -> None:
-    for name, reason in NOT_COVERED.items():
-        state, given = conditional(made(name, "gaussian", "primal"), OUTPUTS, "not covered", 3)
-        advance = OnChip()
-        assert advance.chosen(given) == NotCovered(reason)
-        start = beginning(given, state)
-        found = end_of(advance.advance, given, start, n_steps=2)
-        expected = end_of(leapfrog.advance, given, start, n_steps=2)
-        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
-
-
 def test_what_does_not_fit_on_the_chip_is_said() -> None:
     wide = problem(spec=small((160,)), n_cases=170)
     _, given = conditional(wide, OUTPUTS, "too large", 2)
@@ -235,31 +180,6 @@ def test_what_is_covered_is_run_by_the_kernel() -> None:
     found = end_of(advance.advance, given, start, n_steps=2)
     for a, b in zip(found, end_of(advance, given, start, n_steps=2), strict=True):
         assert np.array_equal(a, b)
-
-
-def test_arrays_that_would_be_misread_are_refused_by_name() -> None:
-    target = made("common precisions", "gaussian", "primal", dtype="float32")
-    state, given = conditional(target, BOTH, "device misread", 3)
-    start, advance = beginning(given, state), OnChip()
-    for name in ("position", "momentum", "precisions", "stepsizes"):
-        array = getattr(start, name)
-        other = array.astype(np.float32 if name == "precisions" else np.float64)
-        wrong = {
-            "float": (TypeError, other),
-            "have the shape": (ValueError, np.ascontiguousarray(array[:, 1:])),
-        }
-        if name != "precisions":  # the kernel gets others, made of these
-            wrong["C-contiguous"] = (ValueError, np.asfortranarray(array))
-        for words, (kind, values) in wrong.items():
-            with pytest.raises(kind, match=f"{name}: must .*{words}"):
-                advance(given, replace(start, **{name: values}), n_steps=2)
-    data = given.regression
-    for name in ("noise", "prior", "targets"):
-        array = getattr(data, name)
-        for kind, values in ((TypeError, array.astype(np.float32)), (ValueError, array[:, :0])):
-            changed = replace(given, regression=replace(data, **{name: values}))
-            with pytest.raises(kind, match=f"{name}: must"):
-                end_of(advance, changed, start, n_steps=2)
 
 
 def test_inputs_that_would_be_misread_are_refused() -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
@@ -19,7 +18,7 @@ from tests.support import problems
 from tests.support.joint import stays_exact
 from tests.support.kernels.backends import OnChip
 from tests.support.kernels.marginals import JOINT, beginning, largest_error
-from tests.support.kernels.marginals_on_shim import TOLERANCES, of_chains, operations, worst_error
+from tests.support.kernels.marginals_on_shim import TOLERANCES, operations, worst_error
 from tests.support.kernels.networks import are_equal, small
 from tests.support.kernels.trajectories import end_of
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, conditional, made
@@ -62,13 +61,6 @@ def test_numbers_of_cases(n_cases: int, tile: int, threads: int) -> None:
     plan = advance.launch_plan(given)
     assert (plan.tile, plan.threads) == (tile, threads)
     assert worst_error(given, beginning(given, state), advance, n_steps=2) < TOLERANCES["float64"]
-
-
-def test_targets_of_each_chain() -> None:
-    target = made("common precisions", "gaussian by target", "dual")
-    own = np.stack([target.targets.T, target.targets.T[::-1], 2 * target.targets.T])
-    state, given = conditional(target.with_targets(own), BOTH, "device dual own", 3)
-    assert worst_error(given, beginning(given, state), OnChip(), n_steps=3) < TOLERANCES["float64"]
 
 
 # Two warps; one system and several, noise that differs by case and does not.
@@ -129,31 +121,6 @@ def test_mutants_are_told_from_the_plain_code(before: str, after: str) -> None:
     given, start = two_warps(model, BOTH)
     advance = OnChip(ShimBuild(replace=(before, after, 0)))
     assert worst_error(given, start, advance, n_steps=3) > 1e-6
-
-
-def test_chains_do_not_depend_on_their_batch() -> None:
-    target = made("common precisions", "gaussian", "dual", is_missing=True, dtype="float32")
-    state, given = conditional(target, BOTH, "device dual batch", 4)
-    start, advance = beginning(given, state), OnChip()
-    whole = end_of(advance, given, start, n_steps=3)
-    for chains in (slice(0, 1), slice(2, 4)):
-        part, its_start = of_chains(given, start, chains)
-        own = end_of(advance, part, its_start, n_steps=3)
-        assert all(np.array_equal(a, b[chains]) for a, b in zip(own, whole, strict=True))
-
-
-def test_a_trajectory_that_blows_up_ends_as_infinite() -> None:
-    target = made("common precisions", "gaussian", "dual", is_missing=True, dtype="float32")
-    state, given = conditional(target, BOTH, "device dual blow-up", 3)
-    start = beginning(given, state)
-    advance = OnChip()
-    good = end_of(advance, given, start, n_steps=2)
-    for value in (1e30, np.inf, np.nan):
-        changed = start.position.copy()
-        changed[1] = value
-        found = end_of(advance, given, replace(start, position=changed), n_steps=2)
-        assert found[2][1] == np.inf
-        assert all(np.array_equal(a[[0, 2]], b[[0, 2]]) for a, b in zip(found, good, strict=True))
 
 
 def test_what_is_not_covered_is_said() -> None:

@@ -150,25 +150,6 @@ def test_outputs_integrated_out_of_random_networks(form: Any, n: int) -> None:
     agree()
 
 
-@pytest.mark.parametrize("over", [OUTPUTS, PRECISIONS])
-@pytest.mark.parametrize("tile_bytes", [A_CHAIN, SOME_CHAINS])
-def test_temperatures_and_targets_of_each_chain(over: tuple[str, ...], tile_bytes: int) -> None:
-    target = problem(spec=PLAIN, n_cases=19)
-    own = np.stack([target.targets.T, target.targets.T[::-1], 2 * target.targets.T])
-    if over == PRECISIONS:
-        target = target.tempered(np.array([0.3, 1.0, 0.7]))
-    state, given = conditional(target.with_targets(own), over, "wide own", 3)
-    advance = advance_of(given, tile_bytes=tile_bytes)
-    assert worst_error(given, beginning(given, state), advance, n_steps=3) < TOLERANCES["float64"]
-
-
-def test_partial_gradients_with_common_precisions_integrated_out() -> None:
-    state, given = conditional(problem(spec=PLAIN, n_cases=19), PRECISIONS, "wide partial", 4)
-    order = streams("order", 4).permutation(3, Purpose.PARTITION_ORDER)
-    options: dict[str, Any] = {"n_steps": 4, "order": order}
-    assert worst_error(given, beginning(given, state), advance_of(given), **options) < TOLERANCES["float64"]
-
-
 @pytest.mark.parametrize(
     "before, after",
     [
@@ -195,21 +176,6 @@ def test_a_mutant_of_partial_gradients_is_seen(before: str, after: str) -> None:
     assert errors[0] < TOLERANCES["float64"] and errors[1] > 1e-6
 
 
-@pytest.mark.parametrize("over", [OUTPUTS, BOTH, PRECISIONS])
-def test_a_trajectory_that_blows_up_ends_as_infinite(over: tuple[str, ...]) -> None:
-    """And alone, whatever chains are held with it."""
-    state, given = conditional(problem(spec=PLAIN, dtype="float32", n_cases=19), over, "wide blow-up", 3)
-    start = beginning(given, state)
-    advance = advance_of(given, tile_bytes=2**20)
-    good = end_of(advance, given, start, n_steps=2)
-    for value in (1e30, np.inf, np.nan):
-        changed = start.position.copy()
-        changed[1] = value
-        found = end_of(advance, given, replace(start, position=changed), n_steps=2)
-        assert found[2][1] == np.inf
-        assert all(np.array_equal(a[[0, 2]], b[[0, 2]]) for a, b in zip(found, good, strict=True))
-
-
 def test_a_matrix_that_is_not_positive_definite_is_infinite() -> None:
     state, given = conditional(problem(spec=PLAIN, n_cases=19), OUTPUTS, "wide indefinite", 3)
     data, start = given.regression, beginning(given, state)
@@ -219,23 +185,6 @@ def test_a_matrix_that_is_not_positive_definite_is_infinite() -> None:
         indefinite = replace(given, regression=replace(data, prior=prior))
         found = end_of(advance_of(given), indefinite, start, n_steps=2)
     assert found[2][1] == np.inf and np.isfinite(found[2][[0, 2]]).all()
-
-
-@pytest.mark.parametrize("over", [BOTH, PRECISIONS])
-def test_arrays_that_would_be_misread_are_refused_by_name(over: tuple[str, ...]) -> None:
-    state, given = conditional(problem(spec=PLAIN, dtype="float32", n_cases=19), over, "wide misread", 3)
-    start, advance = beginning(given, state), advance_of(given)
-    for name in ("position", "momentum", "precisions", "stepsizes"):
-        array = getattr(start, name)
-        other = array.astype(np.float32 if name == "precisions" else np.float64)
-        wrong = {
-            "be float": (TypeError, other),
-            "have the shape": (ValueError, np.ascontiguousarray(array[:, 1:])),
-            "be C-contiguous": (ValueError, np.asfortranarray(array)),
-        }
-        for words, (kind, values) in wrong.items():
-            with pytest.raises(kind, match=f"{name}: must {words}"):
-                advance(given, replace(start, **{name: values}), n_steps=2)
 
 
 def test_data_that_would_be_misread_are_refused_by_name() -> None:

@@ -1,0 +1,175 @@
+"""Every registered backend, set up so that this machine can run it, and copies of targets for devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.arrays import Array, to_host
+from rayfbnn.kernels import choose
+from rayfbnn.kernels.backend import Backend, Compiled, NotCovered
+from rayfbnn.kernels.cpu.extension import instruction_sets
+from rayfbnn.kernels.cuda import products, products_marginal
+from rayfbnn.kernels.cuda.advance import CudaAdvance, CudaBackend
+from rayfbnn.kernels.cuda.graphs import Recordings
+from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, block_bytes
+from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.target_cache import KernelTarget, posterior_of
+from rayfbnn.model.marginal.regression import Regression
+from rayfbnn.model.marginal.targets import WithoutOutputs, WithoutPrecisions, marginal
+from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.state import Advance, Target, Trajectory
+from tests.support.kernels.devices import device_copy, on_device
+from tests.support.kernels.networks import H100_SHARED_BYTES
+from tests.support.shim.compiled import ShimBuild, needs_gxx
+from tests.support.standin_cupy.install import installed
+
+EXACT = {"float64": 1e-11, "float32": 3e-5}
+COMPILED = {"float64": 1e-11, "float32": 3e-4}
+FAST_FUNCTIONS = {"float64": 1e-9, "float32": 5e-3}  # a device's own functions, and products in TF32
+
+
+@dataclass(frozen=True)
+class BackendUnderTest:
+    """A registered backend, and how the tests run it.
+
+    words       part of the name of what it compiles, so that no other code runs in its place
+    tolerances  by dtype: how far a trajectory may be from the array code's, relative to its largest number
+    checks_precisions  whether the kernel reads the precisions themselves, so that it must refuse wrong ones
+    is_independent_of_batch  whether a chain has the same bits in every batch
+    is_on_device  whether its arrays are CuPy's
+    """
+
+    __test__ = False
+
+    name: str
+    backend: Backend
+    words: str
+    tolerances: dict[str, float]
+    checks_precisions: bool = True
+    is_independent_of_batch: bool = True
+    is_on_device: bool = False
+    prepared: Any = field(default=nullcontext)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def ready(self) -> AbstractContextManager[Any]:
+        """A context in which the backend can run."""
+        context: AbstractContextManager[Any] = self.prepared()
+        return context
+
+    def advance_for(self, target: Any) -> Advance:
+        """What the backend compiles for a target that it covers."""
+        compiled = self.backend.compile(target)
+        assert isinstance(compiled, Compiled), compiled.reason
+        assert self.words in compiled.name, compiled.name
+        return compiled.advance
+
+    def run(
+        self, target: Any, start: Trajectory, *, n_steps: int = 3, order: Array | None = None
+    ) -> tuple[Array, Array, Array]:
+        """Position, momentum and potential after some steps, on the host, as target and start are."""
+        if self.is_on_device:
+            target, order = copy_on_device(target), on_device(order)
+            start = Trajectory(*(on_device(array) for array in vars(start).values()))
+        end, potential = self.advance_for(target)(target, start, n_steps=n_steps, order=order)
+        return to_host(end.position), to_host(end.momentum), to_host(potential)
+
+
+def copy_on_device(target: Any) -> Any:
+    """A posterior, or a marginal of one, with its arrays in CuPy."""
+    if isinstance(target, WithoutPrecisions):
+        return marginal(copy_on_device(target.posterior), ("precisions",))
+    if isinstance(target, WithoutOutputs):
+        made = target.marginal
+        over = ("outputs", "precisions") if made.groups or made.moved else ("outputs",)
+        data = target.regression
+        arrays = (on_device(values) for values in (data.noise, data.targets, data.prior))
+        regression = Regression(*arrays, is_dual=data.is_dual)
+        return WithoutOutputs(marginal(copy_on_device(made.posterior), over), regression)
+    assert isinstance(target, SampledPosterior)
+    values = target.targets.T
+    if target.model.kind == "class":
+        values = values.argmax(axis=1)[:, None].astype(float)
+    copy = device_copy(target, values)
+    if np.ndim(target.inverse_temperature) == 0:
+        return copy.tempered(target.inverse_temperature)
+    return replace(copy, inverse_temperature=on_device(target.inverse_temperature))
+
+
+@dataclass(frozen=True)
+class OneKernel(CudaBackend):
+    """The backend with an Advance that runs one kind of kernel, whatever the size of the network."""
+
+    advance: type[CudaAdvance] = CudaAdvance
+
+    def compile(self, target: Target) -> Compiled | NotCovered:
+        """What CudaBackend compiles, with this Advance."""
+        recordings = Recordings() if self.uses_graphs else None
+        advance = self.advance(self.build, H100_SHARED_BYTES, recordings)
+        chosen = advance.chosen(target)
+        return chosen if isinstance(chosen, NotCovered) else Compiled(advance, chosen.name)
+
+
+class InBlocks(CudaAdvance):
+    """A block a chain, also for networks that are small enough for a warp."""
+
+    def _launch_plan(self, target: KernelTarget, network: NetworkPlan) -> LaunchPlan | NotCovered:
+        if isinstance(target, WithoutOutputs):
+            return super()._launch_plan(target, network)
+        size = posterior_of(target).inputs.itemsize
+        return LaunchPlan("block", 64, 32, block_bytes(network, 32, 64, size))
+
+
+class InProducts(CudaAdvance):
+    """Products over all chains, a chain or two at a time, also for networks that fit on the chip."""
+
+    def _launch_plan(self, target: KernelTarget, network: NetworkPlan) -> NotCovered:
+        return NotCovered("the tests ask for products")
+
+    def _in_products(self, target: KernelTarget, *, why_not_on_chip: str) -> Compiled | NotCovered:
+        options: dict[str, Any] = {"build": self.build, "tile_bytes": 4_000}
+        if isinstance(target, WithoutOutputs):
+            advance = products_marginal.compile_for(target.marginal, **options)
+        else:
+            advance = products.compile_for(target, recordings=self.recordings, **options)
+        return advance if isinstance(advance, NotCovered) else Compiled(advance, why_not_on_chip)
+
+
+def every_backend() -> Iterator[Any]:
+    """Parameters of a test: every backend of the registry, on all that this machine can run it on."""
+    no_sets = pytest.mark.skipif(not instruction_sets(), reason="installed without a C++ compiler")
+    for backend in choose.backends("cpu"):
+        tested = BackendUnderTest(backend.name, backend, "compiled", COMPILED, checks_precisions=False)
+        yield pytest.param(tested, id=backend.name, marks=no_sets)
+    for backend in choose.backends("gpu"):
+        kernels = {"in products": (InProducts, "the tests ask for products")}
+        if not backend.uses_graphs:  # which are of products alone
+            kernels["of warps"] = CudaAdvance, "whole trajectories"
+            kernels["of blocks"] = InBlocks, "a block a chain"
+        for kernel, (advance, words) in kernels.items():
+            one_kernel = OneKernel(backend.uses_graphs, advance=advance)
+            yield from _on_machines(one_kernel, f"{backend.name}, {kernel}", words)
+
+
+def _on_machines(backend: OneKernel, name: str, words: str) -> Iterator[Any]:
+    """The backend run by the shim, by the stand-in for CuPy and by a device."""
+    same_bits = {"is_independent_of_batch": backend.advance is not InProducts}
+    if not backend.uses_graphs:  # which need a device, or what stands in for one
+        on_shim = replace(backend, build=ShimBuild())
+        tested = BackendUnderTest(f"{name}, shim", on_shim, words, EXACT, **same_bits)
+        yield pytest.param(tested, id=tested.name, marks=needs_gxx)
+    tested = BackendUnderTest(
+        f"{name}, stand-in", backend, words, EXACT, is_on_device=True, prepared=installed, **same_bits
+    )
+    yield pytest.param(tested, id=tested.name, marks=[pytest.mark.long, needs_gxx])
+    tested = BackendUnderTest(
+        f"{name}, device", backend, words, FAST_FUNCTIONS, is_on_device=True, **same_bits
+    )
+    yield pytest.param(tested, id=tested.name, marks=pytest.mark.gpu)
