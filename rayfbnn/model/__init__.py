@@ -1,1 +1,1 @@
-"""What is sampled: networks, priors and data models, and the posterior they make."""
+"""The model: networks, priors and data models, and the posterior that they define."""

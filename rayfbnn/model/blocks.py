@@ -66,14 +66,14 @@ class Blocks:
         )
 
     def cases(self, begin: int, end: int) -> Blocks:
-        """Those of number begin .. end - 1 of every block, with the sizes of the whole blocks."""
+        """Return the cases begin .. end - 1 of every block, with the sizes of the whole blocks."""
         weights = None if self.weights is None else self.weights[..., begin:end]
         return replace(
             self, inputs=self.inputs[..., begin:end], targets=self.targets[..., begin:end], weights=weights
         )
 
     def at(self, partition: Array) -> tuple[Array, Array, Array | None, Array]:
-        """Each chain's own block: inputs, targets, weights and sizes, chain axis first in all."""
+        """Return inputs, targets, weights and sizes of each chain's block, the chain axis first."""
         weights = None if self.weights is None else _chosen(self.weights, partition, 2)
         sizes = _chosen(self.sizes, partition, 0 if self.sizes.ndim == 1 else 1)
         return self.inputs[partition], _chosen(self.targets, partition, 2), weights, sizes

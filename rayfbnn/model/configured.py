@@ -19,14 +19,19 @@ class Configured(Protocol):
     n_destinations, n_cases)
     """
 
-    def forward(self, weights: Array, v: Array) -> Array: ...
+    def forward(self, weights: Array, v: Array) -> Array:
+        """Return u = W(w) v."""
+        ...
 
     def weight_gradient(self, v: Array, du: Array) -> Array:
-        """(n_chains, n_weights): sum over cases of du_j v_i over the connections of each weight."""
+        """Return the sum of du_j v_i over cases and each weight's connections, (n_chains, n_weights)."""
         ...
 
     def source_gradient(self, weights: Array, du: Array) -> Array:
-        """(n_chains, n_units, n_cases): sum of w_k du_j over the connections of each unit, eqs. 44, 45."""
+        """Return the sum of w_k du_j over the connections of each unit, eqs. 44, 45.
+
+        The result is (n_chains, n_units, n_cases).
+        """
         ...
 
 

@@ -41,7 +41,7 @@ class ParameterLayout:
         return tuple(group.size for group in self.groups)
 
     def views(self, position: Array) -> dict[str, Array]:
-        """Each group of `position` (..., n_parameters) as a view (..., *group.shape)."""
+        """Return each group of `position` (..., n_parameters) as a view (..., *group.shape)."""
         leading = position.shape[:-1]
         return {
             group.name: position[..., self.slices[group.name]].reshape(*leading, *group.shape)
@@ -85,6 +85,7 @@ class AdjustmentGroup:
 
     @property
     def n_units(self) -> int:
+        """Number of units of the layer."""
         return int(self.columns.stop - self.columns.start)
 
 

@@ -21,7 +21,7 @@ LOG_2 = math.log(2)
 
 @dataclass(frozen=True)
 class Activity:
-    """What a forward pass computed.
+    """The values that a forward pass has computed.
 
     values   of each hidden layer, before any factor and its offset, (n_chains, n_units, n_cases)
     kept     of each hidden layer what its derivatives need besides: of sin units the slopes, of

@@ -130,10 +130,12 @@ class Posterior:
 
     @property
     def n_parameters(self) -> int:
+        """Number of parameters of the network."""
         return self.parameter_layout.n_parameters
 
     @property
     def n_precisions(self) -> int:
+        """Number of precisions, free or fixed."""
         return self.precision_layout.n_precisions
 
     def potential_and_gradient(
@@ -240,7 +242,7 @@ class Posterior:
             ) + prior.log_density_of_precisions(precisions, self.precision_layout)
 
     def _inverse_temperature(self, *, n_axes: int) -> float | Array:
-        """As a factor of arrays of n_axes axes, chain first."""
+        """Return the inverse temperature as a factor for arrays of n_axes axes, the chain axis first."""
         b = self.inverse_temperature
         return b if isinstance(b, float) else b.reshape(-1, *(1,) * (n_axes - 1))
 

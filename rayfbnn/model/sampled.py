@@ -1,4 +1,4 @@
-"""What sampling a posterior needs besides its density: updates of precisions, starts, and draws."""
+"""The posterior with what sampling needs besides its density: updates, initial states, and draws."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the draws say: reads stores, never samples."""
+"""Predictions, diagnostics, checks and pictures from the draws in stores; nothing here samples."""

@@ -1,4 +1,4 @@
-"""Whether draws of a Markov chain and exact draws can be from one distribution."""
+"""Tests of whether draws of a Markov chain and exact draws come from one distribution."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MIN_ESS = 100  # below, an effective sample size is itself a guess and the stat
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Each quantity's two tests, and the verdict on all of them.
+    """The two tests of each quantity, and the verdict on all of them.
 
     table             one row per quantity: mean_mcmc, mean_exact, z, p_mean, ks, p_ks, ess
     threshold         a p-value below this is a difference: false_alarm_rate / number of tests

@@ -1,4 +1,4 @@
-"""Whether the chains of a run agree: R-hat, effective sample sizes, acceptance, divergences, a verdict."""
+"""Diagnostics of a run: R-hat, effective sample sizes, acceptance, divergences, and a verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMED = 3  # chains written out in a reason
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found, the thresholds it was held against, and a reason for each that it falls short of.
+    """The diagnostics of a run, their thresholds, and a reason for each threshold that is missed.
 
     quantities   one row per quantity: mean, sd, rhat (rank-normalised, split), ess_bulk, ess_tail, mcse of
                  the mean; NaN where the draws are too few to tell

@@ -44,7 +44,7 @@ class Draws:
 
 
 def committed(store: Store) -> Draws:
-    """What is committed now; StoreError if that is nothing."""
+    """Return the draws that are committed now; StoreError if there are none."""
     draws = Draws(store, store.n_chains, store.committed_draws)
     if draws.n_draws == 0:
         raise StoreError(f"{store.path}: no draws are committed yet; run `resume` on it first")

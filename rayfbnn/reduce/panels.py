@@ -192,7 +192,7 @@ def draw_traces(axes: Array, found: dict[str, Array]) -> None:
 
 
 def _draw_trace(axis: Axes, values: Array, name: str) -> None:
-    """Each chain's values by draw, on a logarithmic scale for sigmas."""
+    """Draw the values of each chain by draw, on a logarithmic scale for sigmas."""
     for chain, trace in enumerate(values):
         axis.plot(trace, color=_chain_colour(chain), lw=0.7, alpha=0.8)
     axis.set_xlim(0, max(1, values.shape[1] - 1))
@@ -229,7 +229,7 @@ def _round_numbers(low: float, high: float) -> list[float]:
 
 
 def _draw_ranks(axes: Sequence[Axes], found: Sequence[Array]) -> None:
-    """Each chain's distribution function of ranks, less the uniform one, on one scale for all quantities.
+    """Draw the distribution function of each chain's ranks minus the uniform one, on one scale.
 
     The grey band holds one chain of independent draws with probability 95 %.
 

@@ -232,12 +232,12 @@ def survival_curves(store: Store, path: str | Path, *, n_groups: int = 3, n_time
 
 
 def has_survival_curves(store: Store) -> bool:
-    """Whether the targets are times, of which there are survival curves."""
+    """Return whether the targets are times, of which there are survival curves."""
     return isinstance(store.spec.data_model, SurvivalTargets)
 
 
 def has_relevance(store: Store) -> bool:
-    """Whether inputs have sigmas of their own."""
+    """Return whether inputs have sigmas of their own."""
     return bool(_relevance_groups(store))
 
 
@@ -343,7 +343,7 @@ def _of_inputs(found: dict[str, Array], group: str) -> dict[str, Array]:
 
 
 def _largest(values: dict[str, Array], at_most: int) -> dict[str, Array]:
-    """Those with the largest medians, in their order."""
+    """Return the values with the largest medians, in their order."""
     medians = sorted(values, key=lambda name: -float(np.median(values[name])))
     return {name: values[name] for name in values if name in medians[:at_most]}
 

@@ -38,7 +38,7 @@ MEASURES = ("squared_error", "absolute_error", "log_probability", "error_rate")
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a posterior predicts.
+    """The predictions of a posterior.
 
     summary  cases, draws, and with targets the mean over cases of each measure that applies, and its
              standard error as <measure>_se (absent for a single case)
@@ -226,7 +226,7 @@ def _check_finite(outputs: Array, store: Store) -> None:
 
 
 def _by_chain(kept: Array | None, runs: Sequence[Draws]) -> list[Array]:
-    """Each run's part of `kept` (n_cases, n_outputs, n_draws) as a view (..., n_chains, n_draws)."""
+    """Return each run's part of `kept` (n_cases, n_outputs, n_draws) as a view (..., n_chains, n_draws)."""
     if kept is None:
         return [None] * len(runs)
     ends = np.cumsum([run.total for run in runs])

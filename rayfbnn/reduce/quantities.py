@@ -12,7 +12,7 @@ _MEMORY_BYTES = 64e6
 
 
 def quantities(run: Draws, *, cases: int = 10, inputs: Array | None = None) -> dict[str, Array]:
-    """Each quantity by name, (n_chains, n_draws) float64: sigmas, log densities, and functions at some cases.
+    """Return each quantity by name, (n_chains, n_draws) float64: sigmas, densities and functions.
 
     Weights are not among them, nor the sigmas or adjustments of single hidden units: units can be exchanged
     without changing the function, so chains need not agree on them. Functions are the networks' outputs on

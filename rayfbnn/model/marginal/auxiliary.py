@@ -40,7 +40,7 @@ def _case_weights(posterior: Posterior) -> Array:
 
 
 def output_precisions(posterior: Posterior, state: ChainState, streams: Streams) -> Array:
-    """Each parameter's precision, (n_chains, n_parameters); drawn where t parameters feed the outputs."""
+    """Return each parameter's precision, (n_chains, n_parameters); it is drawn for t output parameters."""
     xp = array_namespace(state.position)
     layout = posterior.precision_layout
     found = prior.parameter_precisions(state.precisions, layout)

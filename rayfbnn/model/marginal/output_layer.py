@@ -74,10 +74,11 @@ class OutputLayer:
 
     @property
     def n_features(self) -> int:
+        """Number of features of the regression."""
         return int(self.features[-1].stop)
 
     def features_of(self, group: Integrated) -> slice:
-        """Those that the parameters of a group multiply."""
+        """Return the features that the parameters of a group multiply."""
         start, stop = group.part.start - self.n_kept, group.part.stop - self.n_kept
         return slice(start // self.n_outputs, stop // self.n_outputs)
 
@@ -102,7 +103,7 @@ class OutputLayer:
 
 
 def _targets_are_alike(posterior: Posterior) -> bool:
-    """Whether all targets have the same noise and their parameters the same priors, whatever is drawn."""
+    """Return whether all targets always have the same noise, and their parameters the same priors."""
     network, layout = posterior.network, posterior.precision_layout
     noise = posterior.model.noise
     if posterior.n_targets == 1:
@@ -115,6 +116,7 @@ def _targets_are_alike(posterior: Posterior) -> bool:
 
 
 def feeds_outputs(name: str) -> bool:
+    """Return whether the parameters of the named group feed the outputs."""
     return name != NOISE and destination(name) == "o"
 
 

@@ -27,11 +27,12 @@ class Integrated:
 
     @property
     def size(self) -> int:
+        """Number of parameters of the group."""
         return int(self.part.stop - self.part.start)
 
 
 def integrated_groups(posterior: Posterior, names: set[str]) -> tuple[Integrated, ...]:
-    """Those of the named groups whose free common precision rules Gaussian parameters and nothing else."""
+    """Return the named groups whose free common precision rules Gaussian parameters and nothing else."""
     layout = posterior.precision_layout
     found = []
     for group in layout.groups:

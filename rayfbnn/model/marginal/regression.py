@@ -31,7 +31,7 @@ _LOG_2_PI = math.log(2 * math.pi)
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """What is given besides the features. Targets of the same T and S make up one system, with one A.
+    """The regression apart from its features. Targets of the same T and S make up one system, with one A.
 
     noise    T (n_chains, n_systems, n_cases, or 1 if all cases are alike), 0 where a target is missing
     targets  y (n_chains or 1, n_systems, n_each, n_cases), finite everywhere
@@ -50,16 +50,18 @@ class Regression:
         return bool(self.noise.shape[2] == 1)
 
     def of_chains(self, chains: slice) -> Regression:
-        """That of some chains alone."""
+        """Return the regression of some chains alone."""
         targets = self.targets[chains] if len(self.targets) > 1 else self.targets
         return replace(self, noise=self.noise[chains], targets=targets, prior=self.prior[chains])
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Of the primal form: half (n_chains, n_systems, n_features, n_features) with A^-1 = half' half,
+    """The solution of all systems.
+
+    In the primal form: half (n_chains, n_systems, n_features, n_features) with A^-1 = half' half,
     log_determinant (n_chains, n_systems) of A, and m (n_chains, n_systems, n_features, n_each).
-    Of the dual form: the same of B, with B^-1 T^1/2 y in place of m."""
+    In the dual form: the same for B, with B^-1 T^1/2 y in place of m."""
 
     half: Array
     log_determinant: Array

@@ -41,23 +41,24 @@ _MOVED_STEP = 0.25
 
 @dataclass(frozen=True, eq=False)
 class WithoutPrecisions:
-    """The posterior of all parameters without common precisions of groups: a state.ConditionalTarget."""
+    """The posterior with common precisions of `groups` integrated out, as a state.ConditionalTarget."""
 
     posterior: Posterior
     groups: tuple[Integrated, ...]
 
     def given(self, state: ChainState, streams: Streams) -> WithoutPrecisions:
-        """Itself: nothing is drawn for it."""
+        """Return this density itself, for which nothing is drawn."""
         return self
 
     @property
     def n_parameters(self) -> int:
+        """Number of parameters, all those of the posterior."""
         return self.posterior.n_parameters
 
     def potential_and_gradient(
         self, position: Array, precisions: Array, *, partition: Array | None = None, n_partitions: int = 1
     ) -> tuple[Array, Array]:
-        """The posterior's energy with the prior of `groups` as `add_integrated` has it, and its gradient."""
+        """Return the posterior's energy with `add_integrated` for the prior of `groups`, and its gradient."""
         energy, gradient = self.posterior.potential_and_gradient(
             position,
             with_columns(precisions, self.groups, value=0.0),
@@ -68,6 +69,7 @@ class WithoutPrecisions:
             return energy + add_integrated(position, precisions, self.groups, gradient=gradient), gradient
 
     def potential(self, position: Array, precisions: Array) -> Array:
+        """Return the energy alone, (n_chains,) float64."""
         xp = array_namespace(position)
         energy = self.posterior.potential(position, with_columns(precisions, self.groups, value=0.0))
         with np.errstate(all="ignore"):
@@ -76,21 +78,24 @@ class WithoutPrecisions:
             )
 
     def stepsizes(self, precisions: Array) -> Array:
-        """The posterior's heuristic, with the means of the precisions that are integrated out."""
+        """Return the posterior's heuristic, at the prior means of the precisions that are integrated out."""
         return self.posterior.stepsizes(with_columns(precisions, self.groups))
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
+        """How many parameters each group has."""
         return self.posterior.group_sizes
 
     def quantities(self, position: Array, precisions: Array) -> Array:
+        """Return the posterior's quantities, which are functions of the parameters alone."""
         return self.posterior.quantities(position, precisions)
 
     def start(self, state: ChainState, streams: Streams) -> ChainState:
+        """Return the state: all of its parameters move."""
         return state
 
     def complete(self, state: ChainState, moved: ChainState, streams: Streams) -> ChainState:
-        """The precisions given the parameters."""
+        """Return `moved` with the integrated precisions drawn given its parameters."""
         return draw_integrated(self.posterior, moved, self.groups, streams)
 
 
@@ -110,7 +115,7 @@ class OutputMarginal:
     buffers: Buffers = field(default_factory=Buffers)
 
     def given(self, state: ChainState, streams: Streams) -> WithoutOutputs:
-        """With auxiliary precisions drawn given the state, where noise or priors are not Gaussian."""
+        """Return the density given auxiliary precisions, drawn where noise or priors are not Gaussian."""
         xp = array_namespace(state.position)
         data = gaussian_targets(self.posterior, state, streams)
         ruled = with_columns(state.precisions, self.moved, value=1.0)
@@ -136,14 +141,14 @@ class OutputMarginal:
 
     @cached_property
     def parameter_layout(self) -> ParameterLayout:
-        """Of the parameters that are kept."""
+        """The layout of the parameters that are kept."""
         full, n = self.posterior.parameter_layout, self.layer.n_kept
         groups = tuple(group for group in full.groups if full.slices[group.name].start < n)
         return ParameterLayout(groups, n, {group.name: full.slices[group.name] for group in groups})
 
     @cached_property
     def precision_layout(self) -> PrecisionLayout:
-        """What rules the parameters that are kept."""
+        """The layout of the precisions that rule the parameters that are kept."""
         full = self.posterior.precision_layout
         adjusted = {
             name: found for name, found in full.adjusted.items() if name in self.parameter_layout.slices
@@ -164,13 +169,16 @@ class WithoutOutputs:
 
     @property
     def n_kept(self) -> int:
+        """Number of parameters that are not integrated out."""
         return self.marginal.layer.n_kept
 
     @property
     def n_parameters(self) -> int:
+        """Number of coordinates: kept parameters, and logs of moved precisions."""
         return self.n_kept + len(self.marginal.moved)
 
     def start(self, state: ChainState, streams: Streams) -> ChainState:
+        """Return the coordinates of a state, with momentum drawn for the logs of moved precisions."""
         xp = array_namespace(state.position)
         columns = [group.precision.common for group in self.marginal.moved]
         log_precisions = xp.log(state.precisions[:, columns]).astype(state.position.dtype)
@@ -217,6 +225,7 @@ class WithoutOutputs:
             return energy + prior_energy + moved_energy, gradient
 
     def potential(self, position: Array, precisions: Array) -> Array:
+        """Return the energy alone, (n_chains,) float64."""
         with np.errstate(all="ignore"):
             kept = array_namespace(position).ascontiguousarray(position[:, : self.n_kept])
             _, phi = self._features(kept)
@@ -224,7 +233,7 @@ class WithoutOutputs:
             return energy + self._prior(kept, precisions)[0] + self.prior_of_moved(position)[0]
 
     def regression_at(self, position: Array) -> Regression:
-        """With the moved precisions as they are at a position."""
+        """Return the regression with the moved precisions that a position holds."""
         made = self.marginal
         if not made.moved:
             return self.regression
@@ -283,11 +292,11 @@ class WithoutOutputs:
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """Of the kept parameters' groups; each moved precision by itself."""
+        """How many coordinates each group of kept parameters has; each moved precision is a group."""
         return (*self.marginal.parameter_layout.group_sizes, *(1 for _ in self.marginal.moved))
 
     def quantities(self, position: Array, precisions: Array) -> Array:
-        """As the posterior's, of the kept parameters, and with outputs for the mean m of the others."""
+        """Return the posterior's quantities, with the outputs that the others' mean m gives."""
         xp = array_namespace(position)
         made = self.marginal
         kept = xp.ascontiguousarray(position[:, : self.n_kept])
@@ -333,7 +342,10 @@ class WithoutOutputs:
 
 
 def marginal(posterior: Posterior, over: tuple[str, ...]) -> WithoutPrecisions | OutputMarginal:
-    """The posterior over "outputs", "precisions" or both; ConfigError where that cannot be."""
+    """Return the posterior with "outputs", "precisions" or both integrated out.
+
+    ConfigError says why the outputs of a posterior cannot be integrated out.
+    """
     network = posterior.network
     names = {group.name for group in network.groups()}
     if "outputs" not in over:

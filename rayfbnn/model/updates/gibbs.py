@@ -28,7 +28,7 @@ Level = Literal["lower", "upper"]
 
 @dataclass(frozen=True)
 class _Purposes:
-    """What the random numbers of each level are for."""
+    """The purposes of the random numbers of each level."""
 
     value: Purpose
     unit: Purpose
@@ -84,7 +84,7 @@ def update_groups(
 def ruled_values(
     values: dict[str, Array], precisions: Array, layout: PrecisionLayout
 ) -> Iterator[tuple[int, PrecisionGroup, Array]]:
-    """Each group of parameters with its number and the values (n_chains, n_units, n) its precisions rule."""
+    """Yield each group of parameters: number, group, and values (n_chains, n_units, n) that it rules."""
     xp = array_namespace(precisions)
     for number, group in enumerate(layout.groups):
         if group.name != NOISE:

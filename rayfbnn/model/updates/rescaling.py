@@ -35,7 +35,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Orbit:
-    """What one factor f scales: each parameter w of some parts becomes w f, each precision tau tau/f**2.
+    """The variables that one factor f scales: a parameter w becomes w f, a precision tau becomes tau/f**2.
 
     parameters  parts of a chain's parameters
     precisions  columns of its precisions
