@@ -21,7 +21,7 @@ _FIRST_ITERATIONS = 40
 # The stepsize is jittered over 0.2 decades because a trajectory whose length is a period of the target would
 # come back to its start every time.
 _AUTOMATIC: dict[str, Any] = {"stepsize": AUTO, "stepsize_jitter": -0.2, "scaling": AUTO}
-_STEPS, _WINDOW = 100, 10  # of hybrid; docs/benchmarks.md, "LED"
+_STEPS, _WINDOW = 100, 10  # of hybrid; docs/decisions/0016
 _RESCALING_STEPSIZE = 1.0  # of the logarithm of the factor
 _MAX_SIGMAS = 100  # networks with more do not rescale them one by one: each costs an energy
 

@@ -25,7 +25,7 @@ class ClassTargets(DataModel):
     has_single_target = True
     has_labels = True
     # Fitted with the sigmas of weights held, a network with many inputs learns the training cases by heart,
-    # and chains take long to forget them (docs/benchmarks.md, "LED").
+    # and chains take long to forget them (docs/decisions/0016).
     starts_with_sigmas_held = False
 
     n_classes: int
