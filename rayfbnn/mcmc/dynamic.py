@@ -40,6 +40,7 @@ class Dynamic(TrajectoryOperation):
     is_exact: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        """Check the settings."""
         check_trajectory(self.steps, self.partitions, self.integrator)
         if self.permuted and self.partitions == 1:
             raise ValueError("permuted: there is no order without partitions, got true; give partitions > 1")

@@ -25,6 +25,7 @@ class Heatbath(Operation):
     is_reversible: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        """Check the settings."""
         if not 0 <= self.decay < 1:
             raise ValueError(f"decay: must be at least 0 and below 1, got {self.decay}")
 

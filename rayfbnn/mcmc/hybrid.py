@@ -54,6 +54,7 @@ class Hybrid(Tunable):
     is_reversible: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        """Check the settings."""
         check_tunable(self)
 
     def build(self, context: BuildContext) -> Kernel:

@@ -39,6 +39,7 @@ class HybridMarginal(Tunable):
     op: ClassVar[str] = "hybrid-marginal"
 
     def __post_init__(self) -> None:
+        """Check the settings."""
         if not self.over or len(set(self.over)) < len(self.over):
             names = list(self.over)
             raise ValueError(f'over: must name "outputs", "precisions" or both, each once, got {names}')

@@ -41,6 +41,7 @@ class HybridMax(TrajectoryOperation):
     op: ClassVar[str] = "hybrid-max"
 
     def __post_init__(self) -> None:
+        """Check the settings."""
         check_trajectory(self.max_steps, self.partitions, self.integrator, jump=self.jump, name="max_steps")
         if self.max_ok < 1:
             raise ValueError(f"max_ok: must be at least 1, got {self.max_ok}")

@@ -26,6 +26,7 @@ class Metropolis(Operation):
     is_reversible: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        """Check the settings."""
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
     def build(self, context: BuildContext) -> Kernel:

@@ -27,6 +27,7 @@ class SampleSigmas(Operation):
     is_reversible: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        """Check the settings."""
         _check_groups(self.groups)
 
     def build(self, context: BuildContext) -> Kernel:
@@ -72,6 +73,7 @@ class RandomGrid(Operation):
     op: ClassVar[str] = "random-grid"
 
     def __post_init__(self) -> None:
+        """Check the settings."""
         check_stepsize(self.stepsize)
         _check_groups(self.groups)
 
@@ -102,6 +104,7 @@ class Rescale(Operation):
     op: ClassVar[str] = "rescale"
 
     def __post_init__(self) -> None:
+        """Check the settings."""
         check_stepsize(self.stepsize)
 
     def build(self, context: BuildContext) -> Kernel:

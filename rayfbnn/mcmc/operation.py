@@ -169,12 +169,12 @@ def automatic(operations: tuple[Operation, ...]) -> tuple[Tunable, ...]:
 def gradient_evaluations(operations: tuple[Operation, ...], *, tuning: Tuning | None = None) -> int:
     """Count the evaluations of the gradient over all training cases in one iteration.
 
-    K partial gradients count as one evaluation. A leapfrog step takes one, a fourth-order step seven. For
-    `hybrid-max` the longest trajectory is counted. An excursion of simulated tempering with good weights
-    takes, on average, as many steps as there are levels, and that number is counted.
+    K partial gradients count as one evaluation. A leapfrog step takes one, a fourth-order step seven. If the
+    length of a trajectory is random, the longest one is counted. An excursion of simulated tempering with
+    good weights takes, on average, as many steps as there are levels, and that number is counted.
 
     The gradient at the start of each piece of a trajectory is not counted. There is one of these for a
-    trajectory, and one more for each state in a window or looked at by `hybrid-max`.
+    trajectory, and one more for each state that is considered along it.
 
     tuning  gives the numbers of steps that are automatic; without it they count as 0
     """

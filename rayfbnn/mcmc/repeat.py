@@ -18,6 +18,7 @@ class Repeat(Operation):
     op: ClassVar[str] = "repeat"
 
     def __post_init__(self) -> None:
+        """Check the settings."""
         if self.times < 1:
             raise ValueError(f"times: must be at least 1, got {self.times}")
         if not self.operations:

@@ -40,6 +40,7 @@ class Estimate:
     """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin without any Progress; `clock` gives the time in seconds."""
         self._store = store
         self._clock = clock
         self._started = math.nan  # time at which the first block began

@@ -65,23 +65,19 @@ class Times:
         from rayfbnn.run import sampler
 
         inner, commit, densities = (
-            sampler.schedule.run,
+            sampler.schedule.Iteration.__call__,
             sampler.Store.commit,
             sampler.Sampler._densities,
         )
 
-        def run(*arguments: Any, **settings: Any) -> Iterator[Any]:
-            iterations = inner(*arguments, **settings)
-            while True:
-                begun, processor = time.time(), time.thread_time()
-                if not self.began:
-                    self.began, self.process_began = begun, time.process_time()
-                found = next(iterations, None)
-                self.sampling += time.time() - begun
-                self.sampling_processor += time.thread_time() - processor
-                if found is None:
-                    return
-                yield found
+        def run(*arguments: Any) -> Any:
+            begun, processor = time.time(), time.thread_time()
+            if not self.began:
+                self.began, self.process_began = begun, time.process_time()
+            result = inner(*arguments)
+            self.sampling += time.time() - begun
+            self.sampling_processor += time.thread_time() - processor
+            return result
 
         def timed_densities(*arguments: Any) -> Any:
             begun, processor = time.time(), time.thread_time()
@@ -98,7 +94,7 @@ class Times:
             self.commits_processor += time.thread_time() - processor
             return result
 
-        sampler.schedule.run = run
+        sampler.schedule.Iteration.__call__ = run  # type: ignore[method-assign]
         sampler.Sampler._densities = timed_densities  # type: ignore[method-assign]
         sampler.Store.commit = timed_commit  # type: ignore[method-assign]
 

@@ -48,8 +48,8 @@ def test_dynamic_of_small_steps_is_close_to_exact(operations: Any) -> None:
 
 
 MUTANTS = {
-    "slower": ("start = state.position, state", "start = state.position, 0.9 * state"),
-    "keeps_momentum": ("state.momentum, momentum)", "state.momentum, state.momentum)"),
+    "slower": ("Trajectory(state.position, state", "Trajectory(state.position, 0.9 * state"),
+    "keeps_momentum": ("state.momentum, end.momentum)", "state.momentum, state.momentum)"),
     "steps_of_position": ("stepsizes = scaled", "stepsizes = (1 + xp.tanh(state.position)) * scaled"),
 }
 

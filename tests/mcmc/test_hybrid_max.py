@@ -45,7 +45,7 @@ def test_exact_draws_stay_exact(name: str) -> None:
 
 # Each mutant: source, replacement, the configuration that must show it.
 MUTANTS = {
-    "no_negate": ("-momentum, state", "momentum, state", "two ok"),
+    "no_negate": ("-current.momentum, state", "current.momentum, state", "two ok"),
     "new_threshold_at_each_state": (
         "moving & (energy_change < threshold)",
         "moving & (energy_change < -xp.log(streams.uniform(Purpose.ACCEPT, index=1 + _)))",
@@ -53,14 +53,16 @@ MUTANTS = {
     ),
     "ok_if_downhill": ("moving & (energy_change < threshold)", "moving & (energy_change < 0)", "two ok"),
     "accepts_all": ("accepted = energy_change < threshold", "accepted = energy_change < 9", "two ok"),
-    "counts_others": ("n_ok += moving & (energy_change < threshold)", "n_ok += position[:, 0] > 0", "two ok"),
+    "counts_others": (
+        "n_ok += moving & (energy_change < threshold)", "n_ok += current.position[:, 0] > 0", "two ok"
+    ),
     "state_dep_step": (
         "stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)",
         "stepsizes = (1 + 0.3 * xp.tanh(state.position)) * "
         "scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)",
         "two ok",
     ),
-    "potential_alone": ("total_energy(potential, new_momentum)", "potential", "two ok"),
+    "potential_alone": ("total_energy(potential, moved.momentum)", "potential", "two ok"),
     "fixed_order": (
         "streams.permutation(partitions, Purpose.PARTITION_ORDER) if",
         "0 * streams.permutation(partitions, Purpose.PARTITION_ORDER) + xp.arange(partitions) if",

@@ -205,8 +205,8 @@ EQUIVALENT_MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
     # Another stepsize; test_partial_steps_of_equal_terms_are_shorter_full_steps.
     "sub_step_not_divided": (
         leapfrog,
-        "full = stepsizes / n_partitions",
-        "full = 0.5 * stepsizes",
+        "full = trajectory.stepsizes / n_partitions",
+        "full = 0.5 * trajectory.stepsizes",
         "partitions",
     ),
     # A wrong force used consistently, with the exact energy; the gradient tests of the model.

@@ -188,14 +188,14 @@ def test_what_was_begun_ahead_changes_no_draw(
     sampler = Sampler(store)
     with monkeypatch.context() as patched:
         if happens == "no memory":
-            run = schedule.run
+            run = schedule.Iteration.__call__
 
-            def run_out(*arguments: Any, **named: Any) -> Any:
-                if named["first"] == 9:
+            def run_out(iteration: Any, state: Any, streams: Any) -> Any:
+                if streams.iteration == 9:
                     raise MemoryError
-                yield from run(*arguments, **named)
+                return run(iteration, state, streams)
 
-            patched.setattr(schedule, "run", run_out)
+            patched.setattr(schedule.Iteration, "__call__", run_out)
         assert run_block(sampler)[-1].committed
     if happens == "another worker":
         other = Sampler(store)

@@ -182,7 +182,7 @@ def test_what_each_operation_has_accepted_is_summed_over_blocks_and_batches(tmp_
         assert found == pytest.approx(expected, rel=1e-12)
         assert len(found) == 2 and all(0 < share < 1 for share in found.values())
     share = next(found[each] for each in found if each.op == "rescale")
-    assert f"stepsize 1; accepted {share:.2f}\n" in show(store.path)
+    assert f"stepsize 1 (acceptance rate {share:.2f})\n" in show(store.path)
 
 
 def test_a_run_may_start_from_the_prior(tmp_path: Path) -> None:

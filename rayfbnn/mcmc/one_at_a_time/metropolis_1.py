@@ -30,6 +30,7 @@ class Metropolis1(Operation):
     op: ClassVar[str] = "metropolis-1"
 
     def __post_init__(self) -> None:
+        """Check the settings."""
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
     def build(self, context: BuildContext) -> Kernel:

@@ -43,6 +43,7 @@ class Slice1(Operation):
     op: ClassVar[str] = "slice-1"
 
     def __post_init__(self) -> None:
+        """Check the settings."""
         if self.max_steps < 1:
             raise ValueError(f"max_steps: must be at least 1, got {self.max_steps}")
         check_stepsize(self.stepsize, self.stepsize_jitter)

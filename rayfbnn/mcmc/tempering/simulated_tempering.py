@@ -39,6 +39,7 @@ class SimulatedTempering(Operation):
     is_tempering: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        """Check the settings."""
         check_ladder(self.inverse_temperatures)
         if len(self.log_weights) != len(self.inverse_temperatures):
             raise ValueError(

@@ -12,7 +12,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
 from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning, gradient_evaluations, unrolled
-from rayfbnn.mcmc.schedule import build_iteration
+from rayfbnn.mcmc.schedule import Iteration, build_iteration
 from rayfbnn.mcmc.tempering.ladder import check_inner, check_ladder, describe_ladder
 from rayfbnn.mcmc.tempering.stages import at_stage
 from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, TemperedTarget
@@ -33,6 +33,7 @@ class TemperedTransition(Operation):
     is_tempering: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        """Check the settings."""
         check_ladder(self.inverse_temperatures)
         check_inner(
             self.operations,
@@ -107,12 +108,7 @@ def tempered_transition(
         if not is_down:
             log_ratio += (b[level - 1] - b[level]) * energy(current)
         tempered = target.tempered(b[level])
-        iteration = build_iteration(
-            unrolled(operations)[::-1] if is_down else operations,
-            target=tempered,
-            updates=tempered.reversed_updates if is_down else tempered.updates,
-            advance=advance,
-        )
+        iteration = _inner_iteration(operations, tempered, advance, is_reversed=is_down)
         current, info = iteration(current, at_stage(streams, stage, first_operation=first_operation + 1))
         diverged += info.diverged
         if is_down:
@@ -124,3 +120,13 @@ def tempered_transition(
         for name in ("position", "momentum", "precisions")
     }
     return replace(state, **chosen), HMCInfo(accepted, -log_ratio, diverged)
+
+
+def _inner_iteration(
+    operations: tuple[Operation, ...], target: TemperedTarget, advance: Advance, *, is_reversed: bool
+) -> Iteration:
+    """Build the iteration of the inner operations, or that of their reversals in the opposite order."""
+    if not is_reversed:
+        return build_iteration(operations, target=target, updates=target.updates, advance=advance)
+    backwards = unrolled(operations)[::-1]
+    return build_iteration(backwards, target=target, updates=target.reversed_updates, advance=advance)

@@ -121,6 +121,7 @@ class Probe:
     slopes: Array | None = None
 
     def __init__(self, advance: Advance, at: tuple[int, ...], *, with_slopes: bool = False) -> None:
+        """Measure trajectories that `advance` runs at the lengths `at`, which ascend."""
         self._advance, self._at, self._with_slopes = advance, at, with_slopes
 
     def __call__(
