@@ -72,11 +72,11 @@ def numbers_of_posterior(posterior: Posterior, precisions: Array) -> ChainNumber
 def numbers_of_marginal(target: WithoutOutputs, precisions: Array) -> MarginalNumbers:
     """Each chain's numbers given its precisions (n_chains, n_precisions)."""
     xp = array_namespace(precisions)
-    marginal, given = target.marginal, target.regression
-    n_each = given.targets.shape[2]
-    constant = -regression.log_normaliser(given)
+    marginal, data = target.marginal, target.regression
+    n_each = data.targets.shape[2]
+    constant = -regression.log_normaliser(data)
     if not marginal.layer.is_dual:  # log|A| - log|S|, where the dual form has log|B|
-        constant -= 0.5 * n_each * xp.log(given.prior).sum(axis=(1, 2))
+        constant -= 0.5 * n_each * xp.log(data.prior).sum(axis=(1, 2))
     return MarginalNumbers(kept_precisions(target, precisions, integrated=1.0), constant)
 
 

@@ -137,13 +137,13 @@ def _numbers_and_data(
 ) -> tuple[ChainNumbers | MarginalNumbers, dict[str, Any]]:
     """Each chain's numbers, and the extension's arguments that come from the data."""
     if isinstance(target, WithoutOutputs):
-        given = target.regression
+        regression = target.regression
         return numbers_of_marginal(target, precisions), {
-            "noise": np.ascontiguousarray(given.noise),
+            "noise": np.ascontiguousarray(regression.noise),
             "powers": np.ones(len(precisions)),
-            "targets": np.ascontiguousarray(given.targets),
+            "targets": np.ascontiguousarray(regression.targets),
             "weights": None,
-            "prior": np.ascontiguousarray(given.prior),
+            "prior": np.ascontiguousarray(regression.prior),
         }
     posterior = target
     if isinstance(target, WithoutPrecisions):

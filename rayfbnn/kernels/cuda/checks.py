@@ -47,16 +47,16 @@ def check_posterior(posterior: Posterior, network: NetworkPlan, n_chains: int) -
 
 def check_regression(target: WithoutOutputs, network: NetworkPlan, n_chains: int) -> None:
     """Check the inputs of the network and the arrays of the regression that it ends in."""
-    posterior, given, regression = target.marginal.posterior, target.regression, network.regression
+    posterior, data, regression = target.marginal.posterior, target.regression, network.regression
     assert regression is not None
     n_cases = posterior.n_cases
     check_inputs(posterior, network)
     systems = (n_chains, regression.n_systems)
-    check("noise", given.noise, _DOUBLE, (*systems, 1 if given.is_uniform else n_cases))
-    check("prior", given.prior, _DOUBLE, (*systems, len(regression.features)))
-    n_sets = n_chains if len(given.targets) == n_chains else 1
+    check("noise", data.noise, _DOUBLE, (*systems, 1 if data.is_uniform else n_cases))
+    check("prior", data.prior, _DOUBLE, (*systems, len(regression.features)))
+    n_sets = n_chains if len(data.targets) == n_chains else 1
     targets_of_one = (regression.n_systems, regression.n_each, n_cases)
-    check("targets", given.targets, _DOUBLE, (n_sets, *targets_of_one))
+    check("targets", data.targets, _DOUBLE, (n_sets, *targets_of_one))
 
 
 def check_inputs(posterior: Posterior, network: NetworkPlan) -> None:

@@ -89,19 +89,19 @@ def advance_without_outputs(
 ) -> tuple[Trajectory, Array]:
     """Do what `advance` does for a posterior whose outputs are integrated out."""
     assert order is None  # the determinant is not a sum over cases
-    posterior, given = target.marginal.posterior, target.regression
+    posterior, data = target.marginal.posterior, target.regression
     check_trajectory(trajectory, posterior, network.n_parameters)
     check_regression(target, network, len(trajectory.position))
     assert network.regression is not None
     numbers = numbers_of_marginal(target, trajectory.precisions)
-    inputs = numbers.precisions, given.noise, given.prior, posterior.inputs, given.targets
+    inputs = numbers.precisions, data.noise, data.prior, posterior.inputs, data.targets
     sizes = (
-        np.int64(given.targets[0].size if len(given.targets) > 1 else 0),
+        np.int64(data.targets[0].size if len(data.targets) > 1 else 0),
         np.int32(posterior.n_cases),
         np.int32(n_steps),
     )
     constants = regression_constants(
-        network.regression, n_cases=posterior.n_cases, is_uniform=given.is_uniform
+        network.regression, n_cases=posterior.n_cases, is_uniform=data.is_uniform
     )
     source = source_of(network, plan, dtype=posterior.dtype, is_weighted=False, more_constants=constants)
     return _launch(source, plan, build, trajectory, numbers, inputs, sizes)

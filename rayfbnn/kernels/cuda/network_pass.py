@@ -80,8 +80,8 @@ class Pass:
         self, position: Array, precisions: Array, noise: Array, inverse_temperature: Array
     ) -> Array:
         """Return the gradient of the potential for other numbers of the chains."""
-        given = ChainNumbers(precisions, noise, inverse_temperature, self.numbers.normaliser)
-        return replace(self, numbers=given).gradient(position, None, 1)
+        numbers = ChainNumbers(precisions, noise, inverse_temperature, self.numbers.normaliser)
+        return replace(self, numbers=numbers).gradient(position, None, 1)
 
     def gradient(self, position: Array, part: Array | None, n_partitions: int) -> Array:
         """Return the gradient of the potential, or that of each chain's block `part` (n_chains,).

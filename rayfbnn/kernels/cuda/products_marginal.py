@@ -100,20 +100,20 @@ class _Energy:
         scratch = xp.empty_like(position)
         energy += add_integrated(position, self.precisions, self.target.marginal.groups, gradient=scratch)
         for chains in self._pieces(len(position)):
-            own, target = position[chains], self._of_chains(chains)
-            phi = self._features(own, self.layers.forward(own, cases, slopes=None))
-            given = target.regression_at(own)
-            energy[chains] += regression.energy_and_slopes(phi, given, with_slopes=False)[0]
+            piece, target = position[chains], self._of_chains(chains)
+            phi = self._features(piece, self.layers.forward(piece, cases, slopes=None))
+            data = target.regression_at(piece)
+            energy[chains] += regression.energy_and_slopes(phi, data, with_slopes=False)[0]
         return energy
 
     def _add_gradient(self, gradient: Array, position: Array, target: WithoutOutputs) -> None:
-        made, cases = target.marginal, self.layers.tile_of_all()
+        marginal, cases = target.marginal, self.layers.tile_of_all()
         units: dict[int, Array] = {}
         values = self.layers.forward(position, cases, slopes=units)
         phi = self._features(position, values)
         _, slopes = regression.energy_and_slopes(phi, target.regression_at(position))
         assert slopes is not None
-        value_gradients = made.layer.value_gradients(slopes.features, position.dtype)
+        value_gradients = marginal.layer.value_gradients(slopes.features, position.dtype)
         self.layers.backward(gradient, position, cases, values, units, value_gradients=value_gradients)
         to_offsets = self.layers.input_offsets(gradient)
         if to_offsets is not None:
