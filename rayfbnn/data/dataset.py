@@ -1,31 +1,25 @@
-"""Data files as arrays: read, checked, standardised and hashed."""
+"""Training cases as arrays: checked, standardised and hashed."""
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-import io
 import json
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.data.tables import columns, read_table
 from rayfbnn.errors import DataError
 from rayfbnn.model.likelihood.data_model import DataModel
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from rayfbnn.spec import RunSpec
-
-_NEEDED = "a CSV (.csv, .csv.gz) or Parquet (.parquet) file is needed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +83,9 @@ def read_dataset(spec: RunSpec) -> Dataset:
 
 def read_training_file(path: str | Path, spec: RunSpec) -> Dataset:
     """The training cases in `path`, read as `spec` says."""
-    table = _read_table(Path(path))
-    inputs = _columns(table, spec.data.inputs, Path(path))
-    targets = _columns(table, spec.data.targets, Path(path), may_be_missing=True)
+    table = read_table(Path(path))
+    inputs = columns(table, spec.data.inputs, Path(path))
+    targets = columns(table, spec.data.targets, Path(path), may_be_missing=True)
     if len(inputs) == 0:
         raise DataError(f"{path}: no rows below the header; at least one training case is needed")
     _check_range_of_targets(targets, spec.data.targets, Path(path), spec.data_model)
@@ -116,13 +110,13 @@ def read_cases(path: str | Path, dataset: Dataset, data_model: DataModel) -> tup
     column at all, and NaN where a cell is empty.
     """
     path = Path(path)
-    table = _read_table(path)
-    inputs = _columns(table, dataset.input_names, path)
+    table = read_table(path)
+    inputs = columns(table, dataset.input_names, path)
     if len(inputs) == 0:
         raise DataError(f"{path}: no rows below the header; at least one case is needed")
     if not any(name in table.columns for name in dataset.target_names):
         return inputs, None
-    targets = _columns(table, dataset.target_names, path, may_be_missing=True)
+    targets = columns(table, dataset.target_names, path, may_be_missing=True)
     _check_range_of_targets(targets, dataset.target_names, path, data_model)
     return inputs, targets
 
@@ -178,138 +172,6 @@ def first_difference(ours: Dataset, other: Dataset) -> str | None:
     row, column = (int(index) for index in differing[0])
     values = f"{float(a[row, column])!r} in the store, {float(b[row, column])!r} in the file"
     return f"row {row + 1}, column {names[column]}: {values} ({len(differing)} values differ in all)"
-
-
-def _read_table(path: Path) -> pd.DataFrame:
-    """The file as a table; rows of a CSV file may not be longer than the first."""
-    if not path.is_file():
-        reason = "is a folder" if path.is_dir() else "there is no such file"
-        raise DataError(f"{path}: {reason}; {_NEEDED}")
-    try:
-        table = _read_parquet(path) if path.suffix in (".parquet", ".pq") else _read_csv(path)
-    except DataError:
-        raise
-    # ValueError covers pandas' parser errors, Unicode errors and Arrow's; EOFError a cut .gz file.
-    except (ValueError, OSError, EOFError, Warning) as exc:
-        raise DataError(f"{path}: cannot be read: {' '.join(str(exc).split())}; {_NEEDED}") from exc
-    table.columns = [str(name).strip() for name in table.columns]
-    return table
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
-    """Every cell as text: numbers are read by float(), which rounds correctly in every version of pandas."""
-    import zlib
-
-    import pandas as pd
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # given for rows that are too long
-            rows: pd.DataFrame = pd.read_csv(
-                path,
-                header=None,
-                dtype=str,
-                encoding="utf-8-sig",
-                keep_default_na=False,  # "NA" and "" stay text, so that a message can quote them
-                skipinitialspace=True,
-                index_col=False,
-                compression="gzip" if _is_gzip(path) else None,
-            )
-    except zlib.error as exc:
-        raise DataError(f"{path}: cannot be read: damaged gzip file: {exc}; {_NEEDED}") from exc
-    table = rows.iloc[1:]
-    table.columns = pd.Index(rows.iloc[0].fillna("").tolist())
-    return table
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    table: pd.DataFrame = pd.read_parquet(path)
-    return table
-
-
-def _columns(table: pd.DataFrame, names: Sequence[str], path: Path, *, may_be_missing: bool = False) -> Array:
-    """The named columns as float64 (n_cases, len(names)), every value finite; or NaN in empty cells."""
-    columns = [_column(table, name, path, may_be_missing=may_be_missing) for name in names]
-    return np.stack(columns, axis=1).reshape(len(table), len(names))
-
-
-def _column(table: pd.DataFrame, name: str, path: Path, *, may_be_missing: bool) -> Array:
-    if name not in table.columns:
-        near = difflib.get_close_matches(name, list(table.columns), n=1, cutoff=0.5)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        more = ", ..." if len(table.columns) > 20 else ""
-        listed = ", ".join(_short(column) for column in table.columns[:20]) + more
-        raise DataError(f"{path}: no column named {name}{hint}; the file has: {listed}")
-    if list(table.columns).count(name) > 1:
-        raise DataError(f"{path}: column {name}: the header names it {list(table.columns).count(name)} times")
-    column = table[name]
-    if column.dtype.kind in "iuf" and not column.hasnans:
-        values = column.to_numpy(dtype=np.float64)
-    else:
-        values = np.array([_number(value) for value in column], dtype=np.float64)
-    is_wrong = ~np.isfinite(values)
-    if may_be_missing and is_wrong.any():
-        is_wrong &= ~_is_empty(column, path)
-    wrong = np.flatnonzero(is_wrong)
-    if len(wrong):
-        row = int(wrong[0])
-        value = column.iloc[row]
-        raise DataError(
-            f"{path}: row {row + 1}, column {name}: not a finite number, got {_short(str(value))!r}"
-            f" ({len(wrong)} of {len(values)} rows; row 1 is the first below the header)"
-        )
-    return values
-
-
-def _is_empty(column: pd.Series[Any], path: Path) -> Array:
-    """Which cells hold nothing; a cell that is not there, the row being too short, is no empty one."""
-    if path.suffix in (".parquet", ".pq"):
-        return column.isna().to_numpy()
-    is_blank = np.array([isinstance(value, str) and not value.strip() for value in column], dtype=bool)
-    if is_blank.any():
-        is_blank &= _is_whole(path, len(column))
-    return is_blank
-
-
-def _is_whole(path: Path, n_rows: int) -> Array:
-    """Which rows of a CSV file have as many cells as the header; pandas fills the others up unseen."""
-    import csv
-    import gzip
-
-    with gzip.open(path, "rb") if _is_gzip(path) else path.open("rb") as raw:
-        lines = io.TextIOWrapper(cast(Any, raw), encoding="utf-8-sig", newline="")
-        rows = csv.reader(lines, skipinitialspace=True)
-        # As pandas does, without lines that have nothing but blanks.
-        try:
-            n_cells = [len(row) for row in rows if len(row) > 1 or "".join(row).strip()]
-        except csv.Error as exc:  # a cell longer than it reads
-            raise DataError(f"{path}: cannot be read: {exc}; leave out the column of that cell") from exc
-    return np.array(n_cells[1 : n_rows + 1]) == n_cells[0]
-
-
-def _is_gzip(path: Path) -> bool:
-    return path.suffix.lower() == ".gz"
-
-
-def _short(text: str) -> str:
-    """At most 80 characters of it, for a message."""
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _number(value: object) -> float:
-    """The value as a float, NaN for anything that is not a number written out in full."""
-    if isinstance(value, (bool, np.bool_)):
-        return math.nan
-    if not isinstance(value, (int, float, str, np.integer, np.floating)):
-        return math.nan
-    if isinstance(value, str) and "_" in value:  # float("1_000") is 1000
-        return math.nan
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return math.nan
 
 
 def _check_range_of_targets(targets: Array, names: Sequence[str], path: Path, data_model: DataModel) -> None:
