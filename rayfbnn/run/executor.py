@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -54,16 +55,21 @@ class InProcess:
     def run(
         self, store_path: Path, batches: Sequence[int], *, until: int | None = None
     ) -> Iterator[Progress]:
-        """Run the batches in this process, one after another, and yield their progress."""
+        """Run the batches in this process, a block of each in turn, and yield their progress."""
+        return chain.from_iterable(self._blocks(store_path, batches, until))
+
+    def _blocks(
+        self, store_path: Path, batches: Sequence[int], until: int | None
+    ) -> Iterator[Iterator[Progress]]:
         if self._sampler is None or self._sampler.store.path != store_path:
             self._sampler = Sampler(Store.open(store_path), worker=worker_name())
-        sampler = self._sampler
+        sampler, store = self._sampler, self._sampler.store
+        last = store.spec.total_iterations if until is None else until
         waiting = deque(batches)
         while waiting and not self._stop.is_set():
             batch = waiting.popleft()
-            for progress in sampler.run_block(batch, should_stop=self._stop.is_set):
-                yield progress
-            if not progress.has_done(until):
+            yield sampler.run_block(batch, should_stop=self._stop.is_set)
+            if store.progress(batch).iteration < last:
                 waiting.append(batch)
 
     def request_stop(self) -> None:
