@@ -1,22 +1,23 @@
-// The formulas of a network's pass, each written once over a lane L: a CPU's pack of cases or a device's one number.
+// The formulas of a network's pass, each written once over a lane L: a pack of cases on a CPU, one number on a device.
 //
-// The pass that they make is in network.hpp; what goes through cases in cpu/source/packed_*.hpp, cuda/source/*.cu. There
-// is no #include, as cuda.py puts this text before cuda.cuh. L has
+// network.hpp puts the formulas together to a pass. The code that goes through the cases is in cpu/source/packed_*.hpp and
+// cuda/source/*.cu. This file includes nothing, because cuda/generate.py puts its text before that of cuda.cuh. L has
 //
-//     Value, Scalar                    what a lane holds, and the type of one place of it
-//     splat, select, absolute          a Scalar in every place; the choice between two places; |x|
-//     at_least(x, a)                   the larger of the two; NaN where x is NaN
+//     Value, Scalar                    the type of a lane's values, and the type of one place of them
+//     splat, select, absolute          a Scalar in every place; a choice between two values, place by place; |x|
+//     at_least(x, a)                   the larger of x and a; NaN where x is NaN
 //     ratio(a, b)                      a/b, b not 0
-//     tanh, sigmoid                    to absolute rounding
-//     logistic                         the sigmoid to relative rounding, also where it is small
-//     exp_of_negative, log1p_of_fraction    of x <= 0 and 0 <= x <= 1
-//     log                              of x >= 1, to absolute rounding; a lane of doubles has it
-//     sine_and_cosine(x, cosine)       the sine, and the cosine to its second argument
+//     tanh, sigmoid                    with absolute rounding errors
+//     logistic                         the sigmoid with relative rounding errors, even where it is small
+//     exp_of_negative                  exp(x) for x <= 0
+//     log1p_of_fraction                log(1 + x) for 0 <= x <= 1
+//     log                              log(x) for x >= 1, with absolute rounding errors; only for lanes of doubles
+//     sine_and_cosine(x, cosine)       returns the sine and writes the cosine to its second argument
 //
-// Energies are computed in double from outputs in the lane's type, as the plain code does. A blow-up has to stay
+// Energies are computed in double from outputs in the lane's type, as in the array code. A trajectory that diverges must stay
 // visible: every function here turns NaN into NaN, so nothing may be compiled with -ffast-math.
 //
-// Equations are those of Neal (2022) in model/network.py, model/likelihood.py and model/prior.py.
+// Numbers of equations are those of Neal (2022), as in model/network.py, model/likelihood/ and model/prior.py.
 #ifndef RAYFBNN_ARITHMETIC_HPP
 #define RAYFBNN_ARITHMETIC_HPP
 
@@ -26,7 +27,7 @@
 
 #ifdef __CUDACC__
 #define RAYFBNN_INLINE __device__ __forceinline__
-#define RAYFBNN_UNROLL _Pragma("unroll")  // registers have no places that are chosen at run time
+#define RAYFBNN_UNROLL _Pragma("unroll")  // registers cannot be indexed at run time
 #define RAYFBNN_EXP exp
 #define RAYFBNN_LOG log
 #define RAYFBNN_LOG1P log1p
@@ -40,7 +41,7 @@
 
 namespace RAYFBNN_NAMESPACE {
 
-// The codes of program.py.
+// The codes of kernels/plan.py.
 enum Activation { IDENTITY, TANH, SIGMOID, RELU, SOFTPLUS, SOFTPLUS0, SIN };
 enum Model { GAUSSIAN, STUDENT_T, BINARY, CLASS };
 
@@ -49,12 +50,12 @@ enum Model { GAUSSIAN, STUDENT_T, BINARY, CLASS };
 constexpr double ROOT_2 = 1.41421356237309504880;
 constexpr double LOG_2 = 0.69314718055994530942;
 
-// Whether `activate` gives the slope, because v alone does not tell it, or not to rounding.
+// Whether `activate` computes the slope, because it cannot be computed from v alone, or not accurately.
 RAYFBNN_INLINE constexpr bool has_kept_slope(int activation) {
     return activation == SOFTPLUS || activation == SOFTPLUS0 || activation == SIN;
 }
 
-// v = a(u); eq. 2. Where has_kept_slope(activation), a'(u) goes to `slope`.
+// v = a(u); eq. 2. If has_kept_slope(activation), a'(u) is written to `slope`.
 template <class L>
 RAYFBNN_INLINE typename L::Value activate(int activation, typename L::Value u, typename L::Value& slope) {
     typedef typename L::Value V;
@@ -73,7 +74,7 @@ RAYFBNN_INLINE typename L::Value activate(int activation, typename L::Value u, t
             const V v = L::at_least(u, 0) + L::log1p_of_fraction(e);
             return activation == SOFTPLUS ? v : v - S(LOG_2);
         }
-        case SIN: {  // sqrt(2) sin(sqrt(2) u), as model/layers.py says why
+        case SIN: {  // sqrt(2) sin(sqrt(2) u), for the reason in model/layers.py
             const V v = L::sine_and_cosine(u * S(ROOT_2), slope) * S(ROOT_2);
             slope *= 2;
             return v;
@@ -83,7 +84,7 @@ RAYFBNN_INLINE typename L::Value activate(int activation, typename L::Value u, t
     }
 }
 
-// a'(u) given v = a(u), of the other activations; eq. 42.
+// a'(u) given v = a(u), for activations without a kept slope; eq. 42.
 template <class L>
 RAYFBNN_INLINE typename L::Value slope_of(int activation, typename L::Value v) {
     switch (activation) {
@@ -100,11 +101,10 @@ RAYFBNN_INLINE typename L::Value slope_of(int activation, typename L::Value v) {
 
 // --- outputs ----------------------------------------------------------------------------------------------
 
-// -factor d log likelihood / d outputs of one lane of cases, in place of the outputs, which are `stride` apart;
-// eqs. 37-40.
+// Replaces the outputs of one lane of cases, which are `stride` apart, by -factor d log likelihood / d outputs; eqs. 37-40.
 //
-// `given` has target(o); scale(o), the factor times tau(o) for real targets and the factor for the others; tau(o), the
-// noise precision; and alpha(), that of t noise.
+// `given` has target(o), the noise precision tau(o), the alpha() of t noise, and scale(o), which is factor * tau(o) for real
+// targets and the factor for others.
 template <class L, class Given>
 RAYFBNN_INLINE void output_slopes(
     int model, typename L::Value* outputs, long stride, int n_outputs, const Given& given) {
@@ -124,7 +124,7 @@ RAYFBNN_INLINE void output_slopes(
                 outputs[o * stride] = L::ratio(numerator, residual * residual * given.tau(o) + given.alpha());
             }
             break;
-        case BINARY:  // sigmoid(v) for a zero, -sigmoid(-v) for a one: no cancellation
+        case BINARY:  // sigmoid(v) for a zero and -sigmoid(-v) for a one, without cancellation
             RAYFBNN_UNROLL
             for (int o = 0; o < n_outputs; ++o) {
                 const auto is_one = given.target(o) > S(0.5);
@@ -151,11 +151,11 @@ RAYFBNN_INLINE void output_slopes(
     }
 }
 
-// The log likelihood of one lane of cases without what depends on noise precisions alone, each target's term times its
-// weight; eqs. 8, 10-12. L is a lane of doubles.
+// The log likelihood of one lane of cases, without terms that depend on noise precisions alone. Each target's term is
+// multiplied by the target's weight; eqs. 8, 10-12. L is a lane of doubles.
 //
-// `given` has output(o), target(o) and weight(o), a class target's being weight(0); and of real targets tau(o), the noise
-// precision, and alpha(), that of t noise.
+// `given` has output(o), target(o) and weight(o); a class target's weight is weight(0). For real targets it also has the
+// noise precision tau(o) and the alpha() of t noise.
 template <class L, class Given>
 RAYFBNN_INLINE typename L::Value log_likelihood_terms(int model, int n_outputs, const Given& given) {
     typedef typename L::Value V;
@@ -194,29 +194,29 @@ RAYFBNN_INLINE typename L::Value log_likelihood_terms(int model, int n_outputs, 
 
 // --- priors -----------------------------------------------------------------------------------------------
 
-// Whether the alpha of a parameter's prior stands for infinity.
+// Whether the alpha of a parameter's prior stands for infinity, so that the prior is Gaussian.
 RAYFBNN_INLINE constexpr bool is_gaussian(double alpha) { return alpha > 1e300; }
 
-// Derivative of -log prior of a parameter w of precision tau; eqs. 35, 36. In double until the end: precisions beyond
-// the range of float have real mass under shapes such as 0.0005.
+// Derivative of -log prior of a parameter w with precision tau; eqs. 35, 36. It is in double until the end, because precisions
+// beyond the range of float have noticeable probability under shapes such as 0.0005.
 RAYFBNN_INLINE double prior_slope(double w, double tau, double alpha) {
     const double slope = tau * w;
     return is_gaussian(alpha) ? slope : slope * (alpha + 1) / (alpha + slope * w);
 }
 
-// -log prior of it without factors of tau alone.
+// -log prior of the parameter, without terms that depend on tau alone.
 RAYFBNN_INLINE double prior_term(double w, double tau, double alpha) {
     const double z = tau * w * w;
     return is_gaussian(alpha) ? 0.5 * z : (alpha + 1) / 2 * RAYFBNN_LOG1P(z / alpha);
 }
 
-// Of Gaussian parameters whose common precision, a Gamma's, is integrated out: -log density is
-// shape/2 log(rate + sum a w**2), whose slopes are those of the precisions a times a factor. `sum` is rate + sum a w**2.
+// Gaussian parameters whose common precision has a Gamma prior and is integrated out: -log density is
+// shape/2 log(rate + sum a w**2). Its slopes are those with the precisions a times a factor. `sum` is rate + sum a w**2.
 RAYFBNN_INLINE double integrated_factor(double sum, double shape) { return shape / sum; }
 RAYFBNN_INLINE double integrated_term(double sum, double shape) { return shape / 2 * RAYFBNN_LOG(sum); }
 
-// Of a coordinate x with the density of the log of a Gamma variable of shape `half` and mean `mean`: -log density
-// without constants, and its derivative; `ratio` is exp(x)/mean. As a precision's log x is bounded.
+// A coordinate x that is distributed as the log of a Gamma variable with shape `half` and mean `mean`: -log density without
+// constants, and its derivative. `ratio` is exp(x)/mean. As the log of a precision, x is bounded.
 constexpr double MOST_LOG_PRECISION = 600;  // MAX_LOG_PRECISION of model/prior.py
 
 RAYFBNN_INLINE double bounded(double x) {

@@ -1,16 +1,16 @@
 // A network's pass at a tile of units and cases, written once over the lanes of arithmetic.hpp.
 //
-// A tile is in registers: UNITS units at CASES lanes, a CPU's packs of cases or a device's single ones. Which tiles there
-// are, who has which, and where their numbers are in memory, each kernel says by what it passes:
+// A tile is in registers: UNITS units at CASES lanes, which are packs of cases on a CPU and single cases on a device. Each
+// kernel has its own tiles and its own places of their numbers in memory, which it describes by what it passes:
 //
-//     rows      step() goes from one to the next. Weights have at(m), that into unit m of the row at hand; values have
-//               load(to), at the tile's cases; factors of a gradient have load(i, to), of unit i at the cases at hand.
-//     a Tile    begin(tile) sets what sums begin with; each_link(f) calls f(link) for those into its units, or out of
-//               them; with_activation(f) calls f(Number<activation>()), outputs being IDENTITY; has(m) tells whether
-//               unit m is one, and no copy that fills the tile; and what the passes below say.
-//     a link    add_products(tile), by multiply_add; of those into units has_biases() and bias(m).
+//     rows      step() goes from one row to the next. Rows of weights have at(m), the weight into unit m. Rows of values have
+//               load(to), the values at the tile's cases. Factors of a gradient have load(i, to), those of unit i.
+//     a Tile    begin(tile) sets the starting values of the sums. each_link(f) calls f(link) for each link into the units, or
+//               out of them. with_activation(f) calls f(Number<activation>()), which is IDENTITY for outputs. has(m) is false
+//               if unit m is only a copy that fills the tile. The passes below name what else they call.
+//     a link    add_products(tile) adds the link's products by multiply_add. Links into units have has_biases() and bias(m).
 //
-// As arithmetic.hpp it has no #include: cuda.py puts it behind that text.
+// Like arithmetic.hpp this file includes nothing: cuda/generate.py puts its text behind that of arithmetic.hpp.
 #ifndef RAYFBNN_NETWORK_HPP
 #define RAYFBNN_NETWORK_HPP
 
@@ -31,7 +31,7 @@ struct Number {
     static constexpr int value = N;
 };
 
-// sums[m][p] += sum over n rows of weights.at(m) times values at p.
+// sums[m][p] += the sum over n rows of weights.at(m) times the value at p.
 template <int UNITS, int CASES, class V, class Weights, class Values>
 RAYFBNN_INLINE void multiply_add(V (&sums)[UNITS][CASES], int n, Weights weights, Values values) {
     RAYFBNN_UNROLL_ROWS
@@ -48,7 +48,7 @@ RAYFBNN_INLINE void multiply_add(V (&sums)[UNITS][CASES], int n, Weights weights
     }
 }
 
-// sums[i][j] += sum over n times CASES cases of a unit's value times a unit's derivative; eqs. 50-57.
+// sums[i][j] += the sum over n * CASES cases of the value of unit i times the derivative of unit j; eqs. 50-57.
 template <int CASES, int ROWS, int UNITS, class V, class Values, class Slopes>
 RAYFBNN_INLINE void add_products(V (&sums)[ROWS][UNITS], int n, Values values, Slopes slopes) {
     for (int k = 0; k < n; ++k) {
@@ -69,11 +69,11 @@ RAYFBNN_INLINE void add_products(V (&sums)[ROWS][UNITS], int n, Values values, S
     }
 }
 
-// Values v = a(u) of units whose summed inputs are u = sum over links of W' v + b, and the same with offsets, as the
-// units behind see them; eqs. 1-3.
+// The values v = a(u) of units with the summed inputs u = sum over links of W' v + b, and the values with offsets added, which
+// later layers see; eqs. 1-3.
 //
-// keep(activation, m, v, seen, slope) takes those of unit m; slope is a'(u), of value where has_kept_slope, or where the
-// tile WANTS_SLOPES. offset(m) is read where has_offsets().
+// keep(activation, m, v, seen, slope) takes the results of unit m. The slope a'(u) is set if has_kept_slope(activation) or if
+// the tile WANTS_SLOPES. offset(m) is read if has_offsets().
 template <class L, int UNITS, int CASES, class Tile>
 RAYFBNN_INLINE void forward_tile(const Tile& tile) {
     typedef typename L::Value V;
@@ -109,11 +109,11 @@ RAYFBNN_INLINE void forward_tile(const Tile& tile) {
     });
 }
 
-// Derivatives of hidden units by their values, from those by the summed inputs of the units behind, and by their own
-// summed inputs; eqs. 41, 42.
+// The derivatives of the potential by the values of hidden units, and then by the summed inputs of these units, from the
+// derivatives by the summed inputs of later layers; eqs. 41, 42.
 //
-// The first go to keep_by_values(derivatives) where has_offsets(), the second to keep(m, derivatives of unit m);
-// load_slopes(activation, m, to) gives a'(u).
+// Derivatives by values go to keep_by_values(derivatives) if has_offsets(). Derivatives by the summed inputs of unit m go to
+// keep(m, derivatives). load_slopes(activation, m, to) gives a'(u).
 template <class L, int UNITS, int CASES, class Tile>
 RAYFBNN_INLINE void backward_tile(const Tile& tile) {
     typedef typename L::Value V;

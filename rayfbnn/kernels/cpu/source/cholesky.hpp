@@ -1,4 +1,4 @@
-// The Cholesky factor of one symmetric matrix in double, and what is made of it.
+// The Cholesky factor of one symmetric matrix in double, its inverse, and solutions of linear systems.
 #ifndef RAYFBNN_CHOLESKY_HPP
 #define RAYFBNN_CHOLESKY_HPP
 
@@ -9,11 +9,11 @@
 
 namespace RAYFBNN_NAMESPACE {
 
-// Rows are of whole packs, zero behind place n - 1.
+// Rows are padded to whole packs, with zeros behind place n - 1.
 struct Cholesky {
     static constexpr int WD = Lane<PackDouble>::width;
-    const int n, padded;  // padded: n as whole packs, in doubles
-    Buffer<double> factor;   // (n, padded): the upper triangle of A goes here, and becomes U with A = U'U
+    const int n, padded;  // padded: the doubles of a row
+    Buffer<double> factor;   // (n, padded): takes the upper triangle of A, which becomes U with A = U'U
     Buffer<double> half;     // (n, padded): U'^-1
     Buffer<double> inverse;  // (n, padded): A^-1
     Buffer<double> solved;   // (n,)
@@ -32,7 +32,7 @@ struct Cholesky {
                 splat<PackDouble>(factor) * reinterpret_cast<const PackDouble*>(from)[k];
     }
 
-    // U and U'^-1, and log|A| if it is wanted; a matrix that is not positive definite makes NaN.
+    // Computes U and U'^-1, and returns log|A| if it is wanted. A matrix that is not positive definite gives NaN.
     double factorise(bool wants_log_determinant) {
         double log_determinant = 0;
         for (int k = 0; k < n; ++k) {
@@ -63,7 +63,7 @@ struct Cholesky {
                     inverse + long(i) * padded, -half[long(k) * padded + i], half + long(k) * padded, 0, k + 1);
     }
 
-    // x = scale A^-1 b: U^-1 (U'^-1 b)
+    // x = scale A^-1 b, computed as U^-1 (U'^-1 b).
     void solve(const double* b, double scale, double* x) const {
         for (int i = 0; i < n; ++i) {
             double total = 0;

@@ -1,4 +1,4 @@
-// Elementary functions of packs, with which they are lanes of arithmetic.hpp.
+// Elementary functions of packs, which make a pack a lane of shared/arithmetic.hpp.
 #ifndef RAYFBNN_ELEMENTARY_HPP
 #define RAYFBNN_ELEMENTARY_HPP
 
@@ -6,7 +6,7 @@
 
 namespace RAYFBNN_NAMESPACE {
 
-// Of an integer and a number with the same bits.
+// Conversions between a floating-point number and the integer with the same bits.
 RAYFBNN_INLINE int bits_of(float x) {
     int bits;
     __builtin_memcpy(&bits, &x, sizeof bits);
@@ -28,7 +28,7 @@ template <>
 struct Format<float> {
     static constexpr float magic = 12582912.0f;
     static constexpr int mantissa = 23, bias = 127;
-    static constexpr float lowest_exponent = -87.0f;  // exp of it is still a normal number
+    static constexpr float lowest_exponent = -87.0f;  // its exponential is still a normal number
 };
 template <>
 struct Format<double> {
@@ -37,7 +37,7 @@ struct Format<double> {
     static constexpr double lowest_exponent = -708.0;
 };
 
-// Sines and cosines of arguments that Lane<L>::small_sine does not take, one after the other.
+// Sines and cosines of arguments too large for Lane<L>::small_sine, computed one after the other.
 template <class L>
 __attribute__((noinline)) static L large_sine(L x, L& cosine) {
     typedef typename Places<L>::Scalar S;
@@ -63,7 +63,7 @@ struct Lane : Places<L> {
     static constexpr bool is_double = sizeof(S) == sizeof(double);
 
     RAYFBNN_INLINE L splat(S x) { return RAYFBNN_NAMESPACE::splat<L>(x); }
-    // What a comparison gives is a pack of int, of long or of long long, as the compiler likes.
+    // Depending on the compiler, a comparison gives a pack of int, of long or of long long.
     template <class M>
     RAYFBNN_INLINE L select(M chosen, L a, L b) {
         return chosen ? a : b;
@@ -74,8 +74,8 @@ struct Lane : Places<L> {
     RAYFBNN_INLINE L at_least(L x, S bound) { return larger(splat(bound), x); }
     RAYFBNN_INLINE L ratio(L a, L b) { return a / b; }
 
-    // The integer nearest to x, |x| < 2**22, as a float and as an integer: adding 1.5 * 2**23 (2**52) leaves it in the
-    // low bits.
+    // The integer nearest to x, as a floating-point number and as an integer, for |x| < 2**22. Adding 1.5 * 2**23 (in double,
+    // 1.5 * 2**52) leaves the integer in the low bits.
     RAYFBNN_INLINE L round_to_integer(L x, Integer& integer) {
         const L shifted = x + F::magic;
         integer = bits_of(shifted) - bits_of(F::magic);
@@ -83,7 +83,8 @@ struct Lane : Places<L> {
     }
     RAYFBNN_INLINE L power_of_two(Integer n) { return value_of((n + F::bias) << F::mantissa); }
 
-    // exp(r) - 1 for |r| <= log(2)/2: the Taylor series up to r**8/8! (relative error 2e-9) or r**14/14! (2e-18).
+    // exp(r) - 1 for |r| <= log(2)/2, by the Taylor series up to r**8/8! (float, relative error 2e-9) or r**14/14! (double,
+    // 2e-18).
     RAYFBNN_INLINE L small_expm1(L r) {
         if constexpr (!is_double) {
             L p = splat(1 / 40320.0f);
@@ -112,7 +113,8 @@ struct Lane : Places<L> {
         }
     }
 
-    // x = n log(2) + r with |r| <= log(2)/2; log(2) in two parts, the first of few bits so that n times it is exact.
+    // x = n log(2) + r with |r| <= log(2)/2. Here log(2) is split in two parts; the first has so few bits that n times it is
+    // exact.
     RAYFBNN_INLINE L reduce_by_log2(L x, Integer& n) {
         const L rounded = round_to_integer(x * S(1.4426950408889634), n);
         if constexpr (!is_double)
@@ -121,7 +123,7 @@ struct Lane : Places<L> {
             return (x - rounded * 6.93147180369123816490e-01) - rounded * 1.90821492927058770002e-10;
     }
 
-    // exp(x) for x <= 0; below the range of normal numbers it stays at the smallest of them.
+    // exp(x) for x <= 0. Below the range of normal numbers the result stays at the smallest of them.
     RAYFBNN_INLINE L exp_of_negative(L x) {
         Integer n;
         const L r = reduce_by_log2(at_least(x, F::lowest_exponent), n);
@@ -129,8 +131,8 @@ struct Lane : Places<L> {
         return scale * small_expm1(r) + scale;
     }
 
-    // tanh. float: x P(x**2)/Q(x**2), minimax for the relative error (1e-8, with rounding 3e-7 at worst and 6e-8
-    // root mean square, so that 1 may become 1 + 2e-7). double: through expm1, to rounding.
+    // tanh(x). In float it is x P(x**2)/Q(x**2), minimax for the relative error (1e-8; with rounding 3e-7 at worst and 6e-8
+    // root mean square, so that 1 may become 1 + 2e-7). In double it is made of expm1 and is right to rounding.
     RAYFBNN_INLINE L tanh(L x) {
         if constexpr (!is_double) {
             x = at_least(at_most(x, 8.4f), -8.4f);
@@ -159,7 +161,8 @@ struct Lane : Places<L> {
 
     RAYFBNN_INLINE L sigmoid(L x) { return tanh(x * S(0.5)) * S(0.5) + S(0.5); }
 
-    // log(1 + e) for 0 <= e <= 1: 2 artanh(s), s = e/(2 + e) <= 1/3, by its series (error 1e-9, 3e-18).
+    // log(1 + e) for 0 <= e <= 1. It is 2 artanh(s) with s = e/(2 + e) <= 1/3, by its series (error 1e-9 in float, 3e-18 in
+    // double).
     RAYFBNN_INLINE L log1p_of_fraction(L e) {
         const L s = e / (e + 2), z = s * s;
         constexpr int last = is_double ? 16 : 7;
@@ -169,8 +172,8 @@ struct Lane : Places<L> {
         return 2 * s * p;
     }
 
-    // log(x) for x >= 1: x = 2**n m, m between sqrt(1/2) and sqrt(2), of which it is 2 artanh((m - 1)/(m + 1)) by its
-    // series (error 1e-18). Infinity and NaN, which have no such n, are as they are.
+    // log(x) for x >= 1. With x = 2**n m and m between sqrt(1/2) and sqrt(2), log(m) is 2 artanh((m - 1)/(m + 1)) by its
+    // series (error 1e-18). Infinity and NaN have no such n and are returned as they are.
     RAYFBNN_INLINE L log(L x) {
         static_assert(is_double, "energies are in double");
         const Integer bits = bits_of(x), n = (bits - bits_of(0.70710678118654752)) >> F::mantissa;
@@ -184,13 +187,14 @@ struct Lane : Places<L> {
         return x < __builtin_inf() ? found : x;
     }
 
-    // 1/(1 + exp(-x)), to relative rounding also where it is small.
+    // 1/(1 + exp(-x)), right to relative rounding even where it is small.
     RAYFBNN_INLINE L logistic(L x) {
         const L e = exp_of_negative(-absolute(x));
         return select(x < 0, e, splat(1)) / (e + 1);
     }
 
-    // sin(x), and cos(x) to `cosine`, by x = q pi/2 + r, |r| <= pi/4; for |x| below 1e4 (float) or 1e6 (double).
+    // sin(x), with cos(x) written to `cosine`, for |x| below 1e4 (float) or 1e6 (double). It uses x = q pi/2 + r with
+    // |r| <= pi/4.
     RAYFBNN_INLINE L small_sine(L x, L& cosine) {
         Integer quadrant;
         const L q = round_to_integer(x * S(0.63661977236758134), quadrant);

@@ -1,5 +1,5 @@
-// The Python module rayfbnn.kernels._cpu: checks arrays, cuts the cases into blocks, and calls the kernels of the
-// best instruction set that this processor has.
+// The Python module rayfbnn.kernels.cpu._cpu: it checks arrays, cuts the cases into blocks, and calls the functions of one
+// instruction set.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -45,11 +45,12 @@ std::string shape_text(const std::vector<size_t>& shape) {
     return text + (shape.size() == 1 ? ",)" : ")");
 }
 
-// The array's data, if it is what the kernels take: an array that they misread gave wrong draws that looked right.
+// The array's data, if the kernels can read it as it is. Otherwise an error: a misread array gives wrong draws that look
+// right.
 template <class A>
 auto data_of(const A& array, const char* name, nb::dlpack::dtype dtype, const std::vector<size_t>& shape) {
     if (array.device_type() != nb::device::cpu::value)
-        throw nb::type_error((std::string(name) + ": must be in the memory of the host").c_str());
+        throw nb::type_error((std::string(name) + ": must be in host memory").c_str());
     if (array.dtype() != dtype)
         throw nb::type_error((std::string(name) + ": must be of dtype " +
                               (dtype.code == uint8_t(nb::dlpack::dtype_code::Int) ? "int" : "float") +
@@ -71,14 +72,20 @@ void require(bool holds, const char* message) {
     if (!holds) throw nb::value_error(message);
 }
 
-// A program with the inputs of its cases laid out for it.
+// One network, with the inputs of its cases laid out in packs.
 class Kernel {
    public:
-    // links: (source, destination, start, n_units, has_biases); segments: (start, stop, alpha); inputs as those of
-    // Posterior; gemm: the capsule of SciPy's sgemm or dgemm, or None; large_from, blas_from: weights of the smallest
-    // link that is_large, that uses_blas; block_bytes: of a block of cases, 0 for the usual ones; integrated: (start,
-    // stop, shape, rate). features: (layer, row), which make the outputs a regression on them, with no units and no
-    // links of the last layer; n_systems, n_each, is_dual: of it; moved: (first, stop, half, mean).
+    // links        (source, destination, start, n_units, has_biases) of each link
+    // segments     (start, stop, alpha) of consecutive parameters with one kind of prior
+    // inputs       (n_inputs + 1, n_cases), a row of ones last, in the type that positions will have
+    // gemm         the capsule of SciPy's sgemm or dgemm, or None
+    // large_from   number of weights from which on a link is large
+    // blas_from    number of weights from which on BLAS computes a link's products
+    // block_bytes  memory for the values and derivatives of one block of cases, or 0 for the usual amount
+    // integrated   (start, stop, shape, rate) of parameters whose common precision is integrated out
+    // features     (layer, row) of each feature. With features, the targets are regressed on them, and the last layer
+    //              has no units and no links. n_systems, n_each, is_dual and moved belong to this regression.
+    // moved        (first, stop, half, mean) of features whose prior precision has a coordinate of the position
     Kernel(
         const std::string& instruction_set, std::vector<int> units, std::vector<int> activations,
         std::vector<int> offsets, const std::vector<std::tuple<int, int, int, int, bool>>& links,
@@ -89,52 +96,52 @@ class Kernel {
         const std::vector<std::tuple<int, int, double, double>>& moved)
         : units_(std::move(units)), activations_(std::move(activations)), offsets_(std::move(offsets)) {
         const bool ends_in_regression = !features.empty();
-        for (const Kernels* each : instruction_sets())
-            if (instruction_set == each->name) kernels_ = each;
+        for (const Kernels* kernels : instruction_sets())
+            if (instruction_set == kernels->name) kernels_ = kernels;
         require(kernels_ != nullptr, "instruction_set: this processor does not have it");
         const int n_layers = int(units_.size());
         require(
             n_layers >= 2 && activations_.size() == units_.size() && offsets_.size() == units_.size(),
-            "units, activations, offsets: one of each for every layer");
+            "units, activations, offsets: must have one entry for each layer");
         for (int l = 0; l < n_layers; ++l)
             require(
                 (ends_in_regression && l + 1 == n_layers ? units_[l] == 0 : units_[l] > 0) &&
                     offsets_[l] < n_parameters && (offsets_[l] < 0 || offsets_[l] + units_[l] <= n_parameters),
-                "offsets: outside the parameters");
-        require(offsets_.back() < 0, "offsets: the outputs have none");
-        require(inputs.ndim() == 2 && inputs.shape(0) == size_t(units_[0]) + 1, "inputs: a row for each unit and ones");
-        require(inputs.shape(1) >= 1 && inputs.shape(1) < (1u << 30), "inputs: at least one case");
+                "offsets: must lie within the parameters");
+        require(offsets_.back() < 0, "offsets: must be negative for the outputs");
+        require(inputs.ndim() == 2 && inputs.shape(0) == size_t(units_[0]) + 1, "inputs: must have one row for each input, then a row of ones");
+        require(inputs.shape(1) >= 1 && inputs.shape(1) < (1u << 30), "inputs: must have at least one case");
         n_cases_ = int(inputs.shape(1));
         is_double_ = inputs.dtype() == nb::dtype<double>();
         const auto* rows = static_cast<const char*>(
             data_of(inputs, "inputs", real(), {inputs.shape(0), inputs.shape(1)}));
-        require(n_partitions >= 1 && n_partitions <= n_cases_, "n_partitions: 1 to the number of cases");
+        require(n_partitions >= 1 && n_partitions <= n_cases_, "n_partitions: must be between 1 and the number of cases");
         void* blas = gemm.is_none() ? nullptr : PyCapsule_GetPointer(gemm.ptr(), PyCapsule_GetName(gemm.ptr()));
         job_.gemm = reinterpret_cast<Gemm>(blas);
         for (const auto& [source, destination, start, n_units, has_biases] : links) {
             require(
                 destination >= 1 && destination < n_layers && source >= 0 && source < destination,
-                "links: from a layer to a later one");
-            require(n_units == 0 || n_units == units_[source], "links: from all units of a layer, or none");
+                "links: must go from a layer to a later layer");
+            require(n_units == 0 || n_units == units_[source], "links: must come from all units of a layer or from none");
             require(
-                links_.empty() || links_.back().destination <= destination, "links: by order of destination");
+                links_.empty() || links_.back().destination <= destination, "links: must be in the order of their destinations");
             const long size = long(n_units + has_biases) * units_[destination];
-            require(start >= 0 && start + size <= n_parameters, "links: outside the parameters");
+            require(start >= 0 && start + size <= n_parameters, "links: must lie within the parameters");
             const long n_weights = long(n_units) * units_[destination];
             const bool uses_blas = blas && n_weights >= blas_from, is_large = uses_blas || n_weights >= large_from;
             links_.push_back({source, destination, start, n_units, units_[destination], has_biases, is_large, uses_blas});
         }
         int place = 0;
         for (const auto& [start, stop, segment_alpha] : segments) {
-            require(start == place && stop >= start, "segments: one after the other");
+            require(start == place && stop >= start, "segments: must follow each other without a gap");
             segments_.push_back({start, stop, segment_alpha});
             place = stop;
         }
-        require(place == n_parameters, "segments: of all parameters");
+        require(place == n_parameters, "segments: must cover all parameters");
         const bool has_outputs = model == 3 || ends_in_regression || n_targets == units_.back();
-        require(n_targets >= 1 && has_outputs, "n_targets: one for each output");
+        require(n_targets >= 1 && has_outputs, "n_targets: must be one for each output");
         for (const auto& [start, stop, shape, rate] : integrated) {
-            require(start >= 0 && start <= stop && stop <= n_parameters, "integrated: outside the parameters");
+            require(start >= 0 && start <= stop && stop <= n_parameters, "integrated: must lie within the parameters");
             integrated_.push_back({start, stop, shape, rate});
         }
         network_ = {n_layers, units_.data(), activations_.data(), offsets_.data(), int(links_.size()),
@@ -148,7 +155,7 @@ class Kernel {
         lay_out(rows);
     }
 
-    // Whole trajectories; new_position and new_momentum are written to. Returns what Job says of the last two.
+    // Runs whole trajectories. Results are written to new_position, new_momentum, prior_energy and terms, as Job describes.
     void advance(
         const Input& position, const Input& momentum, const Input& stepsizes, const Input& precisions,
         const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object prior,
@@ -157,20 +164,20 @@ class Kernel {
         Job job = job_;
         const size_t n = fill(job, position, precisions, noise, powers, targets, weights, prior, prior_energy, terms);
         const std::vector<size_t> shape = {n, size_t(network_.n_parameters)};
-        require(n_steps >= 0, "n_steps: at least 0");
+        require(n_steps >= 0, "n_steps: must be at least 0");
         job.n_steps = n_steps;
         job.momentum = data_of(momentum, "momentum", real(), shape);
         job.stepsizes = data_of(stepsizes, "stepsizes", real(), shape);
         job.new_position = data_of(new_position, "new_position", real(), shape);
         job.new_momentum = data_of(new_momentum, "new_momentum", real(), shape);
-        require((job_.n_partitions > 1) <= !order.is_none(), "order: partial gradients need one");
+        require((job_.n_partitions > 1) <= !order.is_none(), "order: must be given for partial gradients, and only for these");
         Input order_array;
         if (!order.is_none()) {
             order_array = nb::cast<Input>(order, false);
             job.order = static_cast<const long long*>(
                 data_of(order_array, "order", nb::dtype<int64_t>(), {n, size_t(job_.n_partitions)}));
             for (size_t k = 0; k < n * job_.n_partitions; ++k)
-                require(job.order[k] >= 0 && job.order[k] < job_.n_partitions, "order: numbers of partitions");
+                require(job.order[k] >= 0 && job.order[k] < job_.n_partitions, "order: must hold numbers of partitions");
         }
         run(job);
     }
@@ -193,7 +200,7 @@ class Kernel {
         job.powers = static_cast<const double*>(data_of(powers, "powers", float64, {n}));
         job.prior_energy = static_cast<double*>(data_of(prior_energy, "prior_energy", float64, {n}));
         job.terms = static_cast<double*>(data_of(terms, "terms", float64, {n}));
-        require(prior.is_none() == features_.empty(), "prior: of a regression, and only of one");
+        require(prior.is_none() == features_.empty(), "prior: must be given for a regression, and only for one");
         if (!prior.is_none()) {
             fill_regression(job.regression, n, noise, targets, nb::cast<Input>(prior, false));
             return n;
@@ -207,7 +214,7 @@ class Kernel {
         return n;
     }
 
-    // noise (n, n_systems, n_cases or 1), targets (n or 1, n_systems, n_each, n_cases), prior (n, n_systems, n_features)
+    // Shapes: noise (n, n_systems, n_cases or 1), targets (n or 1, n_systems, n_each, n_cases), prior (n, n_systems, n_features).
     void fill_regression(
         rayfbnn::Regression& regression, size_t n, const Input& noise, const Input& targets, const Input& prior) const {
         const auto float64 = nb::dtype<double>();
@@ -229,22 +236,22 @@ class Kernel {
         const int n_hidden = int(units_.size()) - 1, n_features = int(features.size());
         for (const auto& [layer, row] : features) {
             require(
-                layer >= 0 && layer < n_hidden && row >= -1 && row < units_[layer], "features: outside the layers");
+                layer >= 0 && layer < n_hidden && row >= -1 && row < units_[layer], "features: must be units of the inputs and hidden layers");
             features_.push_back({layer, row});
         }
         for (const auto& [first, stop, half, mean] : moved) {
-            require(first >= 0 && first <= stop && stop <= n_features, "moved: outside the features");
+            require(first >= 0 && first <= stop && stop <= n_features, "moved: must lie within the features");
             moved_.push_back({first, stop, half, mean});
         }
-        for (const Link& link : links_) require(link.destination < n_hidden, "links: none into a regression");
+        for (const Link& link : links_) require(link.destination < n_hidden, "links: must not go to the last layer of a regression");
         require(job_.n_partitions == 1, "n_partitions: must be 1 for a regression");
-        require(n_systems >= 1 && n_each >= 1, "n_systems, n_each: at least 1");
-        require(int(moved_.size()) <= network_.n_parameters, "moved: one parameter each");
+        require(n_systems >= 1 && n_each >= 1, "n_systems, n_each: must be at least 1");
+        require(int(moved_.size()) <= network_.n_parameters, "moved: must have one parameter each");
         job_.regression = {n_features, n_systems, n_each, n_cases_, int(moved_.size()), is_dual, true,
                            features_.data(), moved_.data(), nullptr, nullptr, nullptr, 0};
     }
 
-    // (n_rows, n_cases), or of every chain with step the size of one chain's.
+    // Rows (n_rows, n_cases) that all chains share, with step 0, or (n_chains, n_rows, n_cases) with the step between chains.
     const double* rows_of(const Input& array, const char* name, size_t n, size_t n_rows, long& step) const {
         const bool by_chain = array.ndim() == 3;
         step = by_chain ? long(n_rows) * n_cases_ : 0;
@@ -259,8 +266,8 @@ class Kernel {
         (is_double_ ? kernels_->run_double : kernels_->run_float)(job);
     }
 
-    // Block k holds the cases floor(N k/K) .. floor(N (k+1)/K) - 1, as in model/blocks.py, in packs; these in blocks
-    // whose values and derivatives stay in cache.
+    // Cuts the N cases into K partitions and these into blocks. Partition k holds the cases floor(N k/K) to
+    // floor(N (k+1)/K) - 1, as in model/blocks.py. The values and derivatives of a block stay in cache.
     void cut(int n_partitions, long block_bytes) {
         long rows = units_[0] + 2 * units_.back();
         for (size_t l = 1; l + 1 < units_.size(); ++l) rows += 2 * units_[l];
@@ -269,10 +276,10 @@ class Kernel {
         const long pack_bytes = width() * long(real_bytes());
         if (block_bytes == 0) block_bytes = BLOCK_BYTES;
         long packs = std::max(5L, block_bytes / (rows * pack_bytes));
-        // A large link's gradient is added up over the places of packs after each block: blocks must not be short,
-        // and are 30 to 90 packs.
+        // The gradient of a large link is added up over the places of packs after each block. Blocks must therefore not be
+        // short, and have 30 to 90 packs.
         if (is_large) packs = std::max(packs, 60L);
-        if (!features_.empty()) packs = n_cases_;  // one block: all cases make one matrix
+        if (!features_.empty()) packs = n_cases_;  // a regression needs all cases in one block
         starts_.resize(n_partitions);
         for (int k = 0; k < n_partitions; ++k) {
             const int first = int(long(n_cases_) * k / n_partitions);
@@ -287,18 +294,20 @@ class Kernel {
         job_.partitions = partitions_.data();
     }
 
+    // Copies the inputs to packs, block after block.
     void lay_out(const char* rows) {
         const size_t size = real_bytes();
         long n_packs = 0;
-        for (const Partition& each : partitions_) n_packs += each.n_packs;
+        for (const Partition& partition : partitions_) n_packs += partition.n_packs;
         inputs_ = Buffer<char>(size_t(n_packs) * width() * units_[0] * size);
         char* place = inputs_;
-        for (Partition& each : partitions_) {
-            each.inputs = place;
-            for (int b = 0; b < each.n_blocks; ++b)
+        for (Partition& partition : partitions_) {
+            partition.inputs = place;
+            const int* starts = partition.block_starts;
+            for (int b = 0; b < partition.n_blocks; ++b)
                 for (int i = 0; i < units_[0]; ++i)
-                    for (int c = each.block_starts[b] * width(); c < each.block_starts[b + 1] * width(); ++c) {
-                        const long number = each.first + std::min(c, each.n_cases - 1);
+                    for (int c = starts[b] * width(); c < starts[b + 1] * width(); ++c) {
+                        const long number = partition.first + std::min(c, partition.n_cases - 1);
                         std::memcpy(place, rows + (long(i) * n_cases_ + number) * size, size);
                         place += size;
                     }
@@ -333,15 +342,15 @@ NB_MODULE(_cpu, module) {
             PyErr_NoMemory();
         }
     });
-    module.doc() = "Compiled trajectories of networks; see cpu.py.";
+    module.doc() = "Compiled trajectories of networks; see extension.py.";
     module.def(
         "instruction_sets",
         [] {
             std::vector<std::string> names;
-            for (const Kernels* each : instruction_sets()) names.push_back(each->name);
+            for (const Kernels* kernels : instruction_sets()) names.push_back(kernels->name);
             return names;
         },
-        "Names of those that this processor has, the best one first.");
+        "Names of the instruction sets that this processor has, the best one first.");
     nb::class_<Kernel>(module, "Kernel")
         .def(
             nb::init<
@@ -354,8 +363,8 @@ NB_MODULE(_cpu, module) {
             nb::kw_only(), nb::arg("instruction_set"), nb::arg("units"), nb::arg("activations"), nb::arg("offsets"),
             nb::arg("links"), nb::arg("segments"), nb::arg("model"), nb::arg("alpha"), nb::arg("n_targets"),
             nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("n_partitions"),
-            nb::arg("gemm").none(), nb::arg("large_from"), nb::arg("blas_from"), nb::arg("block_bytes"), nb::arg("integrated"), nb::arg("features"),
-            nb::arg("n_systems"), nb::arg("n_each"), nb::arg("is_dual"), nb::arg("moved"))
+            nb::arg("gemm").none(), nb::arg("large_from"), nb::arg("blas_from"), nb::arg("block_bytes"),
+            nb::arg("integrated"), nb::arg("features"), nb::arg("n_systems"), nb::arg("n_each"), nb::arg("is_dual"), nb::arg("moved"))
         .def(
             "advance", &Kernel::advance, nb::kw_only(), nb::arg("position").noconvert(),
             nb::arg("momentum").noconvert(), nb::arg("stepsizes").noconvert(), nb::arg("precisions").noconvert(),

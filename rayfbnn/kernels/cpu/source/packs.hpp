@@ -1,4 +1,4 @@
-// SIMD packs, by the vector extensions of GCC and Clang.
+// Packs: SIMD registers of numbers, written with the vector extensions of GCC and Clang.
 #ifndef RAYFBNN_PACKS_HPP
 #define RAYFBNN_PACKS_HPP
 
@@ -52,10 +52,10 @@ struct Places<PackDouble> {
 
 template <class L>
 RAYFBNN_INLINE L splat(typename Places<L>::Scalar x) {
-    return x - L{};  // x in every place
+    return x - L{};  // the scalar x is taken to every place
 }
 
-// The first n of `places`, with zeros behind them.
+// The first n numbers at `places`, followed by zeros.
 RAYFBNN_INLINE PackDouble doubles_of(const double* places, int n) {
     PackDouble x = {};
     __builtin_memcpy(&x, places, n == Places<PackDouble>::width ? sizeof x : n * sizeof(double));
@@ -68,7 +68,7 @@ RAYFBNN_INLINE PackDouble doubles_of(const float* places) {
 }
 RAYFBNN_INLINE PackDouble doubles_of(const double* places) { return doubles_of(places, Places<PackDouble>::width); }
 
-// The second where either is NaN. Single instructions where there are some.
+// If either number is NaN, the result is b. These are single instructions where the processor has them.
 #if defined(__AVX512F__)
 RAYFBNN_INLINE PackFloat smaller(PackFloat a, PackFloat b) { return _mm512_min_ps(a, b); }
 RAYFBNN_INLINE PackFloat larger(PackFloat a, PackFloat b) { return _mm512_max_ps(a, b); }
@@ -104,9 +104,9 @@ struct MakeIndices<0, I...> {
     typedef Indices<I...> Type;
 };
 
-// Half of the places of x and y, and the other half (PART = 1), in pieces of G places: by turns from x and y
-// within 16 bytes, or, if pieces are of 16 bytes, of x and then of y. Each is one instruction where packs are
-// wider, which shuffles of single places are not.
+// One half of the places of x and y (PART = 0) or the other half (PART = 1), in pieces of G places. Pieces shorter than 16
+// bytes are taken from x and y in turn within every 16 bytes. Pieces of 16 bytes are first those of x and then those of y.
+// These shuffles are one instruction each, unlike shuffles of single places across a wide pack.
 template <int G, int PART, class L, int... I>
 RAYFBNN_INLINE L part_of(L x, L y, Indices<I...>) {
     constexpr int W = Places<L>::width, E = 16 / sizeof(typename Places<L>::Scalar);
@@ -117,8 +117,8 @@ RAYFBNN_INLINE L part_of(L x, L y, Indices<I...>) {
         return __builtin_shufflevector(x, y, ((2 * (I / E) + PART) * E + I % E)...);
 }
 
-// The sums over the places of N packs, those of pack k in the places k (mod N) of the result if N < 16 bytes, or
-// in order if N = width. N - 1 additions.
+// The sums over the places of N packs, by N - 1 additions. If N packs of places are less than 16 bytes, the sums of pack k
+// are in the places k (mod N) of the result. If N is the width, the sums are in order.
 template <int N, class L>
 RAYFBNN_INLINE L sums_of(const L* packs) {
     if constexpr (N == 1) {

@@ -1,7 +1,7 @@
-// Linear regression with the coefficients integrated out, for one chain: what both forms of it share.
+// The parts that both forms of the regression share: linear regression with the coefficients integrated out, for one chain.
 //
-// model/regression.py has the formulas. Products of features, factors and energies are in double: with the first
-// in float a fifth fewer trajectories are accepted. Slopes are in the kernel's type, as all gradients are.
+// model/marginal/regression.py has the formulas. Products of features, Cholesky factors and energies are in double. With the
+// products in float, a fifth fewer trajectories were accepted. Slopes are in the type of the position, as all gradients are.
 #ifndef RAYFBNN_REGRESSION_HPP
 #define RAYFBNN_REGRESSION_HPP
 
@@ -19,19 +19,19 @@ struct RegressionWorker {
     static constexpr int W = Lane<L>::width;
     static constexpr int WD = Lane<PackDouble>::width;
     static constexpr int RATIO = W / WD;
-    typedef S Half __attribute__((vector_size(WD * sizeof(S))));  // as many as a pack of doubles
+    typedef S Half __attribute__((vector_size(WD * sizeof(S))));  // as many numbers as a pack of doubles holds
 
     const rayfbnn::Regression& given;
     const int n_features;
     const long stride, stride_double;
-    const double logs_in_energy;  // how often the energy has -log|S| of a system
-    Buffer<L> rows;              // (n_features and what a form has behind them, stride)
-    Buffer<PackDouble> doubles;  // the same
+    const double logs_in_energy;  // factor of -log|S| of a system in the energy
+    Buffer<L> rows;              // (n_features and the rows that a form adds, stride)
+    Buffer<PackDouble> doubles;  // the same rows in double, stride_double apart
     Buffer<L> slope_row;         // (stride,)
-    Buffer<double> precisions;      // (n_systems, n_features): the prior's, with what moves
+    Buffer<double> precisions;      // (n_systems, n_features): the prior's, times the factors exp(x)
     Buffer<double> moved_gradient;  // (n_moved,)
     int chain = 0;
-    bool is_new_chain = true;  // whether features that stay the same are still to be set
+    bool is_new_chain = true;  // whether features that stay the same for the whole chain have yet to be set
 
     RegressionWorker(const rayfbnn::Regression& given, long n_packs, long n_rows, double logs_in_energy)
         : given(given),
@@ -46,20 +46,20 @@ struct RegressionWorker {
           moved_gradient(given.n_moved) {}
     virtual ~RegressionWorker() = default;
 
-    // --- what a form has of its own ---
+    // --- the functions of each form ---
 
-    // What of a chain does not change along its trajectory, besides features.
+    // Sets what depends on the chain's targets and noise alone, and does not change along its trajectory.
     virtual void set_targets() = 0;
     virtual void begin_slopes() {}
-    // Solves for a system; returns its energy, if it is wanted, without what `logs_in_energy` stands for and what
-    // is constant along a trajectory.
+    // Solves for one system. Returns its energy if it is wanted, without the terms that `logs_in_energy` counts and without
+    // terms that are constant along a trajectory.
     virtual double solve_system(int system, bool wants_energy, bool wants_slopes) = 0;
-    // Derivative by the log of a feature's prior precision, summed over systems; after all systems.
+    // The derivative by the log of a feature's prior precision, summed over systems. Call it after all systems.
     virtual double prior_slope(int feature) const = 0;
-    // Slopes of features first .. first + n - 1 to rows of `to`; after all systems.
+    // Writes the slopes of features first .. first + n - 1 to the rows of `to`. Call it after all systems.
     virtual void slopes(int first, int n, L* to) const = 0;
 
-    // --- what is given ---
+    // --- the numbers of the chain ---
 
     int n_targets() const { return given.n_systems * given.n_each; }
     const double* noise(int system) const {
@@ -75,7 +75,7 @@ struct RegressionWorker {
         set_targets();
     }
 
-    // Row number k of the features, in packs whose last may be filled up with anything.
+    // Sets feature k to a row of packs. Places behind the last case may hold anything.
     void set_feature(int k, const L* values) {
         L* row = rows + k * stride;
         memcpy(static_cast<void*>(row), values, stride * sizeof(L));
@@ -85,7 +85,7 @@ struct RegressionWorker {
         for (long p = 0; p < stride; ++p) rows[k * stride + p] = splat<L>(1);
         finish_row(k);
     }
-    // Zeros where there are no cases, and the same in double.
+    // Puts zeros behind the last case, and copies the row to double.
     void finish_row(int k) {
         S* row = reinterpret_cast<S*>(rows + k * stride);
         for (long c = given.n_cases; c < stride * W; ++c) row[c] = 0;
@@ -96,9 +96,9 @@ struct RegressionWorker {
 
     // --- along the trajectory ---
 
-    // Solves for the features that were set and the logs of precisions that move. Returns the energy, with the
-    // prior's of what moves, but without what is constant along a trajectory; without gradient it is the energy
-    // alone that is made.
+    // Solves for the features that were set and for the coordinates `moved`, which are logs of precisions. Returns the energy
+    // with the prior's energy of `moved`, but without terms that are constant along a trajectory. Energy and slopes are each
+    // computed only if they are wanted.
     double evaluate(const S* moved, bool wants_energy, bool wants_slopes) {
         double energy = set_precisions(moved);
         if (wants_slopes) begin_slopes();
@@ -109,8 +109,8 @@ struct RegressionWorker {
         return energy;
     }
 
-    // The prior's precisions S, and the part of moved_gradient that does not come from the targets. Returns
-    // sum over moved x of half (exp(x)/mean - x), minus log|S| as often as it counts, without what stays the same.
+    // Sets the prior's precisions S and the part of moved_gradient that does not come from the targets. Returns the sum over
+    // the coordinates x of half (exp(x)/mean - x), minus logs_in_energy times log|S| as far as it depends on x.
     double set_precisions(const S* moved) {
         const long size = long(given.n_systems) * n_features;
         memcpy(precisions, given.prior + long(chain) * size, size * sizeof(double));
@@ -127,7 +127,7 @@ struct RegressionWorker {
         return energy;
     }
 
-    // Of one feature, over all cases.
+    // The sum of one feature's slopes over all cases.
     S sum_of_slopes(int feature) const {
         slopes(feature, 1, slope_row);
         L total = splat<L>(0);

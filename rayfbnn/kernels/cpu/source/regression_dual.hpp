@@ -1,7 +1,8 @@
-// The regression by matrices of the cases, B = I + T^1/2 Phi' S^-1 Phi T^1/2, as _dual of model/regression.py has it.
+// The regression by matrices of the cases, B = I + T^1/2 Phi' S^-1 Phi T^1/2; model/marginal/regression.py has its formulas.
 //
-// Slopes are rounded to the kernel's type at the end only: in S^-1 Phi V what is large cancels, and in float a tenth of
-// the gradients of 1-100-1 at 20 cases were wrong by more than 1e-5 of their largest component, the worst by 1e-4.
+// Slopes are in double and are rounded to the type of the position only at the end, because large terms cancel in S^-1 Phi V.
+// In float, a tenth of the gradients of 1-100-1 at 20 cases were wrong by more than 1e-5 of their largest component, the
+// worst by 1e-4.
 #ifndef RAYFBNN_REGRESSION_DUAL_HPP
 #define RAYFBNN_REGRESSION_DUAL_HPP
 
@@ -10,9 +11,8 @@
 
 namespace RAYFBNN_NAMESPACE {
 
-// Rows of packs that are combinations of other rows: to[m][p] = sum over k < n of
-// factors[k * row_step + m * unit_step] * from[k][p], m < n_units, p < n_packs, rows of `to` and `from` as many packs
-// apart as their strides say.
+// Rows of packs that are linear combinations of other rows: to[m][p] is the sum over k < n of
+// factors[k * row_step + m * unit_step] * from[k][p], for m < n_units and p < n_packs.
 struct Combination {
 #if defined(__AVX512F__) || defined(__aarch64__)
     static constexpr int MOST = 5;  // packs in a register tile
@@ -68,10 +68,10 @@ struct DualRegression : RegressionWorker<S> {
     using Base::WD;
     using Base::given, Base::n_features, Base::stride, Base::stride_double, Base::doubles;
     using Base::noise, Base::prior, Base::targets, Base::n_targets;
-    static constexpr int BLOCK = 8;  // rows of B that begin at the same pack
+    static constexpr int BLOCK = 8;  // rows of B that are computed from the same pack on
 
     Cholesky matrix;      // B of a system
-    const long n_packs;   // that hold all cases, where `stride_double` is as many as the kernel's type needs
+    const long n_packs;   // packs of doubles that hold all cases; stride_double may be larger
     Buffer<PackDouble> scaled;   // (n_features, n_packs): S^-1/2 Phi T^1/2 of a system
     Buffer<PackDouble> roots;    // (n_systems, n_packs): T^1/2, zero behind the last case
     Buffer<double> right;        // (n_targets, n_cases): T^1/2 y

@@ -1,4 +1,4 @@
-// The regression by matrices of the features, A = Phi T Phi' + S, as _primal of model/regression.py has it.
+// The regression by matrices of the features, A = Phi T Phi' + S; model/marginal/regression.py has its formulas.
 #ifndef RAYFBNN_REGRESSION_PRIMAL_HPP
 #define RAYFBNN_REGRESSION_PRIMAL_HPP
 
@@ -22,15 +22,15 @@ struct PrimalRegression : RegressionWorker<S> {
     static constexpr int SLOPES = 2;
 #endif
 
-    // Behind the features, `rows` has residuals of every target, `doubles` targets.
-    const int n_rows;    // of the features, then of targets that are worked on together
-    Buffer<PackDouble> scaled;  // (n_features, stride_double): features times noise, where cases differ
+    // Behind the features, `rows` holds the residuals of every target, and `doubles` the targets.
+    const int n_rows;    // rows of `gram`: the features, then the targets that are worked on together
+    Buffer<PackDouble> scaled;  // (n_features, stride_double): features times T, if T differs between cases
     Buffer<double> gram;        // (n_rows, n_features), the lower triangle
     Cholesky matrix;            // A of a system
     Buffer<double> means;       // (n_systems, n_each, n_features)
-    Buffer<S> weights;          // what features and residuals are multiplied by for the slopes, see `combine`
+    Buffer<S> weights;          // the factors of features and residuals in the slopes, see `combine`
     Buffer<S> negative;         // (n_features,): -m of a target
-    Buffer<L> case_noise;       // (n_systems, stride) in the kernel's type, where cases differ
+    Buffer<L> case_noise;       // (n_systems, stride): T, if it differs between cases
     Buffer<double> prior_slopes;  // (n_features,): derivatives by the logs of S, summed over systems
 
     PrimalRegression(const rayfbnn::Regression& given, long n_packs)
@@ -78,8 +78,8 @@ struct PrimalRegression : RegressionWorker<S> {
 
     // --- products ---
 
-    // gram[i][j] of `n` rows and columns j <= i that are features; `into` is the first row's place. Cases are taken
-    // a block at a time, all rows of which stay in cache.
+    // gram[i][j] for n rows from `into` on, and for the columns j <= i that are features. The cases are taken block by block,
+    // such that all rows of a block stay in cache.
     void triangle(const PackDouble* from, int into, int n, const PackDouble* columns) {
         memset(gram + long(into) * n_features, 0, long(n) * n_features * sizeof(double));
         const long most = BLOCK_BYTES / (n_rows * long(sizeof(PackDouble))), least = 16;
@@ -108,7 +108,7 @@ struct PrimalRegression : RegressionWorker<S> {
     template <int ROWS, int UNITS>
     void tile(const PackDouble* from, int i, int j, const PackDouble* columns, int n_packs) {
         constexpr int n = ROWS * UNITS, n_padded = (n + WD - 1) / WD * WD;
-        PackDouble sums[n_padded] = {};  // before they are summed over places
+        PackDouble sums[n_padded] = {};  // not yet summed over places
         add_products_to<ROWS, UNITS>(sums, UNITS, n_packs, from, columns + j * stride_double, stride_double);
         double totals[n_padded];
         for (int k = 0; k < n_padded; k += WD) {
@@ -119,8 +119,8 @@ struct PrimalRegression : RegressionWorker<S> {
             for (int u = 0; u < UNITS; ++u) gram[long(i + r) * n_features + j + u] += totals[r * UNITS + u];
     }
 
-    // Phi T Phi' and, in the rows behind it, (Phi T y)' of the targets: of all systems at once if T is alike for
-    // all cases, without T then; of one system else.
+    // Phi T Phi' and, in the rows behind it, (Phi T y)' of the targets. If T is the same for all cases, it is left out and one
+    // call serves all systems. Otherwise these are the products of one system.
     void products(int system) {
         if (given.is_uniform && system > 0) return;
         const PackDouble* columns = doubles;
@@ -141,7 +141,7 @@ struct PrimalRegression : RegressionWorker<S> {
             triangle(doubles + (n_features + long(system) * given.n_each) * stride_double, n_features, given.n_each, columns);
         }
     }
-    // (Phi T y)' of a target, T left out if it is alike for all cases.
+    // (Phi T y)' of a target, without T if T is the same for all cases.
     const double* right_side(int system, int each) const {
         return gram + long(n_features + (given.is_uniform ? system * given.n_each : 0) + each) * n_features;
     }
@@ -214,10 +214,10 @@ struct PrimalRegression : RegressionWorker<S> {
             for (int p = 0; p < CASES; ++p) to[m * stride + p] = tile[m][p];
     }
 
-    // What the slopes of a system's features are combined of: weights[k][f], k a feature or a residual.
+    // Sets the factors weights[k][f] of a system: the slope of feature f is their sum with rows k, features and residuals.
     //
-    // Of systems with the same noise in all cases they are added up, T and all, behind the features' part
-    // those of every target; of others each system has its own block and T is left to `slopes`.
+    // If T is the same for all cases, the factors include T; those of features are added up over systems, and those of
+    // residuals follow target by target. Otherwise each system has a block of its own, and `slopes` multiplies by T.
     void combine(int system) {
         matrix.invert();
         const double* inverse = matrix.inverse;
@@ -245,7 +245,7 @@ struct PrimalRegression : RegressionWorker<S> {
         }
     }
 
-    // A few cases of all features at a time, which stay in cache.
+    // Goes through a few packs of all features at a time, which stay in cache.
     void slopes(int first, int n, L* to) const override {
         long p = 0;
         for (; p + 5 <= stride; p += 5) slope_column<5>(first, n, p, to + p);

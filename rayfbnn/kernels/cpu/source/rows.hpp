@@ -1,4 +1,4 @@
-// Rows of packs and of numbers in memory, as the tiles of network.hpp go through them.
+// Rows of packs and of numbers in memory, in the form that the tiles of shared/network.hpp read them.
 #ifndef RAYFBNN_ROWS_HPP
 #define RAYFBNN_ROWS_HPP
 
@@ -9,7 +9,7 @@
 
 namespace RAYFBNN_NAMESPACE {
 
-// row_step = n_destinations and unit_step = 1 forwards, the other way round backwards.
+// Weights of a link. Forward, row_step is n_destinations and unit_step is 1; backward, the two are exchanged.
 template <class L>
 struct WeightRows {
     const typename Lane<L>::Scalar* weights;
@@ -19,7 +19,7 @@ struct WeightRows {
     RAYFBNN_METHOD void step() { weights += row_step; }
 };
 
-// CASES packs of each row. With FETCHES a cache line of each row from `fetched` on comes to the second cache meanwhile.
+// CASES packs of each row. With FETCHES, one cache line of each row from `fetched` on is brought to the second-level cache.
 template <class L, bool FETCHES = false>
 struct ValueRows {
     const L* values;
@@ -38,7 +38,8 @@ struct ValueRows {
     }
 };
 
-// Rows side by side, a pack of each at a time. With FETCHES the packs from `fetched` on come to the second cache.
+// Several rows side by side, one pack of each at a time. With FETCHES, the packs from `fetched` on are brought to the
+// second-level cache.
 template <class L, bool FETCHES = false>
 struct PackColumns {
     const L* rows;
@@ -52,7 +53,7 @@ struct PackColumns {
     }
 };
 
-// A tile of sums in memory, UNITS of each row side by side, with more added to it.
+// Adds products to a tile of sums in memory. The UNITS sums of a row lie side by side.
 template <int ROWS, int UNITS, class L, bool FETCHES = false>
 RAYFBNN_INLINE void add_products_to(
     L* sums, long row_step, int n, const L* values, const L* slopes, long stride, const L* fetched = nullptr) {

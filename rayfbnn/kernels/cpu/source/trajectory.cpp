@@ -1,8 +1,8 @@
-// Whole trajectories of every chain, one chain after the other; compiled once for each instruction set, with
-// RAYFBNN_NAMESPACE and RAYFBNN_KERNELS naming what it defines.
+// Whole trajectories of all chains, one chain after the other. This file is compiled once for each instruction set;
+// RAYFBNN_NAMESPACE and RAYFBNN_KERNELS name what it defines.
 //
-// Nothing of the standard library is used here: what the linker merges over files must not hold instructions
-// that another machine lacks.
+// The C++ standard library is not used here. The linker keeps one copy of a library function that several files
+// instantiate, and that copy must not hold instructions that another machine lacks.
 #include "trajectory.hpp"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct Trajectory {
     DataPotential<S> data;
     long chain = 0;
     Buffer<S> half, full;  // stepsizes
-    Buffer<double> taus;   // of the parameters, those that are integrated out as at the last gradient
+    Buffer<double> taus;   // the parameters' precisions; where these are integrated out, those of the last gradient
 
     explicit Trajectory(const Job& job)
         : job(job),
@@ -34,7 +34,7 @@ struct Trajectory {
           full(net.n_parameters),
           taus(net.n_parameters) {}
 
-    // alpha/omega + sum a w**2 of a group whose precision is integrated out; a in place of the precisions.
+    // rate + sum a w**2 of a group of parameters whose common precision is integrated out.
     double rate_of(const Integrated& group, const S* position) const {
         const double* a = job.precisions + chain * net.n_parameters;
         double rate = group.rate;
@@ -42,7 +42,8 @@ struct Trajectory {
         return rate;
     }
 
-    // The precisions that make a Gaussian prior's slopes those of what is left once a precision is integrated out.
+    // Sets the precisions with which a Gaussian prior has the slopes of the prior that is left after the common precision
+    // has been integrated out.
     void set_integrated_taus(const S* position) {
         const double* a = job.precisions + chain * net.n_parameters;
         for (int g = 0; g < net.n_integrated; ++g) {
@@ -66,7 +67,7 @@ struct Trajectory {
         return total;
     }
 
-    // p -= half or full step * gradient, and then, but for the last, q += full step * p.
+    // p -= kick * gradient, and then q += drift * p except after the last gradient.
     template <bool IS_LAST>
     void kick_and_drift(
         S* __restrict position, S* __restrict momentum, const S* __restrict kick, const S* __restrict drift) {

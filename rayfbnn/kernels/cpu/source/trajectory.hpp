@@ -1,4 +1,4 @@
-// What passes between the Python module and the trajectories, which are compiled once per instruction set.
+// The records that pass between the Python module and the trajectories, which are compiled once per instruction set.
 #ifndef RAYFBNN_TRAJECTORY_HPP
 #define RAYFBNN_TRAJECTORY_HPP
 
@@ -6,11 +6,11 @@
 
 namespace rayfbnn {
 
-// Thrown by any instruction set's kernels where there is no memory left.
+// Thrown by the kernels of every instruction set if there is no memory left.
 struct OutOfMemory {};
 
-// As ProgramLink of program.py. is_large: whether its weights and their gradient do not stay in the first cache;
-// uses_blas: whether its products, then of a large link, are left to BLAS.
+// A matrix of weights, and perhaps biases, from one layer to another, as kernels/plan.py describes it. A link is_large if
+// its weights and their gradient do not stay in the first-level cache. A large link uses_blas if BLAS computes its products.
 struct Link {
     int source, destination, start, n_units, n_destinations;
     bool has_biases, is_large, uses_blas;
@@ -22,19 +22,19 @@ struct Segment {
     double alpha;
 };
 
-// Gaussian parameters start .. stop - 1 whose common precision, a Gamma's, is integrated out: minus the log density
-// is shape/2 log(rate + sum a w**2), a the factors that stand in place of their precisions.
+// Gaussian parameters start .. stop - 1 whose common precision has a Gamma prior and is integrated out. Minus their log
+// density is shape/2 log(rate + sum a w**2). The factors a take the place of the parameters' precisions.
 struct Integrated {
     int start, stop;
     double shape, rate;
 };
 
-// As Program of program.py; links are ordered by destination.
+// The network that kernels/plan.py describes. Its links are ordered by destination.
 struct Network {
     int n_layers;  // inputs and outputs included
     const int* units;
-    const int* activations;  // of each layer; those of inputs and outputs are not looked at
-    const int* offsets;
+    const int* activations;  // of each layer; the entries of inputs and outputs are not read
+    const int* offsets;  // of each layer: where its offsets begin in the parameters, or -1 without offsets
     int n_links;
     const Link* links;
     int n_segments;
@@ -46,31 +46,31 @@ struct Network {
     int n_targets, n_parameters;
 };
 
-// The cases of one partition: first .. first + n_cases - 1, in packs n_packs, in blocks of packs.
+// The cases first .. first + n_cases - 1 of one partition. They fill n_packs packs, which are cut into blocks.
 //
-// inputs of block b begin at inputs + n_inputs * block_starts[b] * width, (n_inputs, packs of the block, width); the
-// last pack is filled up with the last case.
+// The inputs of block b begin at inputs + n_inputs * block_starts[b] * width, with the shape (n_inputs, packs of the block,
+// width). The last pack is filled up with copies of the last case.
 struct Partition {
     int first, n_cases, n_packs, n_blocks;
     const int* block_starts;  // (n_blocks + 1,) in packs
     const void* inputs;
 };
 
-// A row of a layer's units (with offsets) at all cases, or ones if it is -1.
+// A feature of the regression: one unit of a layer, with its offset, at all cases. If `row` is -1, the feature is one.
 struct Feature {
     int layer, row;
 };
 
-// Features whose prior precisions are multiplied by exp(x), x a coordinate of the position with the density of the
-// log of a Gamma variable of shape `half` and mean `mean`.
+// Features first .. stop - 1, whose prior precisions are multiplied by exp(x). Here x is a coordinate of the position that
+// is distributed as the log of a Gamma variable with shape `half` and mean `mean`.
 struct Moved {
     int first, stop;
     double half, mean;
 };
 
-// A linear regression of the targets on features, its coefficients integrated out, as Regression of
-// model/regression.py; without features there is none. The last n_moved parameters are those of `moved`. is_dual:
-// by matrices of the cases.
+// A linear regression of the targets on features with the coefficients integrated out; model/marginal/regression.py has
+// the formulas. There is no regression if n_features is 0. The last n_moved parameters are the coordinates of `moved`. The
+// matrices are those of the cases if is_dual, and otherwise those of the features.
 struct Regression {
     int n_features, n_systems, n_each, n_cases, n_moved;
     bool is_dual, is_uniform;
@@ -82,12 +82,12 @@ struct Regression {
     long targets_step;
 };
 
-// sgemm or dgemm of BLAS, with Fortran's conventions.
+// The functions sgemm and dgemm of BLAS, with Fortran's conventions.
 typedef void (*Gemm)(
     const char*, const char*, const int*, const int*, const int*, const void*, const void*, const int*,
     const void*, const int*, const void*, void*, const int*);
 
-// What one call works on. Real numbers are float or double as the kernel called.
+// The arrays of one call. A `void*` is an array of float or double, according to the function that is called.
 struct Job {
     const Network* network;
     Gemm gemm;  // null where no link uses it
@@ -100,8 +100,8 @@ struct Job {
     int n_chains, n_steps;
     const long long* order;     // (n_chains, n_partitions), or null for full gradients
     const void* position;       // (n_chains, n_parameters)
-    const void* momentum;       // the same
-    const void* stepsizes;      // the same
+    const void* momentum;       // (n_chains, n_parameters)
+    const void* stepsizes;      // (n_chains, n_parameters)
     const double* precisions;   // (n_chains, n_parameters)
     const double* noise;        // (n_chains, n_targets), or null
     const double* powers;       // (n_chains,): inverse temperatures
@@ -110,12 +110,12 @@ struct Job {
     long targets_step, weights_step;
 
     void* new_position;         // (n_chains, n_parameters)
-    void* new_momentum;         // the same
+    void* new_momentum;         // (n_chains, n_parameters)
     double* prior_energy;       // (n_chains,): -log prior of the parameters
     double* terms;              // (n_chains,): the likelihood's terms, summed
 };
 
-// The kernels of one instruction set.
+// The functions of one instruction set, and how many numbers its packs hold.
 struct Kernels {
     const char* name;
     int float_width, double_width;

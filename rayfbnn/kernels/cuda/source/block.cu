@@ -1,14 +1,14 @@
-// Whole trajectories of networks whose state fits in shared memory: a block of threads for each chain.
+// Whole trajectories of networks whose state fits in shared memory: one thread block for each chain.
 
-static_assert(TILE <= THREADS, "a thread a case of the tile");
+static_assert(TILE <= THREADS, "each case of a tile needs a thread");
 
-// The outputs of a thread's case of the tile.
+// Loads the outputs at the thread's case of the tile.
 __device__ __forceinline__ void load_outputs(const real* shared, real* v) {
 #pragma unroll
   for (int o = 0; o < N_OUTPUTS; ++o) v[o] = shared[slopes_of(OUTPUT_LAYER) + o * PITCH + threadIdx.x];
 }
 
-// Outputs to derivatives by them, a thread a case; zero for what is behind the last case.
+// Replaces the outputs by the derivatives with respect to them, one case for each thread, with zeros behind the last case.
 __device__ __forceinline__ void likelihood(real* shared, const Targets& targets, int begin, int end, real factor) {
   if (threadIdx.x >= TILE) return;
   real v[N_OUTPUTS];
@@ -24,7 +24,7 @@ __device__ __forceinline__ void likelihood(real* shared, const Targets& targets,
   for (int o = 0; o < N_OUTPUTS; ++o) shared[slopes_of(OUTPUT_LAYER) + o * PITCH + threadIdx.x] = v[o];
 }
 
-// The gradient of the cases begin .. end - 1, times `factor`, added to what is in shared memory.
+// Adds `factor` times the gradient of the cases begin .. end - 1 to the gradient in shared memory.
 __device__ __forceinline__ void data_gradient(real* shared, const real* inputs, const Targets& targets, int begin,
                                               int end, real factor) {
   for (int first = begin; first < end; first += TILE) {

@@ -1,17 +1,17 @@
-// What all kernels share, above all the lanes that arithmetic.hpp has on a device: one number a thread.
+// The code that all CUDA kernels share, above all the lanes of arithmetic.hpp on a device: one number for each thread.
 //
-// Compiled by NVRTC behind the constants that cuda.py writes for one network (`real`, the sizes, and the tables as
-// constexpr functions, so that every loop over units and links has bounds the compiler knows), arithmetic.hpp and
-// network.hpp.
+// NVRTC compiles this text behind that of arithmetic.hpp and network.hpp and behind the constants that generate.py writes for one
+// network: `real`, the sizes, and the tables as constexpr functions. Every loop over units and links therefore has bounds
+// that the compiler knows.
 //
-// Two ways of computing a unit. Forces (is_exact false) may use the device's fast functions: leapfrog steps
-// are reversible and keep volumes under any deterministic force, so the force must be the same function of
-// the position at every step, the last one too. Energies (is_exact true) are a pass of their own at the end
-// of a trajectory, with accurate functions, and terms and sums in float64.
+// A unit is computed in one of two ways. For forces (is_exact false) the device's fast functions are good enough: leapfrog
+// steps are reversible and preserve volume under any deterministic force, as long as the force is the same function of the
+// position at every step, the last one included. Energies (is_exact true) are computed in a separate pass at the end of a
+// trajectory, with accurate functions, and with terms and sums in float64.
 
 using namespace RAYFBNN_NAMESPACE;
 
-// f(Number<FIRST>()), f(Number<FIRST + 1>()), ... : a loop whose index is known to the compiler.
+// Calls f(Number<FIRST>()), f(Number<FIRST + 1>()), ... up to LAST - 1. The compiler knows the index of this loop.
 template <int FIRST, int LAST, class F> __device__ __forceinline__ void each(F f) {
   if constexpr (FIRST < LAST) {
     f(Number<FIRST>());
@@ -19,7 +19,7 @@ template <int FIRST, int LAST, class F> __device__ __forceinline__ void each(F f
   }
 }
 
-// The same from FIRST down to LAST.
+// Calls f in the same way from FIRST down to LAST.
 template <int FIRST, int LAST, class F> __device__ __forceinline__ void each_down(F f) {
   if constexpr (FIRST >= LAST) {
     f(Number<FIRST>());
@@ -34,7 +34,7 @@ constexpr int N_OUTPUTS = units_of(OUTPUT_LAYER);
 
 #define FUNCTION static __device__ __forceinline__
 
-// A lane by the device's accurate functions. NaN stays NaN, so a chain that blew up shows it.
+// A lane with the device's accurate functions. NaN stays NaN, so that a diverged chain is visible.
 template <class S> struct Accurate {
   typedef S Value;
   typedef S Scalar;
@@ -45,7 +45,7 @@ template <class S> struct Accurate {
   FUNCTION S ratio(S a, S b) { return a / b; }
   FUNCTION S tanh(S x) { return ::tanh(x); }
   FUNCTION S sigmoid(S x) { return S(0.5) * ::tanh(S(0.5) * x) + S(0.5); }
-  FUNCTION S logistic(S x) { return 1 / (::exp(-x) + 1); }  // exp overflows to infinity, and this to 0
+  FUNCTION S logistic(S x) { return 1 / (::exp(-x) + 1); }  // if exp overflows to infinity, this is 0
   FUNCTION S exp_of_negative(S x) { return ::exp(x); }
   FUNCTION S log1p_of_fraction(S e) { return ::log1p(e); }
   FUNCTION S log(S x) { return ::log(x); }
@@ -55,12 +55,12 @@ template <class S> struct Accurate {
   }
 };
 
-// A lane by its fast ones; in float64 there is nothing faster.
+// A lane with the device's fast functions. In float64 there are none.
 template <class S> struct Fast : Accurate<S> {};
 
 template <> struct Fast<float> : Accurate<float> {
   FUNCTION float ratio(float a, float b) { return __fdividef(a, b); }
-  // Absolute error about 1e-7, as float32's own near one; exp overflows to infinity and this to one.
+  // The absolute error is about 1e-7, like that of float32 near one. If exp overflows to infinity, the result is one.
   FUNCTION float tanh(float x) { return 1 - ratio(2, __expf(2 * x) + 1); }
   FUNCTION float sigmoid(float x) { return logistic(x); }
   FUNCTION float logistic(float x) { return ratio(1, __expf(-x) + 1); }
@@ -71,11 +71,11 @@ template <> struct Fast<float> : Accurate<float> {
 template <bool is_exact> struct LaneFor : Fast<real> {};
 template <> struct LaneFor<true> : Accurate<real> {};
 
-// Targets of all cases, where they are known and how much they count, of one chain.
+// The targets of one chain at all cases, with the weights of their terms.
 struct Targets {
   const real* rows;       // (N_OUTPUTS, n_cases), for forces
-  const double* exact;    // the same in float64, for energies
-  const double* weights;  // (N_TARGETS, n_cases), read only where IS_WEIGHTED
+  const double* exact;    // (N_OUTPUTS, n_cases) in float64, for energies
+  const double* weights;  // (N_TARGETS, n_cases), read only if IS_WEIGHTED
   const double* noise;    // (N_TARGETS,) precisions, read only for real targets
   int n_cases;
 
@@ -85,7 +85,7 @@ struct Targets {
   }
 };
 
-// Those of one case, as output_slopes wants them.
+// The targets of one case, in the form that output_slopes reads.
 struct TargetsOfCase {
   const Targets& all;
   int number;
@@ -101,13 +101,16 @@ struct TargetsOfCase {
   __device__ __forceinline__ real alpha() const { return real(NOISE_ALPHA); }
 };
 
-// What both kernels of trajectories are given. Positions and momenta are replaced by those at the end.
-//   position, momentum, stepsizes (n_chains, N_PARAMETERS); precisions the same, of each parameter's prior
-//   noise (n_chains, N_TARGETS) precisions; inverse_temperature (n_chains,)
-//   inputs (n_inputs + 1, n_cases); rows and exact (N_OUTPUTS, n_cases), weights (N_TARGETS, n_cases), a chain's
-//   row_stride and weight_stride behind the chain's before (0 where all chains share them)
-//   order (n_chains, n_partitions), read only where n_partitions > 1
-//   prior_energy, terms (n_chains,): the results, with the precisions' own factors left out
+// The arguments of both kernels of trajectories. The positions and momenta at the end replace those at the start.
+//   position, momentum, stepsizes  (n_chains, N_PARAMETERS)
+//   precisions                     (n_chains, N_PARAMETERS), those of each parameter's prior
+//   noise                          (n_chains, N_TARGETS), the noise precisions
+//   inverse_temperature            (n_chains,)
+//   inputs                         (n_inputs + 1, n_cases)
+//   rows, exact                    (N_OUTPUTS, n_cases) for each chain, row_stride apart (0 if all chains share them)
+//   weights                        (N_TARGETS, n_cases) for each chain, weight_stride apart (0 if all chains share them)
+//   order                          (n_chains, n_partitions), read only if n_partitions > 1
+//   prior_energy, terms            (n_chains,), the results, without terms that depend on precisions alone
 #define KERNEL_ARGUMENTS                                                                                    \
   real *position, real *momentum, const real *stepsizes, const double *precisions, const double *noise,     \
       const double *inverse_temperature, const real *inputs, const real *rows, const double *exact,         \
@@ -120,16 +123,16 @@ struct TargetsOfCase {
         noise + (chain) * N_TARGETS, n_cases                                                                \
   }
 
-#ifndef DYNAMIC_SHARED_MEMORY  // the shim of the tests brings its own
+#ifndef DYNAMIC_SHARED_MEMORY  // the shim of the tests defines its own
 #define DYNAMIC_SHARED_MEMORY(name) extern __shared__ __align__(16) unsigned char name[]
 #endif
 
-// -d log likelihood / d outputs of one case, times `factor`, in place of the outputs.
+// Replaces the outputs v of one case by -factor d log likelihood / d outputs.
 __device__ __forceinline__ void slopes_of_case(real* v, const Targets& targets, int number, real factor) {
   output_slopes<LaneFor<false>>(MODEL, v, 1, N_OUTPUTS, TargetsOfCase{targets, number, factor});
 }
 
-// As log_likelihood_terms wants those of one case.
+// The outputs and targets of one case, in the form that log_likelihood_terms reads.
 struct ExactCase {
   const real* outputs;
   const Targets& all;
@@ -142,7 +145,7 @@ struct ExactCase {
   __device__ __forceinline__ double alpha() const { return NOISE_ALPHA; }
 };
 
-// The terms of one case in the log likelihood without normalisers, summed over targets.
+// The log likelihood of one case without normalising constants, summed over targets.
 __device__ __forceinline__ double terms_of_case(const real* v, const Targets& targets, int number) {
   return log_likelihood_terms<Accurate<double>>(MODEL, N_OUTPUTS, ExactCase{v, targets, number});
 }

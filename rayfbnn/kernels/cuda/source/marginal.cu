@@ -1,27 +1,29 @@
-// The regression of cuda_regression.cuh by matrices of the features, A = Phi T Phi' + S, as _primal of
-// model/regression.py has it.
+// The regression of regression.cuh by matrices of the features, A = Phi T Phi' + S; model/marginal/regression.py has its
+// formulas.
 //
-// A gradient takes two passes over the tiles of cases: one adds up the features' products Phi T Phi', in double,
-// and behind the factors of A the other begins the derivatives by units with the slopes of the features,
-// A^-1 Phi T - m (T r)', in `real`. Logarithms are taken for the energy at the end alone.
+// A gradient takes two passes over the tiles of cases. The first adds up the products of features Phi T Phi', in double. Then
+// A is factorised. The second pass computes the slopes of the features, A^-1 Phi T - m (T r)', in `real`, with which the
+// derivatives by the units begin. Logarithms are taken only for the energy at the end.
 
-// Of the same noise in all cases, T is left out of the products, which then serve all systems, and the slopes of
-// all systems are combined from one block of weights; else each system has products and a block of its own.
-constexpr int N_BLOCKS = IS_UNIFORM ? 1 : N_SYSTEMS;
-constexpr int N_RESIDUALS = IS_UNIFORM ? N_ALL : N_EACH;  // rows of a block behind those of the features
+// A matrix of weights combines features and residuals to slopes. If T is the same for all cases, T is left out of the
+// products of features, which then serve all systems, and there is one matrix of weights. Otherwise each system has its own
+// products and its own matrix of weights.
+constexpr int N_BLOCKS = IS_UNIFORM ? 1 : N_SYSTEMS;      // matrices of weights
+constexpr int N_RESIDUALS = IS_UNIFORM ? N_ALL : N_EACH;  // rows of such a matrix behind those of the features
 constexpr int BLOCK = (N_FEATURES + N_RESIDUALS) * N_FEATURES;
-constexpr int WIDTH = N_FEATURES | 1;  // of a matrix in memory; odd: columns lie in different banks
+constexpr int WIDTH = N_FEATURES | 1;  // length of a matrix's row; it is odd, so that columns lie in different banks
 constexpr int MATRIX = N_FEATURES * WIDTH;
-constexpr bool KEEPS_PRODUCTS = IS_UNIFORM && N_SYSTEMS > 1;  // else the factors take their place
+constexpr bool KEEPS_PRODUCTS = IS_UNIFORM && N_SYSTEMS > 1;  // otherwise the factors take their place
 
-// Where things lie in shared memory behind the ones. In reals: the residuals of each target, what features and
-// residuals are multiplied by for the slopes of the features, -m of each target.
+// The places in shared memory behind the ones. In reals: the residuals of each target, the matrices of weights, and -m of each
+// target.
 constexpr int RESIDUALS = END_OF_ONES;
 constexpr int WEIGHTS = RESIDUALS + N_ALL * PITCH;
 constexpr int NEGATIVE = WEIGHTS + N_BLOCKS * BLOCK;
 constexpr int END_OF_REALS = NEGATIVE + N_ALL * N_FEATURES;
 
-// In doubles: Phi T Phi', Phi T y of each target, the factors, a vector of them, X b, m, S, derivatives by log S.
+// In doubles: Phi T Phi', Phi T y of each target, the factors X = L^-1, a vector for factorise, X b, m, S, and the
+// derivatives by log S.
 constexpr int PRODUCTS = (END_OF_REALS * int(sizeof(real)) + 7) / 8;
 constexpr int RIGHT = PRODUCTS + N_BLOCKS * MATRIX;
 constexpr int FACTORS = RIGHT + N_ALL * N_FEATURES;
@@ -31,16 +33,17 @@ constexpr int MEANS = HALVES + N_EACH * N_FEATURES;
 constexpr int PRECISIONS = MEANS + N_ALL * N_FEATURES;
 constexpr int PRIOR_SLOPES = PRECISIONS + N_SYSTEMS * N_FEATURES;
 constexpr int END_OF_DOUBLES = PRIOR_SLOPES + N_FEATURES;
-static_assert(sizeof(double) * END_OF_DOUBLES <= SHARED_BYTES, "cuda_marginal.py asks for less shared memory");
+static_assert(sizeof(double) * END_OF_DOUBLES <= SHARED_BYTES,
+              "launch_plan.py asks for less shared memory than the block needs");
 
-// S, with what moves.
+// Computes S, with the factors exp(x) of precisions that move.
 __device__ __forceinline__ void set_precisions(real* shared, const Regression& given) {
   for (int place = threadIdx.x; place < N_SYSTEMS * N_FEATURES; place += THREADS) {
     doubles_of(shared)[PRECISIONS + place] = precision_at(shared, given, place);
   }
 }
 
-// Phi T Phi' and Phi T y of a tile's cases, added to those of the tiles before.
+// Adds Phi T Phi' and Phi T y of a tile's cases to those of earlier tiles.
 __device__ __forceinline__ void add_products(real* shared, const Regression& given, int first) {
   constexpr int SIDE = weight_tile(N_FEATURES * N_FEATURES), SIDES = (N_FEATURES + SIDE - 1) / SIDE;
   const int n_here = least(TILE, given.n_cases - first);
@@ -63,7 +66,7 @@ __device__ __forceinline__ void add_products(real* shared, const Regression& giv
       }
 #pragma unroll
       for (int number = 0; number < QUAD; ++number) {
-        if (begin + number >= n_here) break;  // what is behind the last case
+        if (begin + number >= n_here) break;  // there are no cases any more
         double weighted[SIDE];
 #pragma unroll
         for (int k = 0; k < SIDE; ++k) {
@@ -89,7 +92,7 @@ __device__ __forceinline__ void add_products(real* shared, const Regression& giv
       }
     }
   });
-  // By the threads that had the fewest of the above.
+  // This begins with the threads that had the fewest products above.
   for (int place = THREADS - 1 - threadIdx.x; place < N_ALL * N_FEATURES; place += THREADS) {
     const int which = place / N_FEATURES, row = place_of(place % N_FEATURES);
     double sum = 0;
@@ -107,7 +110,7 @@ __device__ __forceinline__ double* factors_of(real* shared, int system) {
   return doubles_of(shared) + (KEEPS_PRODUCTS ? FACTORS : PRODUCTS + (IS_UNIFORM ? 0 : system * MATRIX));
 }
 
-// L^-1 of A = L L' in the lower triangle of a system's factors.
+// Computes L^-1 of A = L L' in the lower triangle of a system's factors.
 __device__ __forceinline__ void set_factors(real* shared, const Regression& given, int system) {
   double* a = factors_of(shared, system);
   const double* products = doubles_of(shared) + PRODUCTS + (IS_UNIFORM ? 0 : system * MATRIX);
@@ -120,8 +123,8 @@ __device__ __forceinline__ void set_factors(real* shared, const Regression& give
   factorise<N_FEATURES, WIDTH>(a, doubles_of(shared) + VECTOR);
 }
 
-// m of a system's targets, m = L^-1' (L^-1 b). With it either the weights of the slopes, or the thread's part of
-// the energy (log|A| of each target + m'Sm) / 2.
+// Computes m = L^-1' (L^-1 b) of a system's targets, and then either the weights of the slopes, or the thread's share of the
+// energy (log|A| of each target + m'Sm) / 2, which it returns.
 template <bool is_energy>
 __device__ __forceinline__ double solve(real* shared, const Regression& given, int system) {
   const double* x = factors_of(shared, system);
@@ -138,7 +141,7 @@ __device__ __forceinline__ double solve(real* shared, const Regression& given, i
   real* block = shared + WEIGHTS + (IS_UNIFORM ? 0 : system * BLOCK);
   const bool is_first = !IS_UNIFORM || system == 0;
   for (int f = threadIdx.x; f < N_FEATURES; f += THREADS) {
-    double diagonal = 0, squares = 0;  // of A^-1; sum of m**2
+    double diagonal = 0, squares = 0;  // the diagonal of A^-1, and the sum of m**2
     for (int i = f; i < N_FEATURES; ++i) diagonal += x[i * WIDTH + f] * x[i * WIDTH + f];
     for (int each = 0; each < N_EACH; ++each) {
       const int which = system * N_EACH + each;
@@ -160,7 +163,7 @@ __device__ __forceinline__ double solve(real* shared, const Regression& given, i
   }
   if constexpr (!is_energy) {
     each_of_triangle<N_FEATURES>(1, [&](int, int i, int j) {
-      double sum = 0;  // of A^-1
+      double sum = 0;  // an entry of A^-1
       for (int k = i; k < N_FEATURES; ++k) sum += x[k * WIDTH + i] * x[k * WIDTH + j];
       const real weight = real(t * N_EACH * sum) + (is_first ? real(0) : block[i * N_FEATURES + j]);
       block[i * N_FEATURES + j] = weight;
@@ -171,7 +174,7 @@ __device__ __forceinline__ double solve(real* shared, const Regression& given, i
   return energy;
 }
 
-// Features at all cases to factors, and what `solve` makes of them.
+// Goes through all tiles for the factors, and solves for each system. Returns the thread's share of the energy.
 template <bool is_energy> __device__ __forceinline__ double solve_all(real* shared, const Regression& given) {
   for (int first = 0; first < given.n_cases; first += TILE) {
     load_inputs(shared, given.inputs, given.n_cases, first, given.n_cases);
@@ -188,7 +191,7 @@ template <bool is_energy> __device__ __forceinline__ double solve_all(real* shar
   return energy;
 }
 
-// The tiles again, from the last, which is still there: f(first case) at the features of each.
+// Goes through the tiles again, from the last tile, which is still in shared memory, and calls f(first case) at each.
 template <bool is_exact, class F> __device__ __forceinline__ void each_tile(real* shared, const Regression& given, F f) {
   const int last = (given.n_cases - 1) / TILE * TILE;
   for (int first = last; first >= 0; first -= TILE) {
@@ -202,7 +205,7 @@ template <bool is_exact, class F> __device__ __forceinline__ void each_tile(real
   }
 }
 
-// r = y - Phi' m at a tile's cases, zero behind the last.
+// Computes r = y - Phi' m at a tile's cases, with zeros behind the last case.
 __device__ __forceinline__ void set_residuals(real* shared, const Regression& given, int first) {
   for (int place = threadIdx.x; place < N_ALL * LANES; place += THREADS) {
     const int which = place / LANES, begin = place % LANES * QUAD;
@@ -222,7 +225,7 @@ __device__ __forceinline__ void set_residuals(real* shared, const Regression& gi
   }
 }
 
-// What the derivatives by units that are features begin with, for cuda_tiles.cuh.
+// The starting values of backward_all in tiles.cuh: the slopes of units that are features.
 struct FeatureSlopes {
   real* shared;
   const Regression& given;
@@ -234,7 +237,7 @@ struct FeatureSlopes {
     each<0, N_RUNS>([&](auto run) {
       constexpr int RUN = decltype(run)::value;
       if constexpr (run_layer(RUN) == LAYER) {
-        int feature[UNITS];  // threads whose unit is not in the run repeat one that is
+        int feature[UNITS];  // threads whose unit is not in the run repeat a unit of the run
 #pragma unroll
         for (int k = 0; k < UNITS; ++k) {
           const int here = unit[k] - run_row(RUN);
@@ -259,7 +262,7 @@ struct FeatureSlopes {
     });
   }
 
-  // Features and residuals times a block of weights.
+  // Multiplies features and residuals by a matrix of weights.
   template <int UNITS>
   __device__ __forceinline__ void combine(const int (&feature)[UNITS], const real* block, int number, int begin,
                                           Quad (&slope)[UNITS]) const {
@@ -281,7 +284,7 @@ struct FeatureSlopes {
   }
 };
 
-// The thread's part of r'Tr / 2 at a tile's cases.
+// The thread's share of r'Tr / 2 at a tile's cases.
 __device__ __forceinline__ double squares_here(real* shared, const Regression& given, int first) {
   double sum = 0;
   for (int place = threadIdx.x; place < N_ALL * TILE; place += THREADS) {

@@ -1,19 +1,19 @@
-// The regression of cuda_regression.cuh by matrices of the cases, B = I + T^1/2 Phi' S^-1 Phi T^1/2, as _dual of
-// model/regression.py has it.
+// The regression of regression.cuh by matrices of the cases, B = I + T^1/2 Phi' S^-1 Phi T^1/2; model/marginal/regression.py
+// has its formulas.
 //
-// One tile holds all cases. Slopes of the features, S^-1 Phi V with w = B^-1 T^1/2 y of each target and
-// V = T^1/2 (n_each B^-1 - sum over targets w w') T^1/2, are in double until they begin the derivatives by units: what
-// is large cancels in them (regression_dual.hpp).
+// One tile holds all cases. The slopes of the features are S^-1 Phi V, with w = B^-1 T^1/2 y of each target and
+// V = T^1/2 (n_each B^-1 - sum over targets w w') T^1/2. They are in double until the derivatives by units begin with them,
+// because large terms cancel in them (cpu/source/regression_dual.hpp).
 
 static_assert(N_CASES <= TILE, "one tile must hold all cases");
 constexpr int LANES_IN_USE = (N_CASES + QUAD - 1) / QUAD;
-// Of a system's matrix in memory: odd, and one more than the cases at least. B and L^-1 are in its lower triangle; then
-// V, a column to the right, from what is above L^-1 on.
+// The length of a row of a system's matrix. It is odd, and larger than the number of cases. B and then L^-1 are in the lower
+// triangle. V takes the places above L^-1, one column to the right.
 constexpr int WIDTH = (N_CASES + 1) | 1;
 constexpr int MATRIX = N_CASES * WIDTH;
 
-// Where things lie in shared memory behind the ones, in doubles: the matrices, T^1/2, T^1/2 y, L^-1 T^1/2 y (before it
-// a vector of the factorisation), w, S^-1, slopes of the features, derivatives by log S.
+// The places in shared memory behind the ones, in doubles: the matrices, T^1/2, T^1/2 y, L^-1 T^1/2 y (earlier a vector for
+// factorise), w, S^-1, the slopes of the features, and the derivatives by log S.
 constexpr int MATRICES = (END_OF_ONES * int(sizeof(real)) + 7) / 8;
 constexpr int ROOTS = MATRICES + N_SYSTEMS * MATRIX;
 constexpr int RIGHT = ROOTS + N_SYSTEMS * N_CASES;
@@ -23,9 +23,10 @@ constexpr int SPREADS = SOLVED + N_ALL * N_CASES;
 constexpr int SLOPES = SPREADS + N_SYSTEMS * N_FEATURES;
 constexpr int PRIOR_SLOPES = SLOPES + N_FEATURES * N_CASES;
 constexpr int END_OF_DOUBLES = PRIOR_SLOPES + N_FEATURES;
-static_assert(sizeof(double) * END_OF_DOUBLES <= SHARED_BYTES, "cuda_marginal.py asks for less shared memory");
+static_assert(sizeof(double) * END_OF_DOUBLES <= SHARED_BYTES,
+              "launch_plan.py asks for less shared memory than the block needs");
 
-// S^-1 with what moves, T^1/2, T^1/2 y.
+// Computes S^-1, with the factors exp(x) of precisions that move, T^1/2 and T^1/2 y.
 __device__ __forceinline__ void set_given(real* shared, const Regression& given) {
   double* doubles = doubles_of(shared);
   for (int place = threadIdx.x; place < N_SYSTEMS * N_FEATURES; place += THREADS) {
@@ -39,7 +40,7 @@ __device__ __forceinline__ void set_given(real* shared, const Regression& given)
   }
 }
 
-// B of all systems.
+// Computes B of all systems.
 __device__ __forceinline__ void set_matrices(real* shared) {
   constexpr int SIDE = weight_tile(N_CASES * N_CASES), SIDES = (N_CASES + SIDE - 1) / SIDE;
   double* doubles = doubles_of(shared);
@@ -80,7 +81,8 @@ __device__ __forceinline__ void set_matrices(real* shared) {
   });
 }
 
-// w of all targets, L^-1' (L^-1 T^1/2 y), and the thread's part of (log|B| of each target + sum of y' T^1/2 w) / 2.
+// Computes w = L^-1' (L^-1 T^1/2 y) of all targets. Returns the thread's share of the energy
+// (log|B| of each target + sum of y' T^1/2 w) / 2 if is_energy.
 template <bool is_energy> __device__ __forceinline__ double solve(real* shared) {
   double *doubles = doubles_of(shared), energy = 0;
   for (int place = threadIdx.x; place < N_ALL * N_CASES; place += THREADS) {
@@ -103,7 +105,7 @@ template <bool is_energy> __device__ __forceinline__ double solve(real* shared) 
   return energy;
 }
 
-// Features at all cases to factors, and what `solve` makes of them.
+// Computes the features at all cases and the factors, and solves for w. Returns the thread's share of the energy.
 template <bool is_exact> __device__ __forceinline__ double solve_all(real* shared, const Regression& given) {
   load_inputs(shared, given.inputs, N_CASES, 0, N_CASES);
   __syncthreads();
@@ -117,12 +119,12 @@ template <bool is_exact> __device__ __forceinline__ double solve_all(real* share
   return solve<is_exact>(shared);
 }
 
-// V of all systems.
+// Computes V of all systems.
 __device__ __forceinline__ void set_between(real* shared) {
   double* doubles = doubles_of(shared);
   each_of_triangle<N_CASES>(N_SYSTEMS, [&](int system, int i, int j) {
     double *x = doubles + MATRICES + system * MATRIX, *roots = doubles + ROOTS + system * N_CASES;
-    double sum = 0;  // of B^-1
+    double sum = 0;  // an entry of B^-1
     for (int k = i; k < N_CASES; ++k) sum += x[k * WIDTH + i] * x[k * WIDTH + j];
     sum *= N_EACH;
     for (int which = system * N_EACH; which < (system + 1) * N_EACH; ++which) {
@@ -138,7 +140,7 @@ __device__ __forceinline__ void set_between(real* shared) {
   __syncthreads();
 }
 
-// S^-1 Phi V of all systems.
+// Computes the slopes S^-1 Phi V, summed over systems.
 __device__ __forceinline__ void set_slopes(real* shared) {
   constexpr int SIDE = weight_tile(N_FEATURES * LANES_IN_USE), ROWS = (N_FEATURES + SIDE - 1) / SIDE;
   double* doubles = doubles_of(shared);
@@ -162,7 +164,7 @@ __device__ __forceinline__ void set_slopes(real* shared) {
 #pragma unroll
         for (int i = 0; i < QUAD; ++i) sum[k][i] = 0;
       }
-#pragma unroll 2  // by the compiler's choice 1-100-1 in float64 takes 255 registers and spills, so 190
+#pragma unroll 2  // 1-100-1 in float64 takes 190 registers; without this line 255, and it spills
       for (int d = 0; d < N_CASES; ++d) {
         double v[QUAD];
 #pragma unroll
@@ -194,7 +196,7 @@ __device__ __forceinline__ void set_slopes(real* shared) {
   __syncthreads();
 }
 
-// -1/2 sum over cases of slopes and features.
+// Computes the derivatives by log S: -1/2 times the sum over cases of slopes times features.
 __device__ __forceinline__ void set_prior_slopes(real* shared) {
   double* doubles = doubles_of(shared);
   for (int feature = threadIdx.x; feature < N_FEATURES; feature += THREADS) {
@@ -206,7 +208,7 @@ __device__ __forceinline__ void set_prior_slopes(real* shared) {
   __syncthreads();
 }
 
-// What the derivatives by units that are features begin with, for cuda_tiles.cuh.
+// The starting values of backward_all in tiles.cuh: the slopes of units that are features.
 struct FeatureSlopes {
   const double* slopes;
 

@@ -1,7 +1,7 @@
-// The element-wise parts of a large network's pass, between the products of wide_pass.py: a thread for each
-// unit at each case, or for each case of a chain.
+// The element-wise parts of a large network's pass, between the matrix products of network_pass.py. There is one thread for
+// each unit at each case, or for each case of a chain.
 
-// Without outputs, where they are integrated out, nobody calls the kernels that have arrays of them.
+// If the outputs are integrated out, N_OUTPUTS is 0 and no kernel with an array of outputs is called.
 constexpr int MOST_OUTPUTS = N_OUTPUTS > 0 ? N_OUTPUTS : 1;
 
 #define THIS_THREAD ((long long)blockIdx.x * blockDim.x + threadIdx.x)
@@ -22,7 +22,7 @@ __device__ __forceinline__ void activate_at(int layer, real* u, real* slope, lon
   });
 }
 
-// Summed inputs u of a hidden layer to its values, in place, and their slopes; n of them.
+// Replaces the n summed inputs u of a hidden layer by its values, and computes their slopes.
 extern "C" __global__ void activate_for_force(int layer, real* u, real* slope, long long n) {
   const long long here = THIS_THREAD;
   if (here < n) activate_at<false>(layer, u, slope, here);
@@ -33,12 +33,12 @@ extern "C" __global__ void activate_for_energy(int layer, real* u, long long n) 
   if (here < n) activate_at<true>(layer, u, nullptr, here);
 }
 
-// Outputs (n_chains, N_OUTPUTS, n) at the cases begin .. begin + n - 1; the targets are those of all n_cases.
+// The outputs have the shape (n_chains, N_OUTPUTS, n), at the cases begin .. begin + n - 1. Targets are those of all n_cases.
 #define OUTPUT_ARGUMENTS                                                                                    \
   const double *noise, const real *rows, const double *exact, const double *weights, long long row_stride,    \
       long long weight_stride, int n_chains, int n_cases, int begin, int n
 
-// To minus derivatives of the log likelihood by them times factor (n_chains,), in place.
+// Replaces the outputs by -factor d log likelihood / d outputs; the shape of factor is (n_chains,).
 extern "C" __global__ void slopes_of_outputs(real* outputs, const double* factor, OUTPUT_ARGUMENTS) {
   const long long here = THIS_THREAD, chain = here / n;
   const int number = int(here % n);
@@ -53,7 +53,7 @@ extern "C" __global__ void slopes_of_outputs(real* outputs, const double* factor
   for (int o = 0; o < N_OUTPUTS; ++o) place[(long long)o * n] = v[o];
 }
 
-// Each case's terms in the log likelihood, terms (n_chains, n).
+// The log likelihood of each case; the shape of terms is (n_chains, n).
 extern "C" __global__ void terms_of_outputs(const real* outputs, double* terms, OUTPUT_ARGUMENTS) {
   const long long here = THIS_THREAD, chain = here / n;
   const int number = int(here % n);
@@ -66,13 +66,14 @@ extern "C" __global__ void terms_of_outputs(const real* outputs, double* terms, 
   terms[here] = terms_of_case(v, targets, begin + number);
 }
 
-// The prior's gradient added to that of the data, and its energies; a thread a parameter, n_chains * N_PARAMETERS.
+// Adds the prior's gradient to that of the data, with one thread for each of the n_chains * N_PARAMETERS parameters.
 extern "C" __global__ void add_prior(const real* position, const double* precisions, real* gradient, int n_chains) {
   const long long here = THIS_THREAD;
   if (here >= (long long)n_chains * N_PARAMETERS) return;
   gradient[here] += real(prior_slope(position[here], precisions[here], prior_alpha_of(int(here % N_PARAMETERS))));
 }
 
+// The prior's energy of each parameter, with one thread for each.
 extern "C" __global__ void prior_energies(const real* position, const double* precisions, double* energy, int n_chains) {
   const long long here = THIS_THREAD;
   if (here >= (long long)n_chains * N_PARAMETERS) return;

@@ -1,19 +1,19 @@
-// The random numbers of streams.py, drawn on the device: the same words, one launch for all of a request.
+// The random numbers of streams.py, drawn on the device from the same random words, with one launch for a whole request.
 //
-// Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011): key (seed, chain), counter (block, use, operation,
-// iteration), where use holds purpose, attempt and index. Rejection loops end in the thread that drew, so the
-// host never asks whether all are done.
+// The generator is Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011), with the key (seed, chain) and the counter (block,
+// use, operation, iteration), where `use` holds purpose, attempt and index. A block is the four words of one counter. Each
+// thread runs its own rejection loop to the end, so the host never asks whether all threads are done.
 
 struct Words {
   unsigned at[4];
 };
 
-// Where a request's numbers are: all of its counter but the block's number.
+// The place of a request's numbers in the stream: its counter without the number of the block.
 struct Place {
   unsigned seed, use, operation, iteration;
 };
 
-constexpr int MAX_ATTEMPTS = 64;  // as in streams.py
+constexpr int MAX_ATTEMPTS = 64;  // the same as in streams.py
 constexpr unsigned ATTEMPT = 1u << 8;
 
 __device__ __forceinline__ Words philox(Words counter, unsigned k0, unsigned k1) {
@@ -32,13 +32,13 @@ __device__ __forceinline__ Words words(const Place& place, unsigned chain, unsig
   return philox(Words{{block, place.use | ATTEMPT * attempt, place.operation, place.iteration}}, place.seed, chain);
 }
 
-// Uniform on (0, 1) from 52 bits; which is 0 or 1, the half of the four words.
+// A uniform number on (0, 1) from 52 bits, of the first (which = 0) or second (which = 1) half of the four words.
 __device__ __forceinline__ double uniform_of(const Words& word, int which) {
   const double high = word.at[2 * which] >> 6, low = word.at[2 * which + 1] >> 6;
   return (high * 67108864.0 + low + 0.5) / 4503599627370496.0;
 }
 
-// Number `number` of a chain's request.
+// The uniform number at place `number` of a chain's request.
 __device__ __forceinline__ double uniform(const Place& place, unsigned chain, unsigned number, int attempt) {
   return uniform_of(words(place, chain, number / 2, attempt), number % 2);
 }
@@ -47,7 +47,7 @@ __device__ __forceinline__ double uniform(const Place& place, unsigned chain, un
 #define PLACE Place{seed, use, operation, iteration}
 #define THIS_THREAD ((long long)blockIdx.x * blockDim.x + threadIdx.x)
 
-// result (n_chains, n)
+// Uniform numbers on (0, 1); the shape of result is (n_chains, n).
 extern "C" __global__ void uniforms(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
                                     double* result) {
   const long long here = THIS_THREAD;
@@ -55,7 +55,8 @@ extern "C" __global__ void uniforms(PLACE_ARGUMENTS, const unsigned long long* c
   result[here] = uniform(PLACE, unsigned(chains[here / n]), unsigned(here % n), 0);
 }
 
-// Box and Muller: numbers 2 k and 2 k + 1 of a chain from block k. A thread a block; result (n_chains, n).
+// Normal variables by Box and Muller; the shape of result is (n_chains, n). Numbers 2 k and 2 k + 1 of a chain come from block
+// k of the stream, and each such block has a thread.
 extern "C" __global__ void normals(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
                                    double* result) {
   const int n_blocks = (n + 1) / 2;
@@ -69,8 +70,8 @@ extern "C" __global__ void normals(PLACE_ARGUMENTS, const unsigned long long* ch
   if (2 * block + 1 < n) result[chain * n + 2 * block + 1] = radius * sin(angle);
 }
 
-// Logarithms of Gamma(shape, rate 1) variables, Marsaglia and Tsang (2000), as Streams.log_gamma; shapes and
-// result (n_chains, n). NaN after 64 rejections (probability below 1e-80, or a shape that is no number).
+// Logarithms of Gamma(shape, rate 1) variables, Marsaglia and Tsang (2000), as in Streams.log_gamma; shapes and result are
+// (n_chains, n). NaN after 64 rejections, which have a probability below 1e-80 unless the shape is NaN.
 extern "C" __global__ void log_gammas(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
                                       const double* shapes, double* result) {
   const long long here = THIS_THREAD;
@@ -92,7 +93,7 @@ extern "C" __global__ void log_gammas(PLACE_ARGUMENTS, const unsigned long long*
   result[here] = found + boost;
 }
 
-// -d (cosh z - 1) - a (exp z - 1 - z): log density at mode + z of hyperbolic.py, and its slope.
+// The log density -d (cosh z - 1) - a (exp z - 1 - z) at mode + z, as in the array code, and its slope below.
 __device__ __forceinline__ double log_density(double z, double a, double d) {
   return -d * (cosh(z) - 1) - a * (expm1(z) - z);
 }
@@ -101,8 +102,8 @@ __device__ __forceinline__ double log_density_slope(double z, double a, double d
   return -d * sinh(z) - a * expm1(z);
 }
 
-// y of density proportional to exp(a y - omega cosh y), Devroye (2014), as model/hyperbolic.py; a (>= 0), omega
-// and result (n_chains, n). NaN after 64 rejections.
+// Variables y with a density proportional to exp(a y - omega cosh y), Devroye (2014), as in the array code; a (>= 0), omega and
+// result are (n_chains, n). NaN after 64 rejections.
 extern "C" __global__ void hyperbolics(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
                                        const double* as, const double* omegas, double* result) {
   const long long here = THIS_THREAD;
@@ -137,20 +138,20 @@ extern "C" __global__ void hyperbolics(PLACE_ARGUMENTS, const unsigned long long
   result[here] = asinh(a / omega) + found;
 }
 
-// The alternating sum of a_n(x) over a_0(x), of polya_gamma.py.
+// The alternating sum of a_n(x) over a_0(x), as in polya_gamma.py.
 __device__ __forceinline__ double polya_gamma_series(double x) {
   const double exponent = x > 0.64 ? 4.934802200544679 * x : 2 / x;
   return 1 - 3 * exp(-2 * exponent) + 5 * exp(-6 * exponent) - 7 * exp(-12 * exponent);
 }
 
-// omega ~ PG(1, z), Polson, Scott and Windle (2013) after Devroye (2009), as model/polya_gamma.py; z and result
-// (n_chains, n). NaN after 64 rejections.
+// Variables omega ~ PG(1, z), Polson, Scott and Windle (2013) after Devroye (2009), as in model/marginal/polya_gamma.py; z and
+// result are (n_chains, n). NaN after 64 rejections.
 extern "C" __global__ void polya_gammas(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
                                         const double* zs, double* result) {
   const long long here = THIS_THREAD;
   if (here >= (long long)n_chains * n) return;
   const unsigned chain = unsigned(chains[here / n]), first = 4 * unsigned(here % n);
-  constexpr double PI = 3.141592653589793, T = 0.64, TAIL = 0.10564977366685525;  // of a normal beyond 1/sqrt(T)
+  constexpr double PI = 3.141592653589793, T = 0.64, TAIL = 0.10564977366685525;  // TAIL: probability of a normal beyond 1/sqrt(T)
   const double c = fabs(zs[here]) / 2, rate = PI * PI / 8 + c * c / 2;
   const bool is_small = c < 1 / T;
   const double log_right = log(PI / (2 * rate)) - rate * T;
@@ -181,7 +182,7 @@ extern "C" __global__ void polya_gammas(PLACE_ARGUMENTS, const unsigned long lon
   result[here] = found / 4;
 }
 
-// The permutation that sorts each chain's values, (n_chains, n); a thread a value.
+// The permutations that sort the values of each chain, (n_chains, n), with one thread for each value.
 extern "C" __global__ void sorted_places(const double* values, int n_chains, int n, long long* result) {
   const long long here = THIS_THREAD;
   if (here >= (long long)n_chains * n) return;

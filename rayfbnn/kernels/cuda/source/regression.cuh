@@ -1,19 +1,19 @@
-// Whole trajectories without the output layer's parameters: a linear regression of the targets on the units
-// before them has these integrated out, as model/regression.py says. A block of threads for each chain.
+// Whole trajectories with the output layer's parameters integrated out by a linear regression of the targets on the units
+// before them; model/marginal/regression.py has the formulas. There is one thread block for each chain.
 //
-// The source behind this one has the form of the regression: by matrices of the features or of the cases.
+// The source that follows this one has the form of the regression, with matrices of the features or of the cases.
 
-constexpr int N_ALL = N_SYSTEMS * N_EACH;  // targets
+constexpr int N_ALL = N_SYSTEMS * N_EACH;  // number of targets
 constexpr int N_KEPT = N_PARAMETERS - N_MOVED;
 
-// In shared memory behind the tiles a row of ones, in reals; then what the form needs.
+// In shared memory there is a row of ones, in reals, behind the tiles, and then what the form of the regression needs.
 constexpr int ONES = rounded((END_OF_SQUARES * 8 + int(sizeof(real)) - 1) / int(sizeof(real)));
 constexpr int END_OF_ONES = ONES + PITCH;
 
-// Of one chain.
+// The numbers of one chain.
 struct Regression {
-  const double* noise;    // T (N_SYSTEMS, n_cases), or (N_SYSTEMS,) of the same noise in all cases
-  const double* prior;    // S (N_SYSTEMS, N_FEATURES) with the precisions that move at one
+  const double* noise;    // T (N_SYSTEMS, n_cases), or (N_SYSTEMS,) if T is the same for all cases
+  const double* prior;    // S (N_SYSTEMS, N_FEATURES), without the factors exp(x)
   const double* targets;  // (N_ALL, n_cases)
   const real* inputs;
   int n_cases;
@@ -27,14 +27,15 @@ struct Regression {
   }
 };
 
-// What the form has: the gradient but for the prior of what is kept, with a barrier behind it; and the thread's part of
-// the energy of regression and what moves, at the position of the last gradient.
+// The functions of each form. set_gradient computes the gradient without the prior of the parameters that are kept, and ends
+// with a barrier. energy_of is the thread's share of the energy of the regression and of the coordinates x, at the position
+// of the last gradient.
 __device__ __forceinline__ void set_gradient(real* shared, const Regression& given);
 __device__ __forceinline__ double energy_of(real* shared, const Regression& given);
 
 __device__ __forceinline__ double* doubles_of(real* shared) { return reinterpret_cast<double*>(shared); }
 
-// Features come in runs of rows that lie one behind the other.
+// Features come in runs, whose rows follow each other in shared memory.
 template <int RUN> __host__ __device__ constexpr int place_of_run() {
   return run_layer(RUN) < 0 ? ONES : values_of(run_layer(RUN)) + run_row(RUN) * PITCH;
 }
@@ -49,7 +50,7 @@ __device__ __forceinline__ int place_of(int feature) {
   return place;
 }
 
-// f(feature, where its row begins) of all.
+// Calls f(feature, where its row begins) for all features.
 template <class F> __device__ __forceinline__ void each_feature(F f) {
   each<0, N_RUNS>([&](auto run) {
     constexpr int RUN = decltype(run)::value;
@@ -58,7 +59,7 @@ template <class F> __device__ __forceinline__ void each_feature(F f) {
   });
 }
 
-// S of a system's feature, with what moves.
+// S of a system's feature, with the factor exp(x) of a precision that moves.
 __device__ __forceinline__ double precision_at(const real* shared, const Regression& given, int place) {
   double precision = given.prior[place];
   each<0, N_MOVED>([&](auto which) {
@@ -70,7 +71,7 @@ __device__ __forceinline__ double precision_at(const real* shared, const Regress
   return precision;
 }
 
-// The gradient by what moves, from the derivatives by log S of each feature.
+// Computes the gradient by the coordinates x from the derivatives by log S of each feature.
 __device__ __forceinline__ void set_moved_gradient(real* shared, const double* slopes) {
   each<0, N_MOVED>([&](auto which) {
     constexpr int K = decltype(which)::value;
@@ -81,7 +82,7 @@ __device__ __forceinline__ void set_moved_gradient(real* shared, const double* s
   });
 }
 
-// -log density of what moves, less log|S| / 2 of so many targets as far as it moves.
+// -log density of the coordinates x, minus log|S| / 2 for each of TARGETS targets as far as it depends on x.
 template <int TARGETS> __device__ __forceinline__ double energy_of_moved(const real* shared) {
   double energy = 0;
   each<0, N_MOVED>([&](auto which) {
@@ -93,14 +94,15 @@ template <int TARGETS> __device__ __forceinline__ double energy_of_moved(const r
   return energy;
 }
 
-// Registers for as many blocks as the shared memory of a multiprocessor holds (228 KiB, of which a block takes one
-// more), up to 24 warps, or 16 where more would spill: the robot arm in float32 has 12 blocks without. Not timed yet.
+// Registers are limited such that as many thread blocks run on a multiprocessor as its shared memory holds (228 KiB, of which
+// each block takes 1 KiB more than it asks for), up to 24 warps, or 16 where more would spill. The robot arm in float32 has
+// 12 thread blocks without spills. This has not been timed yet.
 constexpr int MOST_THREADS = sizeof(real) == 4 && THREADS <= 64 ? 768 : 512;
 constexpr int BLOCKS_AT_ONCE = least(MOST_THREADS / THREADS, 228 * 1024 / (SHARED_BYTES + 1024));
 
-// Arguments as KERNEL_ARGUMENTS has them; noise, prior and targets as Regression has them, of each chain (targets:
-// target_stride behind the chain's before). Minus `terms` is the energy of regression and what moves, without what
-// is constant along a trajectory.
+// Arguments are those of KERNEL_ARGUMENTS. noise, prior and targets are those of Regression for each chain; the targets of
+// chains are target_stride apart. Minus `terms` is the energy of the regression and of the coordinates x, without terms that
+// are constant along a trajectory.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) advance(
     real* position, real* momentum, const real* stepsizes, const double* precisions, const double* noise,
     const double* prior, const real* inputs, const double* targets, double* prior_energy, double* terms,

@@ -1,24 +1,24 @@
-// Leapfrog steps of a chain by its block of threads: momentum, stepsize and prior are in the registers of the
-// one thread that holds the parameter, positions and gradient in shared memory (cuda_tiles.cuh).
+// The leapfrog steps of a chain by its thread block. Each parameter belongs to one thread, which has its momentum, stepsize and
+// prior in registers. Positions and the gradient are in shared memory (tiles.cuh).
 //
-// Common precisions may be integrated out of the prior: minus the log density of such a group's parameters is
-// shape/2 log(rate + sum a w**2), a the factors in place of their precisions.
+// Common precisions may be integrated out of the prior. Minus the log density of such a group of parameters is
+// shape/2 log(rate + sum a w**2), where the factors a take the place of the precisions.
 
-constexpr int OWN = (N_PARAMETERS + THREADS - 1) / THREADS;  // parameters that a thread holds
+constexpr int OWN = (N_PARAMETERS + THREADS - 1) / THREADS;  // parameters of one thread
 constexpr int WARPS = THREADS / WARP;
 
-// Behind the tiles, in doubles: each warp's share of the sums of a w**2, by group.
+// In shared memory behind the tiles, in doubles: each warp's share of the sum of a w**2, group after group.
 constexpr int SQUARES = (END_OF_TILES * int(sizeof(real)) + 7) / 8;
 constexpr int END_OF_SQUARES = SQUARES + N_INTEGRATED * WARPS;
 static_assert(sizeof(double) * END_OF_SQUARES <= SHARED_BYTES && 2 * sizeof(double) * THREADS <= SHARED_BYTES,
-              "cuda.py asks for less shared memory than this needs");
+              "launch_plan.py asks for less shared memory than the block needs");
 
 struct Own {
   real momentum[OWN], stepsize[OWN];
-  double tau[OWN];  // precisions; the factors a where they are integrated out
+  double tau[OWN];  // the precisions, or the factors a where the common precision is integrated out
 };
 
-// f(i, parameter) for each that the thread holds.
+// Calls f(i, parameter) for each parameter of the thread.
 template <class F> __device__ __forceinline__ void each_own(F f) {
 #pragma unroll
   for (int i = 0; i < OWN; ++i) {
@@ -27,7 +27,7 @@ template <class F> __device__ __forceinline__ void each_own(F f) {
   }
 }
 
-// A chain's part of the arguments, its numbers from `vector` on. A barrier must follow.
+// Loads a chain's numbers, which begin at `vector` in the arguments. A barrier must follow.
 __device__ __forceinline__ void load(real* shared, Own& own, const real* position, const real* momentum,
                                      const real* stepsizes, const double* precisions, long long vector) {
   each_own([&](int i, int parameter) {
@@ -51,7 +51,7 @@ template <int GROUP> __device__ __forceinline__ bool is_integrated(int parameter
   return parameter >= integrated_start(GROUP) && parameter < integrated_stop(GROUP);
 }
 
-// The sums of a w**2 at the position, by warps. A barrier must follow.
+// Computes the sums of a w**2 at the position, warp by warp. A barrier must follow.
 __device__ __forceinline__ void set_squares(real* shared, const Own& own) {
   each<0, N_INTEGRATED>([&](auto group) {
     constexpr int GROUP = decltype(group)::value;
@@ -74,7 +74,7 @@ template <int GROUP> __device__ __forceinline__ double rate_of(const real* share
   return rate;
 }
 
-// The kick of a gradient in shared memory, and the drift to the next: each thread's own parameters alone.
+// The kick by the gradient in shared memory, and the drift to the next position, of the thread's own parameters.
 __device__ __forceinline__ void kick_and_drift(real* shared, Own& own, int number, int last) {
   const bool is_end = number == 0 || number == last;
   each_own([&](int i, int parameter) {
@@ -90,7 +90,7 @@ __device__ __forceinline__ void kick_and_drift(real* shared, Own& own, int numbe
   });
 }
 
-// The thread's part of the prior's energy.
+// The thread's share of the prior's energy.
 __device__ __forceinline__ double prior_energy_here(const real* shared, const Own& own) {
   double energy = 0;
   each_own([&](int i, int parameter) {
@@ -107,9 +107,9 @@ __device__ __forceinline__ double prior_energy_here(const real* shared, const Ow
   return energy;
 }
 
-// The sum of both values over the block, in one order, at thread 0. Behind a barrier.
+// Sums both values over the thread block in a fixed order; thread 0 has the results. A barrier must come before.
 __device__ __forceinline__ void sum_over_block(real* shared, double& a, double& b) {
-  double* sums = reinterpret_cast<double*>(shared);  // nothing else is needed any more
+  double* sums = reinterpret_cast<double*>(shared);  // nothing in shared memory is needed any more
   sums[threadIdx.x] = a;
   sums[THREADS + threadIdx.x] = b;
   __syncthreads();

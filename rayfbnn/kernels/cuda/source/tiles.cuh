@@ -1,15 +1,15 @@
-// A network at tiles of cases, by the block of threads that has its chain.
+// The pass through a network at one tile of cases after another, by the thread block of a chain.
 //
-// The chain's positions and gradient are in shared memory, where cases go through in tiles of TILE: the values
-// of all units at a tile's cases, then the derivatives back, are products of small matrices in shared memory,
-// each thread computing a few units at four cases at a time (in the gradient: a few weights). Every sum has one
-// order, whatever else runs: the same bits each time.
+// The chain's positions and gradient are in shared memory. The cases come to shared memory in tiles of TILE. The values of all
+// units at a tile's cases, and then the derivatives, are products of small matrices there. Each thread computes a few units
+// at four cases at a time, and in the gradient a few weights. Every sum has a fixed order, so that results have the same bits
+// each time, whatever else runs.
 
 constexpr int QUAD = 4;               // cases that a thread loads at a time
-constexpr int PITCH = TILE + QUAD;    // of a unit's row in a tile; one quad more: rows start in different banks
+constexpr int PITCH = TILE + QUAD;    // length of a unit's row; with one quad more, rows start in different banks
 constexpr int LANES = TILE / QUAD;    // threads along the cases
 constexpr int GROUPS = THREADS / LANES;  // threads along the units
-static_assert(THREADS % LANES == 0, "a tile's cases must divide the threads");
+static_assert(THREADS % LANES == 0, "the threads along a tile's cases must divide the threads of the block");
 
 struct __align__(16) Quad {
   real at[QUAD];
@@ -17,26 +17,26 @@ struct __align__(16) Quad {
 
 __device__ __forceinline__ Quad& quad(real* place) { return *reinterpret_cast<Quad*>(place); }
 
-// Where things lie in shared memory, in reals: positions, gradient, then rows of tiles.
+// The places in shared memory, in reals: positions, gradient, and then the rows of a tile.
 __host__ __device__ constexpr int rounded(int n) { return (n + QUAD - 1) / QUAD * QUAD; }
 constexpr int GRADIENT = rounded(N_PARAMETERS);
 constexpr int TILES = 2 * rounded(N_PARAMETERS);
 
-// Rows of the values of a layer as its destinations see them; inputs and hidden layers.
+// The rows of a layer's values with offsets added, for the inputs and hidden layers.
 __host__ __device__ constexpr int values_of(int layer) {
   int row = 0;
   for (int before = 0; before < layer; ++before) row += units_of(before);
   return TILES + row * PITCH;
 }
 
-// Rows of the slopes of a hidden layer, then of the derivatives by its summed inputs; the outputs' likewise.
+// The rows of a layer's slopes, which the derivatives by its summed inputs replace, for hidden layers and the outputs.
 __host__ __device__ constexpr int slopes_of(int layer) {
   int row = 0;
   for (int before = 1; before < layer; ++before) row += units_of(before);
   return values_of(OUTPUT_LAYER) + row * PITCH;
 }
 
-// Rows of the derivatives by the values of a layer with offsets.
+// The rows of the derivatives by a layer's values, for layers with offsets.
 __host__ __device__ constexpr int derivatives_of(int layer) {
   int row = 0;
   for (int before = 0; before < layer; ++before) row += offset_of(before) >= 0 ? units_of(before) : 0;
@@ -47,15 +47,15 @@ constexpr int END_OF_TILES = derivatives_of(OUTPUT_LAYER);
 
 __host__ __device__ constexpr int least(int a, int b) { return a < b ? a : b; }
 
-// Units of a layer that one thread computes at a time.
+// How many units of a layer one thread computes at a time.
 __host__ __device__ constexpr int unit_tile(int n_units) { return least((n_units + GROUPS - 1) / GROUPS, 8); }
 
-// Weights that one thread sums along each side of a matrix: wide where there are enough of them for all.
+// How many weights one thread sums along each side of a matrix: more if there are enough weights for all threads.
 __host__ __device__ constexpr int weight_tile(int n_weights) {
   return n_weights >= 8 * THREADS ? 4 : n_weights >= 2 * THREADS ? 2 : 1;
 }
 
-// The inputs of a tile's cases, zeros behind the last.
+// Loads the inputs of a tile's cases, with zeros behind the last case.
 __device__ __forceinline__ void load_inputs(real* shared, const real* inputs, int n_cases, int begin, int end) {
   for (int place = threadIdx.x; place < units_of(0) * TILE; place += THREADS) {
     const int unit = place / TILE, number = begin + place % TILE;
@@ -65,7 +65,7 @@ __device__ __forceinline__ void load_inputs(real* shared, const real* inputs, in
   }
 }
 
-// Rows of weights into the units of a tile, or out of them.
+// Rows of the weights into the units of a tile, or out of them.
 template <int UNITS, int ROW_STEP, int UNIT_STEP> struct WeightRows {
   const real* weights;
   const int (&unit)[UNITS];
@@ -121,8 +121,8 @@ template <int K, int UNITS> struct LinkBackward {
   }
 };
 
-// A few units of a layer at the thread's cases: `first`, and those GROUPS apart. Behind the layer's last, which threads
-// without a unit repeat, nothing is kept.
+// A few units of a layer at the thread's cases: unit `first` and others GROUPS apart. Threads without a unit repeat the
+// layer's last unit, and their results are not kept.
 template <int LAYER> struct TileUnits {
   static constexpr int N = units_of(LAYER), UNITS = unit_tile(N);
   real* shared;
@@ -140,7 +140,7 @@ template <int LAYER> struct TileUnits {
   // The place of unit m at the thread's cases, in the rows of its layer that begin at `rows`.
   __device__ __forceinline__ real* place(int rows, int m) const { return shared + rows + unit[m] * PITCH + QUAD * lane; }
 
-  // f of the layer's activation, if it has one.
+  // Calls f with the layer's activation, if it has one.
   template <class F> __device__ __forceinline__ void with_activation(F f) const {
     if constexpr (LAYER == OUTPUT_LAYER) {
       f(Number<IDENTITY>());
@@ -181,7 +181,7 @@ template <int LAYER> struct TileForward : TileUnits<LAYER> {
   }
 };
 
-// A layer's values and slopes from those of the layers before.
+// Computes a layer's values and slopes from the values of earlier layers.
 template <int LAYER, bool is_exact> __device__ __forceinline__ void forward(real* shared) {
   constexpr int UNITS = TileForward<LAYER>::UNITS;
   for (int base = 0; base < units_of(LAYER); base += GROUPS * UNITS) {
@@ -199,7 +199,7 @@ template <bool is_exact> __device__ __forceinline__ void forward_all(real* share
   });
 }
 
-// Where the derivatives by all units begin at zero.
+// The starting values of backward_all that are all zero.
 struct Nothing {
   template <int LAYER, int UNITS>
   __device__ __forceinline__ void operator()(Number<LAYER>, const int (&)[UNITS], Quad (&)[UNITS]) const {}
@@ -244,8 +244,8 @@ template <int LAYER, class Begin> struct TileBackward : TileUnits<LAYER> {
   }
 };
 
-// Derivatives by a layer's summed inputs from those of the layers behind, and what `begin` adds to the derivatives by
-// its units: begin(layer, units, their derivatives at the thread's cases).
+// Computes the derivatives by a layer's summed inputs from those of later layers. begin(layer, units, derivatives) adds to the
+// derivatives by the values of these units at the thread's cases before anything else does.
 template <int LAYER, class Begin> __device__ __forceinline__ void backward(real* shared, const Begin& begin) {
   constexpr int UNITS = TileUnits<LAYER>::UNITS;
   for (int base = 0; base < units_of(LAYER); base += GROUPS * UNITS) {
@@ -253,7 +253,7 @@ template <int LAYER, class Begin> __device__ __forceinline__ void backward(real*
   }
 }
 
-// Rows of a tile side by side, some cases of each at a time; in place of what lies behind the last row, this.
+// Several rows of a tile side by side, with some cases of each at a time. The last row stands in for rows behind it.
 template <int SIDE, int N> struct QuadColumns {
   real* rows;
   const int (&number)[SIDE];
@@ -264,9 +264,9 @@ template <int SIDE, int N> struct QuadColumns {
   __device__ __forceinline__ void step() { rows += QUAD; }
 };
 
-// Adds a row's sum over the tile to the gradient, for each of `n` rows: biases and offsets.
+// Adds the sums of n rows over the tile to the gradient of biases or offsets.
 __device__ __forceinline__ void add_row_sums(real* shared, int rows, int n, int start, int first_thread) {
-  // Begun at different threads, so that the few rows of one group do not wait for those of another.
+  // Groups begin at different threads, so that the few rows of one group do not wait for those of another.
   const int thread = (threadIdx.x + THREADS - first_thread % THREADS) % THREADS;
   for (int row = thread; row < n; row += THREADS) {
     real sum = 0;
@@ -275,7 +275,7 @@ __device__ __forceinline__ void add_row_sums(real* shared, int rows, int n, int 
   }
 }
 
-// Adds a tile's share to the gradient of one link's matrix, eqs. 50 to 57.
+// Adds the tile's share to the gradient of one link's matrix; eqs. 50 to 57.
 template <int K> __device__ __forceinline__ void add_gradient(real* shared) {
   constexpr int N = link_units(K), N_TO = units_of(link_destination(K)), SIDE = weight_tile(N * N_TO);
   constexpr int ROWS = (N + SIDE - 1) / SIDE, COLUMNS = (N_TO + SIDE - 1) / SIDE;
@@ -304,8 +304,8 @@ template <int K> __device__ __forceinline__ void add_gradient(real* shared) {
   }
 }
 
-// From the derivatives by the outputs, or from what `begin` adds to those by other units, to a tile's share of the
-// gradient, which is added to what is in shared memory.
+// Adds the tile's share of the gradient to that in shared memory. It begins with the derivatives by the outputs, and with what
+// `begin` adds to the derivatives by other units.
 template <class Begin> __device__ __forceinline__ void backward_all(real* shared, const Begin& begin) {
   each_down<OUTPUT_LAYER - 1, 0>([&](auto layer) {
     constexpr int LAYER = decltype(layer)::value;

@@ -1,14 +1,14 @@
-// Whole trajectories of tiny networks: a warp for each chain, and a case at a time in each of its threads.
+// Whole trajectories of tiny networks: one warp for each chain, whose threads compute one case at a time.
 //
-// The gradient of a thread's cases stays in its registers; at the end of a pass the 32 threads add theirs
-// up so that each ends with its share of the parameters, for which it alone holds momentum, stepsize and
-// prior. Positions are in shared memory, from where all threads read the same weight at a time. Warps do not
-// wait for each other, and nothing but cases is read from device memory inside a trajectory.
+// The gradient over a thread's cases stays in its registers. At the end of a pass the 32 threads add their gradients up, such
+// that each thread ends with the gradient of its own share of the parameters; it also has their momenta, stepsizes and
+// priors. Positions are in shared memory, from which all threads read the same weight at the same time. Warps do not wait
+// for each other, and inside a trajectory only cases are read from device memory.
 
-constexpr int OWN = (N_PARAMETERS + WARP - 1) / WARP;  // parameters that a thread holds: its number * OWN ...
+constexpr int OWN = (N_PARAMETERS + WARP - 1) / WARP;  // parameters of one thread, from its number * OWN on
 constexpr int PADDED = OWN * WARP;
 
-// A unit's place in a case's array of all units, inputs first.
+// Where the units of a layer begin in a case's array of all units, which has the inputs first.
 __host__ __device__ constexpr int place_of(int layer) {
   int place = 0;
   for (int before = 0; before < layer; ++before) place += units_of(before);
@@ -25,9 +25,9 @@ template <int ROW_STEP> struct WeightRows {
   __device__ __forceinline__ void step() { weights += ROW_STEP; }
 };
 
-// Numbers of the thread's case, one behind the other in registers, which have no places that are chosen at run time.
+// Numbers of the thread's case, one after the other in registers, which cannot be indexed at run time.
 struct Registers {
-  static constexpr int AT_ONCE = 1024;  // all
+  static constexpr int AT_ONCE = 1024;  // unrolls every loop completely
   const real* values;
 
   __device__ __forceinline__ void load(real (&to)[1]) const { to[0] = *values; }
@@ -82,7 +82,7 @@ template <int LAYER> struct TileForward {
   }
 };
 
-// One case forward: value of every unit as its destinations see it (with offsets), and its slope.
+// The forward pass at one case: every unit's value, with its offset added, and its slope.
 template <bool is_exact>
 __device__ __forceinline__ void forward(const real* w, const real* inputs, int n_cases, int number, real* value,
                                         real* slope) {
@@ -137,8 +137,8 @@ template <int LAYER> struct TileBackward {
   }
 };
 
-// One case backward: adds to the gradient of all parameters. The outputs' entries of `value` hold the derivatives with
-// respect to them.
+// The backward pass at one case: adds to the gradient of all parameters. In `value`, the entries of the outputs hold the
+// derivatives with respect to the outputs.
 __device__ __forceinline__ void backward(const real* w, real* value, real* slope, real* gradient) {
 #pragma unroll
   for (int o = 0; o < N_OUTPUTS; ++o) {
@@ -169,9 +169,9 @@ __device__ __forceinline__ void backward(const real* w, real* value, real* slope
   });
 }
 
-// Sums over the warp's threads of COUNT values each, thread t ending with values t * OWN .. in v[0 .. OWN - 1].
-// At each step a thread keeps half of its values and gives the other half away: COUNT exchanges in all, where
-// one sum after another would take 5 COUNT.
+// Sums COUNT values over the threads of the warp. Thread t ends with the sums t * OWN .. t * OWN + OWN - 1 in v[0 .. OWN - 1].
+// At each step a thread keeps one half of its values and gives the other half away. This takes COUNT exchanges in all; one
+// sum after another would take 5 COUNT.
 template <int COUNT, int DISTANCE> __device__ __forceinline__ void share_sums(real* v, int thread) {
   if constexpr (DISTANCE > 0) {
     constexpr int HALF = COUNT / 2;
@@ -186,13 +186,13 @@ template <int COUNT, int DISTANCE> __device__ __forceinline__ void share_sums(re
   }
 }
 
-// Registers for three blocks on a multiprocessor (two in float64): measured, more blocks would spill on 2-16-2.
+// The registers allow three thread blocks on a multiprocessor (two in float64). With more, 2-16-2 was measured to spill.
 extern "C" __global__ void __launch_bounds__(THREADS, sizeof(real) == 4 ? 3 : 2) advance(KERNEL_ARGUMENTS) {
   const int thread = threadIdx.x % WARP;
   const long long chain = (long long)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
   __shared__ real positions[THREADS / WARP][PADDED];
   real* w = positions[threadIdx.x / WARP];
-  if (chain >= n_chains) return;  // the whole warp: nothing below waits for the block
+  if (chain >= n_chains) return;  // returns with its whole warp; nothing below waits for the thread block
 
   const long long vector = chain * N_PARAMETERS;
   const int first = thread * OWN;
@@ -223,16 +223,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(real) == 4 ? 3 : 2)
     real gradient[PADDED];
 #pragma unroll
     for (int i = 0; i < PADDED; ++i) gradient[i] = 0;
-#pragma unroll 1  // more cases at once would take the registers of other warps
+#pragma unroll 1  // several cases at once would take registers from other warps
     for (int number = begin + thread; number < end; number += WARP) {
       real value[N_UNITS], slope[N_UNITS];
-      asm volatile("" ::: "memory");  // weights are read again: kept over cases, they fill all registers
+      asm volatile("" ::: "memory");  // forces weights to be read again; kept for all cases, they would fill all registers
       forward<false>(w, inputs, n_cases, number, value, slope);
       slopes_of_case(value + place_of(OUTPUT_LAYER), targets, number, factor);
       backward(w, value, slope, gradient);
     }
     share_sums<PADDED, WARP / 2>(gradient, thread);
-    __syncwarp();  // all have read the positions that are moved next
+    __syncwarp();  // all threads have read the positions, which are moved next
     const bool is_end = sub_step == 0 || sub_step == last;
 #pragma unroll
     for (int i = 0; i < OWN; ++i) {
