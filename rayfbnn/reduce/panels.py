@@ -14,7 +14,7 @@ from rayfbnn.arrays import Array
 if TYPE_CHECKING:
     import pandas as pd
 
-Axes: TypeAlias = Any  # matplotlib's; only plots.py imports it
+Axes: TypeAlias = Any  # matplotlib's; only figures.py imports it
 
 # Okabe and Ito's palette, told apart with any colour vision; black is kept for text and reference lines.
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"

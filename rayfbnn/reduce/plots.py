@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.likelihood.survival import SurvivalTargets
-from rayfbnn.reduce.diagnostics import summarize
-from rayfbnn.reduce.draws import Draws, committed, output_blocks
+from rayfbnn.reduce.draws import committed, output_blocks
+from rayfbnn.reduce.figures import blank_figure, figure_with_axes, save, styled
 from rayfbnn.reduce.functions import function_values
 from rayfbnn.reduce.panels import (
     BLUE,
@@ -36,59 +34,29 @@ from rayfbnn.reduce.panels import (
 )
 from rayfbnn.reduce.predict import predict
 from rayfbnn.reduce.quantities import adjustments, sigmas
+from rayfbnn.reduce.selection import (
+    largest,
+    least_converged,
+    log_densities,
+    of_inputs,
+    relevance_groups,
+    worst_of_each,
+)
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
     from rayfbnn.data import Dataset
     from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.predict import Prediction
     from rayfbnn.store.store import Store
 
-STYLE: Any = {
-    "font.size": 9,
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "axes.titlepad": 6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.7,
-    "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "lines.linewidth": 1.2,
-}
-_DPI = 160
 _MAX_ROWS = 12  # of traces
 _MAX_BARS = 40
 _MAX_CURVES = 400  # draws of a survival curve
 _MEMORY_BYTES = 64e6
 _MAX_SPREAD = 30  # of a linear axis: the largest value to the typical one
 
-P = ParamSpec("P")
 
-
-def _styled(draw: Callable[P, Path]) -> Callable[P, Path]:
-    """The function with STYLE in force while it draws; ConfigError where matplotlib is not installed."""
-
-    @functools.wraps(draw)
-    def styled(*args: P.args, **kwargs: P.kwargs) -> Path:
-        try:
-            import matplotlib
-        except ImportError as exc:
-            raise ConfigError("plots: matplotlib is not installed; install rayfbnn[plots]") from exc
-        with matplotlib.rc_context(STYLE):
-            return draw(*args, **kwargs)
-
-    return styled
-
-
-# Each figure, for a file.
-
-
-@_styled
+@styled
 def predictive_bands(
     stores: Sequence[Store], path: str | Path, *, input_name: str | None = None, n_points: int = 200
 ) -> Path:
@@ -102,7 +70,7 @@ def predictive_bands(
     table = predict(stores, inputs).table
     has_bands = not model.has_labels
     n_panels = data.n_targets if has_bands else 1
-    figure, axes = _figure(n_panels, 1, width=6.4, height=3.4 * n_panels)
+    figure, axes = figure_with_axes(n_panels, 1, width=6.4, height=3.4 * n_panels)
     for target, axis in enumerate(axes[:, 0] if has_bands else []):
         draw_band(axis, inputs[:, column], table, data.target_names[target])
         draw_targets(
@@ -126,10 +94,10 @@ def predictive_bands(
         axis.set_xlim(inputs[0, column], inputs[-1, column])
         axis.legend(loc="best")
     axes[0, 0].set_title(f"Prediction along {name}{_others_held(data.input_names, name)}")
-    return _save(figure, path)
+    return save(figure, path)
 
 
-@_styled
+@styled
 def function_lines(
     store: Store,
     path: str | Path,
@@ -146,7 +114,7 @@ def function_lines(
     labels = [f"output {output}" for output in range(n_outputs)]
     if store.spec.data_model.is_real and n_outputs == data.n_targets:
         labels, values = list(data.target_names), values * data.target_scale + data.target_center
-    figure, axes = _figure(n_outputs, 1, width=6.4, height=3.4 * n_outputs, sharex=True)
+    figure, axes = figure_with_axes(n_outputs, 1, width=6.4, height=3.4 * n_outputs, sharex=True)
     for output, (axis, label) in enumerate(zip(axes[:, 0], labels, strict=True)):
         for number, function in enumerate(values):
             colour = CHAIN_COLOURS[number % len(CHAIN_COLOURS)]
@@ -156,51 +124,51 @@ def function_lines(
     axes[-1, 0].set_xlabel(name)
     axes[-1, 0].set_xlim(inputs[0, column], inputs[-1, column])
     axes[0, 0].set_title(f"Functions along {name}{_others_held(data.input_names, name)}")
-    return _save(figure, path)
+    return save(figure, path)
 
 
-@_styled
+@styled
 def predicted_against_actual(
     prediction: Prediction, targets: Array, path: str | Path, *, target_names: Sequence[str]
 ) -> Path:
     """Real targets: predictive medians against actual values, and what is left over against its intervals."""
     n = len(target_names)
-    figure, axes = _figure(2, n, width=3.6 * n, height=4.8, height_ratios=(3, 1.3), sharex="col")
+    figure, axes = figure_with_axes(2, n, width=3.6 * n, height=4.8, height_ratios=(3, 1.3), sharex="col")
     for target, name in enumerate(target_names):
         draw_predicted(axes[:, target], prediction.table, targets[:, target], name)
-    return _save(figure, path)
+    return save(figure, path)
 
 
-@_styled
+@styled
 def traces_and_ranks(store: Store, path: str | Path) -> Path:
     """Hyperparameters and log densities by draw and chain, and whether each chain's ranks are uniform."""
     run = committed(store)
-    found = sigmas(run) | adjustments(run) | _log_densities(run)
-    chosen = _least_converged(found, _MAX_ROWS)
-    figure, axes = _figure(
+    found = sigmas(run) | adjustments(run) | log_densities(run)
+    chosen = least_converged(found, _MAX_ROWS)
+    figure, axes = figure_with_axes(
         len(chosen), 2, width=8.2, height=1.35 * len(chosen) + 0.7, width_ratios=(2.2, 1), sharex="col"
     )
     draw_traces(axes, {name: found[name] for name in chosen})
     if len(chosen) < len(found):
         figure.suptitle(f"The {len(chosen)} of {len(found)} quantities with the largest R-hat", fontsize=9)
-    return _save(figure, path)
+    return save(figure, path)
 
 
-@_styled
+@styled
 def rhat_and_ess(diagnosis: Diagnosis, path: str | Path) -> Path:
     """R-hat and effective sample sizes of each quantity as bars, with the thresholds."""
     table = diagnosis.quantities.sort_values("rhat", ascending=False).head(_MAX_BARS)
-    figure, axes = _figure(1, 2, width=8.2, height=1.3 + 0.24 * len(table), sharey="row")
+    figure, axes = figure_with_axes(1, 2, width=8.2, height=1.3 + 0.24 * len(table), sharey="row")
     draw_rhat(axes[0, 0], table, diagnosis.thresholds["max_rhat"])
     draw_ess(axes[0, 1], table, diagnosis.thresholds["min_ess"])
     if len(table) < len(diagnosis.quantities):
         figure.suptitle(
             f"The {len(table)} of {len(diagnosis.quantities)} quantities with the largest R-hat", fontsize=9
         )
-    return _save(figure, path)
+    return save(figure, path)
 
 
-@_styled
+@styled
 def survival_curves(store: Store, path: str | Path, *, n_groups: int = 3, n_times: int = 120) -> Path:
     """Survival of the training cases, all and by predicted risk, by the model and by the cases themselves.
 
@@ -215,7 +183,7 @@ def survival_curves(store: Store, path: str | Path, *, n_groups: int = 3, n_time
     curves = _curves_by_draw(store, times)[:, is_known]  # (n_draws, n_cases, n_times)
     order = np.argsort(curves.mean(axis=(0, 2)), kind="stable")
     groups = np.array_split(order, min(n_groups, len(order)))
-    figure, axes = _figure(1, 2, width=7.6, height=3.3, sharey="row")
+    figure, axes = figure_with_axes(1, 2, width=7.6, height=3.3, sharey="row")
     draw_survival(axes[0, 0], times, curves.mean(axis=1), targets, label="model", colour=BLUE, explain=True)
     axes[0, 0].set_title(f"All {len(targets):,} cases")
     names = ("high", "middle", "low") if len(groups) == 3 else tuple(map(str, range(1, len(groups) + 1)))
@@ -228,7 +196,7 @@ def survival_curves(store: Store, path: str | Path, *, n_groups: int = 3, n_time
         axis.set_xlim(0, times[-1])
         axis.legend(loc="best")
     axes[0, 0].set_ylabel("share surviving")
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def has_survival_curves(store: Store) -> bool:
@@ -238,10 +206,10 @@ def has_survival_curves(store: Store) -> bool:
 
 def has_relevance(store: Store) -> bool:
     """Return whether inputs have sigmas of their own."""
-    return bool(_relevance_groups(store))
+    return bool(relevance_groups(store))
 
 
-@_styled
+@styled
 def relevance_of_inputs(store: Store, path: str | Path) -> Path:
     """The sigma of each input's weights, for each group whose prior has one (ARD).
 
@@ -249,23 +217,23 @@ def relevance_of_inputs(store: Store, path: str | Path) -> Path:
     """
     run = committed(store)
     found = sigmas(run)
-    groups = _relevance_groups(store)
-    rows = {group: _largest(_of_inputs(found, group), _MAX_BARS) for group in groups}
+    groups = relevance_groups(store)
+    rows = {group: largest(of_inputs(found, group), _MAX_BARS) for group in groups}
     height = 1.1 + 0.27 * max(len(each) for each in rows.values())
-    figure, axes = _figure(1, len(rows), width=0.6 + 4.4 * len(rows), height=max(2.2, height))
+    figure, axes = figure_with_axes(1, len(rows), width=0.6 + 4.4 * len(rows), height=max(2.2, height))
     for axis, (group, values) in zip(axes[0], rows.items(), strict=True):
         draw_relevance(axis, list(values), np.stack(list(values.values())))
         axis.set_xlabel(f"sigma_{group}_unit")
         where = "outputs" if group == "io" else f"hidden layer {group[2:]}"
-        left_out = len(_of_inputs(found, group)) - len(values)
+        left_out = len(of_inputs(found, group)) - len(values)
         more = f", the {len(values)} largest" if left_out else ""
         axis.set_title(f"Weights from each input to {where}{more}")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-    return _save(figure, path)
+    return save(figure, path)
 
 
-@_styled
+@styled
 def overview(
     store: Store,
     diagnosis: Diagnosis,
@@ -278,14 +246,12 @@ def overview(
     """One page for real targets: predictions, traces and ranks of the common sigmas, convergence."""
     if not store.spec.data_model.has_residuals:
         raise ConfigError(f"overview: is for real targets, got model.kind = {store.spec.model.kind}")
-    from matplotlib.figure import Figure
-
     run = committed(store)
     names = store.data.target_names
     found = {name: values for name, values in sigmas(run).items() if "[" not in name}
-    found = found or _log_densities(run)  # every sigma fixed
-    rows = _least_converged(found, 5)
-    figure = Figure(figsize=(11.5, 3.9 + 1.25 * len(rows) + 0.6), layout="constrained", dpi=_DPI)
+    found = found or log_densities(run)  # every sigma fixed
+    rows = least_converged(found, 5)
+    figure = blank_figure(11.5, 3.9 + 1.25 * len(rows) + 0.6)
     halves = figure.add_gridspec(2, 1, height_ratios=(3.9, 1.25 * len(rows) + 0.6), hspace=0.03)
     top, bottom = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
     sides = top.add_gridspec(1, 2, width_ratios=(1.6, 1))
@@ -294,7 +260,7 @@ def overview(
     for target, name in enumerate(names):
         draw_predicted(axes[:, target], prediction.table, targets[:, target], name)
     axes = bars.subplots(1, 2, sharey=True, squeeze=False)
-    table = _worst_of_each(diagnosis.quantities)
+    table = worst_of_each(diagnosis.quantities)
     draw_rhat(axes[0, 0], table, diagnosis.thresholds["max_rhat"])
     draw_ess(axes[0, 1], table, diagnosis.thresholds["min_ess"])
     axes = bottom.subplots(len(rows), 2, sharex="col", width_ratios=(2.4, 1), squeeze=False)
@@ -307,7 +273,7 @@ def overview(
     heading = f"{title + ': ' if title else ''}{run.n_chains} chains of {run.n_draws} draws; {errors} on "
     heading += f"{len(targets):,} test cases"
     figure.suptitle(heading, x=0.01, ha="left", fontsize=11)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 # What the figures share.
@@ -329,23 +295,6 @@ def _curves_by_draw(store: Store, times: Array) -> Array:
         by_case = chosen.reshape(-1, 1, chosen.shape[2])
         kept.append(model.hazard.survival_curve(by_case, times).reshape(shape))
     return np.concatenate(kept)
-
-
-def _relevance_groups(store: Store) -> list[str]:
-    groups = store.precision_layout.units
-    return [group for group in groups if group == "io" or group.startswith("ih")]
-
-
-def _of_inputs(found: dict[str, Array], group: str) -> dict[str, Array]:
-    """Input -> its sigma in the group, (n_chains, n_draws)."""
-    start = f"sigma_{group}_unit["
-    return {name[len(start) : -1]: values for name, values in found.items() if name.startswith(start)}
-
-
-def _largest(values: dict[str, Array], at_most: int) -> dict[str, Array]:
-    """Return the values with the largest medians, in their order."""
-    medians = sorted(values, key=lambda name: -float(np.median(values[name])))
-    return {name: values[name] for name in values if name in medians[:at_most]}
 
 
 def _with_error(value: float, error: float) -> str:
@@ -391,49 +340,3 @@ def _others_held(names: Sequence[str], name: str) -> str:
         return f", with {others[0]} at its median"
     held = ", ".join(others) if len(others) <= 3 else f"the other {len(others)} inputs"
     return f", with {held} at their medians"
-
-
-def _log_densities(run: Draws) -> dict[str, Array]:
-    draws = slice(0, run.n_draws)
-    return {name: np.asarray(run.store.read_stat(name, draws)) for name in ("log_likelihood", "log_prior")}
-
-
-def _least_converged(found: dict[str, Array], at_most: int) -> list[str]:
-    """Names in their order, but only those with the largest R-hat where there are too many."""
-    if len(found) <= at_most:
-        return list(found)
-    worst = set(summarize(found)["rhat"].sort_values(ascending=False).index[:at_most])
-    return [name for name in found if name in worst]
-
-
-def _worst_of_each(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with the functions of each target, and sigmas of each unit, as one row: the worst of all."""
-    import pandas as pd
-
-    kinds = pd.Index([re.sub(r"\[(.*)\]$", "", name) for name in table.index])
-    counts = kinds.value_counts()
-    labels = [f"{kind}, worst of {counts[kind]}" if counts[kind] > 1 else kind for kind in kinds]
-    grouped = table.groupby(pd.Index(labels), sort=False)
-    return pd.DataFrame(
-        {
-            "rhat": grouped["rhat"].max(),
-            "ess_bulk": grouped["ess_bulk"].min(),
-            "ess_tail": grouped["ess_tail"].min(),
-        }
-    )
-
-
-def _figure(
-    n_rows: int, n_columns: int, *, width: float, height: float, **settings: Any
-) -> tuple[Figure, Array]:
-    """A figure and its axes (n_rows, n_columns), outside pyplot's global state."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained", dpi=_DPI)
-    return figure, figure.subplots(n_rows, n_columns, squeeze=False, **settings)
-
-
-def _save(figure: Figure, path: str | Path) -> Path:
-    path = Path(path)
-    figure.savefig(path, format="png", dpi=_DPI)
-    return path

@@ -49,7 +49,7 @@ HOMES = {
     "tomllib": {"spec/text.py"},
     "pydantic": {"spec/"},
     "typer": {"cli.py"},
-    "matplotlib": {"reduce/plots.py"},
+    "matplotlib": {"reduce/figures.py"},
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -29,8 +29,8 @@ from tests.support.store.standin_store import make_data, make_spec, make_store  
 def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """The figures that a test saves; any warning is an error (glyphs not found, labels that do not fit)."""
     saved: list[Any] = []
-    save = plots._save
-    monkeypatch.setattr(plots, "_save", lambda figure, path: saved.append(figure) or save(figure, path))
+    save = plots.save
+    monkeypatch.setattr(plots, "save", lambda figure, path: saved.append(figure) or save(figure, path))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield saved
