@@ -194,7 +194,7 @@ def evidence(
         )
     if spec.temperature != 1:
         raise ConfigError(
-            "temperature: the marginal likelihood is that of the posterior itself, got"
+            "temperature: a marginal likelihood is that of the posterior itself, got"
             f" {spec.temperature:g}; it must be 1 (or left out)"
         )
     dataset = read_dataset(spec)
