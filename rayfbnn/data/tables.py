@@ -22,7 +22,7 @@ _NEEDED = "a CSV (.csv, .csv.gz) or Parquet (.parquet) file is needed"
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read a file as a table; rows of a CSV file may not be longer than the first. DataError if not."""
+    """Read a file as a table; DataError if it cannot be read, or a row has more cells than the header."""
     if not path.is_file():
         reason = "is a folder" if path.is_dir() else "there is no such file"
         raise DataError(f"{path}: {reason}; {_NEEDED}")

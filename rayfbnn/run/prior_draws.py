@@ -53,7 +53,7 @@ def _pieces(posterior: SampledPosterior, first: int, last: int) -> Iterator[Arra
 
 
 def _draw(posterior: SampledPosterior, dataset: Dataset, streams: Streams) -> dict[str, Array]:
-    """What there is to store of some draws, the draw axis first."""
+    """Arrays to store for some draws, with the draw axis first."""
     state = posterior.initial_state(streams, sigmas=None)
     position, precisions = state.position, state.precisions
     targets = posterior.sample_targets(position, precisions, streams)

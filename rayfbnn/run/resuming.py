@@ -1,4 +1,4 @@
-"""What may differ when a run is gone on with: its length, and where its training file is."""
+"""Checks before a run is resumed: only its length and the place of its training file may differ."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def check_version(store: Store) -> None:
     if store.root.version != __version__:
         raise StoreMismatchError(
             f"{store.path}: was made by rayfbnn {store.root.version}, this is {__version__}, whose draws may"
-            f" differ; go on with rayfbnn {store.root.version}"
+            f" differ; resume it with rayfbnn {store.root.version}"
         )
 
 
 def compare_kernel(store: Store) -> None:
-    """Say so where this machine cannot go on with the kernel that the run began with.
+    """Warn if this machine lacks the kernel that the run started with.
 
-    Another one rounds differently: draws are as exact, but from here on not the same bits.
+    Another kernel rounds differently: draws are as exact, but from here on not the same bits.
     """
     if not choose.is_available(store.root.kernel):
         _log.warning(

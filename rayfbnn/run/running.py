@@ -1,4 +1,4 @@
-"""A store's batches run to the end: workers, what is shown meanwhile, and what a signal does."""
+"""How the batches of a store are run to the end, with workers, a display and handlers of signals."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def run_rounds(store: Store, executor: Executor, on_progress: Callable[[Progress
 
 
 def publish_finished_rounds(store: Store) -> None:
-    """Make the records that a driver which died, or a repair, has left to be made."""
+    """Publish the records of finished rounds that a crash or a repair has left missing."""
     for each in store.tuning.rounds:
         if unfinished_batches(store, each.last):
             return

@@ -1,4 +1,4 @@
-"""Which arrays a store has: their names, axes, shapes and chunks, as a function of the run."""
+"""The arrays that a store has: their names, axes, shapes and chunks, which follow from the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMITS = "commits"  # an array, since readers of Zarr do not look inside an arr
 
 @dataclass(frozen=True)
 class Header:
-    """What the root's attributes say beside the spec; all that shapes depend on.
+    """Sizes of a run as the root metadata has them; with the spec they decide the shapes of all arrays.
 
     n_draws, n_warmup_draws  planned draws of each chain
     n_blocks                 planned upper bound of the blocks of a batch

@@ -1,4 +1,4 @@
-"""The commit records of a store, batch by batch: what has no record does not exist."""
+"""The commit records of a store, batch by batch; draws without a record do not exist."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class CommitLog:
         return records
 
     def progress(self, batch: int) -> BatchProgress:
-        """From one small file, so that whoever watches a run can ask often."""
+        """How far a batch is, from one small file: cheap enough to ask often while a run is shown."""
         last = self.last(batch)
         return BatchProgress() if last is None else last.progress
 

@@ -1,4 +1,4 @@
-"""Zarr arrays whose every byte goes through the FileSystem: Zarr decodes, and opens no file."""
+"""Zarr arrays whose bytes all go through the FileSystem: Zarr decodes them, and opens no file itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ADVICE = "; verify says what can be kept"
 class Hierarchy:
     """The arrays of a store: chunks are read through `fs`, metadata is given.
 
-    metadata   path of a file -> content; it has been checked, and is all that Zarr gets to see of it
+    metadata   path of a metadata file -> its checked content, which is what Zarr gets for the file
     """
 
     def __init__(

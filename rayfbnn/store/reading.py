@@ -1,4 +1,4 @@
-"""Out of a store: states, draws, statistics and the training cases, checked on the way."""
+"""How states, draws, statistics and the training cases are read from a store, and checked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def training_data(store: OpenStore) -> Dataset:
-    """The training cases; StoreCorruptError if they are not those of the run."""
+    """Read the training cases; StoreCorruptError if they are not those of the run."""
     for file, expected in store.root.fixed_chunks.items():
         read_fixed(store.fs, store.path / file, expected)
     read = store.hierarchy.read
@@ -64,9 +64,9 @@ def state_after(store: OpenStore, record: Record) -> ChainState | None:
 
 
 def read_positions(store: OpenStore, draws: slice, chains: slice, section: Section) -> Array:
-    """Parameters (n_chains, n_draws, n_parameters) in the run's dtype, without draws not committed yet.
+    """Read parameters (n_chains, n_draws, n_parameters) in the run's dtype; only committed draws are there.
 
-    Here and below: ValueError if a slice has a step, StoreCorruptError if a file read is missing or damaged.
+    Here and below: ValueError if a slice has a step, StoreCorruptError if a file is missing or damaged.
     """
     chains, draws = _selection(store, chains, draws, section)
     shape = (chains.stop - chains.start, draws.stop - draws.start, store.parameter_layout.n_parameters)
@@ -78,7 +78,7 @@ def read_positions(store: OpenStore, draws: slice, chains: slice, section: Secti
 
 
 def read_precisions(store: OpenStore, draws: slice, chains: slice, section: Section) -> Array:
-    """Precisions (n_chains, n_draws, n_precisions) float64 = sigma**-2, of the sigmas that are stored."""
+    """Read precisions (n_chains, n_draws, n_precisions) float64 = sigma**-2; the store has the sigmas."""
     chains, draws = _selection(store, chains, draws, section)
     shape = (chains.stop - chains.start, draws.stop - draws.start, store.precision_layout.n_precisions)
     precisions = np.empty(shape)
@@ -89,7 +89,7 @@ def read_precisions(store: OpenStore, draws: slice, chains: slice, section: Sect
 
 
 def read_stat(store: OpenStore, name: str, draws: slice, chains: slice, section: Section) -> Array:
-    """One of catalogue.STATS, (n_chains, n_draws) float64."""
+    """Read one of catalogue.STATS, (n_chains, n_draws) float64."""
     return store.hierarchy.read(
         f"{_prefix(section)}sample_stats/{name}", *_selection(store, chains, draws, section)
     )
@@ -103,10 +103,10 @@ def read_predictive(store: OpenStore, name: str, draws: slice) -> Array:
 
 
 def datatree(store: OpenStore) -> xr.DataTree:
-    """The hierarchy, lazily, without `state` and cut to the draws that every chain has."""
+    """Open the hierarchy lazily, without `state` and with only the draws that every chain has."""
     import xarray as xr
 
-    zarr_store: Any = store.hierarchy.zarr_store()  # which xarray takes, though its types do not say so
+    zarr_store: Any = store.hierarchy.zarr_store()  # xarray takes it, though its types do not say so
     whole = xr.open_datatree(zarr_store, engine="zarr", consolidated=False)
     parts = {}
     for name, node in whole.children.items():

@@ -46,16 +46,16 @@ def _rounds(spec: RunSpec) -> Iterator[Round]:
         first = end
 
 
-def round_of(found: tuple[Round, ...], iteration: int) -> Round | None:
+def round_of(all_rounds: tuple[Round, ...], iteration: int) -> Round | None:
     """The round that an iteration belongs to."""
-    return next((each for each in found if each.first <= iteration <= each.last), None)
+    return next((one for one in all_rounds if one.first <= iteration <= one.last), None)
 
 
-def n_finished(found: tuple[Round, ...], iteration: int) -> int:
+def n_finished(all_rounds: tuple[Round, ...], iteration: int) -> int:
     """How many rounds are over before an iteration: the settings of that many apply to it."""
-    return sum(each.last < iteration for each in found)
+    return sum(one.last < iteration for one in all_rounds)
 
 
-def n_rounds(found: tuple[Round, ...], operation: Tunable) -> int:
+def n_rounds(all_rounds: tuple[Round, ...], operation: Tunable) -> int:
     """How many rounds tune an operation."""
-    return sum(operation in each.operations for each in found)
+    return sum(operation in one.operations for one in all_rounds)

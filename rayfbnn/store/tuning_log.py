@@ -213,8 +213,8 @@ class TuningLog:
                 raise StoreCorruptError(f"{path}: belongs to another store, or to another place")
             pairs = list(zip(each.operations, document["operations"], strict=True))
             return RoundRecord(
-                {operation: measured_from(found["measured"]) for operation, found in pairs},
-                {operation: _settings_from(found["settings"]) for operation, found in pairs},
+                {operation: measured_from(entry["measured"]) for operation, entry in pairs},
+                {operation: _settings_from(entry["settings"]) for operation, entry in pairs},
                 document[SEAL],
             )
         except (KeyError, TypeError, ValueError) as exc:

@@ -1,4 +1,4 @@
-"""From a block of draws to the bytes of its chunk files, with the commit record that vouches for them."""
+"""How a block of draws becomes the bytes of its chunk files and the commit record with their digests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rayfbnn.store.records import BatchProgress, Block, Record
 def prepare(
     store: OpenStore, batch: int, block: Block, last: Record | None, *, encode: bool = True
 ) -> tuple[Record, dict[str, bytes]]:
-    """The record of a block, and the content of its chunk files (unless only the record is wanted)."""
+    """Make the record of a block and the content of its chunk files; without `encode` only the record."""
     files: dict[str, bytes] = {}
     number = 0 if last is None else last.block + 1
     progress = BatchProgress() if last is None else last.progress
