@@ -12,7 +12,8 @@ import pytest
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.cuda import chip as cuda
+from rayfbnn.kernels.cuda import advance as cuda
+from rayfbnn.kernels.cuda import launch_plan
 from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.operation import Operation
@@ -201,7 +202,7 @@ def test_what_moves_is_measured_without_waiting_but_for_the_first_time(cupy: Any
 def test_kernels_of_larger_networks_wait_for_nothing(
     cupy: Any, monkeypatch: pytest.MonkeyPatch, kernel: str, partitions: int
 ) -> None:
-    monkeypatch.setattr(cuda, "_MAX_WARP_WORDS", 0)
+    monkeypatch.setattr(launch_plan, "_MAX_WARP_WORDS", 0)
     if kernel == "products":
         monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
     operations = (SampleSigmas(), Heatbath(), Hybrid(steps=5, stepsize=0.3, partitions=partitions))

@@ -15,8 +15,8 @@ from rayfbnn import arrays
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.errors import SamplingError
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.cuda import chip as cuda
-from rayfbnn.kernels.cuda import cublas
+from rayfbnn.kernels.cuda import advance as cuda
+from rayfbnn.kernels.cuda import cublas, launch_plan
 from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.mcmc import schedule
 from rayfbnn.run import collecting
@@ -91,7 +91,7 @@ def test_a_run_through_each_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, dtype: str
 ) -> None:
     if kernel != "warp":
-        monkeypatch.setattr(cuda, "_MAX_WARP_WORDS", 0)
+        monkeypatch.setattr(launch_plan, "_MAX_WARP_WORDS", 0)
     if kernel == "products":
         monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
     assert kernel in compare(tmp_path, monkeypatch, dtype=dtype)
@@ -99,7 +99,7 @@ def test_a_run_through_each_kernel(
 
 def test_a_run_with_graphs_is_that_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a network run by products; what would be recorded as a graph is launched anew in its place."""
-    monkeypatch.setattr(cuda, "_MAX_WARP_WORDS", 0)
+    monkeypatch.setattr(launch_plan, "_MAX_WARP_WORDS", 0)
     monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
     monkeypatch.setattr(cublas, "product", lambda a, b, uses_tf32: a @ b)
     n_launched = 0
@@ -112,7 +112,7 @@ def test_a_run_with_graphs_is_that_without(tmp_path: Path, monkeypatch: pytest.M
 
         return launch
 
-    monkeypatch.setattr(choose, "Recordings", partial(Recordings, record))
+    monkeypatch.setattr(cuda, "Recordings", partial(Recordings, record))
     phase = [{"iterations": 4, "operations": [*GIBBS, {"op": "hybrid", "steps": 9, "stepsize": 0.3}]}]
     spec = small_spec(tmp_path, device="gpu", phase=phase, chains=3)
     there = make_store(tmp_path / "there.zarr", spec)
