@@ -56,15 +56,15 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 NAMES = {path: str(path.relative_to(PACKAGE)) for path in FILES}
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Dotted names that a file imports, anywhere in it, apart from those under `if TYPE_CHECKING`."""
+def imports(path: Path, *, for_types_too: bool = False) -> Iterator[str]:
+    """Dotted names that a file imports, anywhere in it; those under `if TYPE_CHECKING` if asked for."""
     tree = ast.parse(path.read_text())
     for_types: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             for_types |= {inner for line in node.body for inner in ast.walk(line)}
     for node in ast.walk(tree):
-        if node in for_types:
+        if node in for_types and not for_types_too:
             continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -104,11 +104,11 @@ def test_folders_do_not_import_each_other_in_a_circle() -> None:
 
 
 def test_files_do_not_import_each_other_in_a_circle() -> None:
-    """Imports inside functions count as well: a circle put off until a call is still a circle."""
+    """Imports inside functions and for types count as well: a circle that is put off is still a circle."""
     graph = {
         NAMES[path]: {
             NAMES[imported]
-            for module in imports(path)
+            for module in imports(path, for_types_too=True)
             if (imported := file_of(module)) is not None and imported != path
         }
         for path in FILES
@@ -139,7 +139,8 @@ def test_no_test_imports_from_another() -> None:
 
 
 def test_at_most_twenty_files_lie_directly_in_a_folder() -> None:
-    folders = [folder for folder in [PACKAGE, *PACKAGE.rglob("*")] if folder.is_dir()]
+    roots = (PACKAGE, TESTS)
+    folders = [folder for root in roots for folder in [root, *root.rglob("*")] if folder.is_dir()]
     counts = {
         str(folder): sum(file.suffix in {".py", ".cpp", ".hpp", ".cu", ".cuh"} for file in folder.iterdir())
         for folder in folders
