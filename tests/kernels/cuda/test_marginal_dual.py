@@ -1,4 +1,4 @@
-"""The CUDA kernel with matrices of the cases equals the plain code; on a CPU, as in test_marginal_cuda.py."""
+"""The CUDA kernel with matrices of the cases equals the plain code; on a CPU, as in test_marginal.py."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ OWN_BARRIERS = (Path(chip.__file__).parent / "source" / "marginal_dual.cu").read
 def test_every_barrier_is_needed(which: int) -> None:
     """Mutants: without it the bits depend on the order of the threads, or are not the plain code's.
 
-    Of the last source; test_marginal_cuda.py has those before it.
+    Of the last source; test_marginal.py has those before it.
     """
     given, start = two_warps(*ORDERED[-1])
     results = results_in_orders(*ORDERED[-1], replace=(BARRIER, "", which - OWN_BARRIERS - 1))

@@ -1,6 +1,6 @@
 """The CUDA kernels equal the plain code on random networks of every shape that they cover; on a CPU.
 
-The source is compiled by g++ with a shim, as in test_cuda.py, which says what this cannot show.
+The source is compiled by g++ with a shim, as in test_chip.py, which says what this cannot show.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Products over all chains equal the plain code where outputs or common precisions are integrated out.
 
-The element-wise kernels between them are compiled by g++ with a shim, as in test_cuda.py, which says what
+The element-wise kernels between them are compiled by g++ with a shim, as in test_chip.py, which says what
 this cannot show; the products and the factors are NumPy's.
 """
 
