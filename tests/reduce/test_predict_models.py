@@ -94,7 +94,7 @@ def test_rates_count_as_1e300_at_most() -> None:
 def test_counts_of_a_vague_prior_are_predicted() -> None:
     store, inputs, _ = store_of({"kind": "count"})
     store.positions *= 100
-    table = predict([store], inputs).table
+    table = predict([store], inputs[:2]).table  # quantiles this large take two seconds a case
     assert (table["y1_q99"] > 2**53).any() and (table["y1_q01"] == 0).all()
 
 
