@@ -60,6 +60,6 @@ def test_langevin_without_the_ratio_of_proposals_is_killed() -> None:
     changed = mutant(
         hmc,
         ("total_energy(start_potential, state.momentum)", "start_potential"),
-        ("total_energy(potential, momentum)", "potential"),
+        ("total_energy(potential, moved.momentum)", "potential"),
     )
     assert not stays_exact(ONE, LANGEVIN, name="langevin", schedule=schedule_with(changed))
