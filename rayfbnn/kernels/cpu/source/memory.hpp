@@ -16,11 +16,18 @@ namespace RAYFBNN_NAMESPACE {
 
 constexpr size_t LARGE_PAGE = 2097152;
 
+// Bytes behind the end of every buffer. With the sanitizers there are none, so that they see the first access behind the end.
+#if defined(RAYFBNN_SANITIZE)
+constexpr size_t SPARE_BYTES = 0;
+#else
+constexpr size_t SPARE_BYTES = 64;
+#endif
+
 // Shares of a second-level cache of 1 MB or more: for the values and derivatives of one block of cases (half as much is
 // nearly as fast), and for one factor in a product of large matrices.
 constexpr long BLOCK_BYTES = 393216, FACTOR_BYTES = 524288;
 
-// Memory for n plain numbers or packs, with 64 bytes to spare. The memory is not initialised.
+// Memory for n plain numbers or packs. The memory is not initialised.
 //
 // Rows of large arrays are about a page of 4 kB apart. Large buffers therefore ask the system for pages of 2 MB, which
 // saves an address lookup for every row.
@@ -29,7 +36,7 @@ class Buffer {
    public:
     Buffer() = default;
     explicit Buffer(size_t n) {
-        const size_t size = n * sizeof(T) + 64;
+        const size_t size = n * sizeof(T) + SPARE_BYTES;
         void* memory = nullptr;
         if (posix_memalign(&memory, size >= LARGE_PAGE ? LARGE_PAGE : 64, size) != 0) throw rayfbnn::OutOfMemory();
 #if defined(MADV_HUGEPAGE)
