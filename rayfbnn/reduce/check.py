@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.special
-import scipy.stats
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreMismatchError
@@ -112,6 +111,8 @@ def _comparable(name: str, values: Array) -> Array:
 
 
 def _tests(ours: Array, theirs: Array) -> dict[str, float]:
+    from scipy.stats import ks_2samp  # half a second to import, for which other verbs need not wait
+
     row = {"mean_mcmc": float(ours.mean()), "mean_exact": float(theirs.mean())}
     is_usable = ours.shape[1] >= MIN_DRAWS and theirs.size >= MIN_DRAWS
     if not (is_usable and np.isfinite(ours).all() and np.isfinite(theirs).all()):
@@ -120,7 +121,7 @@ def _tests(ours: Array, theirs: Array) -> dict[str, float]:
     # The smaller effective size of the two, so that draws that happen to be antithetic give no false alarm.
     mcse = max(float(mcse_mean(ours)), float(ours.std(ddof=1)) / math.sqrt(ess))
     z = (row["mean_mcmc"] - row["mean_exact"]) / math.hypot(mcse, theirs.std(ddof=1) / math.sqrt(theirs.size))
-    distance = float(scipy.stats.ks_2samp(ours.ravel(), theirs, method="asymp").statistic)
+    distance = float(ks_2samp(ours.ravel(), theirs, method="asymp").statistic)
     effective = 1 / (1 / ess + 1 / theirs.size)
     return row | {
         "z": z,

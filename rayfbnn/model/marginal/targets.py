@@ -28,7 +28,7 @@ from rayfbnn.model.marginal.precisions import (
     with_columns,
 )
 from rayfbnn.model.marginal.regression import Regression, Slopes
-from rayfbnn.model.network import Activity, Buffers, backward, forward
+from rayfbnn.model.network import Buffers, backward, forward
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
@@ -200,7 +200,8 @@ class WithoutOutputs:
         made, layer = self.marginal, self.marginal.layer
         with np.errstate(all="ignore"):  # a trajectory that blows up is a rejection, not a warning
             kept = array_namespace(position).ascontiguousarray(position[:, : self.n_kept])
-            activity, phi = self._features(kept)
+            activity = forward(kept, made.posterior.inputs, layer.wiring, buffers=made.buffers)
+            phi = layer.phi(activity, n_chains=len(kept), buffers=made.buffers)
             given = self.regression_at(position)
             energy, slopes = regression.energy_and_slopes(phi, given)
             assert slopes is not None
@@ -228,7 +229,7 @@ class WithoutOutputs:
         """Return the energy alone, (n_chains,) float64."""
         with np.errstate(all="ignore"):
             kept = array_namespace(position).ascontiguousarray(position[:, : self.n_kept])
-            _, phi = self._features(kept)
+            phi = self._features(kept)
             energy, _ = regression.energy_and_slopes(phi, self.regression_at(position), with_slopes=False)
             return energy + self._prior(kept, precisions)[0] + self.prior_of_moved(position)[0]
 
@@ -300,7 +301,7 @@ class WithoutOutputs:
         xp = array_namespace(position)
         made = self.marginal
         kept = xp.ascontiguousarray(position[:, : self.n_kept])
-        _, phi = self._features(kept)
+        phi = self._features(kept)
         m = regression.means(phi, self.regression_at(position))
         at = phi[:, None][..., quantities.some_columns(made.posterior.inputs.shape[1])]
         outputs = xp.matmul(m.swapaxes(2, 3), at).reshape(len(position), made.layer.n_outputs, -1)
@@ -314,7 +315,7 @@ class WithoutOutputs:
         made, n = self.marginal, self.n_kept
         position, momentum = state.position.copy(), state.momentum.copy()
         position[:, :n], momentum[:, :n] = moved.position[:, :n], moved.momentum[:, :n]
-        _, phi = self._features(xp.ascontiguousarray(position[:, :n]))
+        phi = self._features(xp.ascontiguousarray(position[:, :n]))
         drawn = regression.draw(phi, self.regression_at(moved.position), streams)
         coefficients = drawn.swapaxes(1, 2)  # (n_chains, n_features, n_systems, n_each)
         position[:, n:] = coefficients.reshape(len(position), -1)
@@ -325,10 +326,11 @@ class WithoutOutputs:
             made.posterior, ChainState(position, momentum, precisions), made.groups, streams
         )
 
-    def _features(self, position: Array) -> tuple[Activity, Array]:
+    def _features(self, position: Array) -> Array:
+        """Return the features of the regression at kept parameters (n_chains, n_kept)."""
         made = self.marginal
         activity = forward(position, made.posterior.inputs, made.layer.wiring, buffers=made.buffers)
-        return activity, made.layer.phi(activity, n_chains=len(position), buffers=made.buffers)
+        return made.layer.phi(activity, n_chains=len(position), buffers=made.buffers)
 
     def _prior(self, position: Array, precisions: Array) -> tuple[Array, Array]:
         made = self.marginal
