@@ -100,8 +100,8 @@ class Advance(Protocol):
         ...
 
 
-class Kernel(Protocol):
-    """One update of a batch of chains: `state, info = kernel(state, streams)`."""
+class Update(Protocol):
+    """One update of a batch of chains: `state, info = update(state, streams)`."""
 
     def __call__(self, state: ChainState, streams: Streams) -> tuple[ChainState, Any]:
         """Return the state after the update, and what happened."""

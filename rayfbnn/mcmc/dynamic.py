@@ -18,7 +18,7 @@ from rayfbnn.mcmc.trajectories import (
     gradients_of_steps,
     integrator_of,
 )
-from rayfbnn.state import Advance, ChainState, Kernel, Target, Trajectory, UncorrectedInfo
+from rayfbnn.state import Advance, ChainState, Target, Trajectory, UncorrectedInfo, Update
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -46,7 +46,7 @@ class Dynamic(TrajectoryOperation):
             raise ValueError("permuted: there is no order without partitions, got true; give partitions > 1")
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Bind `dynamic` to the target and its settings."""
         return partial(
             dynamic,

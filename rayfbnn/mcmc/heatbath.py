@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from rayfbnn.arrays import array_namespace
 from rayfbnn.mcmc.operation import BuildContext, Operation
-from rayfbnn.state import ChainState, Kernel
+from rayfbnn.state import ChainState, Update
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -29,7 +29,7 @@ class Heatbath(Operation):
         if not 0 <= self.decay < 1:
             raise ValueError(f"decay: must be at least 0 and below 1, got {self.decay}")
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Bind `heatbath` to the decay."""
         return partial(heatbath, decay=self.decay)
 
@@ -55,7 +55,7 @@ class RadialHeatbath(Operation):
 
     op: ClassVar[str] = "radial-heatbath"
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Return `radial_heatbath`, which has no settings."""
         return radial_heatbath
 
@@ -83,7 +83,7 @@ class Negate(Operation):
     op: ClassVar[str] = "negate"
     is_reversible: ClassVar[bool] = True
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Return `negate`, which has no settings."""
         return negate
 

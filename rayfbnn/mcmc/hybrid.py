@@ -21,7 +21,7 @@ from rayfbnn.mcmc.trajectories import (
     trajectory_length,
 )
 from rayfbnn.mcmc.tuning.measuring import tuned_kernel
-from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, Target, Trajectory
+from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory, Update
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -57,7 +57,7 @@ class Hybrid(Tunable):
         """Check the settings."""
         check_tunable(self)
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Bind `hybrid` to the target and to its settings, as configured or as tuned."""
         update = partial(
             hybrid,

@@ -11,7 +11,7 @@ from rayfbnn.mcmc.hybrid import hybrid
 from rayfbnn.mcmc.operation import Auto, BuildContext, Tunable, Tuning
 from rayfbnn.mcmc.trajectories import check_tunable, describe_tunable, gradients_of_steps, trajectory_length
 from rayfbnn.mcmc.tuning.measuring import tuned_kernel
-from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, Marginal, MarginalizableTarget
+from rayfbnn.state import Advance, ChainState, HMCInfo, Marginal, MarginalizableTarget, Update
 from rayfbnn.streams import Streams
 
 
@@ -50,7 +50,7 @@ class HybridMarginal(Tunable):
                 " leave it out"
             )
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Bind `hybrid_marginal` to the target's marginal and to its settings, as configured or as tuned."""
         update = partial(
             hybrid_marginal,

@@ -18,7 +18,7 @@ from rayfbnn.mcmc.trajectories import (
     gradients_of_steps,
     integrator_of,
 )
-from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, Target, Trajectory
+from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory, Update
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -47,7 +47,7 @@ class HybridMax(TrajectoryOperation):
             raise ValueError(f"max_ok: must be at least 1, got {self.max_ok}")
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Bind `hybrid_max` to the target and its settings."""
         return partial(
             hybrid_max,

@@ -12,7 +12,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
 from rayfbnn.mcmc.operation import BuildContext, Operation
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, jittered_stepsize
-from rayfbnn.state import ChainState, HMCInfo, Kernel, Target
+from rayfbnn.state import ChainState, HMCInfo, Target, Update
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -29,7 +29,7 @@ class Metropolis(Operation):
         """Check the settings."""
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Bind `metropolis` to the target and the stepsize."""
         return partial(
             metropolis, target=context.target, stepsize=self.stepsize, stepsize_jitter=self.stepsize_jitter

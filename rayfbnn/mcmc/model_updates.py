@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from rayfbnn.mcmc.operation import BuildContext, Operation
 from rayfbnn.mcmc.stepsizes import check_stepsize
-from rayfbnn.state import Kernel
+from rayfbnn.state import Update
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class SampleSigmas(Operation):
         """Check the settings."""
         _check_groups(self.groups)
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Bind the model's update to the level and the groups, if there is a choice."""
         update = context.updates[self.op]
         if self.level is None and self.groups is None:
@@ -51,7 +51,7 @@ class SampleNoise(Operation):
     op: ClassVar[str] = "sample-noise"
     is_reversible: ClassVar[bool] = True
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Return the model's update, which has no settings."""
         return context.updates[self.op]
 
@@ -77,7 +77,7 @@ class RandomGrid(Operation):
         check_stepsize(self.stepsize)
         _check_groups(self.groups)
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Bind the model's update to the stepsize and the groups, if there is a choice."""
         update = partial(context.updates[self.op], stepsize=self.stepsize)
         return update if self.groups is None else partial(update, groups=self.groups)
@@ -107,7 +107,7 @@ class Rescale(Operation):
         """Check the settings."""
         check_stepsize(self.stepsize)
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Bind the model's update to its settings and to the advance that gives potentials."""
         return partial(
             context.updates[self.op], along=self.along, stepsize=self.stepsize, advance=context.advance

@@ -1,4 +1,4 @@
-"""The contract of an operation: what every record answers, and what its kernel is built from.
+"""The contract of an operation: what every record answers, and what its update is built from.
 
 An operation is one file: a frozen dataclass that derives from `Operation`, and the update that it stands for.
 `mcmc/operations.py` lists all of them.
@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from rayfbnn.state import Advance, ChainState, Kernel, Target
+from rayfbnn.state import Advance, ChainState, Target, Update
 
 Auto: TypeAlias = Literal["auto"]
 AUTO: Auto = "auto"  # a setting that is found in the tuning phases, see mcmc/tuning/
 Integrator: TypeAlias = Literal["leapfrog", "fourth-order"]
 
-Update: TypeAlias = Callable[..., tuple[ChainState, Any]]
-"""A kernel, or a function that becomes one when it is given the settings of its operation."""
+ModelUpdate: TypeAlias = Callable[..., tuple[ChainState, Any]]
+"""An update that belongs to the model, or a function that becomes one with the settings of its operation."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Operation(ABC):
     is_tempering: ClassVar[bool] = False
 
     @abstractmethod
-    def build(self, context: BuildContext) -> Kernel:
-        """Build the kernel that runs this operation.
+    def build(self, context: BuildContext) -> Update:
+        """Build the update that runs this operation.
 
-        The info that the kernel returns beside the state is None or one of the info records of state.py.
+        The info that the update returns beside the state is None or one of the info records of state.py.
         """
 
     @abstractmethod
@@ -129,7 +129,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class BuildContext:
-    """The parts from which the kernels of an iteration are built.
+    """The parts from which the updates of an iteration are built.
 
     target       the density to sample from
     updates      the updates that belong to the model, by the names of their operations (state.TemperedTarget)
@@ -139,7 +139,7 @@ class BuildContext:
     """
 
     target: Target
-    updates: Mapping[str, Update]
+    updates: Mapping[str, ModelUpdate]
     advance: Advance
     tuning: Tuning | None
     first_inner: int

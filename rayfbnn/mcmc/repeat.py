@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning, gradient_evaluations, unrolled
-from rayfbnn.state import Kernel
+from rayfbnn.state import Update
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Repeat(Operation):
         """The repetition written out."""
         return unrolled(self.operations) * self.times
 
-    def build(self, context: BuildContext) -> Kernel:
-        """Never called: an iteration holds the kernels of the repeated operations."""
+    def build(self, context: BuildContext) -> Update:
+        """Never called: an iteration holds the updates of the repeated operations."""
         raise AssertionError("repeat is written out by `unrolled`")
 
     def gradients(self, tuning: Tuning | None = None) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import leapfrog
-from rayfbnn.mcmc.operation import BuildContext, Operation, Tunable, Tuning, Update, unrolled
+from rayfbnn.mcmc.operation import BuildContext, ModelUpdate, Operation, Tunable, Tuning, unrolled
 from rayfbnn.mcmc.tuning.measured import Measured
 from rayfbnn.mcmc.tuning.measuring import MeasuredInfo
 from rayfbnn.state import (
@@ -18,10 +18,10 @@ from rayfbnn.state import (
     ChainState,
     ExcursionInfo,
     HMCInfo,
-    Kernel,
     ProposalsInfo,
     Target,
     UncorrectedInfo,
+    Update,
 )
 from rayfbnn.streams import Streams
 
@@ -52,15 +52,15 @@ Step: TypeAlias = tuple[int, ChainState, IterationInfo]  # the number of an iter
 class Iteration:
     """One iteration: the updates of its operations in order, each with its own random numbers."""
 
-    kernels: tuple[Kernel, ...]
+    updates: tuple[Update, ...]
     operations: tuple[Operation, ...]
 
     def __call__(self, state: ChainState, streams: Streams) -> tuple[ChainState, IterationInfo]:
         """Run every update; `streams` gives seed, chains, iteration, and the first operation's number."""
         tally = _Tally(streams.n_chains, array_namespace(state.position))
-        for number, (operation, kernel) in enumerate(zip(self.operations, self.kernels, strict=True)):
+        for number, (operation, update) in enumerate(zip(self.operations, self.updates, strict=True)):
             numbered = streams.at(iteration=streams.iteration, operation=streams.operation + number)
-            state, info = kernel(state, numbered)
+            state, info = update(state, numbered)
             tally.add(operation, info)
         return state, tally.info()
 
@@ -114,24 +114,24 @@ def build_iteration(
     operations: tuple[Operation, ...],
     *,
     target: Target,
-    updates: Mapping[str, Update],
+    updates: Mapping[str, ModelUpdate],
     advance: Advance = leapfrog.advance,
     tuning: Tuning | None = None,
 ) -> Iteration:
     """Build the iteration that `operations` describe, with every `repeat` written out.
 
     updates  the updates that belong to the model, by the names of their operations: "sample-sigmas" and
-             "sample-noise" are kernels, "random-grid" and "rescale" become kernels with their settings
+             "sample-noise" are complete, "random-grid" and "rescale" still need their settings
     tuning   the settings of operations with "auto" in them
     """
-    flat, kernels = unrolled(operations), []
+    flat, built = unrolled(operations), []
     number = len(flat)  # operations inside others are numbered after all these
     for operation in flat:
         context = BuildContext(target, updates, advance, tuning, first_inner=number)
-        kernels.append(operation.build(context))
+        built.append(operation.build(context))
         if operation.inner:
             number += 1 + len(unrolled(operation.inner))
-    return Iteration(tuple(kernels), flat)
+    return Iteration(tuple(built), flat)
 
 
 def run(

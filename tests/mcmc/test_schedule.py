@@ -54,7 +54,7 @@ def test_operations_run_in_order_each_with_its_own_number() -> None:
     iteration = schedule.build_iteration(EVERYTHING, target=BANANA, updates=updates(calls))
     state, streams = start()
     iteration(state, streams.at(iteration=4))
-    assert len(iteration.kernels) == 9
+    assert len(iteration.updates) == 9
     assert calls == [("sample-noise", 4, 0), ("sample-sigmas", 4, 1), ("sample-sigmas", 4, 4)]
 
 

@@ -13,7 +13,7 @@ from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
 from rayfbnn.mcmc.one_at_a_time.coordinates import Line, describe_turns, turns
 from rayfbnn.mcmc.operation import BuildContext, Operation
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_stepsizes
-from rayfbnn.state import ChainState, HMCInfo, Kernel, Target
+from rayfbnn.state import ChainState, HMCInfo, Target, Update
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -33,7 +33,7 @@ class Metropolis1(Operation):
         """Check the settings."""
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Bind `metropolis_1` to the target and its settings."""
         return partial(
             metropolis_1,

@@ -16,7 +16,7 @@ from rayfbnn.mcmc.one_at_a_time.coordinates import Line, describe_turns, turns
 from rayfbnn.mcmc.one_at_a_time.doubling import doubled
 from rayfbnn.mcmc.operation import BuildContext, Operation
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_stepsizes
-from rayfbnn.state import ChainState, Kernel, Target
+from rayfbnn.state import ChainState, Target, Update
 from rayfbnn.streams import Purpose, Streams
 
 # Points are drawn in rounds. An interval shrinks by a factor of about exp(-77) in all 64 * 4 of them.
@@ -48,7 +48,7 @@ class Slice1(Operation):
             raise ValueError(f"max_steps: must be at least 1, got {self.max_steps}")
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Bind `slice_1` to the target and its settings."""
         return partial(
             slice_1,

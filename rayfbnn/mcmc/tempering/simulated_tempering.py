@@ -19,7 +19,7 @@ from rayfbnn.mcmc.schedule import build_iteration
 from rayfbnn.mcmc.tempering.ladder import check_inner, check_ladder, describe_ladder
 from rayfbnn.mcmc.tempering.selection import put_back, taken
 from rayfbnn.mcmc.tempering.stages import LAST_STAGE, at_stage
-from rayfbnn.state import Advance, ChainState, ExcursionInfo, Kernel, TemperedTarget
+from rayfbnn.state import Advance, ChainState, ExcursionInfo, TemperedTarget, Update
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -59,7 +59,7 @@ class SimulatedTempering(Operation):
         """The updates at each step of the walk."""
         return self.operations
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Bind `simulated_tempering` to the target and its settings."""
         return partial(
             simulated_tempering,

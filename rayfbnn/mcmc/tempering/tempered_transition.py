@@ -15,7 +15,7 @@ from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning, gradient_eva
 from rayfbnn.mcmc.schedule import Iteration, build_iteration
 from rayfbnn.mcmc.tempering.ladder import check_inner, check_ladder, describe_ladder
 from rayfbnn.mcmc.tempering.stages import at_stage
-from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, TemperedTarget
+from rayfbnn.state import Advance, ChainState, HMCInfo, TemperedTarget, Update
 from rayfbnn.streams import Purpose, Streams
 
 
@@ -46,7 +46,7 @@ class TemperedTransition(Operation):
         """The updates at each level."""
         return self.operations
 
-    def build(self, context: BuildContext) -> Kernel:
+    def build(self, context: BuildContext) -> Update:
         """Bind `tempered_transition` to the target and its settings."""
         return partial(
             tempered_transition,

@@ -20,7 +20,7 @@ from rayfbnn.mcmc.operation import AUTO, Settings, Tunable, Tuning
 from rayfbnn.mcmc.tuning.measured import Measured, fixed_point_sums
 from rayfbnn.mcmc.tuning.scaling import mean_squares
 from rayfbnn.mcmc.tuning.settings import lengths
-from rayfbnn.state import Advance, ChainState, HMCInfo, Kernel, Target, Trajectory
+from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory, Update
 from rayfbnn.streams import Streams
 
 
@@ -47,7 +47,7 @@ def tuned_kernel(
     *,
     tuning: Tuning | None,
     advance: Advance,
-) -> Kernel:
+) -> Update:
     """Bind an update to its number of steps and its stepsize, as configured or as tuned.
 
     In the rounds of tuning the trajectories are measured as well.
