@@ -105,7 +105,7 @@ def _column(table: pd.DataFrame, name: str, path: Path, *, may_be_missing: bool)
 
 
 def _is_empty(column: pd.Series[Any], path: Path) -> Array:
-    """Which cells hold nothing; a cell that is not there, the row being too short, is no empty one."""
+    """Mark the cells that hold nothing. A cell that is absent from a short row is not an empty one."""
     if path.suffix in (".parquet", ".pq"):
         return column.isna().to_numpy()
     is_blank = np.array([isinstance(value, str) and not value.strip() for value in column], dtype=bool)
@@ -115,7 +115,7 @@ def _is_empty(column: pd.Series[Any], path: Path) -> Array:
 
 
 def _is_whole(path: Path, n_rows: int) -> Array:
-    """Which rows of a CSV file have as many cells as the header; pandas fills the others up unseen."""
+    """Mark the rows of a CSV file with as many cells as the header. Pandas fills up the others silently."""
     import csv
     import gzip
 

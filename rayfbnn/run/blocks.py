@@ -1,4 +1,4 @@
-"""Which iterations of a batch make up its next block."""
+"""The plan of a block: the iterations that a batch does next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rayfbnn.store.rounds import round_of, rounds
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """Which iterations make up a block, and where their draws go.
+    """The iterations that make up a block, and the place of their draws.
 
     Iterations first .. first + count - 1 of the run, all in one phase. section is None where draws are not
     kept; else first_draw is the place of the first one in that section.

@@ -6,7 +6,7 @@ import os
 
 
 def n_cores() -> int:
-    """Those that the system lets this process run on; all there are where it does not say, as on macOS."""
+    """Count the cores that this process may run on; all cores where the system does not say, as on macOS."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live table, or plain lines where there is no terminal."""
+"""The display of a run: a live table, or plain lines where there is no terminal."""
 
 from __future__ import annotations
 

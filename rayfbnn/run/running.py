@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a finished run amounts to.
+    """The counts of a finished run.
 
     draws        of the posterior, in each chain
     acceptance   mean share of updates accepted in the iterations kept for the posterior; None where nothing

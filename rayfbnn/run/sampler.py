@@ -66,7 +66,7 @@ class Progress:
         return self.has_done(None)
 
     def has_done(self, until: int | None) -> bool:
-        """Whether so many iterations (all of them, with None) are committed."""
+        """Return True if `until` iterations are committed (all of them, with None)."""
         return self.committed and self.iteration >= (self.total_iterations if until is None else until)
 
 
@@ -84,7 +84,7 @@ def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> SampledP
 
 
 def acceptance_by_operation(store: Store, phase: int) -> dict[Operation, float]:
-    """What a phase's operations have had accepted so far, of those that propose."""
+    """Return the acceptance rate so far of each operation of a phase that makes proposals."""
     totals = [store.progress(batch).totals for batch in range(store.n_batches)]
     shares = {}
     for operation in unrolled(store.spec.phase[phase].operations):

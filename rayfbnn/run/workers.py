@@ -59,7 +59,7 @@ class Worker:
             raise
 
     def should_stop(self) -> bool:
-        """Whether to stop; called after every iteration. Tests kill or delay a worker here."""
+        """Return True to stop; called after every iteration. Tests kill or delay a worker here."""
         return self._is_stopped()
 
     def latest(self) -> Progress | None:
@@ -248,7 +248,7 @@ class RayExecutor:
 
 
 def _is_cancelled() -> bool:
-    """Whether the block that the current actor is running was told to stop."""
+    """True if the block that the current actor is running was told to stop."""
     import ray
 
     return bool(ray.get_runtime_context().is_canceled())

@@ -69,7 +69,7 @@ class ArrayPlan:
 
     @property
     def is_text(self) -> bool:
-        """Whether the array holds names, whose chunks vary in size."""
+        """True if the array holds names, whose chunks vary in size."""
         return self.dtype == "string"
 
     @property

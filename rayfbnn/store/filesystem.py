@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 
 class SystemCalls:
-    """What is asked of the operating system, one call a method. Every method may raise OSError."""
+    """The calls to the operating system, one for each method. Every method may raise OSError."""
 
     def open_new(self, path: Path) -> int:
         """A file descriptor of a new, empty file; FileExistsError if there is one."""
@@ -76,11 +76,11 @@ class SystemCalls:
         return os.listdir(path)
 
     def exists(self, path: Path) -> bool:
-        """Whether the name is taken, be it by a broken link."""
+        """Return True if the name is taken, even by a broken link."""
         return os.path.lexists(path)
 
     def is_directory(self, path: Path) -> bool:
-        """Whether the name is that of a directory and not of a link to one."""
+        """Return True if the name is that of a directory, not of a link to one."""
         return path.is_dir() and not path.is_symlink()
 
     def free_bytes(self, path: Path) -> int:
@@ -123,7 +123,7 @@ class SystemCalls:
 
 
 class FileSystem:
-    """What the store is made of. An OSError becomes a StoreError, save FileNotFoundError in reading."""
+    """File operations of a store. An OSError becomes a StoreError, but not FileNotFoundError on reading."""
 
     def __init__(self, calls: SystemCalls | None = None) -> None:
         self._calls = SystemCalls() if calls is None else calls
@@ -139,12 +139,12 @@ class FileSystem:
             return sorted(self._calls.listdir(path))
 
     def exists(self, path: Path) -> bool:
-        """Whether the name is taken, be it by a broken link."""
+        """Return True if the name is taken, even by a broken link."""
         with _translated("look at", path):
             return self._calls.exists(path)
 
     def is_directory(self, path: Path) -> bool:
-        """Whether the name is that of a directory and not of a link to one."""
+        """Return True if the name is that of a directory, not of a link to one."""
         with _translated("look at", path):
             return self._calls.is_directory(path)
 

@@ -226,7 +226,7 @@ def _extent(plan: ArrayPlan, file: str) -> tuple[slice, ...]:
 
 
 def _holds(plan: ArrayPlan, file: str) -> str:
-    """What is lost with a chunk, and what to do, for a message."""
+    """Say in a message what is lost with a chunk, and what to do."""
     parts = [
         f"{dim}s {part.start} to {min(part.stop, n) - 1}"
         for dim, part, n in zip(plan.dims, _extent(plan, file), plan.shape, strict=True)

@@ -1,4 +1,4 @@
-"""Whether a run of a given length fits into memory and onto the disk, before it is recorded."""
+"""Checks that a run of a given length fits into memory and onto the disk, before it is recorded."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def metadata_files(plans: Mapping[str, ArrayPlan]) -> list[str]:
 
 
 def matches(raw: bytes, plan: ArrayPlan) -> bool:
-    """Whether a metadata file describes the array as planned. Versions of Zarr name text differently."""
+    """Return True if a metadata file describes the array as planned; Zarr versions name text differently."""
     found = json.loads(raw)
     return (
         found.get("shape") == list(plan.shape)
@@ -70,7 +70,7 @@ def matches(raw: bytes, plan: ArrayPlan) -> bool:
 
 
 def is_draw_coordinate(plan: ArrayPlan) -> bool:
-    """Whether an array holds the numbers of the draws, which an extension lengthens."""
+    """Return True if an array holds the numbers of the draws, which an extension lengthens."""
     return plan.path.endswith("/draw")
 
 

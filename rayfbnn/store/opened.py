@@ -19,7 +19,7 @@ from rayfbnn.store.tuning_log import TuningLog
 
 @dataclass(frozen=True, eq=False)
 class OpenStore:
-    """What the metadata files of a store say, with the objects that read its arrays and records.
+    """The contents of the metadata files of a store, with the objects that read its arrays and records.
 
     root        the root metadata, with the extensions applied
     hierarchy   the arrays

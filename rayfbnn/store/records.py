@@ -24,7 +24,7 @@ Section = Literal["posterior", "warmup"]
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """What a batch of chains has done since its last commit.
+    """The work of a batch of chains since its last commit.
 
     first_iteration, n_iterations  counted from 1 through all phases
     section, first_draw  where the draws go, if they are kept, and the index there of the first
@@ -151,7 +151,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every file was read and is as it was written."""
+        """True if every file was read and is as it was written."""
         return not self.problems
 
     @property
@@ -200,7 +200,7 @@ class Record:
         return RunUpdates(kept=updates) if self.section == "posterior" else RunUpdates(warmup=updates)
 
     def same_block(self, other: Record) -> bool:
-        """Whether both are of the same draws and state; how long it took may differ."""
+        """Return True if both hold the same draws and state; the time that they took may differ."""
         ours, theirs = ({**record.__dict__, "progress": None, "digest": None} for record in (self, other))
         return ours == theirs
 

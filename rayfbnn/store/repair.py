@@ -75,7 +75,7 @@ def _first_blocks_after_round(store: OpenStore, number: int, first_damaged: dict
 
 
 def _is_needed(store: OpenStore, problem: Problem) -> bool:
-    """Whether a chunk holds draws of blocks that are kept."""
+    """Return True if a chunk holds draws of blocks that are kept."""
     assert problem.batch is not None
     if problem.file.startswith("state/"):
         return False

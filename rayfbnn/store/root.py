@@ -1,4 +1,4 @@
-"""What a store says about itself: its root metadata, and the records that make the run longer."""
+"""The root of a store: its metadata, and the records that make the run longer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which iterations of a run make up the rounds in which automatic settings are found."""
+"""The rounds of iterations in which automatic settings are found."""
 
 from __future__ import annotations
 

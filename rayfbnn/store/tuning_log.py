@@ -31,7 +31,7 @@ TUNING = "tuning"
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """What a round measured and what follows.
+    """The measurements of a round, and the settings that follow from them.
 
     measured, settings  by the operation, in the order of Round.operations; settings are those after it
     digest              of the file
@@ -42,7 +42,7 @@ class RoundRecord:
     digest: str
 
     def mean_acceptance(self, operation: Tunable) -> float:
-        """Of all trajectories of the round, at the longest of the lengths that were measured."""
+        """Return the mean over all trajectories of the round, at the longest of the measured lengths."""
         measured = self.measured[operation]
         return measured.mean_acceptance(measured.lengths[-1])
 
@@ -72,7 +72,7 @@ class TuningLog:
         return self.folder / f"{number:06d}.json"
 
     def at(self, iteration: int) -> Tuning:
-        """What automatic operations run with in an iteration; StoreCorruptError if that is not known."""
+        """Return the settings of automatic operations in an iteration; StoreCorruptError if unknown."""
         settings = self._settings(n_finished(self.rounds, iteration))
         return Tuning(settings, is_measured=round_of(self.rounds, iteration) is not None)
 
@@ -130,7 +130,7 @@ class TuningLog:
             )
 
     def is_readable(self, number: int) -> bool:
-        """Whether a record is there and whole, whatever it says; StoreReadError if that cannot be known."""
+        """Return True if a record is there and whole; StoreReadError if it cannot be read."""
         try:
             self.read(number)
         except StoreCorruptError:
@@ -222,7 +222,7 @@ class TuningLog:
 
 
 def to_document(measured: Measured) -> dict[str, Any]:
-    """As JSON would give it back."""
+    """Return a value as JSON would give it back."""
     return {
         "trajectories": measured.trajectories,
         "lengths": list(measured.lengths),
@@ -235,7 +235,7 @@ def to_document(measured: Measured) -> dict[str, Any]:
 
 
 def measured_from(document: Mapping[str, Any]) -> Measured:
-    """What was written as JSON, as it was."""
+    """Return the value that was written as JSON."""
     return Measured(
         document["trajectories"],
         tuple(document["lengths"]),
