@@ -165,7 +165,9 @@ def test_negative_stepsizes_and_the_reversed_order_lead_back(backend: BackendUnd
     position, momentum, _ = backend.run(given, start, n_steps=4, order=order)
     back = Trajectory(position, momentum, start.precisions, -start.stepsizes)
     returned = backend.run(given, back, n_steps=4, order=None if order is None else hmc.reversed_order(order))
-    tolerance = backend.tolerances["float64"]
+    # On a host, sums over cases are reversed but for rounding.
+    is_close = name in SUMS_OVER_CASES and not backend.is_on_device
+    tolerance = 1e-12 if is_close else backend.tolerances["float64"]
     assert largest_error(returned[0], start.position) < tolerance
     assert largest_error(returned[1], start.momentum) < tolerance
 
