@@ -122,7 +122,7 @@ def _is_whole(path: Path, n_rows: int) -> Array:
     with gzip.open(path, "rb") if _is_gzip(path) else path.open("rb") as raw:
         lines = io.TextIOWrapper(cast(Any, raw), encoding="utf-8-sig", newline="")
         rows = csv.reader(lines, skipinitialspace=True)
-        # As pandas does, without lines that have nothing but blanks.
+        # Pandas leaves out lines of nothing but blanks, and so does this.
         try:
             n_cells = [len(row) for row in rows if len(row) > 1 or "".join(row).strip()]
         except csv.Error as exc:  # a cell longer than it reads

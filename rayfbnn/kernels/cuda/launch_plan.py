@@ -11,7 +11,7 @@ from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.plan import NetworkPlan
 
 WARP = 32
-# Of 255 registers a thread, those for a case's units and the gradient in the kernel of one warp a chain.
+# A thread has 255 registers; this many may hold the units of a case and the gradient of a chain.
 _MAX_WARP_WORDS = 176
 QUAD = 4  # as in tiles.cuh
 TILES = (64, 32, 16)  # cases; the first that fits
