@@ -63,7 +63,7 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
 
 
 def demo_text(demo: Demo) -> str:
-    """The diagnosis, the errors of the predictions, and where the pictures are."""
+    """Describe the diagnosis, the errors of the predictions, and where the pictures are."""
     lines = [
         diagnosis_text(demo.diagnosis),
         f"\nerrors on the test cases (a row for each case: {demo.predictions})",

@@ -41,7 +41,7 @@ class Trajectory:
     stepsizes: Array
 
     def moved(self, position: Array, momentum: Array) -> Trajectory:
-        """The trajectory at another position and momentum, both of the same shape as before."""
+        """Return the trajectory at another position and momentum, both of the same shape as before."""
         return Trajectory(position, momentum, self.precisions, self.stepsizes)
 
 
@@ -165,9 +165,9 @@ class MarginalizableTarget(Target, Protocol):
     """A target that can integrate some of its variables out."""
 
     def marginal(self, over: tuple[str, ...]) -> Marginal:
-        """Integrate "outputs", "precisions" or both out, as hybrid-marginal asks.
+        """Integrate "outputs", "precisions" or both out, for hybrid-marginal.
 
-        Raises ConfigError where the model does not allow it.
+        Raises ConfigError if the model does not allow it.
         """
         ...
 

@@ -167,7 +167,7 @@ class Streams:
 
 
 def _gamma_proposal(d: Array, c: Array, u: Array) -> tuple[Array, Array]:
-    """log(v) of Marsaglia and Tsang's proposal d v, and whether it is accepted; u is (..., 4)."""
+    """Return log(v) of Marsaglia and Tsang's proposal d v, and whether it is accepted; u is (..., 4)."""
     xp = array_namespace(u)
     z = xp.sqrt(-2 * xp.log(u[..., 0])) * xp.cos((2 * math.pi) * u[..., 1])
     log_v = 3 * xp.log1p(xp.where(c * z > -1, c * z, 0.0))

@@ -77,12 +77,12 @@ class Dataset:
 
 
 def read_dataset(spec: RunSpec) -> Dataset:
-    """The training cases a run asks for, checked; DataError names file, row and column."""
+    """Return the training cases that `spec` asks for, checked; DataError names file, row and column."""
     return read_training_file(spec.train_path, spec)
 
 
 def read_training_file(path: str | Path, spec: RunSpec) -> Dataset:
-    """The training cases in `path`, read as `spec` says."""
+    """Return the training cases in the file `path`, read as `spec` says."""
     table = read_table(Path(path))
     inputs = columns(table, spec.data.inputs, Path(path))
     targets = columns(table, spec.data.targets, Path(path), may_be_missing=True)
@@ -104,7 +104,7 @@ def read_training_file(path: str | Path, spec: RunSpec) -> Dataset:
 
 
 def read_cases(path: str | Path, dataset: Dataset, data_model: DataModel) -> tuple[Array, Array | None]:
-    """Cases to predict, as on file: inputs (n_cases, n_inputs) and, if the file has them, targets.
+    """Return the cases to predict, as on file: inputs (n_cases, n_inputs) and targets, if the file has them.
 
     The columns are found by the names of the training data; targets are None when the file has no target
     column at all, and NaN where a cell is empty.
@@ -131,7 +131,7 @@ def make_dataset(
     dtype: str = "float64",
     source: str = "data",
 ) -> Dataset:
-    """A Dataset of arrays (n_cases, n_inputs) and (n_cases, n_targets).
+    """Return a Dataset of arrays (n_cases, n_inputs) and (n_cases, n_targets).
 
     "inputs" or "targets" in `standardize` centres these columns on their mean and divides them by their
     standard deviation (with n, not n - 1, below the root) over the training cases, those with the target
@@ -156,7 +156,7 @@ def make_dataset(
 
 
 def first_difference(ours: Dataset, other: Dataset) -> str | None:
-    """Where two data sets first differ, in words, or None: names, number of cases, then row and column."""
+    """Say where two data sets first differ: names, number of cases, or row and column; None if they agree."""
     for what, in_store, in_file in (
         ("inputs", ", ".join(ours.input_names), ", ".join(other.input_names)),
         ("targets", ", ".join(ours.target_names), ", ".join(other.target_names)),
@@ -190,7 +190,7 @@ def _check_range_of_targets(targets: Array, names: Sequence[str], path: Path, da
 
 
 def _standardization(values: Array, names: Sequence[str], wanted: bool, source: str) -> tuple[Array, Array]:
-    """Center and scale of each column, 0 and 1 unless `wanted`."""
+    """Return the center and scale of each column; they are 0 and 1 unless `wanted`."""
     if not wanted:
         return np.zeros(values.shape[1]), np.ones(values.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):

@@ -38,13 +38,13 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def columns(table: pd.DataFrame, names: Sequence[str], path: Path, *, may_be_missing: bool = False) -> Array:
-    """The named columns as float64 (n_cases, len(names)), every value finite; or NaN in empty cells."""
+    """Return the named columns as float64 (n_cases, len(names)): finite numbers, or NaN for empty cells."""
     columns = [_column(table, name, path, may_be_missing=may_be_missing) for name in names]
     return np.stack(columns, axis=1).reshape(len(table), len(names))
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
-    """Every cell as text: numbers are read by float(), which rounds correctly in every version of pandas."""
+    """Read every cell as text: float() then rounds numbers correctly, whatever the version of pandas."""
     import zlib
 
     import pandas as pd
@@ -135,12 +135,12 @@ def _is_gzip(path: Path) -> bool:
 
 
 def _short(text: str) -> str:
-    """At most 80 characters of it, for a message."""
+    """Return at most 80 characters of the value as text, for a message."""
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _number(value: object) -> float:
-    """The value as a float, NaN for anything that is not a number written out in full."""
+    """Return the value as a float, or NaN for anything that is not a number written out in full."""
     if isinstance(value, (bool, np.bool_)):
         return math.nan
     if not isinstance(value, (int, float, str, np.integer, np.floating)):

@@ -52,7 +52,7 @@ def _size(group: GroupSpec) -> str:
 
 
 def _omissions(spec: RunSpec, group: GroupSpec) -> str:
-    """How a group differs from full connections; "" if it does not."""
+    """Describe how a group differs from full connections; "" if it does not."""
     if group.name in spec.network.connections:
         keys = spec.network_keys.connections[group.name]
         return f" configured ({keys.get('generator', 'a table')})"
@@ -60,7 +60,7 @@ def _omissions(spec: RunSpec, group: GroupSpec) -> str:
 
 
 def _group(name: str) -> str:
-    """A group in words, such as "weights, inputs to hidden layer 0" for ih0."""
+    """Describe a group in words, such as "weights, inputs to hidden layer 0" for ih0."""
     layers = {"i": "inputs", "o": "outputs"}
     ends = [layers.get(end, f"hidden layer {end[1:]}") for end in re.findall(r"h\d+|[io]", name)]
     match name[0]:
@@ -161,7 +161,7 @@ def _data(spec: RunSpec) -> list[str]:
 
 
 def _defaults(spec: RunSpec) -> list[str]:
-    """The settings that the configuration does not have, with the values that are used."""
+    """List the settings that the configuration does not have, with the values that are used."""
     used = [
         f"{name} = {getattr(spec, name)}"
         for name in ("seed", "chains", "chains_per_batch", "draws_per_block", "dtype", "device")

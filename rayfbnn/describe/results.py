@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def run_text(summary: RunSummary) -> str:
-    """One line: the store, its chains and draws, acceptance, divergences, workers that were replaced."""
+    """Describe a run in one line: store, chains, draws, acceptance, divergences, replaced workers."""
     draws = f"{summary.chains} chains of {summary.draws} draws"
     replaced = f", {summary.failures} workers replaced" if summary.failures else ""
     return f"{summary.path}: {draws}, {_updates_text(summary)}{replaced}"
 
 
 def _updates_text(counts: RunSummary | Diagnosis) -> str:
-    """Acceptance and divergences in the iterations kept for the posterior, and in the warm-up."""
+    """Describe acceptance and divergences in the iterations kept for the posterior, and in the warm-up."""
     return (
         f"acceptance {_share(counts.acceptance)} (warm-up {_share(counts.warmup_acceptance)}),"
         f" divergences {counts.divergences} (warm-up {counts.warmup_divergences})"
@@ -33,14 +33,14 @@ def _updates_text(counts: RunSummary | Diagnosis) -> str:
 
 
 def _share(acceptance: float | None) -> str:
-    """The share in per cent, or as one in so many where that says more; "-" where nothing was proposed."""
+    """Return the share in per cent, or as one in so many for small ones; "-" where nothing was proposed."""
     if acceptance is None:
         return "-"
     return f"{acceptance:.0%}" if acceptance >= 0.01 or acceptance == 0 else f"one in {1 / acceptance:,.0f}"
 
 
 def prediction_text(prediction: Prediction) -> str:
-    """A line for each measure of the summary, with its standard error."""
+    """Return a line for each measure of the summary, with its standard error."""
     summary = prediction.summary
     lines = []
     for name, value in summary.items():
@@ -51,7 +51,7 @@ def prediction_text(prediction: Prediction) -> str:
 
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:
-    """The table of quantities, the thresholds, and the verdict with its reasons."""
+    """Return the table of quantities, the thresholds, and the verdict with its reasons."""
     limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
     return "\n".join(
         [
@@ -65,7 +65,7 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
 
 
 def check_text(result: CheckResult) -> str:
-    """The table of tests, the threshold, and the verdict."""
+    """Return the table of tests, the threshold, and the verdict."""
     return "\n".join(
         [
             result.table.to_string(float_format="{:.4g}".format),
@@ -77,7 +77,7 @@ def check_text(result: CheckResult) -> str:
 
 
 def evidence_text(evidence: Evidence) -> str:
-    """The estimate with its standard error, and how many runs it is worth."""
+    """Return the estimate with its standard error, and how many runs it is worth."""
     estimate = f"{evidence.log_marginal_likelihood:.6g} +- {evidence.standard_error:.2g}"
     return (
         f"log marginal likelihood {estimate}\n"
@@ -86,7 +86,7 @@ def evidence_text(evidence: Evidence) -> str:
 
 
 def verification_text(report: VerifyReport, *, repair: bool) -> str:
-    """A line for each problem, their number, and what was done or can be done about them."""
+    """Return a line for each problem, their number, and what was done or can be done about them."""
     lines = [f"{problem.file}: {problem.what}" for problem in report.problems]
     lines.append(f"{report.files_checked} files checked, {len(report.problems)} problems")
     if report.damage and repair:
@@ -99,13 +99,13 @@ def verification_text(report: VerifyReport, *, repair: bool) -> str:
 
 
 def finding_text(finding: Finding) -> str:
-    """One row of the table of `selftest`."""
+    """Return one row of the table of `selftest`."""
     verdict = "ok" if finding.ok else "FAILED"
     return _finding_row(finding.test, finding.subject, finding.found, finding.allowed, verdict)
 
 
 def _finding_row(*cells: str) -> str:
-    """The cells as columns; two spaces stand between columns even where a text is too long."""
+    """Return the cells as columns, with two spaces between them even where a text is too long."""
     widths = (14, 35, 11, 11, 0)  # the longest text of each column; the last one needs no padding
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
 
@@ -114,7 +114,7 @@ FINDING_HEADER = _finding_row("test", "of", "found", "allowed", "verdict")
 
 
 def bench_text(result: BenchResult) -> str:
-    """The rows as a table, and the estimate in words."""
+    """Return the rows as a table, and the estimate in words."""
     lines = [f"{result.device}, {result.dtype}: microseconds per leapfrog step of a chain"]
     width = max([19, *(len(row.shape) for row in result.rows)]) + 1
     lines.append(f"{'shape':<{width}}{'chains':>8}{'us/step':>12}{'GFLOP/s':>10}  kernel")
@@ -143,7 +143,7 @@ def _estimate_lines(estimate: RunEstimate) -> list[str]:
 
 
 def _costs_text(costs: Sequence[Cost], workers: int) -> str:
-    """The cost of a run; for two costs as a range from the first to the last."""
+    """Describe the cost of a run; two costs become a range from the first to the last."""
     evaluations = " to ".join(f"{cost.gradient_evaluations:,}" for cost in costs)
     core = " to ".join(duration(cost.core_seconds) for cost in costs)
     together = " to ".join(duration(cost.seconds) for cost in costs)

@@ -21,13 +21,13 @@ class ArrayCode:
     keyword: str = "plain"
 
     def check(self, target: Target) -> NotCovered | None:
-        """None: array code runs every target."""
+        """Return None, because array code runs every target."""
         return None
 
     def compile(self, target: Target) -> Compiled:
-        """The plain leapfrog."""
+        """Return the plain leapfrog."""
         return Compiled(leapfrog.advance, self.name)
 
     def name_with(self, reason: NotCovered) -> str:
-        """The name that a store records where a kernel could not be used."""
+        """Return the name that a store records where a kernel could not be used."""
         return f"{self.name} ({reason.reason})"

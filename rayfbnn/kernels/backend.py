@@ -45,9 +45,9 @@ class Backend(Protocol):
         ...
 
     def check(self, target: Target) -> NotCovered | None:
-        """The reason why no device would run the target, or None. It looks at no array."""
+        """Return the reason why no device would run the target, or None. No array is looked at."""
         ...
 
     def compile(self, target: Target) -> Compiled | NotCovered:
-        """The code that runs the target, or the reason why this backend does not."""
+        """Return the code that runs the target, or the reason why this backend does not."""
         ...

@@ -34,7 +34,7 @@ ARRAY_CODE = {
 
 
 def backends(device: str, *, max_shared_bytes: int | None = None) -> tuple[Backend, ...]:
-    """The backends that can replace array code on a device, in the order in which they are tried.
+    """Return the backends that can replace array code on a device, in the order in which they are tried.
 
     device            "cpu" or "gpu"
     max_shared_bytes  describes another CUDA device than the current one by the shared memory of its blocks
@@ -43,7 +43,7 @@ def backends(device: str, *, max_shared_bytes: int | None = None) -> tuple[Backe
 
 
 def advance_for(target: Target, *, recorded: str | None = None) -> tuple[Advance, str]:
-    """The code that runs a target's trajectories, and its name for people and stores.
+    """Return the code that runs a target's trajectories, and its name for people and stores.
 
     On a CPU it is compiled code wherever there is any: on every shape that was measured it took at most the
     time of array code (docs/benchmarks.md). The Advance of a posterior also runs its marginals.
@@ -92,7 +92,7 @@ def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: 
 
 
 def is_available(name: str) -> bool:
-    """Whether this machine can continue a run with the kernel of this name, as its environment asks."""
+    """Return True if this machine and environment can continue a run with the kernel of this name."""
     if _is_array_code(name):
         return True
     every_backend = (backend for device in ARRAY_CODE for backend in backends(device))
@@ -100,12 +100,12 @@ def is_available(name: str) -> bool:
 
 
 def _is_array_code(name: str) -> bool:
-    """Whether a recorded name is array code's, with a reason behind it or without."""
+    """Return True if a recorded name is that of array code, with or without a reason after it."""
     return any(name.startswith(array_code.name) for array_code in ARRAY_CODE.values())
 
 
 def _candidates(offered: tuple[Backend, ...], recorded: str | None) -> tuple[Backend, ...]:
-    """The backends to try, in order; none where the environment asks for array code."""
+    """Return the backends to try, in order; none if the environment asks for array code."""
     keyword = _keyword()
     if keyword == "plain":
         return ()
@@ -115,7 +115,7 @@ def _candidates(offered: tuple[Backend, ...], recorded: str | None) -> tuple[Bac
 
 
 def _keyword() -> str:
-    """The keyword in the environment, or "" for none; ConfigError if no backend here has it."""
+    """Return the keyword in the environment, or "" for none; ConfigError if no backend here has it."""
     keyword = os.environ.get(VARIABLE, "")
     every_backend = (*ARRAY_CODE.values(), *backends("gpu"), *backends("cpu"))
     keywords = list(dict.fromkeys(backend.keyword for backend in every_backend if backend.keyword))

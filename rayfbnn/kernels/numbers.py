@@ -30,7 +30,7 @@ class ChainNumbers:
     normaliser: Array
 
     def potential(self, prior_energy: Array, terms: Array) -> Array:
-        """The potential (n_chains,) from the prior's energy and the summed terms of the likelihood."""
+        """Return the potential (n_chains,) from the prior's energy and the summed terms of the likelihood."""
         return prior_energy - self.inverse_temperature * (terms + self.normaliser)
 
 
@@ -47,12 +47,12 @@ class MarginalNumbers:
     constant: Array
 
     def potential(self, prior_energy: Array, terms: Array) -> Array:
-        """The potential (n_chains,) from the prior's energy and the log density of the regression."""
+        """Return the potential (n_chains,) from the prior's energy and the log density of the regression."""
         return prior_energy - terms + self.constant
 
 
 def numbers_of_posterior(posterior: Posterior, precisions: Array) -> ChainNumbers:
-    """Each chain's numbers given its precisions (n_chains, n_precisions)."""
+    """Return each chain's numbers given its precisions (n_chains, n_precisions)."""
     xp = array_namespace(precisions)
     with np.errstate(all="ignore"):
         noise = prior.noise_precisions(precisions, posterior.precision_layout)
@@ -70,7 +70,7 @@ def numbers_of_posterior(posterior: Posterior, precisions: Array) -> ChainNumber
 
 
 def numbers_of_marginal(target: WithoutOutputs, precisions: Array) -> MarginalNumbers:
-    """Each chain's numbers given its precisions (n_chains, n_precisions)."""
+    """Return each chain's numbers given its precisions (n_chains, n_precisions)."""
     xp = array_namespace(precisions)
     marginal, data = target.marginal, target.regression
     n_each = data.targets.shape[2]
@@ -81,7 +81,7 @@ def numbers_of_marginal(target: WithoutOutputs, precisions: Array) -> MarginalNu
 
 
 def kept_precisions(target: WithoutOutputs, precisions: Array, *, integrated: float) -> Array:
-    """The precisions of the kept parameters, and 0 for coordinates that move along; (n_chains, n_parameters).
+    """Return the precisions (n_chains, n_parameters) of kept parameters, 0 for coordinates that move along.
 
     integrated  stands in for common precisions that are integrated out
     """

@@ -37,7 +37,7 @@ class LinkPlan:
 
     @property
     def has_biases(self) -> bool:
-        """Whether the last row holds biases."""
+        """True if the last row holds biases."""
         return self.n_rows > self.n_units
 
 

@@ -27,7 +27,7 @@ _NO_MODEL = 0  # the data model's code where outputs are integrated out; no kern
 
 
 def plan_of(target: Target | OutputMarginal) -> NetworkPlan | NotCovered:
-    """The plan of a posterior, or of a posterior with outputs or common precisions integrated out."""
+    """Return the plan of a posterior, or of a posterior with outputs or common precisions integrated out."""
     if isinstance(target, Posterior):
         return _plan_of_posterior(target)
     if isinstance(target, WithoutPrecisions):
@@ -91,7 +91,7 @@ def _plan_of_output_marginal(marginal: OutputMarginal) -> NetworkPlan | NotCover
 
 
 def _links(wiring: Wiring) -> tuple[LinkPlan, ...] | NotCovered:
-    """The links of a network of element-wise layers."""
+    """Return the links of a network of element-wise layers."""
     for activation in wiring.activations:
         if activation not in ACTIVATION_CODES:
             return NotCovered(f"{activation} layers")
@@ -119,7 +119,7 @@ def _offsets(wiring: Wiring) -> tuple[int, ...]:
 
 
 def _segments(posterior: Posterior, n_parameters: int) -> tuple[PriorSegment, ...]:
-    """The first n_parameters, with neighbouring groups joined where their parameters have the same alpha."""
+    """Divide the first n_parameters into segments: neighbouring groups of the same alpha are joined."""
     segments: list[PriorSegment] = []
     for group in posterior.parameter_layout.groups:
         part, alpha = posterior.parameter_layout.slices[group.name], group.prior.alphas[2]
@@ -143,7 +143,7 @@ def _moved(group: Integrated, layer: OutputLayer) -> MovedPlan:
 
 
 def _features(layer: OutputLayer) -> tuple[tuple[int, int], ...]:
-    """Layer and row of each feature; the row behind a layer's last unit is the row of ones."""
+    """Return layer and row of each feature; the row behind a layer's last unit is the row of ones."""
     features = []
     for link in layer.links:
         n_units = layer.wiring.units[link.source]

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def posterior_of(target: Target) -> Posterior:
-    """The posterior itself, or the one that something is integrated out of; TypeError for other targets."""
+    """Return the posterior itself, or the one a marginal target is made from; TypeError for other targets."""
     if isinstance(target, Posterior):
         return target
     if isinstance(target, WithoutPrecisions):
@@ -43,7 +43,7 @@ class TargetCache(Generic[T]):
         )
 
     def get(self, target: KernelTarget, variant: Hashable) -> T | None:
-        """The value for a target, or None. There is one for each variant, such as a number of blocks."""
+        """Return the value for a target, or None. Each variant, such as a number of blocks, has its value."""
         if isinstance(target, Posterior):
             entry = self._of_posteriors.get((variant, *map(id, _parts(target))))
             return None if entry is None else entry[1]

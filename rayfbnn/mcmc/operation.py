@@ -61,7 +61,7 @@ class Operation(ABC):
         return ()
 
     def unrolled(self) -> tuple[Operation, ...]:
-        """The updates of the iteration that this operation stands for: itself, unless it is a repetition."""
+        """Return the updates that this operation stands for: itself, unless it is a repetition."""
         return (self,)
 
 
@@ -96,7 +96,7 @@ class Tunable(TrajectoryOperation):
 
     @property
     def is_automatic(self) -> bool:
-        """Whether the number of steps or the stepsize is "auto"."""
+        """True if the number of steps or the stepsize is "auto"."""
         return AUTO in (self.steps, self.stepsize)
 
 
@@ -146,18 +146,18 @@ class BuildContext:
 
 
 def unrolled(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The updates of one iteration in order, with every `repeat` written out."""
+    """Return the updates of one iteration in order, with every `repeat` written out."""
     return tuple(update for operation in operations for update in operation.unrolled())
 
 
 def with_inner(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The updates of one iteration, and after them the updates inside them."""
+    """Return the updates of one iteration, and after them the updates inside them."""
     outer = unrolled(operations)
     return outer + tuple(update for operation in outer for update in unrolled(operation.inner))
 
 
 def automatic(operations: tuple[Operation, ...]) -> tuple[Tunable, ...]:
-    """The different operations with an automatic setting, in order, including those inside others."""
+    """Return the different operations with an automatic setting, in order, including those inside others."""
     different: dict[Tunable, None] = {}
     for operation in operations:
         if isinstance(operation, Tunable) and operation.is_automatic:

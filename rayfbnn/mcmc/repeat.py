@@ -30,7 +30,7 @@ class Repeat(Operation):
         return self.operations
 
     def unrolled(self) -> tuple[Operation, ...]:
-        """The repetition written out."""
+        """Return the operations, repeated `times` times."""
         return unrolled(self.operations) * self.times
 
     def build(self, context: BuildContext) -> Update:

@@ -34,7 +34,7 @@ class Blocks:
         observed: Array | None = None,
         starts: Array | None = None,
     ) -> Blocks:
-        """Blocks of inputs (n_inputs + 1, n_cases) and targets (..., n_outputs, n_cases).
+        """Cut inputs (n_inputs + 1, n_cases) and targets (..., n_outputs, n_cases) into blocks.
 
         observed  (..., n_targets, n_cases) from `likelihood.observed_weights`
         starts    (n_cases + 1,) where each case begins if some take several columns
@@ -80,7 +80,7 @@ class Blocks:
 
 
 def _chosen(values: Array, partition: Array, n_trailing: int) -> Array:
-    """values (n_partitions, ...) or (n_chains, n_partitions, ...) at each chain's partition."""
+    """Return values (n_partitions, ...) or (n_chains, n_partitions, ...) at each chain's partition."""
     if values.ndim == n_trailing + 1:
         return values[partition]
     return values[array_namespace(partition).arange(values.shape[0]), partition]

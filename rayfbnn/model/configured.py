@@ -36,7 +36,7 @@ class Configured(Protocol):
 
 
 def configured(connections: Connections, n_units: int, n_destinations: int, xp: ModuleType) -> Configured:
-    """The connections between two layers, with their tables on the device of `xp`."""
+    """Return the connections between two layers, with their tables on the device of `xp`."""
     if isinstance(connections, Table):
         return _Sparse.from_table(connections, n_units, n_destinations, xp)
     return _Patches.from_generated(connections, n_units, xp)
@@ -57,7 +57,7 @@ class _Sums:
 
     @staticmethod
     def from_bins(bins: Array, n_bins: int, xp: ModuleType) -> _Sums:
-        """bins (n_items,): which bin each item belongs to; negative ones belong to none."""
+        """Prepare sums over bins (n_items,), the bin of each item; a negative bin stands for none."""
         order = np.argsort(bins, kind="stable")
         order = order[bins[order] >= 0]
         counts = np.bincount(bins[order], minlength=n_bins)
@@ -68,7 +68,7 @@ class _Sums:
         return _Sums(xp.asarray(items), None if is_item.all() else xp.asarray(is_item))
 
     def __call__(self, values: Array) -> Array:
-        """(n_chains, n_items, n) to (n_chains, n_bins, n)."""
+        """Sum values (n_chains, n_items, n) to (n_chains, n_bins, n)."""
         if self.items.shape[1] == 1:
             chosen = values[:, self.items[:, 0]]
             return chosen if self.is_item is None else chosen * self.is_item
@@ -115,7 +115,7 @@ class _Sparse:
         )
 
     def _matrix(self, weights: Array) -> Array:
-        """(n_chains, n_rows, n_destinations)"""
+        """Return the weights as a matrix (n_chains, n_rows, n_destinations)."""
         xp = array_namespace(weights)
         n_rows = self.rows.stop - self.rows.start
         flat = xp.zeros((len(weights), n_rows * self.n_columns), dtype=weights.dtype)
@@ -176,7 +176,7 @@ class _Patches:
         )
 
     def _patches(self, v: Array) -> Array:
-        """(..., n_groups, n_sources or 1, n_places * n_cases)"""
+        """Return the sources of each place, (..., n_groups, n_sources or 1, n_places * n_cases)."""
         n_cases = v.shape[-1]
         gathered = v[..., self.units, :].reshape(*v.shape[:-2], *self.shape, n_cases)
         if self.inside is not None:
@@ -203,5 +203,5 @@ class _Patches:
         return self.to_units(product.reshape(len(du), -1, du.shape[-1]))
 
     def _by_group(self, du: Array) -> Array:
-        """(n_chains, n_groups, destinations of a group, n_places * n_cases)"""
+        """Reshape to (n_chains, n_groups, destinations of a group, n_places * n_cases)."""
         return du.reshape(len(du), self.weights[0], self.weights[2], -1)

@@ -12,7 +12,7 @@ from rayfbnn.model.architecture import NetworkSpec, destination
 
 
 def limit_covariance(network: NetworkSpec, inputs: Array) -> Array:
-    """Covariance of one output at several inputs, (n_points, n_points), all hidden layers infinite.
+    """Return the covariance of one output, (n_points, n_points), if all hidden layers are infinitely wide.
 
     With K^l(p, q) the covariance of the summed input of a unit of layer l at two points, all parameters
     Gaussian with fixed sigmas:
@@ -48,7 +48,7 @@ def limit_covariance(network: NetworkSpec, inputs: Array) -> Array:
 
 
 def expected_products(covariance: Array, activation: str) -> Array:
-    """E[a(u_p) a(u_q)] for u Gaussian of mean zero with this covariance, (n_points, n_points).
+    """Return E[a(u_p) a(u_q)], (n_points, n_points), for Gaussian u of mean zero with this covariance.
 
     With c the covariance of u_p and u_q, v and w their variances, r = c / sqrt(v w), t = arccos r:
 
@@ -101,13 +101,13 @@ _PRODUCTS: dict[str, Callable[[Array, Array, Array], Array]] = {
 
 
 def _arcsin(correlation: Array) -> Array:
-    """arcsin of a correlation that rounding may have left above one."""
+    """Return the arcsin of a correlation that rounding may have left above one."""
     xp = array_namespace(correlation)
     return xp.arcsin(xp.clip(correlation, -1.0, 1.0))
 
 
 def _source(group: str) -> str:
-    """The hidden layer that a group of weights comes from, "h<l>" (ho2 is hidden layer 2 to the outputs)."""
+    """Return the hidden layer that a group of weights comes from, "h<l>" (h2 for the group ho2)."""
     ho = re.fullmatch(r"ho(\d+)", group)
     return f"h{ho[1]}" if ho else group[: group.rindex("h")]
 

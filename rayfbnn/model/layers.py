@@ -12,9 +12,10 @@ _FLOOR = 0.01  # of a normalization layer's mean square: keeps the slope finite 
 
 
 def activate_sin(u: Array) -> Array:
-    """v = sqrt(2) sin(sqrt(2) u) in place; returns the slope 2 cos(sqrt(2) u).
+    """Set v = sqrt(2) sin(sqrt(2) u) in place, and return the slope 2 cos(sqrt(2) u).
 
-    With the roots a wide layer of such units is a Gaussian process of covariance exp(-distance**2); as FBM.
+    The roots are FBM's. They make a wide layer of such units a Gaussian process of covariance
+    exp(-distance**2).
     """
     xp = array_namespace(u)
     u *= _ROOT_2
@@ -26,7 +27,7 @@ def activate_sin(u: Array) -> Array:
 
 
 def activate_softmax(u: Array, groups: Subgroups) -> None:
-    """v_i = exp(u_i) / sum_j exp(u_j) over each sub-group, in place; Neal (2022) eq. 4."""
+    """Set v_i = exp(u_i) / sum_j exp(u_j) over each sub-group, in place; Neal (2022) eq. 4."""
     xp = array_namespace(u)
     u, axis = _in_groups(u, groups)
     u -= u.max(axis=axis, keepdims=True)
@@ -35,7 +36,7 @@ def activate_softmax(u: Array, groups: Subgroups) -> None:
 
 
 def activate_normalize(u: Array, groups: Subgroups) -> Array:
-    """v_i = u_i / s with s**2 = 0.01 + mean of u_j**2 over the sub-group, in place; eqs. 5, 6.
+    """Set v_i = u_i / s, s**2 = 0.01 + mean of u_j**2 over the sub-group, in place; Neal (2022) eqs. 5, 6.
 
     Returns s, (n_chains, n_rows or 1, width or 1, n_cases).
     """
@@ -50,7 +51,7 @@ def activate_normalize(u: Array, groups: Subgroups) -> Array:
 
 
 def softmax_backward(derivative: Array, v: Array, groups: Subgroups) -> None:
-    """derivative by v to derivative by u, in place: v_i (d_i - t), t = sum_j d_j v_j; eqs. 46, 47.
+    """Turn the derivative by v into that by u, in place: v_i (d_i - t), t = sum_j d_j v_j; eqs. 46, 47.
 
     (Eq. 47 as printed has index j for the second i.)
     """
@@ -61,7 +62,7 @@ def softmax_backward(derivative: Array, v: Array, groups: Subgroups) -> None:
 
 
 def normalize_backward(derivative: Array, v: Array, scale: Array, groups: Subgroups) -> None:
-    """derivative by v to derivative by u, in place: (d_i - v_i t)/s, t = mean of d_j v_j; eqs. 48, 49.
+    """Turn the derivative by v into that by u, in place: (d_i - v_i t)/s, t = mean of d_j v_j; eqs. 48, 49.
 
     (Eq. 49 as printed has indices j and k for i.)
     """
@@ -72,7 +73,7 @@ def normalize_backward(derivative: Array, v: Array, scale: Array, groups: Subgro
 
 
 def largest_squared_slopes(summed: Array, activation: str, groups: Subgroups) -> Array | float:
-    """The largest a'(u)**2 of each unit, eq. 63.
+    """Return the largest a'(u)**2 of each unit, Neal (2022) eq. 63.
 
     summed  typical squares of summed inputs, (n_chains, n_units)
     """
@@ -89,6 +90,6 @@ def largest_squared_slopes(summed: Array, activation: str, groups: Subgroups) ->
 
 
 def _in_groups(values: Array, groups: Subgroups) -> tuple[Array, int]:
-    """Values (n_chains, n_units, n_cases) as a view (n_chains, n_rows, width, n_cases), a group's axis."""
+    """Return values (n_chains, n_units, n_cases) as a view with an axis for the group, and that axis."""
     n_chains, _, n_cases = values.shape
     return values.reshape(n_chains, groups.n_rows, groups.width, n_cases), 2 if groups.by_row else 1

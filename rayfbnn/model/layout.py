@@ -37,7 +37,7 @@ class ParameterLayout:
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """How many parameters each group has."""
+        """Number of parameters in each group."""
         return tuple(group.size for group in self.groups)
 
     def views(self, position: Array) -> dict[str, Array]:
@@ -182,7 +182,7 @@ def _add(
 
 
 def _unit_columns(group: PrecisionGroup) -> Array:
-    """The column that governs each unit of the group, (n_units,)."""
+    """Return the column that governs each unit of the group, (n_units,)."""
     if group.units is None:
         return np.full(group.n_units, group.common)
     return np.arange(group.units.start, group.units.stop)

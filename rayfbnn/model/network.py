@@ -49,7 +49,7 @@ class Buffers:
         self._arrays: dict[tuple[str, tuple[int, ...]], Array] = {}
 
     def empty(self, name: str, shape: tuple[int, ...], *, like: Array) -> Array:
-        """An array of this name and shape and the dtype of `like`; its values are whatever was left there."""
+        """Return an array of this name and shape in the dtype of `like`; its values are arbitrary."""
         array = self._arrays.get((name, shape))
         if array is None or array.dtype != like.dtype:
             array = array_namespace(like).empty(shape, dtype=like.dtype)
@@ -58,13 +58,13 @@ class Buffers:
 
 
 def input_rows(inputs: Array, dtype: str) -> Array:
-    """Inputs (n_cases, n_inputs) as sources (n_inputs + 1, n_cases), the last row ones."""
+    """Return inputs (n_cases, n_inputs) as sources (n_inputs + 1, n_cases), the last row ones."""
     xp = array_namespace(inputs)
     return xp.concatenate([inputs.T, xp.ones((1, inputs.shape[0]))]).astype(dtype, order="C")
 
 
 def forward(position: Array, inputs: Array, wiring: Wiring, *, buffers: Buffers) -> Activity:
-    """Values of all units, Neal (2022) eqs. 1-3, of networks position (n_chains, n_parameters).
+    """Return the values of all units, Neal (2022) eqs. 1-3, of networks position (n_chains, n_parameters).
 
     inputs  from `input_rows`: (n_inputs + 1, n_cases), or with a leading chain axis
     buffers the results' arrays; they are overwritten by the next pass with the same buffers
@@ -93,7 +93,7 @@ def forward(position: Array, inputs: Array, wiring: Wiring, *, buffers: Buffers)
 
 
 def _activate_layer(u: Array, wiring: Wiring, layer: int, *, buffers: Buffers) -> Array | None:
-    """Values of one layer from its summed inputs, in place; returns Activity.kept of it."""
+    """Turn one layer's summed inputs into its values, in place; return Activity.kept of it."""
     activation, groups = wiring.activations[layer - 1], wiring.subgroups[layer - 1]
     if activation == "sin":
         return layers.activate_sin(u)
@@ -107,7 +107,7 @@ def _activate_layer(u: Array, wiring: Wiring, layer: int, *, buffers: Buffers) -
 
 
 def _with_offset(rows: Array, position: Array, offset: slice | None) -> Array:
-    """rows with the offsets added to the units, in a new array; rows themselves without offsets."""
+    """Return rows with offsets added to the units, in a new array; without offsets, the rows themselves."""
     if offset is None:
         return rows
     xp = array_namespace(position)
@@ -117,7 +117,7 @@ def _with_offset(rows: Array, position: Array, offset: slice | None) -> Array:
 
 
 def _summed_inputs(position: Array, sources: list[Array], links: tuple[Link, ...], *, out: Array) -> None:
-    """u = sum over links of matrix' @ source, written to out (n_chains, n_units, n_cases)."""
+    """Write u = sum over links of matrix' @ source to out (n_chains, n_units, n_cases)."""
     xp = array_namespace(position)
     if not links:
         out[...] = 0
@@ -135,7 +135,7 @@ def _summed_inputs(position: Array, sources: list[Array], links: tuple[Link, ...
 
 
 def activate(u: Array, activation: str, *, buffers: Buffers) -> None:
-    """v = a(u), in place."""
+    """Set v = a(u), in place."""
     xp = array_namespace(u)
     if activation == "tanh":
         xp.tanh(u, out=u)  # measured: no slower than through exp, with AVX2 and with AVX-512
@@ -166,7 +166,7 @@ def activate(u: Array, activation: str, *, buffers: Buffers) -> None:
 
 
 def multiply_by_slope(derivative: Array, v: Array, activation: str, *, buffers: Buffers) -> None:
-    """derivative *= a'(u) given v = a(u), in place; Neal (2022) eq. 42 and below eq. 45."""
+    """Set derivative *= a'(u) given v = a(u), in place; Neal (2022) eq. 42 and below eq. 45."""
     if activation == "identity":
         return
     xp = array_namespace(v)
@@ -197,7 +197,7 @@ def backward(
     buffers: Buffers,
     value_gradients: Mapping[int, Array] | None = None,
 ) -> Array:
-    """Gradient with respect to all parameters, (n_chains, n_parameters), Neal (2022) eqs. 41-43, 50-57.
+    """Return the gradient by all parameters, (n_chains, n_parameters), Neal (2022) eqs. 41-43, 50-57.
 
     output_gradient  (n_chains, n_outputs, n_cases): derivatives with respect to the outputs, of whatever
                      is differentiated, in position's dtype
@@ -244,7 +244,7 @@ def backward(
 def _layer_backward(
     derivative: Array, activity: Activity, wiring: Wiring, layer: int, *, buffers: Buffers
 ) -> None:
-    """Derivatives by a layer's values to derivatives by its summed inputs, in place."""
+    """Turn derivatives by a layer's values into derivatives by its summed inputs, in place."""
     activation, groups = wiring.activations[layer - 1], wiring.subgroups[layer - 1]
     values, kept = activity.values[layer - 1], activity.kept[layer - 1]
     if activation == "sin":
@@ -260,7 +260,7 @@ def _layer_backward(
 def _value_gradient(
     position: Array, summed: dict[int, Array], wiring: Wiring, layer: int, *, out: Array
 ) -> None:
-    """Derivatives with respect to a layer's values, written to out, Neal (2022) eq. 41."""
+    """Write derivatives with respect to a layer's values to out, Neal (2022) eq. 41."""
     xp = array_namespace(position)
     if not wiring.outgoing[layer]:
         out[...] = 0
@@ -280,7 +280,7 @@ def _value_gradient(
 
 
 def _input_offset_gradient(position: Array, summed: dict[int, Array], wiring: Wiring) -> Array:
-    """Derivatives with respect to the input offsets, (n_chains, n_inputs), Neal (2022) eqs. 43 and 53.
+    """Return derivatives with respect to the input offsets, (n_chains, n_inputs), Neal (2022) eqs. 43, 53.
 
     The sum over cases is taken first: all cases share the weights.
     """

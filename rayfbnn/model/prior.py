@@ -13,7 +13,7 @@ MAX_LOG_PRECISION = 600.0
 
 
 def parameter_precisions(precisions: Array, layout: PrecisionLayout) -> Array:
-    """The precision that governs each parameter, adjustments included, (n_chains, n_parameters)."""
+    """Return the precision of each parameter, adjustments included, (n_chains, n_parameters)."""
     xp = array_namespace(precisions)
     governing = xp.take(precisions, xp.asarray(layout.parameter_columns), axis=1)
     for part, columns in layout.adjusted.values():
@@ -24,7 +24,7 @@ def parameter_precisions(precisions: Array, layout: PrecisionLayout) -> Array:
 
 
 def noise_precisions(precisions: Array, layout: PrecisionLayout) -> Array:
-    """The precision that governs each target, (n_chains, n_targets); (n_chains, 0) without noise."""
+    """Return the precision that governs each target, (n_chains, n_targets); (n_chains, 0) without noise."""
     xp = array_namespace(precisions)
     return xp.take(precisions, xp.asarray(layout.noise_columns), axis=1)
 
@@ -32,7 +32,7 @@ def noise_precisions(precisions: Array, layout: PrecisionLayout) -> Array:
 def energy_and_gradient(
     position: Array, precisions: Array, parameters: ParameterLayout, layout: PrecisionLayout
 ) -> tuple[Array, Array]:
-    """-log prior of the parameters without factors that depend on precisions alone, and its gradient.
+    """Return -log prior of the parameters, without factors of precisions alone, and its gradient.
 
     With z = tau w**2 and alpha that of single parameters, summed over parameters:
         Gaussian  z/2                             tau w                              Neal (2022) eq. 35
@@ -100,7 +100,7 @@ def log_gamma_density(precision: Array, alpha: float, mean: Array | float) -> Ar
 
 
 def draw_precisions(streams: Streams, layout: PrecisionLayout, *, n_cases_bias: Array | float = 0) -> Array:
-    """Precisions from the prior, (n_chains, n_precisions) float64, log precisions clipped to +-600.
+    """Draw precisions from the prior, (n_chains, n_precisions) float64, log precisions clipped to +-600.
 
     With n_cases_bias = n the noise precisions come from the prior times prod_j tau_j**(n/2), whose
     levels are Gamma again, Neal (2022) eqs. 69, 70:
@@ -131,7 +131,7 @@ def draw_precisions(streams: Streams, layout: PrecisionLayout, *, n_cases_bias: 
 def _draw_group(
     streams: Streams, group: PrecisionGroup, log_precisions: Array, *, extra: Array | float, index: int
 ) -> None:
-    """Both levels of one group into its columns; `extra` is added to the units' alphas in the shape."""
+    """Draw both levels of one group into its columns; `extra` is added to the units' alphas in the shape."""
     xp = array_namespace(log_precisions)
     alpha_common, alpha_unit, _ = group.prior.alphas
     purpose = Purpose.INITIAL_PRECISION
@@ -151,7 +151,7 @@ def _draw_group(
 def draw_parameters(
     streams: Streams, precisions: Array, parameters: ParameterLayout, layout: PrecisionLayout
 ) -> Array:
-    """Parameters from the prior given the precisions, (n_chains, n_parameters) float64."""
+    """Draw parameters from the prior given the precisions, (n_chains, n_parameters) float64."""
     xp = array_namespace(precisions)
     log_precisions = xp.log(parameter_precisions(precisions, layout))
     position = xp.empty((streams.n_chains, parameters.n_parameters))

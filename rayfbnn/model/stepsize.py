@@ -32,7 +32,7 @@ def stepsizes(
     observed_share: Array | None = None,
     typical_curvature: Array | None = None,
 ) -> Array:
-    """1 / sqrt(curvature of the prior + curvature of the likelihood), (n_chains, n_parameters) float64.
+    """Return 1 / sqrt(curvature of prior + curvature of likelihood), (n_chains, n_parameters) float64.
 
     precisions         (n_chains, n_precisions)
     input_mean_squares (n_inputs,) mean over the training cases of each input's square
@@ -75,7 +75,7 @@ def stepsizes(
 
 
 def _capped_variances(tau: Array, parameters: ParameterLayout) -> Array:
-    """Prior variance of each parameter, that of t parameters at most as with three degrees of freedom."""
+    """Return each parameter's prior variance, for t priors at most that with three degrees of freedom."""
     variances = 1 / tau
     for group in parameters.groups:
         alpha = group.prior.alphas[2]
@@ -99,7 +99,7 @@ class _Forward:
 
 
 def _simulate_forward(spread: Array, input_mean_squares: Array, wiring: Wiring) -> _Forward:
-    """All parameters as large as their sigmas."""
+    """Simulate a forward pass in which all parameters are as large as their sigmas."""
     xp = array_namespace(spread)
     inputs = xp.broadcast_to(input_mean_squares, (spread.shape[0], wiring.units[0]))
     squares = [_sent_on(inputs, spread, wiring.offsets[0])]
@@ -129,7 +129,7 @@ def _sent_on(value_squares: Array, spread: Array, offset: slice | None) -> Array
 
 
 def _typical_value_square(summed: Array, activation: str, groups: Subgroups) -> Array:
-    """Typical square of a unit's value from that of its summed input."""
+    """Return the typical square of a unit's value from that of its summed input."""
     xp = array_namespace(summed)
     if activation == "tanh":
         return xp.minimum(summed, 1.0)
@@ -147,7 +147,7 @@ def _typical_value_square(summed: Array, activation: str, groups: Subgroups) -> 
 def _unit_curvatures(
     tau: Array, output_curvature: Array, forward: _Forward, wiring: Wiring
 ) -> tuple[dict[int, Array], dict[int, Array]]:
-    """-d2L/du2 of one case for the summed inputs of each layer, last layer first, and -d2L/dv2; eqs. 58-64.
+    """Return -d2L/du2 of one case for each layer's summed inputs, last layer first, and -d2L/dv2; eqs. 58-64.
 
     A factor of a product counts as large as the root of its typical square.
     """
@@ -175,9 +175,9 @@ def _unit_curvatures(
 
 
 def _backward(tau: Array, curvatures: dict[int, Array], wiring: Wiring, layer: int) -> Array:
-    """-d2L/dv2 for a layer's values, weights taken to be as large as their sigmas, eq. 64.
+    """Return -d2L/dv2 for a layer's values, weights taken to be as large as their sigmas, eq. 64.
 
-    Their sigmas as they are, t weights too: FBM widens those in the forward pass only.
+    The sigmas of t weights are not widened: FBM widens them in the forward pass only.
     """
     xp = array_namespace(tau)
     total = xp.zeros((tau.shape[0], wiring.units[layer]))

@@ -37,7 +37,7 @@ class Link:
     configured: Configured | None = None
 
     def matrix(self, vector: Array) -> Array:
-        """The link's part of (n_chains, n_parameters) as a view (n_chains, n_rows, n_destinations)."""
+        """Return the link's part of (n_chains, n_parameters) as a view (n_chains, n_rows, n_destinations)."""
         n_rows = self.rows.stop - self.rows.start if isinstance(self.rows, slice) else len(self.rows)
         return vector[:, self.parameters].reshape(vector.shape[0], n_rows, -1)
 
@@ -101,7 +101,7 @@ def _links(
     bias_name: str,
     xp: ModuleType,
 ) -> tuple[Link, ...]:
-    """The links into one layer, the biases joined to the weights they lie behind."""
+    """Return the links into one layer, the biases joined to the weights they lie behind."""
 
     def link(name: str, source: int, n_units: int) -> Link:
         connections = network.connections[name]

@@ -53,7 +53,7 @@ class CheckResult:
         return not self.reasons
 
     def to_json(self) -> str:
-        """One JSON object; what is not known is null."""
+        """Return one JSON object; unknown values are null."""
         rows = {
             name: {key: known(value) for key, value in row.items()}
             for name, row in self.table.to_dict("index").items()
@@ -97,7 +97,7 @@ def check(
 
 
 def compare(compared: dict[str, tuple[Array, Array]], *, false_alarm_rate: float) -> CheckResult:
-    """The tests of each quantity's (chains' draws, exact draws), both (n_chains, n_draws)."""
+    """Test each quantity, given as (chains' draws, exact draws), both (n_chains, n_draws)."""
     import pandas as pd
 
     rows = {name: _tests(ours, theirs.ravel()) for name, (ours, theirs) in compared.items()}
@@ -133,7 +133,7 @@ def _tests(ours: Array, theirs: Array) -> dict[str, float]:
 
 
 def _effective_draws(values: Array) -> float:
-    """The smallest effective size of bulk and of several quantiles, at most the number of draws."""
+    """Return the smallest effective size of bulk and of several quantiles, at most the number of draws."""
     sizes = [float(ess_bulk(values)), *(float(ess_quantile(values, p)) for p in _QUANTILES), values.size]
     return float(min(sizes))
 

@@ -51,7 +51,7 @@ class Diagnosis:
         return not self.reasons
 
     def to_json(self) -> str:
-        """One JSON object; what is not known is null."""
+        """Return one JSON object; unknown values are null."""
         rows = {
             name: {key: known(value) for key, value in row.items()}
             for name, row in self.quantities.to_dict("index").items()
@@ -122,7 +122,7 @@ def diagnose(
 
 
 def summarize(found: dict[str, Array]) -> pd.DataFrame:
-    """A row of statistics for each quantity (n_chains, n_draws)."""
+    """Return a table with a row of statistics for each quantity (n_chains, n_draws)."""
     import pandas as pd
 
     return pd.DataFrame.from_dict(
@@ -142,7 +142,7 @@ def _statistics(values: Array) -> dict[str, float]:
 
 
 def _unusable(found: dict[str, Array], n_chains: int, n_draws: int) -> list[str]:
-    """Reasons for which R-hat and ESS mean nothing, whatever they are."""
+    """Return the reasons for which R-hat and ESS mean nothing, whatever their values."""
     reasons = []
     if n_draws < MIN_DRAWS:
         reasons.append(
@@ -179,7 +179,7 @@ def _short_of(table: pd.DataFrame, *, max_rhat: float, min_ess: float) -> list[s
 
 
 def _updates(run: Draws) -> tuple[float | None, int, float]:
-    """Mean acceptance, number of diverged updates, share of iterations that had any."""
+    """Return the mean acceptance, the number of diverged updates, and the share of iterations with any."""
     every = slice(0, run.n_draws)
     accepted = np.asarray(run.store.read_stat("accepted", every))
     diverged = np.nan_to_num(np.asarray(run.store.read_stat("diverged", every)))

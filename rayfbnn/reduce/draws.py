@@ -35,7 +35,7 @@ class Draws:
         return self.n_chains * self.n_draws
 
     def blocks(self, draws_at_once: int) -> Iterator[slice]:
-        """Successive draws; whole chunks of the store where more than one fits."""
+        """Yield slices of successive draws; whole chunks of the store where more than one fits."""
         per_block = self.store.draws_per_block
         if draws_at_once > per_block:
             draws_at_once -= draws_at_once % per_block
@@ -54,7 +54,7 @@ def committed(store: Store) -> Draws:
 def output_blocks(
     run: Draws, inputs: Array, *, memory_bytes: float
 ) -> Iterator[tuple[slice, slice, Array, Array]]:
-    """Outputs of every draw at `inputs`: (chains, draws, outputs, precisions), a block at a time.
+    """Yield outputs of every draw at `inputs`: (chains, draws, outputs, precisions), a block at a time.
 
     Parameters
     ----------
@@ -84,13 +84,13 @@ def output_blocks(
 
 
 def activation_bytes(network: NetworkSpec, dtype: str) -> int:
-    """About what the layers of one network take for one case while it is evaluated."""
+    """Return about how many bytes the layers of one network take for one case during its evaluation."""
     units = network.inputs + sum(layer.units for layer in network.hidden) + network.outputs
     return 2 * units * np.dtype(dtype).itemsize
 
 
 def posterior_of(store: Store) -> Posterior:
-    """The posterior that the store's draws are from, on the host."""
+    """Return the posterior that the store's draws are from, on the host."""
     spec, data = store.spec, store.data
     return Posterior.from_spec(
         spec.network,
@@ -102,7 +102,7 @@ def posterior_of(store: Store) -> Posterior:
 
 
 def _outputs(posterior: Posterior, positions: Array, inputs: Array, memory_bytes: float) -> Array:
-    """(n_chains, n_draws, n_cases, n_outputs): each draw evaluated as if it were a chain, some at once."""
+    """Evaluate each draw as if it were a chain, some at once: (n_chains, n_draws, n_cases, n_outputs)."""
     flat = np.ascontiguousarray(positions, dtype=posterior.dtype).reshape(-1, posterior.n_parameters)
     outputs = np.empty((len(flat), posterior.network.outputs, len(inputs)), dtype=posterior.dtype)
     budget = min(memory_bytes, _CACHE_BYTES)
@@ -114,7 +114,7 @@ def _outputs(posterior: Posterior, positions: Array, inputs: Array, memory_bytes
 
 
 def sigmas_of_columns(run: Draws, columns: Array) -> Array:
-    """Standard deviations, precision**-1/2, of some columns, (n_columns, n_chains, n_draws)."""
+    """Return standard deviations, precision**-1/2, of some columns, (n_columns, n_chains, n_draws)."""
     sigmas = np.empty((len(columns), run.n_chains, run.n_draws))
     for draws in run.blocks(run.store.draws_per_block):
         sigmas[:, :, draws] = np.moveaxis(run.store.read_precisions(draws)[:, :, columns], 2, 0) ** -0.5

@@ -12,32 +12,32 @@ MIN_DRAWS = 4  # below, a chain cannot be split in two halves that have a varian
 
 
 def rhat(values: Array) -> Array:
-    """Rank-normalised split R-hat, the larger of bulk and tail, (...); NaN for one chain."""
+    """Return the rank-normalised split R-hat, the larger of bulk and tail, (...); NaN for one chain."""
     return _call("rhat", values, method="rank")
 
 
 def ess_bulk(values: Array) -> Array:
-    """Effective sample size of rank-normalised split chains, (...)."""
+    """Return the effective sample size of rank-normalised split chains, (...)."""
     return _call("ess", values, method="bulk")
 
 
 def ess_tail(values: Array) -> Array:
-    """The smaller effective sample size of the 5 % and 95 % quantiles, (...)."""
+    """Return the smaller effective sample size of the 5 % and 95 % quantiles, (...)."""
     return _call("ess", values, method="tail", prob=(0.05, 0.95))
 
 
 def ess_quantile(values: Array, probability: float) -> Array:
-    """Effective sample size of a quantile, (...)."""
+    """Return the effective sample size of a quantile, (...)."""
     return _call("ess", values, method="quantile", prob=probability)
 
 
 def mcse_mean(values: Array) -> Array:
-    """Monte Carlo standard error of the mean, (...)."""
+    """Return the Monte Carlo standard error of the mean, (...)."""
     return _call("mcse", values, method="mean")
 
 
 def _call(name: str, values: Array, **settings: Any) -> Array:
-    """Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), as arviz-stats has it."""
+    """Call arviz-stats, which follows Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021)."""
     from arviz_stats import base
 
     statistics: Any = base.array_stats  # type: ignore[attr-defined]

@@ -30,11 +30,11 @@ class Estimate:
 def function_values(
     store: Store, inputs: Array, *, draws: int | None = None, memory_bytes: float = 256e6
 ) -> Array:
-    """Outputs of every draw's network, (n_draws, n_points, n_outputs), chain after chain.
+    """Return outputs of every draw's network, (n_draws, n_points, n_outputs), chain after chain.
 
     inputs  (n_points, n_inputs) as on file; the outputs are as the network gives them, those of a hazard of
             several pieces the log hazard in each
-    draws   only the first so many of each chain; all if not given
+    draws   number of draws of each chain to use, the first ones; None uses all
     """
     run = committed(store)
     if draws is not None:
@@ -52,10 +52,10 @@ def function_values(
 
 
 def hidden_values(store: Store, inputs: Array, layer: int) -> Array:
-    """Values of a hidden layer's units, offsets and all, in every draw, (n_draws, n_points, n_units).
+    """Return values of a hidden layer's units, offsets included, in every draw, (n_draws, n_points, n_units).
 
-    Their covariance over units and draws is Neal's C(p, q), their squared differences D(p, q), of eq. 2.5.
-    A wide layer gives both more exactly than as many functions do.
+    Their covariance over units and draws is C(p, q) of Neal (1996) eq. 2.5, and their squared differences
+    are D(p, q). A wide layer gives both more exactly than as many functions do.
     """
     n_layers = len(store.spec.network.hidden)
     if not 0 <= layer < n_layers:
@@ -76,7 +76,7 @@ def hidden_values(store: Store, inputs: Array, layer: int) -> Array:
 
 
 def covariance(values: Array) -> Estimate:
-    """E[f(p) f(q)] of functions whose mean is zero, as it is under every prior here.
+    """Estimate E[f(p) f(q)] of functions whose mean is zero, as it is under every prior here.
 
     values  (n_draws, n_points), rows independent; the result is (n_points, n_points)
     """
@@ -88,7 +88,7 @@ def covariance(values: Array) -> Estimate:
 
 
 def squared_difference(low: Array, high: Array) -> Estimate:
-    """D(p, q) = E[(f(q) - f(p))^2] at pairs of points, (n_pairs,).
+    """Estimate D(p, q) = E[(f(q) - f(p))^2] at pairs of points, (n_pairs,).
 
     low, high  (n_draws, n_pairs) values at p and at q, rows independent
     """
@@ -97,7 +97,7 @@ def squared_difference(low: Array, high: Array) -> Estimate:
 
 
 def straddling(at: Array, separations: Array, *, axis: int = 0) -> tuple[Array, Array]:
-    """The points x - s/2 and x + s/2 for each s, (n_separations, n_inputs) each, along one input.
+    """Return the points x - s/2 and x + s/2 for each s, (n_separations, n_inputs) each, along one input.
 
     at  (n_inputs,), the point x
     """
@@ -109,15 +109,15 @@ def straddling(at: Array, separations: Array, *, axis: int = 0) -> tuple[Array, 
 def variation(
     store: Store, at: Array, separations: Array, *, axis: int = 0, output: int = 0, layer: int | None = None
 ) -> Estimate:
-    """D(x - s/2, x + s/2) for each separation s, (n_separations,), Neal (1996) eqs. 2.5 to 2.15.
+    """Estimate D(x - s/2, x + s/2) for each separation s, (n_separations,), Neal (1996) eqs. 2.5 to 2.15.
 
-    Of an output of the networks or, with `layer`, of the units of that hidden layer. The standard error takes
-    the units of one draw for independent, as they are where the sigmas into them are fixed and only inputs
-    lead into the layer. Smooth functions have D in proportion to s^2, Brownian ones to s, fractional Brownian
-    ones to s^eta.
+    D is that of an output of the networks or, with `layer`, of the units of that hidden layer. The standard
+    error treats the units of one draw as independent, which they are if the sigmas into them are fixed and
+    only inputs lead into the layer. Smooth functions have D in proportion to s^2, Brownian ones to s,
+    fractional Brownian ones to s^eta.
 
     at    (n_inputs,) as on file, the point x
-    axis  which input the two points differ in
+    axis  number of the input in which the two points differ
     """
     at = np.asarray(at, dtype=np.float64)
     if not 0 <= axis < len(at):
@@ -136,7 +136,7 @@ def variation(
 
 
 def _standardized(store: Store, inputs: Array) -> Array:
-    """Inputs as the network sees them, or DataError."""
+    """Return inputs as the network sees them; DataError if they do not fit the store."""
     inputs = np.asarray(inputs, dtype=np.float64)
     if inputs.ndim != 2 or inputs.shape[1] != store.data.n_inputs or len(inputs) == 0:
         raise DataError(f"inputs: the shape must be (points, {store.data.n_inputs}), got {inputs.shape}")

@@ -24,7 +24,7 @@ _KOLMOGOROV_95 = 1.358  # 95 % of the largest distance of n uniforms' distributi
 
 
 def describe_quantity(name: str) -> str:
-    """A quantity's name with what it is: "sigma_ih0: weights, inputs to hidden layer 0"."""
+    """Return a quantity's name and description: "sigma_ih0: weights, inputs to hidden layer 0"."""
     if name in ("log_likelihood", "log_prior"):
         return name
     if name.startswith("adjustment_ah"):
@@ -114,10 +114,11 @@ def draw_survival(
     colour: str,
     explain: bool = False,
 ) -> None:
-    """Survival by the model as a line with its 80 % interval, by the cases themselves as steps.
+    """Draw survival by the model as a line with its 80 % interval, by the cases themselves as steps.
 
-    curves (n_draws, n_times): of single draws, averaged over the cases; targets (n_cases,) negative: censored
-    explain  what interval, steps and ticks are, in the legend
+    curves   (n_draws, n_times) survival of each draw, averaged over the cases
+    targets  (n_cases,), negative for censored cases
+    explain  True for a legend that says what interval, steps and ticks are
     """
     names = ["80 % interval", "Kaplan and Meier", "censored"] if explain else [None, None, None]
     low, high = np.quantile(curves, [0.1, 0.9], axis=0)
@@ -133,7 +134,7 @@ def draw_survival(
 
 
 def draw_relevance(axis: Axes, names: Sequence[str], values: Array) -> None:
-    """Posterior of each input's sigma as a row: median, 80 % and 98 % intervals; ticks: medians of chains.
+    """Draw the posterior of each input's sigma as a row: median, 80 % and 98 % intervals, chains' medians.
 
     values (n_inputs, n_chains, n_draws)
     """
@@ -156,7 +157,7 @@ def draw_relevance(axis: Axes, names: Sequence[str], values: Array) -> None:
 
 
 def draw_predicted(axes: Array, table: pd.DataFrame, actual: Array, name: str) -> None:
-    """Predicted against actual above; below, how far off, with the ends of the 80 % interval at -1 and 1.
+    """Draw predicted against actual values above, and below errors relative to the ends of the 80 % interval.
 
     actual (n_cases,); cases where it is missing (NaN) are left out
     """
@@ -183,7 +184,7 @@ def draw_predicted(axes: Array, table: pd.DataFrame, actual: Array, name: str) -
 
 
 def draw_traces(axes: Array, found: dict[str, Array]) -> None:
-    """A row for each quantity: its values by draw on the left, the ranks of its chains on the right."""
+    """Draw a row for each quantity: its values by draw on the left, the ranks of its chains on the right."""
     for row, (name, values) in enumerate(found.items()):
         _draw_trace(axes[row, 0], values, name)
         axes[row, 0].set_title(describe_quantity(name))
@@ -202,7 +203,7 @@ def _draw_trace(axis: Axes, values: Array, name: str) -> None:
 
 
 def _logarithmic(axis: Axes, values: Array, *, which: str = "y") -> None:
-    """A logarithmic scale whose ticks are round numbers with their value written, also within one decade."""
+    """Set a logarithmic scale with a written value at each round tick, also within one decade."""
     scaled = axis.yaxis if which == "y" else axis.xaxis
     axis.set(**{f"{which}scale": "log"})
     low, high = float(values.min()), float(values.max())
@@ -218,7 +219,7 @@ def _logarithmic(axis: Axes, values: Array, *, which: str = "y") -> None:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Two to five multiples of 1, 2 or 5 times a power of ten, from low to high."""
+    """Return two to five multiples of 1, 2 or 5 times a power of ten, from low to high."""
     if not high > low:
         return [low]
     half = (high - low) / 2
@@ -261,7 +262,7 @@ def _chain_colour(chain: int) -> str:
 
 
 def draw_rhat(axis: Axes, table: pd.DataFrame, threshold: float) -> None:
-    """R-hat as bars from 1, largest on top; bars above the threshold in another colour."""
+    """Draw R-hat as bars from 1, largest on top; bars above the threshold have another colour."""
     values = table["rhat"].to_numpy()
     places = np.arange(len(table))[::-1]
     colours = [RED if value > threshold else BLUE for value in values]
@@ -276,7 +277,7 @@ def draw_rhat(axis: Axes, table: pd.DataFrame, threshold: float) -> None:
 
 
 def draw_ess(axis: Axes, table: pd.DataFrame, threshold: float) -> None:
-    """Bulk and tail effective sample sizes as paired bars."""
+    """Draw bulk and tail effective sample sizes as paired bars."""
     places = np.arange(len(table))[::-1].astype(float)
     for column, colour, shift, label in (("ess_bulk", BLUE, 0.19, "bulk"), ("ess_tail", SKY, -0.19, "tail")):
         axis.barh(places + shift, np.nan_to_num(table[column]), height=0.34, color=colour, label=label)
@@ -312,7 +313,7 @@ def _draw_threshold(axis: Axes, threshold: float, n_rows: int) -> None:
 
 
 def opacity(n_points: int) -> float:
-    """Opacity of points, less where there are many."""
+    """Return the opacity of points, which is less where there are many."""
     return float(np.clip(30 / math.sqrt(max(n_points, 1)) / 3, 0.15, 0.85))
 
 

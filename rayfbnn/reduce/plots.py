@@ -60,9 +60,10 @@ _MAX_SPREAD = 30  # of a linear axis: the largest value to the typical one
 def predictive_bands(
     stores: Sequence[Store], path: str | Path, *, input_name: str | None = None, n_points: int = 200
 ) -> Path:
-    """Predictive median and intervals along one input, the others held at their medians; data as points.
+    """Plot the predictive median and intervals along one input, the others at their medians; data as points.
 
-    Median, central 80 % and 98 % of targets, noise included; binary: P(y = 1); class: P of each class.
+    The bands are the central 80 % and 98 % of targets, noise included. For binary targets P(y = 1) is
+    plotted, for class targets the probability of each class.
     """
     data, model = stores[0].data, stores[0].spec.data_model
     name, column, inputs = _along_input(data, input_name, n_points)
@@ -106,7 +107,7 @@ def function_lines(
     n_functions: int = 8,
     n_points: int = 400,
 ) -> Path:
-    """The outputs of the first draws' networks along one input, the others held at their medians."""
+    """Plot the outputs of the first draws' networks along one input, the others held at their medians."""
     data = store.data
     name, column, inputs = _along_input(data, input_name, n_points)
     values = function_values(store, inputs, draws=n_functions)[:n_functions]
@@ -131,7 +132,7 @@ def function_lines(
 def predicted_against_actual(
     prediction: Prediction, targets: Array, path: str | Path, *, target_names: Sequence[str]
 ) -> Path:
-    """Real targets: predictive medians against actual values, and what is left over against its intervals."""
+    """Plot predictive medians of real targets against actual values, and their errors against intervals."""
     n = len(target_names)
     figure, axes = figure_with_axes(2, n, width=3.6 * n, height=4.8, height_ratios=(3, 1.3), sharex="col")
     for target, name in enumerate(target_names):
@@ -141,7 +142,7 @@ def predicted_against_actual(
 
 @styled
 def traces_and_ranks(store: Store, path: str | Path) -> Path:
-    """Hyperparameters and log densities by draw and chain, and whether each chain's ranks are uniform."""
+    """Plot hyperparameters and log densities by draw and chain, and the ranks of each chain's draws."""
     run = committed(store)
     found = sigmas(run) | adjustments(run) | log_densities(run)
     chosen = least_converged(found, _MAX_ROWS)
@@ -156,7 +157,7 @@ def traces_and_ranks(store: Store, path: str | Path) -> Path:
 
 @styled
 def rhat_and_ess(diagnosis: Diagnosis, path: str | Path) -> Path:
-    """R-hat and effective sample sizes of each quantity as bars, with the thresholds."""
+    """Plot R-hat and effective sample sizes of each quantity as bars, with the thresholds."""
     table = diagnosis.quantities.sort_values("rhat", ascending=False).head(_MAX_BARS)
     figure, axes = figure_with_axes(1, 2, width=8.2, height=1.3 + 0.24 * len(table), sharey="row")
     draw_rhat(axes[0, 0], table, diagnosis.thresholds["max_rhat"])
@@ -170,11 +171,11 @@ def rhat_and_ess(diagnosis: Diagnosis, path: str | Path) -> Path:
 
 @styled
 def survival_curves(store: Store, path: str | Path, *, n_groups: int = 3, n_times: int = 120) -> Path:
-    """Survival of the training cases, all and by predicted risk, by the model and by the cases themselves.
+    """Plot survival of the training cases, all and by predicted risk, by the model and by the cases.
 
     Cases whose time is missing are left out. The groups are of equal size, by each case's mean survival
-    over the times. Lines and bands: the model's curves averaged over the cases, and over draws; steps:
-    Kaplan and Meier's estimate.
+    over the times. Lines and bands are the model's curves averaged over the cases, and over draws; steps
+    are Kaplan and Meier's estimate.
     """
     data = store.data
     is_known = ~np.isnan(data.targets[:, 0])
@@ -211,9 +212,9 @@ def has_relevance(store: Store) -> bool:
 
 @styled
 def relevance_of_inputs(store: Store, path: str | Path) -> Path:
-    """The sigma of each input's weights, for each group whose prior has one (ARD).
+    """Plot the sigma of each input's weights, for each group whose prior has one (ARD).
 
-    At most 40 inputs of a group, those with the largest medians, in their order.
+    At most 40 inputs of a group are shown, those with the largest medians, in their order.
     """
     run = committed(store)
     found = sigmas(run)
@@ -243,7 +244,7 @@ def overview(
     *,
     title: str = "",
 ) -> Path:
-    """One page for real targets: predictions, traces and ranks of the common sigmas, convergence."""
+    """Plot one page for real targets: predictions, traces and ranks of the common sigmas, convergence."""
     if not store.spec.data_model.has_residuals:
         raise ConfigError(f"overview: is for real targets, got model.kind = {store.spec.model.kind}")
     run = committed(store)
@@ -280,7 +281,7 @@ def overview(
 
 
 def _curves_by_draw(store: Store, times: Array) -> Array:
-    """P(T > t) of the training cases for at most _MAX_CURVES draws, (n_draws, n_cases, n_times)."""
+    """Return P(T > t) of the training cases for at most _MAX_CURVES draws, (n_draws, n_cases, n_times)."""
     run, model, data = committed(store), store.spec.data_model, store.data
     assert isinstance(model, SurvivalTargets)
     stride = math.ceil(run.n_chains * run.n_draws / _MAX_CURVES)
@@ -298,7 +299,7 @@ def _curves_by_draw(store: Store, times: Array) -> Array:
 
 
 def _with_error(value: float, error: float) -> str:
-    """The value to the second digit of its standard error, if there is one."""
+    """Write the value to the second digit of its standard error, if there is one."""
     if not (math.isfinite(error) and error > 0):
         return f"{value:.3g}"
     decimals = max(0, 1 - math.floor(math.log10(error)))
@@ -306,7 +307,7 @@ def _with_error(value: float, error: float) -> str:
 
 
 def _compress(axis: Any, values: Array, *, typical: float | None = None) -> None:
-    """A scale that is linear near zero and logarithmic far out, where vague priors spread values so far."""
+    """Set a scale that is linear near zero and logarithmic far out, if vague priors spread values so far."""
     sizes = np.abs(values[np.isfinite(values)])
     if typical is None:
         typical = float(np.median(sizes)) if sizes.size else 0.0

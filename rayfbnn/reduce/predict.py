@@ -49,7 +49,7 @@ class Prediction:
     table: pd.DataFrame
 
     def to_json(self) -> str:
-        """The summary as one JSON object; what is not known is null."""
+        """Return the summary as one JSON object; unknown values are null."""
         return json.dumps({name: known(value) for name, value in self.summary.items()})
 
 
@@ -103,7 +103,7 @@ def predict(
 
 
 def _checked(store: Store, inputs: Array, targets: Array | None) -> tuple[Array, Array | None]:
-    """The arrays as float64 (n_cases, columns), or DataError."""
+    """Return the arrays as float64 (n_cases, columns); DataError if a shape or value does not fit."""
     data = store.data
     inputs = np.asarray(inputs, dtype=np.float64)
     if inputs.ndim != 2 or inputs.shape[1] != data.n_inputs or len(inputs) == 0:
@@ -118,7 +118,7 @@ def _checked(store: Store, inputs: Array, targets: Array | None) -> tuple[Array,
 
 
 def _noise_sigmas(run: Draws) -> Array:
-    """Noise standard deviation of each standardised target, (n_targets, n_draws of all chains)."""
+    """Return the noise sigma of each standardised target, (n_targets, n_draws of all chains)."""
     columns = run.store.precision_layout.noise_columns
     if len(columns) == 0:
         return np.empty((0, run.total))
@@ -126,7 +126,7 @@ def _noise_sigmas(run: Draws) -> Array:
 
 
 def _n_values(model: DataModel, n_targets: int) -> int:
-    """How many numbers a draw gives for a case: outputs, or one for each cell."""
+    """Return how many numbers a draw gives for a case: its outputs, or one for each cell."""
     return model.n_cells if model.n_cells > 1 else model.n_outputs(n_targets)
 
 
@@ -138,7 +138,7 @@ def _predict_chunk(
     sigmas: Array,
     block_bytes: float,
 ) -> pd.DataFrame:
-    """The rows of the table for some cases; one pass over all draws."""
+    """Return the rows of the table for some cases, by one pass over all draws."""
     import pandas as pd
 
     data, model = runs[0].store.data, runs[0].store.spec.data_model
@@ -158,7 +158,7 @@ def _predict_chunk(
 
 
 def _scaled_columns(predicted: Predictive, runs: Sequence[Draws]) -> dict[str, Array]:
-    """The columns of each target in turn, on the data file's scale, (n_cases,) each."""
+    """Return the columns of each target in turn, on the data file's scale, (n_cases,) each."""
     data, scaled = runs[0].store.data, {}
     error = {"mean_mcse": _mean_mcse(predicted.draw_means, runs)}
     for target, name in enumerate(data.target_names):
@@ -237,10 +237,10 @@ def _by_chain(kept: Array | None, runs: Sequence[Draws]) -> list[Array]:
 
 
 def _mean_mcse(outputs: Array, runs: Sequence[Draws]) -> Array:
-    """Monte Carlo standard error of the mean over draws, (n_cases, n_outputs); NaN below four draws a chain.
+    """Return the Monte Carlo error of means over draws, (n_cases, n_outputs); NaN below 4 draws a chain.
 
     The chains of all runs are looked at together, each cut to the last draws that the shortest run has, so
-    that runs which disagree make the error larger; the draws left out then count as draws like those.
+    that runs which disagree make the error larger. The draws left out count as if they were like those.
     """
     n_common = min(run.n_draws for run in runs)
     pieces = [part[..., part.shape[-1] - n_common :] for part in _by_chain(outputs, runs)]

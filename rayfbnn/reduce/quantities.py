@@ -30,7 +30,7 @@ def quantities(run: Draws, *, cases: int = 10, inputs: Array | None = None) -> d
 
 
 def sigmas(run: Draws) -> dict[str, Array]:
-    """The free sigmas that have a meaning of their own, named as in the store, (n_chains, n_draws)."""
+    """Return the free sigmas with a meaning of their own, named as in the store, (n_chains, n_draws) each."""
     layout, data = run.store.precision_layout, run.store.data
     columns = {}
     for group, column in layout.common.items():
@@ -50,9 +50,9 @@ def sigmas(run: Draws) -> dict[str, Array]:
 
 
 def adjustments(run: Draws) -> dict[str, Array]:
-    """Adjustments of each output, adjustment_ao[y1], and of a hidden layer's units their geometric mean.
+    """Return the adjustment of each output, adjustment_ao[y1], and a geometric mean for each hidden layer.
 
-    As factors of sigmas, tau**-1/2, (n_chains, n_draws) each.
+    They are factors of sigmas, tau**-1/2, (n_chains, n_draws) each. The mean is over the layer's units.
     """
     found: dict[str, Array] = {}
     for group in run.store.precision_layout.adjustments:
@@ -66,9 +66,10 @@ def adjustments(run: Draws) -> dict[str, Array]:
 
 
 def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[str, Array]:
-    """Outputs, or for binary and class targets probabilities, at evenly spaced cases.
+    """Return outputs, or for binary and class targets probabilities, at evenly spaced cases.
 
-    (n_chains, n_draws) each; outputs of real and heteroscedastic targets on the data file's scale.
+    Each has shape (n_chains, n_draws). Outputs of real and heteroscedastic targets are on the scale of the
+    data file.
     """
     data, model = run.store.data, run.store.spec.data_model
     inputs = data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)

@@ -14,7 +14,7 @@ _ALL = slice(None)
 
 
 def without_first(store: Store, skip: int) -> Store:
-    """The store as it would be read had the first `skip` draws of each chain not been kept."""
+    """Return the store as if the first `skip` draws of each chain had not been kept."""
     if skip < 0:
         raise ConfigError(f"skip: must be 0 or more, got {skip}")
     if skip == 0:

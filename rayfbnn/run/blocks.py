@@ -30,7 +30,7 @@ class BlockPlan:
 
 
 def next_block(spec: RunSpec, iteration: int) -> BlockPlan | None:
-    """The block that follows `iteration` finished iterations, or None when the run is complete.
+    """Return the block that follows `iteration` finished iterations, or None when the run is complete.
 
     Blocks end where a phase or a round of tuning ends and, while draws are kept, where a chunk of
     draws_per_block draws is full. A run that was stopped inside a block goes on with what is left of it, so a

@@ -109,5 +109,5 @@ def _restore(name: str, value: str | None) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """First line of an error's message, or the name of its class."""
+    """Return the first line of an error's message, or the name of its class."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -25,7 +25,7 @@ MOST_BYTES = 2**30  # of a block's draws on a device; a larger block is sent to 
 
 
 def names_in_summary(spec: RunSpec, phase: int, operation: Operation) -> tuple[str, str]:
-    """Names, in a block's summary, of the sum of an operation's acceptances and of their number."""
+    """Name an operation's entries in a block's summary: the sum of its acceptances, and their number."""
     number = unrolled(spec.phase[phase].operations).index(operation)
     return f"accepted_sum_{phase}_{number}", f"n_accepted_{phase}_{number}"
 
@@ -89,7 +89,7 @@ class Collected:
         self._state = copies_to_host({name: getattr(state, name) for name in STATE})
 
     def block(self, spec: RunSpec, plan: BlockPlan) -> Block:
-        """The block for the store to commit, once it has arrived on the host.
+        """Return the block for the store to commit, once it has arrived on the host.
 
         Nothing in it depends on the clock or the worker.
         """

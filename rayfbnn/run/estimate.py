@@ -114,7 +114,7 @@ class Estimate:
 
 
 def _acceptance(share: float, *, is_warmup: bool) -> str:
-    """Share of the updates accepted in a block as text, such as 0.83 or, of the warm-up, (warm-up 0.83)."""
+    """Format the share of updates accepted in a block, such as 0.83, or (warm-up 0.83) in the warm-up."""
     if math.isnan(share):
         return "-"
     return f"(warm-up {share:.2f})" if is_warmup else f"{share:.2f}"

@@ -52,9 +52,9 @@ def evidence(
     power: float,
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> Evidence:
-    """One run for each chain, with the operations of the last phase once at each temperature.
+    """Run each chain once through the temperatures, with the last phase's operations once at each of them.
 
-    on_progress  called with the share that is done
+    on_progress  is called with the share that is done
     """
     operations = spec.phase[-1].operations
     if "phase" not in spec.model_fields_set and automatic(operations):

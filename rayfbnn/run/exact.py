@@ -12,7 +12,7 @@ from rayfbnn.store.records import Block
 def exact_blocks(
     posterior: SampledPosterior, positions: Array, precisions: Array, draws_per_block: int
 ) -> Iterator[Block]:
-    """Draws in blocks, their densities with them.
+    """Yield the draws in blocks, with their densities.
 
     positions (n_draws, n_parameters), precisions (n_draws, n_precisions)
     """

@@ -21,7 +21,7 @@ _MEMORY_BYTES = 100e6  # for the units of the networks that are evaluated at onc
 def prior_blocks(
     posterior: SampledPosterior, dataset: Dataset, seed: int, draws: int, draws_per_block: int
 ) -> Iterator[Block]:
-    """Draws in blocks: positions, precisions, log densities, outputs and targets at the training inputs.
+    """Yield draws in blocks: positions, precisions, log densities, outputs and targets at training inputs.
 
     Draw d has the random numbers of chain d at iteration 0. Outputs are as the network gives them, targets
     as on file.
@@ -45,7 +45,7 @@ def prior_blocks(
 
 
 def _pieces(posterior: SampledPosterior, first: int, last: int) -> Iterator[Array]:
-    """The numbers first .. last - 1, as many at a time as memory allows."""
+    """Yield the numbers first .. last - 1, as many at a time as memory allows."""
     n_values = 4 * sum(posterior.wiring.units) * posterior.n_cases * posterior.data_model.n_cells
     at_once = max(1, int(_MEMORY_BYTES / (8 * n_values)))
     for start in range(first, last, at_once):
@@ -53,7 +53,7 @@ def _pieces(posterior: SampledPosterior, first: int, last: int) -> Iterator[Arra
 
 
 def _draw(posterior: SampledPosterior, dataset: Dataset, streams: Streams) -> dict[str, Array]:
-    """Arrays to store for some draws, with the draw axis first."""
+    """Draw networks and targets for some chains; return the arrays to store, with the draw axis first."""
     state = posterior.initial_state(streams, sigmas=None)
     position, precisions = state.position, state.precisions
     targets = posterior.sample_targets(position, precisions, streams)

@@ -138,7 +138,7 @@ class Silent:
 
 
 def display(store: Store, *, show: bool) -> Display:
-    """The display that fits: a live table on a terminal, lines elsewhere, nothing if not wanted."""
+    """Return the display that fits: a live table on a terminal, lines elsewhere, nothing if not wanted."""
     if not show:
         return Silent()
     return LiveTable(store) if sys.stdout.isatty() and sys.stderr.isatty() else PlainLines(store)
@@ -146,7 +146,7 @@ def display(store: Store, *, show: bool) -> Display:
 
 @contextmanager
 def show_rejection(draws: int, *, show: bool) -> Iterator[Callable[[int, int], None]]:
-    """For rejection sampling: a function of the draws and proposals so far, which writes lines.
+    """Yield a function of the draws accepted and proposals made so far, which writes lines.
 
     The first line comes after a second, so that a hopeless case is seen at once.
     """
@@ -164,10 +164,10 @@ def show_rejection(draws: int, *, show: bool) -> Iterator[Callable[[int, int], N
 
 
 def rejection_line(accepted: int, proposals: int, draws: int, seconds: float) -> str:
-    """How far rejection sampling is: the draws accepted in so many seconds, and how long all will take.
+    """Say how far rejection sampling is after so many seconds, and how long all draws will take.
 
-    Where none was accepted, the share accepted is below 3 / proposals with 95 per cent confidence, since the
-    chance of that is then at most exp(-3).
+    If none was accepted, the share accepted is below 3 / proposals with 95 per cent confidence: a larger
+    share would give no draw with a probability of at most exp(-3).
     """
     line = f"draws {accepted:,}/{draws:,}, proposals {proposals:,}"
     if accepted == 0:
@@ -179,7 +179,7 @@ def rejection_line(accepted: int, proposals: int, draws: int, seconds: float) ->
 
 @contextmanager
 def show_evidence(*, show: bool) -> Iterator[Callable[[float], None]]:
-    """For annealed importance sampling: a function of the share that is done, which writes lines."""
+    """Yield a function of the share of annealed importance sampling that is done, which writes lines."""
     started = written = time.monotonic()
 
     def on_progress(share: float) -> None:
@@ -194,7 +194,7 @@ def show_evidence(*, show: bool) -> Iterator[Callable[[float], None]]:
 
 
 def show_bench(*, show: bool) -> Callable[[Row], None]:
-    """For `bench`: a function of each row as it is measured, which writes a line."""
+    """Return a function that writes a line for each row of `bench` as it is measured."""
 
     def on_row(row: Row) -> None:
         if show:
@@ -208,7 +208,7 @@ def show_bench(*, show: bool) -> Callable[[Row], None]:
 
 
 def show_trial(seconds: float, *, show: bool) -> None:
-    """For `bench`: says that tuning is tried for so long."""
+    """Write a line that `bench` tries tuning for so many seconds."""
     if show:
         print(f"the first rounds of tuning, for {seconds:g} seconds", file=sys.stderr, flush=True)
 

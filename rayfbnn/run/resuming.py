@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def agreed_iterations(store: Store, asked: RunSpec, iterations: int | None) -> int | None:
-    """How long the last phase is to be; StoreMismatchError names every other difference between the specs."""
+    """Return the length asked for the last phase; StoreMismatchError names all other differences."""
     last = f"phase[{len(store.spec.phase) - 1}].iterations"
     planned, wanted = store.spec.phase[-1].iterations, asked.phase[-1].iterations
     allowed = {"data.train"} | ({last} if wanted >= planned else set())  # the cases themselves are compared

@@ -95,7 +95,7 @@ def publish_finished_rounds(store: Store) -> None:
 
 
 def unfinished_batches(store: Store, iteration: int) -> list[int]:
-    """Numbers of the batches that have not committed `iteration` iterations yet."""
+    """Return the numbers of the batches that have not committed `iteration` iterations yet."""
     return [batch for batch in range(store.n_batches) if store.progress(batch).iteration < iteration]
 
 
@@ -114,7 +114,7 @@ def _executor(
 
 @contextmanager
 def _stop_on_signal(executor: Executor, shown: Display) -> Iterator[None]:
-    """SIGINT or SIGTERM once: a stop is requested; twice: KeyboardInterrupt on the spot."""
+    """Request a stop at the first SIGINT or SIGTERM, and raise KeyboardInterrupt at the second."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return

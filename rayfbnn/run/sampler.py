@@ -71,7 +71,7 @@ class Progress:
 
 
 def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> SampledPosterior:
-    """The target of a run, for the standardised training cases, with its arrays on "cpu" or "gpu"."""
+    """Return the target of a run for the standardised training cases, with its arrays on "cpu" or "gpu"."""
     posterior = SampledPosterior.from_spec(
         spec.network,
         spec.model,
@@ -179,7 +179,7 @@ class Sampler:
             return None
 
     def _iteration(self, plan: BlockPlan) -> schedule.Iteration:
-        """The iteration of a phase, in a round that tunes with the settings of that round."""
+        """Return the iteration of a phase; in a tuning round it has the settings of that round."""
         log, phase = self.store.tuning, self.store.spec.phase[plan.phase]
         current = n_finished(log.rounds, plan.first) if automatic(phase.operations) else 0
         known = self._iterations.get(plan.phase)
@@ -195,10 +195,10 @@ class Sampler:
         return known[1]
 
     def _densities(self, state: ChainState) -> dict[str, Array]:
-        """Total energy (potential and kinetic), log likelihood and log prior, (n_chains,) float64 each.
+        """Return total energy (potential and kinetic), log likelihood and log prior, (n_chains,) each.
 
-        The potential is the one that accept decisions see, and the log likelihood is what it has beside the
-        prior's energy.
+        The potential is the one that accept decisions see. The log likelihood follows from what remains of it
+        without the prior's energy.
         """
         xp = array_namespace(state.position)
         still = xp.zeros_like(state.momentum)
@@ -218,7 +218,7 @@ class Sampler:
         return made(self.store.spec.seed, chains)
 
     def _load(self, last: Record | None, streams: Streams) -> ChainState:
-        """The state that a batch's last block left, on the device, or the initial state without one."""
+        """Return the state after a batch's last block, on the device, or the initial state without one."""
         spec = self.store.spec
         state = None if last is None else self.store.state_after(last)
         if state is None:
@@ -239,7 +239,7 @@ class Sampler:
         *,
         committed: bool = False,
     ) -> Progress:
-        """How far a batch is after its last record and the iterations of `plan` that are collected."""
+        """Return a batch's progress after its last record and the iterations of `plan` that are collected."""
         spec = self.store.spec
         before = BatchProgress() if last is None else last.progress
         updates = self.store.updates_until(last)

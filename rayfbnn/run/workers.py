@@ -38,7 +38,7 @@ class Worker:
         self._latest: Progress | None = None
 
     def ready(self) -> str:
-        """The worker's host and process id, once it is up."""
+        """Return the worker's host and process id, once it is up."""
         return worker_name()
 
     def run_block(self, batch: int) -> Iterator[Progress]:
@@ -63,7 +63,7 @@ class Worker:
         return self._is_stopped()
 
     def latest(self) -> Progress | None:
-        """The latest progress of the block that was run last; None before the first."""
+        """Return the latest progress of the block that was run last; None before the first."""
         return self._latest
 
 
@@ -248,7 +248,7 @@ class RayExecutor:
 
 
 def _is_cancelled() -> bool:
-    """True if the block that the current actor is running was told to stop."""
+    """Return True if the block that the current actor is running was told to stop."""
     import ray
 
     return bool(ray.get_runtime_context().is_canceled())

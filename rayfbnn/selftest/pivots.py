@@ -123,7 +123,7 @@ def outputs(target: SampledPosterior, state: ChainState) -> Array:
 def data_uniforms(
     target: SampledPosterior, state: ChainState, data: Array, streams: Streams
 ) -> dict[str, Array]:
-    """The observed targets by their distribution functions, (n_chains, n); of real ones see the noise."""
+    """Return the distribution functions of the observed targets at their values, (n_chains, n)."""
     kind, v = target.model.kind, outputs(target, state)
     random = streams.at(iteration=99).uniform(Purpose.PROPOSAL, data.shape[1:])
     is_observed = ~np.isnan(data[0])
@@ -146,7 +146,7 @@ def data_uniforms(
 
 
 def cumulative_hazard(target: SampledPosterior, v: Array, time: Array) -> Array:
-    """The integral of the hazard until each time (n_chains, n_cases), piece by piece."""
+    """Return the integral of the hazard until each time (n_chains, n_cases), piece by piece."""
     starts = [0.0, *target.model.times]
     ends = [*target.model.times, math.inf]
     hazard = np.exp(v[:, :, 0]).reshape(*time.shape, len(starts))
@@ -195,7 +195,7 @@ def value_uniforms(name: str, standardised: Array, alpha: float) -> dict[str, Ar
 
 
 def randomised_uniforms(target: SampledPosterior, v: Array, data: Array, streams: Streams) -> Array:
-    """Distribution function of each discrete target, uniform between its steps; the shape of data."""
+    """Return each discrete target's distribution function, uniform between its steps; the shape of data."""
     if target.model.kind == "binary":
         probability = np.stack([scipy.special.expit(-v), scipy.special.expit(v)], axis=-1)
     else:

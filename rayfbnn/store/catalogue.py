@@ -47,7 +47,7 @@ class Header:
         return -(-self.chains // self.chains_per_batch)
 
     def batch_chains(self, batch: int) -> range:
-        """Numbers of the chains in a batch; the last batch may have fewer than the others."""
+        """Return the numbers of the chains in a batch; the last batch may have fewer than the others."""
         first = batch * self.chains_per_batch
         return range(first, min(first + self.chains_per_batch, self.chains))
 
@@ -80,12 +80,12 @@ class ArrayPlan:
         return int(np.prod(self.chunks, dtype=np.int64)) * np.dtype(self.dtype).itemsize + 4
 
     def chunk_file(self, *index: int) -> str:
-        """The file of the chunk whose first indices are given, 0 in the other axes."""
+        """Return the file of the chunk whose first indices are given, 0 in the other axes."""
         padded = index + (0,) * (len(self.shape) - len(index))
         return f"{self.path}/c.{'.'.join(str(i) for i in padded)}"
 
     def chunk_files(self, *ranges: range) -> Iterator[str]:
-        """The files that hold these ranges of the first axes (whole axes where none is given)."""
+        """Yield the files that hold these ranges of the first axes (whole axes where none is given)."""
         spans = [
             range(part.start // size, -(-part.stop // size)) if len(part) else range(0)
             for part, size in zip(
@@ -106,7 +106,7 @@ class SigmaPlan:
 
 
 def parameter_dims(group: str) -> tuple[str, ...]:
-    """The axes of a group of parameters, as the store names them: source, then destination."""
+    """Return the axes of a group of parameters, as the store names them: source, then destination."""
 
     if group[0] in "bt":  # biases and offsets of one layer
         return {"o": ("output",), "i": ("input",)}.get(group[1:], (f"hidden{group[2:]}",))
@@ -121,7 +121,7 @@ def parameter_dims(group: str) -> tuple[str, ...]:
 
 
 def sigma_plans(layout: PrecisionLayout) -> list[SigmaPlan]:
-    """The arrays that show all precisions, each column in one of them."""
+    """Return the arrays that show all precisions, each column in one of them."""
     plans = []
     for group in layout.groups:
         name, units = f"sigma_{group.name}", group.units
@@ -143,12 +143,12 @@ def sigma_plans(layout: PrecisionLayout) -> list[SigmaPlan]:
 
 
 def output_names(spec: RunSpec) -> tuple[str, ...]:
-    """Outputs are named as targets, or 0, 1, ... for classes; log_precision_y is the noise's of y."""
+    """Name outputs as targets, or 0, 1, ... for classes; log_precision_y is that of the noise of y."""
     return spec.data_model.output_names(spec.data.targets)
 
 
 def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> dict[str, ArrayPlan]:
-    """Every array of a store by its path. With `data`, the arrays of the data have their values too."""
+    """Return every array of a store by its path. With `data`, arrays of the data have their values too."""
     plans = [*_section(header, spec, "", header.n_draws)]
     if header.n_warmup_draws:
         plans += _section(header, spec, "warmup_", header.n_warmup_draws)
@@ -161,7 +161,7 @@ def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> d
 
 
 def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterator[ArrayPlan]:
-    """posterior and sample_stats, or the same of the warm-up."""
+    """Yield the arrays of posterior and sample_stats, or those of the warm-up."""
     network = spec.network
     leading = (header.chains, n_draws)
     chunk = (header.chains_per_batch, header.draws_per_block)
@@ -193,7 +193,7 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
 
 
 def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
-    """The functions and data sets that draws from the prior give at the training inputs.
+    """Yield the functions and data sets that draws from the prior give at the training inputs.
 
     A hazard of several pieces has one output, whose value in each piece is stored.
     """
@@ -210,14 +210,14 @@ def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
 
 
 def _chains_and_draws(header: Header, folder: str, n_draws: int) -> Iterator[ArrayPlan]:
-    """The numbers of the chains and of the draws, as coordinates."""
+    """Yield the coordinates: the numbers of the chains and of the draws."""
     yield _whole(f"{folder}/chain", ("chain",), np.arange(header.chains, dtype=np.int64))
     numbers = np.arange(n_draws, dtype=np.int64)
     yield ArrayPlan(f"{folder}/draw", ("draw",), (n_draws,), (header.coordinate_chunk,), "int64", numbers)
 
 
 def _state(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
-    """The whole state of each batch after each of its blocks, in float64: float32 fits in it exactly."""
+    """Yield the arrays of each batch's state after each block, in float64, which holds float32 exactly."""
     network = spec.network
     precisions = PrecisionLayout.from_specs(network, spec.model, len(spec.data.targets))
     for name in STATE:
@@ -232,7 +232,7 @@ def _state(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
 
 
 def _data(header: Header, spec: RunSpec, data: Dataset | None) -> Iterator[ArrayPlan]:
-    """The training cases as on file, and how they are standardised."""
+    """Yield the training cases as on file, and how they are standardised."""
     n_inputs, n_targets = len(spec.data.inputs), len(spec.data.targets)
     for path, dims, shape in (
         ("observed_data/targets", ("case", "target"), (header.n_cases, n_targets)),
@@ -265,6 +265,6 @@ def _names(spec: RunSpec) -> dict[str, Array]:
 
 
 def _whole(path: str, dims: tuple[str, ...], values: Array) -> ArrayPlan:
-    """An array in one chunk, complete from the start."""
+    """Return an array in one chunk, complete from the start."""
     dtype = "string" if values.dtype == object else str(values.dtype)
     return ArrayPlan(path, dims, values.shape, values.shape, dtype, values)

@@ -25,19 +25,19 @@ class CommitLog:
         ] = {}  # by batch: the last record summed, and the sum
 
     def folder(self, batch: int) -> Path:
-        """Folder of a batch's records."""
+        """Return the folder of a batch's records."""
         return self._root / COMMITS / f"batch{batch:04d}"
 
     def file(self, batch: int, block: int) -> Path:
-        """File of the record of a block."""
+        """Return the file of the record of a block."""
         return self.folder(batch) / f"{block:06d}.json"
 
     def lock(self, batch: int) -> AbstractContextManager[None]:
-        """Held while a block is written: a worker thought dead may still be at its successor's block."""
+        """Hold the lock for writing a block: a worker thought dead may still be at its successor's block."""
         return self._fs.lock(self.folder(batch) / "lock", attempts=200)
 
     def n_blocks(self, batch: int) -> int:
-        """How many records there are; StoreCorruptError if one is missing before the last."""
+        """Count the records; StoreCorruptError if one is missing before the last."""
         blocks = self.blocks(batch)
         for expected, block in enumerate(blocks):
             if block != expected:
@@ -47,7 +47,7 @@ class CommitLog:
         return len(blocks)
 
     def blocks(self, batch: int) -> list[int]:
-        """The numbers of the records that are there."""
+        """Return the numbers of the records that are there."""
         try:
             names = self._fs.listdir(self.folder(batch))
         except FileNotFoundError:
@@ -55,7 +55,7 @@ class CommitLog:
         return sorted(int(found[1]) for name in names if (found := _RECORD.fullmatch(name)))
 
     def read(self, batch: int, block: int) -> Record:
-        """One record, with its checksum and its place checked."""
+        """Read one record, and check its checksum and its place."""
         path = self.file(batch, block)
         try:
             record = Record.from_bytes(self._fs.read(path), path)
@@ -72,12 +72,12 @@ class CommitLog:
         return record
 
     def last(self, batch: int) -> Record | None:
-        """The last record of a batch; None before its first block."""
+        """Return the last record of a batch; None before its first block."""
         n_blocks = self.n_blocks(batch)
         return self.read(batch, n_blocks - 1) if n_blocks else None
 
     def all(self, batch: int) -> list[Record]:
-        """Every record of a batch, each checked against the one before it."""
+        """Return every record of a batch, each checked against the one before it."""
         records: list[Record] = []
         for block in range(self.n_blocks(batch)):
             record = self.read(batch, block)
@@ -91,12 +91,12 @@ class CommitLog:
         return records
 
     def progress(self, batch: int) -> BatchProgress:
-        """How far a batch is, from one small file: cheap enough to ask often while a run is shown."""
+        """Return how far a batch is. Only one small file is read, so this is cheap enough to ask often."""
         last = self.last(batch)
         return BatchProgress() if last is None else last.progress
 
     def updates_until(self, last: Record | None) -> RunUpdates:
-        """Acceptances and divergences of a batch up to its record `last`.
+        """Return the acceptances and divergences of a batch up to its record `last`.
 
         Each record is read once in the life of this log, so that a worker may ask after every block.
         """

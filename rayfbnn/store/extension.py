@@ -56,5 +56,5 @@ def carry_through(fs: FileSystem, path: Path, root: Root) -> None:
 
 
 def _n_blocks(spec: RunSpec, n_draws: int) -> int:
-    """The most blocks that a batch can have."""
+    """Return the most blocks that a batch can have."""
     return max(spec.total_iterations, n_draws)

@@ -40,11 +40,11 @@ class SystemCalls:
     """The calls to the operating system, one for each method. Every method may raise OSError."""
 
     def open_new(self, path: Path) -> int:
-        """A file descriptor of a new, empty file; FileExistsError if there is one."""
+        """Return a file descriptor of a new, empty file; FileExistsError if there is one."""
         return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        """How many bytes were written, which may be fewer than were given."""
+        """Return how many bytes were written, which may be fewer than all."""
         return os.write(descriptor, data)
 
     def fsync(self, descriptor: int) -> None:
@@ -56,7 +56,7 @@ class SystemCalls:
         os.close(descriptor)
 
     def read(self, path: Path) -> bytes:
-        """Content of a file."""
+        """Return the content of a file."""
         return path.read_bytes()
 
     def replace(self, source: Path, destination: Path) -> None:
@@ -64,7 +64,7 @@ class SystemCalls:
         os.replace(source, destination)
 
     def link(self, source: Path, destination: Path) -> None:
-        """A second name for a file; FileExistsError if the name is taken."""
+        """Give a file a second name; FileExistsError if the name is taken."""
         os.link(source, destination)
 
     def unlink(self, path: Path) -> None:
@@ -72,7 +72,7 @@ class SystemCalls:
         path.unlink()
 
     def listdir(self, path: Path) -> list[str]:
-        """Names in a directory, in any order."""
+        """Return the names in a directory, in any order."""
         return os.listdir(path)
 
     def exists(self, path: Path) -> bool:
@@ -84,7 +84,7 @@ class SystemCalls:
         return path.is_dir() and not path.is_symlink()
 
     def free_bytes(self, path: Path) -> int:
-        """Space that is left for this user on the disk of a folder."""
+        """Return the bytes that are left for this user on the disk of a folder."""
         disk = os.statvfs(path)
         return disk.f_bavail * disk.f_frsize
 
@@ -105,9 +105,10 @@ class SystemCalls:
             os.close(descriptor)
 
     def lock(self, path: Path) -> int:
-        """A descriptor that holds the lock on a file until it is closed or the process ends; never waits.
+        """Return a descriptor that locks a file until it is closed or the process ends; never waits.
 
-        BlockingIOError if another holds it. The kernel lets go when the holder dies: no lock is ever stale.
+        BlockingIOError means that another process holds it. The kernel releases the lock of a process that
+        dies, so no lock is ever stale.
         """
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
         try:
@@ -129,12 +130,12 @@ class FileSystem:
         self._calls = SystemCalls() if calls is None else calls
 
     def read(self, path: Path) -> bytes:
-        """Content of a file; FileNotFoundError if there is none."""
+        """Return the content of a file; FileNotFoundError if there is none."""
         with _translated("read", path):
             return self._calls.read(path)
 
     def listdir(self, path: Path) -> list[str]:
-        """The names in a directory, in order."""
+        """Return the names in a directory, in order."""
         with _translated("list", path):
             return sorted(self._calls.listdir(path))
 
@@ -149,7 +150,7 @@ class FileSystem:
             return self._calls.is_directory(path)
 
     def free_bytes(self, path: Path) -> int:
-        """Space that is left for this user on the disk of a folder."""
+        """Return the bytes that are left for this user on the disk of a folder."""
         with _translated("look at", path):
             return self._calls.free_bytes(path)
 
@@ -239,7 +240,7 @@ class FileSystem:
             self._calls.close(descriptor)
 
     def _write_temporary(self, path: Path, data: bytes) -> Path:
-        """A synced file beside `path` with its final content, and a name that no other attempt uses."""
+        """Write and sync the content to a file beside `path`, with a name that no other attempt uses."""
         temporary = (
             path.parent / f".{path.name}.{socket.gethostname()}-{os.getpid()}-{next(_counter)}{PARTIAL}"
         )
@@ -278,7 +279,7 @@ class FileSystem:
         return True
 
     def _or_remove(self, temporary: Path, action: Callable[[], Result]) -> Result:
-        """The action's result; if it fails the temporary goes, so that a full disk gets its space back."""
+        """Return the action's result; if it fails, remove the temporary file, since the disk may be full."""
         try:
             return action()
         except OSError:

@@ -40,7 +40,7 @@ class Hierarchy:
         self._arrays: dict[str, zarr.Array[Any]] = {}
 
     def encode(self, path: str, index: tuple[int, ...], values: Array) -> tuple[str, bytes]:
-        """The chunk file at `index` (0 in the axes not given), and its content: `values`, the whole chunk.
+        """Return the chunk file at `index` (0 in the axes left out), and its content from `values`.
 
         At the array's edge `values` may be smaller than a chunk; the rest is filled.
         """
@@ -66,7 +66,7 @@ class Hierarchy:
             self._files.written.clear()
 
     def read(self, path: str, *selection: slice) -> Array:
-        """Values of a part of an array; StoreCorruptError names the chunk that is missing or damaged."""
+        """Return the values of a part of an array; StoreCorruptError names a missing or damaged chunk."""
         try:
             return np.asarray(self._array(path)[selection])
         except ValueError as exc:  # how Zarr reports a checksum; it does not say which chunk
@@ -77,7 +77,7 @@ class Hierarchy:
             raise StoreCorruptError(f"{self._root / path}: cannot be decoded ({exc})") from exc
 
     def zarr_store(self) -> ZarrStore:
-        """The hierarchy for a reader of Zarr, such as xarray."""
+        """Return the hierarchy for a reader of Zarr, such as xarray."""
         return _zarr_store(self._files)
 
     def _check(self, plan: ArrayPlan, file: str) -> None:
@@ -100,9 +100,10 @@ class Hierarchy:
 
 
 def _encoded(values: Array, dtype: str) -> bytes:
-    """A whole chunk as Zarr's codecs of `array_metadata` write it: the values, their crc32c, little-endian.
+    """Write a whole chunk as Zarr's codecs of `array_metadata` do: the values, their crc32c, little-endian.
 
-    Zarr takes 0.7 milliseconds for each, in an event loop: a block has some twenty, and short iterations.
+    Zarr itself takes 0.7 milliseconds for each chunk, in an event loop. A block has some twenty chunks, and
+    iterations may be short.
     """
     import google_crc32c
 
@@ -111,7 +112,7 @@ def _encoded(values: Array, dtype: str) -> bytes:
 
 
 def array_metadata(plan: ArrayPlan) -> bytes:
-    """The sealed zarr.json of an array.
+    """Return the sealed zarr.json of an array.
 
     Draws are noise to a compressor (zstd leaves 92 %), so there is none; crc32c finds every flipped bit, of
     which Zarr's default codec lets 97 % through.
@@ -143,12 +144,12 @@ def _array_metadata(
 
 
 def group_metadata(attributes: dict[str, Any]) -> bytes:
-    """The sealed zarr.json of a group."""
+    """Return the sealed zarr.json of a group."""
     return seal({"attributes": {**attributes, SEAL: NO_SEAL}, "zarr_format": 3, "node_type": "group"})
 
 
 def planned_chunks(plan: ArrayPlan, *, first: int = 0) -> Iterator[tuple[str, bytes]]:
-    """The chunk files of an array whose values are planned, from index `first` of the first axis on."""
+    """Yield the chunk files of an array whose values are planned, from index `first` of the first axis on."""
     rounded = tuple(-(-n // size) * size for n, size in zip(plan.shape, plan.chunks, strict=True))
     whole = replace(plan, shape=rounded)  # the last chunk is filled beyond the edge, which nobody sees
     hierarchy = Hierarchy(

@@ -31,7 +31,7 @@ class Length:
 
     @staticmethod
     def from_longest(header: Header, spec: RunSpec) -> Length:
-        """The longest phase of a new run, or `draws` where no phases are run."""
+        """Return the longest phase of a new run, or `draws` where no phases are run."""
         if header.kind != "mcmc":
             return Length("draws", header.n_draws, "posterior")
         number = max(range(len(spec.phase)), key=lambda index: spec.phase[index].iterations)
@@ -39,14 +39,14 @@ class Length:
 
     @staticmethod
     def from_phase(spec: RunSpec, number: int) -> Length:
-        """The length of the phase with this number."""
+        """Return the length of the phase with this number."""
         phase = spec.phase[number]
         section: Literal["posterior", "warmup"] | None = "posterior" if phase.keep is True else None
         section = "warmup" if phase.keep == "warmup" else section
         return Length(f"phase[{number}].iterations", phase.iterations, section)
 
     def header_with(self, header: Header, value: int) -> Header:
-        """The sizes of a run in which the key has another value."""
+        """Return the sizes of a run in which the key has another value."""
         less = self.value - value
         return replace(
             header,
@@ -109,7 +109,7 @@ def check_size(
 
 
 def memory_of_machine() -> int:
-    """Bytes of memory that this process may have: that of the machine, or less where a limit is set."""
+    """Return the bytes of memory that this process may have: the machine's, or less where a limit is set."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return physical if limit == resource.RLIM_INFINITY else min(physical, limit)
@@ -130,7 +130,7 @@ class _Sizes:
 
     @staticmethod
     def from_plans(header: Header, spec: RunSpec) -> _Sizes:
-        """Sizes from the arrays of a run with one chain, one draw and one block: no long array is made."""
+        """Return the sizes by the arrays of a run with one chain, draw and block, so that none is long."""
         one = replace(
             header,
             chains=1,
@@ -150,11 +150,11 @@ class _Sizes:
         )
 
     def of_numbers(self, header: Header) -> int:
-        """Bytes of the numbers of the draws, which are in memory whenever a store is open."""
+        """Return the bytes of the draws' numbers, which are in memory whenever a store is open."""
         return self.n_coordinates * _NUMBER_BYTES * max(header.n_draws, header.n_warmup_draws)
 
     def on_disk(self, header: Header) -> int:
-        """Bytes of a finished run: every chunk is a whole file, and a batch has a state for each block."""
+        """Return the bytes of a finished run, with whole files of chunks and a state for each block."""
         n_draws = sum(
             header.draws_per_block * -(-n // header.draws_per_block)
             for n in (header.n_draws, header.n_warmup_draws)
@@ -165,7 +165,7 @@ class _Sizes:
 
 
 def _largest_that_fits(value: int, needed: Callable[[int], int], available: int) -> int:
-    """The largest number below `value` that needs no more than is available; 0 if there is none."""
+    """Return the largest number below `value` that needs no more than is available; 0 if there is none."""
     return max(0, bisect_right(range(value), available, key=needed) - 1)
 
 
@@ -174,7 +174,7 @@ def _bytes(plan: ArrayPlan) -> int:
 
 
 def _text(n_bytes: float) -> str:
-    """A number of bytes as text, such as 1.5 GB."""
+    """Format a number of bytes, such as 1.5 GB."""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if n_bytes < 1000:
             return f"{n_bytes:.3g} {unit}"

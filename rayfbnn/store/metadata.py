@@ -19,9 +19,9 @@ from rayfbnn.store.root import Root, read_sealed
 def read_metadata(
     fs: FileSystem, path: Path, plans: Mapping[str, ArrayPlan]
 ) -> tuple[dict[str, bytes], bool]:
-    """Every metadata file, checked, as planned; whether an extension has still to be carried through.
+    """Return every metadata file, checked, as planned, and True if an extension is still unfinished.
 
-    In that case the numbers of the draws are among them: their files may be short too.
+    During an extension the numbers of the draws are among them, because their files may be short too.
     """
     metadata, is_pending = {}, False
     for file in metadata_files(plans):
@@ -37,7 +37,7 @@ def read_metadata(
 def read_metadata_file(
     fs: FileSystem, path: Path, plans: Mapping[str, ArrayPlan], file: str
 ) -> tuple[bytes, bool]:
-    """One metadata file as planned; whether it is still as before an extension."""
+    """Return one metadata file as planned, and True if it is still as before an extension."""
     raw = read_sealed(fs, path)
     plan = plans.get(file.rpartition("/")[0])
     if plan is None or matches(raw, plan):
@@ -53,7 +53,7 @@ def read_metadata_file(
 
 
 def metadata_files(plans: Mapping[str, ArrayPlan]) -> list[str]:
-    """The metadata files of groups and arrays, by their path in the store."""
+    """Return the paths of the metadata files of groups and arrays in the store."""
     groups = dict.fromkeys(path.partition("/")[0] for path in plans if "/" in path)
     return [METADATA, *(f"{path}/{METADATA}" for path in (*groups, *plans))]
 
@@ -75,7 +75,7 @@ def is_draw_coordinate(plan: ArrayPlan) -> bool:
 
 
 def draw_chunks(fs: FileSystem, path: Path, plan: ArrayPlan, root: Root) -> list[Path]:
-    """The files of a draw coordinate; without those that an extension has still to write."""
+    """Return the files of a draw coordinate, without those that an extension has still to write."""
     file = f"{plan.path}/{METADATA}"
     try:
         _, is_short = read_metadata_file(fs, path / file, {plan.path: plan}, file)

@@ -73,6 +73,6 @@ class OpenStore:
         return self.root.spec
 
     def committed(self, section: Section) -> int:
-        """Number of draws of a section that every chain has."""
+        """Return the number of draws of a section that every chain has."""
         batches = [self.commits.progress(batch) for batch in range(self.header.n_batches)]
         return min(batch.draws if section == "posterior" else batch.warmup_draws for batch in batches)

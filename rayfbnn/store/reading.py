@@ -96,7 +96,7 @@ def read_stat(store: OpenStore, name: str, draws: slice, chains: slice, section:
 
 
 def read_predictive(store: OpenStore, name: str, draws: slice) -> Array:
-    """One of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of a store of draws from the prior."""
+    """Return one of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of a store of prior draws."""
     return store.hierarchy.read(
         f"prior_predictive/{name}", *_selection(store, slice(None), draws, "posterior")
     )
@@ -123,7 +123,7 @@ def datatree(store: OpenStore) -> xr.DataTree:
 
 
 def _selection(store: OpenStore, chains: slice, draws: slice, section: Section) -> tuple[slice, slice]:
-    """Slices of step 1 with both ends, cut to what is committed."""
+    """Return slices of step 1 with both ends, cut to what is committed."""
     limits = (store.header.chains, store.committed(section))
     spans = [range(*part.indices(n)) for part, n in zip((chains, draws), limits, strict=True)]
     if any(span.step != 1 for span in spans):

@@ -92,7 +92,7 @@ class Updates:
 
     @staticmethod
     def from_summary(summary: Mapping[str, float]) -> Updates:
-        """The counts in the summary of a block."""
+        """Return the counts in the summary of a block."""
         return Updates(
             summary.get("accepted_sum", 0.0),
             int(summary.get("n_accepted", 0)),
@@ -100,7 +100,7 @@ class Updates:
         )
 
     def __add__(self, other: Updates) -> Updates:
-        """The counts of both."""
+        """Return the counts of both."""
         return Updates(
             self.accepted_sum + other.accepted_sum,
             self.n_accepted + other.n_accepted,
@@ -121,7 +121,7 @@ class RunUpdates:
     warmup: Updates = Updates()
 
     def __add__(self, other: RunUpdates) -> RunUpdates:
-        """The counts of both."""
+        """Return the counts of both."""
         return RunUpdates(self.kept + other.kept, self.warmup + other.warmup)
 
 
@@ -205,7 +205,7 @@ class Record:
         return ours == theirs
 
     def to_bytes(self) -> bytes:
-        """The record as a sealed JSON file; numbers that are not finite become null."""
+        """Return the record as a sealed JSON file; numbers that are not finite become null."""
         document = {
             name: value
             for name, value in self.__dict__.items()
@@ -236,7 +236,7 @@ class Record:
 
 
 def seal(document: dict[str, Any]) -> bytes:
-    """The document as JSON, with its digest put where NO_SEAL stands."""
+    """Return the document as JSON, with its digest put where NO_SEAL stands."""
     raw = json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False).encode()
     placeholder = f'"{SEAL}": "{NO_SEAL}"'.encode()
     if raw.count(placeholder) != 1:
@@ -246,7 +246,7 @@ def seal(document: dict[str, Any]) -> bytes:
 
 
 def seal_of(raw: bytes, path: Path) -> str:
-    """The digest that a sealed file carries; StoreCorruptError unless it is that of the file."""
+    """Return the digest that a sealed file carries; StoreCorruptError unless it is that of the file."""
     found = _SEALED.findall(raw)
     if len(found) != 1:
         raise StoreCorruptError(f"{path}: damaged: it has no checksum ({len(raw)} bytes)")
@@ -258,7 +258,7 @@ def seal_of(raw: bytes, path: Path) -> str:
 
 
 def unseal(raw: bytes, path: Path) -> dict[str, Any]:
-    """The document in a sealed file; StoreCorruptError if a bit of it has changed."""
+    """Return the document in a sealed file; StoreCorruptError if a bit of it has changed."""
     seal_of(raw, path)
     try:
         document = json.loads(raw)

@@ -49,7 +49,7 @@ def repair(store: OpenStore) -> VerifyReport:
 
 
 def _first_damaged_blocks(problems: list[Problem]) -> dict[int, int]:
-    """Number of the first damaged block of each batch that has one."""
+    """Return the number of the first damaged block of each batch that has one."""
     first_blocks: dict[int, int] = {}
     for problem in problems:
         assert problem.batch is not None and problem.block is not None
@@ -58,9 +58,9 @@ def _first_damaged_blocks(problems: list[Problem]) -> dict[int, int]:
 
 
 def _first_blocks_after_round(store: OpenStore, number: int, first_damaged: dict[int, int]) -> dict[int, int]:
-    """Number of the first block of each batch after a round of tuning, among those before the damaged ones.
+    """Return each batch's first block after a round of tuning, of those before the damaged ones.
 
-    These blocks may have been drawn with other settings than those that should have been.
+    These blocks may have been drawn with other settings than those that they should have had.
     """
     last = store.tuning.rounds[number].last
     first_blocks: dict[int, int] = {}

@@ -47,7 +47,7 @@ class Root:
 
 
 def read_root(fs: FileSystem, path: Path) -> Root:
-    """The root metadata; StoreError if no store is here, StoreCorruptError if it is damaged."""
+    """Return the root metadata; StoreError if no store is here, StoreCorruptError if it is damaged."""
     file = path / METADATA
     try:
         raw = fs.read(file)
@@ -95,7 +95,7 @@ def _spec(document: Any, file: Path) -> RunSpec:
 
 
 def read_sealed(fs: FileSystem, file: Path) -> bytes:
-    """A file that must be there and match its checksum."""
+    """Return the content of a file that must be there and match its checksum."""
     try:
         raw = fs.read(file)
     except FileNotFoundError:
@@ -115,7 +115,7 @@ def read_fixed(fs: FileSystem, file: Path, expected: str) -> None:
 
 
 def store_around(path: Path) -> Path | None:
-    """The store that `path` is or lies in, with links followed; None if it is outside of every store."""
+    """Return the store that `path` is or lies in, with links followed; None if it is outside of any."""
     resolved = path.resolve()
     for folder in (resolved, *resolved.parents):
         if (folder / METADATA).is_file() and (folder / COMMITS).is_dir():
@@ -124,7 +124,7 @@ def store_around(path: Path) -> Path | None:
 
 
 def extension_files(fs: FileSystem, path: Path) -> list[Path]:
-    """The records of extensions that are there."""
+    """Return the records of extensions that are there."""
     try:
         return [path / COMMITS / name for name in fs.listdir(path / COMMITS) if _EXTENSION.fullmatch(name)]
     except FileNotFoundError:
@@ -144,5 +144,5 @@ def _extensions(fs: FileSystem, path: Path) -> int:
 
 
 def extension_file(path: Path, number: int) -> Path:
-    """File of the record of an extension."""
+    """Return the file of the record of an extension."""
     return path / COMMITS / f"extension{number:04d}.json"

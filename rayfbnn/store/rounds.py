@@ -26,7 +26,7 @@ class Round:
 
 
 def rounds(spec: RunSpec) -> tuple[Round, ...]:
-    """The rounds of a run, in order: at most 40 of equal length in each phase that tunes.
+    """Return the rounds of a run, in order: at most 40 of equal length in each phase that tunes.
 
     A phase tunes if it has automatic operations, is not kept, and comes before every phase that is.
     """
@@ -47,15 +47,15 @@ def _rounds(spec: RunSpec) -> Iterator[Round]:
 
 
 def round_of(all_rounds: tuple[Round, ...], iteration: int) -> Round | None:
-    """The round that an iteration belongs to."""
+    """Return the round that an iteration belongs to."""
     return next((one for one in all_rounds if one.first <= iteration <= one.last), None)
 
 
 def n_finished(all_rounds: tuple[Round, ...], iteration: int) -> int:
-    """How many rounds are over before an iteration: the settings of that many apply to it."""
+    """Return how many rounds are over before an iteration, whose settings therefore apply to it."""
     return sum(one.last < iteration for one in all_rounds)
 
 
 def n_rounds(all_rounds: tuple[Round, ...], operation: Tunable) -> int:
-    """How many rounds tune an operation."""
+    """Return how many rounds tune an operation."""
     return sum(operation in one.operations for one in all_rounds)

@@ -150,7 +150,7 @@ class Store:
 
     @property
     def kind(self) -> Kind:
-        """How the draws are made: Markov chains, exactly by rejection, or from the prior."""
+        """Kind of the draws: from Markov chains, exact ones by rejection, or from the prior."""
         return self.opened.header.kind
 
     @property
@@ -204,11 +204,11 @@ class Store:
         return reading.training_data(self.opened)
 
     def batch_chains(self, batch: int) -> range:
-        """Numbers of the chains in a batch."""
+        """Return the numbers of the chains in a batch."""
         return self.opened.header.batch_chains(batch)
 
     def progress(self, batch: int) -> BatchProgress:
-        """How far a batch is. Reads one directory and one small file: cheap enough to ask every second."""
+        """Return how far a batch is. It reads one folder and one small file, so it may be asked often."""
         return self.opened.commits.progress(batch)
 
     @property
@@ -227,7 +227,7 @@ class Store:
     # Reading: committed draws only, whatever the files hold.
 
     def last_record(self, batch: int) -> Record | None:
-        """The last commit record of a batch, None before its first block.
+        """Return the last commit record of a batch, None before its first block.
 
         Progress and state that are to fit together must come from one such record: another worker may commit
         between two calls.
@@ -235,11 +235,11 @@ class Store:
         return self.opened.commits.last(batch)
 
     def updates_until(self, last: Record | None) -> RunUpdates:
-        """Acceptances and divergences of a batch up to its record `last`, the warm-up apart."""
+        """Return acceptances and divergences of a batch up to its record `last`, the warm-up apart."""
         return self.opened.commits.updates_until(last)
 
     def updates(self) -> RunUpdates:
-        """Acceptances and divergences of all batches so far, kept and warm-up iterations apart."""
+        """Return acceptances and divergences of all batches so far, kept and warm-up iterations apart."""
         batches = [self.updates_until(self.last_record(batch)) for batch in range(self.n_batches)]
         return sum(batches, RunUpdates())
 
@@ -256,27 +256,27 @@ class Store:
     def read_positions(
         self, draws: slice = _ALL, chains: slice = _ALL, *, section: Section = "posterior"
     ) -> Array:
-        """Parameters (n_chains, n_draws, n_parameters); chains and draws as slices of step 1."""
+        """Return parameters (n_chains, n_draws, n_parameters); chains and draws are slices of step 1."""
         return reading.read_positions(self.opened, draws, chains, section)
 
     def read_precisions(
         self, draws: slice = _ALL, chains: slice = _ALL, *, section: Section = "posterior"
     ) -> Array:
-        """Precisions (n_chains, n_draws, n_precisions) = sigma**-2."""
+        """Return precisions (n_chains, n_draws, n_precisions) = sigma**-2."""
         return reading.read_precisions(self.opened, draws, chains, section)
 
     def read_stat(
         self, name: str, draws: slice = _ALL, chains: slice = _ALL, *, section: Section = "posterior"
     ) -> Array:
-        """One of catalogue.STATS, (n_chains, n_draws) float64."""
+        """Return one of catalogue.STATS, (n_chains, n_draws) float64."""
         return reading.read_stat(self.opened, name, draws, chains, section)
 
     def read_predictive(self, name: str, draws: slice = _ALL) -> Array:
-        """One of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of draws from the prior."""
+        """Return one of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of draws from the prior."""
         return reading.read_predictive(self.opened, name, draws)
 
     def datatree(self) -> xr.DataTree:
-        """The draws as ArviZ takes them, read when looked at: posterior, sample_stats, the data."""
+        """Return the draws as ArviZ takes them, read when looked at: posterior, sample_stats, the data."""
         return reading.datatree(self.opened)
 
     # For the process that runs the store.

@@ -68,7 +68,7 @@ class TuningLog:
         return self._root / COMMITS / TUNING
 
     def file(self, number: int) -> Path:
-        """File of the record of a round."""
+        """Return the file of the record of a round."""
         return self.folder / f"{number:06d}.json"
 
     def at(self, iteration: int) -> Tuning:
@@ -77,7 +77,7 @@ class TuningLog:
         return Tuning(settings, is_measured=round_of(self.rounds, iteration) is not None)
 
     def latest(self) -> tuple[int, Mapping[Tunable, Settings]]:
-        """How many rounds have their record, and what followed from the last of each operation."""
+        """Return how many rounds have their record, and the settings that each operation has after them."""
         n = next((each.number for each in self.rounds if not self._is_there(each.number)), len(self.rounds))
         return n, self._settings(n)
 
@@ -85,14 +85,14 @@ class TuningLog:
         return number in self._cache or self._fs.exists(self.file(number))
 
     def _settings(self, n_finished: int) -> dict[Tunable, Settings]:
-        """The settings after so many rounds."""
+        """Return the settings after so many rounds."""
         settings = {op: first_settings(op) for each in self.rounds for op in each.operations}
         # Records hold the operations of their own round; those tuned in earlier phases are in older ones.
         last = {op: each.number for each in self.rounds[:n_finished] for op in each.operations}
         return settings | {op: self.read(number).settings[op] for op, number in last.items()}
 
     def read(self, number: int) -> RoundRecord:
-        """One record, with its checksum and its place checked."""
+        """Read one record, and check its checksum and its place."""
         if number not in self._cache:
             path = self.file(number)
             try:
@@ -112,7 +112,7 @@ class TuningLog:
         self._fs.write_exclusive(self.file(number), content)
 
     def check(self, number: int) -> None:
-        """StoreCorruptError if a record is not what follows from what the batches committed.
+        """Raise StoreCorruptError if a record does not follow from what the batches committed.
 
         Where a batch has yet to commit the round again, or its commits are damaged themselves, only the
         record's own checksum and place are looked at.
@@ -147,7 +147,7 @@ class TuningLog:
             self._fs.rename_new(self.file(number), aside / f"{taken:04d}-tuning-{number:06d}.json")
 
     def content(self, number: int) -> bytes:
-        """The bytes of a record, computed from what every batch committed; StoreError if one has not."""
+        """Compute the bytes of a record from what every batch committed; StoreError if one has not."""
         each = self.rounds[number]
         measured, settings = self._measured(each), {}
         for operation in each.operations:
@@ -178,7 +178,7 @@ class TuningLog:
         )
 
     def _measured(self, each: Round) -> dict[Tunable, Measured]:
-        """The sums over all batches of what their blocks in a round measured."""
+        """Return the sums over all batches of what their blocks in a round measured."""
         blocks = [record for batch in range(self._n_batches) for record in self._blocks(each, batch)]
         return {
             operation: reduce(Measured.__add__, (measured_from(record.tuning[place]) for record in blocks))
@@ -186,7 +186,7 @@ class TuningLog:
         }
 
     def _blocks(self, each: Round, batch: int) -> list[Record]:
-        """A batch's records of the blocks in a round, which together are all of it."""
+        """Return a batch's records of the blocks in a round, which together are all of it."""
         records: list[Record] = []
         block = self._commits.n_blocks(batch)
         while block and (not records or records[-1].first_iteration > each.first):

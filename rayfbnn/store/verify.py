@@ -77,7 +77,7 @@ class _Verification:
         self._check_tuning(commits)
 
     def _check_fixed(self) -> None:
-        """Coordinates, names, training cases: written at creation, and the draw numbers again by `extend`."""
+        """Check coordinates, names and training cases, which only creation and `extend` write."""
         for file, expected in self.root.fixed_chunks.items():
             path = self.path / file
             self._check(path, partial(read_fixed, self.fs, path, expected))
@@ -135,7 +135,7 @@ class _Verification:
         self._check(path, compare, record.batch, record.block, draws, is_chunk=True)
 
     def _check_tuning(self, commits: CommitLog) -> None:
-        """The record of every round that some batch has gone beyond, and of every other that is there."""
+        """Check the record of every round that some batch has gone beyond, and all others that exist."""
         header = self.root.header
         log = TuningLog(self.fs, self.path, self.root.identity, self.root.spec, header.n_batches)
         done = 0
@@ -158,9 +158,9 @@ class _Verification:
         is_chunk: bool = False,
         is_file: bool = True,
     ) -> Value | None:
-        """Result of a check of the file `path`, or None and one more problem.
+        """Return the result of a check of the file `path`; if it fails, add a problem and return None.
 
-        What is wrong is read once more. Caches of a page or of a file server may give a wrong byte once.
+        A wrong file is read once more, since caches of a page or of a file server may give a wrong byte once.
         """
         if is_file:
             self.checked.add(path)
@@ -193,7 +193,7 @@ class _Verification:
 
 
 def _attempt(check: Callable[[], Value]) -> tuple[Value | None, StoreError | None]:
-    """Result and error of one attempt; one of them is None."""
+    """Return the result and the error of one attempt; one of them is None."""
     try:
         return check(), None
     except FileNotFoundError:

@@ -63,7 +63,7 @@ def prepare(
 def _prepare_draws(
     store: OpenStore, batch: int, block: Block, files: dict[str, bytes] | None
 ) -> dict[str, str]:
-    """Digests of the block's values in each chunk it touches; `files` gets the chunks' content."""
+    """Return the digests of the block's values in each chunk it touches; put the chunks into `files`."""
     digests = {}
     chains = store.header.batch_chains(batch)
     for path, values in _arrays_of(store, block).items():
@@ -85,7 +85,7 @@ def _prepare_draws(
 def _whole_chunk(
     store: OpenStore, plan: ArrayPlan, chains: range, number: int, values: Array, inside: slice
 ) -> Array:
-    """A chunk with `values` at the draws `inside` it, earlier draws as committed, later ones NaN."""
+    """Return a chunk with `values` at the draws `inside` it, earlier draws as committed, later ones NaN."""
     first = number * store.header.draws_per_block
     n_draws = min(store.header.draws_per_block, plan.shape[1] - first)
     if inside == slice(0, n_draws):
@@ -101,7 +101,7 @@ def _whole_chunk(
 
 
 def _arrays_of(store: OpenStore, block: Block) -> dict[str, Array]:
-    """The block's values by the path of their array, (n_chains, n_draws, ...) each."""
+    """Return the block's values by the path of their array, (n_chains, n_draws, ...) each."""
     prefix = "warmup_" if block.section == "warmup" else ""
     positions, precisions = to_host(block.positions), to_host(block.precisions)
     arrays = {
@@ -120,14 +120,14 @@ def _arrays_of(store: OpenStore, block: Block) -> dict[str, Array]:
 
 
 def chunk_rows(first: int, n_draws: int, size: int) -> Iterator[tuple[int, slice, slice]]:
-    """The chunks of draws first .. first + n_draws - 1: number, rows of the block, rows of the chunk."""
+    """Yield chunks of draws first .. first + n_draws - 1: number, rows of the block, rows of the chunk."""
     for number in range(first // size, -(-(first + n_draws) // size)):
         start, stop = max(first, number * size), min(first + n_draws, (number + 1) * size)
         yield number, slice(start - first, stop - first), slice(start - number * size, stop - number * size)
 
 
 def digest(values: Array) -> str:
-    """SHA-256 of the values, little-endian, in C order."""
+    """Return the SHA-256 of the values, little-endian, in C order."""
     return hashlib.sha256(
         np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
     ).hexdigest()

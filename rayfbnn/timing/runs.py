@@ -54,7 +54,7 @@ def estimate_run(
     times: dict[Operation, float] = {}
 
     def cost(tunings: Sequence[Tuning]) -> Cost:
-        """The cost of the run with the automatic settings that each phase has."""
+        """Return the cost of the run with the automatic settings that each phase has."""
         batch_seconds, evaluations = 0.0, 0
         for (written, iterations), tuning in zip(phases, tunings, strict=True):
             operations = tuple(with_numbers(operation, tuning) for operation in unrolled(written))

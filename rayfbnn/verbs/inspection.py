@@ -47,7 +47,7 @@ def show(what: Spec, *, set: Sequence[str] = ()) -> str:
 
 
 def _describe_progress(store: Store) -> str:
-    """How far a run is: a line for the store, and for a run one for each batch of chains."""
+    """Return a line for the store and, if it holds a run, one for the progress of each batch of chains."""
     lines = [
         f"store: {store.path} ({store.kind}), {store.n_chains} chains, {store.committed_draws} draws each"
     ]

@@ -38,7 +38,7 @@ class CompiledBackend:
         return self.instruction_set
 
     def check(self, target: Target) -> NotCovered | None:
-        """The reason why the target, or any target, has no compiled code."""
+        """Return the reason why the target, or any target, has no compiled code."""
         plan = plan_of(target)
         if isinstance(plan, NotCovered):
             return plan
@@ -47,12 +47,12 @@ class CompiledBackend:
         return None
 
     def compile(self, target: Target) -> Compiled | NotCovered:
-        """An Advance that lays out the target's inputs at its first call."""
+        """Return an Advance that lays out the target's inputs at its first call."""
         return self.check(target) or Compiled(CompiledAdvance(self.instruction_set), self.name)
 
 
 def backends() -> tuple[CompiledBackend, ...]:
-    """The backends of this processor, the best first; one that only says why, if there are none."""
+    """Return the backends of this processor, best first; if there are none, one that only says why."""
     return tuple(CompiledBackend(name) for name in extension.instruction_sets()) or (CompiledBackend(""),)
 
 
@@ -108,7 +108,7 @@ class CompiledAdvance:
         return trajectory.moved(new_position, new_momentum), potential
 
     def covers(self, target: Target) -> bool:
-        """Whether compiled code runs the target, in place of array code."""
+        """Return True if compiled code, not array code, runs the target."""
         return isinstance(target, KernelTarget) and not isinstance(self._kernel(target, 1), NotCovered)
 
     def _kernel(self, target: KernelTarget, n_partitions: int) -> Kernel | NotCovered:
@@ -135,7 +135,7 @@ class CompiledAdvance:
 def _numbers_and_data(
     target: KernelTarget, precisions: Array
 ) -> tuple[ChainNumbers | MarginalNumbers, dict[str, Any]]:
-    """Each chain's numbers, and the extension's arguments that come from the data."""
+    """Return each chain's numbers, and the extension's arguments that come from the data."""
     if isinstance(target, WithoutOutputs):
         regression = target.regression
         return numbers_of_marginal(target, precisions), {

@@ -27,7 +27,7 @@ class Kernel(Protocol):
 
 
 def load(name: str) -> tuple[Any, str]:
-    """The compiled module of this name and "", or None and the reason why there is none."""
+    """Return the compiled module of this name and "", or None and the reason why there is none."""
     try:
         return importlib.import_module(name), ""
     except ModuleNotFoundError as exc:
@@ -46,7 +46,7 @@ _cpu, why_none = load("rayfbnn.kernels.cpu._cpu")
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """The instruction sets that this processor has and kernels were built for, the best first; may be ()."""
+    """Return the instruction sets of this processor that kernels were built for, best first; may be ()."""
     return tuple(_cpu.instruction_sets()) if _cpu is not None else ()
 
 
@@ -60,7 +60,7 @@ def kernel_for(
     blas_from: int,
     block_bytes: int,
 ) -> Kernel:
-    """The kernel for a network and its inputs (n_inputs + 1, n_cases), in the dtype of the inputs."""
+    """Return the kernel for a network and its inputs (n_inputs + 1, n_cases), in the dtype of the inputs."""
     regression = plan.regression
     kernel = _cpu.Kernel(
         instruction_set=instruction_set,
@@ -94,7 +94,7 @@ def kernel_for(
 
 
 def _gemm(dtype: Any, plan: NetworkPlan, blas_from: int) -> Any:
-    """The function pointer of SciPy's sgemm or dgemm, or None where no link is large enough for it."""
+    """Return the pointer to SciPy's sgemm or dgemm, or None where no link is large enough for it."""
     if all(link.n_units * plan.units[link.destination] < blas_from for link in plan.links):
         return None
     from scipy.linalg import cython_blas

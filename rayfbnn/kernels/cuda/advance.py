@@ -47,12 +47,12 @@ class CudaBackend:
         return "" if self.uses_graphs else "launches"
 
     def check(self, target: Target) -> NotCovered | None:
-        """The reason why the target has no kernel on any device. Memory limits are not looked at."""
+        """Return the reason why the target has no kernel on any device. Memory limits are not considered."""
         plan = plan_of(target)
         return plan if isinstance(plan, NotCovered) else None
 
     def compile(self, target: Target) -> Compiled | NotCovered:
-        """An Advance whose kernels are compiled at their first call; its name says which they are."""
+        """Return an Advance whose kernels are compiled at their first call; its name says which they are."""
         recordings = Recordings() if self.uses_graphs else None
         advance = CudaAdvance(self.build, self.max_shared_bytes, recordings)
         chosen = advance.chosen(target)
@@ -60,7 +60,7 @@ class CudaBackend:
 
 
 def backends(max_shared_bytes: int | None = None) -> tuple[CudaBackend, ...]:
-    """The backends of a CUDA device, the best first."""
+    """Return the backends of a CUDA device, the best first."""
     return tuple(CudaBackend(uses_graphs, max_shared_bytes=max_shared_bytes) for uses_graphs in (True, False))
 
 
@@ -95,7 +95,7 @@ class CudaAdvance:
         return advance(target, trajectory, n_steps=n_steps, order=order)
 
     def chosen(self, target: Target) -> Compiled | NotCovered:
-        """The kernel that runs a target, and its name for people; or the reason why array code runs it."""
+        """Return the kernel for a target and its name for people, or the reason why array code runs it."""
         if not isinstance(target, KernelTarget):
             return NotCovered("a target that is not a posterior")
         # Noise that is the same in all cases has a kernel of its own.

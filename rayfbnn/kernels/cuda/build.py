@@ -22,7 +22,7 @@ Build = Callable[[str, str, int], CudaFunction]
 
 
 def build_once(source: str, name: str, shared_bytes: int) -> CudaFunction:
-    """A function of the current device, compiled at its first use; CuPy keeps it on disk as well."""
+    """Return a function of the current device, compiled at its first use; CuPy keeps it on disk as well."""
     import cupy
 
     return _built(int(cupy.cuda.runtime.getDevice()), source, name, shared_bytes)
@@ -30,7 +30,7 @@ def build_once(source: str, name: str, shared_bytes: int) -> CudaFunction:
 
 @cache
 def _built(device: int, source: str, name: str, shared_bytes: int) -> CudaFunction:
-    """One for each source. The source holds all that a kernel depends on: the plans and the dtype."""
+    """Compile a function. The source holds all that a kernel depends on: the plans and the dtype."""
     function = _module(device, source).get_function(name)
     if shared_bytes > 48 * 1024:  # a kernel has to ask for more than this
         function.max_dynamic_shared_size_bytes = shared_bytes
@@ -39,14 +39,14 @@ def _built(device: int, source: str, name: str, shared_bytes: int) -> CudaFuncti
 
 @cache
 def _module(device: int, source: str) -> Any:
-    """One module for all functions of a source."""
+    """Return the module of a source, which holds all its functions."""
     import cupy
 
     return cupy.RawModule(code=source, options=("--std=c++17",))
 
 
 def shared_memory_of_device() -> int:
-    """Bytes of shared memory that a block of the current device can have when it asks for them."""
+    """Return how many bytes of shared memory a block of the current device can ask for."""
     import cupy
 
     return int(cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])

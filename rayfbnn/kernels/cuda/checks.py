@@ -66,5 +66,5 @@ def check_inputs(posterior: Posterior, network: NetworkPlan) -> None:
 
 
 def stride(values: Array) -> int:
-    """How many numbers lie between one chain's and the next chain's; 0 where all chains share them."""
+    """Return how many numbers lie between one chain's and the next chain's; 0 if all chains share them."""
     return int(values[0].size) if values.ndim == 3 else 0

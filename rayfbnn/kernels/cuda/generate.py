@@ -32,9 +32,9 @@ def source_of(
     is_weighted: bool,
     more_constants: tuple[str, ...] = (),
 ) -> str:
-    """The source text of a kernel.
+    """Return the source text of a kernel.
 
-    is_weighted     whether targets have weights, because some are missing
+    is_weighted     True if targets have weights, because some are missing
     more_constants  lines of source, such as those of `regression_constants`
     """
     constants = {
@@ -81,7 +81,7 @@ def _tables(network: NetworkPlan) -> list[str]:
 
 
 def _alpha_of_parameters(network: NetworkPlan) -> str:
-    """A function from a parameter to the degrees of freedom of its prior."""
+    """Write a function from a parameter to the degrees of freedom of its prior."""
     ends = [segment.stop for segment in network.segments]
     alphas = [_finite(segment.alpha) for segment in network.segments]
     choices = "".join(
@@ -91,7 +91,7 @@ def _alpha_of_parameters(network: NetworkPlan) -> str:
 
 
 def regression_constants(regression: RegressionPlan, *, n_cases: int, is_uniform: bool) -> tuple[str, ...]:
-    """Lines of source about the regression; the number of cases only where the matrices are over cases."""
+    """Write lines about the regression; the number of cases only where the matrices are over cases."""
     runs = runs_of(regression.features)
     counts = {
         "N_FEATURES": len(regression.features),
@@ -115,7 +115,7 @@ def regression_constants(regression: RegressionPlan, *, n_cases: int, is_uniform
 
 
 def runs_of(features: tuple[tuple[int, int], ...]) -> list[tuple[int, int, int, int]]:
-    """Features that are neighbouring rows of one layer: (first feature, layer, row, number) of each run.
+    """Join features that are neighbouring rows of one layer: (first feature, layer, row, number) of each run.
 
     The row of ones belongs to no layer. It is a run of its own, in a layer of number -1.
     """
@@ -133,12 +133,12 @@ def runs_of(features: tuple[tuple[int, int], ...]) -> list[tuple[int, int, int, 
 
 
 def _finite(alpha: float) -> float:
-    """A number that C++ can write, which arithmetic.hpp takes for infinite."""
+    """Return a number that C++ can write, which arithmetic.hpp takes for infinite."""
     return min(alpha, 1e308)
 
 
 def _table(name: str, values: Sequence[float], kind: str = "int") -> str:
-    """A constexpr function from a place to a number. The device would not see an array of constants."""
+    """Write a constexpr function from a place to a number. The device would not see an array of constants."""
     numbers = [float(value) if kind == "double" else value for value in values]
     choices = "".join(f"place == {place} ? {value!r} : " for place, value in enumerate(numbers))
     return f"__host__ __device__ constexpr {kind} {name}(int place) {{ return {choices}0; }}"

@@ -126,7 +126,7 @@ class Recordings:
 
 
 def _difference(values: Array, expected: Array) -> float:
-    """Largest difference where a finite number is expected, relative to the largest of these numbers."""
+    """Return the largest difference between finite numbers, relative to the largest of them."""
     xp = array_namespace(values)
     counts = xp.isfinite(expected)
     scale = xp.where(counts, xp.abs(expected), 0).max()

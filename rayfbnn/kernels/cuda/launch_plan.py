@@ -33,7 +33,7 @@ class LaunchPlan:
     shared_bytes: int
 
     def n_blocks(self, n_chains: int) -> int:
-        """Blocks in a launch for n_chains."""
+        """Return the number of blocks in a launch for n_chains."""
         has_a_block_for_a_chain = self.kernel not in ("warp", "wide")
         return n_chains if has_a_block_for_a_chain else -(-n_chains * WARP // self.threads)
 
@@ -43,7 +43,7 @@ wide_plan = LaunchPlan("wide", threads=256, tile=1, shared_bytes=0)
 
 
 def launch_plan(network: NetworkPlan, *, dtype: str, max_shared_bytes: int) -> LaunchPlan | NotCovered:
-    """The plan for a posterior, or for one whose common precisions are integrated out."""
+    """Return the plan for a posterior, or for one whose common precisions are integrated out."""
     size = np.dtype(dtype).itemsize
     per_thread = -(-network.n_parameters // WARP)
     words = (per_thread * WARP + 2 * sum(network.units) + 5 * per_thread) * size // 4
@@ -60,9 +60,9 @@ def launch_plan(network: NetworkPlan, *, dtype: str, max_shared_bytes: int) -> L
 def launch_plan_of_regression(
     network: NetworkPlan, *, dtype: str, n_cases: int, is_uniform: bool, max_shared_bytes: int
 ) -> LaunchPlan | NotCovered:
-    """The plan for a network that ends in a regression.
+    """Return the plan for a network that ends in a regression.
 
-    is_uniform  whether all cases have the same noise
+    is_uniform  True if all cases have the same noise
     """
     regression = network.regression
     assert regression is not None
@@ -93,7 +93,7 @@ NOTHING_KEPT = NotCovered("no parameters are kept")
 
 
 def _threads_for(n_numbers: int) -> int:
-    """Threads in a block: with more than it has numbers some would wait, and registers would run out."""
+    """Return the threads in a block. With more than it has numbers, some would wait and use up registers."""
     return 64 if n_numbers <= 512 else 128 if n_numbers <= 2048 else 256
 
 
@@ -105,7 +105,7 @@ def _does_not_fit(what: str, shared_bytes: int, max_shared_bytes: int) -> NotCov
 
 
 def block_bytes(network: NetworkPlan, tile: int, threads: int, size: int) -> int:
-    """Shared memory of block.cu, with reals of `size` bytes. Its END_OF_SQUARES is checked against this."""
+    """Return the shared memory of block.cu, with reals of `size` bytes. END_OF_SQUARES is checked by it."""
     rounded = -(-network.n_parameters // QUAD) * QUAD
     with_offsets = sum(n for n, start in zip(network.units, network.offsets, strict=False) if start >= 0)
     rows = sum(network.units[:-1]) + sum(network.units[1:]) + with_offsets
@@ -115,7 +115,7 @@ def block_bytes(network: NetworkPlan, tile: int, threads: int, size: int) -> int
 
 
 def marginal_bytes(network: NetworkPlan, tile: int, threads: int, size: int, *, is_uniform: bool) -> int:
-    """Shared memory of marginal.cu, with reals of `size` bytes. Its END_OF_DOUBLES must equal this."""
+    """Return the shared memory of marginal.cu with reals of `size` bytes; END_OF_DOUBLES must equal it."""
     regression = network.regression
     assert regression is not None
     n, n_all = len(regression.features), regression.n_systems * regression.n_each
@@ -129,7 +129,7 @@ def marginal_bytes(network: NetworkPlan, tile: int, threads: int, size: int, *, 
 
 
 def dual_bytes(network: NetworkPlan, tile: int, threads: int, size: int, *, n_cases: int) -> int:
-    """Shared memory of marginal_dual.cu, with reals of `size` bytes."""
+    """Return the shared memory of marginal_dual.cu, with reals of `size` bytes."""
     regression = network.regression
     assert regression is not None
     n, n_all = len(regression.features), regression.n_systems * regression.n_each
@@ -140,7 +140,7 @@ def dual_bytes(network: NetworkPlan, tile: int, threads: int, size: int, *, n_ca
 
 
 def _bytes_with_ones(network: NetworkPlan, tile: int, threads: int, size: int) -> int:
-    """END_OF_ONES of regression.cuh."""
+    """Return END_OF_ONES of regression.cuh."""
     return _rounded(block_bytes(network, tile, threads, size), QUAD * size) + (tile + QUAD) * size
 
 

@@ -42,7 +42,7 @@ def compile_for(
     tile_bytes: int = TILE_BYTES,
     recordings: Recordings | None = None,
 ) -> Advance | NotCovered:
-    """An `Advance` for a posterior on a device, with its common precisions integrated out or not.
+    """Return an `Advance` for a posterior on a device, with its common precisions integrated out or not.
 
     The rounding of a product may depend on its width, so a chain's bits may depend on how many chains are in
     its batch. A store fixes its batches.

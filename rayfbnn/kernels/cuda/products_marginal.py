@@ -35,7 +35,7 @@ _OF_FEATURES, _OF_MATRICES = 5, 6
 def compile_for(
     marginal: OutputMarginal, *, build: Build = build_once, tile_bytes: int = TILE_BYTES
 ) -> Advance | NotCovered:
-    """An `Advance` on a device for the targets of a marginal without outputs."""
+    """Return an `Advance` on a device for the targets of a marginal without outputs."""
     network = plan_of(marginal)
     if isinstance(network, NotCovered):
         return network

@@ -58,7 +58,7 @@ class DataModel(ABC):
 
     @property
     def n_cells(self) -> int:
-        """How many inputs of the network one case becomes, its cells; 1 if a case is one input."""
+        """Number of the network's inputs that one case becomes, its cells; 1 if a case is one input."""
         return 1
 
     @classmethod
@@ -210,10 +210,10 @@ class DataModel(ABC):
         return array_namespace(noise).full((noise.shape[0], n_outputs), 0.25)
 
     def why_outputs_stay(self, *, is_tempered: bool) -> str | None:
-        """Why the parameters that feed the outputs cannot be integrated out, and what to do.
+        """Return why the parameters that feed the outputs cannot be integrated out, and what to do.
 
-        None if they can: given auxiliary variables (`gaussian_targets`), targets are Gaussian.
-        is_tempered  whether the density is raised to another power than one
+        None if they can be, since targets are Gaussian given auxiliary variables (`gaussian_targets`).
+        is_tempered  True if the density is raised to another power than one
         """
         return f'model.kind = "{self.kind}" has no Gaussian noise; use over = ["precisions"] or hybrid'
 

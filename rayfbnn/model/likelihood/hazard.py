@@ -30,12 +30,12 @@ class Hazard:
 
     @property
     def n_pieces(self) -> int:
-        """How many pieces there are, one if the hazard is constant."""
+        """Number of pieces, one if the hazard is constant."""
         return len(self.times) + 1 if self.times else 1
 
     @property
     def piece_starts(self) -> tuple[float, ...]:
-        """When each piece of the hazard begins."""
+        """Times at which the pieces of the hazard begin."""
         return (0.0, *self.times)
 
     def piece_inputs(self) -> list[float]:

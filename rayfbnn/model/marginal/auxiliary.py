@@ -27,13 +27,13 @@ def gaussian_targets(posterior: Posterior, state: ChainState, streams: Streams) 
 
 
 def _outputs(posterior: Posterior, state: ChainState) -> Array:
-    """Outputs at the training cases, (n_chains, n_outputs, n_cases) float64."""
+    """Return the outputs at the training cases, (n_chains, n_outputs, n_cases) float64."""
     activity = forward(state.position, posterior.inputs, posterior.wiring, buffers=Buffers())
     return activity.outputs.astype(array_namespace(state.position).float64)
 
 
 def _case_weights(posterior: Posterior) -> Array:
-    """Power of each target's density, that broadcasts to (n_chains, n_targets, n_cases): b, 0 if missing."""
+    """Return each target's power, b or 0 if it is missing; broadcasts to (n_chains, n_targets, n_cases)."""
     xp = array_namespace(posterior.targets)
     b = xp.reshape(xp.asarray(posterior.inverse_temperature, dtype=xp.float64), (-1, 1, 1))
     return b if posterior.observed is None else b * posterior.observed

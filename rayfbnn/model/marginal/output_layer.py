@@ -83,7 +83,7 @@ class OutputLayer:
         return slice(start // self.n_outputs, stop // self.n_outputs)
 
     def phi(self, activity: Activity, *, n_chains: int, buffers: Buffers) -> Array:
-        """Features (n_chains, n_features, n_cases) float64."""
+        """Return the features (n_chains, n_features, n_cases) float64."""
         xp = array_namespace(activity.sources[0])
         n_cases = activity.sources[0].shape[-1]
         like = xp.empty(0, dtype=xp.float64)
@@ -93,7 +93,7 @@ class OutputLayer:
         return phi
 
     def value_gradients(self, slopes: Array, dtype: type) -> dict[int, Array]:
-        """Derivatives by features as those by the units of each layer that feeds the outputs."""
+        """Turn derivatives by features into those by the units of each layer that feeds the outputs."""
         found: dict[int, Array] = {}
         for link, part in zip(self.links, self.features, strict=True):
             if link.n_units > 0:
@@ -121,10 +121,10 @@ def feeds_outputs(name: str) -> bool:
 
 
 def why_outputs_stay(network: NetworkSpec, data_model: DataModel, *, is_tempered: bool = False) -> str | None:
-    """Why the parameters that feed the outputs cannot be integrated out, and what to do; None if they can be.
+    """Return why the parameters that feed the outputs cannot be integrated out, and what to do, or None.
 
-    They can where the outputs are linear in them, and targets Gaussian given the outputs and auxiliary
-    variables.
+    They can be if the outputs are linear in them, and the targets are Gaussian given the outputs and
+    auxiliary variables.
     """
     if reason := data_model.why_outputs_stay(is_tempered=is_tempered):
         return reason

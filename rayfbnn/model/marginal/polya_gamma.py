@@ -66,14 +66,14 @@ def polya_gamma(z: Array, streams: Streams, *, purpose: Purpose, index: int = 0)
 
 
 def _series(x: Array) -> Array:
-    """The alternating sum of a_n(x) over a_0(x), 0.994 to 1; good to float64's last bits."""
+    """Return the alternating sum of a_n(x) over a_0(x), 0.994 to 1; good to float64's last bits."""
     xp = array_namespace(x)
     exponent = xp.where(x > _T, math.pi**2 / 2 * x, 2 / x)
     return 1 + sum((-1) ** n * (2 * n + 1) * xp.exp(-n * (n + 1) * exponent) for n in range(1, _N_TERMS))
 
 
 def _inverse_gaussian(mean: Array, u: Array, v: Array) -> Array:
-    """Inverse Gaussian variables of this mean and shape 1 from uniform ones.
+    """Return inverse Gaussian variables of this mean and shape 1 from uniform ones.
 
     Michael, Schucany and Haas (1976): with w = mean n**2/2, n normal, the smaller root x of
     (x - mean)**2 = n**2 mean**2 x with probability mean/(mean + x), else mean**2/x.

@@ -48,13 +48,13 @@ def integrated_groups(posterior: Posterior, names: set[str]) -> tuple[Integrated
 def add_integrated(
     position: Array, precisions: Array, groups: tuple[Integrated, ...], *, gradient: Array
 ) -> Array:
-    """-log density of the groups' parameters up to a constant, (n_chains,); adds its gradient to `gradient`.
+    """Return -log density of the groups' parameters up to a constant, (n_chains,), and add its gradient.
 
-    Of a group of n parameters, a the adjustments of their destinations (1 if there are none):
+    For a group of n parameters, with a the adjustments of their destinations (1 if there are none), they are
 
     ((alpha + n)/2) log(alpha/omega + sum a w**2) ;    (alpha + n) a w / (alpha/omega + sum a w**2)
 
-    the integral over tau of Gamma(tau; shape alpha/2, mean omega) prod_i Normal(w_i; 0, 1/(a_i tau)).
+    from the integral over tau of Gamma(tau; shape alpha/2, mean omega) prod_i Normal(w_i; 0, 1/(a_i tau)).
     """
     xp = array_namespace(position)
     energy = xp.zeros(len(position))
@@ -78,7 +78,7 @@ def draw_integrated(
     groups: tuple[Integrated, ...],
     streams: Streams,
 ) -> ChainState:
-    """The groups' common precisions given their parameters, as in sample-sigmas."""
+    """Draw the groups' common precisions given their parameters, as in sample-sigmas."""
     if not groups:
         return state
     layout = replace(
@@ -89,7 +89,7 @@ def draw_integrated(
 
 
 def with_columns(precisions: Array, groups: tuple[Integrated, ...], *, value: float | None = None) -> Array:
-    """Precisions with the common ones of `groups` at a value, or at their prior means."""
+    """Return the precisions with the common ones of `groups` at a value, or at their prior means."""
     if not groups:
         return precisions
     changed = precisions.copy()

@@ -46,7 +46,7 @@ class Regression:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all cases have the same noise."""
+        """True if all cases have the same noise."""
         return bool(self.noise.shape[2] == 1)
 
     def of_chains(self, chains: slice) -> Regression:
@@ -79,7 +79,7 @@ class Slopes:
 def energy_and_slopes(
     features: Array, regression: Regression, *, with_slopes: bool = True
 ) -> tuple[Array, Slopes | None]:
-    """-log p(y | Phi) summed over targets (n_chains,), and its derivatives.
+    """Return -log p(y | Phi) summed over targets (n_chains,), and its derivatives.
 
     features  (n_chains, n_features, n_cases) float64
     """
@@ -89,7 +89,7 @@ def energy_and_slopes(
 
 
 def means(features: Array, regression: Regression) -> Array:
-    """m_j, (n_chains, n_systems, n_features, n_each)."""
+    """Return the means m_j, (n_chains, n_systems, n_features, n_each)."""
     if not regression.is_dual:
         return _solve_primal(features, regression).mean
     xp = array_namespace(features)
@@ -99,13 +99,13 @@ def means(features: Array, regression: Regression) -> Array:
 
 
 def draw(features: Array, regression: Regression, streams: Streams) -> Array:
-    """Coefficients given features and targets, (n_chains, n_systems, n_features, n_each)."""
+    """Draw coefficients given features and targets, (n_chains, n_systems, n_features, n_each)."""
     form = _draw_dual if regression.is_dual else _draw_primal
     return form(features, regression, streams)
 
 
 def log_normaliser(regression: Regression) -> Array:
-    """(sum log T - n log 2 pi) / 2 over the observed targets, (n_chains,)."""
+    """Return (sum log T - n log 2 pi) / 2 over the observed targets, (n_chains,)."""
     xp = array_namespace(regression.noise)
     n_each, n_cases = regression.targets.shape[2:]
     is_observed = regression.noise > 0
@@ -156,7 +156,7 @@ def _solve_primal(features: Array, given: Regression) -> Solution:
 
 
 def _draw_primal(features: Array, given: Regression, streams: Streams) -> Array:
-    """m + half' z, which has covariance half' half = A^-1."""
+    """Return m + half' z, which has covariance half' half = A^-1."""
     xp = array_namespace(features)
     found = _solve_primal(features, given)
     z = streams.normal(Purpose.OUTPUT_WEIGHT, found.mean.shape[1:])
@@ -164,7 +164,7 @@ def _draw_primal(features: Array, given: Regression, streams: Streams) -> Array:
 
 
 def _dual(features: Array, given: Regression, with_slopes: bool) -> tuple[Array, Slopes | None]:
-    """With B, V^-1 = T^1/2 B^-1 T^1/2 and u = T r = V^-1 y:
+    """Return energy and slopes by B, with V^-1 = T^1/2 B^-1 T^1/2 and u = T r = V^-1 y:
 
     log|A| - log|S| = log|B| ;  r'Tr + m'Sm = y'u ;  A^-1 Phi T = S^-1 Phi V^-1 ;  m = S^-1 Phi u
     A^-1 = S^-1 - S^-1 Phi V^-1 Phi' S^-1
@@ -198,7 +198,7 @@ def _solve_dual(features: Array, spread: Array, given: Regression) -> Solution:
 
 
 def _draw_dual(features: Array, given: Regression, streams: Streams) -> Array:
-    """w0 + S^-1 Phi T^1/2 B^-1 (T^1/2 y - v), w0 from the prior and v = T^1/2 Phi' w0 + z.
+    """Return w0 + S^-1 Phi T^1/2 B^-1 (T^1/2 y - v), w0 from the prior and v = T^1/2 Phi' w0 + z.
 
     Bhattacharya, Chakraborty and Mallick (2016), "Fast sampling with Gaussian scale mixture priors in
     high-dimensional regression", algorithm 1.
@@ -217,7 +217,7 @@ def _draw_dual(features: Array, given: Regression, streams: Streams) -> Array:
 
 
 def _half_inverse(matrices: Array) -> tuple[Array, Array]:
-    """The inverse of each Cholesky factor, and log determinants; NaN where there is none.
+    """Return the inverse of each Cholesky factor, and log determinants; NaN where there is none.
 
     matrices (n_chains, n_systems, n, n)
     """
@@ -228,7 +228,7 @@ def _half_inverse(matrices: Array) -> tuple[Array, Array]:
 
 
 def _cholesky(matrices: Array) -> Array:
-    """Cholesky factors; NaN for a matrix that has none, which is a trajectory that has blown up."""
+    """Return Cholesky factors; NaN for a matrix that has none, which is a trajectory that has blown up."""
     xp = array_namespace(matrices)
     if xp is not np:  # no error on a device: where it stops, squares of rows do not add up to the diagonal
         factors = xp.linalg.cholesky(matrices)

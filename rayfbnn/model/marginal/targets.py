@@ -83,7 +83,7 @@ class WithoutPrecisions:
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """How many parameters each group has."""
+        """Number of parameters in each group."""
         return self.posterior.group_sizes
 
     def quantities(self, position: Array, precisions: Array) -> Array:
@@ -192,9 +192,10 @@ class WithoutOutputs:
     def potential_and_gradient(
         self, position: Array, precisions: Array, *, partition: Array | None = None, n_partitions: int = 1
     ) -> tuple[Array, Array]:
-        """-log p(targets | kept parameters) - log prior of these, without factors of precisions alone.
+        """Return -log p(targets | kept parameters) - log prior of these, and the gradient.
 
-        There are no partial gradients: the determinant is no sum over cases.
+        Factors that depend on precisions alone are left out. There are no partial gradients, because the
+        determinant is no sum over cases.
         """
         assert partition is None and n_partitions == 1
         made, layer = self.marginal, self.marginal.layer
@@ -247,7 +248,9 @@ class WithoutOutputs:
         return replace(self.regression, prior=precisions)
 
     def prior_of_moved(self, position: Array) -> tuple[Array, Array]:
-        """-log density of x = log tau, tau Gamma of shape alpha/2 and mean omega; (n_chains,), (n_chains, n).
+        """Return -log density of x = log tau and its derivative, (n_chains,) and (n_chains, n).
+
+        tau is Gamma with shape alpha/2 and mean omega:
 
         -(alpha/2) x + (alpha/2) exp(x)/omega
         """
@@ -268,12 +271,12 @@ class WithoutOutputs:
             gradient[:, number] += part.sum(axis=(1, 2))
 
     def stepsizes(self, precisions: Array) -> Array:
-        """The posterior's heuristic, with other precisions in two places, and steps of log precisions.
+        """Return the posterior's heuristic stepsizes with two changes, and stepsizes of log precisions.
 
-        Those that are integrated out or move along are at their prior means. Those of the output parameters,
-        which the heuristic takes to be as large as their sigmas, are at least 1/(typical square of an
-        output): data hold the weights below a vaguer prior's. On the robot arm nine of ten trajectories are
-        accepted with these, over outputs and precisions.
+        Precisions that are integrated out or move along are at their prior means. Precisions of the output
+        parameters, which the heuristic takes to be as large as their sigmas, are at least 1/(typical square
+        of an output), because data keep the weights smaller than a vaguer prior does. On the robot arm nine
+        of ten trajectories over outputs and precisions are accepted with these stepsizes.
 
         The log of a moved precision of shape alpha/2 that rules n parameters has a standard deviation of
         sqrt(2/(alpha + n)) given these. (n_chains, n_parameters)
@@ -293,7 +296,7 @@ class WithoutOutputs:
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """How many coordinates each group of kept parameters has; each moved precision is a group."""
+        """Number of coordinates in each group of kept parameters; each moved precision is a group."""
         return (*self.marginal.parameter_layout.group_sizes, *(1 for _ in self.marginal.moved))
 
     def quantities(self, position: Array, precisions: Array) -> Array:
@@ -310,7 +313,7 @@ class WithoutOutputs:
         return xp.concatenate([groups, position[:, self.n_kept :], scaled], axis=1)
 
     def complete(self, state: ChainState, moved: ChainState, streams: Streams) -> ChainState:
-        """The output parameters from Normal(m, A^-1), then the precisions given the kept parameters."""
+        """Draw the output parameters from Normal(m, A^-1), then the precisions given the kept parameters."""
         xp = array_namespace(state.position)
         made, n = self.marginal, self.n_kept
         position, momentum = state.position.copy(), state.momentum.copy()

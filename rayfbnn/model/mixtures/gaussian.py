@@ -23,9 +23,9 @@ _TABLE_STEPS = 1 << 16
 
 @np.errstate(over="ignore", invalid="ignore")  # squares of what vague priors give
 def mixture_quantiles(means: Array, scales: Array, probabilities: Array, *, df: float = math.inf) -> Array:
-    """The points x with  (1/n) sum_d F((x - means_d) / scales_d) = p,  F standard normal, or t with df.
+    """Return the x with  (1/n) sum_d F((x - means_d) / scales_d) = p,  F standard normal, or t with df.
 
-    Halley's method on the probit of the mixture's distribution function, which is a straight line for a
+    The method is Halley's on the probit of the mixture's distribution function, a straight line for a
     single Gaussian and nearly one for a predictive distribution; two evaluations are usual. Every quantile of
     a mixture lies between the smallest and the largest of its components' quantiles, and a step that leaves
     the bracket narrowed from there is replaced by a bisection.
@@ -63,7 +63,7 @@ def mixture_quantiles(means: Array, scales: Array, probabilities: Array, *, df: 
 
 
 def _start(means: Array, scales: Array, component_quantiles: Array) -> tuple[Array, Array, Array]:
-    """Bracket and first guess, (n_mixtures, n_probabilities) each.
+    """Return the bracket and a first guess, (n_mixtures, n_probabilities) each.
 
     The guess has the quantile of one component with the mixture's mean and, for Gaussians, its variance.
     """
@@ -97,7 +97,7 @@ def _improve(
     df: float,
     bisect: bool,
 ) -> Array:
-    """One safeguarded step for some of the quantiles, written into x and the bracket; which are done.
+    """Take one safeguarded step for some quantiles, written into x and the bracket; return which are done.
 
     With G(x) = probit(F(x)), G' = f / phi(G), G'' = f' / phi(G) + G G'^2, Halley's step towards G = probit(p)
     is -2 r G' / (2 G'^2 - r G''), r = G - probit(p). `goal` is probit(p), `components` the means and scales
@@ -136,7 +136,7 @@ def _improve(
 
 
 def _middle(low: Array, high: Array) -> Array:
-    """Where brackets are halved; far ones on the scale of arsinh, which is one of orders of magnitude.
+    """Return the point where brackets are halved; far ones on the scale of arsinh, by orders of magnitude.
 
     Halving alone takes a thousand rounds from 1e200 to a quantile near one.
     """
@@ -152,7 +152,7 @@ def _quantile(probabilities: Array, df: float) -> Array:
 
 
 def _cdf_and_density(z: Array, df: float) -> tuple[Array, Array]:
-    """Distribution function and density of a standard normal, or t with df, at z."""
+    """Return distribution function and density of a standard normal, or t with df, at z."""
     if math.isfinite(df):
         return _t_table(df)(z)
     density = np.square(z)
@@ -164,7 +164,7 @@ def _cdf_and_density(z: Array, df: float) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=4)
 def _t_table(df: float) -> Callable[[Array], tuple[Array, Array]]:
-    """The t distribution by interpolation: `stdtr` takes 150 ns a value, too long for 10**9 of them.
+    """Return the t distribution by interpolation: `stdtr` takes 150 ns a value, too long for 10**9 of them.
 
     In s = asinh(z / sqrt(df)) the density is C cosh(s)^-df, smooth for every df and with tails no heavier
     than exponential, so cubic Hermite interpolation of the distribution function on a uniform grid is good to

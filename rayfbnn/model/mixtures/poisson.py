@@ -16,7 +16,7 @@ _LARGE = 1e4  # counts above: two terms of Stirling's series are good to 1 / (36
 
 
 def mixture_quantiles(log_rates: Array, probabilities: Sequence[float]) -> Array:
-    """The smallest k with P(Y <= k) >= p for each case and p, (n_cases, n_probabilities) float64.
+    """Return the smallest k with P(Y <= k) >= p for each case and p, (n_cases, n_probabilities) float64.
 
     P(Y <= k) = (1/n) sum_d Q(k + 1, rate_d), Q the regularised upper incomplete gamma function; by bisection.
     Above 2**53, where float64 has not every whole number, k is one that it has; rates count as 1e300 at most.
@@ -42,7 +42,7 @@ def _cdf(k: float, rates: Array) -> float:
 
 
 def mixture_modes(log_rates: Array, low: Array, high: Array) -> Array:
-    """The most probable count of each case between low and high, (n_cases,).
+    """Return the most probable count of each case between low and high, (n_cases,).
 
     Counts a quarter of a standard deviation apart are looked at first, since a Poisson distribution, and so
     the mixture, is smooth on that scale; then every one beside the best. (With counts above some hundred

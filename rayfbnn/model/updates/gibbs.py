@@ -49,15 +49,15 @@ def update_groups(
     level: Level | None = None,
     groups: Collection[str] | None = None,
 ) -> Array:
-    """New precisions (n_chains, n_precisions) of every group of parameters; those of the noise unchanged.
+    """Draw new precisions (n_chains, n_precisions) of every group of parameters; the noise's stay.
 
-    Adjustments come last. What a group's precisions see are its parameters times the square roots of
-    their adjustments, Neal (2022) eq. 29.
+    Adjustments come last. A group's precisions depend on its parameters times the square roots of their
+    adjustments, Neal (2022) eq. 29.
 
     values  group name -> parameters (n_chains, *shape of the group)
-    is_reversed  levels in the opposite order; groups, and layers of adjustments, are independent
-    level        only the precisions of one level; adjustments, which rule parameters, are lower ones
-    groups       names of the groups and adjustments to update, all unless given
+    is_reversed  takes the levels in the opposite order; groups, and layers of adjustments, are independent
+    level        restricts the update to one level; adjustments, which rule parameters, are lower ones
+    groups       names of the groups and adjustments to update; None updates all
     """
     precisions = precisions.copy()
     adjusts = level != "upper"
@@ -105,7 +105,7 @@ def update_noise(
     is_reversed: bool = False,
     level: Level | None = None,
 ) -> Array:
-    """New precisions (n_chains, n_precisions), those of the noise updated, or of one level of it.
+    """Draw new noise precisions, or one level of them; return all precisions (n_chains, n_precisions).
 
     residuals  (n_chains, n_targets, n_cases)
     weights    powers of the density of each residual, a number or an array that broadcasts to residuals:
@@ -242,7 +242,7 @@ def _draw_over_values(
     purpose: Purpose,
     value_purpose: Purpose,
 ) -> Array:
-    """Precisions (n_chains, n_units) that rule Gaussian or t values with the given squares.
+    """Draw precisions (n_chains, n_units) that rule Gaussian or t values with the given squares.
 
     squares (n_chains, n_units, n); mean and current broadcast to (n_chains, n_units); a value counts as
     `weights` values, a number or (n_chains, n_units, n) of them
@@ -300,7 +300,7 @@ def draw_value_precisions(
     index: int,
     purpose: Purpose,
 ) -> Array:
-    """Precisions of single t values given the values, the shape of `squares`; eq. 28 with n = 1.
+    """Draw precisions of single t values given the values, in the shape of `squares`; eq. 28 with n = 1.
 
     The density of a value of weight b is the b-th power of a t density, a mixture too:
 

@@ -57,7 +57,7 @@ def hyperbolic_variable(
 
 
 def no_proposal_accepted(pending: Array, streams: Streams, *, what: str, cause: str) -> SamplingError:
-    """The error that a rejection loop found no value for some chains, since what it draws from is not finite.
+    """Return the error for chains in which a rejection loop accepted no value.
 
     A loop that accepts one proposal in two rejects 64 in a row once in 1e19 draws, unless its parameters are
     NaN or infinite. A draw from a vague prior may be such a state: its outputs overflow.
@@ -85,7 +85,7 @@ def _log_density_slope(z: Array, a: Array, d: Array) -> Array:
 
 
 def _touching_points(a: Array, d: Array) -> tuple[Array, Array]:
-    """Devroye's t and s, where the tails touch the density."""
+    """Return Devroye's t and s, where the tails touch the density."""
     xp = array_namespace(d)
     one = xp.ones_like(d)
     right, left = -_log_density(one, a, d), -_log_density(-one, a, d)

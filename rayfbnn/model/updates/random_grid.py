@@ -89,7 +89,7 @@ def _metropolis(
     stepsize: float,
     index: int,
 ) -> tuple[Array, Array]:
-    """Precisions (n_chains, n_units) after one update of each one's logarithm x, and which were accepted.
+    """Update the logarithm x of each precision once; return precisions (n_chains, n_units), and which moved.
 
     Cells of width 2 * stepsize are laid over the line at a random place; the centre of the cell that x is in
     is proposed. It is uniform within stepsize of x, and two chains in one cell propose the same.
