@@ -20,7 +20,7 @@ from rayfbnn.mcmc.trajectories import (
     integrator_of,
     trajectory_length,
 )
-from rayfbnn.mcmc.tuning.measuring import tuned_kernel
+from rayfbnn.mcmc.tuning.measuring import Measuring, tuned_kernel
 from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory, Update
 from rayfbnn.streams import Purpose, Streams
 
@@ -92,6 +92,7 @@ def hybrid(
     stepsize_jitter: float | None = None,
     scales: tuple[float, ...] = (),
     advance: Advance = leapfrog.advance,
+    measuring: Measuring | None = None,
 ) -> tuple[ChainState, HMCInfo]:
     """Update every chain once by hybrid Monte Carlo.
 
@@ -110,6 +111,7 @@ def hybrid(
     stepsize, stepsize_jitter : float      factor on target.stepsizes, see `stepsizes.jittered_stepsize`
     scales : floats         a further factor for each group of coordinates, see tuning/scaling.py; or empty
     advance : runs a piece of the trajectory; a compiled kernel may replace `leapfrog.advance`
+    measuring : measures the trajectory for tuning; the info is then a MeasuredInfo
 
     Returns
     -------
@@ -118,6 +120,8 @@ def hybrid(
     """
     xp = array_namespace(state.position)
     precisions = state.precisions
+    probe = None if measuring is None else measuring.probe(advance)
+    run = advance if probe is None else probe
     steps //= jump  # from here on, a step is `jump` leapfrog steps
     order = streams.permutation(partitions, Purpose.PARTITION_ORDER) if partitions > 1 else None
     stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams, scales)
@@ -125,7 +129,7 @@ def hybrid(
     gumbel = -xp.log(-xp.log(streams.uniform(Purpose.WINDOW_STATE, (min(steps + 1, 2 * window),))))
 
     here = Trajectory(state.position, state.momentum, precisions, stepsizes)
-    _, start_potential = advance(target, here, n_steps=0, order=order)
+    _, start_potential = run(target, here, n_steps=0, order=order)
     start = TrajectoryState(state.position, state.momentum, total_energy(start_potential, state.momentum))
     is_finite = require_finite_start(start.energy, streams)
 
@@ -138,7 +142,7 @@ def hybrid(
             current = current.restored(start, done == offset)
         backwards = offset > done
         signed = xp.where(backwards[:, None], -stepsizes, stepsizes)
-        moved, potential = advance(
+        moved, potential = run(
             target,
             Trajectory(current.position, current.momentum, precisions, signed),
             n_steps=n_steps * jump,
@@ -157,7 +161,10 @@ def hybrid(
         energy_change = xp.where(is_finite, energy_change, xp.nan)
     chosen = xp.where(accepted[:, None], accept.position, reject.position)
     momentum = xp.where(accepted[:, None], -accept.momentum, reject.momentum)
-    return ChainState(chosen, momentum, precisions), HMCInfo(accepted, energy_change, diverged)
+    info = HMCInfo(accepted, energy_change, diverged)
+    if measuring is not None and probe is not None:
+        info = measuring.info(info, probe)
+    return ChainState(chosen, momentum, precisions), info
 
 
 def pieces(steps: int, window: int) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.hybrid import hybrid
 from rayfbnn.mcmc.operation import Auto, BuildContext, Tunable, Tuning
 from rayfbnn.mcmc.trajectories import check_tunable, describe_tunable, gradients_of_steps, trajectory_length
-from rayfbnn.mcmc.tuning.measuring import tuned_kernel
+from rayfbnn.mcmc.tuning.measuring import Measuring, tuned_kernel
 from rayfbnn.state import Advance, ChainState, HMCInfo, Marginal, MarginalizableTarget, Update
 from rayfbnn.streams import Streams
 
@@ -84,6 +84,7 @@ def hybrid_marginal(
     stepsize_jitter: float | None = None,
     scales: tuple[float, ...] = (),
     advance: Advance = leapfrog.advance,
+    measuring: Measuring | None = None,
 ) -> tuple[ChainState, HMCInfo]:
     """Update the coordinates that are kept by hybrid Monte Carlo, then draw all the others.
 
@@ -111,5 +112,6 @@ def hybrid_marginal(
         stepsize_jitter=stepsize_jitter,
         scales=scales,
         advance=advance,
+        measuring=measuring,
     )
     return target.complete(state, moved, streams), info

@@ -17,7 +17,7 @@ from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.missing import apply_weights
 from rayfbnn.model.likelihood.registry import data_model_from_spec
-from rayfbnn.model.network import Activity, Buffers, backward, forward, input_rows
+from rayfbnn.model.network import Buffers, backward, forward, input_rows
 from rayfbnn.model.wiring import Wiring
 
 
@@ -177,7 +177,9 @@ class Posterior:
     def potential(self, position: Array, precisions: Array) -> Array:
         """The potential alone, (n_chains,) float64."""
         with np.errstate(all="ignore"):
-            return self.prior_energy(position, precisions) + self.data_energy(position, precisions)
+            outputs = forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs
+            log_likelihood = self._log_likelihood(outputs, precisions)
+            return self.prior_energy(position, precisions) - self.inverse_temperature * log_likelihood
 
     def prior_energy(self, position: Array, precisions: Array) -> Array:
         """The part of the potential that tempering leaves, (n_chains,) float64."""
@@ -230,9 +232,8 @@ class Posterior:
     def log_likelihood(self, position: Array, precisions: Array) -> Array:
         """Log likelihood of the training cases, all constants in, (n_chains,) float64."""
         with np.errstate(all="ignore"):
-            noise = prior.noise_precisions(precisions, self.precision_layout)
-            normaliser = self.data_model.total_log_normaliser(noise, self.counts)
-            return self._terms(position, noise).sum(axis=(1, 2)) + normaliser
+            outputs = forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs
+            return self._log_likelihood(outputs, precisions)
 
     def log_prior(self, position: Array, precisions: Array) -> Array:
         """Log density of the parameters and of the free precisions (as densities in tau), (n_chains,)."""
@@ -245,10 +246,6 @@ class Posterior:
         """Return the inverse temperature as a factor for arrays of n_axes axes, the chain axis first."""
         b = self.inverse_temperature
         return b if isinstance(b, float) else b.reshape(-1, *(1,) * (n_axes - 1))
-
-    def _forward(self, position: Array) -> Activity:
-        """All units at the training inputs."""
-        return forward(position, self.inputs, self.wiring, buffers=self.buffers)
 
     def _every_cell(self) -> Array:
         """The network's inputs at every cell of every case, (n_inputs + 1, n_cases * n_cells)."""
@@ -277,8 +274,14 @@ class Posterior:
         counts = self.observed.sum(axis=-1)
         return counts if counts.ndim == 2 else counts[None]
 
-    def _terms(self, position: Array, noise: Array) -> Array:
-        outputs = self._forward(position).outputs
+    def _log_likelihood(self, outputs: Array, precisions: Array) -> Array:
+        """Return the log likelihood, (n_chains,) float64, of the outputs at all training inputs."""
+        noise = prior.noise_precisions(precisions, self.precision_layout)
+        normaliser = self.data_model.total_log_normaliser(noise, self.counts)
+        return self._terms(outputs, noise).sum(axis=(1, 2)) + normaliser
+
+    def _terms(self, outputs: Array, noise: Array) -> Array:
+        """Return the terms of the log likelihood without its normaliser, those of missing targets zero."""
         terms, slopes = self.data_model.terms_and_gradient(outputs, self.targets, noise)
         apply_weights(terms, slopes, self.observed)
         return terms

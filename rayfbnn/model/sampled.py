@@ -183,7 +183,8 @@ class SampledPosterior(Posterior):
         weights = self._inverse_temperature(n_axes=3)
         if self.observed is not None:
             weights = weights * self.observed
-        return self.targets - self._forward(state.position).outputs, weights
+        outputs = forward(state.position, self.inputs, self.wiring, buffers=self.buffers).outputs
+        return self.targets - outputs, weights
 
     def rejection_proposal(self, streams: Streams) -> tuple[Array, Array, Array]:
         """Draw a proposal for rejection sampling: position, precisions, log probability of accepting it.
@@ -198,16 +199,15 @@ class SampledPosterior(Posterior):
         noise = prior.noise_precisions(precisions, self.precision_layout)
         with np.errstate(all="ignore"):
             bound = self.data_model.log_bound(self.targets, self.observed)
-            log_acceptance = self.inverse_temperature * (
-                self._terms(position, noise).sum(axis=(1, 2)) - bound
-            )
+            outputs = forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs
+            log_likelihood = self._terms(outputs, noise).sum(axis=(1, 2))
+            log_acceptance = self.inverse_temperature * (log_likelihood - bound)
             return position, precisions, log_acceptance
 
     def sample_targets(self, position: Array, precisions: Array, streams: Streams) -> Array:
         """Draw targets at the training inputs, (n_chains, n_cases, n_targets) float64."""
-        outputs = self._forward(position).outputs
-        if self.data_model.n_cells > 1:
-            outputs = forward(position, self._every_cell(), self.wiring, buffers=Buffers()).outputs
+        inputs = self._every_cell() if self.data_model.n_cells > 1 else self.inputs
+        outputs = forward(position, inputs, self.wiring, buffers=Buffers()).outputs
         noise = prior.noise_precisions(precisions, self.precision_layout)
         outputs = outputs.astype(array_namespace(outputs).float64)
         return self.data_model.draw(outputs, noise, streams).swapaxes(1, 2)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain
 from socket import gethostname
 
 from rayfbnn.run.cores import n_cores
@@ -60,7 +60,9 @@ def run_to_end(
                 _executor(store, len(batches), workers, address, max_failures) as executor,
                 _stop_on_signal(executor, shown),
             ):
-                run_rounds(store, executor, partial(show_progress, store, shown, set()))
+                reported_kernels: set[str] = set()
+                for latest in run_rounds(store, executor):
+                    show_progress(store, shown, reported_kernels, latest)
                 failures = executor.failures
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_how_to_go_on(store)) from None
@@ -69,21 +71,26 @@ def run_to_end(
     return _summary(store, failures)
 
 
-def run_rounds(store: Store, executor: Executor, on_progress: Callable[[Progress], None]) -> None:
-    """Run every batch to the end; between the rounds of tuning all wait until the next settings are there.
+def run_rounds(store: Store, executor: Executor) -> Iterator[Progress]:
+    """Run every batch to the end, and yield the progress after each iteration and each commit.
 
-    Only who holds the store's lock may do this: the settings are published by this process alone. It returns
-    early where the executor was asked to stop.
+    Between the rounds of tuning all batches wait until the next settings are published. Only the process that
+    holds the store's lock may run this, because it alone publishes settings. The iterator ends early if the
+    executor is asked to stop.
     """
-    for each in store.tuning.rounds:
-        waiting = unfinished_batches(store, each.last)
-        for news in executor.run(store.path, waiting, until=each.last) if waiting else ():
-            on_progress(news)
-        if unfinished_batches(store, each.last):
+    return chain.from_iterable(_rounds(store, executor))
+
+
+def _rounds(store: Store, executor: Executor) -> Iterator[Iterator[Progress]]:
+    """Yield the progress of each round of tuning, then that of all later iterations."""
+    for tuning_round in store.tuning.rounds:
+        waiting = unfinished_batches(store, tuning_round.last)
+        if waiting:
+            yield executor.run(store.path, waiting, until=tuning_round.last)
+        if unfinished_batches(store, tuning_round.last):
             return
-        store.tuning.publish(each.number)
-    for news in executor.run(store.path, unfinished_batches(store, store.spec.total_iterations)):
-        on_progress(news)
+        store.tuning.publish(tuning_round.number)
+    yield executor.run(store.path, unfinished_batches(store, store.spec.total_iterations))
 
 
 def publish_finished_rounds(store: Store) -> None:

@@ -12,7 +12,6 @@ from rayfbnn.mcmc.operation import AUTO, Settings, Tunable
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.kernel import kernel_for
 from rayfbnn.run.running import run_rounds
-from rayfbnn.run.sampler import Progress
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.rounds import Round, n_rounds, rounds
 from rayfbnn.store.store import Store
@@ -42,12 +41,9 @@ def tried_settings(spec: RunSpec, dataset: Dataset, *, seconds: float) -> Mappin
         store = Store.for_run(Path(folder) / "trial.zarr", spec, dataset, kernel=kernel_for(spec))
         planned, end = store.tuning.rounds, time.monotonic() + seconds
         with store.lock(), InProcess() as executor:
-
-            def look_at_the_clock(progress: Progress) -> None:
+            for progress in run_rounds(store, executor):
                 if time.monotonic() >= end or progress.has_done(planned[-1].last):
                     executor.request_stop()
-
-            run_rounds(store, executor, look_at_the_clock)
         n_done, settings = store.tuning.latest()
     is_enough = all(
         n_rounds(planned[:n_done], operation) >= min(LEAST_ROUNDS, n_rounds(planned, operation))

@@ -57,7 +57,7 @@ from rayfbnn.reduce.quantities import quantities  # noqa: E402
 from rayfbnn.run.executor import InProcess  # noqa: E402
 from rayfbnn.run.kernel import kernel_for  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
-from rayfbnn.run.sampler import Progress, acceptance_by_operation, build_posterior  # noqa: E402
+from rayfbnn.run.sampler import acceptance_by_operation, build_posterior  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.spec.defaults import KEPT_ITERATIONS  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
@@ -130,16 +130,12 @@ def our_draws(path: Path, method: str, problem: str, given: Any) -> dict[str, An
         begun = clock()
         kept_from, is_last = begun, len(spec.phase) - 1
         with store.lock(), InProcess() as executor:
-
-            def look_at_the_clock(progress: Progress) -> None:
-                nonlocal kept_from
+            for progress in run_rounds(store, executor):
                 now = clock()
                 if progress.phase < is_last:
                     kept_from = now
                 elif not given.draws and now - kept_from > given.seconds:
                     executor.request_stop()
-
-            run_rounds(store, executor, look_at_the_clock)
         ended = clock()
         store = Store.open(store.path)
         found = quantities(committed(store), cases=N_CASES)

@@ -128,13 +128,10 @@ def prepared(folder: Path, arguments: argparse.Namespace, *, batches: int) -> St
     store = Store.for_run(folder / "run.zarr", spec, read_dataset(spec), kernel=kernel_for(spec))
     kept_from, is_last = time.time(), len(spec.phase) - 1
 
-    def look_at_the_clock(progress: Progress) -> None:
-        nonlocal kept_from
-        if progress.phase < is_last:
-            kept_from = time.time()
-
     with store.lock(), InProcess() as executor:
-        run_rounds(store, executor, look_at_the_clock)
+        for progress in run_rounds(store, executor):
+            if progress.phase < is_last:
+                kept_from = time.time()
         each = (time.time() - kept_from) / (FIRST_ITERATIONS * batches)
         make_longer(store, FIRST_ITERATIONS + max(10, int(arguments.seconds / each)))
     return store

@@ -9,7 +9,7 @@ import pytest
 
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.running import run_rounds
-from rayfbnn.run.sampler import Progress, Sampler
+from rayfbnn.run.sampler import Sampler
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.filesystem import PARTIAL, FileSystem, SystemCalls
 from rayfbnn.store.store import Store
@@ -40,13 +40,11 @@ def drive(calls: SystemCalls, *, until: int = 5) -> None:
     """A driver, from opening the store until every batch has committed so many iterations."""
     store = opened(calls)
 
-    def stop(progress: Progress) -> None:
-        if all(store.progress(batch).iteration >= until for batch in range(store.n_batches)):
-            raise Enough
-
     with store.lock(), InProcess() as executor:
         executor._sampler = Sampler(store)
-        run_rounds(store, executor, stop)
+        for _ in run_rounds(store, executor):
+            if all(store.progress(batch).iteration >= until for batch in range(store.n_batches)):
+                raise Enough
 
 
 def drive_to(calls: SystemCalls, until: int) -> None:
@@ -77,7 +75,8 @@ def go_on(calls: SystemCalls) -> None:
     store = opened(calls)
     with store.lock(), InProcess() as executor:
         executor._sampler = Sampler(store)
-        run_rounds(store, executor, lambda progress: None)
+        for _ in run_rounds(store, executor):
+            pass
 
 
 def contents(store: Store) -> dict[str, bytes]:

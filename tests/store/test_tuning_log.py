@@ -164,7 +164,8 @@ def test_a_worker_holds_the_latest_iteration_of_each_phase_alone(
     sampler, executor = Sampler(store), InProcess()
     with store.lock(), executor:
         executor._sampler = sampler
-        run_rounds(store, executor, lambda progress: None)
+        for _ in run_rounds(store, executor):
+            pass
         gc.collect()
         assert len(built) > N_ROUNDS
         assert sum(made() is not None for made in built) == len(PHASES)
@@ -248,7 +249,8 @@ def test_settings_do_not_depend_on_workers(tmp_path: Path, undisturbed: Path) ->
 
     store = make_store(tmp_path / "run.zarr", tuned_spec(tmp_path))
     with store.lock(), RayExecutor(workers=2) as executor:
-        run_rounds(store, executor, lambda progress: None)
+        for _ in run_rounds(store, executor):
+            pass
         assert len(executor._actors) == 2  # the same from round to round
     assert_same_draws(store.path, undisturbed)
 
@@ -298,7 +300,8 @@ def test_progress_shows_the_round(tmp_path: Path, capsys: pytest.CaptureFixture[
     shown = PlainLines(store, write=lines.append, clock=lambda: next(clock))
     with store.lock(), InProcess() as executor:
         executor._sampler = Sampler(store)
-        run_rounds(store, executor, shown.update)
+        for latest in run_rounds(store, executor):
+            shown.update(latest)
     assert "iteration 1/13, tuning 1/7," in lines[0]
     assert any("iteration 7/13, tuning 7/7," in line for line in lines)
     assert "iteration 13/13, draws" in lines[-1]

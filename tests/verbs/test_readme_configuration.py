@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
 from rayfbnn import cli
+from rayfbnn.model import posterior, sampled
+from rayfbnn.model.marginal import targets
+from rayfbnn.model.network import Activity, forward
 from rayfbnn.streams import Purpose, Streams
 from rayfbnn.timing import runs as run_times
 from rayfbnn.timing import steps as step_times
+from rayfbnn.verbs.sampling import sample as rayfbnn_sample
 from tests.support.readme import ROOT, first_problem
 
 SHORT = ("--set", "chains=2", "--set", "iterations=6")
@@ -62,6 +68,28 @@ def quick_timing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_show_describes_the_file_and_its_store(folder: Path) -> None:
     assert "hybrid-marginal" in succeeded("show", folder / "run.toml")
     assert "6 draws each" in succeeded("show", folder / "run.zarr")
+
+
+def test_ten_frames_lead_from_sample_to_the_pass_through_the_network(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    depths = set()
+
+    def counted(*arguments: Any, **options: Any) -> Activity:
+        depth, frame = 1, sys._getframe(1)  # the pass itself is one frame
+        while frame.f_code is not rayfbnn_sample.__code__:
+            depth += "/rayfbnn/" in frame.f_code.co_filename
+            assert frame.f_back is not None
+            frame = frame.f_back
+        depths.add(depth + 1)
+        return forward(*arguments, **options)
+
+    for module in (posterior, sampled, targets):
+        monkeypatch.setattr(module, "forward", counted)
+    monkeypatch.setenv("RAYFBNN_KERNELS", "plain")
+    changes = ["chains=2", "iterations=2"]
+    rayfbnn_sample(folder / "run.toml", tmp_path / "run.zarr", set=changes, workers=0, progress=False)
+    assert max(depths) == 10
 
 
 def test_diagnose_judges_the_run(folder: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from rayfbnn.mcmc.tuning.measured import Measured, fixed_point_sums
 from rayfbnn.mcmc.tuning.scaling import mean_squares
 from rayfbnn.mcmc.tuning.settings import lengths
 from rayfbnn.state import Advance, ChainState, HMCInfo, Target, Trajectory, Update
-from rayfbnn.streams import Streams
 
 
 @runtime_checkable
@@ -57,48 +56,36 @@ def tuned_kernel(
     if tuning is None or operation not in tuning.settings:
         raise AssertionError(f"{operation.op} has not been tuned")
     settings = tuning.settings[operation]
+    bound = partial(update, stepsize=settings.stepsize, scales=settings.scales, advance=advance)
     if tuning.is_measured:
-        return partial(
-            measured_update, update=update, operation=operation, settings=settings, advance=advance
-        )
-    return partial(
-        update,
-        steps=settings.steps,
-        stepsize=settings.stepsize,
-        scales=settings.scales,
-        advance=advance,
-    )
+        return partial(bound, steps=settings.longest, measuring=Measuring(operation, settings))
+    return partial(bound, steps=settings.steps)
 
 
-def measured_update(
-    state: ChainState,
-    streams: Streams,
-    *,
-    update: Callable[..., tuple[ChainState, HMCInfo]],
-    operation: Tunable,
-    settings: Settings,
-    advance: Advance,
-) -> tuple[ChainState, MeasuredInfo]:
-    """Run the operation's update with trajectories of settings.longest steps, and measure them.
+@dataclass(frozen=True)
+class Measuring:
+    """How an update is measured whose trajectories take settings.longest steps.
 
     If the number of steps is configured, only the acceptance is measured: that of the windows, if there are
     any.
     """
-    is_length_open = operation.steps == AUTO
-    at = tuple(length for length in lengths(operation) if length <= settings.longest)
-    probe = Probe(advance, at if is_length_open else (), with_slopes=operation.scaling == AUTO)
-    state, info = update(
-        state,
-        streams,
-        steps=settings.longest,
-        stepsize=settings.stepsize,
-        scales=settings.scales,
-        advance=probe,
-    )
-    measured = probe.measured if is_length_open else _acceptance_alone(info, settings.steps)
-    if probe.slopes is not None:
-        measured = replace(measured, slopes=fixed_point_sums(probe.slopes))
-    return state, MeasuredInfo(info.accepted, info.energy_change, info.diverged, operation, measured)
+
+    operation: Tunable
+    settings: Settings
+
+    def probe(self, advance: Advance) -> Probe:
+        """Return an Advance that measures the next trajectory."""
+        at = tuple(length for length in lengths(self.operation) if length <= self.settings.longest)
+        is_length_open = self.operation.steps == AUTO
+        return Probe(advance, at if is_length_open else (), with_slopes=self.operation.scaling == AUTO)
+
+    def info(self, info: HMCInfo, probe: Probe) -> MeasuredInfo:
+        """Return the update's info together with what the probe has measured."""
+        is_length_open = self.operation.steps == AUTO
+        measured = probe.measured if is_length_open else _acceptance_alone(info, self.settings.steps)
+        if probe.slopes is not None:
+            measured = replace(measured, slopes=fixed_point_sums(probe.slopes))
+        return MeasuredInfo(info.accepted, info.energy_change, info.diverged, self.operation, measured)
 
 
 def _acceptance_alone(info: HMCInfo, steps: int) -> Measured:
@@ -141,7 +128,8 @@ class Probe:
         _, potential = self._advance(target, trajectory, n_steps=0, order=order)
         xp, precisions = array_namespace(trajectory.position), trajectory.precisions
         with np.errstate(all="ignore"):
-            start = _quantities(target, trajectory.position, precisions)
+            quantities = target.quantities if isinstance(target, Measurable) else _all_parameters
+            start = quantities(trajectory.position, precisions)
             start_energy = total_energy(potential, trajectory.momentum)
         acceptance, jumps, done = [], [], 0
         for length in self._at:
@@ -149,7 +137,7 @@ class Probe:
             with np.errstate(all="ignore"):
                 energy = total_energy(potential, trajectory.momentum)
                 accepted = xp.exp(xp.minimum(0, start_energy - energy))
-                change = _quantities(target, trajectory.position, precisions) - start
+                change = quantities(trajectory.position, precisions) - start
                 # The changes of a trajectory that has blown up are NaN.
                 moved = xp.where(accepted[:, None] > 0, accepted[:, None] * xp.square(change), 0.0)
             acceptance.append(accepted)
@@ -166,8 +154,6 @@ class Probe:
         return trajectory, potential
 
 
-def _quantities(target: Target, position: Array, precisions: Array) -> Array:
-    """Return the functions of the state by whose movement tuning judges; by default all parameters."""
-    if isinstance(target, Measurable):
-        return cast(Measurable, target).quantities(position, precisions)
+def _all_parameters(position: Array, precisions: Array) -> Array:
+    """Return all parameters in float64, by whose movement tuning judges a target that is not Measurable."""
     return position.astype(array_namespace(position).float64)

@@ -229,8 +229,10 @@ class WithoutOutputs:
     def potential(self, position: Array, precisions: Array) -> Array:
         """Return the energy alone, (n_chains,) float64."""
         with np.errstate(all="ignore"):
+            made, layer = self.marginal, self.marginal.layer
             kept = array_namespace(position).ascontiguousarray(position[:, : self.n_kept])
-            phi = self._features(kept)
+            activity = forward(kept, made.posterior.inputs, layer.wiring, buffers=made.buffers)
+            phi = layer.phi(activity, n_chains=len(kept), buffers=made.buffers)
             energy, _ = regression.energy_and_slopes(phi, self.regression_at(position), with_slopes=False)
             return energy + self._prior(kept, precisions)[0] + self.prior_of_moved(position)[0]
 

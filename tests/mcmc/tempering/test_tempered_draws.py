@@ -96,7 +96,8 @@ def with_whole_noise(target: SampledPosterior) -> SampledPosterior:
 
 def with_whole_potential(target: SampledPosterior) -> SampledPosterior:
     """It decides on the potential of inverse temperature one, though its gradient is tempered."""
-    bug = ("return -self.inverse_temperature * self.log_likelihood", "return -self.log_likelihood")
+    energy = "return self.prior_energy(position, precisions) - "
+    bug = (energy + "self.inverse_temperature * log_likelihood", energy + "log_likelihood")
     changed = sampled_with(mutant(posterior, bug))
     return changed.SampledPosterior(**vars_of(target))  # type: ignore[no-any-return]
 

@@ -11,5 +11,6 @@ from rayfbnn.store.store import Store
 def run(store: Store, executor: InProcess | None = None) -> Store:
     with store.lock(), InProcess() if executor is None else executor as given:
         given._sampler = Sampler(store)  # of this store, with the disk that it has
-        run_rounds(store, given, lambda progress: None)
+        for _ in run_rounds(store, given):
+            pass
     return store
