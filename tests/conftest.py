@@ -1,4 +1,4 @@
-"""What every test needs before NumPy or Ray is imported."""
+"""Settings that every test needs before NumPy or Ray is imported."""
 
 import os
 
@@ -11,11 +11,11 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 # Keeps Ray on the loopback interface; read when Ray is imported.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
-# What fails in a helper says why, as in a test.
+# A failing assertion in a helper shows its values, as in a test.
 pytest.register_assert_rewrite("tests.support")
 from tests.support.devices import cupy  # noqa: E402, F401, a fixture
 
-# Derandomised: what passes goes on passing until the code changes.
+# Derandomised: a test that passes goes on passing until the code changes.
 settings.register_profile(
     "fixed", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -23,13 +23,13 @@ settings.load_profile("fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of the tests of truth, tests/correctness/test_cells.py."""
+    """Add the options of tests/correctness/test_cells.py, which page.py uses."""
     parser.addoption("--p-values", metavar="FILE", help="append what each cell gave to FILE, a line of JSON")
     parser.addoption("--seed", type=int, default=0, help="other than 0: new random numbers for the cells")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that use Ray share one of several processes; those of a device are skipped where none is."""
+    """Keep the tests that use Ray in one of several processes; skip tests of a device where there is none."""
     from rayfbnn.arrays import gpu_is_available
 
     for item in items:

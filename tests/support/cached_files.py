@@ -1,4 +1,4 @@
-"""Files that take long to make and depend on nothing but text: kept from one run of the tests to the next."""
+"""Files that take long to make and depend only on text, kept from one run of the tests to the next."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def digest(*texts: str) -> str:
 
 
 class CachedFiles:
-    """A folder of such files, shared by the processes of pytest-xdist.
+    """A folder of cached files, shared by the processes of pytest-xdist.
 
     What all files depend on (a compiler's version, its options) gives the folder its name, so that files of
     another compiler are in another folder. Folders that no test has used for a week are removed.
@@ -33,7 +33,7 @@ class CachedFiles:
             _remove_unused(folder)
 
     def file(self, name: str, make: Callable[[Path], None]) -> Path:
-        """The file with this name, which `make` writes to the path it is given if it is not there yet."""
+        """Return the path of the file with this name; `make` writes it to a path if it is not there yet."""
         path = self.path / name
         if path.exists():
             os.utime(path)
@@ -41,7 +41,8 @@ class CachedFiles:
         with tempfile.TemporaryDirectory(dir=self.path) as folder:
             unfinished = Path(folder) / name
             make(unfinished)
-            unfinished.replace(path)  # at once: another process sees the whole file or none
+            # The file appears at once, so that another process sees the whole file or none.
+            unfinished.replace(path)
         return path
 
 

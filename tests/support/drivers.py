@@ -1,4 +1,4 @@
-"""Drivers in processes of their own, to be signalled and killed, and a run slow enough for that."""
+"""Drivers in processes of their own, which tests can signal and kill, and a run slow enough for that."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from tests.support.small import small_spec
 
-PATIENCE = 60.0  # seconds; nothing here takes a tenth of that on a quiet machine
+PATIENCE = 60.0  # seconds; nothing here takes a tenth of that on an idle machine
 
 
 def slow_spec(folder: Path, *, iterations: int = 20_000, steps: int = 400, **replaced: Any) -> RunSpec:
-    """Iterations of some ten milliseconds, blocks of ten of them, and more of both than a test waits for."""
+    """A run in blocks of ten iterations, each of some ten milliseconds, longer than any test waits."""
     operations = [
         {"op": "sample-sigmas"},
         {"op": "heatbath"},
@@ -31,7 +31,7 @@ def slow_spec(folder: Path, *, iterations: int = 20_000, steps: int = 400, **rep
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
-    """`rayfbnn` with these arguments, in a process of its own."""
+    """Start `rayfbnn` with these arguments in a process of its own."""
     code = "from rayfbnn.cli import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
@@ -44,7 +44,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error; a process that does not end fails the test."""
+    """Return exit code, standard output and standard error; a process that does not end fails the test."""
     try:
         output, errors = process.communicate(timeout=PATIENCE)
     finally:
@@ -53,7 +53,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
-    """Until the condition holds; not longer than PATIENCE, nor than the process lives."""
+    """Wait until the condition holds, but no longer than PATIENCE or the life of the process."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if process is not None and process.poll() is not None:
@@ -64,7 +64,7 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str] | N
 
 
 def iterations_done(path: Path) -> int:
-    """Committed iterations of all batches together; 0 for a store that is not there yet."""
+    """Number of committed iterations of all batches together; 0 for a store that does not exist yet."""
     try:
         store = Store.open(path)
         return sum(store.progress(batch).iteration for batch in range(store.n_batches))
@@ -73,13 +73,13 @@ def iterations_done(path: Path) -> int:
 
 
 def descendants(pid: int) -> Iterator[tuple[int, str]]:
-    """Process id and command line of every process that `pid` started, directly or not."""
+    """Process id and command line of every process that `pid` started, directly or indirectly."""
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
                 fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it has ended meanwhile
+            except OSError:  # the process has ended meanwhile
                 continue
             parents.setdefault(int(fields[1]), []).append(int(entry))
     waiting = parents.get(pid, [])

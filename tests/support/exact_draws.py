@@ -27,8 +27,8 @@ def target_of(name: str, make: Any = SampledPosterior) -> SampledPosterior:
     model, targets = MODELS[name]
     priors = parse({"ih0": "1:4", "bh0": "0.7", "ho0": "x1:4", "bo": "0.7"})
     network = NetworkSpec(1, data_model_from_spec(model).n_outputs(1), (LayerSpec(2, "tanh"),), priors)
-    made: SampledPosterior = make.from_spec(network, model, INPUTS, targets)
-    return made
+    posterior: SampledPosterior = make.from_spec(network, model, INPUTS, targets)
+    return posterior
 
 
 def exact_draws(target: SampledPosterior, *, seed: int, draws: int) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Statistical tests of a sampler started at exact draws: those of the package's `selftest`."""
+"""Statistical tests of a sampler that is started at exact draws, taken from the package's `selftest`."""
 
 from rayfbnn.selftest.exactness import (
     LEVEL,

@@ -1,4 +1,4 @@
-"""Whether an iteration keeps exact draws exact, on targets with known distribution functions."""
+"""Tests that iterations keep exact draws exact, on targets with known distribution functions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUICK, LONG = 50_000, 400_000
 
 @dataclass(frozen=True)
 class ExactTarget:
-    """A target, exact draws from it, and the map that makes such draws independent and uniform."""
+    """A target, a function for exact draws from it, and a map that makes them independent and uniform."""
 
     target: Target
     draws: Callable[[Streams], Array]
@@ -54,7 +54,7 @@ def after_iterations(
     xp: Any = np,
     dtype: str = "float64",
 ) -> tuple[ChainState, IterationInfo]:
-    """The state N_ITERATIONS after exact draws of position and momentum."""
+    """Return the state N_ITERATIONS after exact draws of position and momentum."""
     streams = Streams(seed, xp.arange(n_chains, dtype=xp.uint64))
     state = ChainState(
         exact.draws(streams).astype(dtype),
@@ -69,7 +69,7 @@ def after_iterations(
 def stays_exact(
     exact: ExactTarget, operations: tuple[Operation, ...], *, name: str, n_chains: int = QUICK, **options: Any
 ) -> bool:
-    """Every parameter and momentum, each parameter with its momentum, each with the next: all exact."""
+    """Return True if parameters, momenta and pairs of neighbours still have their exact distribution."""
 
     def p_values(seed: int, n_chains: int) -> list[float]:
         state, _ = after_iterations(exact, operations, seed=seed, n_chains=n_chains, **options)

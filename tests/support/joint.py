@@ -1,8 +1,8 @@
 """The joint test: parameters from the prior and data given them keep their joint distribution.
 
-Every chain starts at an exact draw of (parameters, precisions, data); after some iterations with its data
-held fixed the pair must still have the joint law, whatever their number. The data are those of the start: new
-data drawn after the iterations would hide a sampler that ignores them.
+Every chain starts at an exact draw of (parameters, precisions, data). The data are then held fixed. After any
+number of iterations the pair must still have its joint distribution. New data drawn after the iterations
+would hide a sampler that ignores the data.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value,
 
 N_ITERATIONS = 5
 N_CHAINS, FEW = 20_000, 4_000
-# Steps large enough for an acceptance of 0.4 to 0.7, and momentum that lasts: so wrong decisions show.
+# These steps give an acceptance of 0.4 to 0.7, and momentum lasts, so that wrong decisions show.
 ITERATION = (
     SampleSigmas(),
     Heatbath(decay=0.95),
@@ -42,7 +42,10 @@ ITERATION = (
 
 @dataclass(frozen=True)
 class Problem:
-    """A small network with every kind of prior its data model needs; 7 cases, so that blocks are uneven."""
+    """A small network with every kind of prior that its data model needs.
+
+    It has 7 cases, so that blocks are uneven.
+    """
 
     n_inputs: int
     n_targets: int
@@ -121,7 +124,7 @@ def exact_start(target: SampledPosterior, streams: Streams) -> tuple[ChainState,
 
 
 def pivots(target: SampledPosterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
-    """Functions of state and data that are uniform, each (n_chains, ...), whatever the spec."""
+    """Functions of state and data that are uniform for exact draws, (n_chains, ...) each."""
     uniform: dict[str, Array] = {}
     values = target.parameter_layout.views(state.position)
     n_chains = len(data)
@@ -156,7 +159,7 @@ def outputs(target: SampledPosterior, state: ChainState) -> Array:
 
 
 def comparisons(target: SampledPosterior, state: ChainState, data: Array) -> dict[str, Array]:
-    """Functions of state and data whose distribution is known by simulation only, (n_chains,) each."""
+    """Functions of state and data whose distribution is known only by simulation, (n_chains,) each."""
     v = outputs(target, state)
     target = target.with_targets(data)
     return {
@@ -180,7 +183,7 @@ def p_values(
     advance_for: Callable[[Any], Advance] = lambda target: leapfrog.advance,
     streams_of: Callable[[int, Array], Streams] = Streams,
 ) -> dict[str, float]:
-    """One p-value for each statistic, after the iterations; `prepare` is a place for mutants."""
+    """Return one p-value for each statistic after the iterations; `prepare` lets mutants change the data."""
     device_streams = streams_of(seed, xp.arange(n_chains, dtype=xp.uint64))
     device_target = problem.posterior(dtype=dtype, xp=xp)
     state, data = exact_start(device_target, device_streams)
@@ -194,13 +197,13 @@ def p_values(
     for _, after, _ in schedule.run(state, device_streams, iteration=iteration, first=1, count=N_ITERATIONS):
         state = after
 
-    # Statistics on the host and in float64, whatever was sampled where.
+    # Statistics are computed on the host in float64, whatever the dtype and device of the sampler.
     target, streams = problem.posterior(), Streams(seed, np.arange(n_chains, dtype=np.uint64))
     state = ChainState(*(to_host(array).astype(float) for array in vars(state).values()))
     data = to_host(data)
     uniform = pivots(target, state, data, streams)
     values = {name: ks_p_value(u) for name, u in uniform.items()}
-    # One value or one sum of squares of each level: these are independent of one another.
+    # One value or one sum of squares of each level, since these are independent of one another.
     hidden = {"kinetic energy"} | {name.replace("squares", "values") for name in uniform if "squares" in name}
     levels = {
         name: u.reshape(n_chains, -1)[:, 0]

@@ -1,4 +1,4 @@
-"""Parameters of tests of which some are of the long tests."""
+"""Parameters of tests of which some run only in the long tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import pytest
 
 
 def some_long(names: Collection[str], long: Collection[str]) -> list[Any]:
-    """The names as parameters, those in `long` marked so; all of these must be among the names."""
+    """Parameters by name. Those in `long` get the mark `long`, and each of these must be among the names."""
     assert set(long) <= set(names), set(long) - set(names)
     return [pytest.param(name, marks=pytest.mark.long) if name in long else name for name in names]
 
 
 def long_but(quick: Collection[tuple[Any, ...]], *values: Collection[Any]) -> list[Any]:
-    """All combinations of the values as parameters, marked long but for the quick, which are among them."""
+    """All combinations of the values as parameters, all marked `long` except the quick ones."""
     every = list(itertools.product(*values))
     assert set(quick) <= set(every), set(quick) - set(every)
-    return [pytest.param(*each, marks=() if each in quick else pytest.mark.long) for each in every]
+    return [
+        pytest.param(*combination, marks=() if combination in quick else pytest.mark.long)
+        for combination in every
+    ]

@@ -46,7 +46,7 @@ def sampled_with(*changed: ModuleType) -> Any:
     return copies.get(sampled.__name__, sampled)
 
 
-# Files of model/, each after those that it imports.
+# Files of model/, each after the files that it imports.
 _FILES = (
     *("layers", "prior", "network", "configured", "wiring", "quantities"),
     *(
@@ -65,7 +65,7 @@ _FILES = (
 
 
 def _uses(module: ModuleType, changed: Iterable[ModuleType]) -> bool:
-    """Whether a module has imported one of the originals, or something that is defined there."""
+    """Return True if a module has imported one of the originals, or something that is defined there."""
     originals = [sys.modules[copy.__name__] for copy in changed]
     return any(
         value is original or (getattr(original, name, None) is value and _home(value) == original.__name__)

@@ -12,7 +12,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import seed_of
 
-# Every group a network of two hidden layers can have, every combination of levels among them.
+# A network of two hidden layers with every group it can have; every combination of levels occurs among them.
 PRIORS = {
     "ti": "0.4::5",
     "ih0": "0.7:3:4",
@@ -57,7 +57,7 @@ def network(
 
 
 def streams(name: str, n_chains: int, *, iteration: int = 0) -> Streams:
-    """Random numbers of a test, a function of its name."""
+    """Random numbers of a test, as a function of its name."""
     return Streams(seed_of(name), np.arange(n_chains, dtype=np.uint64), iteration)
 
 
@@ -75,7 +75,7 @@ def problem(
     dtype: Any = "float64",
     posterior: Any = SampledPosterior,
 ) -> SampledPosterior:
-    """A posterior on made-up data, of the given class (a mutant's, or the package's)."""
+    """A posterior on made-up data, of the given class, which is the package's or a mutant's."""
     spec = network(outputs=3 if model == "class" else 2) if spec is None else spec
     random = streams(f"data {model}", 1)
     inputs = random.normal(Purpose.PROPOSAL, (n_cases, spec.inputs))[0]
@@ -85,5 +85,7 @@ def problem(
         values = (values > 0).astype(float)
     if model == "class":
         values = np.floor(random.uniform(Purpose.TARGET_VALUE, (n_cases, 1))[0] * 3)
-    made: SampledPosterior = posterior.from_spec(spec, MODELS[model], inputs, values, dtype=dtype)
-    return made
+    posterior_on_data: SampledPosterior = posterior.from_spec(
+        spec, MODELS[model], inputs, values, dtype=dtype
+    )
+    return posterior_on_data

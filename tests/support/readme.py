@@ -1,4 +1,4 @@
-"""The configuration that the README begins with."""
+"""The configuration at the beginning of the README."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sampler run to its end."""
+"""A sampler that is run to its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rayfbnn.store.store import Store
 
 
 def run_all(store: Store, *, stop_every: int | None = None) -> Store:
-    """Every batch to the end, asked to stop after every stop_every-th iteration."""
+    """Run every batch to its end; a stop is requested after every stop_every-th iteration."""
     sampler = Sampler(store)
     for batch in range(store.n_batches):
         is_complete, asked = False, 0

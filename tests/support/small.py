@@ -74,7 +74,7 @@ def write_train(folder: Path, *, n_cases: int = 12) -> Path:
 
 
 def small_spec(folder: Path, **replaced: Any) -> RunSpec:
-    """The small specification, its training file written beside."""
+    """The small specification; its training file is written beside it."""
     write_train(folder)
     return RunSpec.from_dict(small(**replaced), base_dir=folder)
 
@@ -87,23 +87,23 @@ def contents(path: Path) -> dict[str, Array]:
     """Everything that a run draws, by name, to compare two stores bit for bit."""
     store = Store.open(path)
     stats = ("accepted", "energy", "energy_change", "log_likelihood", "log_prior", "diverged")
-    found = {"positions": store.read_positions(), "precisions": store.read_precisions()}
-    found |= {name: store.read_stat(name) for name in stats}
+    draws = {"positions": store.read_positions(), "precisions": store.read_precisions()}
+    draws |= {name: store.read_stat(name) for name in stats}
     if store.spec.warmup_draws:
-        found["warmup"] = store.read_positions(section="warmup")
+        draws["warmup"] = store.read_positions(section="warmup")
     for batch in range(store.n_batches):
         loaded = store.load_state(batch)
         if loaded is not None:
             state, iteration = loaded
-            found[f"state {batch}"] = np.concatenate(
+            draws[f"state {batch}"] = np.concatenate(
                 [state.position, state.momentum, state.precisions], axis=1
             )
-            found[f"iteration {batch}"] = np.array(iteration)
-    return found
+            draws[f"iteration {batch}"] = np.array(iteration)
+    return draws
 
 
 def assert_same_draws(path: Path, other: Path) -> None:
-    """Two stores hold the same bits."""
+    """Check that two stores hold the same bits."""
     ours, theirs = contents(path), contents(other)
     assert ours.keys() == theirs.keys()
     for name, values in ours.items():

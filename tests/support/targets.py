@@ -19,7 +19,7 @@ Term = Callable[
 
 @dataclass(frozen=True)
 class SumOfTerms:
-    """U(q) = sum of terms; its approximation number k out of K = len(terms) is K times term k."""
+    """U(q) = sum of terms; its approximation number k of K = len(terms) is K times term k."""
 
     terms: tuple[Term, ...]
     n_parameters: int
@@ -62,7 +62,7 @@ def gaussian(n_parameters: int) -> SumOfTerms:
 
 
 def equal_terms(n_terms: int) -> SumOfTerms:
-    """A two-dimensional quartic cut into n_terms equal terms: every approximation of it is exact."""
+    """A two-dimensional quartic cut into n_terms equal terms, so that every approximation is exact."""
 
     def term(q: Array) -> tuple[Array, Array]:
         return _sum(q**4 / 4) / n_terms, q**3 / n_terms
@@ -104,11 +104,11 @@ def _anharmonic_cdf() -> np.ndarray:
     return area / area[-1]
 
 
-_CDF = _anharmonic_cdf()  # trapezoids of width 1/4000: wrong by less than 1e-8
+_CDF = _anharmonic_cdf()  # trapezoids of width 1/4000, with an error below 1e-8
 
 
 def anharmonic_cdf(position: np.ndarray) -> np.ndarray:
-    """Distribution function of ANHARMONIC's density, for an array of any shape."""
+    """Distribution function of ANHARMONIC, for an array of any shape."""
     return np.interp(position, _GRID, _CDF)
 
 
@@ -158,7 +158,7 @@ def banana_uniforms(position: np.ndarray) -> np.ndarray:
 
 
 def wall(n_parameters: int) -> SumOfTerms:
-    """A standard normal up to |q| = 3; beyond it the energy is NaN, and the gradient overflows."""
+    """A standard normal up to |q| = 3, beyond which the energy is NaN and the gradient overflows."""
 
     def term(q: Array) -> tuple[Array, Array]:
         xp = array_namespace(q)
@@ -173,7 +173,7 @@ BANANA = banana()
 
 
 def start(n_chains: int, target: SumOfTerms = BANANA) -> tuple[Trajectory, Array]:
-    """A trajectory before its first step, and an order of three partial gradients."""
+    """A trajectory before its first step, with an order of three partial gradients."""
     streams = Streams(7, np.arange(n_chains, dtype=np.uint64))
     position = streams.normal(Purpose.INITIAL_PARAMETER, (target.n_parameters,)) / 2
     momentum = streams.normal(Purpose.MOMENTUM, (target.n_parameters,))

@@ -1,4 +1,4 @@
-"""Files that are kept between runs of the tests are made once, and never half."""
+"""Files that are kept between runs of the tests are made once, and never left half written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def test_a_file_is_made_once() -> None:
 
 def test_another_compiler_makes_its_own_file() -> None:
     texts = iter(["first", "second"])
-    paths = [CachedFiles("kind", each).file("name", lambda path: _write(path, texts)) for each in "ab"]
+    paths = [
+        CachedFiles("kind", compiler).file("name", lambda path: _write(path, texts)) for compiler in "ab"
+    ]
     assert [path.read_text() for path in paths] == ["first", "second"]
 
 

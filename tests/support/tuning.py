@@ -24,7 +24,7 @@ ONE = 1 << 40  # in the numbers of Measured
 
 @dataclass(frozen=True)
 class Scaled:
-    """Independent normals with these standard deviations, and stepsizes that know nothing of them."""
+    """Independent normals with these standard deviations, and stepsizes that do not depend on them."""
 
     sigmas: tuple[float, ...]
 
@@ -58,7 +58,7 @@ def start(n_chains: int, n_parameters: int, *, seed: int = 1, first: int = 0) ->
 def tuned(
     target: Any, operation: Hybrid = AUTOMATIC, *, n_rounds: int = 40, n_chains: int = 16, per_round: int = 5
 ) -> tuple[list[Measured], Settings, ChainState, int]:
-    """A whole tuning: what the rounds measured, the settings found, the state and its iteration."""
+    """Run a whole tuning; return its measurements by round, the settings, the state and its iteration."""
     operations: tuple[Operation, ...] = (Heatbath(), operation)
     state, s, number = start(n_chains, target.n_parameters), streams(n_chains), 0
     rounds: list[Measured] = []
@@ -67,18 +67,18 @@ def tuned(
         iteration = schedule.build_iteration(
             operations, target=target, updates={}, tuning=Tuning({operation: settings}, is_measured=True)
         )
-        each = []
+        measured = []
         for _ in range(per_round):
             number += 1
             state, info = iteration(state, s.at(iteration=number))
-            each.append(info.measured[operation])
-        rounds.append(reduce(Measured.__add__, each))
+            measured.append(info.measured[operation])
+        rounds.append(reduce(Measured.__add__, measured))
         settings = settings_after(rounds, operation, n_rounds=n_rounds)
     return rounds, settings, state, number
 
 
 def frozen(target: Any, operation: Hybrid, settings: Settings, state: ChainState, number: int) -> float:
-    """The acceptance of 200 further updates of every chain."""
+    """Acceptance of 200 further updates of every chain."""
     iteration = schedule.build_iteration(
         (Heatbath(), operation), target=target, updates={}, tuning=Tuning({operation: settings})
     )

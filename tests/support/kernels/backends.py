@@ -1,4 +1,4 @@
-"""Advances that are known to run a kernel, and not array code in its place."""
+"""Functions that compile trajectories and fail if array code would run in place of a kernel."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tests.support.shim.compiled import ShimBuild
 
 
 def on_cpu(target: Target, instruction_set: str | None = None, **options: int) -> CompiledAdvance:
-    """Compiled code for a target that it covers; options are those of CompiledAdvance."""
+    """Compiled code for a target that it covers; the options are those of CompiledAdvance."""
     advance = CompiledAdvance(instruction_set or instruction_sets()[0], **options)
     assert advance.covers(target)
     return advance
 
 
 def on_gpu(target: Target) -> Compiled:
-    """The CUDA kernel of the current device for a target that it covers, without graphs."""
+    """CUDA kernel of the current device, without graphs, for a target that it covers."""
     compiled = CudaBackend(uses_graphs=False).compile(target)
     assert isinstance(compiled, Compiled), compiled.reason
     return compiled
 
 
 class OnChip:
-    """CUDA kernels of whole trajectories, run on the CPU by the shim; refuses to run any other code."""
+    """CUDA kernels of whole trajectories, run on the CPU by the shim. It refuses to run any other code."""
 
     def __init__(self, build: ShimBuild | None = None, max_shared_bytes: int = H100_SHARED_BYTES) -> None:
         self.advance = CudaAdvance(ShimBuild() if build is None else build, max_shared_bytes)
@@ -43,7 +43,7 @@ class OnChip:
         return self.advance.chosen(target)
 
     def launch_plan(self, target: KernelTarget) -> LaunchPlan:
-        """The division of work for a target whose state fits on the chip."""
+        """Division of work for a target whose state fits on the chip."""
         network = plan_of(target)
         assert isinstance(network, NetworkPlan)
         plan = self.advance._launch_plan(target, network)
@@ -51,7 +51,7 @@ class OnChip:
         return plan
 
     def covers(self, target: Target) -> bool:
-        """Whether the target's state fits on the chip."""
+        """Return True if the target's state fits on the chip."""
         chosen = self.chosen(target)
         return isinstance(chosen, Compiled) and "whole trajectories" in chosen.name
 

@@ -38,8 +38,8 @@ FAST_FUNCTIONS = {"float64": 1e-9, "float32": 5e-3}  # a device's own functions,
 class BackendUnderTest:
     """A registered backend, and how the tests run it.
 
-    words       part of the name of what it compiles, so that no other code runs in its place
-    tolerances  by dtype: how far a trajectory may be from the array code's, relative to its largest number
+    words       part of the name of the code that it compiles; the tests check it, so that no other code runs
+    tolerances  by dtype: largest difference of a trajectory from array code, relative to its largest number
     checks_precisions  whether the kernel reads the precisions themselves, so that it must refuse wrong ones
     is_independent_of_batch  whether a chain has the same bits in every batch
     is_on_device  whether its arrays are CuPy's
@@ -65,7 +65,7 @@ class BackendUnderTest:
         return context
 
     def advance_for(self, target: Any) -> Advance:
-        """What the backend compiles for a target that it covers."""
+        """Advance that the backend compiles for a target that it covers."""
         compiled = self.backend.compile(target)
         assert isinstance(compiled, Compiled), compiled.reason
         assert self.words in compiled.name, compiled.name
@@ -74,7 +74,10 @@ class BackendUnderTest:
     def run(
         self, target: Any, start: Trajectory, *, n_steps: int = 3, order: Array | None = None
     ) -> tuple[Array, Array, Array]:
-        """Position, momentum and potential after some steps, on the host, as target and start are."""
+        """Position, momentum and potential after some steps, on the host.
+
+        Target and start may be on a device.
+        """
         if self.is_on_device:
             target, order = copy_on_device(target), on_device(order)
             start = Trajectory(*(on_device(array) for array in vars(start).values()))
@@ -87,12 +90,12 @@ def copy_on_device(target: Any) -> Any:
     if isinstance(target, WithoutPrecisions):
         return marginal(copy_on_device(target.posterior), ("precisions",))
     if isinstance(target, WithoutOutputs):
-        made = target.marginal
-        over = ("outputs", "precisions") if made.groups or made.moved else ("outputs",)
+        marginal_target = target.marginal
+        over = ("outputs", "precisions") if marginal_target.groups or marginal_target.moved else ("outputs",)
         data = target.regression
         arrays = (on_device(values) for values in (data.noise, data.targets, data.prior))
         regression = Regression(*arrays, is_dual=data.is_dual)
-        return WithoutOutputs(marginal(copy_on_device(made.posterior), over), regression)
+        return WithoutOutputs(marginal(copy_on_device(marginal_target.posterior), over), regression)
     assert isinstance(target, SampledPosterior)
     values = target.targets.T
     if target.model.kind == "class":
@@ -105,12 +108,12 @@ def copy_on_device(target: Any) -> Any:
 
 @dataclass(frozen=True)
 class OneKernel(CudaBackend):
-    """The backend with an Advance that runs one kind of kernel, whatever the size of the network."""
+    """A backend with an Advance that always runs the same kind of kernel, for networks of any size."""
 
     advance: type[CudaAdvance] = CudaAdvance
 
     def compile(self, target: Target) -> Compiled | NotCovered:
-        """What CudaBackend compiles, with this Advance."""
+        """Compile as CudaBackend does, with this Advance."""
         recordings = Recordings() if self.uses_graphs else None
         advance = self.advance(self.build, H100_SHARED_BYTES, recordings)
         chosen = advance.chosen(target)
@@ -118,7 +121,7 @@ class OneKernel(CudaBackend):
 
 
 class InBlocks(CudaAdvance):
-    """A block a chain, also for networks that are small enough for a warp."""
+    """The kernel with a thread block for each chain, also for networks small enough for a warp."""
 
     def _launch_plan(self, target: KernelTarget, network: NetworkPlan) -> LaunchPlan | NotCovered:
         if isinstance(target, WithoutOutputs):
@@ -128,7 +131,7 @@ class InBlocks(CudaAdvance):
 
 
 class InProducts(CudaAdvance):
-    """Products over all chains, a chain or two at a time, also for networks that fit on the chip."""
+    """The products over all chains, one or two chains at a time, also for networks that fit on the chip."""
 
     def _launch_plan(self, target: KernelTarget, network: NetworkPlan) -> NotCovered:
         return NotCovered("the tests ask for products")
@@ -143,14 +146,14 @@ class InProducts(CudaAdvance):
 
 
 def every_backend() -> Iterator[Any]:
-    """Parameters of a test: every backend of the registry, on all that this machine can run it on."""
+    """Parameters of a test: every registered backend, on all hardware and stand-ins that this machine has."""
     no_sets = pytest.mark.skipif(not instruction_sets(), reason="installed without a C++ compiler")
     for backend in choose.backends("cpu"):
         tested = BackendUnderTest(backend.name, backend, "compiled", COMPILED, checks_precisions=False)
         yield pytest.param(tested, id=backend.name, marks=no_sets)
     for backend in choose.backends("gpu"):
         kernels = {"in products": (InProducts, "the tests ask for products")}
-        if not backend.uses_graphs:  # which are of products alone
+        if not backend.uses_graphs:  # the large kernels run only by products
             kernels["of warps"] = CudaAdvance, "whole trajectories"
             kernels["of blocks"] = InBlocks, "a block a chain"
         for kernel, (advance, words) in kernels.items():
@@ -159,9 +162,9 @@ def every_backend() -> Iterator[Any]:
 
 
 def _on_machines(backend: OneKernel, name: str, words: str) -> Iterator[Any]:
-    """The backend run by the shim, by the stand-in for CuPy and by a device."""
+    """The backend on the shim, on the stand-in for CuPy and on a device."""
     same_bits = {"is_independent_of_batch": backend.advance is not InProducts}
-    if not backend.uses_graphs:  # which need a device, or what stands in for one
+    if not backend.uses_graphs:  # needs a device, or a stand-in for one
         on_shim = replace(backend, build=ShimBuild())
         tested = BackendUnderTest(f"{name}, shim", on_shim, words, EXACT, **same_bits)
         yield pytest.param(tested, id=tested.name, marks=needs_gxx)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-# A network is a compilation of half a second: few in the quick tests, and none is made smaller.
+# Each network takes half a second to compile, so quick tests use few, and Hypothesis shrinks none.
 N_EXAMPLES = [6, pytest.param(100, marks=pytest.mark.long)]
 
 
@@ -13,6 +13,7 @@ def examples(n: int) -> settings:
     return settings(max_examples=n, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 
 
-# Relative to a chain's largest number. The rounding of a number, 1e-16 and 6e-8, grows with the condition
-# numbers of matrices and the depth of the network; in float32 matrices are in double, and the second is left.
+# Tolerances are relative to a chain's largest number. Rounding errors, 1e-16 and 6e-8, grow with the
+# condition numbers of matrices and the depth of the network. In float32 matrices are in float64, so only
+# depth matters.
 TOLERANCES = {"float64": 1e-10, "float32": 3e-5}

@@ -30,16 +30,16 @@ NOT_COVERED = {
 
 
 def largest_error(a: Array, b: Array) -> float:
-    """Of each chain relative to its largest value, at most over the chains."""
+    """Largest difference over the chains, relative to each chain's largest value."""
     a, b = a.reshape(len(a), -1).astype(float), b.reshape(len(b), -1).astype(float)
     return float((np.abs(a - b).max(axis=1, initial=0) / np.abs(b).max(axis=1, initial=1e-3)).max())
 
 
-def beginning(given: Any, state: ChainState) -> Trajectory:
-    """A trajectory of short steps, before the first of them."""
-    position, n = coordinates(state, given), len(state.position)
-    momentum = streams("kick", n).normal(Purpose.MOMENTUM, (given.n_parameters,)).astype(position.dtype)
-    stepsizes = (0.3 * given.stepsizes(state.precisions)).astype(position.dtype)
+def beginning(density: Any, state: ChainState) -> Trajectory:
+    """Start of a trajectory of short steps."""
+    position, n = coordinates(state, density), len(state.position)
+    momentum = streams("kick", n).normal(Purpose.MOMENTUM, (density.n_parameters,)).astype(position.dtype)
+    stepsizes = (0.3 * density.stepsizes(state.precisions)).astype(position.dtype)
     return Trajectory(position, momentum, state.precisions, stepsizes)
 
 

@@ -17,24 +17,24 @@ from tests.support.model.marginals import BOTH
 TOLERANCES = {"float64": 1e-11, "float32": 3e-5}
 
 
-def worst_error(given: Any, start: Trajectory, advance: Advance, **options: Any) -> float:
-    """Of position, momentum and potential after a trajectory by the kernel and by the plain code."""
-    found = end_of(advance, given, start, **options)
-    expected = end_of(leapfrog.advance, given, start, **options)
+def worst_error(density: Any, start: Trajectory, advance: Advance, **options: Any) -> float:
+    """Largest difference between kernel and array code in the results of a trajectory."""
+    actual = end_of(advance, density, start, **options)
+    expected = end_of(leapfrog.advance, density, start, **options)
     order = options.get("order")
-    assert_end_is_a_start(advance, given, found, start.precisions, start.stepsizes, order=order)
-    for a, b in zip(found, expected, strict=True):
+    assert_end_is_a_start(advance, density, actual, start.precisions, start.stepsizes, order=order)
+    for a, b in zip(actual, expected, strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape
-    return max(largest_error(a, b) for a, b in zip(found, expected, strict=True))
+    return max(largest_error(a, b) for a, b in zip(actual, expected, strict=True))
 
 
-def of_chains(given: Any, start: Trajectory, chains: slice) -> tuple[Any, Trajectory]:
-    """Of some chains alone."""
-    data = given.regression
+def of_chains(density: Any, start: Trajectory, chains: slice) -> tuple[Any, Trajectory]:
+    """Restrict density and trajectory to some of the chains."""
+    data = density.regression
     part = replace(data, noise=data.noise[chains], prior=data.prior[chains])
     if len(data.targets) > 1:
         part = replace(part, targets=data.targets[chains])
-    return replace(given, regression=part), chains_of(start, chains)
+    return replace(density, regression=part), chains_of(start, chains)
 
 
 def operations(over: tuple[str, ...]) -> tuple[Operation, ...]:

@@ -1,4 +1,4 @@
-"""Networks and states on which the tests compare kernels with the plain code."""
+"""Networks and states on which the tests compare kernels with array code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ H100_SHARED_BYTES = 227 * 1024
 def small(
     units: tuple[int, ...] = (16,), *, inputs: int = 2, outputs: int = 2, activation: str = "tanh"
 ) -> Any:
-    """A network of sequential layers with biases, as the ones that are timed."""
+    """A network of sequential layers with biases, like those that are timed."""
     names = ["ih0", *(f"h{layer - 1}h{layer}" for layer in range(1, len(units)))]
     names += [f"bh{layer}" for layer in range(len(units))] + [f"ho{len(units) - 1}", "bo"]
     priors = dict.fromkeys(names, "1")
@@ -31,7 +31,7 @@ def small(
 
 @dataclass(frozen=True)
 class Start:
-    """Arguments of `advance`: a state off the prior's centre, and short steps."""
+    """Arguments of `advance`: a state away from the prior's centre, and short steps."""
 
     position: Array
     momentum: Array
@@ -48,12 +48,12 @@ class Start:
         name: str = "kernels",
         are_unlike: bool = False,
     ) -> Start:
-        """are_unlike: whether all precisions are, or each sigma is 0.5."""
+        """Make a start for a target; with are_unlike all precisions differ, otherwise each sigma is 0.5."""
         random = streams(name, n_chains)
         state = target.initial_state(random, sigmas=0.5)
         position = 0.5 * random.normal(Purpose.PROPOSAL, (target.n_parameters,))
         precisions = state.precisions
-        if are_unlike:  # no two alike, so that one in another's place is seen
+        if are_unlike:  # All differ, so that the use of one in another's place shows.
             precisions = precisions * np.exp(0.5 * random.normal(Purpose.GRID, (target.n_precisions,)))
         order = random.permutation(n_partitions, Purpose.PARTITION_ORDER) if n_partitions > 1 else None
         return Start(
@@ -75,7 +75,7 @@ class Start:
 def potential_and_gradient(
     advance: Advance, target: Target, position: Array, precisions: Array
 ) -> tuple[Array, Array]:
-    """As the target's own, from a step too short to move: two half kicks of a momentum of zero."""
+    """Potential and gradient from a step too short to move: two half kicks of a zero momentum."""
     stepsizes = np.full_like(position, 2.0**-60)  # a power of two, by which products are exact
     start = Trajectory(position, np.zeros_like(position), precisions, stepsizes)
     end, potential = advance(target, start, n_steps=1)
@@ -83,15 +83,15 @@ def potential_and_gradient(
 
 
 def assert_end_is_a_start(
-    advance: Advance, target: Target, ended: tuple[Array, ...], *given: Array, order: Array | None = None
+    advance: Advance, target: Target, ended: tuple[Array, ...], *rest: Array, order: Array | None = None
 ) -> None:
-    """No steps from the end, given precisions and stepsizes: it stays, with the same potential to the bit."""
-    again = end_of(advance, target, Trajectory(*ended[:2], *given), n_steps=0, order=order)
+    """Check that zero steps from an end change nothing and give the same potential bit for bit."""
+    again = end_of(advance, target, Trajectory(*ended[:2], *rest), n_steps=0, order=order)
     assert all(np.array_equal(a, b) for a, b in zip(again, ended, strict=True))
 
 
 def assert_close(got: tuple[Array, ...], expected: tuple[Array, ...], dtype: str) -> None:
-    """Position, momentum and potential equal to rounding, after a few steps."""
+    """Check that position, momentum and potential agree up to rounding after a few steps."""
     tolerance = 3e-6 if dtype == "float32" else 1e-12
     for values, others in zip(got, expected, strict=True):
         assert values.dtype == others.dtype and values.shape == others.shape

@@ -1,4 +1,4 @@
-"""CUDA sources compiled by NVRTC, which needs neither a device nor its driver."""
+"""Compilation of CUDA sources by NVRTC, which needs neither a device nor its driver."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 
 @cache
 def library() -> Any | None:
-    """NVRTC of the package nvidia-cuda-nvrtc, None where that is not installed."""
+    """NVRTC of the package nvidia-cuda-nvrtc, or None if that is not installed."""
     package = importlib.util.find_spec("nvidia")
     for folder in [] if package is None else package.submodule_search_locations or []:
-        for found in sorted(Path(folder).glob("*/lib/libnvrtc.so.*")):
-            for builtins in found.parent.glob("libnvrtc-builtins.so.*"):
-                ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)  # 13.0 does not find them by itself
-            return ctypes.CDLL(str(found))
+        for path in sorted(Path(folder).glob("*/lib/libnvrtc.so.*")):
+            for builtins in path.parent.glob("libnvrtc-builtins.so.*"):
+                # NVRTC 13.0 does not find its builtins by itself.
+                ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
+            return ctypes.CDLL(str(path))
     return None
 
 
 def compile_for(architecture: str, source: str) -> tuple[bytes, str]:
-    """The machine code for "sm_80" or another, empty where the source has errors, and the compiler's log."""
+    """Return machine code for an architecture such as "sm_80", and the compiler's log.
+
+    The code is empty if the source has errors."""
 
     def write(path: Path) -> None:
         code, log = _compile(architecture, source)
@@ -39,7 +42,7 @@ def compile_for(architecture: str, source: str) -> tuple[bytes, str]:
 
 @cache
 def _folder() -> CachedFiles:
-    """The folder of machine code that this version of NVRTC has made."""
+    """Folder of the machine code that this version of NVRTC has compiled."""
     nvrtc, major, minor = library(), ctypes.c_int(), ctypes.c_int()
     assert nvrtc is not None
     assert nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0

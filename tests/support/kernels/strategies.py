@@ -24,10 +24,10 @@ Form = Literal["primal", "dual"]
 
 @dataclass(frozen=True)
 class RandomTrajectory:
-    """What a kernel and the plain code are to agree on.
+    """A trajectory on which a kernel and array code must agree.
 
-    made_for  what the kernel is made for
-    target    the same, perhaps at a temperature and with targets of each chain, or what is left of it with
+    made_for  posterior that the kernel is compiled for
+    target    that posterior, perhaps at a temperature and with each chain's own targets, or its density with
               outputs or common precisions integrated out
     """
 
@@ -41,14 +41,14 @@ class RandomTrajectory:
 def networks(
     draw: st.DrawFn, *, outputs: int, most_units: int, leaving_out: Collection[str], is_marginal: bool
 ) -> NetworkSpec:
-    """Up to four hidden layers, any of the groups they can have, of any levels, and adjustments."""
+    """Networks with up to four hidden layers, any groups, any levels of their priors, and adjustments."""
     units = tuple(draw(st.lists(st.integers(1, most_units), max_size=4)))
     inputs = draw(st.integers(1, 5))
     activations = tuple(draw(st.sampled_from(sorted(ACTIVATION_CODES))) for _ in units)
     bare = network({}, inputs=inputs, outputs=outputs, units=units, activations=activations)
     possible = [name for name in bare.possible_groups() if name not in leaving_out]
     chosen = draw(st.lists(st.sampled_from(possible), min_size=1, unique=True))
-    if is_marginal:  # something that is kept, and something that feeds the outputs
+    if is_marginal:  # At least one group feeds the outputs, and at least one is kept.
         chosen += [name for name in ("ti", "bo") if not any(_feeds(x) == _feeds(name) for x in chosen)]
     spec = network(
         {name: draw(st.sampled_from(_levels(name))) for name in chosen},
@@ -66,7 +66,7 @@ def _feeds(name: str) -> bool:
 
 
 def _levels(name: str) -> list[str]:
-    """Fixed, common, each unit's, each parameter's, all of these; scaled by the number of units."""
+    """Levels of a prior: fixed, common, unit, parameter or all, perhaps scaled by the number of units."""
     if name[0] in "bt":
         return ["0.6", "1:3", "0.7::4", "0.6:4:5"]
     return ["0.6", "1:3", "0.7::4", "0.7:::4", "0.6:3:4:5", *(["x0.9:4::6"] if name[0] == "h" else [])]
@@ -82,7 +82,7 @@ def posteriors(
     leaving_out: Collection[str] = (),
     is_marginal: bool = False,
 ) -> SampledPosterior:
-    """In float32 or float64, some targets missing or none."""
+    """Posteriors in float32 or float64, some of them with missing targets."""
     model = draw(st.sampled_from(sorted(models)))
     outputs = 3 if model == "class" else draw(st.integers(1, 5))
     spec = draw(
@@ -109,54 +109,57 @@ def _values(target: SampledPosterior) -> Array:
 
 @st.composite
 def _variants(
-    draw: st.DrawFn, made: SampledPosterior, n_chains: int, *, may_be_tempered: bool
+    draw: st.DrawFn, posterior: SampledPosterior, n_chains: int, *, may_be_tempered: bool
 ) -> SampledPosterior:
-    """The same, perhaps at a temperature, of all chains or of each, perhaps with targets of each chain."""
-    target = made
+    """Variants of a posterior.
+
+    They may be at a temperature, common to all chains or different for each, and have targets of each chain.
+    """
+    target = posterior
     if draw(st.booleans()):
-        values = _values(made)
+        values = _values(posterior)
         target = target.with_targets(np.stack([np.roll(values, k, axis=0) for k in range(n_chains)]))
     if may_be_tempered:
-        each = np.linspace(0.3, 1.0, n_chains)
-        target = target.tempered(draw(st.sampled_from([1.0, 0.4, each])))
+        temperatures = np.linspace(0.3, 1.0, n_chains)
+        target = target.tempered(draw(st.sampled_from([1.0, 0.4, temperatures])))
     return target
 
 
 @st.composite
 def trajectories(draw: st.DrawFn, **options: Any) -> RandomTrajectory:
-    """Of posteriors, with full gradients and partial ones; options as of `posteriors`."""
-    made, n_chains = draw(posteriors(**options)), draw(st.integers(1, 5))
-    target = draw(_variants(made, n_chains, may_be_tempered=True))
-    n_partitions = min(draw(st.integers(1, 5)), made.n_cases)
+    """Trajectories of posteriors, with full and partial gradients; the options are those of `posteriors`."""
+    posterior, n_chains = draw(posteriors(**options)), draw(st.integers(1, 5))
+    target = draw(_variants(posterior, n_chains, may_be_tempered=True))
+    n_partitions = min(draw(st.integers(1, 5)), posterior.n_cases)
     start = Start.of(target, n_chains=n_chains, n_partitions=n_partitions, are_unlike=True)
-    return RandomTrajectory(made, target, start, draw(st.integers(1, 3)))
+    return RandomTrajectory(posterior, target, start, draw(st.integers(1, 3)))
 
 
 @st.composite
 def without_precisions(draw: st.DrawFn, **options: Any) -> RandomTrajectory:
-    """Of posteriors with their groups' common precisions integrated out, full gradients and partial ones."""
-    given = draw(trajectories(**options))
-    return replace(given, target=given.target.marginal(("precisions",)))
+    """Trajectories with the groups' common precisions integrated out, with full and partial gradients."""
+    trajectory = draw(trajectories(**options))
+    return replace(trajectory, target=trajectory.target.marginal(("precisions",)))
 
 
 @st.composite
 def without_outputs(draw: st.DrawFn, *, form: Form, most_cases: int, **options: Any) -> RandomTrajectory:
-    """Of posteriors without the outputs' parameters, by matrices of the features or of the cases.
+    """Trajectories with the output layer integrated out, by matrices of the features or of the cases.
 
-    The form is the given one whatever the numbers of features and cases.
+    `is_dual` decides which matrices, whatever the numbers of features and cases.
     """
-    made = draw(posteriors(models=REAL_OR_BINARY, most_cases=most_cases, is_marginal=True, **options))
+    posterior = draw(posteriors(models=REAL_OR_BINARY, most_cases=most_cases, is_marginal=True, **options))
     n_chains = draw(st.integers(1, 5))
-    target = draw(_variants(made, n_chains, may_be_tempered=made.model.kind != "binary"))
-    begun, random = Start.of(target, n_chains=n_chains, are_unlike=True), streams("auxiliary", n_chains)
-    state = ChainState(begun.position, begun.momentum, begun.precisions)
+    target = draw(_variants(posterior, n_chains, may_be_tempered=posterior.model.kind != "binary"))
+    start_, random = Start.of(target, n_chains=n_chains, are_unlike=True), streams("auxiliary", n_chains)
+    state = ChainState(start_.position, start_.momentum, start_.precisions)
     over = draw(st.sampled_from([("outputs",), ("outputs", "precisions")]))
-    given: Any = target.marginal(over).given(state, random)
+    density: Any = target.marginal(over).given(state, random)
     is_dual = form == "dual"
-    marginal = replace(given.marginal, layer=replace(given.marginal.layer, is_dual=is_dual))
-    given = replace(given, marginal=marginal, regression=replace(given.regression, is_dual=is_dual))
-    position = given.start(state, random).position
-    momentum = random.normal(Purpose.MOMENTUM, (given.n_parameters,)).astype(made.dtype)
-    stepsizes = (0.1 * given.stepsizes(state.precisions)).astype(made.dtype)
+    marginal = replace(density.marginal, layer=replace(density.marginal.layer, is_dual=is_dual))
+    density = replace(density, marginal=marginal, regression=replace(density.regression, is_dual=is_dual))
+    position = density.start(state, random).position
+    momentum = random.normal(Purpose.MOMENTUM, (density.n_parameters,)).astype(posterior.dtype)
+    stepsizes = (0.1 * density.stepsizes(state.precisions)).astype(posterior.dtype)
     start = Start(position, momentum, state.precisions, stepsizes, order=None)
-    return RandomTrajectory(made, given, start, draw(st.integers(1, 3)))
+    return RandomTrajectory(posterior, density, start, draw(st.integers(1, 3)))

@@ -1,4 +1,4 @@
-"""The end of a piece of trajectory as plain arrays, for tests that compare them one by one."""
+"""The end of a part of a trajectory as plain arrays, for tests that compare them one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold for every architecture, as checks that each architecture's tests call."""
+"""Checks that must pass for every architecture, called by each architecture's tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.problems import MODELS, problem, streams
 
 
 def assert_right(spec: NetworkSpec, *, name: str, models: tuple[str, ...] = tuple(MODELS)) -> None:
-    """Outputs, gradients and stepsizes are those of the formulas, for every data model that fits."""
+    """Check that outputs, gradients and stepsizes agree with the formulas, for every data model that fits."""
     for model in models:
         if model == "class" and spec.outputs != 3:
             continue
@@ -35,7 +35,7 @@ def assert_batch_independent(spec: NetworkSpec) -> None:
 
 
 def seen_as_wrong(spec: NetworkSpec, module: ModuleType, *replacements: tuple[str, str]) -> bool:
-    """Whether outputs, gradients or stepsizes show a bug in one of the modules that make a posterior."""
+    """Return True if outputs, gradients or stepsizes show a bug in one of the modules of a posterior."""
     target = problem("t", spec=spec, posterior=mutated(module, *replacements))
     state = target.initial_state(streams("mutant", 3), sigmas=None)
     inputs = target.inputs[:-1].T

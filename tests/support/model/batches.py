@@ -1,4 +1,4 @@
-"""Everything that a posterior computes, for the tests that its bits do not depend on the batch."""
+"""Everything that a posterior computes, for tests that its bits do not depend on the batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BATCHES = [range(1), range(2), range(3), range(5), range(8), range(3, 4), range(
 
 
 def everything(target: SampledPosterior, chains: range) -> dict[str, Any]:
-    """All that a posterior computes, for these chains."""
+    """Everything that a posterior computes for these chains, by name."""
     random = replace(streams("batches", 16), chains=np.arange(16, dtype=np.uint64)[chains])
     state = target.initial_state(random, sigmas=None)
     position, precisions = state.position, state.precisions

@@ -13,7 +13,7 @@ from rayfbnn.state import ChainState
 
 
 def grid_of_joint(target: SampledPosterior, state: ChainState, column: int) -> tuple[np.ndarray, np.ndarray]:
-    """200 values of one precision, and log prior + log likelihood with each in its place."""
+    """Return 200 values of one precision, and log prior + log likelihood at each of them."""
     values = np.exp(np.linspace(-5, 5, 200))
     precisions = np.repeat(state.precisions, 200, axis=0)
     precisions[:, column] = values
@@ -22,6 +22,6 @@ def grid_of_joint(target: SampledPosterior, state: ChainState, column: int) -> t
 
 
 def log_gamma_conditional(tau: np.ndarray, alpha: float, mean: float, squares: np.ndarray) -> Any:
-    """Neal (2022) eq. 28."""
+    """Log conditional density of a precision by Neal (2022), eq. 28."""
     rate = (alpha / mean + squares.sum()) / 2
     return scipy.stats.gamma.logpdf(tau, (alpha + squares.size) / 2, scale=1 / rate)

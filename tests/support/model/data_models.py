@@ -23,7 +23,7 @@ MODELS = {
     "heteroscedastic": ModelSpec("heteroscedastic"),
     "heteroscedastic, floor": ModelSpec("heteroscedastic", noise_floor=0.3),
 }
-# Milder than the general test's: a rate is the exponential of an output.
+# Narrower priors than in the general test, because a rate is the exponential of an output.
 PRIORS = {"ti": "0.3", "ih0": "0.5:4", "bh0": "0.5:4:5", "ho0": "x0.6:5", "io": "0.2", "bo": "0.4:5"}
 
 
@@ -35,7 +35,7 @@ def problem(
     dtype: Any = "float64",
     posterior: Any = SampledPosterior,
 ) -> SampledPosterior:
-    """A posterior on made-up data; the network has three inputs, one of them the time where it is one."""
+    """A posterior on made-up data; the network has three inputs, perhaps with the time among them."""
     model = MODELS[name]
     n_targets = 1 if model.kind == "survival" else 2
     spec = network(
@@ -53,12 +53,12 @@ def problem(
     if missing:
         values[3] = np.nan
         values[1, -1] = np.nan
-    made: SampledPosterior = posterior.from_spec(spec, model, inputs, values, dtype=dtype)
-    return made
+    posterior_on_data: SampledPosterior = posterior.from_spec(spec, model, inputs, values, dtype=dtype)
+    return posterior_on_data
 
 
 def targets_of(name: str, **options: Any) -> np.ndarray:
-    """What `problem` gives the model, (n_cases, n_targets)."""
+    """Targets that `problem` gives the model, (n_cases, n_targets)."""
 
     class Recorder:
         @staticmethod
@@ -72,7 +72,10 @@ def targets_of(name: str, **options: Any) -> np.ndarray:
 def distribution_functions(
     target: SampledPosterior, position: np.ndarray, data: np.ndarray, random: Any
 ) -> np.ndarray:
-    """Of each target given the outputs, uniform when exact; between its steps for counts."""
+    """Distribution function of each target given the outputs.
+
+    Uniform for exact draws, jittered between steps of counts.
+    """
     model = target.model
     v = target.outputs(position, target.data_model.cell_inputs(target.covariates))
     if model.kind == "survival":

@@ -14,7 +14,7 @@ STEP = 1e-6
 
 
 def worst_error(target: SampledPosterior, *, n_draws: int, name: str) -> float:
-    """Largest difference between the gradient and central differences, over draws from the prior.
+    """Return the largest difference between gradient and central differences, over draws from the prior.
 
     Relative to the gradient's largest component, or to one where the energy's rounding error rules.
     """
@@ -32,7 +32,7 @@ def worst_error(target: SampledPosterior, *, n_draws: int, name: str) -> float:
 
 
 def mismatch_of_blocks(target: SampledPosterior, *, n_partitions: int) -> float:
-    """How far the mean over blocks is from the whole, relative, for the energy and the gradient."""
+    """Relative difference between the whole and the mean over blocks, for the energy and the gradient."""
     state = target.initial_state(streams(f"{n_partitions} blocks", 6), sigmas=None)
     whole = target.potential_and_gradient(state.position, state.precisions)
     blocks = [
@@ -49,6 +49,6 @@ def mismatch_of_blocks(target: SampledPosterior, *, n_partitions: int) -> float:
 
 
 def mutated(module: ModuleType, *replacements: tuple[str, str]) -> type[SampledPosterior]:
-    """Return the class of posteriors with a bug in one of the modules that it is made of."""
+    """Return the class of posteriors with a bug in one of the modules that it consists of."""
     wrong: type[SampledPosterior] = sampled_with(mutant(module, *replacements)).SampledPosterior
     return wrong

@@ -1,4 +1,4 @@
-"""Hierarchies of precisions with every combination of levels, and what is uniform when they are exact."""
+"""Hierarchies of precisions with every combination of levels, and their distribution functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HIERARCHIES = {
 
 
 def uniforms_of(target: SampledPosterior, state: ChainState, targets: np.ndarray) -> list[np.ndarray]:
-    """For each level of each group its values' conditional distribution functions: uniform when exact."""
+    """Conditional distribution functions of the values of each level of each group; uniform if exact."""
     values = target.parameter_layout.views(state.position)
     if target.model.noise is not None:
         outputs = target.outputs(state.position, target.inputs[:-1].T)
@@ -52,7 +52,7 @@ def uniforms_of(target: SampledPosterior, state: ChainState, targets: np.ndarray
         uniforms.append(
             scipy.special.ndtr(scaled) if is_gaussian else scipy.special.stdtr(alpha_value, scaled)
         )
-        # The sum of squares ties a whole group to its precision.
+        # A whole group depends on its precision only through the sum of squares.
         if is_gaussian:
             squares = (scaled**2).sum(axis=(1, 2))
             uniforms.append(scipy.special.chdtr(rows[0].size, squares))

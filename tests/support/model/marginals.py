@@ -80,14 +80,14 @@ def made(
 def conditional(
     target: SampledPosterior, over: tuple[str, ...], name: str, n_chains: int, *, module: Any = marginal
 ) -> tuple[ChainState, Any]:
-    """Draws from the prior, and the density of what is kept, with auxiliary variables given these."""
+    """Return draws from the prior, and the density of what remains given auxiliary variables at them."""
     random = streams(name, n_chains)
     state = target.initial_state(random, sigmas=None)
     return state, module.marginal(target, over).given(state, random.at(iteration=1))
 
 
-def coordinates(state: ChainState, given: Any) -> Array:
-    """Where the state is in what is kept, (n_chains, given.n_parameters)."""
-    position = given.start(state, streams("momentum", len(state.position))).position
-    assert position.shape[1] == given.n_parameters
+def coordinates(state: ChainState, density: Any) -> Array:
+    """Coordinates of the state in the remaining density, (n_chains, density.n_parameters)."""
+    position = density.start(state, streams("momentum", len(state.position))).position
+    assert position.shape[1] == density.n_parameters
     return position

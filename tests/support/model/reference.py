@@ -1,4 +1,4 @@
-"""Networks of every architecture as lists of single connections: outputs and stepsizes by plain loops."""
+"""Networks of every architecture as lists of single connections; outputs and stepsizes by plain loops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FUNCTIONS = {
 
 @dataclass(frozen=True)
 class Connection:
-    """parameter times the source's value is added to a unit's summed input; a bias has no source."""
+    """A connection, which adds parameter times the source's value to a unit; a bias has no source."""
 
     source: tuple[int, int] | None
     destination: tuple[int, int]
@@ -36,10 +36,10 @@ class Connection:
 
 
 def ends(group: str) -> tuple[int | None, int]:
-    """Layers that a group leads from (None for biases) and into."""
-    found = re.fullmatch(r"b(o|h(\d+))|io|ih(\d+)|ho(\d+)|h(\d+)h(\d+)", group)
-    assert found is not None, group
-    _, bias, inputs_to, to_outputs, source, destination = found.groups()
+    """Source layer (None for biases) and destination layer of a group."""
+    matched = re.fullmatch(r"b(o|h(\d+))|io|ih(\d+)|ho(\d+)|h(\d+)h(\d+)", group)
+    assert matched is not None, group
+    _, bias, inputs_to, to_outputs, source, destination = matched.groups()
     if group[0] == "b":
         return None, OUTPUTS if bias is None else int(bias)
     if group == "io":
@@ -98,18 +98,18 @@ def triples(connections: Connections) -> Iterator[tuple[int, int, int]]:
 
 
 def offsets(network: NetworkSpec) -> dict[tuple[int, int], int]:
-    """(layer, unit) -> the parameter that is added to what the unit sends on."""
-    found, first = {}, 0
+    """Map (layer, unit) to the parameter that is added to the unit's output."""
+    places, first = {}, 0
     for group in network.groups():
         if group.name[0] == "t":
             layer = INPUTS if group.name == "ti" else int(group.name[2:])
-            found.update({(layer, unit): first + unit for unit in range(group.size)})
+            places.update({(layer, unit): first + unit for unit in range(group.size)})
         first += group.size
-    return found
+    return places
 
 
 def groups_of(layer: LayerSpec) -> list[list[int]]:
-    """The units of each sub-group, from the words of the specification."""
+    """Units of each sub-group, parsed from the words of the specification."""
     units = range(layer.units)
     if layer.groups is None:
         return [list(units)]
@@ -123,7 +123,7 @@ def activated(network: NetworkSpec, layer: int, u: list[float]) -> list[float]:
     """Values of a hidden layer from its summed inputs."""
     spec = network.hidden[layer]
     if spec.activation in FUNCTIONS:
-        return [FUNCTIONS[spec.activation](each) for each in u]
+        return [FUNCTIONS[spec.activation](value) for value in u]
     values = [0.0] * len(u)
     for group in groups_of(spec):
         if spec.activation == "softmax":
@@ -136,14 +136,14 @@ def activated(network: NetworkSpec, layer: int, u: list[float]) -> list[float]:
 
 
 def factor_of(network: NetworkSpec, layer: int, unit: int) -> tuple[int, int]:
-    """The unit that multiplies a unit's value: of the same number, or the only one."""
+    """The unit that multiplies a unit's value: the one with the same number, or the only one."""
     earlier = network.hidden[layer].product
     assert earlier is not None
     return earlier, unit if network.hidden[earlier].units > 1 else 0
 
 
 def outputs_by_loops(target: SampledPosterior, position: np.ndarray, case: np.ndarray) -> list[float]:
-    """One network at one case: Neal (2022) eqs. 1-7, connection by connection."""
+    """Outputs of one network at one case by Neal (2022), eqs. 1-7, connection by connection."""
     network = target.network
     added = offsets(network)
     sent = {
@@ -171,7 +171,7 @@ def outputs_by_loops(target: SampledPosterior, position: np.ndarray, case: np.nd
 
 
 def parameter_precisions(target: SampledPosterior, precisions: np.ndarray) -> np.ndarray:
-    """The precision that governs each parameter, one chain's, from the levels written out."""
+    """Precision of each parameter of one chain, computed from all levels of its prior."""
     layout = target.precision_layout
     specs = {group.name: group for group in layout.groups}
     adjustments = {group.name: group for group in layout.adjustments}
@@ -200,7 +200,7 @@ def typical_squares(network: NetworkSpec, layer: int, u: list[float]) -> list[fl
         "sin": lambda square: 1 - math.exp(-4 * square),
         "normalize": lambda square: float(len(groups_of(network.hidden[layer])[0])),
     }.get(network.hidden[layer].activation, lambda square: square)
-    return [rule(each) for each in u]
+    return [rule(value) for value in u]
 
 
 def squared_slopes(network: NetworkSpec, layer: int, u: list[float]) -> list[float]:
@@ -215,7 +215,7 @@ def squared_slopes(network: NetworkSpec, layer: int, u: list[float]) -> list[flo
 
 
 def stepsizes_by_loops(target: SampledPosterior, precisions: np.ndarray) -> np.ndarray:
-    """One chain's, after Neal (2022), "Heuristic choice of stepsizes", connection by connection."""
+    """Stepsizes of one chain by Neal (2022), "Heuristic choice of stepsizes", connection by connection."""
     network = target.network
     tau = parameter_precisions(target, precisions)
     links = [link for _, link in connections(network)]
@@ -233,7 +233,7 @@ def stepsizes_by_loops(target: SampledPosterior, precisions: np.ndarray) -> np.n
     n_cases = len(inputs)
     square = {(INPUTS, i): float(x) for i, x in enumerate((inputs**2).mean(axis=0))}
     summed: dict[int, list[float]] = {}
-    own: dict[int, list[float]] = {}
+    squares: dict[int, list[float]] = {}
     from_products: dict[tuple[int, int], float] = {}
 
     def send(place: tuple[int, int]) -> float:
@@ -247,8 +247,8 @@ def stepsizes_by_loops(target: SampledPosterior, precisions: np.ndarray) -> np.n
                     1 if link.source is None else send(link.source)
                 )
         summed[layer] = u
-        own[layer] = typical_squares(network, layer, u)
-        for i, value in enumerate(own[layer]):
+        squares[layer] = typical_squares(network, layer, u)
+        for i, value in enumerate(squares[layer]):
             other = 1.0 if spec.product is None else send(factor_of(network, layer, i))
             square[layer, i] = value * other
 
@@ -280,7 +280,7 @@ def stepsizes_by_loops(target: SampledPosterior, precisions: np.ndarray) -> np.n
         if network.hidden[layer].product is not None:
             for i, value in enumerate(values):
                 place = factor_of(network, layer, i)
-                from_products[place] = from_products.get(place, 0.0) + value * own[layer][i]
+                from_products[place] = from_products.get(place, 0.0) + value * squares[layer][i]
                 values[i] = value * send(place)
         seconds |= {
             (layer, i): slope * value for i, (slope, value) in enumerate(zip(slopes, values, strict=True))

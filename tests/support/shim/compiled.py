@@ -17,8 +17,9 @@ import pytest
 from tests.support.cached_files import CachedFiles, digest
 
 HERE = Path(__file__).parent
-# No contraction: multiply and add round as NumPy's do. -Og: compiling takes longer than running. Symbols are
-# bound here: the C library has an `advance` of its own. _FORTIFY_SOURCE refuses longjmp between stacks.
+# Without contraction, multiply and add round as NumPy's do. -Og, because compiling takes longer than running.
+# Symbols are bound inside the library: the C library has an `advance` too. _FORTIFY_SOURCE refuses longjmp
+# here.
 OPTIONS = ["-std=c++17", "-Og", "-fPIC", "-ffp-contract=off", "-w", "-U_FORTIFY_SOURCE"]
 LINKED = ["-shared", "-Wl,-Bsymbolic"]
 KERNELS = r'extern "C" __global__ void (?:__launch_bounds__\(.*?\) )?(\w+)\('
@@ -35,7 +36,7 @@ needs_gxx = pytest.mark.skipif(
 
 
 class ShimKernel:
-    """One kernel on the CPU; `order` is that in which the threads of a block run."""
+    """One kernel on the CPU; `order` is the order in which the threads of a block run."""
 
     def __init__(self, launch: Any, order: int, kinds: list[str]) -> None:
         self.launch = launch
@@ -45,8 +46,8 @@ class ShimKernel:
     def __call__(
         self, grid: tuple[int], block: tuple[int], arguments: Sequence[Any], *, shared_mem: int = 0
     ) -> None:
-        found = [_kind(argument) for argument in arguments]
-        assert found == self.kinds, f"a kernel takes {self.kinds}, got {found}"
+        kinds = [_kind(argument) for argument in arguments]
+        assert kinds == self.kinds, f"a kernel takes {self.kinds}, got {kinds}"
         values = [_as_c(argument) for argument in arguments]
         pointers = (ctypes.c_void_p * len(values))(
             *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
@@ -57,10 +58,10 @@ class ShimKernel:
 
 
 class ShimBuild:
-    """`cuda.Build` for the CPU: takes the place of CuPy's compiler."""
+    """`cuda.Build` for the CPU, used in place of CuPy's compiler."""
 
     def __init__(self, order: int = 0, *, replace: tuple[str, str, int] | None = None) -> None:
-        """replace: a snippet of the source, what to put there, and at which of its occurrences."""
+        """`replace` is a piece of the source, its replacement, and which of its occurrences to replace."""
         self.order = order
         self.replace = replace
 
@@ -68,7 +69,7 @@ class ShimBuild:
         if self.replace is not None:
             before, after, which = self.replace
             parts = source.split(before)
-            if len(parts) <= which + 1:  # no AssertionError, which tests of mutants wait for
+            if len(parts) <= which + 1:  # not AssertionError, which tests of mutants expect
                 raise ValueError(f"the source has no occurrence {which} of {before!r}")
             source = before.join(parts[: which + 1]) + after + before.join(parts[which + 1 :])
         library = ctypes.CDLL(str(_compiled(source)))
@@ -79,7 +80,7 @@ class ShimBuild:
 
 @cache
 def _compiled(source: str) -> Path:
-    """The shared library of a source and of what launches its kernels."""
+    """Compile the shared library of a source and the functions that launch its kernels."""
     launch = "".join(
         f'extern "C" int launch_{name}(int n_blocks, int n_threads, size_t bytes, int order, void** a)'
         f" {{ return shim::launch_with({name}, n_blocks, n_threads, bytes, order, a); }}\n"
@@ -104,7 +105,7 @@ def _compile(text: str, library: Path) -> None:
 
 @cache
 def _folder() -> CachedFiles:
-    """The folder of libraries, with shim.hpp compiled for all of them, which is a third of the work."""
+    """Folder of libraries, with shim.hpp compiled once for all of them, which is a third of the work."""
     version = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
     header = HERE / "shim.hpp"
     folder = CachedFiles("shim", version, *OPTIONS, *LINKED, header.read_text())
@@ -118,7 +119,7 @@ def _precompile(header: Path, precompiled: Path) -> None:
 
 
 def _kind(argument: Any) -> str:
-    """As kinds_of of shim.hpp: a letter for the kind of number, a star behind it for an array of them."""
+    """Code of an argument as in kinds_of of shim.hpp: a letter for the type, and a star for an array."""
     number = "l" if argument.dtype.char == "q" else "L" if argument.dtype.char == "Q" else argument.dtype.char
     return number + ("*" if isinstance(argument, np.ndarray) else "")
 

@@ -1,4 +1,4 @@
-"""cupy.ndarray: a NumPy array in hiding, with CuPy's rules for what may be done with it."""
+"""cupy.ndarray as a wrapped NumPy array, with CuPy's rules for its use."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from tests.support.standin_cupy.memory import Memory, Numbers, Stream, garbage
 from tests.support.standin_cupy.rules import check_call, dtype_of, entries
 
 _UNSUPPORTED = "Unsupported type {}"
-# Those of functions.py, by their names.
+# Names that functions.py fills in.
 OWN: dict[str, Callable[..., Any]] = {}
 
 
 class ndarray:  # noqa: N801, CuPy's name
-    """What the host must wait for is recorded; all else a device does in its own time."""
+    """An array of the stand-in. It records when the host must wait.
+
+    Everything else runs asynchronously on a device.
+    """
 
     __module__ = "cupy"
     __hash__ = None  # type: ignore[assignment]
@@ -35,7 +38,7 @@ class ndarray:  # noqa: N801, CuPy's name
     def _hold(self, values: Numbers, memory: Memory) -> None:
         self._values, self._memory = values, memory
 
-    # What the host knows.
+    # Attributes that the host knows.
     shape = property(lambda self: self._values.shape)
     ndim = property(lambda self: self._values.ndim)
     size = property(lambda self: self._values.size)
@@ -56,7 +59,7 @@ class ndarray:  # noqa: N801, CuPy's name
             raise TypeError("iteration over a 0-d array")
         return (self[number] for number in range(len(self)))
 
-    # What it asks for.
+    # Reads for which the host must wait.
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Numbers:
         if out is not None:
             if not isinstance(out, np.ndarray):
@@ -152,19 +155,19 @@ def get_stream(stream: Any) -> Stream:
 
 
 def wrapped(values: Any, *sources: Any) -> Any:
-    """The result as an array; on the memory of that of the sources of which it is a view."""
+    """Wrap a result as an array; a view of a source shares that source's memory."""
     if isinstance(values, tuple | list):
-        return type(values)(wrapped(each, *sources) for each in values)
+        return type(values)(wrapped(value, *sources) for value in values)
     if not isinstance(values, np.ndarray | np.generic):
         return values
     values = np.asarray(values)
-    made = object.__new__(ndarray)
+    array = object.__new__(ndarray)
     for source in sources:
         if isinstance(source, ndarray) and _root(values) is _root(source._values):
-            made._hold(values, source._memory)
-            return made
-    made._hold(values, Memory())
-    return made
+            array._hold(values, source._memory)
+            return array
+    array._hold(values, Memory())
+    return array
 
 
 def _root(values: Numbers) -> Numbers:
@@ -174,20 +177,20 @@ def _root(values: Numbers) -> Numbers:
 
 
 def unwrapped(value: Any) -> Any:
-    """What NumPy is given in place of an argument; TypeError for what CuPy takes no part of."""
+    """Return the NumPy value of an argument; raise TypeError where CuPy does not accept it."""
     if isinstance(value, ndarray):
         return value._values
     if isinstance(value, np.ndarray):
         raise TypeError(_UNSUPPORTED.format(type(value)))
     if isinstance(value, tuple | list):
-        return type(value)(unwrapped(each) for each in value)
+        return type(value)(unwrapped(entry) for entry in value)
     return value
 
 
 def _host_index(index: Any, *, is_read: bool) -> Any:
-    """NumPy's for CuPy's; a mask's places are counted, which the host waits for."""
+    """Translate CuPy's index into NumPy's; a mask must be counted, and the host waits for that."""
     if isinstance(index, tuple):
-        return tuple(_host_index(each, is_read=is_read) for each in index)
+        return tuple(_host_index(entry, is_read=is_read) for entry in index)
     if isinstance(index, np.ndarray | list):
         log.record("upload", "index", np.asarray(index).nbytes)
         return index
@@ -199,17 +202,17 @@ def _host_index(index: Any, *, is_read: bool) -> Any:
 
 
 def function_of(name: str) -> Callable[..., Any]:
-    """CuPy's function of this name: NumPy's or SciPy's, with the other's rules."""
+    """CuPy's function with this name: NumPy's or SciPy's function under CuPy's rules."""
     entry = entries()[name]
     if name in OWN:
         return partial(_checked, name, OWN[name])
-    module, _, own = name.rpartition(".")
+    module, _, attribute = name.rpartition(".")
     home: Any = {"cupy": np, "cupy.linalg": np.linalg, "cupyx.scipy.special": scipy.special}[module]
-    if not hasattr(home, own):
+    if not hasattr(home, attribute):
         raise NotImplementedError(f"stand-in: {name}")
     if entry.kind == "ufunc":
-        return partial(_ufunc, name, getattr(home, own))
-    return partial(plain, name, getattr(home, own))
+        return partial(_ufunc, name, getattr(home, attribute))
+    return partial(plain, name, getattr(home, attribute))
 
 
 def _checked(name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -222,39 +225,39 @@ def plain(name: str, function: Callable[..., Any], *arguments: Any, **options: A
     out = options.get("out")
     with np.errstate(all="ignore"):
         values = function(
-            *(unwrapped(each) for each in arguments),
-            **{key: unwrapped(each) for key, each in options.items()},
+            *(unwrapped(x) for x in arguments),
+            **{key: unwrapped(x) for key, x in options.items()},
         )
     if isinstance(out, ndarray):
         out._memory.write()
         return out
-    sources = [
-        each for group in arguments for each in (group if isinstance(group, tuple | list) else [group])
-    ]
+    sources = [x for group in arguments for x in (group if isinstance(group, tuple | list) else [group])]
     return wrapped(values, *sources)
 
 
 def _ufunc(name: str, function: np.ufunc, *arguments: Any, **options: Any) -> Any:
     check_call(name, len(arguments), tuple(options))
-    values = [operand(each) for each in arguments[: function.nin]]
+    values = [operand(operand_) for operand_ in arguments[: function.nin]]
     out = options.pop("out", arguments[function.nin] if len(arguments) > function.nin else None)
     if isinstance(out, tuple):
         (out,) = out
     if out is not None and not isinstance(out, ndarray):
         raise TypeError(f"{name}: out must be an array of CuPy's, got {type(out)}")
-    if not any(isinstance(each, ndarray) for each in arguments[: function.nin]):
-        values = [np.asarray(each) for each in values]
+    if not any(isinstance(operand_, ndarray) for operand_ in arguments[: function.nin]):
+        values = [np.asarray(operand_) for operand_ in values]
     with np.errstate(all="ignore"):
         if out is not None:
             function(*values, out=out._values, **options)
             out._memory.write()
             return out
-        made = function(*values, order="C", **options) if function.nout == 1 else function(*values, **options)
+        result = (
+            function(*values, order="C", **options) if function.nout == 1 else function(*values, **options)
+        )
     if "dtype" not in options and function.nout == 1:
         expected = dtype_of(name, tuple(values))
-        if expected != made.dtype:
-            raise AssertionError(f"{name}: CuPy 13 gives {expected} where NumPy gives {made.dtype}")
-    return wrapped(made)
+        if expected != result.dtype:
+            raise AssertionError(f"{name}: CuPy 13 gives {expected} where NumPy gives {result.dtype}")
+    return wrapped(result)
 
 
 def operand(value: Any) -> Any:
@@ -281,8 +284,8 @@ def _call_method(name: str, self: ndarray, /, *arguments: Any, **options: Any) -
         if out is not None:
             options["out"] = unwrapped(out)
         values = getattr(self._values, name)(
-            *(unwrapped(each) for each in arguments),
-            **{key: unwrapped(each) for key, each in options.items()},
+            *(unwrapped(x) for x in arguments),
+            **{key: unwrapped(x) for key, x in options.items()},
         )
     if out is not None:
         out._memory.write()

@@ -1,4 +1,4 @@
-"""CuPy's functions that are not NumPy's with CuPy's dtypes: what they take, and what they wait for."""
+"""CuPy's functions that differ from NumPy's in the arguments that they accept, or that make the host wait."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def _as_values(name: str, a: Any, dtype: Any, order: str | None, is_copied: bool
         if is_copied:
             return wrapped(np.array(values, dtype=dtype, order=order or "K"))  # type: ignore[call-overload]
         return wrapped(np.asarray(values, dtype=dtype, order=order), a)  # type: ignore[call-overload]
-    if isinstance(a, list | tuple) and any(isinstance(each, ndarray) for each in a):
+    if isinstance(a, list | tuple) and any(isinstance(entry, ndarray) for entry in a):
         return _stack(a)
-    given = np.array(a, dtype=dtype, order=order)  # type: ignore[call-overload]
-    if given.dtype.kind not in "biufc":
-        raise ValueError(f"Unsupported dtype {given.dtype}")
-    log.record("upload", name, given.nbytes)
-    return wrapped(given)
+    uploaded = np.array(a, dtype=dtype, order=order)  # type: ignore[call-overload]
+    if uploaded.dtype.kind not in "biufc":
+        raise ValueError(f"Unsupported dtype {uploaded.dtype}")
+    log.record("upload", name, uploaded.nbytes)
+    return wrapped(uploaded)
 
 
 def _asarray(a: Any, dtype: Any = None, order: str | None = None, *, blocking: bool = False) -> ndarray:
@@ -77,20 +77,20 @@ def _full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> n
 
 
 def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    """CuPy asks the condition for its `astype`, which a Python bool has not."""
+    """Require an array as condition: CuPy calls its `astype`, which a Python bool does not have."""
     if x is None:
         log.record("read", "where", 8)
         return wrapped(np.nonzero(condition._values))
     values = (np.asarray(condition.astype(bool)._values), operand(x), operand(y))
     with np.errstate(all="ignore"):
-        made = np.where(*values)
-    if dtype_of("cupy.where", values) != made.dtype:
-        raise AssertionError(f"where: CuPy 13 gives {dtype_of('cupy.where', values)}, NumPy {made.dtype}")
-    return wrapped(np.ascontiguousarray(made) if made.ndim else made)
+        result = np.where(*values)
+    if dtype_of("cupy.where", values) != result.dtype:
+        raise AssertionError(f"where: CuPy 13 gives {dtype_of('cupy.where', values)}, NumPy {result.dtype}")
+    return wrapped(np.ascontiguousarray(result) if result.ndim else result)
 
 
 def _counted(name: str) -> Callable[..., Any]:
-    """A function whose result's shape the host must learn, or one of Thrust, which waits for the device."""
+    """A function for which the host waits, to learn the shape of the result or for Thrust."""
 
     def function(*arguments: Any, **options: Any) -> Any:
         log.record("read", name, 8)
@@ -102,25 +102,25 @@ def _counted(name: str) -> Callable[..., Any]:
 def _concatenate(
     tup: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind"
 ) -> Any:
-    if any(not isinstance(each, ndarray) for each in tup):
+    if any(not isinstance(array, ndarray) for array in tup):
         raise TypeError("Only cupy arrays can be concatenated")
     return wrapped(
-        np.concatenate([each._values for each in tup], axis, unwrapped(out), dtype=dtype, casting=casting)
+        np.concatenate([array._values for array in tup], axis, unwrapped(out), dtype=dtype, casting=casting)
     )
 
 
 def _stack(tup: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
-    if any(not isinstance(each, ndarray) for each in tup):
+    if any(not isinstance(array, ndarray) for array in tup):
         raise TypeError("Only cupy arrays can be stacked")
     return wrapped(
-        np.stack([each._values for each in tup], axis, unwrapped(out), dtype=dtype, casting=casting)
+        np.stack([array._values for array in tup], axis, unwrapped(out), dtype=dtype, casting=casting)
     )
 
 
 def _matmul(*arguments: Any, out: Any = None, **options: Any) -> Any:
-    if len(arguments) != 2 or options or any(not isinstance(each, ndarray) for each in arguments):
+    if len(arguments) != 2 or options or any(not isinstance(argument, ndarray) for argument in arguments):
         raise NotImplementedError(
-            f"stand-in: matmul of {[type(each) for each in arguments]} with {list(options)}"
+            f"stand-in: matmul of {[type(argument) for argument in arguments]} with {list(options)}"
         )
     a, b = arguments
     if a.dtype != b.dtype or (out is not None and out.dtype != a.dtype):
@@ -134,28 +134,28 @@ def _matmul(*arguments: Any, out: Any = None, **options: Any) -> Any:
 
 
 def _cholesky(a: Any) -> Any:
-    """Without an error: of a matrix that has none, what potrf leaves behind, its triangle half done."""
+    """Factor without errors; a matrix without a factor keeps the half-done triangle of potrf."""
     _square(a, "cholesky")
-    made = np.tril(a._values)
-    for place in np.ndindex(made.shape[:-2]):
-        if made[place].size:
-            factor, _ = scipy.linalg.lapack.get_lapack_funcs(("potrf",), (made[place],))[0](
-                made[place], lower=1, clean=1
+    factors = np.tril(a._values)
+    for place in np.ndindex(factors.shape[:-2]):
+        if factors[place].size:
+            factor, _ = scipy.linalg.lapack.get_lapack_funcs(("potrf",), (factors[place],))[0](
+                factors[place], lower=1, clean=1
             )
-            made[place] = factor
-    return wrapped(made)
+            factors[place] = factor
+    return wrapped(factors)
 
 
 def _inv(a: Any) -> Any:
-    """Without an error: NaN where a matrix has none."""
+    """Invert without errors: a matrix without an inverse gives NaN."""
     _square(a, "inv")
-    made = np.full_like(a._values, np.nan)
-    for place in np.ndindex(made.shape[:-2]):
+    inverses = np.full_like(a._values, np.nan)
+    for place in np.ndindex(inverses.shape[:-2]):
         try:
-            made[place] = np.linalg.inv(a._values[place])
+            inverses[place] = np.linalg.inv(a._values[place])
         except np.linalg.LinAlgError:
             continue
-    return wrapped(made)
+    return wrapped(inverses)
 
 
 def _square(a: Any, name: str) -> None:

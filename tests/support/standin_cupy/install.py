@@ -1,4 +1,4 @@
-"""The stand-in as `cupy` for what is imported while it is installed."""
+"""Installs the stand-in as `cupy` for code that is imported meanwhile."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _compute_types: dict[np.dtype[Any], int] = {}
 
 
 class _Module(ModuleType):
-    """A module with the names of CuPy's, some of them given here, the others those of NumPy and SciPy."""
+    """A module with CuPy's names: some of them are arguments, the others come from NumPy and SciPy."""
 
-    def __init__(self, name: str, **given: Any) -> None:
+    def __init__(self, name: str, **names: Any) -> None:
         super().__init__(name)
         self.__path__: list[str] = []
-        self.__dict__.update(given)
+        self.__dict__.update(names)
 
     def __getattr__(self, name: str) -> Any:
         entry = entries().get(f"{self.__name__}.{name}")
         if entry is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         if entry.kind in ("function", "ufunc"):
-            found = function_of(f"{self.__name__}.{name}")
+            attribute = function_of(f"{self.__name__}.{name}")
         elif self.__name__ == "cupy" and hasattr(np, name):  # dtypes and numbers, which are NumPy's own
-            found = getattr(np, name)
+            attribute = getattr(np, name)
         else:
             raise NotImplementedError(f"stand-in: {self.__name__}.{name}")
-        self.__dict__[name] = found
-        return found
+        self.__dict__[name] = attribute
+        return attribute
 
 
 class Device:
@@ -66,7 +66,7 @@ def _set_compute_type(dtype: Any, kind: int) -> None:
 
 
 def modules() -> dict[str, ModuleType]:
-    """By the names that they are imported by."""
+    """The stand-in's modules by the names under which code imports them."""
     array.OWN.update(functions.OF_CUPY)
     runtime = _Module("cupy.cuda.runtime", getDevice=lambda: 0, CUDARuntimeError=RuntimeError)
     cuda = _Module(
@@ -104,18 +104,18 @@ def modules() -> dict[str, ModuleType]:
 
 @contextmanager
 def installed() -> Iterator[Any]:
-    """CuPy, as far as anybody imports it; what rayfbnn keeps of a device is forgotten before and after."""
+    """Install the stand-in as CuPy. What rayfbnn caches for a device is cleared before and after."""
     before = {name: module for name, module in sys.modules.items() if name.split(".")[0] in ("cupy", "cupyx")}
     for name in before:
         del sys.modules[name]
-    made = modules()
-    sys.modules.update(made)
+    installed_modules = modules()
+    sys.modules.update(installed_modules)
     _forget()
     try:
-        yield made["cupy"]
+        yield installed_modules["cupy"]
     finally:
         _forget()
-        for name in made:
+        for name in installed_modules:
             del sys.modules[name]
         sys.modules.update(before)
 

@@ -1,4 +1,4 @@
-"""cupy.RawModule: CUDA sources compiled by g++ with the shim of tests/kernels, launched by CuPy's rules."""
+"""cupy.RawModule: CUDA sources compiled by g++ with tests/support/shim, launched by CuPy's rules."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.support.shim.compiled import ShimBuild, ShimKernel
 from tests.support.standin_cupy import log
 from tests.support.standin_cupy.array import ndarray
 
-SHARED_BYTES = 227 * 1024  # of a block, where it asks for them: sm_90
+SHARED_BYTES = 227 * 1024  # bytes of a block that asks for them, on sm_90
 _FREE_SHARED_BYTES = 48 * 1024
 _MAX_THREADS = 1024
 
 
 class RawKernel:
-    """One kernel of a module, with function attributes of its own."""
+    """One kernel of a module, with its own function attributes."""
 
     def __init__(self, kernel: ShimKernel, name: str) -> None:
         self.name = name
@@ -35,9 +35,9 @@ class RawKernel:
         self._max_dynamic_shared_size_bytes = n_bytes
 
     def __call__(self, grid: Any, block: Any, args: Sequence[Any], *, shared_mem: int = 0) -> None:
-        for what, given in (("grid", grid), ("block", block)):
-            if not isinstance(given, tuple) or len(given) != 1 or type(given[0]) is not int:
-                raise TypeError(f"{what}: a tuple of one int here, got {given!r}")
+        for what, size in (("grid", grid), ("block", block)):
+            if not isinstance(size, tuple) or len(size) != 1 or type(size[0]) is not int:
+                raise TypeError(f"{what}: a tuple of one int here, got {size!r}")
         if not 0 < grid[0] < 2**31 or not 0 < block[0] <= _MAX_THREADS:
             raise RuntimeError(f"CUDA_ERROR_INVALID_VALUE: grid {grid}, block {block}")
         if shared_mem > self._max_dynamic_shared_size_bytes:
@@ -45,14 +45,14 @@ class RawKernel:
                 f"CUDA_ERROR_INVALID_VALUE: {shared_mem} bytes of shared memory were not asked for"
             )
         log.record("launch", self.name)
-        self._kernel(grid, block, [_argument(each) for each in args], shared_mem=shared_mem)
-        for each in args:
-            if isinstance(each, ndarray):
-                each._memory.write()
+        self._kernel(grid, block, [_argument(argument) for argument in args], shared_mem=shared_mem)
+        for argument in args:
+            if isinstance(argument, ndarray):
+                argument._memory.write()
 
 
 class RawModule:
-    """A source; what it holds is compiled when the first function is asked for."""
+    """A module of CUDA source, compiled when the first function is requested."""
 
     def __init__(
         self, *, code: str | None = None, options: tuple[str, ...] = (), backend: str = "nvrtc"
@@ -68,7 +68,7 @@ class RawModule:
 
 
 def _argument(value: Any) -> Any:
-    """As CuPy passes it on: arrays by address, Python's integers as long long, its floats as double."""
+    """Convert an argument as CuPy does: arrays by address, Python integers as long long, floats as double."""
     if isinstance(value, ndarray):
         if not value.flags.c_contiguous:
             raise AssertionError(f"a kernel reads an array {value.shape} that is not C-contiguous")

@@ -1,4 +1,4 @@
-"""What makes the host wait for a device, recorded with the line of rayfbnn that asked for it."""
+"""A record of every time the host waits for a device, with the line of rayfbnn that asked for it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def record(kind: Kind, what: str, n_bytes: int = 0) -> None:
 
 @contextmanager
 def recorded() -> Iterator[list[Entry]]:
-    """The entries made inside."""
+    """Return the list to which entries are added inside the context."""
     log: list[Entry] = []
     _logs.append(log)
     try:
@@ -45,7 +45,7 @@ def recorded() -> Iterator[list[Entry]]:
 
 
 def host_reads(log: list[Entry]) -> list[str]:
-    """Where the host waited for the device, and for what."""
+    """The places where the host waited for the device, and for what."""
     return [f"{entry.place}: {entry.what}" for entry in log if entry.kind in ("read", "wait")]
 
 

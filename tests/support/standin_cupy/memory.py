@@ -1,8 +1,9 @@
-"""The order of a device's work: streams, events, and when copies between its memory and the host's are made.
+"""The order of a device's work: streams, events, and when data are copied between its memory and the host's.
 
-All that is computed is computed at once, on the null stream; a copy on another stream is made only when
-somebody waits for it. A copy of memory that the null stream wrote to later than what the copying stream waits
-for, or that was let go before the copy was made, gives numbers that are wrong, as it may on a device.
+Everything is computed at once, on the null stream. A copy on another stream is made only when something waits
+for it. The copy is filled with wrong numbers, as it may be on a device, in two cases: the null stream wrote
+to the memory later than the event that the copying stream waits for, or the memory was freed before the copy
+was made.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _now = 0
 
 
 class Memory:
-    """A piece of a device's memory: when the null stream wrote to it last."""
+    """A piece of device memory, with the time when the null stream last wrote to it."""
 
     def __init__(self) -> None:
         self.write()
@@ -32,7 +33,7 @@ class Memory:
 
 
 def garbage(values: Numbers) -> Numbers:
-    """The array, holding what no program may use: NaN, or integers far out of any range."""
+    """Fill the array with numbers that no program may use: NaN, or integers far out of range."""
     values.fill({"f": np.nan, "b": True}.get(values.dtype.kind, 0x55))
     if values.dtype.kind in "iu":
         values.view(np.uint8).fill(0x55) if values.flags.c_contiguous and values.ndim else None

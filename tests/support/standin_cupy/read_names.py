@@ -1,4 +1,4 @@
-"""names.txt from CuPy itself, which needs no device for it.
+"""Writes names.txt from CuPy itself, which needs no device for that.
 
 `python read_names.py > 13.txt` where each version is installed, then `python read_names.py 13.txt 14.txt`.
 """
@@ -22,13 +22,13 @@ SINGLE = ("cupy.cuda.runtime.getDevice", "cupyx.empty_pinned")
 
 
 def lines() -> Iterator[str]:
-    """A line for each name, as rules.py reads it."""
+    """One line for each name, in the format that rules.py reads."""
     for home in (*HOMES, *OF_CUDA):
         for name in dir(_named(home)):
             if not name.startswith("_"):
-                found = getattr(_named(home), name, None)
-                if not inspect.ismodule(found):
-                    yield _line(f"{home}.{name}", found)
+                value = getattr(_named(home), name, None)
+                if not inspect.ismodule(value):
+                    yield _line(f"{home}.{name}", value)
     for name in SINGLE:
         yield _line(name, _named(name))
 
@@ -37,29 +37,29 @@ def _named(path: str) -> Any:
     parts = path.split(".")
     for n in range(len(parts), 0, -1):
         try:
-            found = importlib.import_module(".".join(parts[:n]))
+            value = importlib.import_module(".".join(parts[:n]))
         except ImportError:
             continue
         for part in parts[n:]:
-            found = getattr(found, part)
-        return found
+            value = getattr(value, part)
+        return value
     raise ImportError(path)
 
 
-def _line(name: str, found: Any) -> str:
-    if type(found).__name__ == "ufunc":
-        return f"{name} ufunc {found.nin} {found.nout} {' '.join(found.types)}"
-    if isinstance(found, type):
+def _line(name: str, value: Any) -> str:
+    if type(value).__name__ == "ufunc":
+        return f"{name} ufunc {value.nin} {value.nout} {' '.join(value.types)}"
+    if isinstance(value, type):
         return f"{name} class"
-    if callable(found):
-        return " ".join([f"{name} function", *_parameters(found)])
+    if callable(value):
+        return " ".join([f"{name} function", *_parameters(value)])
     return f"{name} attribute"
 
 
 def _parameters(function: Any) -> Iterator[str]:
     try:
-        found = list(inspect.signature(function).parameters.values())
-    except ValueError:  # of compiled code: the first line of the docstring
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:  # Compiled code has its signature in the first line of its docstring.
         text = re.search(r"\((.*)\)", (function.__doc__ or "").strip().split("\n")[0])
         for part in re.split(r", (?![^(\[]*[)\]])", text.group(1)) if text else []:
             name, has_default, _ = part.partition("=")
@@ -67,18 +67,18 @@ def _parameters(function: Any) -> Iterator[str]:
                 yield name.split(":")[0].split()[-1] + ("=" if has_default else "")
         return
     is_by_keyword = False
-    for each in found:
-        if each.kind is each.KEYWORD_ONLY and not is_by_keyword:
+    for parameter in parameters:
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_by_keyword:
             is_by_keyword = True
             yield "*"
-        is_by_keyword |= each.kind is each.VAR_POSITIONAL
-        stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
-        if each.name != "self":
-            yield stars + each.name + ("" if stars or each.default is each.empty else "=")
+        is_by_keyword |= parameter.kind is parameter.VAR_POSITIONAL
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        if parameter.name != "self":
+            yield stars + parameter.name + ("" if stars or parameter.default is parameter.empty else "=")
 
 
 def shared(first: list[str], second: list[str]) -> Iterator[str]:
-    """Names of both, with the parameters that both have and the first's dtypes."""
+    """Names that both versions have, with the parameters of both and the dtypes of the first."""
     others = {line.split()[0]: line.split() for line in second}
     for words in map(str.split, first):
         other = others.get(words[0])
@@ -92,7 +92,7 @@ def shared(first: list[str], second: list[str]) -> Iterator[str]:
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
-        made = shared(*(Path(path).read_text().splitlines() for path in sys.argv[1:]))
+        names = shared(*(Path(path).read_text().splitlines() for path in sys.argv[1:]))
     else:
-        made = lines()
-    print("\n".join(sorted(made)))
+        names = lines()
+    print("\n".join(sorted(names)))

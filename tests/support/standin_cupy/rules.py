@@ -1,8 +1,8 @@
-"""What CuPy has and what it does not: names, parameters and dtypes, read from names.txt.
+"""The names, parameters and dtypes of CuPy, read from names.txt.
 
-names.txt is what CuPy 13.4.1 and 14.2.0 both have, made by read_names.py: a line for each name, with the
-parameters of a function (`=` behind those that have a default, those behind `*` by keyword alone), or the
-number of arguments and results of a ufunc and the dtypes of its loops in 13.4.1.
+names.txt holds what CuPy 13.4.1 and 14.2.0 have in common, and is written by read_names.py. Each name has a
+line, with the parameters of a function (`=` after those with a default, `*` before those given only by
+keyword), or the number of arguments and results of a ufunc and the dtypes of its loops in 13.4.1.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 OF_A_UFUNC = ("out", "dtype", "casting")
-# Of 13.4.1's `where`, an element-wise kernel.
+# Loops of `where` in 13.4.1, an element-wise kernel there.
 _ANY = tuple(f"?{kind}{kind}->{kind}" for kind in "?bBhHiIlLqQefdFD")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A name of CuPy's: "function", "ufunc", "class" or "attribute", and the rest of its line."""
+    """A name of CuPy: "function", "ufunc", "class" or "attribute", and the rest of its line."""
 
     kind: str
     rest: tuple[str, ...]
@@ -35,7 +35,7 @@ def entries() -> dict[str, Entry]:
 
 
 def check_call(name: str, n_arguments: int, keywords: tuple[str, ...]) -> None:
-    """TypeError unless CuPy's function of this name can be called so."""
+    """Raise TypeError unless CuPy's function of this name can be called in this way."""
     entry = entries()[name]
     if entry.kind == "ufunc":
         n_in, n_out = int(entry.rest[0]), int(entry.rest[1])
@@ -58,18 +58,18 @@ def check_call(name: str, n_arguments: int, keywords: tuple[str, ...]) -> None:
             by_place.append(word.rstrip("="))
     if n_arguments > len(by_place) and not takes_any_number:
         raise TypeError(f"{name} takes {len(by_place)} arguments, got {n_arguments}")
-    given = set(by_place[:n_arguments])
-    if wrong := [keyword for keyword in keywords if keyword not in known or keyword in given]:
+    positional = set(by_place[:n_arguments])
+    if wrong := [keyword for keyword in keywords if keyword not in known or keyword in positional]:
         raise TypeError(f"{name} has no parameter {wrong}, or it is given twice")
-    if missing := required - given - set(keywords):
+    if missing := required - positional - set(keywords):
         raise TypeError(f"{name} lacks {missing}")
 
 
 def dtype_of(name: str, values: tuple[Any, ...]) -> np.dtype[Any]:
-    """The dtype that CuPy 13 gives a ufunc's result: of the first loop to which all arguments can be cast.
+    """The dtype of a ufunc's result in CuPy 13: that of the first loop to which all arguments can be cast.
 
-    Scalars, NumPy's too, count by their value where an array is of their kind or a higher one. `values` holds
-    NumPy arrays in place of CuPy's, of which none is a scalar.
+    Scalars, including NumPy's, count by their value if an array has their kind or a higher one. `values`
+    holds NumPy arrays in place of CuPy's, and none of these is a scalar.
     """
     loops = _ANY if name == "cupy.where" else entries()[name].rest[2:]
     arrays = [value.dtype for value in values if isinstance(value, np.ndarray)]

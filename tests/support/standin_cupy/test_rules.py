@@ -65,12 +65,12 @@ def test_reductions_are_arrays_and_reading_them_is_recorded(cupy: Any) -> None:
         total = a.sum()
         assert total.shape == () and float(total) == 15
         assert a[a > 2].shape == (3,)
-        a[a > 2] = 0.0  # needs no count
+        a[a > 2] = 0.0  # known without counting
     assert [entry.what for entry in entries_made] == ["float()", "index by a mask"]
 
 
 def test_a_dtype_that_depends_on_the_version_of_cupy_is_refused(cupy: Any) -> None:
-    """NumPy's float64 scalar makes float64 of float32 by CuPy 14's rules, not by 13's."""
+    """NumPy's float64 scalar turns float32 into float64 by the rules of CuPy 14, but not of CuPy 13."""
     a = cupy.asarray(HOST, dtype=np.float32)
     assert (a * 2.5).dtype == np.float32
     with pytest.raises(AssertionError, match="CuPy 13 gives float32"):
@@ -78,8 +78,8 @@ def test_a_dtype_that_depends_on_the_version_of_cupy_is_refused(cupy: Any) -> No
 
 
 def test_functions_of_numpys_name_are_cupys(cupy: Any) -> None:
-    made = np.exp(cupy.asarray(HOST))
-    assert type(made).__module__ == "cupy" and np.array_equal(made.get(), np.exp(HOST))
+    result = np.exp(cupy.asarray(HOST))
+    assert type(result).__module__ == "cupy" and np.array_equal(result.get(), np.exp(HOST))
 
 
 def test_a_factor_that_is_none_is_no_error(cupy: Any) -> None:

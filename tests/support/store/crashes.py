@@ -1,4 +1,4 @@
-"""Crashes at every call to a disk, and what must hold after each."""
+"""Crashes at every call to a disk, and checks of the store after each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def undisturbed() -> dict[str, bytes]:
 
 
 def commit_one(calls: SystemCalls) -> None:
-    """The work that is disturbed: the store is opened and locked, and one block is committed."""
+    """Open and lock the store and commit one block; the tests disturb this work."""
     store = opened(calls)
     with store.lock():
         step(store, 0)
@@ -38,7 +38,7 @@ def commit_one(calls: SystemCalls) -> None:
 def crashes(
     work: Callable[[SystemCalls], None], start: MemoryDisk, fault: str, *, every: int = 1
 ) -> Iterator[MemoryDisk]:
-    """The disk after a crash at each call in turn, or at `every` so many, that changes anything on it."""
+    """The disk after a crash at each call that changes it, or at one of every `every` calls."""
     rehearsal = Failing(start.copy())
     work(rehearsal)
     changing = [at for at, call in enumerate(rehearsal.log) if call not in {*READING, "close", "lock"}]
@@ -53,7 +53,7 @@ def crashes(
 
 
 def assert_sound(disk: MemoryDisk, *, at_least: int) -> None:
-    """Nothing damaged, nothing lost; going on gives the bits of an undisturbed run, and no litter."""
+    """Check that nothing is damaged or lost, and that a resumed run gives the same bits and no litter."""
     store = opened(disk)
     report = store.verify()
     assert report.ok, report.problems

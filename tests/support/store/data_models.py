@@ -18,7 +18,7 @@ N_TEST = 6
 
 
 def store_of(model: dict[str, Any], **changes: Any) -> tuple[Any, Array, Array]:
-    """A store of draws, and inputs and targets that no draw has seen."""
+    """A store of draws, with inputs and targets that no draw has seen."""
     raw = make_spec(**changes).to_dict()
     raw["model"] = model
     raw["data"]["targets"] = ["y1"] if model["kind"] == "survival" else ["y1", "y2"]
@@ -46,7 +46,7 @@ def data_of(spec: RunSpec, n_cases: int, seed: int) -> Dataset:
 
 
 def outputs_by_hand(store: MemoryStore, x: Array) -> Array:
-    """The network written out, (n_draws of all chains, n_cases, n_outputs)."""
+    """Outputs of the network written out, (draws of all chains, n_cases, n_outputs)."""
     w = ParameterLayout.from_network(store.spec.network).views(store.positions)
     hidden = np.tanh(np.einsum("ni,cdih->cdnh", x, w["ih0"]) + w["bh0"][:, :, None])
     outputs = np.einsum("cdnh,cdho->cdno", hidden, w["ho0"]) + w["bo"][:, :, None]
@@ -54,7 +54,7 @@ def outputs_by_hand(store: MemoryStore, x: Array) -> Array:
 
 
 def log_hazards_by_hand(store: MemoryStore, inputs: Array) -> Array:
-    """(n_draws of all chains, n_cases, n_pieces)"""
+    """Log hazards, (draws of all chains, n_cases, n_pieces)."""
     if not store.spec.model.times:
         return outputs_by_hand(store, inputs)
     t = np.log(store.spec.model.times)
@@ -65,7 +65,7 @@ def log_hazards_by_hand(store: MemoryStore, inputs: Array) -> Array:
 
 
 def survival_by_hand(time: float, log_hazard: Array, points: list[float]) -> Array:
-    """exp(-integral of the hazard), a piece at a time, the shape (n_draws, n_cases)."""
+    """Survival exp(-integral of the hazard), summed piece by piece, (n_draws, n_cases)."""
     spent, edges = 0.0, [0.0, *points, math.inf]
     for piece, (start, end) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
         spent = spent + np.exp(log_hazard[..., piece]) * max(min(time, end) - start, 0)

@@ -20,18 +20,18 @@ READING = {"read", "listdir", "exists", "is_directory", "free_bytes"}
 
 
 class Crash(BaseException):
-    """The process is dead: no handler of errors may run on it."""
+    """The death of the process; no error handler may run on it."""
 
 
 class Failing(SystemCalls):
-    """Passes calls on to `inner`, until the one numbered `at` (from 0), to which `fault` happens.
+    """A disk that passes calls on to `inner`, except call number `at` (from 0), where `fault` happens.
 
-    crash       the process dies before the call, and every later call finds it dead
-    torn        it dies in the middle: half of what was to be written is there (other calls: before)
+    crash       the process dies before the call, and every later call fails too
+    torn        the process dies halfway: half of the bytes are written (other calls: nothing happens)
     EIO, ENOSPC the call fails with this error and has done nothing
-    EIO after   it fails with the error although it was done, as a network file system may
-    short       half of what was to be written is taken, and the call says so
-    With `forever` every call from `at` on fails that way: a disk stays full.
+    EIO after   the call fails with the error although it was done, as on a network file system
+    short       half of the bytes are written, and the call says so
+    With `forever` every call from `at` on fails in this way, as on a disk that stays full.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Failing(SystemCalls):
             return call(args[0], args[1][: (len(args[1]) + 1) // 2]) if name == "write" else call(*args)
         if self.fault == "EIO after":
             call(*args)
-            if name == "lock":  # a descriptor that nobody got
+            if name == "lock":  # a descriptor that nobody received
                 return None
         code = errno.ENOSPC if self.fault == "ENOSPC" else errno.EIO
         raise OSError(code, os.strerror(code))
@@ -84,7 +84,7 @@ class File:
 
 @dataclass(eq=False)
 class Folder:
-    """Names now, names synced, and the changes between: each a set of names put or (None) gone."""
+    """Current names, synced names, and the changes between: sets of names added, or None if removed."""
 
     live: dict[str, File | Folder] = field(default_factory=dict)
     durable: dict[str, File | Folder] = field(default_factory=dict)
@@ -104,7 +104,7 @@ def _apply(names: dict[str, File | Folder], change: dict[str, File | Folder | No
 
 
 class MemoryDisk(SystemCalls):
-    """A disk in memory that keeps apart what is synced: content by fsync, names by fsync of the folder."""
+    """A disk in memory that tracks what is synced: contents by fsync, names by fsync of the folder."""
 
     def __init__(self) -> None:
         self.root = Folder()
@@ -112,13 +112,13 @@ class MemoryDisk(SystemCalls):
         self.reboot()
 
     def reboot(self) -> None:
-        """The process is gone, and with it its descriptors and locks."""
+        """End the process: its descriptors and locks are gone."""
         self.open_files: dict[int, File] = {}
         self.locks: dict[int, File] = {}
         self.numbers = count(3)
 
     def copy(self) -> MemoryDisk:
-        """Another disk with the same content, all of it synced."""
+        """Return another disk with the same content, all of it synced."""
         other = MemoryDisk()
         other.root = _copied(self.root)
         return other
@@ -126,8 +126,8 @@ class MemoryDisk(SystemCalls):
     def after_power_loss(self, keep: Callable[[], float]) -> MemoryDisk:
         """What the disk may hold when power comes back. `keep` gives numbers in [0, 1) that decide.
 
-        Of each folder's changes since its last sync any subset may be there, and of a file's content any
-        prefix, with zeros behind it or nothing.
+        Any subset of a folder's changes since its last sync may survive. A file may keep any prefix of its
+        content, followed by zeros or by nothing.
         """
         other = MemoryDisk()
         other.root = _survivor(self.root, keep)
@@ -155,10 +155,10 @@ class MemoryDisk(SystemCalls):
 
     def files(self, path: Path = Path("/")) -> dict[Path, File]:
         """Every file below a folder."""
-        found: dict[Path, File] = {}
+        paths: dict[Path, File] = {}
         for name, node in sorted(self.folder(path).live.items()):
-            found |= {path / name: node} if isinstance(node, File) else self.files(path / name)
-        return found
+            paths |= {path / name: node} if isinstance(node, File) else self.files(path / name)
+        return paths
 
     def _new(self, path: Path, node: File | Folder) -> None:
         parent = self.folder(path.parent)
@@ -250,7 +250,7 @@ class MemoryDisk(SystemCalls):
 
 
 def _copied(folder: Folder) -> Folder:
-    """All of it synced. Hard links become files of their own, which no one here can tell."""
+    """Copy a folder with everything synced. Hard links become separate files, which nothing here can tell."""
     nodes: dict[str, File | Folder] = {
         name: File(node.live, node.live) if isinstance(node, File) else _copied(node)
         for name, node in folder.live.items()
@@ -282,7 +282,7 @@ def _survived(file: File, keep: Callable[[], float]) -> bytes:
 
 
 def flipped(raw: bytes, bit: int) -> bytes:
-    """The content with one bit changed."""
+    """Return the content with one bit changed."""
     changed = bytearray(raw)
     changed[bit // 8] ^= 1 << bit % 8
     return bytes(changed)

@@ -1,4 +1,4 @@
-"""Runs in memory with the attributes that reduce/ reads of a store, and draws made to order."""
+"""Runs in memory with the attributes of a store that reduce/ reads, and with chosen draws."""
 
 from __future__ import annotations
 

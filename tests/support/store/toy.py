@@ -1,4 +1,4 @@
-"""A run of milliseconds: chains x -> x/2 + noise, so that a wrong state shows in every draw after it."""
+"""A run of milliseconds: chains x -> x/2 + noise, so that a wrong state shows in every later draw."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ TOY: dict[str, Any] = {
         {"iterations": 5, "operations": _OPERATIONS},
     ],
 }
-# The last iteration of each block: one not kept, one of warm-up, then draws 0-1, 2, 3-4 in chunks of three,
-# so that the fourth block fills up the chunk that the third began.
+# The last iteration of each block: one is discarded, one is warm-up, then come draws 0-1, 2, 3-4 in chunks of
+# three, so that the fourth block fills up the chunk that the third began.
 ENDS = (1, 3, 5, 6, 8)
 
 
@@ -53,7 +53,7 @@ def create(fs: FileSystem, path: Path = PATH, spec: RunSpec | None = None) -> St
 
 
 def next_block(store: Store, batch: int, *, ends: tuple[int, ...] = ENDS) -> Block | None:
-    """The block after what is committed, from the state that is; None at the end."""
+    """Return the block after the committed ones, starting from the committed state; None at the end."""
     loaded = store.load_state(batch)
     n_chains = len(store.batch_chains(batch))
     n_parameters, n_precisions = store.parameter_layout.n_parameters, store.precision_layout.n_precisions
@@ -89,7 +89,7 @@ def next_block(store: Store, batch: int, *, ends: tuple[int, ...] = ENDS) -> Blo
 
 
 def step(store: Store, batch: int, **options: Any) -> bool:
-    """Commit a batch's next block; False when there is none."""
+    """Commit a batch's next block; return False if there is none."""
     block = next_block(store, batch, **options)
     if block is not None:
         store.commit(batch, block)
@@ -97,7 +97,9 @@ def step(store: Store, batch: int, **options: Any) -> bool:
 
 
 def half_run(calls: SystemCalls) -> None:
-    """A store whose second batch is done, the first at its third block: the next rewrites chunks of that."""
+    """A store with its second batch complete and its first at the third block.
+
+    The next block rewrites chunks that the third began."""
     calls.mkdir(PATH.parent)
     store = create(FileSystem(calls))
     while step(store, 1):
@@ -114,7 +116,7 @@ def run_to_end(store: Store, **options: Any) -> None:
 
 
 def contents(store: Store) -> dict[str, bytes]:
-    """All that a run draws, by name, as bytes."""
+    """Everything that a run draws, by name, as bytes."""
     arrays: dict[str, Array] = {
         "positions": store.read_positions(),
         "precisions": store.read_precisions(),
@@ -131,5 +133,5 @@ def contents(store: Store) -> dict[str, bytes]:
 
 
 def opened(calls: SystemCalls, path: Path = PATH) -> Store:
-    """The store as another process finds it."""
+    """The store as another process opens it."""
     return Store.open(path, fs=FileSystem(calls))

@@ -1,4 +1,4 @@
-"""Runs whose settings are tuned."""
+"""Runs that tune their settings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rayfbnn.store.store import Store
 
 
 def run(store: Store, executor: InProcess | None = None) -> Store:
-    with store.lock(), InProcess() if executor is None else executor as given:
-        given._sampler = Sampler(store)  # of this store, with the disk that it has
-        for _ in run_rounds(store, given):
+    with store.lock(), InProcess() if executor is None else executor as in_process:
+        in_process._sampler = Sampler(store)  # uses this store, and so its disk
+        for _ in run_rounds(store, in_process):
             pass
     return store
