@@ -1,14 +1,14 @@
 """Leapfrog steps per second on a CUDA device: the kernels, array code, and JAX on the same card.
 
-The last rows are of `hybrid-marginal`, output layer and common precisions integrated out: of the robot arm on
-the chip, then of wider networks by products over all chains, with more cases than features and with fewer.
-Gradients are recorded as CUDA graphs whatever memory these hold, to see up to which size they gain.
+The last rows time `hybrid-marginal` with output layer and common precisions integrated out: first the robot
+arm on the chip, then wider networks by products over all chains, with more cases than features and fewer.
+Gradients are recorded as CUDA graphs of any size, to see up to which size this helps.
 
     python tests/benchmarks/device_steps.py [--out FILE]
 
-Needs CuPy and a device; JAX is timed where the same interpreter has it, and then both must end trajectories
-at the same place. Times are the device's own (events), medians after a warm-up; beside them the rate of the
-card's matrix products, measured in the same run. Random data, from streams.
+The script needs CuPy and a device. JAX is timed if the same interpreter has it, and then both must end their
+trajectories at the same place. Times are measured by the device's own events, as medians after a warm-up. The
+rate of the card's matrix products is measured in the same run. Data are random numbers from streams.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take the memory of the others
+os.environ.setdefault(
+    "XLA_PYTHON_CLIENT_PREALLOCATE", "false"
+)  # otherwise JAX would take the memory of the others
 
 import cupy  # noqa: E402, after JAX's settings
 import numpy as np  # noqa: E402
@@ -44,7 +46,7 @@ from rayfbnn.state import Advance, Trajectory  # noqa: E402
 from rayfbnn.timing import results, shapes
 from rayfbnn.timing import steps as step_times
 
-# The shape, chains, and steps of a trajectory: long ones where a launch would otherwise show.
+# Shape, chains and steps of a trajectory; long trajectories where launches would otherwise dominate.
 ROWS = [
     ("1-8-1/100", 4096, 1000),
     ("2-16-2/200", 256, 1000),
@@ -53,14 +55,14 @@ ROWS = [
     ("10-100-1/1000", 1024, 100),
     ("13-50-50-1/506", 1024, 100),
     ("784-100-10/60000", 32, 10),
-    ("784-100-10/1000", 8, 100),  # little to do in each kernel: what CUDA graphs are for
+    ("784-100-10/1000", 8, 100),  # Each kernel has little to do: the case for CUDA graphs.
 ]
 MARGINAL_ROWS = [
     ("2-16-2/200", 4096, 200),
     ("10-200-1/1000", 256, 50),
     ("10-200-1/150", 256, 50),
 ]
-# Of examples/robot_arm.
+# The robot arm of examples/robot_arm.
 ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
 NOISE = "0.1:0.2"
 
@@ -76,14 +78,14 @@ def measure(shape: str, chains: int, n_steps: int, *, dtype: results.Dtype, repe
     if importlib.util.find_spec("jax") is not None:
         seconds["JAX"] = jax_seconds(posterior, chains, n_steps, repeats)
     row = as_row(shape, chains, n_steps, dtype, seconds)
-    rates = {name: 1e-3 * operations / each for name, each in row["us_per_step"].items()}
+    rates = {name: 1e-3 * operations / microseconds for name, microseconds in row["us_per_step"].items()}
     return {**row, "gflops": rates}
 
 
 def measure_marginal(
     shape: str, chains: int, n_steps: int, *, dtype: results.Dtype, repeats: int
 ) -> dict[str, Any]:
-    """The same of hybrid-marginal with the robot arm's priors: a gradient of a trajectory, without rates."""
+    """Times of hybrid-marginal with the robot arm's priors, for a gradient of a trajectory, without rates."""
     made_up = shapes.generated_posterior(shape, dtype=dtype, device="gpu")
     priors = {name: PriorSpec.parse(text, key=name) for name, text in ROBOT_ARM.items()}
     model = ModelSpec("real", PriorSpec.parse(NOISE, key="noise"))
@@ -92,12 +94,12 @@ def measure_marginal(
     posterior = SampledPosterior.from_spec(network, model, made_up.covariates, values, dtype=dtype, xp=cupy)
     state, streams = step_times.started(posterior, chains)
     target = posterior.marginal(("outputs", "precisions")).given(state, streams)
-    begun = target.start(state, streams)
+    first = target.start(state, streams)
     compiled = CudaBackend(uses_graphs=False).compile(target)
     assert isinstance(compiled, Compiled), compiled
     kernel, name = compiled.advance, compiled.name
-    factor = (step_times.STEPSIZE * target.stepsizes(begun.precisions)).astype(posterior.dtype)
-    start = Trajectory(begun.position, begun.momentum, begun.precisions, factor)
+    factor = (step_times.STEPSIZE * target.stepsizes(first.precisions)).astype(posterior.dtype)
+    start = Trajectory(first.position, first.momentum, first.precisions, factor)
     seconds = {
         name: event_seconds(partial(advance, target, start, n_steps=n_steps), repeats)
         for name, advance in {"plain CuPy": leapfrog.advance, name: kernel}.items()
@@ -113,31 +115,31 @@ def as_row(
         "shape": shape,
         "dtype": dtype,
         "chains": chains,
-        "us_per_step": {name: 1e6 * each for name, each in per_step.items()},
-        "steps_per_second": {name: 1 / each for name, each in per_step.items()},
+        "us_per_step": {name: 1e6 * s for name, s in per_step.items()},
+        "steps_per_second": {name: 1 / s for name, s in per_step.items()},
         "gflops": {},
     }
 
 
 def codes(posterior: SampledPosterior) -> dict[str, Advance]:
-    """Array code, what is chosen without graphs and with, and where that is products these without TF32."""
-    found: dict[str, Advance] = {"plain CuPy": leapfrog.advance}
+    """Array code and the chosen kernel with and without graphs; for products, also without TF32."""
+    advances: dict[str, Advance] = {"plain CuPy": leapfrog.advance}
     for uses_graphs in (False, True):  # a network that fits on the chip has one name, and is timed once
         compiled = CudaBackend(uses_graphs).compile(posterior)
         assert isinstance(compiled, Compiled), compiled
         name = compiled.name
-        found.setdefault(name, compiled.advance)
+        advances.setdefault(name, compiled.advance)
     if "products" in name:
         exact = wide.compile_for(posterior, uses_tf32=False)
         assert not isinstance(exact, NotCovered)
-        found["CUDA, products over all chains, float32 throughout"] = exact
-    return found
+        advances["CUDA, products over all chains, float32 throughout"] = exact
+    return advances
 
 
 def trajectory(
     posterior: SampledPosterior, advance: Advance, chains: int, n_steps: int
 ) -> Callable[[], tuple[Trajectory, Array]]:
-    """A trajectory of all chains, everything that it starts from already on the device."""
+    """A trajectory of all chains whose starting values are already on the device."""
     state, _ = step_times.started(posterior, chains)
     factor = stepsizes(posterior, state)
     start = Trajectory(state.position, state.momentum, state.precisions, factor)
@@ -159,7 +161,7 @@ def event_seconds(run: Callable[[], Any], repeats: int) -> float:
 
 
 def jax_seconds(posterior: SampledPosterior, chains: int, n_steps: int, repeats: int) -> float:
-    """JAX's on the same card, jitted and vmapped; it ends where the kernel does."""
+    """Time of JAX on the same card, jitted and vmapped; it must end where the kernel does."""
     import jax_steps
 
     state, _ = step_times.started(posterior, chains)
@@ -178,9 +180,9 @@ def jax_seconds(posterior: SampledPosterior, chains: int, n_steps: int, repeats:
         problem = jax_steps.load({"path": str(path), "layers": layers_of(posterior)})
     compiled = CudaBackend(uses_graphs=False).compile(posterior)
     assert isinstance(compiled, Compiled), compiled
-    own = to_host(trajectory(posterior, compiled.advance, chains, 2)()[0].position[0])
-    difference = np.abs(own - jax_steps.trajectory_end(problem, chains, 2)).max() / np.abs(own).max()
-    if not difference < 5e-3:  # TF32 is good to 1e-3
+    our_end = to_host(trajectory(posterior, compiled.advance, chains, 2)()[0].position[0])
+    difference = np.abs(our_end - jax_steps.trajectory_end(problem, chains, 2)).max() / np.abs(our_end).max()
+    if not difference < 5e-3:  # TF32 is accurate to 1e-3
         raise SystemExit(f"the kernel and JAX end at different places: {difference:.2g}")
     return statistics.median(jax_steps.timed(problem, chains, n_steps) for _ in range(repeats))
 
@@ -216,20 +218,20 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", default=["float32"], choices=["float32", "float64"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="a file that a line of JSON for each row is added to")
-    given = parser.parse_args()
-    if "float64" in given.dtypes:
+    arguments = parser.parse_args()
+    if "float64" in arguments.dtypes:
         os.environ["JAX_ENABLE_X64"] = "1"
     wide._MOST_BYTES_TO_RECORD = sys.maxsize
     card = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     rates = product_rates()
-    about = conditions(card=card, cupy=cupy.__version__, repeats=given.repeats, product_gflops=rates)
+    about = conditions(card=card, cupy=cupy.__version__, repeats=arguments.repeats, product_gflops=rates)
     print(heading(about), flush=True)
     rows = []
-    for dtype in given.dtypes:
+    for dtype in arguments.dtypes:
         kinds = [(measure, *row) for row in ROWS] + [(measure_marginal, *row) for row in MARGINAL_ROWS]
         for measured, shape, chains, n_steps in kinds:
-            rows.append(measured(shape, chains, n_steps, dtype=dtype, repeats=given.repeats))
-            append(given.out, {"benchmark": "device_steps", **about, **rows[-1]})
+            rows.append(measured(shape, chains, n_steps, dtype=dtype, repeats=arguments.repeats))
+            append(arguments.out, {"benchmark": "device_steps", **about, **rows[-1]})
     print(table(rows, rates))
 
 

@@ -79,10 +79,10 @@ def configuration(problem: str, folder: Path | None) -> Path:
     return ROOT / "examples" / problem / f"{problem}.toml"
 
 
-def operations_of(method: str, problem: str, spec: dict[str, Any], given: Any) -> list[dict[str, Any]]:
-    """What one iteration of the last phase does."""
+def operations_of(method: str, problem: str, spec: dict[str, Any], arguments: Any) -> list[dict[str, Any]]:
+    """Operations of one iteration of the last phase."""
     name, _, rest = method.partition(":")
-    stepsize = given.stepsize or STEPSIZES[problem]
+    stepsize = arguments.stepsize or STEPSIZES[problem]
     if "=" in method:
         return json.loads(method.partition("=")[2])  # type: ignore[no-any-return]
     if name == "example":
@@ -93,88 +93,102 @@ def operations_of(method: str, problem: str, spec: dict[str, Any], given: Any) -
         last = {"op": "hybrid", "steps": steps, "window": window, "stepsize": stepsize}
         return [{"op": "sample-sigmas"}, {"op": "heatbath"}, last]
     if name == "marginal":
-        stepsize = given.marginal_stepsize or MARGINAL_STEPSIZES[problem]
+        stepsize = arguments.marginal_stepsize or MARGINAL_STEPSIZES[problem]
         last = {"op": "hybrid-marginal", "over": ["outputs", "precisions"], "steps": int(rest)}
         return [{"op": "sample-sigmas"}, {"op": "heatbath"}, {**last, "stepsize": stepsize}]
     raise SystemExit(f"methods: {method} is none; see --help")
 
 
-def our_draws(path: Path, method: str, problem: str, given: Any) -> dict[str, Any]:
-    """Run the whole program in this process for the time given: (quantities, seconds, gradients)."""
+def our_draws(path: Path, method: str, problem: str, arguments: Any) -> dict[str, Any]:
+    """Run the whole program in this process for the given time: quantities, seconds and gradients."""
     raw = RunSpec.from_toml(path).to_dict()
     raw["data"]["train"] = str(RunSpec.from_toml(path).train_path.resolve())
-    raw["chains"] = raw["chains_per_batch"] = given.chains
-    raw["draws_per_block"] = given.draws_per_block
-    raw["seed"] = given.seed
+    raw["chains"] = raw["chains_per_batch"] = arguments.chains
+    raw["draws_per_block"] = arguments.draws_per_block
+    raw["seed"] = arguments.seed
     method, _, rescaled = method.partition("+rescale:")
     name, _, rest = method.partition(":")
     if name in ("default", "unscaled"):
         raw = {key: value for key, value in raw.items() if key != "phase"}
         raw = RunSpec.from_dict({**raw, "iterations": int(rest or KEPT_ITERATIONS)}).to_dict()
-        for each in (each for phase in raw["phase"] for each in phase["operations"] if name == "unscaled"):
-            each.pop("scaling", None)
+        for per_iteration in (
+            per_iteration
+            for phase in raw["phase"]
+            for per_iteration in phase["operations"]
+            if name == "unscaled"
+        ):
+            per_iteration.pop("scaling", None)
     else:
-        raw["phase"][-1]["operations"] = operations_of(method, problem, raw, given)
+        raw["phase"][-1]["operations"] = operations_of(method, problem, raw, arguments)
     if rescaled:
         along, _, stepsize = rescaled.partition(":")
         last = {"op": "rescale", "along": along, "stepsize": float(stepsize or 0.3)}
         raw["phase"][-1]["operations"] = [*raw["phase"][-1]["operations"], last]
-    raw["phase"][-1]["iterations"] = given.draws or MOST_ITERATIONS
-    if given.burn_in:
-        burn_in = {**raw["phase"][-1], "iterations": given.burn_in, "keep": False}
+    raw["phase"][-1]["iterations"] = arguments.draws or MOST_ITERATIONS
+    if arguments.burn_in:
+        burn_in = {**raw["phase"][-1], "iterations": arguments.burn_in, "keep": False}
         raw["phase"].insert(-1, burn_in)
     spec = RunSpec.from_dict(raw)
     with tempfile.TemporaryDirectory() as folder:
         store = Store.for_run(Path(folder) / "run.zarr", spec, read_dataset(spec), kernel=kernel_for(spec))
-        clock = time.process_time if given.processor_time else time.perf_counter
-        begun = clock()
-        kept_from, is_last = begun, len(spec.phase) - 1
+        clock = time.process_time if arguments.processor_time else time.perf_counter
+        started = clock()
+        kept_from, is_last = started, len(spec.phase) - 1
         with store.lock(), InProcess() as executor:
             for progress in run_rounds(store, executor):
                 now = clock()
                 if progress.phase < is_last:
                     kept_from = now
-                elif not given.draws and now - kept_from > given.seconds:
+                elif not arguments.draws and now - kept_from > arguments.seconds:
                     executor.request_stop()
         ended = clock()
         store = Store.open(store.path)
-        found = quantities(committed(store), cases=N_CASES)
-        del found["log_prior"]  # the peers have none
+        drawn = quantities(committed(store), cases=N_CASES)
+        del drawn["log_prior"]  # the peers do not report it
         draws = store.committed_draws
         operations = with_found_settings(spec.phase[-1].operations, store)
         shares = acceptance_by_operation(store, is_last)
-        each = gradient_evaluations(operations) + gradients_of_rescaling(operations, store)
+        per_iteration = gradient_evaluations(operations) + gradients_of_rescaling(operations, store)
     return {
-        "quantities": found,
+        "quantities": drawn,
         "seconds": ended - kept_from,
-        "seconds_initial": kept_from - begun,
-        "gradients": draws * spec.chains * each,
+        "seconds_initial": kept_from - started,
+        "gradients": draws * spec.chains * per_iteration,
         "accepted": {
-            " ".join((each.op, *([each.along] if isinstance(each, Rescale) else ()))): share
-            for each, share in shares.items()
+            " ".join(
+                (per_iteration.op, *([per_iteration.along] if isinstance(per_iteration, Rescale) else ()))
+            ): share
+            for per_iteration, share in shares.items()
         },
     }
 
 
 def gradients_of_rescaling(operations: tuple[Any, ...], store: Store) -> float:
-    """What the energies of `rescale` cost, one to begin with and one an orbit, half a gradient each."""
+    """Cost of the energies of `rescale` in gradients.
+
+    Each `rescale` takes one energy at the start and one per orbit, and an energy costs half a gradient."""
     target = build_posterior(store.spec, store.data, device="cpu")
     n_orbits = [
-        len(orbits_along(each.along, target.network, target.parameter_layout, target.precision_layout))
-        for each in unrolled(operations)
-        if isinstance(each, Rescale)
+        len(orbits_along(operation.along, target.network, target.parameter_layout, target.precision_layout))
+        for operation in unrolled(operations)
+        if isinstance(operation, Rescale)
     ]
     return sum((1 + n) / 2 for n in n_orbits)
 
 
 def with_found_settings(operations: tuple[Any, ...], store: Store) -> tuple[Any, ...]:
-    """Operations with what was found for those whose steps are automatic."""
-    found = store.tuning.latest()[1] if store.tuning.rounds else {}
-    return tuple(replace(each, steps=found[each].steps) if each in found else each for each in operations)
+    """Operations with their automatic settings replaced by those that were found."""
+    settings_found = store.tuning.latest()[1] if store.tuning.rounds else {}
+    return tuple(
+        replace(operation, steps=settings_found[operation].steps)
+        if operation in settings_found
+        else operation
+        for operation in operations
+    )
 
 
-def peer_draws(path: Path, method: str, given: Any) -> dict[str, Any]:
-    """The same of NumPyro, in the peers' environment."""
+def peer_draws(path: Path, method: str, arguments: Any) -> dict[str, Any]:
+    """Run NumPyro in the peers' environment, with results as those of our_draws."""
     spec = RunSpec.from_toml(path)
     dataset = read_dataset(spec)
     chosen = np.unique(np.linspace(0, dataset.n_cases - 1, N_CASES).round().astype(int))
@@ -183,13 +197,13 @@ def peer_draws(path: Path, method: str, given: Any) -> dict[str, Any]:
         "method": name,
         "depth": int(rest or 10),
         "steps": int(rest or 100),
-        "chains": given.peer_chains,
-        "warmup": given.peer_warmup,
-        "chunk": given.peer_chunk,
-        "accept": given.peer_accept,
-        "seconds": given.seconds,
-        "seed": given.seed,
-        "noncentered": given.noncentered and name == "nuts",
+        "chains": arguments.peer_chains,
+        "warmup": arguments.peer_warmup,
+        "chunk": arguments.peer_chunk,
+        "accept": arguments.peer_accept,
+        "seconds": arguments.seconds,
+        "seed": arguments.seed,
+        "noncentered": arguments.noncentered and name == "nuts",
     }
     with tempfile.TemporaryDirectory() as folder:
         files = {key: str(Path(folder) / key) for key in ("problem", "arrays.npz", "out.npz", "settings")}
@@ -200,18 +214,20 @@ def peer_draws(path: Path, method: str, given: Any) -> dict[str, Any]:
             files["arrays.npz"], inputs=inputs, targets=dataset.standardized_targets, points=inputs[chosen]
         )
         script = str(Path(__file__).parent / "numpyro_draws.py")
-        subprocess.run([peers_python(given.peers), script, *files.values()], check=True)
-        found = dict(np.load(files["out.npz"]))
+        subprocess.run([peers_python(arguments.peers), script, *files.values()], check=True)
+        results = dict(np.load(files["out.npz"]))
     return {
         "quantities": {
-            name.removeprefix("q_"): value.astype(float) for name, value in found.items() if name[:2] == "q_"
+            name.removeprefix("q_"): value.astype(float)
+            for name, value in results.items()
+            if name[:2] == "q_"
         },
-        **{name: float(found[name]) for name in ("seconds", "seconds_initial", "gradients", "diverged")},
+        **{name: float(results[name]) for name in ("seconds", "seconds_initial", "gradients", "diverged")},
     }
 
 
 def described(spec: RunSpec, n_targets: int) -> dict[str, Any]:
-    """A fully connected network and its priors in plain numbers; an infinite alpha is null."""
+    """A fully connected network and its priors as plain numbers; an infinite alpha is null."""
 
     def alphas(prior: Any) -> list[float | None]:
         return [alpha if math.isfinite(alpha) else None for alpha in prior.alphas]
@@ -234,40 +250,40 @@ def described(spec: RunSpec, n_targets: int) -> dict[str, Any]:
     }
 
 
-def judged(found: dict[str, Array]) -> dict[str, dict[str, float]]:
+def judged(drawn: dict[str, Array]) -> dict[str, dict[str, float]]:
     """R-hat and bulk effective sample size of each quantity (n_chains, n_draws)."""
     return {
         name: {"ess_bulk": float(ess_bulk(values)), "rhat": float(rhat(values)), "mean": float(values.mean())}
-        for name, values in found.items()
+        for name, values in drawn.items()
         if np.ptp(values) > 0
     }
 
 
-def row(problem: str, method: str, found: dict[str, Any]) -> dict[str, Any]:
-    """What the table has of one run."""
-    values = found.pop("quantities")
+def row(problem: str, method: str, result: dict[str, Any]) -> dict[str, Any]:
+    """One row of the table of results."""
+    values = result.pop("quantities")
     n_chains, n_draws = next(iter(values.values())).shape
     if n_draws < MIN_DRAWS:
         raise SystemExit(f"{problem}, {method}: {n_draws} draws are too few; give more --seconds")
-    each = judged(values)
-    least = min(each, key=lambda name: each[name]["ess_bulk"])
-    worst = max(each, key=lambda name: each[name]["rhat"])
-    is_function = [name for name in each if not name.startswith(("sigma_", "log_"))]
+    operation = judged(values)
+    least = min(operation, key=lambda name: operation[name]["ess_bulk"])
+    worst = max(operation, key=lambda name: operation[name]["rhat"])
+    is_function = [name for name in operation if not name.startswith(("sigma_", "log_"))]
     return {
         "problem": problem,
         "method": method,
         "chains": n_chains,
         "draws": n_draws,
-        **found,
-        "min_ess": each[least]["ess_bulk"],
+        **result,
+        "min_ess": operation[least]["ess_bulk"],
         "min_ess_of": least,
-        "min_ess_per_second": each[least]["ess_bulk"] / found["seconds"],
-        "min_ess_per_million_gradients": 1e6 * each[least]["ess_bulk"] / found["gradients"],
-        "functions_min_ess_per_second": min(each[name]["ess_bulk"] for name in is_function)
-        / found["seconds"],
-        "max_rhat": each[worst]["rhat"],
+        "min_ess_per_second": operation[least]["ess_bulk"] / result["seconds"],
+        "min_ess_per_million_gradients": 1e6 * operation[least]["ess_bulk"] / result["gradients"],
+        "functions_min_ess_per_second": min(operation[name]["ess_bulk"] for name in is_function)
+        / result["seconds"],
+        "max_rhat": operation[worst]["rhat"],
         "max_rhat_of": worst,
-        "quantities": each,
+        "quantities": operation,
     }
 
 
@@ -278,15 +294,15 @@ HEADINGS = (
 )
 
 
-def line(found: dict[str, Any]) -> str:
-    shares = found.get("accepted", {})
+def line(result: dict[str, Any]) -> str:
+    shares = result.get("accepted", {})
     accepted = ", ".join(f"{name} {share:.2f}" for name, share in shares.items())
     return (
-        f"| {found['problem']} | {found['method']} | {found['chains']} x {found['draws']} |"
-        f" {found['seconds_initial']:.0f} | {found['seconds']:.0f} | {found['gradients'] / 1e6:.3g} |"
-        f" {found['min_ess']:.0f} ({found['min_ess_of']}) | {found['min_ess_per_second']:.3g} |"
-        f" {found['min_ess_per_million_gradients']:.3g} | {found['functions_min_ess_per_second']:.3g} |"
-        f" {found['max_rhat']:.3f} ({found['max_rhat_of']}) | {accepted} |"
+        f"| {result['problem']} | {result['method']} | {result['chains']} x {result['draws']} |"
+        f" {result['seconds_initial']:.0f} | {result['seconds']:.0f} | {result['gradients'] / 1e6:.3g} |"
+        f" {result['min_ess']:.0f} ({result['min_ess_of']}) | {result['min_ess_per_second']:.3g} |"
+        f" {result['min_ess_per_million_gradients']:.3g} | {result['functions_min_ess_per_second']:.3g} |"
+        f" {result['max_rhat']:.3f} ({result['max_rhat_of']}) | {accepted} |"
     )
 
 
@@ -312,17 +328,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--peer-accept", type=float, default=0.8)
     parser.add_argument("--noncentered", action="store_true", help="NUTS on weights divided by their sigmas")
     parser.add_argument("--out", type=Path, help="a file that a line of JSON for each row is added to")
-    given = parser.parse_args(arguments)
-    about = conditions(seconds=given.seconds, processor_time=given.processor_time)
-    pin(given.core)
+    options = parser.parse_args(arguments)
+    about = conditions(seconds=options.seconds, processor_time=options.processor_time)
+    pin(options.core)
     print(heading(about) + "\n\n" + HEADINGS, flush=True)
-    for problem in given.problems:
-        path = configuration(problem, given.folder)
-        for method in given.methods:
+    for problem in options.problems:
+        path = configuration(problem, options.folder)
+        for method in options.methods:
             is_peer = method.startswith(("nuts", "hmc-gibbs"))
-            found = peer_draws(path, method, given) if is_peer else our_draws(path, method, problem, given)
+            found = (
+                peer_draws(path, method, options) if is_peer else our_draws(path, method, problem, options)
+            )
             found = row(problem, method, found)
-            append(given.out, {"benchmark": "draws", **about, **found})
+            append(options.out, {"benchmark": "draws", **about, **found})
             print(line(found), flush=True)
 
 

@@ -1,6 +1,6 @@
-"""Times JAX's leapfrog steps; runs in the peers' environment, asked by steps.py through its standard input.
+"""Times JAX's leapfrog steps in the peers' environment; steps.py sends requests to its standard input.
 
-A whole trajectory is one lax.scan, jitted and vmapped over chains, with activities (units, cases): of the
+A whole trajectory is one lax.scan, jitted and vmapped over chains, with activities (units, cases). Of the
 layouts tried (inputs @ weights, weights @ inputs, einsum over chains) this was the fastest on a CPU.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 
 def main() -> None:
-    """For each line of standard input, a request, one line with its answer."""
+    """Answer each request, a line of standard input, with one line."""
     problem: dict[str, Any] = {}
     for line in sys.stdin:
         request = json.loads(line)
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def load(request: dict[str, Any]) -> dict[str, Any]:
-    """The arrays of one problem on the device, the trajectory as a function of them."""
+    """Put the arrays of one problem on the device, and compile its trajectory as a function of them."""
     arrays = {name: jnp.asarray(value) for name, value in np.load(request["path"]).items()}
     layers = [(start, tuple(shape), bias) for start, shape, bias in request["layers"]]
     energy = partial(potential, layers=layers, arrays=arrays)
@@ -63,7 +63,7 @@ def trajectory(position: Any, momentum: Any, stepsizes: Any, n_steps: int, *, en
         position = position + stepsizes * momentum
         return (position, momentum, gradient(position)), None
 
-    # Half a step ahead: the kick inside is a whole one, and half of it is taken back at both ends.
+    # The momentum runs half a step ahead: each kick inside is whole, and half of it is undone at both ends.
     slope = gradient(position)
     carry = (position, momentum + 0.5 * stepsizes * slope, slope)
     (position, momentum, slope), _ = jax.lax.scan(step, carry, None, length=n_steps)
@@ -71,19 +71,19 @@ def trajectory(position: Any, momentum: Any, stepsizes: Any, n_steps: int, *, en
 
 
 def timed(problem: dict[str, Any], chains: int, n_steps: int) -> float:
-    """Seconds of a trajectory, after one that compiles where this length is new."""
+    """Seconds of a trajectory, after one run that compiles if this length is new."""
     arguments = [problem["arrays"][name][:chains] for name in ("position", "momentum", "stepsizes")]
     compiled = problem.setdefault((chains, n_steps), False)
     if not compiled:
         jax.block_until_ready(problem["run"](*arguments, n_steps))
         problem[chains, n_steps] = True
-    begun = time.perf_counter()
+    started = time.perf_counter()
     jax.block_until_ready(problem["run"](*arguments, n_steps))
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def trajectory_end(problem: dict[str, Any], chains: int, n_steps: int) -> list[float]:
-    """Where the first chain ends, to compare."""
+    """Final position of the first chain, for comparison."""
     arguments = [problem["arrays"][name][:chains] for name in ("position", "momentum", "stepsizes")]
     position, _, _ = problem["run"](*arguments, n_steps)
     return [float(value) for value in position[0]]

@@ -1,4 +1,4 @@
-"""What a measurement was taken on, and where it is written down."""
+"""Conditions of a measurement, and the file in which results are recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PEERS = ROOT / ".venv-peers" / "bin" / "python"
 
 
 def conditions(**settings: Any) -> dict[str, Any]:
-    """Processor, load before the run, date, commit, versions, and the settings given."""
+    """Processor, load before the run, date, commit, versions, and the given settings."""
     import numpy
 
     return {
@@ -32,7 +32,7 @@ def conditions(**settings: Any) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The processor's name, or its architecture where it has none."""
+    """The processor's name, or its architecture if it has none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -41,31 +41,34 @@ def processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def heading(found: dict[str, Any]) -> str:
+def heading(values: dict[str, Any]) -> str:
     """The conditions as a line above a table."""
-    return ", ".join(f"{name} {value}" for name, value in found.items())
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def append(path: Path | None, record: dict[str, Any]) -> None:
-    """One more line of JSON at the end of a file of results."""
+    """Append a line of JSON to a file of results."""
     if path is not None:
         with path.open("a") as file:
             file.write(json.dumps(record) + "\n")
 
 
 def pin(core: int | None) -> None:
-    """This process and those it starts stay on one core."""
+    """Keep this process and its children on one core."""
     if core is not None:
         os.sched_setaffinity(0, {core})
 
 
 def peers_python(path: Path) -> str:
-    """The interpreter of the peers' environment; exits with what to do where there is none."""
+    """The interpreter of the peers' environment.
+
+    If there is none, exit with a message that says how to make it.
+    """
     if not path.exists():
         raise SystemExit(f"{path}: no environment of the peers is there; make it with `make peers`")
     return str(path)
 
 
 def _output(*command: str) -> str:
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return found.stdout.strip() if found.returncode == 0 else "unknown"
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    return finished.stdout.strip() if finished.returncode == 0 else "unknown"

@@ -31,7 +31,7 @@ ACTIVATIONS = {"tanh": jnp.tanh, "softplus": jax.nn.softplus, "sigmoid": jax.nn.
 
 
 def ends(name: str) -> tuple[int, int]:
-    """Layers that a group of weights goes from and to: -1 the inputs, -2 the outputs."""
+    """Source and destination layer of a group of weights: -1 for the inputs, -2 for the outputs."""
     if name == "io":
         return -1, -2
     if name.startswith("ho"):
@@ -58,7 +58,7 @@ def outputs(problem: dict[str, Any], weights: dict[str, Any], inputs: Any) -> An
 
 
 def gamma(alpha: float, mean: Any) -> Any:
-    """A precision of shape alpha/2 and the mean given."""
+    """A precision of shape alpha/2 with the given mean."""
     return dist.Gamma(alpha / 2, alpha / (2 * mean))
 
 
@@ -90,17 +90,17 @@ def model(problem: dict[str, Any], noncentered: bool, inputs: Any, targets: Any)
             prior = dist.Normal(0.0, full) if alpha is None else dist.StudentT(alpha, 0.0, full)
             weights[name] = numpyro.sample(name, prior.to_event(len(shape)))
         numpyro.deterministic(f"w_{name}", weights[name])
-    found = outputs(problem, weights, inputs)
+    fitted = outputs(problem, weights, inputs)
     if problem["kind"] == "class":
-        numpyro.sample("y", dist.Categorical(logits=found.T), obs=targets)
+        numpyro.sample("y", dist.Categorical(logits=fitted.T), obs=targets)
     elif problem["kind"] == "binary":
-        numpyro.sample("y", dist.Bernoulli(logits=found), obs=targets)
+        numpyro.sample("y", dist.Bernoulli(logits=fitted), obs=targets)
     else:
         _, unit = levels("noise", problem["noise"], len(targets))
         scale = jnp.asarray(unit) ** -0.5
         scale = scale[:, None] if jnp.ndim(scale) else scale
         alpha = problem["noise"]["alphas"][2]
-        noise = dist.Normal(found, scale) if alpha is None else dist.StudentT(alpha, found, scale)
+        noise = dist.Normal(fitted, scale) if alpha is None else dist.StudentT(alpha, fitted, scale)
         numpyro.sample("y", noise, obs=targets)
 
 
@@ -118,7 +118,7 @@ def gibbs(problem: dict[str, Any], inputs: Any, targets: Any) -> tuple[list[str]
         sites["tau_noise"] = "noise"
 
     def draw(rng_key: Any, gibbs_sites: dict[str, Any], hmc_sites: dict[str, Any]) -> dict[str, Any]:
-        found = {}
+        drawn = {}
         for key, (site, name) in zip(jax.random.split(rng_key, len(sites)), sites.items(), strict=True):
             if name == "noise":
                 weights = {group: hmc_sites[group] for group in problem["groups"]}
@@ -134,8 +134,8 @@ def gibbs(problem: dict[str, Any], inputs: Any, targets: Any) -> tuple[list[str]
                     n = group["shape"][1]
                     mean = hmc_sites.get(f"tau_{name}", mean)
             draws = jax.random.gamma(key, (alpha + n) / 2, jnp.shape(squares))
-            found[site] = draws / ((alpha / mean + squares) / 2)
-        return found
+            drawn[site] = draws / ((alpha / mean + squares) / 2)
+        return drawn
 
     return list(sites), draw
 
@@ -154,7 +154,7 @@ def main() -> None:
         if kind == "class"
         else jnp.asarray(arrays["targets"].T, dtype=jnp.float32)
     )
-    # Everything is bound here: NumPyro compiles anew at every call that is given arrays.
+    # Everything is bound here, because NumPyro compiles again at every call that takes arrays.
     bound = partial(model, problem, settings["noncentered"], inputs, targets)
     accept = settings["accept"]
     if settings["method"] == "nuts":
@@ -163,16 +163,16 @@ def main() -> None:
         inner = HMC(bound, num_steps=settings["steps"], trajectory_length=None, target_accept_prob=accept)
         names, draw = gibbs(problem, inputs, targets)
         kernel = HMCGibbs(inner, gibbs_fn=draw, gibbs_sites=names)
-    found = run(kernel, settings)
+    results = run(kernel, settings)
     points = jnp.asarray(arrays["points"].T, dtype=jnp.float32)
-    found |= quantities(problem, found.pop("draws"), inputs, targets, points)
-    np.savez(out_path, **found)
+    results |= quantities(problem, results.pop("draws"), inputs, targets, points)
+    np.savez(out_path, **results)
 
 
 def run(kernel: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    """Warm up, then draw in chunks until the time is over; compiling the chunks counts in neither.
+    """Warm up, then draw in chunks until the time is over. Neither counts the compilation of the chunks.
 
-    The chunks are a loop of our own around the kernel: MCMC.run compiles anew at every call.
+    The chunks are our own loop around the kernel, because MCMC.run compiles again at every call.
     """
     chains, is_nuts = settings["chains"], settings["method"] == "nuts"
     mcmc = MCMC(
@@ -183,10 +183,10 @@ def run(kernel: Any, settings: dict[str, Any]) -> dict[str, Any]:
         chain_method="vectorized" if is_nuts else "sequential",  # HMCGibbs cannot start vectorized
         progress_bar=False,
     )
-    begun = time.perf_counter()
+    started = time.perf_counter()
     mcmc.warmup(jax.random.split(jax.random.PRNGKey(settings["seed"]), chains), collect_warmup=False)
     state = jax.block_until_ready(mcmc.last_state)
-    seconds_initial = time.perf_counter() - begun
+    seconds_initial = time.perf_counter() - started
     one = kernel.sample if is_nuts else jax.vmap(lambda state: kernel.sample(state, (), {}))
 
     @jax.jit
@@ -198,14 +198,14 @@ def run(kernel: Any, settings: dict[str, Any]) -> dict[str, Any]:
 
         return jax.lax.scan(step, state, None, length=settings["chunk"])
 
-    state, _ = jax.block_until_ready(chunk(state))  # compiles
+    state, _ = jax.block_until_ready(chunk(state))  # the first call compiles
     parts, gradients, diverged = [], 0, 0
-    begun = time.perf_counter()
+    started = time.perf_counter()
     while True:
         state, (z, steps, is_diverged) = jax.block_until_ready(chunk(state))
         parts.append(jax.tree.map(np.asarray, z))
         gradients, diverged = gradients + int(np.sum(steps)), diverged + int(np.sum(is_diverged))
-        if (seconds := time.perf_counter() - begun) > settings["seconds"]:
+        if (seconds := time.perf_counter() - started) > settings["seconds"]:
             break
     joined = {name: np.concatenate([part[name] for part in parts]).swapaxes(0, 1) for name in parts[0]}
     constrained = jax.jit(jax.vmap(jax.vmap(kernel.postprocess_fn((), {}))))(joined)
@@ -222,35 +222,35 @@ def quantities(
     problem: dict[str, Any], draws: dict[str, Any], inputs: Any, targets: Any, points: Any
 ) -> dict[str, Any]:
     """Sigmas, log likelihood and outputs (probabilities for classes) at the points: (n_chains, n_draws)."""
-    found = {}
+    results = {}
     for name, value in draws.items():
         if name.startswith("tau_"):
             sigma = value**-0.5
             names = problem["unit_names"].get(name.removeprefix("tau_").removesuffix("_unit"), [])
             if sigma.ndim == 2:
-                found[f"q_sigma_{name.removeprefix('tau_')}"] = sigma
+                results[f"q_sigma_{name.removeprefix('tau_')}"] = sigma
             elif names:
                 for column, unit in enumerate(names):
-                    found[f"q_sigma_{name.removeprefix('tau_')}[{unit}]"] = sigma[:, :, column]
+                    results[f"q_sigma_{name.removeprefix('tau_')}[{unit}]"] = sigma[:, :, column]
     weights = {name.removeprefix("w_"): value for name, value in draws.items() if name.startswith("w_")}
-    at_points = jax.jit(jax.vmap(jax.vmap(lambda each: outputs(problem, each, points))))
+    at_points = jax.jit(jax.vmap(jax.vmap(lambda weights_: outputs(problem, weights_, points))))
     values = np.asarray(at_points(weights))  # (n_chains, n_draws, n_outputs, n_points)
     if problem["kind"] == "class":
         values = np.asarray(jax.nn.softmax(values, axis=2))
     for output in range(values.shape[2]):
         for point in range(values.shape[3]):
-            found[f"q_output_{output}[{point}]"] = values[:, :, output, point]
-    found["q_log_likelihood"] = log_likelihood(problem, weights, draws, inputs, targets)
-    return found
+            results[f"q_output_{output}[{point}]"] = values[:, :, output, point]
+    results["q_log_likelihood"] = log_likelihood(problem, weights, draws, inputs, targets)
+    return results
 
 
 def log_likelihood(
     problem: dict[str, Any], weights: dict[str, Any], draws: dict[str, Any], inputs: Any, targets: Any
 ) -> Any:
-    """Of every draw, (n_chains, n_draws)."""
+    """Log likelihood of every draw, (n_chains, n_draws)."""
 
-    def one(each: dict[str, Any], scale: Any) -> Any:
-        values = outputs(problem, each, inputs)
+    def one(weights_: dict[str, Any], scale: Any) -> Any:
+        values = outputs(problem, weights_, inputs)
         if problem["kind"] == "class":
             return dist.Categorical(logits=values.T).log_prob(targets).sum()
         if problem["kind"] == "binary":

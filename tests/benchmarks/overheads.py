@@ -1,4 +1,4 @@
-"""What surrounds the sampling costs: start-up, the share of Ray, Zarr and progress, two actors against two.
+"""Costs around the sampling: start-up, shares of Ray, Zarr and progress, and actors against processes.
 
     python tests/benchmarks/overheads.py startup
     python tests/benchmarks/overheads.py shares --seconds 60
@@ -45,13 +45,14 @@ from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
 
 EXAMPLE = ROOT / "examples" / "robot_arm" / "robot_arm.toml"  # has no phases
-FIRST_ITERATIONS = 50  # kept ones that are timed, so that the rest takes the seconds asked for
+FIRST_ITERATIONS = 50  # kept draws that are timed, so that the rest takes the requested seconds
 
 
 class Times:
-    """Where the time of a worker goes, in iterations and energies of draws or in commits, from when to when.
+    """Time of a worker in iterations, in energies of draws and in commits, with the first and last moment.
 
-    processor: of the thread that samples; process_began and process_ended: of all its process's threads
+    `processor` is the processor time of the thread that samples; process_began and process_ended are those of
+    all threads of its process.
     """
 
     def __init__(self) -> None:
@@ -71,26 +72,26 @@ class Times:
         )
 
         def run(*arguments: Any) -> Any:
-            begun, processor = time.time(), time.thread_time()
+            started, processor = time.time(), time.thread_time()
             if not self.began:
-                self.began, self.process_began = begun, time.process_time()
+                self.began, self.process_began = started, time.process_time()
             result = inner(*arguments)
-            self.sampling += time.time() - begun
+            self.sampling += time.time() - started
             self.sampling_processor += time.thread_time() - processor
             return result
 
         def timed_densities(*arguments: Any) -> Any:
-            begun, processor = time.time(), time.thread_time()
+            started, processor = time.time(), time.thread_time()
             result = densities(*arguments)
-            self.sampling += time.time() - begun
+            self.sampling += time.time() - started
             self.sampling_processor += time.thread_time() - processor
             return result
 
         def timed_commit(*arguments: Any) -> Any:
-            begun, processor = time.time(), time.thread_time()
+            started, processor = time.time(), time.thread_time()
             result = commit(*arguments)
             self.ended, self.process_ended = time.time(), time.process_time()
-            self.commits += self.ended - begun
+            self.commits += self.ended - started
             self.commits_processor += time.thread_time() - processor
             return result
 
@@ -100,7 +101,7 @@ class Times:
 
 
 class TimedWorker(Worker):
-    """A worker that leaves its times beside the store."""
+    """A worker that writes its times beside the store."""
 
     def __init__(self, store_path: str, is_stopped: Callable[[], bool]) -> None:
         super().__init__(store_path, is_stopped)
@@ -116,7 +117,7 @@ class TimedWorker(Worker):
 
 
 def prepared(folder: Path, arguments: argparse.Namespace, *, batches: int) -> Store:
-    """A run of the robot arm that is to go on for so many seconds a batch: its settings are found."""
+    """A run of the robot arm, with its settings found, that will last the given seconds per batch."""
     raw = RunSpec.from_toml(EXAMPLE).to_dict()
     raw["data"]["train"] = str(EXAMPLE.parent / "train.csv")
     raw |= {"chains": arguments.chains * batches, "chains_per_batch": arguments.chains}
@@ -132,25 +133,25 @@ def prepared(folder: Path, arguments: argparse.Namespace, *, batches: int) -> St
         for progress in run_rounds(store, executor):
             if progress.phase < is_last:
                 kept_from = time.time()
-        each = (time.time() - kept_from) / (FIRST_ITERATIONS * batches)
-        make_longer(store, FIRST_ITERATIONS + max(10, int(arguments.seconds / each)))
+        seconds_per_draw = (time.time() - kept_from) / (FIRST_ITERATIONS * batches)
+        make_longer(store, FIRST_ITERATIONS + max(10, int(arguments.seconds / seconds_per_draw)))
     return store
 
 
 def copied(store: Store, folder: str) -> Store:
-    """The same run at the same place, elsewhere: each measurement goes on from there."""
+    """A copy of the run elsewhere, so that each measurement continues from the same iteration."""
     return Store.open(Path(shutil.copytree(store.path, Path(folder) / "run.zarr")))
 
 
 def iterations_left(store: Store) -> int:
-    """Of each batch."""
+    """Remaining iterations of each batch."""
     return store.spec.total_iterations - store.progress(0).iteration
 
 
 def run(store: Store, make: Callable[[], Executor], *, show: bool) -> dict[str, float]:
-    """Run a store to its end: seconds in all, of starting the workers, and of showing progress."""
+    """Run a store to its end; return the seconds in all, for starting workers, and for showing progress."""
     shown, seconds_shown, processor_shown = display(store, show=show), 0.0, 0.0
-    begun, process_began = time.time(), 0.0  # of the first iteration or soon after
+    started, process_began = time.time(), 0.0  # at the first iteration or soon after
     with store.lock(), shown, make() as executor:
         for progress in executor.run(store.path, range(store.n_batches)):
             process_began = process_began or time.process_time()
@@ -160,7 +161,7 @@ def run(store: Store, make: Callable[[], Executor], *, show: bool) -> dict[str, 
             processor_shown += time.thread_time() - processor
         done, process_done = time.time(), time.process_time()
     return {
-        "begun": begun,
+        "begun": started,
         "done": done,
         "ended": time.time(),
         "progress": seconds_shown,
@@ -173,8 +174,8 @@ def run(store: Store, make: Callable[[], Executor], *, show: bool) -> dict[str, 
 def shares(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Sampling and everything else, in this process and with one actor."""
     rows = []
-    with tempfile.TemporaryDirectory() as begun:
-        store = prepared(Path(begun), arguments, batches=1)
+    with tempfile.TemporaryDirectory() as run_folder:
+        store = prepared(Path(run_folder), arguments, batches=1)
         times = Times()
         times.install()
         for name in ("this process", "one Ray actor"):
@@ -182,14 +183,14 @@ def shares(arguments: argparse.Namespace) -> list[dict[str, Any]]:
                 here = copied(store, folder)
                 draws = iterations_left(here)
                 if name == "this process":
-                    found, worker = run(here, InProcess, show=True), vars(times)
-                    whole = found["done"] - found["begun"]
-                    processor = found["process_done"] - worker["process_began"]
+                    finished, worker = run(here, InProcess, show=True), vars(times)
+                    whole = finished["done"] - finished["begun"]
+                    processor = finished["process_done"] - worker["process_began"]
                 else:
-                    found = run(here, lambda: RayExecutor(workers=1, worker_class=TimedWorker), show=True)
+                    finished = run(here, lambda: RayExecutor(workers=1, worker_class=TimedWorker), show=True)
                     worker = workers_of(folder)[0]
-                    whole = found["done"] - worker["began"]
-                    processor = found["process_done"] - found["process_began"]
+                    whole = finished["done"] - worker["began"]
+                    processor = finished["process_done"] - finished["process_began"]
                     processor += worker["process_ended"] - worker["process_began"]
             rows.append(
                 {
@@ -197,36 +198,36 @@ def shares(arguments: argparse.Namespace) -> list[dict[str, Any]]:
                     "draws": draws,
                     "sampling": worker["sampling"],
                     "commits": worker["commits"],
-                    "progress": found["progress"],
+                    "progress": finished["progress"],
                     "whole": whole,
                     "overhead": whole / worker["sampling"] - 1,
                     "sampling_processor": worker["sampling_processor"],
                     "commits_processor": worker["commits_processor"],
-                    "progress_processor": found["progress_processor"],
+                    "progress_processor": finished["progress_processor"],
                     "whole_processor": processor,
                     "overhead_processor": processor / worker["sampling_processor"] - 1,
-                    "before_the_first_iteration": worker["began"] - found["begun"],
-                    "after_the_last": found["ended"] - found["done"],
+                    "before_the_first_iteration": worker["began"] - finished["begun"],
+                    "after_the_last": finished["ended"] - finished["done"],
                 }
             )
     return rows
 
 
 def workers_of(folder: str) -> list[dict[str, float]]:
-    """What the timed workers of a run left."""
+    """Times that the timed workers of a run wrote."""
     return [json.loads(path.read_text()) for path in sorted(Path(folder).glob("run.zarr.times-*"))]
 
 
 def scaling(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Iterations of a batch a second, of two batches: one actor, two actors, two processes; taking turns."""
-    found: dict[str, list[float]] = {"one actor": [], "two actors": [], "two processes": []}
-    with tempfile.TemporaryDirectory() as begun:
-        store = prepared(Path(begun), arguments, batches=2)
+    """Iterations per second of two batches on one actor, two actors and two processes, in turn."""
+    rates_of: dict[str, list[float]] = {"one actor": [], "two actors": [], "two processes": []}
+    with tempfile.TemporaryDirectory() as folder:
+        store = prepared(Path(folder), arguments, batches=2)
         for _ in range(arguments.repeats):
-            found["one actor"].append(actors(1, store))
-            found["two actors"].append(actors(2, store))
-            found["two processes"].append(processes(store))
-    rates = {name: statistics.median(values) for name, values in found.items()}
+            rates_of["one actor"].append(actors(1, store))
+            rates_of["two actors"].append(actors(2, store))
+            rates_of["two processes"].append(processes(store))
+    rates = {name: statistics.median(values) for name, values in rates_of.items()}
     return [
         {
             "workers": name,
@@ -247,9 +248,9 @@ def actors(n: int, store: Store) -> float:
 
 
 def processes(store: Store) -> float:
-    """A process for each batch of the store."""
+    """Start a process for each batch of the store."""
     command = [sys.executable, __file__, "one", "--store", str(store.path), "--batch"]
-    # Each waits for a line before it begins, so that neither has the machine to itself while one starts.
+    # Each waits for a line before it begins, so that none has the machine to itself while others start.
     started = [
         subprocess.Popen([*command, str(batch)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for batch in range(store.n_batches)
@@ -266,7 +267,7 @@ def processes(store: Store) -> float:
 
 
 def one(arguments: argparse.Namespace) -> None:
-    """One of two processes: sample one batch of a copy of a store alone, print the times."""
+    """Sample one batch of a copy of a store in this process, one of two, and print the times."""
     times = Times()
     times.install()
     with tempfile.TemporaryDirectory() as folder:
@@ -280,12 +281,15 @@ def one(arguments: argparse.Namespace) -> None:
 
 
 def rate(workers: list[dict[str, float]], iterations: int) -> float:
-    """Iterations a second from the first worker's beginning to the last one's end."""
-    return iterations / (max(each["ended"] for each in workers) - min(each["began"] for each in workers))
+    """Iterations per second from the start of the first worker to the end of the last."""
+    return iterations / (
+        max(seconds_per_draw["ended"] for seconds_per_draw in workers)
+        - min(seconds_per_draw["began"] for seconds_per_draw in workers)
+    )
 
 
 def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Seconds of what a user waits for before anything is sampled; the median of repeats."""
+    """Seconds that a user waits before anything is sampled, as the median of several starts."""
     python, program = sys.executable, [sys.executable, "-c", "from rayfbnn.cli import main; main()"]
     example = EXAMPLE.parent / "hybrid.toml"
     short = ["--set", "chains=2", "--set", "chains_per_batch=1", "--no-progress"]
@@ -307,9 +311,9 @@ def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         for _ in range(arguments.repeats):
             with tempfile.TemporaryDirectory() as folder:
                 full = [part if part != "STORE" else str(Path(folder) / "run.zarr") for part in command]
-                begun = time.time()
+                started = time.time()
                 subprocess.run(full, check=True, capture_output=True)
-                times.append(time.time() - begun)
+                times.append(time.time() - started)
         rows.append({"what": name, "seconds": statistics.median(times)})
     return rows
 
@@ -334,14 +338,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=0, help="of `one`")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, help="a file that a line of JSON is added to")
-    given = parser.parse_args(arguments)
-    if given.what == "one":
-        one(given)
+    options = parser.parse_args(arguments)
+    if options.what == "one":
+        one(options)
         return
-    about = conditions(schedule=given.schedule, chains=given.chains, steps=given.steps)
+    about = conditions(schedule=options.schedule, chains=options.chains, steps=options.steps)
     print(heading(about) + "\n", flush=True)
-    rows = {"startup": startup, "shares": shares, "scaling": scaling}[given.what](given)
-    append(given.out, {"benchmark": given.what, **about, "rows": rows})
+    rows = {"startup": startup, "shares": shares, "scaling": scaling}[options.what](options)
+    append(options.out, {"benchmark": options.what, **about, "rows": rows})
     print(table(rows))
 
 

@@ -49,7 +49,7 @@ operations = [{ op = "sample-sigmas" }]
 
 @cache
 def made(problem: str) -> Path:
-    """The configuration of a problem, its training cases beside it, until the process ends."""
+    """A problem's configuration, with its training cases beside it until the process ends."""
     folder = Path(FOLDER.name) / problem
     folder.mkdir()
     names = [f"x{number}" for number in range(N_INPUTS[problem])]
@@ -67,7 +67,7 @@ def made(problem: str) -> Path:
 
 
 def targets_of(problem: str, inputs: Array, uniform: Array) -> Array:
-    """Targets (n_cases,) that depend on the first three inputs alone."""
+    """Targets (n_cases,) that depend only on the first three inputs."""
     if problem == "binary":
         logits = 3 * np.sin(2 * inputs[:, 0]) + 2 * inputs[:, 1] * inputs[:, 2]
         return (uniform < 1 / (1 + np.exp(-logits))).astype(int)

@@ -1,4 +1,4 @@
-"""Microseconds per leapfrog step of a chain: ours and JAX's in one run, alternately, on one core.
+"""Microseconds per leapfrog step of a chain for rayfbnn and JAX, timed alternately in one run on one core.
 
     make peers                                 # once: the environment with JAX
     python tests/benchmarks/steps.py           # or make bench-steps
@@ -44,12 +44,12 @@ class Ours:
         self._stepsizes = stepsizes(posterior, self._state)
 
     def seconds(self, n_steps: int) -> float:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         self.end(n_steps)
-        return time.perf_counter() - begun
+        return time.perf_counter() - started
 
     def end(self, n_steps: int) -> Array:
-        """The position that a trajectory ends at."""
+        """Final position of a trajectory."""
         state = self._state
         start = Trajectory(state.position, state.momentum, state.precisions, self._stepsizes)
         return self._advance(self._posterior, start, n_steps=n_steps)[0].position
@@ -78,7 +78,7 @@ class Jax:
         return json.loads(line)  # type: ignore[no-any-return]
 
     def load(self, posterior: SampledPosterior, chains: int, folder: Path) -> None:
-        """Give it the problem: the same cases, start, precisions and stepsizes as ours."""
+        """Send the problem: cases, start, precisions and stepsizes as for our kernels."""
         state, _ = step_times.started(posterior, chains)
         arrays = {
             "inputs": posterior.inputs[:-1],
@@ -114,21 +114,21 @@ def layers_of(posterior: SampledPosterior) -> list[tuple[int, tuple[int, ...], i
 
 
 def rounds(contestants: dict[str, Any], *, repeats: int, seconds: float) -> dict[str, float]:
-    """Median microseconds per step and chain of each, taking turns.
+    """Median microseconds per step and chain of each contestant, taking turns.
 
     Each is (a function from a number of steps to seconds, its number of chains).
     """
     steps: dict[str, int] = {}
-    found: dict[str, list[float]] = {}
+    times_of: dict[str, list[float]] = {}
     for name, (run, _) in contestants.items():
         run(2)
         steps[name] = max(2, min(100_000, int(seconds / (run(2) / 3))))
-        run(steps[name])  # JAX compiles each length anew
-        found[name] = []
+        run(steps[name])  # JAX compiles for each length
+        times_of[name] = []
     for _ in range(repeats):
         for name, (run, chains) in contestants.items():
-            found[name].append(1e6 * run(steps[name]) / (steps[name] + 1) / chains)
-    return {name: statistics.median(times) for name, times in found.items()}
+            times_of[name].append(1e6 * run(steps[name]) / (steps[name] + 1) / chains)
+    return {name: statistics.median(times) for name, times in times_of.items()}
 
 
 def sgemm_rate(size: int = 1536, repeats: int = 5) -> float:
@@ -136,9 +136,9 @@ def sgemm_rate(size: int = 1536, repeats: int = 5) -> float:
     a = np.full((size, size), 0.5, dtype=np.float32)
     times = []
     for _ in range(repeats):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         a @ a
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - started)
     return 2e-9 * size**3 / statistics.median(times)
 
 
@@ -156,7 +156,7 @@ def measure(
         for name, advance in step_times.kernels_of(posterior)
         for chains in many
     }
-    contestants = {f"{name}, {n} chains": (each.seconds, n) for (name, n), each in ours.items()}
+    contestants = {f"{name}, {n} chains": (kernel.seconds, n) for (name, n), kernel in ours.items()}
     with tempfile.TemporaryDirectory() as folder:
         if jax is not None:
             jax.load(posterior, max(many + few), Path(folder))
@@ -166,25 +166,27 @@ def measure(
                     lambda steps, chains=chains: jax.ask(do="time", chains=chains, steps=steps)["seconds"],
                     chains,
                 )
-        found = rounds(contestants, repeats=arguments.repeats, seconds=arguments.seconds)
-    best = min((found[f"JAX, {chains} chains"] for chains in few), default=None) if jax is not None else None
+        medians = rounds(contestants, repeats=arguments.repeats, seconds=arguments.seconds)
+    best = (
+        min((medians[f"JAX, {chains} chains"] for chains in few), default=None) if jax is not None else None
+    )
     operations = step_times.floating_point_operations(posterior)
     return {
         "shape": shape,
         "dtype": dtype,
-        "us_per_step": found,
+        "us_per_step": medians,
         "jax_best_us": best,
-        "ratio_to_jax_best": {name: us / best for name, us in found.items()} if best else {},
-        "gflops": {name: 1e-3 * operations / us for name, us in found.items()},
+        "ratio_to_jax_best": {name: us / best for name, us in medians.items()} if best else {},
+        "gflops": {name: 1e-3 * operations / us for name, us in medians.items()},
         "sgemm": sgemm_rate(),
     }
 
 
 def check_agreement(jax: Jax, ours: dict[Any, Ours], chains: int, dtype: str) -> None:
-    """Both do the same work: after 20 steps they are at the same place."""
+    """Check that both do the same work: after 20 steps they must be at the same place."""
     end = np.array(jax.ask(do="end", chains=chains, steps=20)["position"])
-    for name, each in ours.items():
-        difference = abs(each.end(20)[0] - end).max() / abs(end).max()
+    for name, kernel in ours.items():
+        difference = abs(kernel.end(20)[0] - end).max() / abs(end).max()
         if not difference < 1e-3:
             raise SystemExit(f"{name} and JAX ({dtype}) end at different places: {difference:.2g}")
 
@@ -218,18 +220,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--peers", type=Path, default=PEERS, help="the interpreter that has JAX")
     parser.add_argument("--no-jax", action="store_true")
     parser.add_argument("--out", type=Path, help="a file that a line of JSON for each shape is added to")
-    given = parser.parse_args(arguments)
-    os.environ["JAX_ENABLE_X64"] = "1" if "float64" in given.dtypes else "0"
-    about = conditions(chains=given.chains, jax_chains=given.jax_chains, repeats=given.repeats)
-    pin(given.core)
-    jax = None if given.no_jax else Jax(peers_python(given.peers))
+    options = parser.parse_args(arguments)
+    os.environ["JAX_ENABLE_X64"] = "1" if "float64" in options.dtypes else "0"
+    about = conditions(chains=options.chains, jax_chains=options.jax_chains, repeats=options.repeats)
+    pin(options.core)
+    jax = None if options.no_jax else Jax(peers_python(options.peers))
     print(heading(about), flush=True)
     rows = []
     try:
-        for shape in given.shapes:
-            for dtype in given.dtypes:
-                rows.append(measure(shape, dtype, jax, given))
-                append(given.out, {"benchmark": "steps", **about, **rows[-1]})
+        for shape in options.shapes:
+            for dtype in options.dtypes:
+                rows.append(measure(shape, dtype, jax, options))
+                append(options.out, {"benchmark": "steps", **about, **rows[-1]})
                 print(table(rows[-1:]), flush=True)
                 print(f"sgemm {rows[-1]['sgemm']:.3g} GFLOP/s\n", flush=True)
     finally:

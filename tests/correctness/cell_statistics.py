@@ -1,4 +1,4 @@
-"""Whether a cell keeps the joint distribution: exact draws, the cell's iterations, and the verdict."""
+"""The test that a cell keeps the joint distribution: exact draws, the cell's iterations, and the verdict."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tests.support.exactness import is_exact
 
 
 def posterior_of(cell: Cell, module: ModuleType = sampled) -> SampledPosterior:
-    """The cell's posterior on fixed inputs, its targets still to be drawn; of `module`'s class."""
+    """The cell's posterior of the class in `module`, on fixed inputs, with targets still to be drawn."""
     n_inputs = ARCHITECTURES[cell.architecture].n_inputs
     inputs = Streams(5, np.arange(N_CASES, dtype=np.uint64)).normal(Purpose.PROPOSAL, (n_inputs,))
     data = DATA[cell.data]
-    made: SampledPosterior = module.SampledPosterior.from_spec(
+    posterior: SampledPosterior = module.SampledPosterior.from_spec(
         cell.network(), data.model, inputs, np.ones((N_CASES, data.n_targets))
     )
-    return made
+    return posterior
 
 
 def exact_start(target: SampledPosterior, cell: Cell, streams: Streams) -> tuple[ChainState, Array]:
-    """State and data (n_chains, n_cases, n_targets) from the joint distribution, data as observed."""
+    """State and data (n_chains, n_cases, n_targets) from the joint distribution, with data as observed."""
     state = target.initial_state(streams, sigmas=None)
     return state, DATA[cell.data].observe(target.sample_targets(state.position, state.precisions, streams))
 
@@ -54,11 +54,11 @@ def look(
     posterior: ModuleType = sampled,
     schedule: ModuleType = schedule,
 ) -> Found:
-    """Exact draws after the cell's iterations, which run on `posterior`'s class and `schedule`.
+    """Return p-values after the cell's iterations from exact draws, on `posterior`'s class and `schedule`.
 
-    with_new_data  draws data anew after each iteration but the last, given the parameters: Geweke (2004);
-                   it sees what adds up, and forgives a sampler that ignores the data
-    Starts, data and statistics are the package's, also where the sampler is a mutant.
+    with_new_data  draws data again after each iteration but the last, given the parameters (Geweke, 2004).
+                   This sees errors that accumulate, but not a sampler that ignores the data
+    Starts, data and statistics are the package's, also if the sampler is a mutant.
     """
     streams = Streams(seed, np.arange(n_chains, dtype=np.uint64))
     target = posterior_of(cell)
@@ -80,9 +80,9 @@ def look(
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a cell is exact, and its first look: Bonferroni's p-value, of how many statistics.
+    """The verdict on a cell, Bonferroni's p-value of its first look, and the number of statistics.
 
-    looks  how many were needed: of new chains each, four times as many from the second on
+    looks  how many looks were needed, each with new chains, four times as many from the second on
     """
 
     is_exact: bool
@@ -93,15 +93,18 @@ class Verdict:
 
 
 def judged(cell: Cell, *, n_chains: int, name: str = "", **options: Any) -> Verdict:
-    """The sequential test at level 1e-5 of everything that a cell must keep; `name` chooses the seed."""
-    found: list[Found] = []
+    """Apply the sequential test at level 1e-5 to everything that a cell must keep.
+
+    `name` chooses the seed.
+    """
+    looks: list[Found] = []
 
     def p_values(seed: int, n: int) -> list[float]:
-        found.append(look(cell, seed=seed, n_chains=n, **options))
-        return list(found[-1].p_values.values())
+        looks.append(look(cell, seed=seed, n_chains=n, **options))
+        return list(looks[-1].p_values.values())
 
     verdict = is_exact(p_values, name=f"cell {cell}{name}", n_chains=n_chains)
-    first = found[0]
+    first = looks[0]
     n = len(first.p_values)
     smallest = min(first.p_values.values())
-    return Verdict(verdict, min(1.0, n * smallest), n, first.acceptance, len(found))
+    return Verdict(verdict, min(1.0, n * smallest), n, first.acceptance, len(looks))

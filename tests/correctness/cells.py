@@ -1,8 +1,8 @@
-"""The cells of the tests of truth: one row for each combination of what the package can do.
+"""The cells of the tests of exactness: one row for each combination of features.
 
-A row names an architecture, the levels of its priors, a data model and the operations of an iteration; what
-the names mean is in the tables below it. `test_cells.py` runs them, `page.py` writes them down. A new
-feature adds an entry to one table and a few rows.
+A row names an architecture, the levels of its priors, a data model and the operations of an iteration. The
+tables below define these names. `test_cells.py` runs the cells, and `page.py` writes them into the document.
+A new feature adds an entry to one table and a few rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ N_CASES = 7  # not a multiple of 3, so that blocks of cases are uneven
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network but for its priors: its layers, the groups that it has, and what is special about them."""
+    """A network without its priors: its layers, its groups, and its special features."""
 
     groups: str
     hidden: tuple[LayerSpec, ...] = (LayerSpec(2, "tanh"),)
@@ -67,7 +67,7 @@ class Levels:
 
 @dataclass(frozen=True)
 class Data:
-    """A data model, the number of its targets, and how its data are seen: missing or censored."""
+    """A data model, the number of its targets, and which of its data are missing or censored."""
 
     model: ModelSpec
     n_targets: int = 1
@@ -79,7 +79,7 @@ def _noise(text: str) -> PriorSpec:
 
 
 def _hidden(data: Array) -> Array:
-    """The same cells missing in all chains, of the first target and of the last."""
+    """Hide the same cells in all chains, some of the first target and some of the last."""
     data = data.copy()
     data[:, [0, 3], 0] = np.nan
     data[:, [2, 3], -1] = np.nan
@@ -90,7 +90,7 @@ CENSORED_AT = 1.2
 
 
 def _censored(times: Array) -> Array:
-    """Observation ends at CENSORED_AT: later events are known not to have happened until then."""
+    """Censor times at CENSORED_AT: later events are known only not to have happened until then."""
     return np.where(times > CENSORED_AT, -CENSORED_AT, times)
 
 
@@ -154,7 +154,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
 }
 
-# Shapes of 3 and more leave every precision a mean and most parameters a variance.
+# Shapes of at least 3 give every precision a mean and most parameters a variance.
 LEVELS: dict[str, Levels] = {
     "fixed": Levels("1", "0.7"),
     "group": Levels("1:4", "0.7:4"),
@@ -193,7 +193,7 @@ DATA: dict[str, Data] = {
     "survival, pieces, censored": Data(ModelSpec("survival", times=(0.3, 1.0)), 1, _first_cases_censored),
 }
 
-# Steps so large that a third to two thirds are accepted, and momentum that lasts: so wrong decisions show.
+# With these steps a third to two thirds are accepted and momentum lasts, so that wrong decisions show.
 OPERATIONS: dict[str, tuple[Operation, ...]] = {
     "hybrid": (SampleSigmas(), Heatbath(), Hybrid(steps=4, stepsize=1.2)),
     "langevin": (SampleSigmas(), Repeat(3, (Heatbath(decay=0.5), Hybrid(steps=1, stepsize=1.2), Negate()))),
@@ -259,11 +259,11 @@ OPERATIONS: dict[str, tuple[Operation, ...]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination, by the names above.
+    """One combination of the names above.
 
-    stepsize    factor on the operations' stepsizes, where theirs accept too little or too much to tell
-    n_chains    of the long test; fewer where updates are slow
-    every_time  whether it is among those run each time
+    stepsize    factor on the operations' stepsizes, if these would accept too little or too much
+    n_chains    number of chains in the long test; smaller if updates are slow
+    every_time  whether the quick tests run it
     """
 
     architecture: str
@@ -296,7 +296,7 @@ class Cell:
 
 def _scaled(operation: Operation, factor: float) -> Operation:
     if isinstance(operation, Repeat | TemperedTransition):
-        return replace(operation, operations=tuple(_scaled(each, factor) for each in operation.operations))
+        return replace(operation, operations=tuple(_scaled(inner, factor) for inner in operation.operations))
     if isinstance(operation, RandomGrid) or not hasattr(operation, "stepsize"):
         return operation
     return replace(operation, stepsize=factor * operation.stepsize)

@@ -1,4 +1,4 @@
-"""Every bug that the tests put in on purpose, and the test that must show it, read from the test modules."""
+"""A list of all bugs that the tests put in on purpose, with the test that must show each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 
 TESTS = Path(__file__).parent.parent
 
-# A test that ends so fails where the bug is not seen.
+# A test whose name ends like this fails if the bug is not seen.
 _KILLS = re.compile(
     r"test_(mutant\w*_(is_killed|does_not_reverse|is_of_lower_order)|\w*_(is|are)_(killed|seen)|\w*_make(s)?_it_fail"
     r"|chains_of_a_wrong_model_are_told_from_exact_draws)$"
 )
-# Tests of one bug whose names say something else; the bug in words.
+# Tests of one bug whose names do not describe it, with the bug in words.
 _ALSO_KILL = {
     "tests/mcmc/test_leapfrog.py::test_energy_error_without_half_kicks_is_of_first_order": "no half kicks",
     "tests/mcmc/test_leapfrog.py::test_stepsizes_that_depend_on_the_state_change_volume": (
@@ -33,7 +33,7 @@ _ALSO_KILL = {
         "the last draw kept"
     ),
 }
-# What tests of exactness cannot see, because it leaves the distribution as it is.
+# Bugs that tests of exactness cannot see, because they leave the distribution as it is.
 EQUIVALENT: dict[str, dict[str, str]] = {
     "tests/mcmc/test_invariance.py::test_equivalent_mutant_stays_exact": {
         "negated_as_a_whole": "the whole update followed by a negation, each of them exact; seen by"
@@ -89,17 +89,17 @@ class Mutant:
 
 
 def mutants() -> list[Mutant]:
-    """All that are killed, in the order of the files; a repetition on the GPU is left out."""
-    found = []
+    """All mutants that a test kills, in the order of the files, without repetitions on the GPU."""
+    table = []
     for file, name in _test_functions():
         key = f"{file}::{name}"
         if key in _ALSO_KILL:
-            found.append(Mutant(_ALSO_KILL[key], file, name))
+            table.append(Mutant(_ALSO_KILL[key], file, name))
         elif _KILLS.match(name) and _is_about_numbers(file):
             module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
             cases = list(_cases(module, getattr(module, name)))
-            found += [Mutant(_bug(name, case), file, name) for case in cases]
-    return found
+            table += [Mutant(_bug(name, case), file, name) for case in cases]
+    return table
 
 
 def unaccounted() -> list[str]:
@@ -121,13 +121,13 @@ def unaccounted() -> list[str]:
 
 
 def equivalent_in_tests() -> dict[str, set[str]]:
-    """The equivalent mutants that the tests have, as EQUIVALENT should name them."""
-    found = {}
+    """The equivalent mutants in the tests, which EQUIVALENT must name."""
+    equivalent = {}
     for key in EQUIVALENT:
         file, name = key.split("::")
         module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
-        found[key] = set(_cases(module, getattr(module, name)))
-    return found
+        equivalent[key] = set(_cases(module, getattr(module, name)))
+    return equivalent
 
 
 def _files() -> list[str]:
@@ -135,7 +135,7 @@ def _files() -> list[str]:
 
 
 def _is_about_numbers(file: str) -> bool:
-    """Not the killed processes of tests/faults, nor the wrong files of tests/spec."""
+    """Return False for the killed processes of tests/faults and the wrong files of tests/spec."""
     folders = ("correctness", "model", "mcmc", "reduce", "selftest")
     return file.split("/")[1] in folders
 
@@ -148,13 +148,13 @@ def _test_functions() -> Iterator[tuple[str, str]]:
 
 
 def _reach_a_mutant(file: str) -> set[str]:
-    """Names of test functions that call `mutant` or a helper that does, or use something made by it."""
+    """Names of test functions that call `mutant` or a helper that does, or that use its result."""
     return {name for name in _names_that_reach_a_mutant(file) if name.startswith("test_")}
 
 
 @cache
 def _names_that_reach_a_mutant(file: str) -> frozenset[str]:
-    """All such names in a file, among them helpers that it imports from tests/support."""
+    """All such names in a file, including helpers that it imports from tests/support."""
     uses: dict[str, set[str]] = {}
     reached = {"mutant"}
     for node in ast.parse((TESTS.parent / file).read_text()).body:
@@ -166,7 +166,7 @@ def _names_that_reach_a_mutant(file: str) -> frozenset[str]:
             uses |= {target.id: names for target in targets if isinstance(target, ast.Name)}
         elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("tests.support."):
             helper_file = f"{node.module.replace('.', '/')}.py"
-            if not (TESTS.parent / helper_file).exists():  # a folder, of which modules are imported
+            if not (TESTS.parent / helper_file).exists():  # a folder, from which modules are imported
                 continue
             helpers = _names_that_reach_a_mutant(helper_file)
             reached |= {alias.asname or alias.name for alias in node.names if alias.name in helpers}
@@ -176,7 +176,7 @@ def _names_that_reach_a_mutant(file: str) -> frozenset[str]:
 
 
 def _cases(module: ModuleType, test: Any) -> Iterator[str]:
-    """What a test is parametrised by, in words; one empty string where it is not."""
+    """The cases of a parametrised test in words; one empty string for any other test."""
     marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
     for values in itertools.product(*(mark.args[1] for mark in reversed(marks))):
         yield ", ".join(_words(module, value) for value in values)
@@ -184,19 +184,19 @@ def _cases(module: ModuleType, test: Any) -> Iterator[str]:
 
 def _words(module: ModuleType, value: Any) -> str:
     if hasattr(value, "values") and hasattr(value, "marks"):  # pytest.param
-        return ", ".join(_words(module, each) for each in value.values)
+        return ", ".join(_words(module, part) for part in value.values)
     if isinstance(value, str):
         return value
     if isinstance(value, tuple):
-        if len(value) == 2 and all(isinstance(each, str) for each in value):
+        if len(value) == 2 and all(isinstance(part, str) for part in value):
             return f"`{value[1]}` for `{value[0]}`"
-        return ", ".join(_words(module, each) for each in value)
-    names = [name for name, each in vars(module).items() if each is value]
+        return ", ".join(_words(module, part) for part in value)
+    names = [name for name, part in vars(module).items() if part is value]
     return getattr(value, "__name__", str(value)) if not names else names[0]
 
 
 def _bug(test: str, case: str) -> str:
-    """The case, where the test is of a table of bugs; else the test's name, and the case behind it."""
+    """The case if the test has a table of bugs; otherwise the test's name, followed by the case."""
     in_words = re.sub(r"_(is|are)_(killed|seen)$|_makes?_it_fail$|^test_", "", test).replace("_", " ")
     is_table = re.match(r"test_(mutant|a_wrong|wrong_blocks|chains_of)", test) is not None
     if case == "":

@@ -1,7 +1,7 @@
 """Writes the tables of docs/correctness.md: `python -m tests.correctness.page`, with --run after a new run.
 
 The cells and their p-values come from cells.py and tests/data/p_values.jsonl, the mutants from the test
-modules. What stands between the tables is written by hand.
+modules. The text between the tables is written by hand.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "correctness.md"
 P_VALUES = ROOT / "tests" / "data" / "p_values.jsonl"
 
-SAME_DATA, NEW_DATA = "same data", "new data"  # as test_cells.py calls its tests
+SAME_DATA, NEW_DATA = "same data", "new data"  # names of tests in test_cells.py
 
-# The first that fits a file is its layer.
+# The first pattern that matches a file gives its layer.
 LAYERS = {
     "tests/model/(updates/test_(gibbs|adjustments)|test_tempered)": "2 conditionals",
     "tests/model/(updates/|marginal/test_hybrid_marginal)": "5 joint",
@@ -49,23 +49,23 @@ def layer(file: str) -> str:
 
 
 def last_run() -> dict[tuple[str, str], dict[str, Any]]:
-    """What each test gave each cell, by (test, cell)."""
+    """Results of the last run by (test, cell)."""
     lines = map(json.loads, P_VALUES.read_text().splitlines())
     return {(line["test"], line["cell"]): line for line in lines}
 
 
 def cells_table() -> str:
-    """A row for each cell; dashes where the last run did not have it."""
+    """Rows of the table of cells, with dashes for cells that the last run did not have."""
     names = ["architecture", "prior levels", "data", "operations", "accepted", "statistics"]
-    found, lines = last_run(), _header(*names, "looks", "p", "looks, new data", "p, new data")
+    results, lines = last_run(), _header(*names, "looks", "p", "looks, new data", "p, new data")
     for cell in CELLS:
-        first, second = (found.get((test, str(cell))) for test in (SAME_DATA, NEW_DATA))
+        first, second = (results.get((test, str(cell))) for test in (SAME_DATA, NEW_DATA))
         rates = ["-", "-"]
         if first is not None:
             accepted = first["acceptance"]
             rates = ["" if accepted is None else f"{accepted:.2f}", str(first["n_statistics"])]
-        given = [cell.architecture, cell.levels, cell.data, cell.operations]
-        lines.append(_row(*given, *rates, *_looks_and_p(first), *_looks_and_p(second)))
+        names_of_cell = [cell.architecture, cell.levels, cell.data, cell.operations]
+        lines.append(_row(*names_of_cell, *rates, *_looks_and_p(first), *_looks_and_p(second)))
     return "\n".join(lines)
 
 
@@ -85,21 +85,21 @@ def cells_summary() -> str:
 
 
 def mutants_summary() -> str:
-    found = mutants()
-    counts = Counter(layer(each.file) for each in found)
+    table = mutants()
+    counts = Counter(layer(mutant.file) for mutant in table)
     by_layer = ", ".join(f"{n} by layer {name}" for name, n in sorted(counts.items()))
     n_equivalent = sum(map(len, EQUIVALENT.values()))
-    return f"{len(found)} mutants, all killed: {by_layer}. {n_equivalent} more are equivalent."
+    return f"{len(table)} mutants, all killed: {by_layer}. {n_equivalent} more are equivalent."
 
 
 def mutants_table() -> str:
-    """A row for each test, with all that it kills."""
+    """Rows of the table of mutants, one for each test with all the bugs that it kills."""
     lines = _header("layer", "killed by", "mutants")
-    ordered = sorted(mutants(), key=lambda each: (layer(each.file), each.file))
-    for (file, test), group in groupby(ordered, key=lambda each: (each.file, each.test)):
+    ordered = sorted(mutants(), key=lambda mutant: (layer(mutant.file), mutant.file))
+    for (file, test), group in groupby(ordered, key=lambda mutant: (mutant.file, mutant.test)):
         bugs = list(group)
         where = f"{file.removeprefix('tests/')}, {test.removeprefix('test_')}"
-        lines.append(_row(layer(file), where, f"{len(bugs)}: " + "; ".join(each.bug for each in bugs)))
+        lines.append(_row(layer(file), where, f"{len(bugs)}: " + "; ".join(mutant.bug for mutant in bugs)))
     return "\n".join(lines)
 
 
@@ -130,7 +130,7 @@ TABLES = {
 
 
 def written(text: str) -> str:
-    """The page with its tables as they are now."""
+    """The page with its tables brought up to date."""
     for name, table in TABLES.items():
         start, end = f"<!-- {name}: by tests/correctness/page.py -->\n", f"\n<!-- end of {name} -->"
         before, rest = text.split(start)
@@ -139,7 +139,7 @@ def written(text: str) -> str:
 
 
 def run_cells() -> int:
-    """Every cell with many chains; the p-values go where they are kept."""
+    """Run every cell with many chains and record the p-values."""
     P_VALUES.unlink(missing_ok=True)
     arguments = ["-m", "long", "tests/correctness/test_cells.py", f"--p-values={P_VALUES}"]
     return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, check=False).returncode

@@ -19,7 +19,7 @@ from tests.support.fbm import statistics
 from tests.support.marks import some_long
 
 DATA = Path(__file__).parents[1] / "data" / "fbm"
-N_CHAINS, N_WARMUP, N_DRAWS = 256, 20, 40  # 7,000 effective draws or more of every quantity
+N_CHAINS, N_WARMUP, N_DRAWS = 256, 20, 40  # at least 7,000 effective draws of every quantity
 
 PROBLEMS = {
     "real": (1, {"ih0": "0.7:3", "bh0": "0.7:3", "ho0": "x1:3", "bo": "1"}, "0.3:3"),
@@ -89,11 +89,11 @@ def test_posterior_agrees_with_fbm(kind: str) -> None:
         )
     assert set(reference) <= set(compared)
     for name, (draws, fbm, wanted) in compared.items():
-        found = statistics(draws)
-        effective = draws.var() / found["mean"][1] ** 2
+        estimates = statistics(draws)
+        effective = draws.var() / estimates["mean"][1] ** 2
         assert effective > 1000, f"{name}: {effective:.0f} effective draws are too few for a sharp test"
         for statistic in wanted:
-            estimate, error = found[statistic]
+            estimate, error = estimates[statistic]
             z = (estimate - fbm[statistic]) / np.hypot(error, fbm[f"mcse_{statistic}"])
             # 1 in 16,000 each if correct; seed fixed
             assert abs(z) < 4, f"{statistic} of {name}: {estimate:.5f}, FBM {fbm[statistic]:.5f}, z {z:.1f}"

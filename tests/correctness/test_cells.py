@@ -36,13 +36,13 @@ def test_joint_distribution_stays_with_many_chains(cell: Cell, request: pytest.F
     verdict = judged(cell, n_chains=cell.n_chains, name=f", seed {seed}" if seed else "")
     record(request, SAME_DATA, cell, verdict)
     assert verdict.is_exact
-    assert not verdict.acceptance < 0.2  # else nothing moves, and there is nothing to see
+    assert not verdict.acceptance < 0.2  # at a rate of zero nothing moves, and no error would show
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_joint_distribution_stays_with_new_data(cell: Cell, request: pytest.FixtureRequest) -> None:
-    """Geweke's chain: data drawn anew after each of 25 iterations."""
+    """In Geweke's chain, data are drawn again after each of 25 iterations."""
     seed = request.config.getoption("--seed")
     verdict = judged(
         cell, n_chains=2_000, name=f", new data, seed {seed}", n_iterations=25, with_new_data=True
@@ -52,12 +52,12 @@ def test_joint_distribution_stays_with_new_data(cell: Cell, request: pytest.Fixt
 
 
 def record(request: pytest.FixtureRequest, test: str, cell: Cell, verdict: Verdict) -> None:
-    """Append what was found to the file of --p-values, if there is one."""
+    """Append the verdict to the file of --p-values, if there is one."""
     if file := request.config.getoption("--p-values"):
-        found = asdict(verdict)
+        fields = asdict(verdict)
         if math.isnan(verdict.acceptance):
-            found["acceptance"] = None
-        line = {"test": test, "cell": str(cell), "seed": request.config.getoption("--seed"), **found}
+            fields["acceptance"] = None
+        line = {"test": test, "cell": str(cell), "seed": request.config.getoption("--seed"), **fields}
         with Path(file).open("a") as lines:
             lines.write(json.dumps(line) + "\n")
 
@@ -75,21 +75,21 @@ def test_every_name_is_in_some_cell() -> None:
     assert {cell.operations for cell in CELLS} == set(OPERATIONS)
 
 
-# Operations of which no cell is made, each with tests of its own.
+# Operations without a cell, each with its own tests.
 NOT_IN_CELLS = {
-    "repeat",  # written out
+    "repeat",  # unrolled into its operations
     "dynamic",  # biased, and shown to be: test_dynamic.py
     "simulated-tempering",  # needs chains that share their data: test_tempering.py
-    "rescale",  # in cells of its own: test_rescaling.py
+    "rescale",  # has its own cells: test_rescaling.py
 }
 
 
 def test_every_operation_is_in_some_cell_or_has_tests_of_its_own() -> None:
-    used = {each.op for operations in OPERATIONS.values() for each in unrolled(operations)}
+    used = {operation.op for operations in OPERATIONS.values() for operation in unrolled(operations)}
     assert used == {kind.op for kind in ALL_OPERATIONS} - NOT_IN_CELLS
 
 
-# A bug in the sampler's posterior: the module, (old, new) in its source, and the cell that must show it.
+# Bugs in the sampler's posterior: the module, (old, new) in its source, and the cell that must show it.
 MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
     "adjustments not in the groups' precisions": (
         gibbs,
@@ -149,7 +149,7 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
 
 
 def with_bug(module: ModuleType, old: str, new: str) -> ModuleType:
-    """Return the module `sampled` on modules of which one has a bug."""
+    """Return the module `sampled`, built on modules of which one has a bug."""
     changed: ModuleType = sampled_with(mutant(module, (old, new)))
     return changed
 

@@ -22,16 +22,19 @@ from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 from tests.support.fbm import statistics
 
-N_PER_ROUND, SMALLEST = 200_000, 1e-9  # proposals; weights to the largest that are not worth keeping
+N_PER_ROUND, SMALLEST = (
+    200_000,
+    1e-9,
+)  # number of proposals; the smallest weight kept, relative to the largest
 TARGETS = {"real": "y1", "binary": "y1", "class": "label", "survival": "time"}
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Data, and what FBM's net-spec and model-spec would be given: units of the hidden layer, priors.
+    """Data and FBM's net-spec and model-spec for them: number of hidden units, and priors.
 
-    steps, stepsize, times  of the trajectories, and how many of them to a draw
-    rounds   of N_PER_ROUND proposals from the prior
+    steps, stepsize, times  trajectories, and how many of them make a draw
+    rounds   number of rounds of N_PER_ROUND proposals from the prior
     """
 
     inputs: tuple[tuple[float, ...], ...]
@@ -88,7 +91,7 @@ PROBLEMS = {
 
 
 def sampled(problem: Problem, folder: Path) -> dict[str, np.ndarray]:
-    """Quantities (n_chains, n_draws) of a run as a user would make it, sigmas by their logarithms."""
+    """Quantities (n_chains, n_draws) of a run like a user's, with logarithms of the sigmas."""
     names = [f"x{number}" for number in range(1, len(problem.inputs[0]) + 1)]
     target = TARGETS[problem.model["kind"]]
     rows = [",".join([*names, target])]
@@ -121,14 +124,14 @@ def sampled(problem: Problem, folder: Path) -> dict[str, np.ndarray]:
         ],
     }
     api.sample(spec, folder / "run.zarr", workers=0, progress=False)
-    found = quantities(committed(Store.open(folder / "run.zarr")), cases=len(problem.targets))
-    found = {name: np.log(each) if name.startswith("sigma_") else each for name, each in found.items()}
-    del found["log_prior"]
-    return found
+    values = quantities(committed(Store.open(folder / "run.zarr")), cases=len(problem.targets))
+    values = {name: np.log(each) if name.startswith("sigma_") else each for name, each in values.items()}
+    del values["log_prior"]
+    return values
 
 
 class Weighted:
-    """Draws of the prior with importance weights, a round at a time."""
+    """Draws from the prior with importance weights, made in rounds."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -145,17 +148,17 @@ class Weighted:
             self.names = ["time", *self.names]
 
     def draws(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Quantities by name and log weights, of those draws whose weight is not nothing."""
+        """Quantities by name and log weights of those draws whose weight is not negligible."""
         kept: list[tuple[dict[str, np.ndarray], np.ndarray]] = []
         largest = -math.inf
         for number in range(self.problem.rounds):
             streams = Streams(11, np.array([number], dtype=np.uint64))
-            found, log_weight = self.round(streams)
+            values, log_weight = self.round(streams)
             largest = max(largest, float(log_weight.max()))
             some = log_weight > largest + math.log(SMALLEST)
-            kept.append(({name: each[some] for name, each in found.items()}, log_weight[some]))
-        found = {name: np.concatenate([each[name] for each, _ in kept]) for name in kept[0][0]}
-        return found, np.concatenate([log_weight for _, log_weight in kept])
+            kept.append(({name: each[some] for name, each in values.items()}, log_weight[some]))
+        values = {name: np.concatenate([each[name] for each, _ in kept]) for name in kept[0][0]}
+        return values, np.concatenate([log_weight for _, log_weight in kept])
 
     def round(self, streams: Streams) -> tuple[dict[str, np.ndarray], np.ndarray]:
         self.streams, self.index, self.log_sigmas = streams, 0, {}
@@ -177,7 +180,7 @@ class Weighted:
         return int(self.problem.model.get("classes", 1))
 
     def gamma(self, alpha: float, mean: Any, shape: tuple[int, ...]) -> np.ndarray:
-        """Precisions of the given shape for each draw: Gamma(shape alpha/2, mean)."""
+        """Precisions from Gamma(shape alpha/2, mean), one for each draw."""
         self.index += 1
         log_gamma = self.streams.log_gamma(
             alpha / 2, Purpose.PRECISION_COMMON, (N_PER_ROUND, *shape), index=self.index
@@ -185,9 +188,9 @@ class Weighted:
         return np.asarray(mean * np.exp(log_gamma) / (alpha / 2))
 
     def parameters(self, name: str, text: str, n_sources: int, n: int) -> np.ndarray:
-        """Weights (n_draws, n_sources, n) from FBM's notation, read here once more."""
-        width, *given = text.lstrip("x").split(":")
-        alphas = [float(part) if part else math.inf for part in given]
+        """Weights (n_draws, n_sources, n) from FBM's notation, parsed independently of the package."""
+        width, *alphas_given = text.lstrip("x").split(":")
+        alphas = [float(part) if part else math.inf for part in alphas_given]
         alphas += [math.inf] * (3 - len(alphas))
         if name[0] in "bt":  # group and parameter levels only
             alphas = [alphas[0], math.inf, alphas[1]]
@@ -213,7 +216,7 @@ class Weighted:
         return np.asarray(normal / np.sqrt(tau))
 
     def quantities(self, outputs: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Quantities, named as in the package, and log weights; outputs (n_draws, n_cases, n_outputs)."""
+        """Quantities under the package's names, and log weights; outputs (n_draws, n_cases, n_outputs)."""
         kind, y = self.problem.model["kind"], self.targets
         if kind == "real":
             values = {"y1": outputs[:, :, 0]}
@@ -232,17 +235,17 @@ class Weighted:
             ends = np.array([*(self.times or []), np.inf])
             starts = np.array([0.0, *(self.times or [])])
             lived = np.clip(np.abs(y), None, ends[:, None]) - starts[:, None]
-            piece = np.searchsorted(ends, np.abs(y))  # a time equal to a time point ends the piece before
+            piece = np.searchsorted(ends, np.abs(y))  # a time equal to a boundary ends the piece before it
             at_event = v[:, piece, np.arange(len(y))] * (y > 0)
             log_likelihood = at_event.sum(axis=1)
             log_likelihood = log_likelihood - (np.exp(v) * np.maximum(lived, 0)).sum(axis=(1, 2))
-        found = {f"{name}[{case}]": each[:, case] for name, each in values.items() for case in range(len(y))}
-        found |= {name: -np.log(tau) / 2 for name, tau in self.log_sigmas.items()}
-        return found | {"log_likelihood": log_likelihood}, log_likelihood
+        named = {f"{name}[{case}]": each[:, case] for name, each in values.items() for case in range(len(y))}
+        named |= {name: -np.log(tau) / 2 for name, tau in self.log_sigmas.items()}
+        return named | {"log_likelihood": log_likelihood}, log_likelihood
 
     def log_density_of_real(self, residuals: np.ndarray) -> np.ndarray:
-        width, *given = self.problem.model["noise"].split(":")
-        alphas = [float(part) if part else math.inf for part in given] + [math.inf] * 3
+        width, *alphas_given = self.problem.model["noise"].split(":")
+        alphas = [float(part) if part else math.inf for part in alphas_given] + [math.inf] * 3
         tau = np.full((N_PER_ROUND, 1), float(width) ** -2)
         if math.isfinite(alphas[0]):
             tau = self.gamma(alphas[0], tau, (1,))
@@ -265,25 +268,25 @@ def weighted_statistics(x: np.ndarray, log_weight: np.ndarray) -> dict[str, tupl
         m = float(w @ values)
         return m, float(np.sqrt((w**2 * (values - m) ** 2).sum()))
 
-    found = {"mean": mean(x)}
-    variance, error = mean((x - found["mean"][0]) ** 2)
-    found["sd"] = (variance**0.5, error / (2 * variance**0.5))
+    estimates = {"mean": mean(x)}
+    variance, error = mean((x - estimates["mean"][0]) ** 2)
+    estimates["sd"] = (variance**0.5, error / (2 * variance**0.5))
     order = np.argsort(x)
     share = np.cumsum(w[order])
     for name, level in (("q05", 0.05), ("q50", 0.5), ("q95", 0.95)):
         low, quantile, high = np.interp([level - 0.02, level, level + 0.02], share, x[order])
-        found[name] = (float(quantile), mean(x < quantile)[1] * float(high - low) / 0.04)
-    return found
+        estimates[name] = (float(quantile), mean(x < quantile)[1] * float(high - low) / 0.04)
+    return estimates
 
 
-def worst(problem: Problem, found: dict[str, np.ndarray]) -> tuple[float, float, str]:
-    """The largest difference in combined standard errors, the fewest effective draws, and both in words."""
+def worst(problem: Problem, drawn: dict[str, np.ndarray]) -> tuple[float, float, str]:
+    """Largest difference in combined standard errors, fewest effective draws, and a description of both."""
     exact, log_weight = Weighted(problem).draws()
     weight = np.exp(log_weight - log_weight.max())
     n_exact = float(weight.sum() ** 2 / (weight**2).sum())
-    assert set(found) == set(exact)
+    assert set(drawn) == set(exact)
     z, n_ours = [], []
-    for name, draws in found.items():
+    for name, draws in drawn.items():
         ours, theirs = statistics(draws), weighted_statistics(exact[name], log_weight)
         n_ours.append((draws.var() / ours["mean"][1] ** 2, name))
         for statistic in ours:
@@ -296,9 +299,9 @@ def worst(problem: Problem, found: dict[str, np.ndarray]) -> tuple[float, float,
 @pytest.mark.long
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_sample_agrees_with_importance_sampling(name: str, tmp_path: Path) -> None:
-    """Means, standard deviations and quantiles within 4 standard errors: 1 in 16,000 each; seeds fixed."""
+    """Means, sds and quantiles agree within 4 standard errors: 1 false alarm in 16,000 each; seeds fixed."""
     z, n_effective, line = worst(PROBLEMS[name], sampled(PROBLEMS[name], tmp_path))
-    assert n_effective > 1000, line  # or the test would not be sharp
+    assert n_effective > 1000, line  # with fewer effective draws the test would not be sharp
     assert z < 4, line
 
 
@@ -322,9 +325,9 @@ def test_another_posterior_is_seen(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_regression_with_two_modes_has_two() -> None:
-    """The middle cases lie on a rise on one side or on the other, seldom between."""
-    found, log_weight = Weighted(PROBLEMS["regression with two modes"]).draws()
+    """The middle cases lie on a rise on one side or on the other, and seldom between."""
+    values, log_weight = Weighted(PROBLEMS["regression with two modes"]).draws()
     weight = np.exp(log_weight - log_weight.max())
-    height = found["y1[1]"] + found["y1[2]"]  # positive where the rise is on the left
+    height = values["y1[1]"] + values["y1[2]"]  # positive where the rise is on the left
     share, _ = np.histogram(height, bins=[-3, -0.5, 0.5, 3], weights=weight / weight.sum())
     assert share[0] > 2 * share[1] and share[2] > 2 * share[1]

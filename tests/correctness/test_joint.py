@@ -1,4 +1,4 @@
-"""Exact draws of parameters and data stay exact under the sampler, and do not with a bug in it."""
+"""Exact draws of parameters and data stay exact under the sampler, but not if it has a bug."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def test_joint_distribution_stays_on_the_gpu(name: str, dtype: Literal["float32"
 
 
 def test_float32_decides_on_the_energy_changes_of_float64() -> None:
-    """Within 1e-3 of the energy along benign trajectories; decisions turn on differences of order one."""
+    """Energy changes agree within 1e-3 along benign trajectories.
+
+    Decisions turn on differences of order one.
+    """
     streams = Streams(3, np.arange(500, dtype=np.uint64))
     state, data = exact_start(PROBLEMS["real"].posterior(), streams)
     changes = []
@@ -110,7 +113,7 @@ def test_accepting_on_an_approximate_energy_is_killed() -> None:
 
 
 class IgnoresData:
-    """The prior, offered as the posterior: wrong about nothing but the data."""
+    """The prior offered as the posterior, which is right except that it ignores the data."""
 
     def __init__(self, target: SampledPosterior) -> None:
         self.target = target

@@ -1,6 +1,7 @@
 """Exact draws of parameters and data stay exact under the sampler, for the further data models.
 
-As tests/correctness/test_joint.py, whose statistics these are, with what each data model makes uniform.
+The statistics are those of tests/correctness/test_joint.py, with the functions that each data model makes
+uniform.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def hidden(*cells: tuple[int, int]) -> Callable[[Array], Array]:
 
 
 def noise_uniforms(target: SampledPosterior, state: ChainState, data: Array, _: Streams) -> dict[str, Array]:
-    """What is left of each target, and each level of the noise precisions."""
+    """Standardised residuals of each target, and each level of the noise precisions."""
     group = next(group for group in target.precision_layout.groups if group.name == "noise")
     alpha_common, alpha_unit, alpha_value = group.prior.alphas
     common = state.precisions[:, group.common]
@@ -87,7 +88,7 @@ def noise_uniforms(target: SampledPosterior, state: ChainState, data: Array, _: 
 def label_uniforms(
     target: SampledPosterior, state: ChainState, data: Array, streams: Streams
 ) -> dict[str, Array]:
-    """Observed labels, uniform between the steps of their distribution functions."""
+    """Observed labels, spread uniformly between the steps of their distribution functions."""
     is_observed = ~np.isnan(data[0])
     uniform = randomised_uniforms(target, outputs(target, state), np.nan_to_num(data), streams)
     return {"data": uniform[:, is_observed]}
@@ -105,7 +106,7 @@ def censored(data: Array) -> Array:
 def function_uniforms(
     target: SampledPosterior, state: ChainState, data: Array, streams: Streams
 ) -> dict[str, Array]:
-    """Targets by their distribution functions; of a censored time a uniform part of what is left."""
+    """Targets by their distribution functions; a censored time gets a uniform part of the remainder."""
     between = streams.at(iteration=99)
     if target.model.kind != "survival":
         is_observed = ~np.isnan(data[0])
@@ -191,11 +192,11 @@ def exact_start(target: SampledPosterior, model: Model, streams: Streams) -> tup
 
 
 def p_values(model: Model, *, seed: int, n_chains: int, posterior: ModuleType = sampled) -> dict[str, float]:
-    """One p-value for each statistic, after the iterations, which run on `posterior`'s class."""
+    """One p-value for each statistic after the iterations, which run on `posterior`'s class."""
     streams = Streams(seed, np.arange(n_chains, dtype=np.uint64))
     target = model.posterior()
     state, data = exact_start(target, model, streams)
-    # The class only: statistics and starts are the package's also where the sampler is a mutant.
+    # Only the class: statistics and starts are the package's also if the sampler is a mutant.
     of = posterior.SampledPosterior.from_spec
     zeros = np.zeros((len(model.inputs), model.n_targets))
     sampled = of(target.network, model.model, model.inputs, zeros).with_targets(data)
@@ -218,7 +219,7 @@ def p_values(model: Model, *, seed: int, n_chains: int, posterior: ModuleType = 
 
 
 def parameter_uniforms(target: SampledPosterior, state: ChainState) -> dict[str, Array]:
-    """Each level of each group of parameters, by its conditional distribution function."""
+    """Conditional distribution function of each level of each group of parameters."""
     uniform: dict[str, Array] = {}
     values = target.parameter_layout.views(state.position)
     for group in target.precision_layout.groups:
@@ -238,13 +239,13 @@ def parameter_uniforms(target: SampledPosterior, state: ChainState) -> dict[str,
 
 
 def products(target: SampledPosterior, state: ChainState, data: Array) -> dict[str, Array]:
-    """Functions of state and data whose distribution is known by simulation only, (n_chains,) each."""
+    """Functions of state and data whose distribution is known only by simulation, (n_chains,) each."""
     v = outputs(target, state)[:, :: max(1, target.inputs.shape[-1] // data.shape[1])]
-    given = target.with_targets(data)
+    conditioned = target.with_targets(data)
     return {
-        "log likelihood": given.log_likelihood(state.position, state.precisions),
-        "log prior": given.log_prior(state.position, state.precisions),
-        "potential": given.potential(state.position, state.precisions),
+        "log likelihood": conditioned.log_likelihood(state.position, state.precisions),
+        "log prior": conditioned.log_prior(state.position, state.precisions),
+        "potential": conditioned.potential(state.position, state.precisions),
         "target times output": np.nansum(data[:, :, 0] * v[:, :, 0], axis=1),
         "output": v[:, 0, 0],
     }
@@ -263,7 +264,7 @@ def test_joint_distribution_stays(name: str) -> None:
     assert stays_exact(MODELS[name], name)
 
 
-# A bug in one module, (old, new) in its source, and the model that must show it.
+# Bugs in one module, (old, new) in its source, and the model that must show it.
 MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
     "count: twice the rate": (count, "- rate + rows", "- 2 * rate + rows", "count"),
     "count: missing counts are zeros": (

@@ -19,7 +19,7 @@ from rayfbnn.mcmc.operations import (
 )
 from tests.support.joint import FEW, PROBLEMS, stays_exact
 
-pytestmark = pytest.mark.long  # a minute and more on one core
+pytestmark = pytest.mark.long  # takes a minute or more on one core
 
 OPERATIONS: dict[str, tuple[Operation, ...]] = {
     "langevin": (SampleSigmas(), Heatbath(decay=0.9), Hybrid(steps=1, stepsize=1.5), Negate()),

@@ -1,4 +1,4 @@
-"""docs/correctness.md says what the tests are: no mutant and no cell is missing, and none is made up."""
+"""docs/correctness.md describes the tests as they are: no mutant and no cell is missing or made up."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from tests.correctness import mutant_table, page
 
 
 def test_the_page_is_current() -> None:
-    """If not: python -m tests.correctness.page (with --run where the cells themselves have changed)."""
+    """To mend it: python -m tests.correctness.page (with --run if the cells themselves have changed)."""
     text = page.PAGE.read_text()
     assert page.written(text) == text
 
 
 def test_there_are_at_least_60_mutants() -> None:
-    found = mutant_table.mutants()
-    assert len({(each.file, each.bug) for each in found}) >= 60
-    assert len({each.bug for each in found}) >= 60
+    table = mutant_table.mutants()
+    assert len({(mutant.file, mutant.bug) for mutant in table}) >= 60
+    assert len({mutant.bug for mutant in table}) >= 60
 
 
 def test_every_test_with_a_mutant_is_accounted_for() -> None:
@@ -22,11 +22,11 @@ def test_every_test_with_a_mutant_is_accounted_for() -> None:
 
 
 def test_every_equivalent_mutant_has_its_reason() -> None:
-    reasons = {key: set(each) for key, each in mutant_table.EQUIVALENT.items()}
+    reasons = {key: set(entries) for key, entries in mutant_table.EQUIVALENT.items()}
     assert mutant_table.equivalent_in_tests() == reasons
 
 
 def test_every_cell_was_in_the_last_run() -> None:
-    """If not: python -m tests.correctness.page --run"""
+    """To mend it: python -m tests.correctness.page --run"""
     assert " - | - | - | - |" not in page.cells_table()
     assert "**failed**" not in page.cells_table()

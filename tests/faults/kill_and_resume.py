@@ -1,10 +1,10 @@
-"""Kill a run again and again, go on each time with another number of workers, and compare the draws.
+"""Kill a run again and again, resume it each time with another number of workers, and compare the draws.
 
     python -m tests.faults.kill_and_resume [--moments 20] [--seed 1] [--iterations 500]
 
 At each moment the driver or one of its workers gets SIGKILL. A worker's death either ends the driver
-(--max-failures 0) or is made good by it, and then the driver is killed a little later. Exits with 1, saying
-what differs, unless the arrays equal those of an undisturbed run bit for bit.
+(--max-failures 0), or the driver replaces it and is killed a little later. The program exits with 1 and
+reports the differences unless the arrays equal those of an undisturbed run bit for bit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rayfbnn.streams import Purpose, Streams
 from tests.support.drivers import PATIENCE, descendants, iterations_done, slow_spec, start
 from tests.support.small import assert_same_draws
 
-WORKERS = (2, 0, 3, 1, 5, 4)  # one after the other, so that each resume has another number
+WORKERS = (2, 0, 3, 1, 5, 4)  # cycled through, so that each resume has another number
 KINDS = ("driver", "worker", "worker, replaced", "driver while starting")
 
 
@@ -42,7 +42,10 @@ def main() -> None:
 
 
 def kill_and_resume(folder: Path, moments: int, seed: int, iterations: int) -> None:
-    """The scenario in `folder`; AssertionError if a draw differs, a file is damaged or a process stays."""
+    """Run the scenario in `folder`.
+
+    AssertionError if a draw differs, a file is damaged or a process survives.
+    """
     spec = slow_spec(folder, iterations=iterations, steps=250_000, chains=7)
     (folder / "run.toml").write_text(spec.to_toml())
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -107,11 +110,11 @@ def _strike(
         pids = _wait_for_workers(driver, started)
         os.kill(pids[int(which * len(pids))], signal.SIGKILL)
         if kind == "worker":
-            _live(driver, PATIENCE, started)  # until it has ended by itself
+            _live(driver, PATIENCE, started)  # until the driver ends by itself
         else:
             deadline = time.monotonic() + PATIENCE
             while set(_workers(driver.pid)) <= set(pids) and time.monotonic() < deadline:
-                _live(driver, 0.1, started)  # until another stands in its place
+                _live(driver, 0.1, started)  # until another worker replaces it
             _live(driver, 5 * delay, started)
     assert (driver.poll() is None) == (kind != "worker"), f"{kind}: the driver's exit code is {driver.poll()}"
     if driver.poll() is None:
@@ -123,7 +126,7 @@ def _strike(
 
 
 def _live(driver: subprocess.Popen[str], seconds: float, started: set[int]) -> None:
-    """Let the driver run for a while, if it does not end before; note what it starts."""
+    """Let the driver run for a while, unless it ends before; record the processes that it starts."""
     deadline = time.monotonic() + seconds
     while driver.poll() is None and time.monotonic() < deadline:
         started.update(pid for pid, _ in descendants(driver.pid))
@@ -131,7 +134,7 @@ def _live(driver: subprocess.Popen[str], seconds: float, started: set[int]) -> N
 
 
 def _wait_for_work(driver: subprocess.Popen[str], path: Path, workers: int, started: set[int]) -> None:
-    """Until blocks are being run."""
+    """Wait until blocks are being run."""
     before = iterations_done(path)
     deadline = time.monotonic() + PATIENCE
     while driver.poll() is None and time.monotonic() < deadline:
@@ -141,7 +144,7 @@ def _wait_for_work(driver: subprocess.Popen[str], path: Path, workers: int, star
 
 
 def _wait_for_workers(driver: subprocess.Popen[str], started: set[int]) -> list[int]:
-    """The actors of the driver, once there is one: it may be between two, on a machine that is busy."""
+    """Wait for the driver's actors; on a busy machine it may be between two."""
     deadline = time.monotonic() + PATIENCE
     while not (pids := _workers(driver.pid)):
         assert driver.poll() is None, f"the driver ended by itself, exit code {driver.returncode}"

@@ -1,4 +1,4 @@
-"""A driver that is interrupted or killed leaves a valid store, and resume goes on to the same bits."""
+"""A driver that is interrupted or killed leaves a valid store, and resume produces the same bits."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ N_COMPARED = 30
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first draws of the slow run."""
+    """The first draws of the slow run, from a run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("undisturbed")
     api.sample(slow_spec(folder, iterations=N_COMPARED), folder / "run.zarr", workers=0, progress=False)
     return folder / "run.zarr"
 
 
 def _begin(folder: Path) -> tuple[Path, subprocess.Popen[str]]:
-    """A driver in this process's child, after its first commit and in the midst of a later block."""
+    """Start a driver as a child process; return after its first commit, in the middle of a later block."""
     (folder / "run.toml").write_text(slow_spec(folder).to_toml())
     path = folder / "run.zarr"
     process = start("sample", folder / "run.toml", path, "--workers", 0, "--no-progress")
@@ -37,13 +37,13 @@ def _begin(folder: Path) -> tuple[Path, subprocess.Popen[str]]:
 
 
 def _is_a_prefix(path: Path, undisturbed: Path) -> None:
-    """Every file is sound, and the draws committed are the first ones of the undisturbed run."""
+    """Check that every file is sound and that the committed draws are the first of the undisturbed run."""
     assert api.verify(path).ok
     store, whole = Store.open(path), Store.open(undisturbed)
     n = min(store.committed_draws, N_COMPARED)
     assert n > 0
     for read in ("read_positions", "read_precisions"):
-        ours, theirs = (getattr(each, read)(slice(0, n)) for each in (store, whole))
+        ours, theirs = (getattr(store_, read)(slice(0, n)) for store_ in (store, whole))
         assert np.ascontiguousarray(ours).tobytes() == np.ascontiguousarray(theirs).tobytes()
 
 

@@ -41,7 +41,7 @@ RACER = """
 
 
 def _race(folder: Path, rounds: int) -> None:
-    """Two processes let loose on the lock at once, again and again."""
+    """Two processes that compete for the lock again and again."""
     script = textwrap.dedent(RACER)
     racers = [
         subprocess.Popen([sys.executable, "-c", script, str(folder), name, str(rounds)]) for name in "ab"
@@ -66,7 +66,7 @@ def _race(folder: Path, rounds: int) -> None:
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:
-    """A run with far to go."""
+    """A run that is stopped long before its end."""
     return make_store(
         tmp_path / "run.zarr", slow_spec(tmp_path, data__train=str(tmp_path / "train.csv"))
     ).path
@@ -91,7 +91,9 @@ def test_two_that_resume_one_wins_and_the_other_exits_with_73(stopped: Path) -> 
     before = iterations_done(stopped)
     wait_until(lambda: iterations_done(stopped) > before, winner)
     late = finish(start("resume", stopped, "--workers", 0, "--no-progress"))
-    assert late[0] == 73 and f"in use by process {winner.pid} on " in late[2]  # it has said who it is by now
+    assert (
+        late[0] == 73 and f"in use by process {winner.pid} on " in late[2]
+    )  # the other driver has recorded its identity by now
     winner.send_signal(signal.SIGINT)
     assert finish(winner)[0] == 130
     assert api.verify(stopped).ok

@@ -1,4 +1,4 @@
-"""A process that dies, or a machine that loses power, at any call to the disk costs no draw."""
+"""No draw is lost if a process dies or a machine loses power at any call to the disk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_committed_block_survives_a_crash_just_after() -> None:
     "number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 20))]
 )
 def test_power_loss_at_any_call_of_a_commit_loses_no_bit(number: int) -> None:
-    """What was not synced is dropped, kept, cut or zeroed, one combination a call for each number."""
+    """Content that was not synced is dropped, kept, cut or zeroed; each number makes another combination."""
     for at, disk in enumerate(crashes(commit_one, half_way(), "crash")):
         assert_sound(disk.after_power_loss(choices(at * 20 + number)), at_least=2)
 

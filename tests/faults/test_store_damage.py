@@ -28,7 +28,7 @@ ENDS = (1, 3, 5, 6, 8, 9, 12)
 
 @cache
 def finished() -> MemoryDisk:
-    """A run that was extended once and is complete."""
+    """A complete run that was extended once."""
     disk = half_way().copy()
     run_to_end(opened(disk))
     store = opened(disk)
@@ -43,11 +43,11 @@ def expected() -> dict[str, bytes]:
 
 
 def damaged(change: dict[Path, Callable[[bytes], bytes | None]]) -> MemoryDisk:
-    """The finished store with files changed, or gone where the change gives None."""
+    """The finished store with changed files, or without those for which the change returns None."""
     disk = finished().copy()
     files = disk.files()
-    for path, each in change.items():
-        content = each(files[path].live)
+    for path, new_content in change.items():
+        content = new_content(files[path].live)
         if content is None:
             disk.unlink(path)
         else:
@@ -60,7 +60,7 @@ def is_record(path: Path) -> bool:
 
 
 def apart() -> list[set[Path]]:
-    """The files with something in them, in sets where damage to one does not hide damage to another."""
+    """The non-empty files in sets, so that damage to one file does not hide damage to another of its set."""
     files = {path for path, file in finished().files().items() if file.live}
     records = {path for path in files if is_record(path)}
     return [{ROOT}, {EXTENSION}, records, files - records - {ROOT, EXTENSION}]
@@ -79,7 +79,8 @@ def test_an_undamaged_store_has_no_problem_and_every_file_is_checked() -> None:
 def test_one_flipped_bit_in_any_byte_of_any_file_is_found_and_named() -> None:
     contents = {path: file.live for path, file in finished().files().items()}
     for files in apart():
-        # Sealed files byte by byte, by the function that verify calls; chunks by verify, all of them at once.
+        # Sealed files are tested byte by byte, with the function that verify calls; chunks by verify, all at
+        # once.
         for path in files:
             if path.suffix == ".json":
                 for byte in range(len(contents[path])):
@@ -107,7 +108,7 @@ def test_of_2000_random_flips_none_is_silent() -> None:
 
 
 def batches(bits: Iterator[int], paths: list[Path], ends: Array) -> Iterator[dict[Path, int]]:
-    """The flips in groups that verify can tell apart: each file once, of one of the sets above."""
+    """The flips in groups that verify can tell apart: each file once, from one of the sets above."""
     open_groups: dict[int, list[dict[Path, int]]] = defaultdict(list)
     sets = apart()
     for bit in bits:
@@ -216,7 +217,7 @@ def test_a_problem_says_which_batch_block_and_draws() -> None:
         (0, 3, range(2, 3)),
     ]
     assert "checksum" in report.problems[0].what
-    assert not any("verify says" in problem.what for problem in report.problems)  # this is what it says
+    assert not any("verify says" in problem.what for problem in report.problems)  # the content of the message
 
 
 def test_a_damaged_chunk_is_an_error_that_names_it_when_read() -> None:
@@ -276,7 +277,7 @@ def test_what_is_in_no_block_cannot_be_repaired_and_is_left_as_it_is() -> None:
 
 def test_what_a_crash_left_in_a_chunk_beyond_the_committed_draws_is_not_read() -> None:
     disk = half_way().copy()
-    # Blocks 3 and on of batch 0 never happened, but for garbage where they would be.
+    # Blocks 3 and later of batch 0 never happened, except that garbage lies in their place.
     garbage = PATH / "posterior/io/c.0.1.0.0"
     disk.folder(garbage.parent).change(**{garbage.name: File(b"garbage", b"garbage")})
     store = opened(disk)

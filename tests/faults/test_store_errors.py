@@ -1,4 +1,4 @@
-"""An operation that fails is a StoreError that says what and where; what was committed stays."""
+"""An operation that fails raises a StoreError that says what and where; committed draws stay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WRITING = {"open_new", "write", "fsync", "link", "replace", "mkdir"}
 def failures(
     fault: str, calls: set[str], *, forever: bool = False
 ) -> list[tuple[str, MemoryDisk, StoreError | None]]:
-    """What came of committing a block with a fault at each of these calls in turn: call, disk, error."""
+    """Results of committing a block with a fault at each of these calls in turn: call, disk, error."""
     rehearsal = Failing(half_way().copy())
     commit_one(rehearsal)
     outcomes = []
@@ -92,11 +92,16 @@ def test_a_failed_fsync_is_not_tried_again() -> None:
     calls.at = len(calls.log) + calls_before_fsync()
     with pytest.raises(StoreError, match="Input/output error"):
         step(store, 0)
-    assert calls.log[calls.at :] == ["fsync", "close", "unlink", "close"]  # the temporary's, then the lock's
+    assert calls.log[calls.at :] == [
+        "fsync",
+        "close",
+        "unlink",
+        "close",
+    ]  # first the temporary file's, then the lock's
 
 
 def calls_before_fsync() -> int:
-    """How many calls a commit makes before its first fsync."""
+    """Number of calls that a commit makes before its first fsync."""
     calls = Failing(half_way().copy())
     store = opened(calls)
     n_calls = len(calls.log)
@@ -116,7 +121,7 @@ def test_a_file_system_without_hard_links_does(code: int) -> None:
 
 
 def test_a_commit_that_failed_after_its_record_was_published_is_taken_for_done() -> None:
-    """Fault 3: the worker dies, or is thought dead, after the commit; its block comes again."""
+    """Fault 3: the worker dies, or seems dead, after the commit, and its block is committed again."""
     disk = half_way().copy()
     store = opened(disk)
     block = next_block(store, 0)
@@ -139,7 +144,7 @@ def test_create_on_a_full_disk_leaves_nothing() -> None:
     create(FileSystem(rehearsal))
     for at in [at for at, call in enumerate(rehearsal.log) if call == "write"][::17]:
         disk = empty_disk()
-        # One write in all fails: a disk that stays full still lets files be removed.
+        # One write fails in all, because a full disk still lets files be removed.
         with pytest.raises(StoreFullError):
             create(FileSystem(Failing(disk, at=at, fault="ENOSPC")))
         assert disk.listdir(PATH.parent) == []

@@ -1,4 +1,4 @@
-"""Whatever is done to a store in whatever order, its draws are the first of an undisturbed run's."""
+"""After any operations on a store in any order, its draws are the first of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ENDS = tuple(range(1, 13))
 
 
 def whole_run() -> Array:
-    """The draws of a run of the longest plan that nothing disturbed, (n_chains, n_draws, n_parameters)."""
+    """Draws of an undisturbed run of the longest plan, (n_chains, n_draws, n_parameters)."""
     disk = MemoryDisk()
     disk.mkdir(PATH.parent)
     spec = toy_spec(phase=[*TOY["phase"][:2], {**TOY["phase"][2], "iterations": N_LONGER}])
@@ -52,7 +52,7 @@ WHOLE = whole_run()
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The model: how many draws of each batch have been committed, and how many are planned."""
+    """The model: how many draws of each batch are committed, and how many are planned."""
 
     @initialize()
     def start(self) -> None:
@@ -67,7 +67,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_damaged)
     @rule(batch=st.integers(0, 1), length=st.integers(1, 4))
     def commit(self, batch: int, length: int) -> None:
-        """A block of any length, as when a run is stopped inside one."""
+        """Commit a block of any length, as if a run had been stopped within one."""
         self._step(self.store, batch, length)
         self.draws[batch] = self.store.progress(batch).draws
 
@@ -100,7 +100,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_damaged)
     @rule()
     def resume(self) -> None:
-        """Another process takes over."""
+        """Open the store in another process."""
         self.store = opened(self.disk)
         with self.store.lock():
             try:
@@ -118,7 +118,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_damaged)
     @rule(which=st.integers(0, 10**6), bit=st.integers(0, 10**6))
     def damage(self, which: int, bit: int) -> None:
-        """One bit of one file that a record names, or of a record."""
+        """Flip one bit of a record, or of a file that a record names."""
         files = [
             (path, file)
             for path, file in self.disk.files().items()
@@ -128,11 +128,13 @@ class StoreMachine(RuleBasedStateMachine):
         before = file.live
         file.live = file.durable = flipped(before, bit % (8 * len(before)))
         report = Store.verify(self.store)
-        if report.ok:  # what a crash left, a chunk that no record names or a temporary: nobody reads it
+        if (
+            report.ok
+        ):  # litter of a crash, which nobody reads: a chunk that no record names, or a temporary file
             assert path.name.startswith("c.") or path.name.endswith(PARTIAL)
             return
         assert {str(PATH / problem.file) for problem in report.problems} == {str(path)}
-        if report.problems[0].batch is None:  # metadata and coordinates: from a copy
+        if report.problems[0].batch is None:  # metadata and coordinates are restored from a copy
             file.live = file.durable = before
         else:
             self.is_damaged = True
@@ -176,7 +178,7 @@ class StoreMachine(RuleBasedStateMachine):
         return opened(self.disk).root.header.n_draws
 
     def _ends(self, batch: int, length: int) -> tuple[int, ...]:
-        """The next block ends `length` iterations on, or where its phase does."""
+        """Where the next block ends: `length` iterations on, or at the end of its phase."""
         iteration = self.store.progress(batch).iteration
         phase_end = next((end for end in (1, 3, 3 + self._planned()) if end > iteration), 0)
         return (min(iteration + length, phase_end),)
@@ -185,7 +187,7 @@ class StoreMachine(RuleBasedStateMachine):
         step(store, batch, ends=self._ends(batch, length))
 
     def _disturbed(self, work: Callable[[Store], None], at: int, fault: str, power: bool) -> None:
-        """The process ends in or after its work; another finds at least what there was before."""
+        """End the process during or after its work; another process must find at least the earlier draws."""
         calls = Failing(self.disk)
         store = opened(calls)
         calls.at, calls.fault = len(calls.log) + at, fault
@@ -209,7 +211,10 @@ def run_machine(n_examples: int, n_steps: int) -> None:
             max_examples=n_examples,
             stateful_step_count=n_steps,
             deadline=None,
-            phases=[Phase.explicit, Phase.generate],  # a step takes 50 ms: shrinking would take minutes
+            phases=[
+                Phase.explicit,
+                Phase.generate,
+            ],  # each step takes 50 ms, so that shrinking would take minutes
         ),
     )
 

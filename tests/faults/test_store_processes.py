@@ -1,4 +1,4 @@
-"""Stores on the real disk and real processes: killed, two at once, read while written, out of space."""
+"""Stores on a real disk with real processes: killed, two at once, read while written, out of space."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROOT = Path(__file__).parent.parent.parent
 
 
 def start(code: str, *args: object) -> subprocess.Popen[str]:
-    """A Python process that runs `code` with these arguments."""
+    """Start a Python process that runs `code` with these arguments."""
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, args)],
         cwd=_ROOT,
@@ -56,7 +56,7 @@ RUN = """
 
 
 def test_sigkill_at_calls_to_the_disk_loses_no_bit(tmp_path: Path) -> None:
-    """Each process kills itself at some call and the next goes on, until one gets through."""
+    """Each process kills itself at some call and the next continues, until one finishes."""
     path = tmp_path / "toy.zarr"
     create(FileSystem(), path)
     numbers = Streams(9, np.arange(1, dtype=np.uint64)).uniform(Purpose.PROPOSAL, (8,))[0]
@@ -88,7 +88,7 @@ def test_the_second_to_run_a_store_is_refused_and_changes_nothing(tmp_path: Path
             raise AssertionError("two hold the lock")
     assert caught.value.exit_code == 73
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
-    process.kill()  # the kernel lets go of a dead process's lock; the note of who held it is stale
+    process.kill()  # the kernel releases a dead process's lock, and the note of its owner is out of date
     process.communicate()
     with Store.open(path).lock():
         pass
@@ -127,7 +127,7 @@ def test_of_two_that_start_at_once_one_runs(tmp_path: Path) -> None:
 
 
 def test_a_reader_of_a_growing_store_sees_only_whole_blocks(tmp_path: Path) -> None:
-    """FAULTS 18: by this library and by xarray alone, while another process commits."""
+    """FAULTS 18: the readers are this library and xarray alone, while another process commits."""
     import warnings
 
     import xarray as xr
@@ -165,7 +165,7 @@ def test_a_reader_of_a_growing_store_sees_only_whole_blocks(tmp_path: Path) -> N
 
 
 def test_a_file_size_limit_is_a_full_disk(tmp_path: Path) -> None:
-    """FAULTS 10 with the real operating system: old chunks whole, no litter, resume when there is space."""
+    """FAULTS 10 with the real system: old chunks stay whole, no litter, and resume works with space again."""
     path = tmp_path / "toy.zarr"
     step(create(FileSystem(), path), 0)
     limited = """

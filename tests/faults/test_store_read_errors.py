@@ -24,7 +24,7 @@ RECORD = PATH / "commits/batch0000/000001.json"
 
 
 class Unreadable(Failing):
-    """Reading `path` fails with `code` the first `times` times, or gives one flipped bit where code is 0."""
+    """A disk where reads of `path` fail with `code` the first `times` times, or flip one bit if code is 0."""
 
     def __init__(self, inner: SystemCalls, path: Path, *, code: int = errno.EIO, times: int = 1) -> None:
         super().__init__(inner)
@@ -90,7 +90,7 @@ def test_damage_is_repaired_beside_a_file_that_cannot_be_read() -> None:
 
 
 def test_an_error_at_any_read_is_reported_as_a_read_error_or_raised() -> None:
-    """For each read of verify in turn; a read error is never taken for damage."""
+    """Each read of verify fails in turn; a read error is never reported as damage."""
     disk = finished()
     rehearsal = Failing(disk)
     assert verify(PATH, fs=FileSystem(rehearsal)).ok

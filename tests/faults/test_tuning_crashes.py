@@ -1,4 +1,4 @@
-"""A driver or a machine that dies at any call to the disk around the rounds of a tuning changes no bit."""
+"""A crash of a driver or a machine at any call to the disk around the rounds of a tuning changes no bit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPERATIONS = [
 
 
 class Enough(Exception):
-    """The part of a run that is looked at is over."""
+    """Raised when the observed part of a run is over."""
 
 
 def tuned_spec() -> RunSpec:
@@ -37,7 +37,7 @@ def tuned_spec() -> RunSpec:
 
 
 def drive(calls: SystemCalls, *, until: int = 5) -> None:
-    """A driver, from opening the store until every batch has committed so many iterations."""
+    """Run a driver, from opening the store until every batch has committed so many iterations."""
     store = opened(calls)
 
     with store.lock(), InProcess() as executor:
@@ -48,14 +48,14 @@ def drive(calls: SystemCalls, *, until: int = 5) -> None:
 
 
 def drive_to(calls: SystemCalls, until: int) -> None:
-    """As `drive`, ending there as a driver that dies does: without a word."""
+    """Run `drive`, and end it as a driver that dies, without any clean-up."""
     with pytest.raises(Enough):
         drive(calls, until=until)
 
 
 @cache
 def first_round_done() -> MemoryDisk:
-    """Both batches have committed the first round; its record is still to be made."""
+    """A store in which both batches have committed the first round, before its record exists."""
     disk = MemoryDisk()
     disk.mkdir(PATH.parent)
     create(FileSystem(disk), spec=tuned_spec())
@@ -80,15 +80,18 @@ def go_on(calls: SystemCalls) -> None:
 
 
 def contents(store: Store) -> dict[str, bytes]:
-    """What is drawn, and the records of the tuning, whose bytes are a function of it."""
-    found = {"positions": store.read_positions().tobytes(), "precisions": store.read_precisions().tobytes()}
-    for each in store.tuning.rounds:
-        found[f"round {each.number}"] = store.fs.read(store.tuning.file(each.number))
-    return found
+    """Draws and records of the tuning, whose bytes depend only on the draws."""
+    contents_ = {
+        "positions": store.read_positions().tobytes(),
+        "precisions": store.read_precisions().tobytes(),
+    }
+    for tuning_round in store.tuning.rounds:
+        contents_[f"round {tuning_round.number}"] = store.fs.read(store.tuning.file(tuning_round.number))
+    return contents_
 
 
 def assert_sound(disk: MemoryDisk) -> None:
-    """Nothing damaged; going on gives the bits of an undisturbed run, and no litter."""
+    """Check that nothing is damaged, and that a resumed run gives the same bits and no litter."""
     report = opened(disk).verify()
     assert report.ok, report.problems
     go_on(disk)
@@ -98,7 +101,7 @@ def assert_sound(disk: MemoryDisk) -> None:
 
 
 def boundary(calls: SystemCalls) -> None:
-    """The work that is disturbed: the first round's record is made and both batches go on to the second."""
+    """The disturbed work: the first round's record is made and both batches begin the second."""
     drive_to(calls, 2)
 
 
@@ -106,7 +109,7 @@ def boundary(calls: SystemCalls) -> None:
 def test_a_crash_at_any_call_around_a_round_changes_no_bit(fault: str) -> None:
     disks = list(crashes(boundary, first_round_done(), fault))
     had_record = {disk.exists(PATH / "commits/tuning/000000.json") for disk in disks}
-    assert had_record == {False, True}  # before it was made, and after
+    assert had_record == {False, True}  # before and after the record was made
     for disk in disks:
         assert_sound(disk)
 
@@ -125,7 +128,7 @@ def test_a_crash_at_any_call_of_a_whole_tuned_run_changes_no_bit(fault: str) -> 
 
 
 def test_workers_never_go_on_without_a_synced_record() -> None:
-    """When the first block of the next round is committed, power loss leaves the record that it stands on."""
+    """When the first block of the next round is committed, its round's record survives a power loss."""
     disk = first_round_done().copy()
     drive_to(disk, 2)
     for number in range(20):

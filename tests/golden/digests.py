@@ -84,7 +84,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
             "bh1": {"generator": "channels", "size": 3},
         },
     },
-    # Enough units that hybrid-marginal works with matrices of the cases, its dual form.
+    # With enough units, hybrid-marginal works with matrices of the cases, its dual form.
     "wide": {"hidden": [{"units": 40, "activation": "tanh"}], "priors": PRIORS},
 }
 
@@ -158,7 +158,7 @@ OPERATIONS: dict[str, list[dict[str, Any]]] = {
     "marginal, both": [GIBBS, HEATBATH, {**MARGINAL, "over": ["outputs", "precisions"], "window": 2}],
 }
 
-# Automatic settings: found in a first phase, used in the last.
+# Automatic settings are found in a first phase and used in the last.
 AUTOMATIC = {
     "hybrid": {"op": "hybrid", "steps": "auto", "stepsize": "auto", "scaling": "auto"},
     "hybrid-marginal": {
@@ -172,7 +172,7 @@ AUTOMATIC = {
 
 
 def cells() -> Iterator[tuple[str, str, str]]:
-    """Names of (network, model, operations): combinations that the package allows and that add something."""
+    """Names of (network, model, operations): combinations that the package allows and that add coverage."""
     for model in MODELS:
         yield "one layer", model, "windows"
     for operations in OPERATIONS:
@@ -261,7 +261,7 @@ def sampled(spec: dict[str, Any], path: Path, *, predicts: bool = False) -> str:
 
 
 def lines(kernels: str, dtype: str) -> list[str]:
-    """A line for each run with these kernels and this dtype: what it was, and its digest."""
+    """A line for each run with these kernels and this dtype: its description, and its digest."""
     os.environ["RAYFBNN_KERNELS"] = kernels
     with tempfile.TemporaryDirectory() as folder:
         kind = f"{'array code' if kernels else 'compiled'} | {dtype}"
@@ -289,7 +289,7 @@ def _lines(folder: Path, dtype: str, *, is_array_code: bool) -> Iterator[str]:
         spec = spec_for("one layer", model) | {"iterations": 4}
         del spec["phase"]
         yield f"default schedule | {model}: {sampled(spec, path)}"
-    if is_array_code:  # no trajectories in what follows
+    if is_array_code:  # no operation below has trajectories
         return
     for model in MODELS:
         rayfbnn.prior(spec_for("one layer", model), path, draws=20)

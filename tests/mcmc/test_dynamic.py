@@ -1,4 +1,4 @@
-"""Uncorrected dynamics: biased by the stepsize and in no other way."""
+"""Uncorrected dynamics: biased by the stepsize, and unbiased otherwise."""
 
 from __future__ import annotations
 

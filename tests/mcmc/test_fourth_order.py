@@ -49,7 +49,7 @@ MUTANTS = {
     "no_last_kick": ("stage == 0 and 0 < number < last", "stage == 0 and 0 < number <= last"),
 }
 EQUAL_STEPS = {
-    # Still symmetric and symplectic, so exact: only its order shows it.
+    # These mutants are still symmetric and symplectic, hence exact: only the order shows them.
     "wrong_coefficient": ("0.7563200005156682911", "0.7563200005156682911 + 0.1"),
     "middle_drift_not_doubled": ("2 * _DRIFTS[-1]", "_DRIFTS[-1]"),
 }
@@ -81,7 +81,7 @@ def reversal_error(advance) -> float:
 
 
 def slope(advance) -> float:
-    """Slope of log |change of H| in log stepsize at a fixed length of trajectory."""
+    """Slope of log |change of H| in log stepsize, at a fixed length of trajectory."""
     here = start(50)
     before = total_energy(BANANA.potential(here.position, here.precisions), here.momentum)
     sizes, errors = 2.0 ** -np.arange(4), []
@@ -149,6 +149,6 @@ def test_at_equal_cost_its_energy_error_is_smaller_where_steps_are_small() -> No
 
 
 def test_uncorrected_dynamics_take_it_too() -> None:
-    """The same large steps whose bias shows with the leapfrog, now in steps of fourth order."""
+    """Large steps whose bias shows with the leapfrog are unbiased in steps of fourth order."""
     operations = (Heatbath(decay=0.5), Dynamic(steps=3, stepsize=0.8, integrator=FOURTH))
     assert stays_exact(ONE, operations, name="fourth order, dynamic")

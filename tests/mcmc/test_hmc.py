@@ -39,7 +39,7 @@ def start(n_chains: int, n_parameters: int = 3, *, seed: int = 11) -> tuple[Chai
 
 
 class Recorder:
-    """`leapfrog.advance` that remembers each chain's backward steps and its order of partial gradients."""
+    """`leapfrog.advance`, recording each chain's backward steps and its order of partial gradients."""
 
     def __init__(self) -> None:
         self.backward_steps: Array = 0
@@ -114,7 +114,7 @@ def test_a_window_of_one_is_plain_hybrid_bit_for_bit() -> None:
 
 
 def one_higher(*arguments, **options):
-    """`leapfrog.advance` with potentials that have a constant more, as another code's may have."""
+    """`leapfrog.advance` with a constant added to potentials, as another code may have."""
     end, potential = leapfrog.advance(*arguments, **options)
     return end, potential + 1
 
@@ -188,9 +188,9 @@ def trajectory(
 
 def brute_force(state: ChainState, recorder: Recorder, chain: int, *, steps: int, stepsize: float):
     """One chain's trajectory as three arrays: positions, momenta, energies of states 0 .. steps."""
-    own = slice(chain, chain + 1)
-    one = ChainState(state.position[own], state.momentum[own], state.precisions[own])
-    order = None if recorder.order is None else recorder.order[own]
+    one_chain = slice(chain, chain + 1)
+    one = ChainState(state.position[one_chain], state.momentum[one_chain], state.precisions[one_chain])
+    order = None if recorder.order is None else recorder.order[one_chain]
     offset = int(recorder.backward_steps[chain])
     states = trajectory(one, offset=offset, steps=steps, stepsize=stepsize, order=order)
     return tuple(np.array(column) for column in zip(*states, strict=True))
@@ -201,7 +201,7 @@ WINDOWS = [(5, 1, 1), (8, 3, 1), (8, 3, 3), (3, 2, 1), (4, 4, 3), (5, 4, 1), (3,
 
 @pytest.mark.parametrize(("steps", "window", "partitions"), WINDOWS)
 def test_hybrid_agrees_with_brute_force(steps: int, window: int, partitions: int) -> None:
-    """Free energies, and a final state in the chosen window with the right sign of momentum."""
+    """Free energies agree, and the final state lies in the chosen window with the right sign of momentum."""
     state, streams = start(60)
     recorder = Recorder()
     after, info = hmc.hybrid(
@@ -234,7 +234,7 @@ def test_accepted_as_often_as_the_free_energies_say() -> None:
 
 
 def window_choice_p_value(hybrid) -> float:
-    """One start, 20,000 times: the states that end there against their exact probabilities."""
+    """Compare 20,000 updates from one start with the exact probabilities of their final states."""
     steps, window, stepsize, n = 6, 3, 0.35, 20_000
     one, _ = start(1, seed=6)
     _, streams = start(n, seed=6)
@@ -243,7 +243,7 @@ def window_choice_p_value(hybrid) -> float:
     recorder = Recorder()
     recorder.backward_steps = np.array([window - 1])
     positions, _, energies = brute_force(one, recorder, 0, steps=steps + window - 1, stepsize=stepsize)
-    probabilities = np.zeros(len(energies))  # of the states from 2 steps back to 6 ahead
+    probabilities = np.zeros(len(energies))  # states from 2 steps back to 6 ahead
     for first in range(window):
         weights = np.exp(-energies)
         reject = np.arange(first, first + window)
@@ -294,7 +294,7 @@ def is_reversed_on_acceptance_only(hybrid) -> bool:
 
 
 def test_momentum_is_reversed_on_acceptance_only() -> None:
-    """Reversing it on rejection instead leaves the distribution as it is: only this test sees that."""
+    """Reversing it on rejection instead leaves the distribution as it is, and only this test sees that."""
     assert is_reversed_on_acceptance_only(hmc.hybrid)
     negated_as_a_whole = mutant(
         hmc, ("-accept.momentum, reject.momentum", "accept.momentum, -reject.momentum")
@@ -303,7 +303,7 @@ def test_momentum_is_reversed_on_acceptance_only() -> None:
 
 
 def distance_travelled(*, with_negate: bool) -> float:
-    """Mean distance after twenty short trajectories with little loss of momentum, on a wide Gaussian."""
+    """Mean distance after twenty short trajectories, with little loss of momentum, on a wide Gaussian."""
     state, streams = start(200, 1)
     target = SumOfTerms((lambda q: ((q * q).sum(axis=1) / 2e4, q / 1e4),), 1)
     first = state
@@ -318,7 +318,10 @@ def distance_travelled(*, with_negate: bool) -> float:
 
 
 def test_negate_keeps_the_direction_on_acceptance() -> None:
-    """Without it each trajectory retraces the last: invariant, and useless. The trace shows it."""
+    """Without negation each trajectory retraces the last, which is invariant but useless.
+
+    The trace shows it.
+    """
     assert distance_travelled(with_negate=True) > 8
     assert distance_travelled(with_negate=False) < 2
 
@@ -348,7 +351,7 @@ def test_jittered_stepsizes_have_their_distribution(jitter: float) -> None:
 
 
 def test_stepsizes_come_from_the_precisions_alone() -> None:
-    """The target is asked once per trajectory, with the precisions of now."""
+    """The target is asked once per trajectory, with the current precisions."""
     asked = []
 
     class Asked(SumOfTerms):
@@ -444,14 +447,14 @@ def test_chains_do_not_depend_on_their_batch(dtype: str) -> None:
     together, info = hmc.hybrid(state, streams, stepsize_jitter=5.0, **options)
     for size in (1, 2, 3, 5, 8):
         for first in range(0, 16 - size + 1, size):
-            own = slice(first, first + size)
-            part = ChainState(state.position[own], state.momentum[own], state.precisions[own])
+            rows = slice(first, first + size)
+            part = ChainState(state.position[rows], state.momentum[rows], state.precisions[rows])
             alone, alone_info = hmc.hybrid(
-                part, replace(streams, chains=streams.chains[own]), stepsize_jitter=5.0, **options
+                part, replace(streams, chains=streams.chains[rows]), stepsize_jitter=5.0, **options
             )
-            assert np.array_equal(alone.position, together.position[own])
-            assert np.array_equal(alone.momentum, together.momentum[own])
-            assert np.array_equal(alone_info.energy_change, info.energy_change[own])
+            assert np.array_equal(alone.position, together.position[rows])
+            assert np.array_equal(alone.momentum, together.momentum[rows])
+            assert np.array_equal(alone_info.energy_change, info.energy_change[rows])
 
 
 def test_float32_states_stay_float32() -> None:

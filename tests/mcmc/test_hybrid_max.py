@@ -43,7 +43,7 @@ def test_exact_draws_stay_exact(name: str) -> None:
     assert 0.25 < info.accepted.mean() < 0.98
 
 
-# Each mutant: source, replacement, the configuration that must show it.
+# Each mutant: source, replacement, and the configuration that must show it.
 MUTANTS = {
     "no_negate": ("-current.momentum, state", "current.momentum, state", "two ok"),
     "new_threshold_at_each_state": (
@@ -98,7 +98,7 @@ def test_with_more_ok_than_states_it_is_plain_hybrid() -> None:
 
 
 def test_it_ends_at_the_first_states_that_would_be_accepted() -> None:
-    """Against a trajectory of each chain by itself, state by state."""
+    """Compare with a trajectory of each chain alone, state by state."""
     state, streams = start(60)
     after, info = hybrid_max.hybrid_max(
         state, streams, target=BANANA, max_steps=8, max_ok=2, stepsize=0.5, jump=2
@@ -106,8 +106,8 @@ def test_it_ends_at_the_first_states_that_would_be_accepted() -> None:
     threshold = -np.log(streams.uniform(Purpose.ACCEPT))
     sizes = np.full((1, 3), 0.5)
     for chain in range(60):
-        own = slice(chain, chain + 1)
-        q, p, one = state.position[own], state.momentum[own], np.ones((1, 1))
+        one_chain = slice(chain, chain + 1)
+        q, p, one = state.position[one_chain], state.momentum[one_chain], np.ones((1, 1))
         before, n_ok, is_ok = BANANA.potential(q, one)[0] + (p * p).sum() / 2, 0, False
         for _ in range(4):
             q, p, potential = end_of(leapfrog.advance, BANANA, Trajectory(q, p, one, sizes), n_steps=2)
@@ -146,7 +146,7 @@ def test_chains_do_not_depend_on_their_batch() -> None:
     options = {"target": BANANA, "max_steps": 6, "max_ok": 2, "stepsize": 0.5, "partitions": 3}
     together, _ = hybrid_max.hybrid_max(state, streams, **options)
     for chain in range(8):
-        own = slice(chain, chain + 1)
-        part = ChainState(state.position[own], state.momentum[own], state.precisions[own])
-        alone, _ = hybrid_max.hybrid_max(part, Streams(47, streams.chains[own], 1), **options)
-        assert np.array_equal(alone.position, together.position[own])
+        one_chain = slice(chain, chain + 1)
+        part = ChainState(state.position[one_chain], state.momentum[one_chain], state.precisions[one_chain])
+        alone, _ = hybrid_max.hybrid_max(part, Streams(47, streams.chains[one_chain], 1), **options)
+        assert np.array_equal(alone.position, together.position[one_chain])

@@ -1,4 +1,4 @@
-"""Started at exact draws of a one-dimensional anharmonic target, the sampler stays there."""
+"""A sampler that starts at exact draws of a one-dimensional anharmonic target keeps them exact."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.targets import ANHARMONIC, ANHARMONIC_IN_TWO, anharmonic_cdf,
 N_ITERATIONS = 3
 QUICK, LONG = 50_000, 400_000
 
-# Stepsizes for an acceptance of 0.3 to 0.7, where a wrong decision shows.
+# Stepsizes for an acceptance of 0.3 to 0.7, at which a wrong decision shows.
 CONFIGURATIONS: dict[str, tuple[Operation, ...]] = {
     "plain": (Heatbath(), Hybrid(steps=3, stepsize=0.8)),
     "persistent": (Heatbath(decay=0.7), Hybrid(steps=2, stepsize=0.8), Negate()),
@@ -55,7 +55,7 @@ def after_iterations(
     xp: Any = np,
     dtype: str = "float64",
 ) -> tuple[ChainState, Any]:
-    """The state N_ITERATIONS after exact draws of position and momentum."""
+    """Return the state N_ITERATIONS after exact draws of position and momentum."""
     streams = Streams(seed, xp.arange(n_chains, dtype=xp.uint64))
     state = ChainState(
         anharmonic_draws(streams).astype(dtype),
@@ -70,7 +70,7 @@ def after_iterations(
 def stays_exact(
     name: str, *, n_chains: int, operations: tuple[Operation, ...] | None = None, **options: Any
 ) -> bool:
-    """Position, momentum and the two together, each against its exact distribution."""
+    """Compare position, momentum and the pair with their exact distributions."""
     operations = CONFIGURATIONS[name] if operations is None else operations
 
     def p_values(seed: int, n_chains: int) -> list[float]:
@@ -95,7 +95,7 @@ def test_exact_draws_stay_exact_at_length(name: str) -> None:
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_decisions_are_not_one_sided(name: str) -> None:
-    """The tests above mean something only where many trajectories are accepted and many rejected."""
+    """The tests above are only meaningful if many trajectories are accepted and many rejected."""
     _, info = after_iterations(CONFIGURATIONS[name], seed=1, n_chains=2_000)
     assert 0.25 < np.mean(info.accepted) < 0.9
 
@@ -193,7 +193,7 @@ def test_accepting_on_an_approximate_energy_is_killed(approximation: str) -> Non
 
 
 # Changes that leave the distribution as it is, so that no test of invariance can see them: (module, source,
-# replacement, configuration), with the reason and the test that does see them.
+# replacement, configuration), with the reason and the test that does see each.
 EQUIVALENT_MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
     # The whole update followed by a negation; test_momentum_is_reversed_on_acceptance_only.
     "negated_as_a_whole": (
@@ -224,7 +224,7 @@ def test_equivalent_mutant_stays_exact(name: str) -> None:
 
 @pytest.mark.parametrize("name", some_long(["fixed_order", "bwd_same_order"], ["fixed_order"]))
 def test_order_mutants_need_three_partitions(name: str) -> None:
-    """With K = 2 a step uses 0 1 0 or 1 0 1, each its own reverse: such a test sees no wrong order."""
+    """With K = 2 a step uses 0 1 0 or 1 0 1, each its own reverse, so that no wrong order shows."""
     old, new, _ = HMC_MUTANTS[name]
     operations = (Heatbath(decay=0.5), Hybrid(steps=6, stepsize=0.8, window=3, partitions=2), Negate())
     changed = schedule_with(mutant(hmc, (old, new)))
@@ -234,7 +234,7 @@ def test_order_mutants_need_three_partitions(name: str) -> None:
 
 
 def test_dropping_negate_stays_exact() -> None:
-    """Momentum then turns back after every acceptance: right, and slow; it is the user's to say."""
+    """Without negate, momentum turns back after every acceptance: slow but right, and the user's choice."""
     assert stays_exact("no negate", operations=CONFIGURATIONS["persistent"][:2], n_chains=QUICK)
 
 

@@ -1,4 +1,4 @@
-"""Windows that look at every few steps of the trajectory only."""
+"""Windows that contain only every few steps of the trajectory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_exact_draws_stay_exact(name: str) -> None:
 
 
 MUTANTS = {
-    # Forward pieces jump, and backward ones do not.
+    # Forward parts jump, and backward ones do not.
     "one_way": ("n_steps=n_steps * jump", "n_steps=n_steps * (1 if backwards.any() else jump)"),
     "windows_of_all_steps": ("window, Purpose.WINDOW_OFFSET", "1, Purpose.WINDOW_OFFSET"),
     "not_restored": ("current.restored(start, done == offset)", "current"),

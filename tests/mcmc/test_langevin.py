@@ -21,7 +21,7 @@ BANANA = banana()
 
 
 def test_one_step_is_a_metropolis_hastings_update_with_langevin_proposals() -> None:
-    """q' ~ Normal(q - s**2 U'(q) / 2, s**2), accepted by the ratio of Hastings, from the densities."""
+    """q' ~ Normal(q - s**2 U'(q) / 2, s**2), accepted by Hastings's ratio computed from the densities."""
     streams = Streams(31, np.arange(500, dtype=np.uint64), iteration=1)
     q = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
     start = ChainState(q, np.zeros_like(q), np.ones((500, 1)))
@@ -56,7 +56,7 @@ def test_decisions_are_not_one_sided() -> None:
 
 
 def test_langevin_without_the_ratio_of_proposals_is_killed() -> None:
-    """Deciding on the potential alone forgets that the proposal is not symmetric."""
+    """A decision by the potential alone ignores that the proposal is not symmetric."""
     changed = mutant(
         hmc,
         ("total_energy(start_potential, state.momentum)", "start_potential"),

@@ -25,7 +25,7 @@ STATE_DEP_STEP = mutant(
 
 
 def reversal_error(advance, *, partial: bool, back_order=hmc.reversed_order) -> float:
-    """How far steps there and back end from where they began."""
+    """Distance between the start and the state after steps there and back."""
     here, order = start(20)
     there, _ = advance(BANANA, here, n_steps=10, order=order if partial else None)
     turned = replace(there, stepsizes=-here.stepsizes)
@@ -58,7 +58,7 @@ def test_reversal_by_negated_momentum_is_reversal_by_negated_stepsizes() -> None
 
 
 def jacobian(advance, *, partial: bool) -> Array:
-    """Derivatives of the state after three steps by the state before, by central differences.
+    """Derivatives of the state after three steps with respect to the state before, by central differences.
 
     In position / stepsize and momentum, the coordinates in which the masses are one.
     """
@@ -97,7 +97,7 @@ def test_steps_are_symplectic(partial: bool) -> None:
 
 @pytest.mark.parametrize("partial", [False, True])
 def test_stepsizes_that_depend_on_the_state_change_volume(partial: bool) -> None:
-    """A step without its half kicks keeps volume: only reversal and invariance can see that mutant."""
+    """A step without its half kicks keeps volume, so only reversal and invariance can see that mutant."""
     derivatives = jacobian(STATE_DEP_STEP.advance, partial=partial)
     assert symplectic_error(derivatives) > 1e-3
     assert abs(np.linalg.det(derivatives) - 1) > 1e-3
@@ -126,7 +126,7 @@ def test_energy_error_without_half_kicks_is_of_first_order() -> None:
 
 
 def test_energy_error_of_a_stale_gradient_is_of_first_order() -> None:
-    """A gradient kept from before the drift, as one cached across a Gibbs update would be."""
+    """A gradient from before the drift is used, as if one had been cached across a Gibbs update."""
     last: list[Array] = []
 
     class Stale:
@@ -170,10 +170,12 @@ def test_negative_stepsizes_turn_single_chains_back() -> None:
     here = replace(here, stepsizes=np.where(is_back[:, None], -here.stepsizes, here.stepsizes))
     together = end_of(leapfrog.advance, BANANA, here, n_steps=3, order=order)
     for chain in range(6):
-        own = slice(chain, chain + 1)
-        alone = end_of(leapfrog.advance, BANANA, chains_of(here, own), n_steps=3, order=order[own])
+        one_chain = slice(chain, chain + 1)
+        alone = end_of(
+            leapfrog.advance, BANANA, chains_of(here, one_chain), n_steps=3, order=order[one_chain]
+        )
         for a, b in zip(together, alone, strict=True):
-            assert np.array_equal(a[own], b)
+            assert np.array_equal(a[one_chain], b)
 
 
 def test_arguments_are_left_alone() -> None:

@@ -1,4 +1,4 @@
-"""Random-walk Metropolis: what is proposed, decided and reported."""
+"""Random-walk Metropolis: its proposals, decisions and reports."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_chains_do_not_depend_on_their_batch() -> None:
     options = {"target": banana(), "stepsize": 0.3, "stepsize_jitter": -1.0}
     together, _ = metropolis(state, streams, **options)
     for chain in range(8):
-        own = slice(chain, chain + 1)
-        part = ChainState(state.position[own], state.momentum[own], state.precisions[own])
-        alone, _ = metropolis(part, replace(streams, chains=streams.chains[own]), **options)
-        assert np.array_equal(alone.position, together.position[own])
+        one_chain = slice(chain, chain + 1)
+        part = ChainState(state.position[one_chain], state.momentum[one_chain], state.precisions[one_chain])
+        alone, _ = metropolis(part, replace(streams, chains=streams.chains[one_chain]), **options)
+        assert np.array_equal(alone.position, together.position[one_chain])

@@ -25,7 +25,7 @@ def test_exact_draws_stay_exact() -> None:
 
 
 def heated(n_chains: int, n_parameters: int) -> tuple[np.ndarray, np.ndarray]:
-    """Momenta before and after."""
+    """Momenta before and after the update."""
     streams = Streams(41, np.arange(n_chains, dtype=np.uint64))
     before = streams.normal(Purpose.PROPOSAL, (n_parameters,))
     state = ChainState(np.zeros_like(before), before, np.ones((n_chains, 1)))

@@ -1,4 +1,4 @@
-"""Rejection sampling: exact draws, the same however many are proposed at once, and an end to trying."""
+"""Rejection sampling: draws are exact, independent of the number proposed at once, and the search ends."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_hopeless_case_stops_early_and_says_what_to_change(chains_per_round: i
     words = r"max_proposals = 1,000,000 cannot suffice; use fewer training cases.* less vague priors.*"
     with pytest.raises(SamplingError, match=r"0 of 1,000 draws .*" + words + "--max-proposals"):
         drawn(never, chains_per_round=chains_per_round, on_progress=lambda _, tried: told.append(tried))
-    # Of 1,000 draws in a million proposals, 28 are expected in 28,000, and none is seen by chance at 1e-12.
+    # With 1,000 draws per million proposals, 28 are expected in 28,000; none at all has probability 1e-12.
     assert told[-1] == 28_000 if chains_per_round == 1_000 else 27_600 < told[-1] <= 27_700
 
 
@@ -132,7 +132,7 @@ def test_a_case_that_can_just_succeed_is_not_given_up() -> None:
 
 @pytest.mark.parametrize("n_accepted", [0, 1, 3, 10, 100])
 def test_the_most_that_could_have_been_expected_is_a_bound(n_accepted: int) -> None:
-    chance = scipy.special.pdtr(n_accepted, most_expected(n_accepted))  # of so few, or fewer
+    chance = scipy.special.pdtr(n_accepted, most_expected(n_accepted))  # the probability of so few or fewer
     assert 1e-16 < chance <= 1e-6
 
 

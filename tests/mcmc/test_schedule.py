@@ -40,7 +40,7 @@ def start(n_chains: int = 6) -> tuple[ChainState, Streams]:
 
 
 def noted(state: ChainState, streams: Streams, *, name: str, calls: list[tuple[str, int, int]]):
-    """A Gibbs update that notes its name and streams and changes nothing."""
+    """A Gibbs update that records its name and streams and changes nothing."""
     calls.append((name, streams.iteration, streams.operation))
     return state, None
 
@@ -115,12 +115,12 @@ def test_chains_do_not_depend_on_their_batch() -> None:
     state, streams = start()
     *_, (_, together, _) = schedule.run(state, streams, iteration=iteration, first=1, count=3)
     for chain in range(6):
-        own = slice(chain, chain + 1)
-        part = ChainState(state.position[own], state.momentum[own], state.precisions[own])
-        own_streams = replace(streams, chains=streams.chains[own])
+        one_chain = slice(chain, chain + 1)
+        part = ChainState(state.position[one_chain], state.momentum[one_chain], state.precisions[one_chain])
+        own_streams = replace(streams, chains=streams.chains[one_chain])
         *_, (_, alone, _) = schedule.run(part, own_streams, iteration=iteration, first=1, count=3)
-        assert np.array_equal(alone.position, together.position[own])
-        assert np.array_equal(alone.momentum, together.momentum[own])
+        assert np.array_equal(alone.position, together.position[one_chain])
+        assert np.array_equal(alone.momentum, together.momentum[one_chain])
 
 
 def test_another_advance_takes_the_place_of_the_plain_one() -> None:

@@ -35,9 +35,9 @@ SHARE, MEANS, SDS = np.array([0.35, 0.65]), np.array([-1.6, 1.4]), np.array([0.4
 
 def two_normals(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     z = (q - MEANS) / SDS
-    each = np.log(SHARE / SDS / np.sqrt(2 * np.pi)) - z**2 / 2
-    total = np.logaddexp(each[:, 0], each[:, 1])
-    return -total, (np.exp(each - total[:, None]) * z / SDS).sum(axis=1, keepdims=True)
+    log_densities = np.log(SHARE / SDS / np.sqrt(2 * np.pi)) - z**2 / 2
+    total = np.logaddexp(log_densities[:, 0], log_densities[:, 1])
+    return -total, (np.exp(log_densities - total[:, None]) * z / SDS).sum(axis=1, keepdims=True)
 
 
 def two_normals_draws(streams: Streams) -> np.ndarray:
@@ -130,7 +130,7 @@ def test_mutant_is_killed(name: str) -> None:
     options = {"schedule": schedule_with(changed)}
     try:
         assert not stays_exact(exact, operations, name=configuration, **options)
-    except SamplingError:  # a slice at a stale level may hold no point at all
+    except SamplingError:  # the slice of a level from before may hold no point
         assert name == "slice_stale_energy"
 
 
@@ -154,7 +154,7 @@ def test_mutant_of_doubling_is_killed(name: str) -> None:
 
 
 def test_looking_at_every_half_stays_exact() -> None:
-    """An equivalent mutant: with both ends of such a half outside, doubling would have ended there."""
+    """This mutant is equivalent: if both ends of such a half are outside, doubling would have ended there."""
     changed = mutant(slice_1)
     always = mutant(doubling, ("is_apart |= halving & (", "is_apart |= halving | ("))
     changed.doubled = always.doubled  # type: ignore[attr-defined]
@@ -180,7 +180,7 @@ def test_doubling_finds_a_wide_slice_in_few_evaluations() -> None:
 
 
 def test_stepping_out_beyond_the_slice_stays_exact() -> None:
-    """An equivalent mutant: whatever ends an interval, all points of the slice lead to it as often."""
+    """This mutant is equivalent: all points of the slice lead to any interval equally often."""
     changed = mutant(slice_1, ("<= level\n        edge", "<= level + 1\n        edge"))
     exact, operations = CONFIGURATIONS["slice-1"]
     assert stays_exact(exact, operations, name="slice-1", schedule=schedule_with(changed))
@@ -205,7 +205,7 @@ def start(n_chains: int) -> tuple[ChainState, Streams]:
 
 
 def test_the_new_value_lies_in_the_slice_and_anywhere_in_it() -> None:
-    """For a normal the slice is |q| < sqrt(2 (U0 + e)); the shrinking favours points near the old value."""
+    """For a normal the slice is |q| < sqrt(2 (U0 + e)); shrinking favours points near the old value."""
     state, streams = start(20_000)
     state = ChainState(np.full((20_000, 1), 2.0), np.zeros((20_000, 1)), state.precisions)
     after, _ = slice_1.slice_1(state, streams, target=gaussian(1), stepsize=1.0)
@@ -240,11 +240,11 @@ def test_chains_do_not_depend_on_their_batch(update) -> None:
     together, _ = update(state, streams, target=BANANA, stepsize=0.6, stepsize_jitter=-1.0)
     assert (together.position != state.position).any(axis=0).all()
     for chain in range(8):
-        own = np.arange(chain, chain + 1)
-        part = ChainState(state.position[own], state.momentum[own], state.precisions[own])
-        streams_of_own = Streams(streams.seed, streams.chains[own], streams.iteration)
+        one_chain = np.arange(chain, chain + 1)
+        part = ChainState(state.position[one_chain], state.momentum[one_chain], state.precisions[one_chain])
+        streams_of_own = Streams(streams.seed, streams.chains[one_chain], streams.iteration)
         alone, _ = update(part, streams_of_own, target=BANANA, stepsize=0.6, stepsize_jitter=-1.0)
-        assert np.array_equal(alone.position, together.position[own])
+        assert np.array_equal(alone.position, together.position[one_chain])
 
 
 @pytest.mark.parametrize("update", [metropolis_1.metropolis_1, slice_1.slice_1])
@@ -256,7 +256,7 @@ def test_an_impossible_starting_energy_stops_and_names_the_chain(update) -> None
 
 
 def test_slices_are_left_by_shrinking() -> None:
-    """An interval of 10**12 stepsizes of the slice needs some 60 points, not 10**12."""
+    """Shrinking an interval of 10**12 stepsizes takes some 60 points, not 10**12."""
     state, streams = start(50)
     after, _ = slice_1.slice_1(state, streams, target=gaussian(3), stepsize=1e12)
     assert (abs(after.position) < 10).all()

@@ -37,10 +37,10 @@ def linear_problem(noise: str, *, n_cases: int = 10, make: Any = SampledPosterio
     inputs = streams.normal(Purpose.PROPOSAL, (2,))
     targets = inputs @ [[0.7], [-0.4]] + 0.3 + SIGMA * streams.normal(Purpose.TARGET_VALUE, (1,))
     network = NetworkSpec(2, 1, (), parse({name: str(width) for name, width in WIDTHS.items()}))
-    made: SampledPosterior = make.from_spec(
+    posterior: SampledPosterior = make.from_spec(
         network, ModelSpec("real", PriorSpec.parse(noise, key="noise")), inputs, targets
     )
-    return made
+    return posterior
 
 
 def log_evidence(target: SampledPosterior, log_precision: Array, b: float = 1.0) -> Array:
@@ -52,17 +52,17 @@ def log_evidence(target: SampledPosterior, log_precision: Array, b: float = 1.0)
     features = np.asarray(target.inputs[:].T)  # inputs and a one
     y, n = target.targets[0], target.n_cases
     spread = features @ np.diag([WIDTHS["io"] ** 2] * 2 + [WIDTHS["bo"] ** 2]) @ features.T
-    found = []
+    values = []
     for tau in np.exp(np.atleast_1d(log_precision)):
         factor = scipy.linalg.cholesky(spread + np.eye(n) / (b * tau), lower=True)
         scaled = scipy.linalg.solve_triangular(factor, y, lower=True)
         density = -(scaled @ scaled) / 2 - np.log(np.diag(factor)).sum() - n / 2 * math.log(2 * math.pi)
-        found.append(density + n / 2 * ((1 - b) * math.log(2 * math.pi / tau) - math.log(b)))
-    return np.array(found)
+        values.append(density + n / 2 * ((1 - b) * math.log(2 * math.pi / tau) - math.log(b)))
+    return np.array(values)
 
 
 def log_evidence_of_unknown_noise(target: SampledPosterior, alpha: float, width: float) -> float:
-    """The same with the noise precision integrated out, by trapezoids in its logarithm."""
+    """Log evidence with the noise precision integrated out, by trapezoids in its logarithm."""
     t = np.linspace(-12, 14, 4_001)
     shape, rate = alpha / 2, alpha / 2 * width**2
     log_prior = shape * math.log(rate) - math.lgamma(shape) + shape * t - rate * np.exp(t)
@@ -81,30 +81,30 @@ def log_weights(
     operations: tuple[Operation, ...] = OPERATIONS,
 ) -> Array:
     streams = Streams(seed_of(name), np.arange(chains, dtype=np.uint64))
-    found: Array = module.annealed_log_weights(
+    weights: Array = module.annealed_log_weights(
         target.initial_state(streams, sigmas=None),
         streams,
         target=target,
         operations=operations,
         inverse_temperatures=inverse_temperatures(n, power=power),
     )
-    return found
+    return weights
 
 
 def test_evidence_of_a_linear_network_is_within_three_standard_errors() -> None:
     target = linear_problem(str(SIGMA))
-    found = normaliser(log_weights(target, n=200, chains=1_000, name="linear network")[-1])
+    estimate = normaliser(log_weights(target, n=200, chains=1_000, name="linear network")[-1])
     exact = float(log_evidence(target, -2 * math.log(SIGMA))[0])
-    assert found.standard_error < 0.1
-    assert abs(found.log_value - exact) < 3 * found.standard_error  # 1 in 370 if correct; seed fixed
+    assert estimate.standard_error < 0.1
+    assert abs(estimate.log_value - exact) < 3 * estimate.standard_error  # 1 in 370 if correct; seed fixed
 
 
 def test_evidence_with_unknown_noise_is_within_three_standard_errors() -> None:
     target = linear_problem("0.5:3")
-    found = normaliser(log_weights(target, n=100, chains=400, name="unknown noise")[-1])
-    assert found.standard_error < 0.1
+    estimate = normaliser(log_weights(target, n=100, chains=400, name="unknown noise")[-1])
+    assert estimate.standard_error < 0.1
     exact = log_evidence_of_unknown_noise(target, 3, 0.5)
-    assert abs(found.log_value - exact) < 3 * found.standard_error
+    assert abs(estimate.log_value - exact) < 3 * estimate.standard_error
 
 
 def test_normalisers_on_the_way_are_those_of_the_tempered_posteriors() -> None:
@@ -112,20 +112,20 @@ def test_normalisers_on_the_way_are_those_of_the_tempered_posteriors() -> None:
     weights = log_weights(target, n=100, chains=400, name="on the way")
     for number, b in enumerate(inverse_temperatures(100, power=3.0)):
         if number % 20 == 0 and number > 0:
-            found = normaliser(weights[number])
+            estimate = normaliser(weights[number])
             exact = float(log_evidence(target, -2 * math.log(SIGMA), b)[0])
-            assert abs(found.log_value - exact) < 4 * found.standard_error
+            assert abs(estimate.log_value - exact) < 4 * estimate.standard_error
 
 
 def mean_is_exact(
     name: str, *, module: ModuleType = annealing, target: SampledPosterior | None = None, n: int = 5
 ) -> bool:
-    """Whether the mean weight of many runs with few temperatures is the evidence: it is unbiased for any."""
+    """Return True if the mean weight of many runs with few temperatures agrees with the evidence."""
     target = linear_problem("0.5:6", n_cases=3) if target is None else target
     weights = np.exp(log_weights(target, n=n, chains=40_000, name=name, power=2.0, module=module)[-1])
     exact = math.exp(log_evidence_of_unknown_noise(target, 6, 0.5))
     standard_error = weights.std() / math.sqrt(len(weights))
-    # 1 in 16,000 if correct; seed fixed. The error must be small too, or a few huge weights pass for right.
+    # 1 in 16,000 if correct; seed fixed. The error must be small too, or a few huge weights would pass.
     return bool(abs(weights.mean() - exact) < 4 * standard_error and standard_error < 0.1 * weights.mean())
 
 
@@ -170,10 +170,10 @@ def test_a_wrong_model_is_seen(name: str) -> None:
 def test_standard_errors_are_as_large_as_the_scatter_of_repeated_estimates() -> None:
     target = linear_problem("0.5:6", n_cases=3)
     weights = log_weights(target, n=5, chains=40_000, name="scatter")[-1]
-    found = [normaliser(part) for part in weights.reshape(200, 200)]
-    scatter = np.std([each.log_value for each in found])
-    claimed = np.sqrt(np.mean([each.standard_error**2 for each in found]))
-    assert 0.8 < claimed / scatter < 1.25  # a scatter of 200 estimates is good to 5 %
+    estimates = [normaliser(part) for part in weights.reshape(200, 200)]
+    scatter = np.std([estimate.log_value for estimate in estimates])
+    claimed = np.sqrt(np.mean([estimate.standard_error**2 for estimate in estimates]))
+    assert 0.8 < claimed / scatter < 1.25  # the scatter of 200 estimates is known to 5 %
 
 
 def test_runs_do_not_depend_on_their_batch() -> None:
@@ -205,12 +205,12 @@ def test_a_run_whose_likelihood_overflows_has_weight_zero_and_disturbs_no_other(
     }
     right = annealing.annealed_log_weights(state, streams, **options)
     state.position[2] = 1e300
-    found = annealing.annealed_log_weights(state, streams, **options)
+    weights = annealing.annealed_log_weights(state, streams, **options)
     others = [0, 1, 3, 4, 5]
-    assert np.array_equal(found[:, others], right[:, others])
-    assert np.all(found[1:, 2] == -np.inf)
+    assert np.array_equal(weights[:, others], right[:, others])
+    assert np.all(weights[1:, 2] == -np.inf)
     with pytest.raises(SamplingError, match="likelihood of every draw from the prior is zero"):
-        normaliser(found[-1, 2:3])
+        normaliser(weights[-1, 2:3])
 
 
 def test_stages_share_no_random_numbers() -> None:
@@ -223,5 +223,5 @@ def test_stages_share_no_random_numbers() -> None:
     }
     assert len(numbers) == 16
     assert min(numbers) > 100_000
-    # Rejection draws have the number after the last.
+    # Rejection draws use the iteration number after the last.
     assert max(numbers) < 2**32 - 1

@@ -89,13 +89,13 @@ def not_tempered(target: SampledPosterior) -> SampledPosterior:
 
 
 def with_whole_noise(target: SampledPosterior) -> SampledPosterior:
-    """Its noise is drawn as at inverse temperature one."""
+    """A bug: the noise is drawn as at inverse temperature one."""
     changed = sampled_with(mutant(gibbs, ("_OF_NOISE,\n                weights=weights", "_OF_NOISE")))
     return changed.SampledPosterior(**vars_of(target))  # type: ignore[no-any-return]
 
 
 def with_whole_potential(target: SampledPosterior) -> SampledPosterior:
-    """It decides on the potential of inverse temperature one, though its gradient is tempered."""
+    """A bug: decisions use the potential at inverse temperature one, with a tempered gradient."""
     energy = "return self.prior_energy(position, precisions) - "
     bug = (energy + "self.inverse_temperature * log_likelihood", energy + "log_likelihood")
     changed = sampled_with(mutant(posterior, bug))
@@ -103,7 +103,7 @@ def with_whole_potential(target: SampledPosterior) -> SampledPosterior:
 
 
 def with_whole_auxiliary_precisions(target: SampledPosterior) -> SampledPosterior:
-    """The auxiliary precisions of hybrid-marginal are drawn as at inverse temperature one."""
+    """A bug: auxiliary precisions of hybrid-marginal are drawn as at inverse temperature one."""
     old = "weights = xp.broadcast_to(weights, squares.shape)"
     wrong: Any = mutant(real, (old, "weights = xp.ones(squares.shape)"))
     model = wrong.RealTargets.from_spec(MODELS["t"][0])
@@ -111,7 +111,7 @@ def with_whole_auxiliary_precisions(target: SampledPosterior) -> SampledPosterio
 
 
 def with_whole_t_values(target: SampledPosterior) -> SampledPosterior:
-    """Upper levels of the noise are updated as at inverse temperature one."""
+    """A bug: upper levels of the noise are updated as at inverse temperature one."""
     old = "weights = xp.broadcast_to(xp.asarray(weights, dtype=xp.float64), squares.shape)"
     changed = sampled_with(mutant(random_grid, (old, "weights = xp.ones(squares.shape)")))
     return changed.SampledPosterior(**vars_of(target))  # type: ignore[no-any-return]

@@ -103,7 +103,7 @@ def after(
 
 
 def stays_exact(name: str, *, schedule: ModuleType = schedule) -> bool:
-    """Position, momentum and the two together, each against its exact distribution."""
+    """Compare position, momentum and the pair with their exact distributions."""
 
     def p_values(seed: int, n_chains: int) -> list[float]:
         state, _ = after(CONFIGURATIONS[name], seed=seed, n_chains=n_chains, schedule=schedule)
@@ -154,7 +154,7 @@ def test_mutant_of_simulated_tempering_is_killed(name: str) -> None:
     assert not stays_exact("simulated tempering", schedule=schedule_with(changed))
 
 
-# Another set of weights, or the rejection by another route: the distribution at level 0 is the same.
+# These mutants use other weights, or reject by another route: the distribution at level 0 is the same.
 EQUIVALENT: dict[str, tuple[str, str]] = {
     "weights of the other sign": ("c[proposal] - c[level]", "c[level] - c[proposal]"),
     "off the ladder is to stay": ("is_on_ladder & (", "(is_on_ladder | True) & ("),
@@ -188,7 +188,7 @@ def test_mutant_of_tempered_transitions_is_killed(name: str) -> None:
     assert not stays_exact("tempered transitions", schedule=schedule_with(changed))
 
 
-# On networks: their precisions are updated too, on several levels.
+# On networks, precisions are updated too, on several levels.
 LEVELS = (1.0, 0.5, 0.15)
 NETWORK_OPERATIONS: dict[str, tuple[Operation, ...]] = {
     "simulated-tempering": (

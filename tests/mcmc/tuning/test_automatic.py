@@ -27,7 +27,7 @@ from tests.support.tuning import AUTOMATIC, ONE, Scaled, frozen, start, streams,
 
 @pytest.mark.parametrize(
     "target",
-    # Not 70 equal scales: five steps may be half their period, where energies come back by themselves.
+    # Not 70 equal scales: five steps may be half their period, after which energies return by themselves.
     [
         gaussian(10),
         Scaled(tuple(0.3 + k / 100 for k in range(70))),
@@ -39,7 +39,7 @@ from tests.support.tuning import AUTOMATIC, ONE, Scaled, frozen, start, streams,
 )
 @pytest.mark.parametrize("steps", ["auto", 5])
 def test_the_settings_found_are_accepted_at_the_target_rate(target: Any, steps: Any) -> None:
-    """Within 0.06: the last average is over 20 rounds of 80 trajectories, 0.01 by itself."""
+    """The tolerance is 0.06; the last average is over 20 rounds of 80 trajectories, with an error of 0.01."""
     operation = Hybrid(steps=steps, stepsize="auto", stepsize_jitter=-0.1)
     _, settings, state, number = tuned(target, operation)
     assert frozen(target, operation, settings, state, number) == pytest.approx(
@@ -56,7 +56,7 @@ def test_windows_are_tuned_by_the_acceptance_of_windows() -> None:
 
 
 def test_long_trajectories_are_found_where_a_scale_is_long_and_short_ones_where_none_is() -> None:
-    """A quarter of the period of the slowest scale, pi/2 100 / stepsize, within a factor of 2."""
+    """The best length is a quarter of the slowest period, pi/2 100 / stepsize, within a factor of 2."""
     _, settings, _, _ = tuned(Scaled((1.0, 100.0)))
     quarter = math.pi / 2 * 100 / settings.stepsize
     assert quarter / 2 <= settings.steps <= 2 * quarter
@@ -76,7 +76,7 @@ def test_a_trajectory_measures_what_shorter_ones_would_do() -> None:
 
 
 def difference_from_separate_trajectories(module: ModuleType) -> float:
-    """Between the sums of one probe, and those of a trajectory of its own for each length."""
+    """Difference between the sums of one probe and those of separate trajectories for each length."""
     target, state = ANHARMONIC, start(200, 1)
     stepsizes = 0.4 * target.stepsizes(state.precisions)
     probe = module.Probe(leapfrog.advance, (4, 8, 16))
@@ -119,7 +119,7 @@ def test_sums_without_their_fractions_are_seen() -> None:
 
 
 def test_a_measured_update_is_the_update() -> None:
-    """The same state as a trajectory in one piece, to rounding, and the same decision."""
+    """State and decision are those of a trajectory in one piece, up to rounding."""
     target, state, s = banana(), start(300, 3), streams(300)
     update: dict[str, Any] = {"target": target, "partitions": 3, "stepsize_jitter": -0.5}
     whole, info = hmc.hybrid(state, s, steps=32, stepsize=0.3, **update)
@@ -161,7 +161,7 @@ def test_a_trajectory_that_blows_up_counts_as_rejected_and_as_no_jump() -> None:
     assert probe.measured.acceptance[-1] < 0.1 * 40 * ONE
     assert probe.measured.trajectories == 40
     rounds, settings, _, _ = tuned(wall(2), n_rounds=20)
-    assert 0.05 < settings.stepsize < 3 and all(math.isfinite(each.squares[0]) for each in rounds)
+    assert 0.05 < settings.stepsize < 3 and all(math.isfinite(measured.squares[0]) for measured in rounds)
 
 
 def acceptances(*values: float) -> list[Measured]:
@@ -196,8 +196,8 @@ def difference_from_dual_averaging(module: ModuleType) -> float:
     for n in range(1, 9):
         first = max(begin for begin in begins if begin < n)
         stepsize, average = dual_averaging(values[first:n], begins[first])
-        found = module.settings_after(acceptances(*values[:n]), operation, n_rounds=8).stepsize
-        worst = max(worst, abs(found / (average if n == 8 else stepsize) - 1))
+        stepsize_found = module.settings_after(acceptances(*values[:n]), operation, n_rounds=8).stepsize
+        worst = max(worst, abs(stepsize_found / (average if n == 8 else stepsize) - 1))
     return worst
 
 
@@ -216,36 +216,36 @@ def test_a_mutant_of_dual_averaging_is_seen(bug: tuple[str, str]) -> None:
 
 
 def curve(**by_quantity: list[float]) -> Measured:
-    """One trajectory's jumps after 4, 8, 16, ... steps for quantities of variance one."""
+    """Jumps of one trajectory after 4, 8, 16, ... steps, for quantities of variance one."""
     jumps = tuple(zip(*by_quantity.values(), strict=True))
     n = len(by_quantity)
     return Measured(
         100,
         tuple(4 << k for k in range(len(jumps))),
         (80 * ONE,) * len(jumps),
-        tuple(tuple(round(100 * each * ONE) for each in row) for row in jumps),
+        tuple(tuple(round(100 * share * ONE) for share in row) for row in jumps),
         (0,) * n,
         (100 * ONE,) * n,
     )
 
 
 @pytest.mark.parametrize(
-    ("found", "best"),
+    ("measured", "best"),
     [
         (curve(a=[0.1, 0.4, 1.6, 1.8]), 16),  # 0.005, 0.012, 0.039, 0.025 effective draws a gradient
-        (curve(a=[0.1, 0.4, 1.6, 1.8], b=[1.9, 1.9, 0.1, 1.9]), 32),  # the slower of both decides
-        (curve(a=[1.9, 3.0, 3.9, 2.1]), 4),  # more than an independent draw does not count
-        (curve(a=[0.0, 0.0]), 64),  # nothing moves: as before
+        (curve(a=[0.1, 0.4, 1.6, 1.8], b=[1.9, 1.9, 0.1, 1.9]), 32),  # the slower quantity decides
+        (curve(a=[1.9, 3.0, 3.9, 2.1]), 4),  # a draw counts at most as an independent one
+        (curve(a=[0.0, 0.0]), 64),  # nothing moves: the length stays
     ],
 )
 def test_the_length_is_that_of_the_most_effective_draws_of_the_slowest_quantity(
-    found: Measured, best: int
+    measured: Measured, best: int
 ) -> None:
-    assert choosing._best_length([found], 64) == best
+    assert choosing._best_length([measured], 64) == best
 
 
 @pytest.mark.parametrize(
-    ("bug", "found", "best"),
+    ("bug", "measured", "best"),
     [
         (("min(rates, default=0.0)", "max(rates, default=0.0)"), 1, 32),
         (("/ (length + 1)", ""), 0, 16),
@@ -253,7 +253,7 @@ def test_the_length_is_that_of_the_most_effective_draws_of_the_slowest_quantity(
         ((" / variance", ""), 3, 4),
     ],
 )
-def test_a_mutant_of_the_choice_of_length_is_seen(bug: tuple[str, str], found: int, best: int) -> None:
+def test_a_mutant_of_the_choice_of_length_is_seen(bug: tuple[str, str], measured: int, best: int) -> None:
     quiet = curve(a=[1.9, 1.95], b=[0.02, 0.04])
     curves = [
         curve(a=[0.1, 0.4, 1.6, 1.8]),
@@ -261,8 +261,8 @@ def test_a_mutant_of_the_choice_of_length_is_seen(bug: tuple[str, str], found: i
         curve(a=[1.9, 3.0, 3.9, 2.1]),
         replace(quiet, squares=(100 * ONE, ONE)),  # b's variance is a hundredth
     ]
-    assert choosing._best_length([curves[found]], 64) == best
-    assert mutant(choosing, bug)._best_length([curves[found]], 64) != best
+    assert choosing._best_length([curves[measured]], 64) == best
+    assert mutant(choosing, bug)._best_length([curves[measured]], 64) != best
 
 
 def test_rounds_that_went_less_far_do_not_hide_what_others_saw() -> None:
@@ -274,6 +274,6 @@ def test_automatic_operations_are_found_once_wherever_they_are() -> None:
     from rayfbnn.mcmc.operations import Repeat
 
     other = replace(AUTOMATIC, partitions=2)
-    given = Hybrid(steps=3, stepsize=0.1)
-    operations = (AUTOMATIC, given, Repeat(2, (Heatbath(), Repeat(3, (other, AUTOMATIC)))))
+    fixed = Hybrid(steps=3, stepsize=0.1)
+    operations = (AUTOMATIC, fixed, Repeat(2, (Heatbath(), Repeat(3, (other, AUTOMATIC)))))
     assert automatic(operations) == (AUTOMATIC, other)

@@ -1,4 +1,4 @@
-"""Automatic scales of groups of coordinates: what is measured, what follows, and what runs with it."""
+"""Automatic scales of groups of coordinates: the measurements, the scales, and the updates that use them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCALED = Hybrid(steps="auto", stepsize="auto", scaling="auto")
 
 @dataclass(frozen=True)
 class InGroups(Scaled):
-    """The same with its coordinates in groups, and stepsizes of its own."""
+    """The target with its coordinates in groups and with its own stepsizes."""
 
     group_sizes: tuple[int, ...] = ()
     own: tuple[float, ...] = ()
@@ -35,7 +35,11 @@ class InGroups(Scaled):
 
 
 TARGET = InGroups((0.1, 0.1, 0.6, 4.0), group_sizes=(2, 1, 1), own=(1.0, 1.0, 2.0, 1.0))
-WIDTHS = (1.0, 3.0, 16.0)  # in the target's stepsizes, over the least; the last is 40 and held at 16
+WIDTHS = (
+    1.0,
+    3.0,
+    16.0,
+)  # relative to the target's stepsizes and to the smallest; the last is 40 and limited to 16
 
 
 def test_the_scales_found_are_the_widths_beside_the_heuristic_stepsizes() -> None:
@@ -78,24 +82,24 @@ def test_groups_without_slopes_are_held() -> None:
 def test_a_scaled_update_is_that_of_a_target_with_these_stepsizes() -> None:
     scales = (1.0, 2.5, 0.3)
     wider = replace(TARGET, own=tuple(np.array(TARGET.own) * of_coordinates(scales, TARGET)))
-    given: dict[str, Any] = {"steps": 6, "stepsize": 0.07, "stepsize_jitter": -0.2, "window": 3}
-    ours, info = hmc.hybrid(start(50, 4), streams(50), target=TARGET, scales=scales, **given)
-    theirs, expected = hmc.hybrid(start(50, 4), streams(50), target=wider, **given)
+    options: dict[str, Any] = {"steps": 6, "stepsize": 0.07, "stepsize_jitter": -0.2, "window": 3}
+    ours, info = hmc.hybrid(start(50, 4), streams(50), target=TARGET, scales=scales, **options)
+    theirs, expected = hmc.hybrid(start(50, 4), streams(50), target=wider, **options)
     np.testing.assert_allclose(ours.position, theirs.position, rtol=1e-12)
     assert (info.accepted == expected.accepted).all() and 0 < info.accepted.mean() < 1
 
 
 def of_slopes(*means: float) -> Measured:
-    return Measured(10, (16,), (8 * ONE,), slopes=tuple(round(10 * each * ONE) for each in means))
+    return Measured(10, (16,), (8 * ONE,), slopes=tuple(round(10 * slope * ONE) for slope in means))
 
 
 def scales_of_rounds(module: ModuleType) -> list[float]:
-    """The first group's scale in each of eight rounds, 0 where there are none."""
+    """The first group's scale in each of eight rounds, or 0 in rounds without scales."""
     operation = Hybrid(steps=16, stepsize="auto", scaling="auto")
     rounds = [of_slopes(1.0, 4.0 ** (number + 1)) for number in range(8)]
-    found = [module.settings_after(rounds[:n], operation, n_rounds=8).scales for n in range(8)]
-    assert all(scales == () or scales[1] == 1 for scales in found)
-    return [scales[0] if scales else 0.0 for scales in found]
+    scales_by_round = [module.settings_after(rounds[:n], operation, n_rounds=8).scales for n in range(8)]
+    assert all(scales == () or scales[1] == 1 for scales in scales_by_round)
+    return [scales[0] if scales else 0.0 for scales in scales_by_round]
 
 
 QUARTER, HALF = (4.0**2) ** 0.5, ((4.0**3 + 4.0**4) / 2) ** 0.5
@@ -133,8 +137,8 @@ def test_groups_of_a_posterior_are_its_own(over: Any) -> None:
     views = layout.views(squares[:, : layout.n_parameters])
     expected = [view.reshape(len(view), -1).mean(axis=1) for view in views.values()]
     expected += list(squares[:, layout.n_parameters :].T)
-    found = scaling.mean_squares(target, state.position, precisions)
-    np.testing.assert_allclose(found, np.stack(expected, axis=1), rtol=1e-6)
+    measured_squares = scaling.mean_squares(target, state.position, precisions)
+    np.testing.assert_allclose(measured_squares, np.stack(expected, axis=1), rtol=1e-6)
 
 
 def test_scales_need_an_automatic_stepsize() -> None:
