@@ -25,9 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault(
-    "XLA_PYTHON_CLIENT_PREALLOCATE", "false"
-)  # otherwise JAX would take the memory of the others
+# Otherwise JAX would take the memory of the others.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import cupy  # noqa: E402, after JAX's settings
 import numpy as np  # noqa: E402

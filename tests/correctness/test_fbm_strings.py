@@ -22,10 +22,7 @@ from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 from tests.support.fbm import statistics
 
-N_PER_ROUND, SMALLEST = (
-    200_000,
-    1e-9,
-)  # number of proposals; the smallest weight kept, relative to the largest
+N_PER_ROUND, SMALLEST = 200_000, 1e-9  # number of proposals; the smallest relative weight that is kept
 TARGETS = {"real": "y1", "binary": "y1", "class": "label", "survival": "time"}
 
 

@@ -13,8 +13,8 @@ def test_the_page_is_current() -> None:
 
 def test_there_are_at_least_60_mutants() -> None:
     table = mutant_table.mutants()
-    assert len({(mutant.file, mutant.bug) for mutant in table}) >= 60
-    assert len({mutant.bug for mutant in table}) >= 60
+    assert len({(entry.file, entry.bug) for entry in table}) >= 60
+    assert len({entry.bug for entry in table}) >= 60
 
 
 def test_every_test_with_a_mutant_is_accounted_for() -> None:

@@ -91,9 +91,8 @@ def test_two_that_resume_one_wins_and_the_other_exits_with_73(stopped: Path) -> 
     before = iterations_done(stopped)
     wait_until(lambda: iterations_done(stopped) > before, winner)
     late = finish(start("resume", stopped, "--workers", 0, "--no-progress"))
-    assert (
-        late[0] == 73 and f"in use by process {winner.pid} on " in late[2]
-    )  # the other driver has recorded its identity by now
+    # The other driver has recorded its identity by now.
+    assert late[0] == 73 and f"in use by process {winner.pid} on " in late[2]
     winner.send_signal(signal.SIGINT)
     assert finish(winner)[0] == 130
     assert api.verify(stopped).ok

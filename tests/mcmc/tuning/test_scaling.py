@@ -35,11 +35,8 @@ class InGroups(Scaled):
 
 
 TARGET = InGroups((0.1, 0.1, 0.6, 4.0), group_sizes=(2, 1, 1), own=(1.0, 1.0, 2.0, 1.0))
-WIDTHS = (
-    1.0,
-    3.0,
-    16.0,
-)  # relative to the target's stepsizes and to the smallest; the last is 40 and limited to 16
+# Relative to the target's stepsizes and to the smallest; the last is 40 and limited to 16.
+WIDTHS = (1.0, 3.0, 16.0)
 
 
 def test_the_scales_found_are_the_widths_beside_the_heuristic_stepsizes() -> None:
