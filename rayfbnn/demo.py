@@ -42,7 +42,7 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"folder: is a file, got {folder}; give a folder")
+        raise ConfigError(f"folder: {folder} is a file; give the path of a folder")
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         if not (folder / name).exists():

@@ -198,7 +198,7 @@ class HMCInfo:
 
 @dataclass(frozen=True)
 class UncorrectedInfo:
-    """What one trajectory did that is neither accepted nor rejected, one value a chain.
+    """Information on a trajectory that is neither accepted nor rejected, one value for each chain.
 
     energy_change (n_chains,) float64: change of the total energy, by which the bias of draws may be judged
     diverged      (n_chains,) bool: the energy at the end was not finite
@@ -210,7 +210,7 @@ class UncorrectedInfo:
 
 @dataclass(frozen=True)
 class ExcursionInfo:
-    """What one excursion to other temperatures did, one value a chain.
+    """Information on one excursion to other temperatures, one value for each chain.
 
     diverged  (n_chains,) number of inner updates that met an energy that was not finite
     """

@@ -202,13 +202,13 @@ def _standardization(values: Array, names: Sequence[str], wanted: bool, source: 
         low, high = np.nanmin(values[:, column]), np.nanmax(values[:, column])
         if low == high:
             raise DataError(
-                f"{source}: column {name}: every row is {low:g}, so it cannot be standardised;"
+                f"{source}: column {name}: the value is {low:g} in every row, so it cannot be standardised;"
                 " leave the column out, or do not standardise"
             )
         if not (0 < scale[column] < math.inf):
             raise DataError(
-                f"{source}: column {name}: too large or too small to standardise"
-                f" (from {low:g} to {high:g}); change its unit"
+                f"{source}: column {name}: values from {low:g} to {high:g} are too large or too small to"
+                " standardise; change the unit"
             )
     return center, scale
 

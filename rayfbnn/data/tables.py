@@ -1,4 +1,4 @@
-"""Data files as tables of numbers: CSV and Parquet, with every cell checked."""
+"""Reads CSV and Parquet files as tables of numbers, with every cell checked."""
 
 from __future__ import annotations
 

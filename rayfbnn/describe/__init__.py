@@ -1,1 +1,1 @@
-"""A configuration in words."""
+"""Configurations, schedules, kernels and results in words."""

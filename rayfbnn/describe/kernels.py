@@ -1,4 +1,4 @@
-"""Which kernels run the leapfrog steps of a configuration, in words."""
+"""Descriptions of the kernels that run the leapfrog steps of a configuration."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
     For a store they are the kernels that its run started with, otherwise those that this machine would use.
     On a GPU the choice depends on its memory, so it is only certain on a machine that has one.
     """
-    here = kernel_for(spec)
-    recorded = name = here if store is None else store.root.kernel
+    current = kernel_for(spec)
+    recorded = name = current if store is None else store.root.kernel
     if not choose.is_available(name):
-        name += f"; not available on this machine, which would use {here}"
+        name += f"; not available on this machine, which would use {current}"
     operations = [update for phase in spec.phase for update in with_inner(phase.operations)]
     overs = tuple(dict.fromkeys(one.over for one in operations if isinstance(one, HybridMarginal)))
     marginal = dict.fromkeys(overs, name)

@@ -136,7 +136,11 @@ def describe_tuning(store: Store) -> str:
     n_finished, tuned = log.latest()
     lines = [f"tuning: {n_finished} of {len(log.rounds)} rounds finished"]
     for operation, settings in tuned.items():
-        finished = [each.number for each in log.rounds[:n_finished] if operation in each.operations]
+        finished = [
+            tuning_round.number
+            for tuning_round in log.rounds[:n_finished]
+            if operation in tuning_round.operations
+        ]
         parts = [f"{operation.op}: {settings.steps} steps", f"stepsize {settings.stepsize:.4g}"]
         if settings.scales:
             parts[-1] += f" scaled by {_scales(store.spec, operation, settings.scales)}"
@@ -166,7 +170,7 @@ def _kept(phase: PhaseSpec) -> str:
 
 
 def _notes(spec: RunSpec, phase: PhaseSpec) -> Iterator[str]:
-    """Name what is allowed but seldom intended."""
+    """List settings that are allowed but seldom intended."""
     updates = with_inner(phase.operations)
     kinds = {type(update) for update in updates}
     n_free = sum(math.isfinite(min(group.prior.alphas[:2])) for group in spec.network.groups())

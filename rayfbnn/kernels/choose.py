@@ -1,4 +1,4 @@
-"""Which backend runs the trajectories of a posterior: a kernel where one covers it, array code otherwise."""
+"""The choice of a backend for a posterior's trajectories: a kernel if one covers it, else array code."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def advance_on(
 
 
 def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: str) -> str:
-    """Name of the backend that will run, before data and memory limits are known. A store records it."""
+    """Return the name of the backend that will run, before data and memory limits are known, for a store."""
     target = None
     # Some other data models need their data: survival targets are times, of which there are none yet.
     if data_model_from_spec(model).compiled_name is not None:

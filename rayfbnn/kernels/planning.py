@@ -1,4 +1,4 @@
-"""How a target becomes a NetworkPlan, and which targets compiled code does not cover."""
+"""Makes a NetworkPlan from a target, or says why compiled code does not cover the target."""
 
 from __future__ import annotations
 

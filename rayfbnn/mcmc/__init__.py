@@ -1,1 +1,1 @@
-"""How a target is sampled; knows nothing of networks, files or workers."""
+"""Sampling of a target, without knowledge of networks, files or workers."""

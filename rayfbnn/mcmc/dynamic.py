@@ -43,7 +43,7 @@ class Dynamic(TrajectoryOperation):
         """Check the settings."""
         check_trajectory(self.steps, self.partitions, self.integrator)
         if self.permuted and self.partitions == 1:
-            raise ValueError("permuted: there is no order without partitions, got true; give partitions > 1")
+            raise ValueError("permuted: needs partitions > 1, since one block has no order, got true")
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
     def build(self, context: BuildContext) -> Update:

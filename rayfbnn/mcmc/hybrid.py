@@ -128,8 +128,8 @@ def hybrid(
     offset = streams.integers(window, Purpose.WINDOW_OFFSET)  # (n_chains,)
     gumbel = -xp.log(-xp.log(streams.uniform(Purpose.WINDOW_STATE, (min(steps + 1, 2 * window),))))
 
-    here = Trajectory(state.position, state.momentum, precisions, stepsizes)
-    _, start_potential = run(target, here, n_steps=0, order=order)
+    origin = Trajectory(state.position, state.momentum, precisions, stepsizes)
+    _, start_potential = run(target, origin, n_steps=0, order=order)
     start = TrajectoryState(state.position, state.momentum, total_energy(start_potential, state.momentum))
     is_finite = require_finite_start(start.energy, streams)
 

@@ -46,8 +46,8 @@ class HybridMarginal(Tunable):
         check_tunable(self)
         if self.partitions > 1 and "outputs" in self.over:
             raise ValueError(
-                f'partitions: over "outputs" the energy is not a sum over cases, got {self.partitions};'
-                " leave it out"
+                f'partitions: must be 1 with over = "outputs", whose energy is no sum over cases,'
+                f" got {self.partitions}; leave it out"
             )
 
     def build(self, context: BuildContext) -> Update:

@@ -1,4 +1,4 @@
-"""The contract of an operation: what every record answers, and what its update is built from.
+"""The contract of an operation: the questions that its record answers, and the parts of its update.
 
 An operation is one file: a frozen dataclass that derives from `Operation`, and the update that it stands for.
 `mcmc/operations.py` lists all of them.

@@ -28,7 +28,7 @@ from rayfbnn.streams import Streams
 
 @dataclass(frozen=True)
 class IterationInfo:
-    """What one iteration did, one value a chain, (n_chains,) each.
+    """Information on one iteration, with one value for each chain, (n_chains,) each.
 
     accepted       share of the hybrid and Metropolis updates that were accepted; NaN if there were none
     energy_change  energy change of the last such update or uncorrected trajectory; NaN if there were none

@@ -1,4 +1,4 @@
-"""What operations that follow trajectories have in common: checks, integrators, costs and words."""
+"""Checks, integrators, costs and words that operations which follow trajectories have in common."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def _positive(text: str, *, when_special: dict[str, float]) -> float | None:
 class LayerSpec:
     """One hidden layer.
 
-    units       how many units the layer has, from 1 to 1,000,000
+    units       number of units of the layer, from 1 to 1,000,000
     activation  what the units compute from their summed inputs
     groups      only for softmax and normalize layers: "i // n" for sub-groups of n consecutive units, or
                 "i % n" for n sub-groups of units that are n apart; None for the whole layer
@@ -227,7 +227,7 @@ class NetworkSpec:
     from the inputs to the outputs), bo (biases of the outputs). Layers are fully connected unless `omitted`
     or `connections` says otherwise.
 
-    inputs, outputs  how many there are
+    inputs, outputs  numbers of inputs and outputs
     priors           group -> prior, for the groups that are present
     adjustments      ah<l> or ao -> alpha. Each unit of hidden layer l (or each output) then has a precision
                      that multiplies the precisions of the weights and biases into it. It is Gamma distributed

@@ -37,13 +37,15 @@ class Blocks:
         """Cut inputs (n_inputs + 1, n_cases) and targets (..., n_outputs, n_cases) into blocks.
 
         observed  (..., n_targets, n_cases) from `likelihood.observed_weights`
-        starts    (n_cases + 1,) where each case begins if some take several columns
+        starts    (n_cases + 1,), the column where each case begins if some take several columns
         Block k holds the cases floor(N k/K) .. floor(N (k+1)/K) - 1, as in FBM.
         """
         xp = array_namespace(inputs)
         n_cases = inputs.shape[-1] if starts is None else len(starts) - 1
         if n_partitions > n_cases:
-            raise ValueError(f"n_partitions: at most the {n_cases} cases, got {n_partitions}")
+            raise ValueError(
+                f"n_partitions: must be at most {n_cases}, the number of cases, got {n_partitions}"
+            )
         # Counted on the host, which then has nothing to wait for.
         bounds = n_cases * np.arange(n_partitions + 1) // n_partitions
         if starts is not None:

@@ -46,7 +46,7 @@ def configured(connections: Connections, n_units: int, n_destinations: int, xp: 
 class _Sums:
     """Sums of items by bin, as a gather from a table with one row for each bin.
 
-    Not a scatter-add, whose order of summation on a device is not the same every time.
+    A scatter-add would not do: its order of summation on a device is not the same every time.
 
     items    (n_bins, longest bin): the items of each bin, filled up with item 0
     is_item  the same shape, 0 where filled up; None where nothing is

@@ -119,20 +119,20 @@ def _check(network: NetworkSpec) -> None:
             known = ", ".join(_PRODUCTS)
             what = f"{layer.activation} units" if layer.product is None else "a product of layers"
             raise ConfigError(
-                f"network.hidden[{number}]: {what}: no closed form of the limit; there is one for {known}"
+                f"network.hidden[{number}]: the limit has no closed form for {what}; it has one for {known}"
             )
     for name in network.adjustments:
         raise ConfigError(
-            f"network.priors.{name}: no closed form of the limit with adjustments; leave them out"
+            f"network.priors.{name}: the limit has no closed form with adjustments; leave them out"
         )
     for name in network.connections:
         raise ConfigError(
-            f"network.connections.{name}: no closed form of the limit with configured connections"
+            f"network.connections.{name}: the limit has no closed form with them; leave them out"
         )
     for group in network.groups():
         if group.name[0] == "t":
             raise ConfigError(
-                f"network.priors.{group.name}: no closed form of the limit with offsets; leave them out"
+                f"network.priors.{group.name}: the limit has no closed form with offsets; leave them out"
             )
         if any(math.isfinite(alpha) for alpha in group.prior.alphas):
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Where each group of parameters and each precision lies in a chain's flat vectors."""
+"""The places of groups of parameters and of precisions in a chain's flat vectors."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def energy_and_gradient(
 def log_density_of_parameters(
     position: Array, precisions: Array, parameters: ParameterLayout, layout: PrecisionLayout
 ) -> Array:
-    """Log density of the parameters given the precisions, normalised, (n_chains,); eqs. 16, 17."""
+    """Return log density of the parameters given precisions, normalised, (n_chains,); eqs. 16, 17."""
     xp = array_namespace(position)
     energy, _ = energy_and_gradient(position, precisions, parameters, layout)
     constant = sum(
@@ -66,7 +66,7 @@ def log_density_of_parameters(
 
 
 def log_scale_free_normaliser(alpha: float) -> float:
-    """Log of the density at zero of a standard normal (alpha infinite) or t variable."""
+    """Return the log of the density at zero of a standard normal (alpha infinite) or t variable."""
     if math.isinf(alpha):
         return -0.5 * math.log(2 * math.pi)
     # sqrt(pi * alpha), not sqrt(pi) * alpha as eq. 17 of Neal (2022) has it.
@@ -74,7 +74,7 @@ def log_scale_free_normaliser(alpha: float) -> float:
 
 
 def log_density_of_precisions(precisions: Array, layout: PrecisionLayout) -> Array:
-    """Log density of the free precisions (as densities in tau), (n_chains,); Neal (2022) eqs. 13, 14."""
+    """Return the log density of free precisions (a density in tau), (n_chains,); Neal (2022) eqs. 13, 14."""
     xp = array_namespace(precisions)
     total = xp.zeros(precisions.shape[0])
     for group in layout.groups:
@@ -92,7 +92,7 @@ def log_density_of_precisions(precisions: Array, layout: PrecisionLayout) -> Arr
 
 
 def log_gamma_density(precision: Array, alpha: float, mean: Array | float) -> Array:
-    """Log density at `precision` of a Gamma variable of shape alpha/2 and the given mean."""
+    """Return the log density at `precision` of a Gamma variable of shape alpha/2 and the given mean."""
     xp = array_namespace(precision)
     a = alpha / 2
     ratio = precision / mean
@@ -167,6 +167,6 @@ def draw_parameters(
 
 
 def _log_t_mixing(streams: Streams, alpha: float, shape: tuple[int, ...], *, index: int) -> Array:
-    """Log of a Gamma variable of shape alpha/2 and mean 1: it turns a normal variable into a t variable."""
+    """Draw the log of a Gamma variable of shape alpha/2 and mean 1, which turns normal variables into t."""
     log_gamma = streams.log_gamma(alpha / 2, Purpose.INITIAL_PARAMETER, shape, index=index)
     return log_gamma - math.log(alpha / 2)

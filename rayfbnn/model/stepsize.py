@@ -103,7 +103,7 @@ def _simulate_forward(spread: Array, input_mean_squares: Array, wiring: Wiring) 
     xp = array_namespace(spread)
     inputs = xp.broadcast_to(input_mean_squares, (spread.shape[0], wiring.units[0]))
     squares = [_sent_on(inputs, spread, wiring.offsets[0])]
-    own, slopes = [], []
+    unit_squares, slopes = [], []
     for layer, activation in enumerate(wiring.activations, start=1):
         groups = wiring.subgroups[layer - 1]
         summed = xp.zeros((spread.shape[0], wiring.units[layer]))
@@ -114,11 +114,11 @@ def _simulate_forward(spread: Array, input_mean_squares: Array, wiring: Wiring) 
                 continue
             summed += (squares[link.source][:, link.rows, None] * link.matrix(spread)).sum(axis=1)
         slopes.append(largest_squared_slopes(summed, activation, groups))
-        own.append(_typical_value_square(summed, activation, groups))
+        unit_squares.append(_typical_value_square(summed, activation, groups))
         factor = wiring.factors[layer - 1]
-        value_squares = own[-1] if factor is None else own[-1] * squares[factor][:, :-1]
+        value_squares = unit_squares[-1] if factor is None else unit_squares[-1] * squares[factor][:, :-1]
         squares.append(_sent_on(value_squares, spread, wiring.offsets[layer]))
-    return _Forward(squares, own, slopes)
+    return _Forward(squares, unit_squares, slopes)
 
 
 def _sent_on(value_squares: Array, spread: Array, offset: slice | None) -> Array:
@@ -162,15 +162,15 @@ def _unit_curvatures(
             values[layer] += from_products[layer]
         if layer == 0:
             break
-        own = values[layer]
+        curvature = values[layer]
         factor = wiring.factors[layer - 1]
         if factor is not None:
-            part = own * forward.own[layer - 1]
+            part = curvature * forward.own[layer - 1]
             if wiring.units[factor] == 1:
                 part = part.sum(axis=1, keepdims=True)
             from_products[factor] = from_products.get(factor, 0.0) + part
-            own = own * forward.squares[factor][:, :-1]
-        summed[layer] = forward.slopes[layer - 1] * own
+            curvature = curvature * forward.squares[factor][:, :-1]
+        summed[layer] = forward.slopes[layer - 1] * curvature
     return summed, values
 
 

@@ -1,4 +1,4 @@
-"""Which parts of the flat vector connect which layers of a network.
+"""The connections of a network: for each two layers, the part of the flat vector that connects them.
 
 Every layer of sources carries a row of ones behind its units. The biases of a layer follow its last weight
 matrix in the flat vector, so the two are one matrix, and biases cost nothing.
@@ -49,7 +49,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Wiring:
-    """How a network's layers are connected.
+    """The connections of a network's layers.
 
     units        of each layer: inputs, hidden layers, outputs
     activations  of each hidden layer
@@ -105,8 +105,8 @@ def _links(
 
     def link(name: str, source: int, n_units: int) -> Link:
         connections = network.connections[name]
-        made = configured(connections, units[source], units[destination], xp)
-        return Link(source, destination, slices[name], slice(0, units[source] + 1), n_units, made)
+        connection = configured(connections, units[source], units[destination], xp)
+        return Link(source, destination, slices[name], slice(0, units[source] + 1), n_units, connection)
 
     links = []
     for source, name in names:

@@ -35,11 +35,11 @@ _MIN_ESS = 100  # below, an effective sample size is itself a guess and the stat
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The two tests of each quantity, and the verdict on all of them.
+    """The results of the two tests of each quantity, and the verdict on all of them.
 
     table             one row per quantity: mean_mcmc, mean_exact, z, p_mean, ks, p_ks, ess
-    threshold         a p-value below this is a difference: false_alarm_rate / number of tests
-    false_alarm_rate  at most this probability of any such, if both samples are from one distribution
+    threshold         p-value below which a difference is reported: false_alarm_rate / number of tests
+    false_alarm_rate  largest probability of any report if both samples are from one distribution
     """
 
     table: pd.DataFrame

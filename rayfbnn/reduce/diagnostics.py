@@ -34,7 +34,7 @@ class Diagnosis:
     acceptance   mean share of updates accepted, over the draws looked at and all chains; None if nothing was
                  accepted or rejected (exact draws)
     divergences  number of updates at these draws with an energy that was not finite; each was rejected
-    warmup_acceptance, warmup_divergences  likewise in all iterations that are not kept for the posterior
+    warmup_acceptance, warmup_divergences  the same for all iterations not kept for the posterior
     """
 
     quantities: pd.DataFrame
@@ -91,11 +91,11 @@ def diagnose(
     max_rhat, min_ess : thresholds for every quantity; min_ess is for bulk and tail
     """
     run = committed(store)
-    found = quantities(run, cases=cases, inputs=inputs)
-    table = summarize(found)
+    judged = quantities(run, cases=cases, inputs=inputs)
+    table = summarize(judged)
     acceptance, divergences, diverged_share = _updates(run)
     reasons = [
-        *_unusable(found, run.n_chains, run.n_draws),
+        *_unusable(judged, run.n_chains, run.n_draws),
         *_short_of(table, max_rhat=max_rhat, min_ess=min_ess),
     ]
     if diverged_share > MAX_DIVERGED:
@@ -121,12 +121,12 @@ def diagnose(
     )
 
 
-def summarize(found: dict[str, Array]) -> pd.DataFrame:
+def summarize(judged: dict[str, Array]) -> pd.DataFrame:
     """Return a table with a row of statistics for each quantity (n_chains, n_draws)."""
     import pandas as pd
 
     return pd.DataFrame.from_dict(
-        {name: _statistics(values) for name, values in found.items()}, orient="index"
+        {name: _statistics(values) for name, values in judged.items()}, orient="index"
     )
 
 
@@ -141,7 +141,7 @@ def _statistics(values: Array) -> dict[str, float]:
     return row | {name: float(function(values)) for name, function in functions.items()}
 
 
-def _unusable(found: dict[str, Array], n_chains: int, n_draws: int) -> list[str]:
+def _unusable(judged: dict[str, Array], n_chains: int, n_draws: int) -> list[str]:
     """Return the reasons for which R-hat and ESS mean nothing, whatever their values."""
     reasons = []
     if n_draws < MIN_DRAWS:
@@ -150,13 +150,13 @@ def _unusable(found: dict[str, Array], n_chains: int, n_draws: int) -> list[str]
         )
     if n_chains < 2:
         reasons.append("one chain, at least 2 are needed for R-hat: sample with more chains")
-    not_finite = [name for name, values in found.items() if not np.isfinite(values).all()]
+    not_finite = [name for name, values in judged.items() if not np.isfinite(values).all()]
     if not_finite:
         reasons.append(f"values that are not finite: {listed(not_finite)}")
     if n_draws >= 2:
-        frozen = [name for name, values in found.items() if (np.ptp(values, axis=1) == 0).any()]
+        frozen = [name for name, values in judged.items() if (np.ptp(values, axis=1) == 0).any()]
         if frozen:
-            stuck = np.flatnonzero(np.ptp(found[frozen[0]], axis=1) == 0)
+            stuck = np.flatnonzero(np.ptp(judged[frozen[0]], axis=1) == 0)
             chains = (
                 f"chains {', '.join(map(str, stuck[:_NAMED]))}{' and more' if len(stuck) > _NAMED else ''}"
             )

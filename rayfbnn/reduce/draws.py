@@ -23,7 +23,7 @@ _SAME = ("data.standardize", "model", "network", "temperature")  # what makes th
 
 @dataclass(frozen=True)
 class Draws:
-    """The draws that a store had when it was first looked at; a run may go on writing meanwhile."""
+    """The draws that a store had when it was first looked at; a run may continue to write meanwhile."""
 
     store: Store
     n_chains: int
@@ -127,16 +127,16 @@ def check_same_posterior(stores: Sequence[Store]) -> None:
 
     first = stores[0]
     for other in stores[1:]:
-        found = [
+        reasons = [
             difference for difference in differences(first.spec, other.spec) if difference.startswith(_SAME)
         ]
         if (first.kind == "prior") != (other.kind == "prior"):
-            found.append(f"kind: {first.kind} and {other.kind} draws, of the prior and of the posterior")
+            reasons.append(f"kind: {first.kind} and {other.kind} draws, of the prior and of the posterior")
         if first.data.hash != other.data.hash:
-            found.append("data: the training cases differ")
-        if found:
+            reasons.append("data: the training cases differ")
+        if reasons:
             raise StoreMismatchError(
-                f"{other.path} is not from the posterior of {first.path}: {'; '.join(found)}"
+                f"{other.path}: is not from the posterior of {first.path}: {'; '.join(reasons)}"
             )
 
 
@@ -147,7 +147,7 @@ def check_independent(stores: Sequence[Store]) -> None:
         key = (store.kind, store.spec.seed)
         if key in seen:
             raise StoreMismatchError(
-                f"{store.path} and {seen[key].path} both have seed {store.spec.seed}: their draws are not"
+                f"{store.path}: has seed {store.spec.seed} like {seen[key].path}: their draws are not"
                 " independent, so they cannot be pooled; sample one of them with another seed"
             )
         seen[key] = store

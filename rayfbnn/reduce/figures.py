@@ -1,4 +1,4 @@
-"""What all pictures share: their style, figures outside pyplot's global state, and PNG files."""
+"""The style of all pictures, figures outside pyplot's global state, and PNG files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Functions as draws: values on a grid, their covariance, and how they vary over small distances.
 
-The object of study of Neal (1996), chapter 2. Made for draws from the prior; those of a posterior do as well.
+Neal (1996), chapter 2, studies them for priors. The functions here take draws of a prior or a posterior.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def hidden_values(store: Store, inputs: Array, layer: int) -> Array:
         raise ConfigError(f"layer: must be from 0 to {n_layers - 1}, got {layer}")
     if store.spec.data_model.n_cells > 1:
         raise ConfigError(
-            "layer: with a hazard of several pieces hidden units depend on time too, and are not looked at"
+            f"layer: hidden units depend on time too under a hazard of several pieces, got {layer};"
+            " leave it out for the outputs"
         )
     committed(store)
     posterior = posterior_of(store)
@@ -121,7 +122,7 @@ def variation(
     """
     at = np.asarray(at, dtype=np.float64)
     if not 0 <= axis < len(at):
-        raise ConfigError(f"axis: must be an input, from 0 to {len(at) - 1}, got {axis}")
+        raise ConfigError(f"axis: must be the number of an input, from 0 to {len(at) - 1}, got {axis}")
     low, high = straddling(at, separations, axis=axis)
     n = len(low)
     points = np.concatenate([low, high])

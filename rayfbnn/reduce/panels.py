@@ -183,12 +183,12 @@ def draw_predicted(axes: Array, table: pd.DataFrame, actual: Array, name: str) -
     below.set_xlabel(f"predicted {name} (median)")
 
 
-def draw_traces(axes: Array, found: dict[str, Array]) -> None:
+def draw_traces(axes: Array, drawn: dict[str, Array]) -> None:
     """Draw a row for each quantity: its values by draw on the left, the ranks of its chains on the right."""
-    for row, (name, values) in enumerate(found.items()):
+    for row, (name, values) in enumerate(drawn.items()):
         _draw_trace(axes[row, 0], values, name)
         axes[row, 0].set_title(describe_quantity(name))
-    _draw_ranks(axes[:, 1], list(found.values()))
+    _draw_ranks(axes[:, 1], list(drawn.values()))
     axes[-1, 0].set_xlabel(f"draw ({len(values)} chains)")
 
 
@@ -229,18 +229,18 @@ def _round_numbers(low: float, high: float) -> list[float]:
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 
 
-def _draw_ranks(axes: Sequence[Axes], found: Sequence[Array]) -> None:
+def _draw_ranks(axes: Sequence[Axes], drawn: Sequence[Array]) -> None:
     """Draw the distribution function of each chain's ranks minus the uniform one, on one scale.
 
     The grey band holds one chain of independent draws with probability 95 %.
 
     Säilynoja, Bürkner and Vehtari (2022), with the constant width of Kolmogorov's test.
     """
-    n_chains, n_draws = found[0].shape
+    n_chains, n_draws = drawn[0].shape
     # The ranks of one chain among all vary less than uniforms, by the share that the chain itself has.
     width = _KOLMOGOROV_95 * math.sqrt((1 - 1 / n_chains) / n_draws)
     reach = width
-    for axis, values in zip(axes, found, strict=True):
+    for axis, values in zip(axes, drawn, strict=True):
         ranks = values.ravel().argsort(kind="stable").argsort().reshape(values.shape) + 1
         fractions = np.zeros((n_chains, n_draws + 2))
         fractions[:, 1:-1], fractions[:, -1] = np.sort(ranks, axis=1) / values.size, 1

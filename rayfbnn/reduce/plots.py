@@ -144,14 +144,16 @@ def predicted_against_actual(
 def traces_and_ranks(store: Store, path: str | Path) -> Path:
     """Plot hyperparameters and log densities by draw and chain, and the ranks of each chain's draws."""
     run = committed(store)
-    found = sigmas(run) | adjustments(run) | log_densities(run)
-    chosen = least_converged(found, _MAX_ROWS)
+    candidates = sigmas(run) | adjustments(run) | log_densities(run)
+    chosen = least_converged(candidates, _MAX_ROWS)
     figure, axes = figure_with_axes(
         len(chosen), 2, width=8.2, height=1.35 * len(chosen) + 0.7, width_ratios=(2.2, 1), sharex="col"
     )
-    draw_traces(axes, {name: found[name] for name in chosen})
-    if len(chosen) < len(found):
-        figure.suptitle(f"The {len(chosen)} of {len(found)} quantities with the largest R-hat", fontsize=9)
+    draw_traces(axes, {name: candidates[name] for name in chosen})
+    if len(chosen) < len(candidates):
+        figure.suptitle(
+            f"The {len(chosen)} of {len(candidates)} quantities with the largest R-hat", fontsize=9
+        )
     return save(figure, path)
 
 
@@ -189,8 +191,8 @@ def survival_curves(store: Store, path: str | Path, *, n_groups: int = 3, n_time
     axes[0, 0].set_title(f"All {len(targets):,} cases")
     names = ("high", "middle", "low") if len(groups) == 3 else tuple(map(str, range(1, len(groups) + 1)))
     for group, name, colour in zip(groups, names, (RED, ORANGE, GREEN, BLUE, PURPLE), strict=False):
-        each = curves[:, group].mean(axis=1)
-        draw_survival(axes[0, 1], times, each, targets[group], label=f"{name} risk", colour=colour)
+        of_group = curves[:, group].mean(axis=1)
+        draw_survival(axes[0, 1], times, of_group, targets[group], label=f"{name} risk", colour=colour)
     axes[0, 1].set_title("By predicted risk")
     for axis in axes[0]:
         axis.set(xlabel=data.target_names[0], ylim=(-0.02, 1.02))
@@ -217,16 +219,16 @@ def relevance_of_inputs(store: Store, path: str | Path) -> Path:
     At most 40 inputs of a group are shown, those with the largest medians, in their order.
     """
     run = committed(store)
-    found = sigmas(run)
+    all_sigmas = sigmas(run)
     groups = relevance_groups(store)
-    rows = {group: largest(of_inputs(found, group), _MAX_BARS) for group in groups}
-    height = 1.1 + 0.27 * max(len(each) for each in rows.values())
+    rows = {group: largest(of_inputs(all_sigmas, group), _MAX_BARS) for group in groups}
+    height = 1.1 + 0.27 * max(len(of_inputs_shown) for of_inputs_shown in rows.values())
     figure, axes = figure_with_axes(1, len(rows), width=0.6 + 4.4 * len(rows), height=max(2.2, height))
     for axis, (group, values) in zip(axes[0], rows.items(), strict=True):
         draw_relevance(axis, list(values), np.stack(list(values.values())))
         axis.set_xlabel(f"sigma_{group}_unit")
         where = "outputs" if group == "io" else f"hidden layer {group[2:]}"
-        left_out = len(of_inputs(found, group)) - len(values)
+        left_out = len(of_inputs(all_sigmas, group)) - len(values)
         more = f", the {len(values)} largest" if left_out else ""
         axis.set_title(f"Weights from each input to {where}{more}")
     handles, labels = axes[0, 0].get_legend_handles_labels()
@@ -246,12 +248,12 @@ def overview(
 ) -> Path:
     """Plot one page for real targets: predictions, traces and ranks of the common sigmas, convergence."""
     if not store.spec.data_model.has_residuals:
-        raise ConfigError(f"overview: is for real targets, got model.kind = {store.spec.model.kind}")
+        raise ConfigError(f"overview: needs real targets, got model.kind = {store.spec.model.kind}")
     run = committed(store)
     names = store.data.target_names
-    found = {name: values for name, values in sigmas(run).items() if "[" not in name}
-    found = found or log_densities(run)  # every sigma fixed
-    rows = least_converged(found, 5)
+    candidates = {name: values for name, values in sigmas(run).items() if "[" not in name}
+    candidates = candidates or log_densities(run)  # every sigma fixed
+    rows = least_converged(candidates, 5)
     figure = blank_figure(11.5, 3.9 + 1.25 * len(rows) + 0.6)
     halves = figure.add_gridspec(2, 1, height_ratios=(3.9, 1.25 * len(rows) + 0.6), hspace=0.03)
     top, bottom = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
@@ -265,7 +267,7 @@ def overview(
     draw_rhat(axes[0, 0], table, diagnosis.thresholds["max_rhat"])
     draw_ess(axes[0, 1], table, diagnosis.thresholds["min_ess"])
     axes = bottom.subplots(len(rows), 2, sharex="col", width_ratios=(2.4, 1), squeeze=False)
-    draw_traces(axes, {name: found[name] for name in rows})
+    draw_traces(axes, {name: candidates[name] for name in rows})
     summary = prediction.summary
     errors = ", ".join(
         f"{name.replace('_', ' ')} {_with_error(summary[name], summary.get(f'{name}_se', math.nan))}"
@@ -316,15 +318,18 @@ def _compress(axis: Any, values: Array, *, typical: float | None = None) -> None
     axis.set_yscale("asinh", linear_width=typical)
     low, high = math.ceil(math.log10(2 * typical)), math.floor(math.log10(sizes.max()))
     decades = [10.0**power for power in range(low, high + 1, max(1, (high - low) // 3))]
-    axis.set_yticks([*(-each for each in decades), 0, *decades])
+    axis.set_yticks([*(-decade for decade in decades), 0, *decades])
     axis.minorticks_off()
 
 
 def _along_input(data: Dataset, input_name: str | None, n_points: int) -> tuple[str, int, Array]:
-    """Name and column of the input to go along, and points that do, the other inputs at their medians."""
+    """Return the input's name and column, and points along it with the other inputs at their medians."""
     name = data.input_names[0] if input_name is None else input_name
     if name not in data.input_names:
-        raise ConfigError(f"input_name: no such input, got {name}; there are {', '.join(data.input_names)}")
+        raise ConfigError(
+            f"input_name: is not an input of the store, got {name};"
+            f" the inputs are {', '.join(data.input_names)}"
+        )
     column = data.input_names.index(name)
     x = data.inputs[:, column]
     margin = 0.15 * (np.ptp(x) or 1.0)

@@ -171,7 +171,7 @@ def _scaled_columns(predicted: Predictive, runs: Sequence[Draws]) -> dict[str, A
 
 @dataclass(frozen=True)
 class _Reduced:
-    """All draws at some cases, on the networks' scale.
+    """The results of all draws at some cases, on the networks' scale.
 
     log_probability (n_cases,), or None without targets
     mean            (n_cases, n_labels) of probabilities, where targets are labels

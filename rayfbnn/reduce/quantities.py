@@ -1,4 +1,4 @@
-"""The scalar quantities by which a run is judged: those that symmetries of the network leave alone."""
+"""The scalar quantities by which a run is judged, which symmetries of the network do not change."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def quantities(run: Draws, *, cases: int = 10, inputs: Array | None = None) -> d
     cases : int                     functions at this many evenly spaced rows of `inputs`
     inputs : (n_cases, n_inputs)    as on file; the training cases unless given
     """
-    found = sigmas(run) | adjustments(run)
+    by_name = sigmas(run) | adjustments(run)
     for name in _DENSITIES:
-        found[name] = np.asarray(run.store.read_stat(name, slice(0, run.n_draws)))
-    return found | functions(run, cases=cases, inputs=inputs)
+        by_name[name] = np.asarray(run.store.read_stat(name, slice(0, run.n_draws)))
+    return by_name | functions(run, cases=cases, inputs=inputs)
 
 
 def sigmas(run: Draws) -> dict[str, Array]:
@@ -54,15 +54,15 @@ def adjustments(run: Draws) -> dict[str, Array]:
 
     They are factors of sigmas, tau**-1/2, (n_chains, n_draws) each. The mean is over the layer's units.
     """
-    found: dict[str, Array] = {}
+    by_name: dict[str, Array] = {}
     for group in run.store.precision_layout.adjustments:
         values = sigmas_of_columns(run, np.arange(group.columns.start, group.columns.stop))
         if group.name == "ao":
             names = run.store.spec.data_model.output_names(run.store.data.target_names)
-            found |= {f"adjustment_ao[{name}]": row for name, row in zip(names, values, strict=True)}
+            by_name |= {f"adjustment_ao[{name}]": row for name, row in zip(names, values, strict=True)}
         else:
-            found[f"adjustment_{group.name}"] = np.exp(np.log(values).mean(axis=0))
-    return found
+            by_name[f"adjustment_{group.name}"] = np.exp(np.log(values).mean(axis=0))
+    return by_name
 
 
 def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""Which quantities a picture shows, where there are more than fit into it."""
+"""The choice of the quantities that a picture shows if there are more than fit into it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def relevance_groups(store: Store) -> list[str]:
     return [group for group in groups if group == "io" or group.startswith("ih")]
 
 
-def of_inputs(found: dict[str, Array], group: str) -> dict[str, Array]:
+def of_inputs(all_sigmas: dict[str, Array], group: str) -> dict[str, Array]:
     """Return the sigma in the group of each input by name, (n_chains, n_draws)."""
     start = f"sigma_{group}_unit["
-    return {name[len(start) : -1]: values for name, values in found.items() if name.startswith(start)}
+    return {name[len(start) : -1]: values for name, values in all_sigmas.items() if name.startswith(start)}
 
 
 def largest(values: dict[str, Array], at_most: int) -> dict[str, Array]:
@@ -41,12 +41,12 @@ def log_densities(run: Draws) -> dict[str, Array]:
     return {name: np.asarray(run.store.read_stat(name, draws)) for name in ("log_likelihood", "log_prior")}
 
 
-def least_converged(found: dict[str, Array], at_most: int) -> list[str]:
+def least_converged(candidates: dict[str, Array], at_most: int) -> list[str]:
     """Return the names in order; if there are too many, only those with the largest R-hat."""
-    if len(found) <= at_most:
-        return list(found)
-    worst = set(summarize(found)["rhat"].sort_values(ascending=False).index[:at_most])
-    return [name for name in found if name in worst]
+    if len(candidates) <= at_most:
+        return list(candidates)
+    worst = set(summarize(candidates)["rhat"].sort_values(ascending=False).index[:at_most])
+    return [name for name in candidates if name in worst]
 
 
 def worst_of_each(table: pd.DataFrame) -> pd.DataFrame:

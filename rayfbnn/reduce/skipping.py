@@ -1,4 +1,4 @@
-"""A store without the first draws of each chain, for whatever reads draws."""
+"""A store without the first draws of each chain, for every function that reads draws."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def without_first(store: Store, skip: int) -> Store:
         return store
     if skip >= store.committed_draws:
         raise ConfigError(
-            f"skip: leaves no draw of the {store.committed_draws} in each chain of {store.path}, got {skip}"
+            f"skip: must be below {store.committed_draws}, the draws of a chain in {store.path}, got {skip}"
         )
     return cast("Store", _Later(store, skip))
 
 
 class _Later:
-    """Reads of draws are moved by `skip`; everything else is the store's."""
+    """A store whose reads of draws are moved by `skip`; everything else is the store's."""
 
     def __init__(self, store: Store, skip: int) -> None:
         self._store, self._skip = store, skip

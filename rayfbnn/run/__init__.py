@@ -1,1 +1,1 @@
-"""Where a sample is drawn and kept: data, the job, workers, the store."""
+"""Runs: the job of a worker, the workers that do it, their progress, and a run's continuation."""

@@ -13,8 +13,8 @@ from rayfbnn.store.rounds import round_of, rounds
 class BlockPlan:
     """The iterations that make up a block, and the place of their draws.
 
-    Iterations first .. first + count - 1 of the run, all in one phase. section is None where draws are not
-    kept; else first_draw is the place of the first one in that section.
+    The iterations are first .. first + count - 1 of the run, all in one phase. section is None if draws are
+    not kept; else first_draw is the place of the first draw in that section.
     """
 
     phase: int

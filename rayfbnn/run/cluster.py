@@ -1,4 +1,4 @@
-"""How Ray is started on this machine, or a running cluster is joined."""
+"""Starts Ray on this machine, or joins a running cluster."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def _check_somebody_listens(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
     except (OSError, OverflowError) as exc:
         raise ConfigError(
-            f"address: nobody answers at {address} ({exc}); give that of a running Ray cluster, or leave it"
-            " out to start Ray on this machine"
+            f"address: nobody answers at {address} ({exc}); give the address of a running Ray cluster, or"
+            " leave it out to start Ray on this machine"
         ) from exc
 
 

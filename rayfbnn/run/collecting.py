@@ -71,7 +71,9 @@ class Collected:
             self._measured[operation] = measured if before is None else before + measured
         operations = tuple(info.accepted_by)
         checked = {"accepted": info.accepted, "diverged": info.diverged}
-        checked |= {f"accepted_{number}": info.accepted_by[each] for number, each in enumerate(operations)}
+        checked |= {
+            f"accepted_{number}": info.accepted_by[proposing] for number, proposing in enumerate(operations)
+        }
         self._in_transit.append((streams, operations, copies_to_host(checked)))
         is_on_host = isinstance(state.position, np.ndarray)
         self._arrive(0 if is_on_host else 1)
@@ -152,6 +154,6 @@ class Collected:
 
 
 def _sum_and_count(values: Array) -> tuple[float, int]:
-    """Sum and number of the values that are not NaN, which stands where nothing was proposed."""
+    """Return sum and number of the values that are not NaN, which stands where nothing was proposed."""
     shares = values[np.isfinite(values)]
     return float(shares.sum()), len(shares)

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A log marginal likelihood, and how it came about.
+    """An estimate of the log marginal likelihood, with its error and the settings of the runs behind it.
 
     log_marginal_likelihood  of the targets on the scale of the data file, in nats
-    standard_error           of it; good for something only where effective_runs is not small
-    effective_runs           as many equally weighted runs would be as good
+    standard_error           standard error of the estimate, no better than a guess if effective_runs is small
+    effective_runs           number of equally weighted runs that would be as good
     path                     inverse temperature b, and on the network's scale the log of the integral of
                              prior * likelihood**b with its standard error, at each temperature but the first
     """
@@ -87,33 +87,34 @@ def evidence(
             on_progress=done,
         )
         parts.append(to_host(log_weights))
-    found = [normaliser(row) for row in np.concatenate(parts, axis=1)[1:]]
+    normalisers = [normaliser(row) for row in np.concatenate(parts, axis=1)[1:]]
     # The density of a target is that of its standardised value, divided by the scale.
     n_observed = np.isfinite(dataset.targets).sum(axis=0)
     log_scale = float((n_observed * np.log(dataset.target_scale)).sum())
     return Evidence(
-        log_marginal_likelihood=found[-1].log_value - log_scale,
-        standard_error=found[-1].standard_error,
-        effective_runs=found[-1].effective_runs,
+        log_marginal_likelihood=normalisers[-1].log_value - log_scale,
+        standard_error=normalisers[-1].standard_error,
+        effective_runs=normalisers[-1].effective_runs,
         runs=spec.chains,
         temperatures=temperatures,
         power=power,
         path=tuple(
-            (b, each.log_value, each.standard_error) for b, each in zip(ladder[1:], found, strict=True)
+            (b, estimate.log_value, estimate.standard_error)
+            for b, estimate in zip(ladder[1:], normalisers, strict=True)
         ),
     )
 
 
 def check_operations(operations: tuple[Operation, ...]) -> None:
     """Refuse what does not leave its distribution as it is, or changes temperature itself."""
-    for found in automatic(operations):
+    for tuned in automatic(operations):
         raise ConfigError(
             "phase[-1].operations: annealed importance sampling tunes nothing, got"
-            f' "auto" in {found.op}; give steps and stepsize as numbers'
+            f' "auto" in {tuned.op}; give steps and stepsize as numbers'
         )
     for operation in unrolled(operations):
         if isinstance(operation, Dynamic | SimulatedTempering | TemperedTransition):
             raise ConfigError(
-                "phase[-1].operations: annealed importance sampling needs exact updates that are no tempering"
-                f" themselves, got {operation.op}; use hybrid"
+                "phase[-1].operations: annealed importance sampling needs exact updates without tempering of"
+                f" their own, got {operation.op}; use hybrid"
             )

@@ -7,7 +7,7 @@ from rayfbnn.spec import RunSpec
 
 
 def kernel_for(spec: RunSpec) -> str:
-    """Name of the code that will run the leapfrog steps of `spec` on this machine.
+    """Return the name of the code that will run the leapfrog steps of `spec` on this machine.
 
     The store of the run records the name. ConfigError if the environment asks for a kernel that this
     machine does not have.

@@ -23,7 +23,7 @@ _SECONDS_BETWEEN_LINES = 5.0  # for each batch, where there is no terminal
 
 
 class Display(Protocol):
-    """Shows Progress. A context manager: entered when the run begins."""
+    """A display of Progress, and a context manager that is entered when the run begins."""
 
     def update(self, progress: Progress) -> None:
         """Show the progress of a batch."""
@@ -39,7 +39,7 @@ class Display(Protocol):
 
 
 class LiveTable:
-    """A table with one row per batch that is redrawn in place, on standard error."""
+    """A display that redraws a table with one row for each batch in place, on standard error."""
 
     def __init__(self, store: Store) -> None:
         from rich.console import Console
@@ -80,7 +80,7 @@ class LiveTable:
 
 
 class PlainLines:
-    """Lines on standard error: one when a batch has committed, for each batch at most one in five seconds."""
+    """A display of lines on standard error, at most one in five seconds for each batch that commits."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class PlainLines:
 
 
 class Silent:
-    """Shows nothing."""
+    """A display that shows no progress."""
 
     def update(self, progress: Progress) -> None:
         """Show nothing."""

@@ -22,10 +22,10 @@ def agreed_iterations(store: Store, asked: RunSpec, iterations: int | None) -> i
     last = f"phase[{len(store.spec.phase) - 1}].iterations"
     planned, wanted = store.spec.phase[-1].iterations, asked.phase[-1].iterations
     allowed = {"data.train"} | ({last} if wanted >= planned else set())  # the cases themselves are compared
-    found = [line for line in differences(store.spec, asked) if line.split(": ")[0] not in allowed]
-    if found:
-        listed = "".join(f"\n  {line}" for line in found)
-        raise StoreMismatchError(f"{store.path}: was made by another specification:{listed}")
+    disagreements = [line for line in differences(store.spec, asked) if line.split(": ")[0] not in allowed]
+    if disagreements:
+        listed = "".join(f"\n  {line}" for line in disagreements)
+        raise StoreMismatchError(f"{store.path}: was made from another configuration:{listed}")
     return wanted if iterations is None and wanted > planned else iterations
 
 
@@ -33,8 +33,8 @@ def check_version(store: Store) -> None:
     """Refuse a run of another version: its draws might differ. Reading and predicting stay possible."""
     if store.root.version != __version__:
         raise StoreMismatchError(
-            f"{store.path}: was made by rayfbnn {store.root.version}, this is {__version__}, whose draws may"
-            f" differ; resume it with rayfbnn {store.root.version}"
+            f"{store.path}: was made by rayfbnn {store.root.version}, and this is {__version__}, whose draws"
+            f" may differ; resume it with rayfbnn {store.root.version}"
         )
 
 
@@ -58,14 +58,14 @@ def compare_data(store: Store, data: str | Path | None) -> None:
     """Refuse a training file whose cases are not the store's; a file that is gone is no obstacle."""
     path = store.spec.train_path if data is None else Path(data)
     if data is None and not path.exists():
-        _log.warning("%s is gone: the store's own copy of the training cases is used", path)
+        _log.warning("%s: does not exist any more; the store's own copy of the training cases is used", path)
         return
-    found = read_training_file(path, store.spec)
-    if found.hash != store.data.hash:
+    dataset = read_training_file(path, store.spec)
+    if dataset.hash != store.data.hash:
         raise StoreMismatchError(
-            f"{store.path}: was made from other data than {path} now holds:"
-            f" {first_difference(store.data, found)};"
-            " put the old file back, or move this one away to go on with the store's own copy"
+            f"{store.path}: was made from other data than {path} holds now:"
+            f" {first_difference(store.data, dataset)};"
+            " put the old file back, or move this one away to continue with the store's own copy"
         )
 
 

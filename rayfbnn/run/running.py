@@ -1,4 +1,4 @@
-"""How the batches of a store are run to the end, with workers, a display and handlers of signals."""
+"""Runs the batches of a store to the end, with workers, a display and handlers of signals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RunSummary:
     acceptance   mean share of updates accepted in the iterations kept for the posterior; None where nothing
                  was accepted or rejected
     divergences  number of updates in these iterations with an energy that was not finite; each was rejected
-    warmup_acceptance, warmup_divergences  likewise in all other iterations
+    warmup_acceptance, warmup_divergences  the same for all other iterations
     failures     number of workers that died and were replaced
     """
 
@@ -95,10 +95,10 @@ def _rounds(store: Store, executor: Executor) -> Iterator[Iterator[Progress]]:
 
 def publish_finished_rounds(store: Store) -> None:
     """Publish the records of finished rounds that a crash or a repair has left missing."""
-    for each in store.tuning.rounds:
-        if unfinished_batches(store, each.last):
+    for tuning_round in store.tuning.rounds:
+        if unfinished_batches(store, tuning_round.last):
             return
-        store.tuning.publish(each.number)
+        store.tuning.publish(tuning_round.number)
 
 
 def unfinished_batches(store: Store, iteration: int) -> list[int]:

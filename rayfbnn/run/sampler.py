@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a batch is; a few numbers, cheap to send after every iteration.
+    """The progress of a batch, in a few numbers that are cheap to send after every iteration.
 
     iteration   done so far, of total_iterations; draws (kept for the posterior) of total_draws
     acceptance  share of updates accepted in the current block
@@ -89,7 +89,7 @@ def acceptance_by_operation(store: Store, phase: int) -> dict[Operation, float]:
     shares = {}
     for operation in unrolled(store.spec.phase[phase].operations):
         accepted, n = (
-            sum(each.get(name, 0.0) for each in totals)
+            sum(summary.get(name, 0.0) for summary in totals)
             for name in names_in_summary(store.spec, phase, operation)
         )
         if n:
@@ -202,8 +202,8 @@ class Sampler:
         """
         xp = array_namespace(state.position)
         still = xp.zeros_like(state.momentum)
-        here = Trajectory(state.position, state.momentum, state.precisions, still)
-        _, potential = self.advance(self.posterior, here, n_steps=0)
+        trajectory = Trajectory(state.position, state.momentum, state.precisions, still)
+        _, potential = self.advance(self.posterior, trajectory, n_steps=0)
         prior_energy = self.posterior.prior_energy(state.position, state.precisions)
         return {
             "energy": total_energy(potential, state.momentum),
@@ -214,8 +214,8 @@ class Sampler:
     def _streams(self, batch: int) -> Streams:
         xp = device_namespace(self.store.spec.device)
         chains = xp.asarray(np.array(self.store.batch_chains(batch), dtype=np.uint64))
-        made = Streams if self.store.spec.device == "cpu" else DeviceStreams
-        return made(self.store.spec.seed, chains)
+        streams_class = Streams if self.store.spec.device == "cpu" else DeviceStreams
+        return streams_class(self.store.spec.seed, chains)
 
     def _load(self, last: Record | None, streams: Streams) -> ChainState:
         """Return the state after a batch's last block, on the device, or the initial state without one."""

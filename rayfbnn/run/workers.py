@@ -26,9 +26,9 @@ _NEWS_SECONDS = 0.5  # between two reports of a worker; a stop may wait this lon
 class Worker:
     """The work of a Ray actor: it runs blocks in its only thread, and reports meanwhile how far it is.
 
-    There is no second thread, which would get the interpreter a hundred times a second, whenever Ray looks
-    for signals: that cost two actors 2 to 3 % of the speed of two processes. This is a plain class, so that
-    it can be tested without Ray. `is_stopped` is called after every iteration.
+    There is no second thread, because it would get the interpreter a hundred times a second, whenever Ray
+    looks for signals. That made two actors 2 to 3 % slower than two processes. This is a plain class, so
+    that it can be tested without Ray. `is_stopped` is called after every iteration.
     """
 
     def __init__(self, store_path: str, is_stopped: Callable[[], bool] = lambda: False) -> None:
@@ -229,7 +229,7 @@ class RayExecutor:
             raise WorkerError(
                 f"{self.failures} workers died, more than max_failures = {self._max_failures} allows; the"
                 f" last was {actor.name}, {doing}: {first_line(cause)}. What was committed is kept:"
-                " resume goes on from there"
+                " `resume` continues from there"
             ) from cause
         _log.warning("%s died: %s; it is replaced", actor.name, first_line(cause))
 

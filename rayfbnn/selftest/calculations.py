@@ -81,9 +81,9 @@ def agreement_of(name: str, xp: ModuleType, seed: int) -> Judgement:
     worst = 0.0
     for dtype, scale in zip(DTYPES, (1e6, 1.0), strict=True):  # errors of 1e-9 and of 1e-3 are allowed
         posterior = problem.posterior(xp, dtype).with_targets(xp.asarray(data))
-        here = Streams(seed, xp.arange(20, dtype=xp.uint64))
+        streams_here = Streams(seed, xp.arange(20, dtype=xp.uint64))
         state_here = ChainState(*(xp.asarray(array) for array in vars(state).values()))
-        target, _ = problem.moved(posterior, state_here, here)
+        target, _ = problem.moved(posterior, state_here, streams_here)
         # Precisions are always in float64.
         cast = [xp.asarray(array.astype(dtype)) for array in arrays]
         cast[2] = xp.asarray(arrays[2])
@@ -119,5 +119,5 @@ def reversal_of(name: str, xp: ModuleType, seed: int) -> Judgement:
     return _at_most(float(worst), 1e-8)
 
 
-def _at_most(found: float, limit: float) -> Judgement:
-    return f"{found:.1e}", f"below {limit:.0e}", found < limit
+def _at_most(value: float, limit: float) -> Judgement:
+    return f"{value:.1e}", f"below {limit:.0e}", value < limit

@@ -1,4 +1,4 @@
-"""The verb `selftest`: tests of the machine and the kernels that someone is about to trust.
+"""The verb `selftest`: tests of this machine and its kernels before their results are trusted.
 
 It needs only NumPy and SciPy (and CuPy for a GPU). docs/correctness.md says which faults each test can see.
 """
@@ -25,7 +25,7 @@ from rayfbnn.streams import MAX_SEED
 class Finding:
     """The result of one test.
 
-    test, subject   what was tested, and of what
+    test, subject   the name of the test, and what it was applied to
     found, allowed  the value, and the values that are ok
     """
 
@@ -66,8 +66,8 @@ def selftest(
     for test, subject, judge in _tests(xp, seed, chains):
         started_at = time.monotonic()
         with np.errstate(all="ignore"):  # faults show in the table, and not as warnings above it
-            found, allowed, ok = judge()
-        finding = Finding(test, subject, found, allowed, ok, time.monotonic() - started_at)
+            value, allowed, ok = judge()
+        finding = Finding(test, subject, value, allowed, ok, time.monotonic() - started_at)
         report(finding)
         findings.append(finding)
     return findings

@@ -17,7 +17,10 @@ from rayfbnn.spec.sections import DataSpec, Positive, PriorText
 
 
 class ModelKeys(Record):
-    """The keys of [model] as they are written; `read_model` turns them into the record that is sampled.
+    """The keys of [model] as they are written; `read_model` makes the data model's `ModelSpec` from them.
+
+    Both exist because the keys keep the text of the configuration, such as a prior "0.5:2", which a store
+    records and `to_toml` writes back, while `ModelSpec` holds the values that are computed with.
 
     Which keys there are depends on the kind: each data model names its own (`DataModel.settings`). A
     piecewise hazard also has time_points, and log_time = true if the network is given the logarithm of the

@@ -17,7 +17,10 @@ from rayfbnn.spec.sections import Name, PriorText
 
 
 class NetworkKeys(Record):
-    """The keys of [network] as they are written; `read_network` turns them into the record that is sampled.
+    """The keys of [network] as they are written; `read_network` makes the `NetworkSpec` from them.
+
+    Both exist because the keys keep the text of the configuration, with names of columns and priors such as
+    "x0.5:2", which a store records and `to_toml` writes back; `NetworkSpec` holds the values in use.
 
     hidden       the hidden layers
     priors       group of parameters -> its prior in FBM's notation; adjustments (ah0, ao) have an alpha

@@ -34,8 +34,8 @@ def check_partitions(phases: Sequence[PhaseSpec], n_cases: int) -> None:
     for key, operation in _all_operations(phases):
         if isinstance(operation, TrajectoryOperation) and operation.partitions > n_cases:
             raise ConfigError(
-                f"{key}.partitions: more than there are training cases, got {operation.partitions}; "
-                f"it must be at most {n_cases}"
+                f"{key}.partitions: must be at most {n_cases}, the number of training cases,"
+                f" got {operation.partitions}"
             )
 
 

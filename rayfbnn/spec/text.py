@@ -80,26 +80,27 @@ def override(raw: dict[str, Any], text: str) -> None:
     path, equals, value = text.partition("=")
     parts = re.findall(r"[^.\[\]\s]+", path)
     if not equals or not parts:
-        raise ConfigError(f'override: is not an assignment, got "{text}"; it must be key.path=value')
-    here: Any = raw
+        raise ConfigError(f'override: must be key.path=value, got "{text}"')
+    container: Any = raw
     for position, part in enumerate(parts):
         key = ".".join(parts[: position + 1])
-        if isinstance(here, list):
-            if not re.fullmatch(r"-?\d+", part) or not -len(here) <= int(part) < len(here):
+        if isinstance(container, list):
+            if not re.fullmatch(r"-?\d+", part) or not -len(container) <= int(part) < len(container):
                 raise ConfigError(
-                    f'{key}: no such element, got "{part}"; there are {len(here)}, counted from 0'
+                    f"{key}: must be a number below {len(container)}, the elements counted from 0,"
+                    f' got "{part}"'
                 )
             where: int | str = int(part)
-        elif isinstance(here, dict):
+        elif isinstance(container, dict):
             where = part
         else:
             raise ConfigError(
-                f"{key}: {'.'.join(parts[:position])} is {short(here)}, which has no keys in it"
+                f"{key}: {'.'.join(parts[:position])} is {short(container)}, which has no keys in it"
             )
         if position == len(parts) - 1:
-            here[where] = _override_value(key, value.strip())
+            container[where] = _override_value(key, value.strip())
         else:
-            here = here.setdefault(where, {}) if isinstance(here, dict) else here[where]
+            container = container.setdefault(where, {}) if isinstance(container, dict) else container[where]
 
 
 def _override_value(key: str, text: str) -> Any:

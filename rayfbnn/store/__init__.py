@@ -1,1 +1,1 @@
-"""Where draws are kept."""
+"""The store: files that keep the draws of a run, and what reads, writes and checks them."""

@@ -52,7 +52,7 @@ class CommitLog:
             names = self._fs.listdir(self.folder(batch))
         except FileNotFoundError:
             raise StoreCorruptError(f"{self.folder(batch)}: missing: the commits of batch {batch}") from None
-        return sorted(int(found[1]) for name in names if (found := _RECORD.fullmatch(name)))
+        return sorted(int(match[1]) for name in names if (match := _RECORD.fullmatch(name)))
 
     def read(self, batch: int, block: int) -> Record:
         """Read one record, and check its checksum and its place."""
@@ -116,17 +116,17 @@ class CommitLog:
         return updates
 
     def publish(self, record: Record) -> bool:
-        """Make the block exist, durably; False if its record is there already."""
+        """Make the block exist, durably; return False if its record exists already."""
         return self._fs.write_exclusive(self.file(record.batch, record.block), record.to_bytes())
 
     def discard(self, batch: int, first_block: int) -> list[Path]:
-        """Move the records of a batch from `first_block` on aside, last first: a crash leaves a prefix.
+        """Set aside the records of a batch from `first_block` on, last first: a crash leaves a prefix.
 
-        Unreadable and out-of-place files go too. Returns where they are now.
+        Unreadable and out-of-place files are set aside too. Returns their new paths.
         """
         folder = self._root / COMMITS / DISCARDED
-        for each in (folder, self.folder(batch)):
-            self._fs.mkdir(each)
+        for needed in (folder, self.folder(batch)):
+            self._fs.mkdir(needed)
         names = [name for name in self._fs.listdir(self.folder(batch)) if _RECORD.fullmatch(name)]
         blocks = [name for name in names if int(name[: -len(".json")]) >= first_block]
         taken = len(self._fs.listdir(folder))

@@ -1,4 +1,4 @@
-"""How a block of draws is added to a batch: whole and durable, or not at all.
+"""Adds a block of draws to a batch: whole and durable, or not at all.
 
 The chunk files are written beside the files they replace, synced and renamed; then the folders are synced;
 then the record is published under a name that must be free. A crash before that leaves files that no record
@@ -46,11 +46,11 @@ def _recommit(store: OpenStore, batch: int, block: Block, n_blocks: int) -> Batc
         if (old.first_iteration, old.n_iterations) == (block.first_iteration, block.n_iterations):
             previous = store.commits.read(batch, number - 1) if number else None
             if not prepare(store, batch, block, previous, encode=False)[0].same_block(old):
-                raise StoreCorruptError(f"{what} are committed with other values")
+                raise StoreCorruptError(f"{what}: are committed with other values; run `verify` on the store")
             # The first attempt may have failed just before this.
             store.fs.fsync_dir(store.commits.folder(batch))
             return store.commits.progress(batch)
-    raise StoreError(f"{what}: another worker has continued from there; load the state again")
+    raise StoreError(f"{what}: another worker has committed later iterations; load the state again")
 
 
 def _check_follows(store: OpenStore, batch: int, block: Block, progress: BatchProgress) -> None:

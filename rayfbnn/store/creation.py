@@ -1,4 +1,4 @@
-"""How a new store is written: whole, in a hidden folder, and then renamed."""
+"""Writes a new store whole, in a hidden folder, and then renames it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rayfbnn.version import __version__
 def create(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Dataset, kernel: str) -> None:
     """Build a store in a hidden folder beside `path`, then rename it: a crash leaves nothing at `path`."""
     if fs.exists(path):
-        raise StoreExistsError(f"{path}: is there already; choose another path, or resume it")
+        raise StoreExistsError(f"{path}: already exists; choose another path, or resume it")
     length = Length.from_longest(header, spec)
     check_size(header, spec, length, free_bytes=fs.free_bytes(path.parent))
     building = path.parent / f".{path.name}.creating"

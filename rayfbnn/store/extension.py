@@ -1,4 +1,4 @@
-"""How a run is made longer: a record is published first, then the arrays are lengthened."""
+"""Makes a run longer: a record is published first, then the arrays are lengthened."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def publish_extension(fs: FileSystem, path: Path, root: Root, spec: RunSpec, n_d
         SEAL: NO_SEAL,
     }
     if not fs.write_exclusive(extension_file(path, root.n_extensions), seal(document)):
-        raise StoreError(f"{path}: another process has extended the run just now")
+        raise StoreError(f"{path}: another process extended the run at the same time; try again")
 
 
 def carry_through(fs: FileSystem, path: Path, root: Root) -> None:

@@ -1,7 +1,7 @@
-"""The one way to the disk: every byte that a run keeps passes through here, so that tests can fail any call.
+"""The only access to the disk: all bytes of a run pass through here, so that tests can fail any call.
 
-`SystemCalls` holds what the operating system is asked to do, one call for each method. Tests put another one
-in its place that crashes, fails, or loses what was not synced. `FileSystem` builds from these calls the few
+`SystemCalls` holds the calls to the operating system, one for each method. Tests put another class in its
+place that crashes, fails, or loses what was not synced. `FileSystem` builds from these calls the few
 operations that the store needs, and turns an OSError into a StoreError that names the file.
 """
 
@@ -193,13 +193,13 @@ class FileSystem:
     def rename_new(self, source: Path, destination: Path) -> None:
         """Move a file or directory to a name that is not taken (else StoreExistsError), durably."""
         if self.exists(destination):
-            raise StoreExistsError(f"{destination}: is there already; choose another path or remove it")
+            raise StoreExistsError(f"{destination}: already exists; choose another path, or remove it")
         try:
             self._calls.replace(source, destination)
         except OSError as exc:
             if exc.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
                 raise StoreExistsError(
-                    f"{destination}: is there already; choose another path or remove it"
+                    f"{destination}: already exists; choose another path, or remove it"
                 ) from exc
             raise _store_error("rename", source, exc) from exc
         for directory in dict.fromkeys((destination.parent, source.parent)):

@@ -23,7 +23,7 @@ _COPIES_OF_BLOCK = 2  # while a block is committed: arrays and files
 
 @dataclass(frozen=True)
 class Length:
-    """The key that decides how long a run is, its value, and which draws become more with it."""
+    """The key that decides how long a run is, its value, and the draws whose number grows with it."""
 
     key: str
     value: int
@@ -121,7 +121,7 @@ class _Sizes:
 
     draw           of one draw of one chain, with its statistics
     state          of one chain after one block
-    n_coordinates  how many arrays hold the numbers of the draws
+    n_coordinates  number of arrays that hold the numbers of the draws
     """
 
     draw: int

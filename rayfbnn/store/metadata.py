@@ -42,12 +42,12 @@ def read_metadata_file(
     plan = plans.get(file.rpartition("/")[0])
     if plan is None or matches(raw, plan):
         return raw, False
-    found = tuple(json.loads(raw).get("shape", ()))
-    is_short = len(found) == len(plan.shape) and all(
+    shape = tuple(json.loads(raw).get("shape", ()))
+    is_short = len(shape) == len(plan.shape) and all(
         n <= planned if dim in ("draw", "block") else n == planned
-        for n, planned, dim in zip(found, plan.shape, plan.dims, strict=True)
+        for n, planned, dim in zip(shape, plan.shape, plan.dims, strict=True)
     )
-    if is_short and matches(raw, replace(plan, shape=found)):
+    if is_short and matches(raw, replace(plan, shape=shape)):
         return array_metadata(plan), True
     raise StoreCorruptError(f"{path}: does not describe the array {plan.path} of this run")
 
@@ -60,12 +60,12 @@ def metadata_files(plans: Mapping[str, ArrayPlan]) -> list[str]:
 
 def matches(raw: bytes, plan: ArrayPlan) -> bool:
     """Return True if a metadata file describes the array as planned; Zarr versions name text differently."""
-    found = json.loads(raw)
+    document = json.loads(raw)
     return (
-        found.get("shape") == list(plan.shape)
-        and found.get("dimension_names") == list(plan.dims)
-        and found.get("chunk_grid", {}).get("configuration", {}).get("chunk_shape") == list(plan.chunks)
-        and (plan.is_text or found.get("data_type") == plan.dtype)
+        document.get("shape") == list(plan.shape)
+        and document.get("dimension_names") == list(plan.dims)
+        and document.get("chunk_grid", {}).get("configuration", {}).get("chunk_shape") == list(plan.chunks)
+        and (plan.is_text or document.get("data_type") == plan.dtype)
     )
 
 
@@ -95,4 +95,4 @@ def check_draws(fs: FileSystem, file: Path, plan: ArrayPlan, root: Root) -> None
         planned = replace(plan, shape=(length,), values=np.arange(length, dtype=np.int64))
         if any(file.name == Path(name).name and content == raw for name, content in planned_chunks(planned)):
             return
-    raise StoreCorruptError(f"{file}: damaged: not the numbers of the draws")
+    raise StoreCorruptError(f"{file}: damaged: its values are not the numbers of the draws")

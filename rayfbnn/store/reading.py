@@ -1,4 +1,4 @@
-"""How states, draws, statistics and the training cases are read from a store, and checked."""
+"""Reads states, draws, statistics and the training cases from a store, and checks them."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _selection(store: OpenStore, chains: slice, draws: slice, section: Section) 
     limits = (store.header.chains, store.committed(section))
     spans = [range(*part.indices(n)) for part, n in zip((chains, draws), limits, strict=True)]
     if any(span.step != 1 for span in spans):
-        raise ValueError("chains and draws are read in steps of 1")
+        raise ValueError(f"chains, draws: must be slices of step 1, got {chains} and {draws}")
     first, second = (slice(span.start, max(span.start, span.stop)) for span in spans)
     return first, second
 

@@ -31,8 +31,8 @@ class Block:
     positions   (n_chains, n_draws, n_parameters)
     precisions  (n_chains, n_draws, n_precisions)
     stats       name -> (n_chains, n_draws); those of STATS that are absent are stored as NaN
-    state       after the last iteration; None where there is nothing to go on from (exact draws)
-    summary     small numbers that are summed over blocks for whoever watches: updates, acceptances, seconds
+    state       after the last iteration; None if there is nothing to continue from (exact draws)
+    summary     small numbers that are summed over blocks to show progress: updates and acceptances
     predictive  name -> (n_chains, n_draws, n_cases, ...); those of PREDICTIVE, for draws from the prior
     tuning      what the automatic operations of a round measured (mcmc/tuning), as plain lists and numbers
     """
@@ -62,9 +62,10 @@ class Block:
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """How far a batch of chains is, from its last commit record alone.
+    """The progress of a batch of chains, by its last commit record alone.
 
-    iteration  the last one done, of all phases; draws and warmup_draws are of each chain
+    iteration  number of the last finished iteration, through all phases
+    draws, warmup_draws  numbers of draws of each chain
     totals     the blocks' summaries, summed
     last       the summary of the last block
     """
@@ -79,7 +80,7 @@ class BatchProgress:
 
 @dataclass(frozen=True)
 class Updates:
-    """How many updates of the chains were accepted and how many diverged, summed over iterations and chains.
+    """Counts of accepted and diverged updates, summed over iterations and chains.
 
     accepted_sum  sum of the shares of updates that were accepted, one share for each iteration of a chain
     n_accepted    number of these shares
@@ -127,7 +128,7 @@ class RunUpdates:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong with a file of a store; batch and block are None where it belongs to no block.
+    """A problem with a file of a store; batch and block are None if it belongs to no block.
 
     is_chunk       the file is a chunk that a commit record names
     is_read_error  the system could not read the file, or read it differently twice: it may be whole
@@ -144,7 +145,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """Result of `verify`: how many files were checked, and what is wrong, in the order it was found."""
+    """The result of `verify`: the number of files checked, and the problems in the order they were found."""
 
     files_checked: int
     problems: tuple[Problem, ...]
@@ -172,7 +173,7 @@ class Record:
     store     the digest of the store's root metadata: a record of another store is not one of this
     previous  the digest of the batch's record before this one, so that none can be swapped or lost unseen
     chunks    chunk file -> SHA-256 of the values of this block in it, little-endian, C order
-    state     chunk file -> SHA-256 likewise, for the state after the block
+    state     chunk file -> the same for the state after the block
     progress  after the block
     tuning    as in Block; the key is absent where nothing is tuned
     digest    of this file
@@ -247,11 +248,11 @@ def seal(document: dict[str, Any]) -> bytes:
 
 def seal_of(raw: bytes, path: Path) -> str:
     """Return the digest that a sealed file carries; StoreCorruptError unless it is that of the file."""
-    found = _SEALED.findall(raw)
-    if len(found) != 1:
+    seals = _SEALED.findall(raw)
+    if len(seals) != 1:
         raise StoreCorruptError(f"{path}: damaged: it has no checksum ({len(raw)} bytes)")
-    digest: str = found[0].decode()
-    unsealed = raw.replace(b'"' + found[0] + b'"', b'"' + NO_SEAL.encode() + b'"')
+    digest: str = seals[0].decode()
+    unsealed = raw.replace(b'"' + seals[0] + b'"', b'"' + NO_SEAL.encode() + b'"')
     if hashlib.sha256(unsealed).hexdigest() != digest:
         raise StoreCorruptError(f"{path}: damaged: its content does not match its checksum")
     return digest

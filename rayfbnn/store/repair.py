@@ -1,4 +1,4 @@
-"""How a damaged store is repaired: damaged blocks are set aside, and resume computes them again."""
+"""Repairs a damaged store: damaged blocks are set aside, and resume computes them again."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ _EXTENSION = re.compile(r"extension(\d{4,})\.json")
 class Root:
     """The root metadata, with the extensions laid over it.
 
-    identity      digest of the root's metadata file, which never changes: the store's name for itself
+    identity      digest of the root's metadata file, which never changes and so identifies the store
     fixed_chunks  chunk file -> SHA-256 of its content, for what is written at creation
-    n_extensions  how often the run was lengthened
+    n_extensions  number of times that the run was lengthened
     before        the header before the last extension, which a crash may have left some arrays at
     version       of rayfbnn that created the store
     kernel        name of the code that the run started with for its leapfrog steps
@@ -53,15 +53,15 @@ def read_root(fs: FileSystem, path: Path) -> Root:
         raw = fs.read(file)
     except FileNotFoundError:
         if not fs.exists(path):
-            raise StoreError(f"{path}: there is no store here") from None
-        raise StoreError(f"{path}: is not a store, or a damaged one: it has no {METADATA}") from None
+            raise StoreError(f"{path}: does not exist; give the path of a store") from None
+        raise StoreError(f"{path}: has no {METADATA}, so it is not a store, or a damaged one") from None
     identity = seal_of(raw, file)
     attributes = unseal(raw, file).get("attributes", {})
     if attributes.get("format") != FORMAT:
-        raise StoreError(f"{path}: is not a store of this program")
+        raise StoreError(f"{path}: {METADATA} is not that of a rayfbnn store")
     if attributes.get("format_version") != FORMAT_VERSION:
         raise StoreError(
-            f"{path}: has format version {attributes.get('format_version')}, this program knows"
+            f"{path}: has format version {attributes.get('format_version')}, and this program reads"
             f" {FORMAT_VERSION}; use the version that wrote it"
         )
     header, spec = Header(**attributes["header"]), _spec(attributes["spec"], file)
@@ -91,7 +91,7 @@ def _spec(document: Any, file: Path) -> RunSpec:
     try:
         return RunSpec.from_json(json.dumps(document))
     except ConfigError as exc:
-        raise StoreError(f"{file}: its configuration is not one this version knows: {exc}") from exc
+        raise StoreError(f"{file}: this version cannot read the configuration in it: {exc}") from exc
 
 
 def read_sealed(fs: FileSystem, file: Path) -> bytes:
@@ -136,7 +136,7 @@ def _extensions(fs: FileSystem, path: Path) -> int:
         names = fs.listdir(path / COMMITS)
     except FileNotFoundError:
         raise StoreCorruptError(f"{path / COMMITS}: missing: the commits of the run") from None
-    numbers = sorted(int(found[1]) for name in names if (found := _EXTENSION.fullmatch(name)))
+    numbers = sorted(int(match[1]) for name in names if (match := _EXTENSION.fullmatch(name)))
     for expected, number in enumerate(numbers):
         if number != expected:
             raise StoreCorruptError(f"{extension_file(path, expected)}: missing: an extension of the run")

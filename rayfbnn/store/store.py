@@ -51,11 +51,11 @@ _ALL = slice(None)
 class Store:
     """An open store. Reading changes nothing; `commit` is for a batch's worker, the rest for `lock`'s holder.
 
-    opened  what its metadata files say; replaced when the run is made longer
+    opened  the contents of its metadata files; replaced when the run is made longer
     """
 
     def __init__(self, opened: OpenStore) -> None:
-        """Take what `open` or `create` found; these are the ways to get a Store."""
+        """Keep the contents of the metadata files; use `open` or `create` to get a Store."""
         self.opened = opened
         self._is_locked = False
 
@@ -126,7 +126,7 @@ class Store:
             store.commits.all(batch)
         return store
 
-    # What the run is.
+    # Properties of the run.
 
     @property
     def path(self) -> Path:
@@ -224,7 +224,7 @@ class Store:
         """
         return committing.commit(self.opened, batch, block)
 
-    # Reading: committed draws only, whatever the files hold.
+    # Reading of committed draws; other content of the files is never returned.
 
     def last_record(self, batch: int) -> Record | None:
         """Return the last commit record of a batch, None before its first block.
@@ -283,10 +283,10 @@ class Store:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only process that runs this store; StoreBusyError names the one that does.
+        """Make this process the only one that runs the store; StoreBusyError names the one that does.
 
-        On entry, what a crash interrupted is finished: half-written files are removed, and arrays are
-        lengthened as the last extension says.
+        On entry the work that a crash interrupted is finished: half-written files are removed, and arrays
+        are lengthened as the last extension says.
         """
         holder = self.path / COMMITS / HOLDER
         with ExitStack() as stack:

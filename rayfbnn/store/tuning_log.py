@@ -1,7 +1,7 @@
-"""The records of a run's tuning: what each round measured, and the settings that follow from it.
+"""The records of a run's tuning: the measurements of each round, and the settings that follow from them.
 
-A record is published by the driver once every batch has committed the round. It is a function of what these
-committed, so that whoever computes it again gets the same bytes, and no worker goes on without it.
+The driver publishes a record once every batch has committed the round. It is a function of these commits, so
+that any process that computes it again gets the same bytes. No worker continues without it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ class TuningLog:
 
     def latest(self) -> tuple[int, Mapping[Tunable, Settings]]:
         """Return how many rounds have their record, and the settings that each operation has after them."""
-        n = next((each.number for each in self.rounds if not self._is_there(each.number)), len(self.rounds))
+        n = next(
+            (tuning_round.number for tuning_round in self.rounds if not self._is_there(tuning_round.number)),
+            len(self.rounds),
+        )
         return n, self._settings(n)
 
     def _is_there(self, number: int) -> bool:
@@ -86,9 +89,13 @@ class TuningLog:
 
     def _settings(self, n_finished: int) -> dict[Tunable, Settings]:
         """Return the settings after so many rounds."""
-        settings = {op: first_settings(op) for each in self.rounds for op in each.operations}
+        settings = {op: first_settings(op) for tuning_round in self.rounds for op in tuning_round.operations}
         # Records hold the operations of their own round; those tuned in earlier phases are in older ones.
-        last = {op: each.number for each in self.rounds[:n_finished] for op in each.operations}
+        last = {
+            op: tuning_round.number
+            for tuning_round in self.rounds[:n_finished]
+            for op in tuning_round.operations
+        }
         return settings | {op: self.read(number).settings[op] for op, number in last.items()}
 
     def read(self, number: int) -> RoundRecord:
@@ -126,7 +133,7 @@ class TuningLog:
             return
         if self._fs.read(self.file(number)) != expected:
             raise StoreCorruptError(
-                f"{self.file(number)}: is not what follows from the commits of round {number} of the tuning"
+                f"{self.file(number)}: does not follow from the commits of round {number} of the tuning"
             )
 
     def is_readable(self, number: int) -> bool:
@@ -148,9 +155,9 @@ class TuningLog:
 
     def content(self, number: int) -> bytes:
         """Compute the bytes of a record from what every batch committed; StoreError if one has not."""
-        each = self.rounds[number]
-        measured, settings = self._measured(each), {}
-        for operation in each.operations:
+        tuning_round = self.rounds[number]
+        measured, settings = self._measured(tuning_round), {}
+        for operation in tuning_round.operations:
             before = [
                 self.read(earlier.number).measured[operation]
                 for earlier in self.rounds[:number]
@@ -163,7 +170,7 @@ class TuningLog:
             {
                 "store": self._store,
                 "round": number,
-                "iterations": [each.first, each.last],
+                "iterations": [tuning_round.first, tuning_round.last],
                 "previous": self.read(number - 1).digest if number else "",
                 "operations": [
                     {
@@ -171,47 +178,50 @@ class TuningLog:
                         "measured": to_document(measured[operation]),
                         "settings": asdict(settings[operation]),
                     }
-                    for operation in each.operations
+                    for operation in tuning_round.operations
                 ],
                 SEAL: NO_SEAL,
             }
         )
 
-    def _measured(self, each: Round) -> dict[Tunable, Measured]:
+    def _measured(self, tuning_round: Round) -> dict[Tunable, Measured]:
         """Return the sums over all batches of what their blocks in a round measured."""
-        blocks = [record for batch in range(self._n_batches) for record in self._blocks(each, batch)]
+        blocks = [record for batch in range(self._n_batches) for record in self._blocks(tuning_round, batch)]
         return {
             operation: reduce(Measured.__add__, (measured_from(record.tuning[place]) for record in blocks))
-            for place, operation in enumerate(each.operations)
+            for place, operation in enumerate(tuning_round.operations)
         }
 
-    def _blocks(self, each: Round, batch: int) -> list[Record]:
+    def _blocks(self, tuning_round: Round, batch: int) -> list[Record]:
         """Return a batch's records of the blocks in a round, which together are all of it."""
         records: list[Record] = []
         block = self._commits.n_blocks(batch)
-        while block and (not records or records[-1].first_iteration > each.first):
+        while block and (not records or records[-1].first_iteration > tuning_round.first):
             block -= 1
             if (batch, block) not in self._commits_cache:
                 self._commits_cache[batch, block] = self._commits.read(batch, block)
             record = self._commits_cache[batch, block]
-            if record.first_iteration <= each.last:
+            if record.first_iteration <= tuning_round.last:
                 records.append(record)
         n_iterations = sum(record.n_iterations for record in records)
-        if n_iterations != each.last - each.first + 1 or records[-1].first_iteration != each.first:
-            raise StoreError(f"{self._root}: batch {batch} has not finished round {each.number}")
-        if any(len(record.tuning) != len(each.operations) for record in records):
+        if (
+            n_iterations != tuning_round.last - tuning_round.first + 1
+            or records[-1].first_iteration != tuning_round.first
+        ):
+            raise StoreError(f"{self._root}: batch {batch} has not finished round {tuning_round.number}")
+        if any(len(record.tuning) != len(tuning_round.operations) for record in records):
             raise StoreCorruptError(
                 f"{self._commits.file(batch, records[0].block)}:"
-                f" does not say what round {each.number} of the tuning measured"
+                f" does not say what round {tuning_round.number} of the tuning measured"
             )
         return records
 
     def _parse(self, document: dict[str, Any], number: int) -> RoundRecord:
-        path, each = self.file(number), self.rounds[number]
+        path, tuning_round = self.file(number), self.rounds[number]
         try:
             if (document["store"], document["round"]) != (self._store, number):
                 raise StoreCorruptError(f"{path}: belongs to another store, or to another place")
-            pairs = list(zip(each.operations, document["operations"], strict=True))
+            pairs = list(zip(tuning_round.operations, document["operations"], strict=True))
             return RoundRecord(
                 {operation: measured_from(entry["measured"]) for operation, entry in pairs},
                 {operation: _settings_from(entry["settings"]) for operation, entry in pairs},
@@ -227,7 +237,7 @@ def to_document(measured: Measured) -> dict[str, Any]:
         "trajectories": measured.trajectories,
         "lengths": list(measured.lengths),
         "acceptance": list(measured.acceptance),
-        "jumps": [list(each) for each in measured.jumps],
+        "jumps": [list(jump) for jump in measured.jumps],
         "sums": list(measured.sums),
         "squares": list(measured.squares),
         "slopes": list(measured.slopes),
@@ -240,7 +250,7 @@ def measured_from(document: Mapping[str, Any]) -> Measured:
         document["trajectories"],
         tuple(document["lengths"]),
         tuple(document["acceptance"]),
-        tuple(tuple(each) for each in document["jumps"]),
+        tuple(tuple(jump) for jump in document["jumps"]),
         tuple(document["sums"]),
         tuple(document["squares"]),
         tuple(document["slopes"]),

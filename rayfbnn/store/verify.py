@@ -1,4 +1,4 @@
-"""Every file of a store against its checksum and its commit record."""
+"""Checks every file of a store against its checksum and its commit record."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def verify(path: str | Path, *, fs: FileSystem | None = None) -> VerifyReport:
     """
     verification = _Verification(FileSystem() if fs is None else fs, Path(path).absolute())
     if not verification.fs.exists(verification.path):
-        raise StoreError(f"{verification.path}: there is no store here")
+        raise StoreError(f"{verification.path}: does not exist; give the path of a store")
     verification.run()
     return VerifyReport(len(verification.checked), tuple(verification.problems))
 

@@ -1,4 +1,4 @@
-"""How a block of draws becomes the bytes of its chunk files and the commit record with their digests."""
+"""Turns a block of draws into the bytes of its chunk files and the commit record with their digests."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _prepare_draws(
         plan = store.hierarchy.plans[path]
         if values.shape[0] != len(chains):
             raise StoreError(
-                f"{store.path}: batch {batch} has {len(chains)} chains, the block {values.shape[0]}"
+                f"{store.path}: batch {batch} has {len(chains)} chains, but its block has {values.shape[0]}"
             )
         values = np.ascontiguousarray(values, dtype=np.dtype(plan.dtype).newbyteorder("<"))
         for number, rows, inside in chunk_rows(block.first_draw, block.n_draws, store.header.draws_per_block):

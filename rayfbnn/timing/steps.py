@@ -128,8 +128,8 @@ def at_start(
     state, streams = started(posterior, chains)
     target: Target = posterior
     if trajectory.over:
-        given = posterior.marginal(trajectory.over).given(state, streams)
-        target, state = given, given.start(state, streams)
+        conditional = posterior.marginal(trajectory.over).given(state, streams)
+        target, state = conditional, conditional.start(state, streams)
     n = trajectory.partitions
     return target, state, streams.permutation(n, Purpose.PARTITION_ORDER) if n > 1 else None
 

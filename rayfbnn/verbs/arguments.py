@@ -75,10 +75,10 @@ def check_output(path: Path, *, inputs: Sequence[Path]) -> None:
     """
     for file in inputs:
         if path.exists() and file.exists() and path.samefile(file):
-            raise ConfigError(f"out: is the input {file} itself, got {path}; give another path")
+            raise ConfigError(f"out: {path} is the input {file} itself; give another path")
     store = store_around(path)
     if store is not None:
-        raise ConfigError(f"out: lies inside the store {store}, got {path}; give a path outside of it")
+        raise ConfigError(f"out: {path} lies inside the store {store}; give a path outside of it")
 
 
 def check_workers(spec: RunSpec, workers: int | None, address: str | None, max_failures: int) -> None:

@@ -153,7 +153,9 @@ def bench(
             overrides.append(f"chains_per_batch={chains}")
         return _bench_run(read_spec(spec, overrides), quick=quick, progress=progress)
     if set:
-        raise ConfigError(f"set: there is no configuration to replace {set[0]} in; give one, or leave it out")
+        raise ConfigError(
+            f"set: needs a configuration to replace values in, got {set[0]}; give one, or leave it out"
+        )
     device = device or "cpu"
     check_device(device)
     chains = chains or (4096 if device == "gpu" else 16)

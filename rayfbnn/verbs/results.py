@@ -186,7 +186,9 @@ def plot(
     if data is not None:
         _, targets = read_cases(data, store.data, store.spec.data_model)
         if targets is None:
-            raise ConfigError(f"data: {data} has no targets to compare predictions with")
+            raise ConfigError(
+                f"data: {data} has no targets to compare predictions with; add their columns, or leave it out"
+            )
         prediction = predict(path, data=data, skip=skip)
     diagnosis = diagnose(path, skip=skip)
     folder.mkdir(exist_ok=True)
@@ -212,14 +214,16 @@ def _check_plot_arguments(
     store: Store, folder: Path, data: str | Path | None, input_name: str | None
 ) -> None:
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"out: is a file, got {folder}; give a folder for the pictures")
+        raise ConfigError(f"out: {folder} is a file; give a folder for the pictures")
     check_folder(folder / "bands.png" if folder.exists() else folder)
     inputs = [store.spec.train_path, *([] if data is None else [Path(data)])]
     for path in (folder, *folder.glob("*.png")):  # an old picture may be a link
         check_output(path, inputs=inputs)
     if input_name is not None and input_name not in store.data.input_names:
         names = ", ".join(store.data.input_names)
-        raise ConfigError(f"input_name: no such input, got {input_name}; there are {names}")
+        raise ConfigError(
+            f"input_name: is not an input of the store, got {input_name}; the inputs are {names}"
+        )
     if data is not None and (store.kind == "prior" or not store.spec.data_model.has_residuals):
         what = "draws from the prior" if store.kind == "prior" else f"{store.spec.model.kind} targets"
         raise ConfigError(f"data: there are no pictures of {what} against actual values; leave {data} out")
@@ -229,7 +233,7 @@ def _check_table_path(path: Path, inputs: list[Path]) -> None:
     if path.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"out: must end in .csv or .parquet, got {path}")
     if path.is_dir():
-        raise ConfigError(f"out: is a folder, got {path}")
+        raise ConfigError(f"out: {path} is a folder; give the path of a .csv or .parquet file")
     check_folder(path)
     check_output(path, inputs=inputs)
 

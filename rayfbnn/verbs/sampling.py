@@ -150,4 +150,4 @@ def resume(
 def _check_is_run(store: Store) -> None:
     if store.kind != "mcmc":
         content = {"exact": "exact draws of `reject`", "prior": "draws of `prior`"}[store.kind]
-        raise ConfigError(f"{store.path}: holds {content}, which are complete; there is nothing to resume")
+        raise ConfigError(f"{store.path}: holds {content}, which are complete, so there is nothing to resume")

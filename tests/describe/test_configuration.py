@@ -164,12 +164,13 @@ def test_partial_gradients_with_precisions_integrated_out_are_said(tmp_path: Pat
         "hybrid-marginal over precisions: trajectories of 5 leapfrog steps, stepsize 0.1,"
         " 7 partial gradients per step"
     ) in robot_arm(operation)
-    with pytest.raises(ConfigError, match='partitions: over "outputs" the energy is not a sum'):
+    with pytest.raises(ConfigError, match='partitions: must be 1 with over = "outputs"'):
         robot_arm(MARGINAL.replace("steps=5", "steps=5,partitions=7"))
     update = {"op": "hybrid-marginal", "over": ["precisions"], "steps": 2, "stepsize": 0.1, "partitions": 13}
     phase = [{"iterations": 1, "operations": [{"op": "heatbath"}, update]}]
     with pytest.raises(
-        ConfigError, match=r"operations\[1\].partitions: more than there are training cases, got 13"
+        ConfigError,
+        match=r"operations\[1\].partitions: must be at most 12, the number of training cases, got 13",
     ):
         small_spec(tmp_path, phase=phase).check_data(12)
 

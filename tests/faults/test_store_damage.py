@@ -156,7 +156,7 @@ def test_metadata_and_records_that_cannot_be_read_are_never_created_again() -> N
         before = {path: file.live for path, file in disk.files().items()}
         with pytest.raises(StoreError, match=str(path)):
             opened(disk)
-        with pytest.raises(StoreError, match="is there already"):
+        with pytest.raises(StoreError, match="already exists"):
             create(FileSystem(disk))
         assert {path: file.live for path, file in disk.files().items()} == before
 
@@ -167,13 +167,13 @@ def test_a_store_of_another_program_or_version_is_refused_untouched() -> None:
         document["attributes"] |= {**attributes, SEAL: NO_SEAL}
         return damaged({ROOT: lambda raw: seal(document)})
 
-    with pytest.raises(StoreError, match="format version 2, this program knows 1"):
+    with pytest.raises(StoreError, match="format version 2, and this program reads 1"):
         opened(changed(format_version=2))
-    with pytest.raises(StoreError, match="not a store of this program"):
+    with pytest.raises(StoreError, match="is not that of a rayfbnn store"):
         opened(changed(format="other"))
-    with pytest.raises(StoreError, match="there is no store here"):
+    with pytest.raises(StoreError, match="does not exist"):
         opened(finished(), PATH.parent / "nothing.zarr")
-    with pytest.raises(StoreError, match="is not a store, or a damaged one"):
+    with pytest.raises(StoreError, match="so it is not a store, or a damaged one"):
         opened(finished(), PATH.parent)
 
 

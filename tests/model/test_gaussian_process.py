@@ -140,7 +140,7 @@ def test_inputs_left_out_do_not_count() -> None:
         (
             {"ti": "1", "ih0": "1", "ho0": "x1"},
             "step",
-            "network.priors.ti: no closed form of the limit with off",
+            "network.priors.ti: the limit has no closed form with off",
         ),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_block_is_the_cases_it_is_said_to_be() -> None:
 def test_more_blocks_than_cases_are_refused() -> None:
     target = problem()
     state = target.initial_state(streams("too many", 1), sigmas=0.5)
-    with pytest.raises(ValueError, match="at most the 7 cases, got 8"):
+    with pytest.raises(ValueError, match="at most 7, the number of cases, got 8"):
         target.potential_and_gradient(
             state.position, state.precisions, partition=np.array([0]), n_partitions=8
         )

@@ -150,10 +150,14 @@ MUTANTS: dict[str, tuple[LayerSpec, Any, tuple[str, str]]] = {
         network,
         ("values[-1] *= sources[factor][:, :-1]", "values[-1] *= values[factor - 1]"),
     ),
-    "value after the product": (GATE, network, ("            values[-1] = own\n", "")),
+    "value after the product": (GATE, network, ("            values[-1] = copy\n", "")),
     "typical square of sin": (SIN, stepsize, ("-xp.expm1(-4 * summed)", "2 * summed")),
     "typical square of normalization": (NORMALIZE, stepsize, ("xp.full_like(summed, groups.size)", "summed")),
-    "typical square of a product": (GATE, stepsize, ("own[-1] * squares[factor][:, :-1]", "own[-1]")),
+    "typical square of a product": (
+        GATE,
+        stepsize,
+        ("unit_squares[-1] * squares[factor][:, :-1]", "unit_squares[-1]"),
+    ),
     "curvature through a factor": (GATE, stepsize, ("values[layer] += from_products[layer]", "pass")),
 }
 

@@ -191,7 +191,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         functions.function_values(store, np.zeros(4))
     with pytest.raises(ConfigError, match="layer: must be from 0 to 0, got 1"):
         functions.hidden_values(store, POINTS, 1)
-    with pytest.raises(ConfigError, match="axis: must be an input, from 0 to 0, got 1"):
+    with pytest.raises(ConfigError, match="axis: must be the number of an input, from 0 to 0, got 1"):
         functions.variation(store, np.zeros(1), np.ones(1), axis=1)
     with pytest.raises(ConfigError, match="output: must be from 0 to 0, got 2"):
         functions.variation(store, np.zeros(1), np.ones(1), output=2)

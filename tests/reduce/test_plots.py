@@ -65,7 +65,7 @@ def test_bands_along_an_input(kind: str, tmp_path: Path, figures: list[Any]) -> 
 
 
 def test_bands_along_an_unknown_input_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such input, got x3; there are x1, x2"):
+    with pytest.raises(ConfigError, match="is not an input of the store, got x3; the inputs are x1, x2"):
         plots.predictive_bands([prepared()[0]], tmp_path / "bands.png", input_name="x3")
 
 
@@ -172,7 +172,7 @@ def test_without_matplotlib_the_error_says_what_to_install(
 def test_overview_is_for_real_targets(tmp_path: Path) -> None:
     store, unseen = prepared("binary")
     prediction = predict([store], unseen.inputs, unseen.targets)
-    with pytest.raises(ConfigError, match="overview: is for real targets"):
+    with pytest.raises(ConfigError, match="overview: needs real targets"):
         plots.overview(store, diagnose(store), prediction, unseen.targets, tmp_path / "all.png")
 
 

@@ -232,7 +232,7 @@ def test_error_of_the_mean_shows_that_pooled_runs_disagree() -> None:
 
 def test_stores_with_one_seed_are_not_pooled() -> None:
     store = make_store(make_spec())
-    with pytest.raises(StoreMismatchError, match="both have seed 1"):
+    with pytest.raises(StoreMismatchError, match="has seed 1 like"):
         predict([store, store], unseen(store)[0])
 
 

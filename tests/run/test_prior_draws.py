@@ -224,5 +224,5 @@ def test_plot_draws_functions_and_bands(made: Store, tmp_path: Path) -> None:
     pictures = rayfbnn.plot(made.path, out=tmp_path / "plots", input_name="x2")
     assert [picture.name for picture in pictures] == ["functions.png", "bands.png"]
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
-    with pytest.raises(ConfigError, match="input_name: no such input, got x3"):
+    with pytest.raises(ConfigError, match="input_name: is not an input of the store, got x3"):
         rayfbnn.plot(made.path, out=tmp_path / "plots", input_name="x3")

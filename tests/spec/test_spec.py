@@ -93,7 +93,7 @@ def test_counts_of_draws_follow_the_phases() -> None:
 def test_more_partitions_than_cases_are_refused() -> None:
     spec = base(f"{HYBRID}.partitions=4")
     spec.check_data(4)
-    with pytest.raises(ConfigError, match=r"operations\[0\].partitions: .* got 4; it must be at most 3"):
+    with pytest.raises(ConfigError, match=r"operations\[0\].partitions: must be at most 3, .* got 4"):
         spec.check_data(3)
 
 

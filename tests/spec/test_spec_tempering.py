@@ -68,7 +68,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {**TRANSITION, "operations": [{"op": "hybrid", "steps": 0, "stepsize": 1}]},
         "steps: must be at least 1",
     ),
-    ({**SIMULATED, "log_weights": [0, 1]}, "log_weights: must be one for each of the 3"),
+    ({**SIMULATED, "log_weights": [0, 1]}, "log_weights: must have one number for each of the 3"),
     ({**SIMULATED, "log_weights": [0, 1, float("inf")]}, "log_weights"),
     ({**SIMULATED, "operations": [SIMULATED]}, "operations: must be exact, and no tempering"),
     (
@@ -91,7 +91,7 @@ def test_partitions_inside_tempering_are_checked_against_the_cases() -> None:
     inner = [{"op": "hybrid", "steps": 3, "stepsize": 0.2, "partitions": 50}]
     spec = RunSpec.from_dict(raw_with({**TRANSITION, "operations": inner}))
     key = r"phase\[0\]\.operations\[0\]\.operations\[0\]\.partitions"
-    with pytest.raises(ConfigError, match=f"{key}: more than there are training cases"):
+    with pytest.raises(ConfigError, match=f"{key}: must be at most"):
         spec.check_data(12)
 
 

@@ -270,9 +270,9 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("=3",), "override", "key.path=value"),
     (("",), "override", "key.path=value"),
     (("seed.value=3",), "seed.value", "has no keys"),
-    (("phase[5].iterations=3",), "phase.5", "there are 2, counted from 0"),
-    (("phase.first.iterations=3",), "phase.first", "there are 2, counted from 0"),
-    (("phase[-3].iterations=3",), "phase.-3", "there are 2, counted from 0"),
+    (("phase[5].iterations=3",), "phase.5", "below 2, the elements counted from 0"),
+    (("phase.first.iterations=3",), "phase.first", "below 2, the elements counted from 0"),
+    (("phase[-3].iterations=3",), "phase.-3", "below 2, the elements counted from 0"),
     (("seed=3\nchains=4",), "seed", "one value"),
 ]
 

@@ -210,10 +210,10 @@ def test_the_same_block_again_changes_nothing_and_another_is_refused(tmp_path: P
     store.commit(0, slower)
     assert first.positions is not None
     other = Block(**{**first.__dict__, "positions": first.positions + 1})
-    with pytest.raises(StoreCorruptError, match="iterations 1 to 2 are committed with other values"):
+    with pytest.raises(StoreCorruptError, match="iterations 1 to 2: are committed with other values"):
         store.commit(0, other)
     shorter = Block(**{**first.__dict__, "n_iterations": 1})
-    with pytest.raises(StoreError, match="another worker has continued"):
+    with pytest.raises(StoreError, match="another worker has committed later iterations"):
         store.commit(0, shorter)
     assert {file: file.read_bytes() for file in store.path.rglob("*") if file.is_file()} == before
 
@@ -230,13 +230,13 @@ def test_a_block_out_of_place_is_refused(tmp_path: Path, arguments: Any, message
     store = make(tmp_path / "run.zarr")
     with pytest.raises(StoreError, match=message):
         store.commit(0, block(store, 0, *arguments))
-    with pytest.raises(StoreError, match="batch 1 has 2 chains, the block 3"):
+    with pytest.raises(StoreError, match="batch 1 has 2 chains, but its block has 3"):
         store.commit(1, block(store, 0, 1, 2, "warmup", 0))
 
 
 def test_create_refuses_a_path_that_exists(tmp_path: Path) -> None:
     (tmp_path / "run.zarr").mkdir()
-    with pytest.raises(StoreExistsError, match="is there already"):
+    with pytest.raises(StoreExistsError, match="already exists"):
         make(tmp_path / "run.zarr")
     assert list(tmp_path.rglob("*")) == [tmp_path / "run.zarr"]
 

@@ -141,7 +141,10 @@ def test_sample_refuses_a_folder_it_may_not_write_to(tmp_path: Path, monkeypatch
         ({"set": ["nothing=1"]}, "nothing: unknown key"),
         ({"set": ["chains"]}, "chains"),
         ({"set": ['device="gpu"']}, "device: there is no GPU"),
-        ({"set": ["phase.2.operations.2.partitions=13"]}, "partitions: more than there are training cases"),
+        (
+            {"set": ["phase.2.operations.2.partitions=13"]},
+            "partitions: must be at most 12, the number of training cases",
+        ),
     ],
 )
 def test_sample_refuses_bad_arguments(tmp_path: Path, settings: dict[str, Any], named: str) -> None:

@@ -57,7 +57,7 @@ def test_predict_does_not_write_over_its_input(
         (tmp_path / "folder").symlink_to(folder)
         out = tmp_path / "folder" / name
     before = tree(folder)
-    with pytest.raises(ConfigError, match=rf"out: is the input .*{name} itself"):
+    with pytest.raises(ConfigError, match=rf"out: .* is the input .*{name} itself"):
         api.predict(folder / "run.zarr", data=folder / "new.csv", out=out)
     assert tree(folder) == before
 
@@ -84,7 +84,7 @@ def test_plot_draws_nothing_inside_a_store(folder: Path, tmp_path: Path, where: 
 
 def test_plot_does_not_draw_over_its_input(folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "new.csv", tmp_path / "overview.png")
-    with pytest.raises(ConfigError, match=r"out: is the input .*overview\.png itself"):
+    with pytest.raises(ConfigError, match=r"out: .* is the input .*overview\.png itself"):
         api.plot(folder / "run.zarr", out=tmp_path, data=tmp_path / "overview.png")
     assert (tmp_path / "overview.png").read_bytes() == (folder / "new.csv").read_bytes()
 

@@ -1,4 +1,4 @@
-"""The compiled extension module _cpu: whether it is there, and its class Kernel made from a NetworkPlan."""
+"""The compiled extension module _cpu: if it is there, its class Kernel is made from a NetworkPlan."""
 
 from __future__ import annotations
 

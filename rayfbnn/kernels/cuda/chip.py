@@ -48,7 +48,9 @@ def advance(
     check_posterior(posterior, network, n_chains)
     n_partitions = 1 if order is None else order.shape[1]
     if n_partitions > posterior.n_cases:
-        raise ValueError(f"order: at most the {posterior.n_cases} cases, got {n_partitions} partitions")
+        raise ValueError(
+            f"order: must have at most {posterior.n_cases} partitions (cases), got {n_partitions}"
+        )
     if isinstance(target, WithoutPrecisions):
         precisions = with_columns(precisions, target.groups, value=1.0)
     xp, dtype = array_namespace(trajectory.position), np.dtype(posterior.dtype)

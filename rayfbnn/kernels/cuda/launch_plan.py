@@ -1,4 +1,4 @@
-"""Which kernel runs whole trajectories of a network on the chip, and how its blocks are divided."""
+"""The choice of the kernel that runs whole trajectories on the chip, and the division into blocks."""
 
 from __future__ import annotations
 

@@ -84,7 +84,9 @@ def advance(
     work = Pass(posterior, network, build, numbers, tile_bytes)
     n_partitions = 1 if order is None else order.shape[1]
     if n_partitions > posterior.n_cases:
-        raise ValueError(f"order: at most the {posterior.n_cases} cases, got {n_partitions} partitions")
+        raise ValueError(
+            f"order: must have at most {posterior.n_cases} partitions (cases), got {n_partitions}"
+        )
     recording = None
     is_worth_it = (
         n_steps >= _FEWEST_STEPS_TO_RECORD

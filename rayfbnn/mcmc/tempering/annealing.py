@@ -104,7 +104,7 @@ def normaliser(log_weights: Array) -> Normaliser:
     largest = float(log_weights.max())
     if largest == -np.inf:
         raise SamplingError(
-            "evidence: the likelihood of every draw from the prior is zero to any digit; use dtype float64,"
+            "evidence: the likelihood of every draw from the prior underflows to zero; use dtype float64,"
             " priors that are less vague, or more chains"
         )
     weights = np.exp(log_weights - largest)

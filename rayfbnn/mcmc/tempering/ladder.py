@@ -21,7 +21,7 @@ def check_ladder(inverse_temperatures: tuple[float, ...]) -> None:
         )
     if len(inverse_temperatures) > _MOST_LEVELS:
         raise ValueError(
-            f"inverse_temperatures: must be at most {_MOST_LEVELS}, got {len(inverse_temperatures)}"
+            f"inverse_temperatures: must have at most {_MOST_LEVELS} levels, got {len(inverse_temperatures)}"
         )
 
 

@@ -43,7 +43,7 @@ class SimulatedTempering(Operation):
         check_ladder(self.inverse_temperatures)
         if len(self.log_weights) != len(self.inverse_temperatures):
             raise ValueError(
-                f"log_weights: must be one for each of the {len(self.inverse_temperatures)}"
+                f"log_weights: must have one number for each of the {len(self.inverse_temperatures)}"
                 f" inverse_temperatures, got {len(self.log_weights)}"
             )
         if not all(math.isfinite(weight) for weight in self.log_weights):

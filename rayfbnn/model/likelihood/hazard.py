@@ -148,7 +148,7 @@ def _time_in_piece(goal: float, x: Array, before: Array, log_hazard: Array) -> A
 
 
 def _clipped(log_hazard: Array) -> Array:
-    """Log hazards in float64, kept where float64 can hold times and their squares.
+    """Return log hazards in float64, kept where float64 can hold times and their squares.
 
     Vague priors reach further: an event at once, or never, as far as any time that is looked at can tell.
     """

@@ -1,4 +1,4 @@
-"""Real targets with Gaussian noise, or t noise, of a precision that is sampled too."""
+"""Real targets with Gaussian or t noise, whose precision is sampled too."""
 
 from __future__ import annotations
 

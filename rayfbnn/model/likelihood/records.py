@@ -12,9 +12,9 @@ QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
 
 @dataclass(frozen=True)
 class TargetRange:
-    """Which targets a data model allows.
+    """The targets that a data model allows.
 
-    is_possible  bool, the shape of the targets; what it says of missing ones does not matter
+    is_possible  bool in the shape of the targets; its values for missing targets do not matter
     expected     what a target must be, for a message: "a binary target must be 0 or 1"
     """
 

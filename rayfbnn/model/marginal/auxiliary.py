@@ -43,18 +43,18 @@ def output_precisions(posterior: Posterior, state: ChainState, streams: Streams)
     """Return each parameter's precision, (n_chains, n_parameters); it is drawn for t output parameters."""
     xp = array_namespace(state.position)
     layout = posterior.precision_layout
-    found = prior.parameter_precisions(state.precisions, layout)
+    precisions = prior.parameter_precisions(state.precisions, layout)
     for number, group in enumerate(layout.groups):
         alpha = group.prior.alphas[2]
         if feeds_outputs(group.name) and math.isfinite(alpha):
             part = posterior.parameter_layout.slices[group.name]
-            found[:, part] = gibbs.draw_value_precisions(
+            precisions[:, part] = gibbs.draw_value_precisions(
                 state.position[:, part].astype(xp.float64) ** 2,
-                found[:, part],
+                precisions[:, part],
                 alpha,
                 1.0,
                 streams,
                 index=number,
                 purpose=Purpose.PRECISION_PARAMETER,
             )
-    return found
+    return precisions

@@ -94,12 +94,12 @@ class OutputLayer:
 
     def value_gradients(self, slopes: Array, dtype: type) -> dict[int, Array]:
         """Turn derivatives by features into those by the units of each layer that feeds the outputs."""
-        found: dict[int, Array] = {}
+        gradients: dict[int, Array] = {}
         for link, part in zip(self.links, self.features, strict=True):
             if link.n_units > 0:
-                own = slopes[:, part.start : part.start + link.n_units]
-                found[link.source] = own.astype(dtype)
-        return found
+                of_source = slopes[:, part.start : part.start + link.n_units]
+                gradients[link.source] = of_source.astype(dtype)
+        return gradients
 
 
 def _targets_are_alike(posterior: Posterior) -> bool:

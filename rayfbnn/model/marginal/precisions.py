@@ -34,15 +34,15 @@ class Integrated:
 def integrated_groups(posterior: Posterior, names: set[str]) -> tuple[Integrated, ...]:
     """Return the named groups whose free common precision rules Gaussian parameters and nothing else."""
     layout = posterior.precision_layout
-    found = []
+    integrated = []
     for group in layout.groups:
         alpha_common, _, alpha_value = group.prior.alphas
         is_alone = math.isfinite(alpha_common) and group.units is None and math.isinf(alpha_value)
         if group.name in names and is_alone:
             part = posterior.parameter_layout.slices[group.name]
             adjusted = layout.adjusted.get(group.name)
-            found.append(Integrated(group, part, None if adjusted is None else adjusted[1]))
-    return tuple(found)
+            integrated.append(Integrated(group, part, None if adjusted is None else adjusted[1]))
+    return tuple(integrated)
 
 
 def add_integrated(

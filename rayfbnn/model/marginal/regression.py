@@ -1,4 +1,4 @@
-"""Linear regression with the coefficients integrated out: the energy of the features, and draws of these.
+"""Linear regression with the coefficients integrated out: the features' energy, and draws of coefficients.
 
 Targets y_j = Phi' w_j + noise on features Phi (n_features, n_cases), with noise of precisions T_j (diagonal)
 and coefficients w_j normal with precisions S_j (diagonal), both given:
@@ -12,8 +12,8 @@ and coefficients w_j normal with precisions S_j (diagonal), both given:
 
 The usual y'Ty - b'm with b = Phi T y is the sum of the two squares here, which loses nothing by
 cancellation. With more features than cases the same follows from matrices of the cases,
-B_j = I + T^1/2 Phi' S^-1 Phi T^1/2. All in float64: with Phi T Phi' in float32 two thirds of the trajectories
-were accepted, with float64 five sixths.
+B_j = I + T^1/2 Phi' S^-1 Phi T^1/2. Everything is in float64: with Phi T Phi' in float32 two thirds of the
+trajectories were accepted, with float64 five sixths.
 """
 
 from __future__ import annotations
@@ -113,106 +113,106 @@ def log_normaliser(regression: Regression) -> Array:
     return 0.5 * n_each * (n_cases / regression.noise.shape[2]) * logs.sum(axis=(1, 2))
 
 
-def _primal(features: Array, given: Regression, with_slopes: bool) -> tuple[Array, Slopes | None]:
+def _primal(features: Array, regression: Regression, with_slopes: bool) -> tuple[Array, Slopes | None]:
     xp = array_namespace(features)
-    found = _solve_primal(features, given)
-    n_each, noise = given.targets.shape[2], given.noise[:, :, None, :]
-    residuals = given.targets - xp.matmul(found.mean.swapaxes(2, 3), features[:, None])
+    solution = _solve_primal(features, regression)
+    n_each, noise = regression.targets.shape[2], regression.noise[:, :, None, :]
+    residuals = regression.targets - xp.matmul(solution.mean.swapaxes(2, 3), features[:, None])
     squares = (noise * residuals**2).sum(axis=(1, 2, 3))
-    squares += (given.prior[:, :, :, None] * found.mean**2).sum(axis=(1, 2, 3))
-    log_ratio = (found.log_determinant - xp.log(given.prior).sum(axis=2)).sum(axis=1)
+    squares += (regression.prior[:, :, :, None] * solution.mean**2).sum(axis=(1, 2, 3))
+    log_ratio = (solution.log_determinant - xp.log(regression.prior).sum(axis=2)).sum(axis=1)
     energy = 0.5 * (n_each * log_ratio + squares)
     if not with_slopes:
         return energy, None
-    inverse = n_each * xp.matmul(found.half.swapaxes(2, 3), found.half)
-    second_moments = xp.diagonal(inverse, axis1=2, axis2=3) + (found.mean**2).sum(axis=3)
-    log_prior = 0.5 * (given.prior * second_moments - n_each)
-    if given.is_uniform:
+    inverse = n_each * xp.matmul(solution.half.swapaxes(2, 3), solution.half)
+    second_moments = xp.diagonal(inverse, axis1=2, axis2=3) + (solution.mean**2).sum(axis=3)
+    log_prior = 0.5 * (regression.prior * second_moments - n_each)
+    if regression.is_uniform:
         # One product for all systems: their matrices are added up first.
         slopes = xp.matmul((noise * inverse).sum(axis=1), features)
-        n_chains, _, n_features, _ = found.mean.shape
-        means = (noise * found.mean).swapaxes(1, 2).reshape(n_chains, n_features, -1)
+        n_chains, _, n_features, _ = solution.mean.shape
+        means = (noise * solution.mean).swapaxes(1, 2).reshape(n_chains, n_features, -1)
         slopes -= xp.matmul(means, residuals.reshape(n_chains, -1, features.shape[2]))
         return energy, Slopes(slopes, log_prior)
-    each = xp.matmul(inverse, features[:, None]) - xp.matmul(found.mean, residuals)
-    return energy, Slopes((noise * each).sum(axis=1), log_prior)
+    by_system = xp.matmul(inverse, features[:, None]) - xp.matmul(solution.mean, residuals)
+    return energy, Slopes((noise * by_system).sum(axis=1), log_prior)
 
 
-def _solve_primal(features: Array, given: Regression) -> Solution:
+def _solve_primal(features: Array, regression: Regression) -> Solution:
     xp = array_namespace(features)
-    phi, noise = features[:, None], given.noise[:, :, None, :]
+    phi, noise = features[:, None], regression.noise[:, :, None, :]
     transposed = phi.swapaxes(2, 3)
-    if given.is_uniform:
+    if regression.is_uniform:
         matrices = noise * xp.matmul(phi, transposed)
-        right = noise * xp.matmul(phi, given.targets.swapaxes(2, 3))
+        right = noise * xp.matmul(phi, regression.targets.swapaxes(2, 3))
     else:
         scaled = noise * phi
         matrices = xp.matmul(scaled, transposed)
-        right = xp.matmul(scaled, given.targets.swapaxes(2, 3))
+        right = xp.matmul(scaled, regression.targets.swapaxes(2, 3))
     places = xp.arange(features.shape[1])
-    matrices[:, :, places, places] += given.prior
+    matrices[:, :, places, places] += regression.prior
     half, log_determinant = _half_inverse(matrices)
     return Solution(half, log_determinant, xp.matmul(half.swapaxes(2, 3), xp.matmul(half, right)))
 
 
-def _draw_primal(features: Array, given: Regression, streams: Streams) -> Array:
+def _draw_primal(features: Array, regression: Regression, streams: Streams) -> Array:
     """Return m + half' z, which has covariance half' half = A^-1."""
     xp = array_namespace(features)
-    found = _solve_primal(features, given)
-    z = streams.normal(Purpose.OUTPUT_WEIGHT, found.mean.shape[1:])
-    return found.mean + xp.matmul(found.half.swapaxes(2, 3), z)
+    solution = _solve_primal(features, regression)
+    z = streams.normal(Purpose.OUTPUT_WEIGHT, solution.mean.shape[1:])
+    return solution.mean + xp.matmul(solution.half.swapaxes(2, 3), z)
 
 
-def _dual(features: Array, given: Regression, with_slopes: bool) -> tuple[Array, Slopes | None]:
+def _dual(features: Array, regression: Regression, with_slopes: bool) -> tuple[Array, Slopes | None]:
     """Return energy and slopes by B, with V^-1 = T^1/2 B^-1 T^1/2 and u = T r = V^-1 y:
 
     log|A| - log|S| = log|B| ;  r'Tr + m'Sm = y'u ;  A^-1 Phi T = S^-1 Phi V^-1 ;  m = S^-1 Phi u
     A^-1 = S^-1 - S^-1 Phi V^-1 Phi' S^-1
     """
     xp = array_namespace(features)
-    spread = features[:, None] / given.prior[:, :, :, None]
-    found = _solve_dual(features, spread, given)
-    n_each, root = given.targets.shape[2], xp.sqrt(given.noise)
-    scaled = root[:, :, None, :] * given.targets
-    squares = (scaled.swapaxes(2, 3) * found.mean).sum(axis=(1, 2, 3))
-    energy = 0.5 * (n_each * found.log_determinant.sum(axis=1) + squares)
+    spread = features[:, None] / regression.prior[:, :, :, None]
+    solution = _solve_dual(features, spread, regression)
+    n_each, root = regression.targets.shape[2], xp.sqrt(regression.noise)
+    scaled = root[:, :, None, :] * regression.targets
+    squares = (scaled.swapaxes(2, 3) * solution.mean).sum(axis=(1, 2, 3))
+    energy = 0.5 * (n_each * solution.log_determinant.sum(axis=1) + squares)
     if not with_slopes:
         return energy, None
-    inverse = n_each * xp.matmul(found.half.swapaxes(2, 3), found.half)
-    inverse -= xp.matmul(found.mean, found.mean.swapaxes(2, 3))
+    inverse = n_each * xp.matmul(solution.half.swapaxes(2, 3), solution.half)
+    inverse -= xp.matmul(solution.mean, solution.mean.swapaxes(2, 3))
     inverse *= root[:, :, :, None] * root[:, :, None, :]
     slopes = xp.matmul(spread, inverse)
     return energy, Slopes(slopes.sum(axis=1), -0.5 * (slopes * features[:, None]).sum(axis=3))
 
 
-def _solve_dual(features: Array, spread: Array, given: Regression) -> Solution:
+def _solve_dual(features: Array, spread: Array, regression: Regression) -> Solution:
     xp = array_namespace(features)
-    root = xp.sqrt(given.noise)
+    root = xp.sqrt(regression.noise)
     matrices = xp.matmul(features[:, None].swapaxes(2, 3), spread)
     matrices *= root[:, :, :, None] * root[:, :, None, :]
     places = xp.arange(features.shape[2])
     matrices[:, :, places, places] += 1
     half, log_determinant = _half_inverse(matrices)
-    right = (root[:, :, None, :] * given.targets).swapaxes(2, 3)
+    right = (root[:, :, None, :] * regression.targets).swapaxes(2, 3)
     return Solution(half, log_determinant, xp.matmul(half.swapaxes(2, 3), xp.matmul(half, right)))
 
 
-def _draw_dual(features: Array, given: Regression, streams: Streams) -> Array:
+def _draw_dual(features: Array, regression: Regression, streams: Streams) -> Array:
     """Return w0 + S^-1 Phi T^1/2 B^-1 (T^1/2 y - v), w0 from the prior and v = T^1/2 Phi' w0 + z.
 
     Bhattacharya, Chakraborty and Mallick (2016), "Fast sampling with Gaussian scale mixture priors in
     high-dimensional regression", algorithm 1.
     """
     xp = array_namespace(features)
-    spread = features[:, None] / given.prior[:, :, :, None]
-    found = _solve_dual(features, spread, given)
-    n_systems, n_each, n_cases = given.targets.shape[1:]
+    spread = features[:, None] / regression.prior[:, :, :, None]
+    solution = _solve_dual(features, spread, regression)
+    n_systems, n_each, n_cases = regression.targets.shape[1:]
     w0 = streams.normal(Purpose.OUTPUT_WEIGHT, (n_systems, features.shape[1], n_each))
-    w0 /= xp.sqrt(given.prior)[:, :, :, None]
-    root = xp.sqrt(given.noise)[:, :, :, None]
+    w0 /= xp.sqrt(regression.prior)[:, :, :, None]
+    root = xp.sqrt(regression.noise)[:, :, :, None]
     v = streams.normal(Purpose.OUTPUT_RESIDUAL, (n_systems, n_cases, n_each))
     v += root * xp.matmul(features[:, None].swapaxes(2, 3), w0)
-    solved = found.mean - xp.matmul(found.half.swapaxes(2, 3), xp.matmul(found.half, v))
+    solved = solution.mean - xp.matmul(solution.half.swapaxes(2, 3), xp.matmul(solution.half, v))
     return w0 + xp.matmul(spread, root * solved)
 
 

@@ -124,13 +124,13 @@ class OutputMarginal:
         precisions = precisions.swapaxes(1, 2)  # (n_chains, n_outputs, n_features)
         n = self.layer.n_systems
         rows = data.targets
-        given = Regression(
+        linear_model = Regression(
             noise=xp.ascontiguousarray(data.precisions[:, :n]),
             targets=xp.ascontiguousarray(rows.reshape(rows.shape[0], n, -1, rows.shape[2])),
             prior=xp.ascontiguousarray(precisions[:, :n]),
             is_dual=self.layer.is_dual,
         )
-        return WithoutOutputs(self, given)
+        return WithoutOutputs(self, linear_model)
 
     @cached_property
     def output_square(self) -> Array:
@@ -151,7 +151,9 @@ class OutputMarginal:
         """The layout of the precisions that rule the parameters that are kept."""
         full = self.posterior.precision_layout
         adjusted = {
-            name: found for name, found in full.adjusted.items() if name in self.parameter_layout.slices
+            name: adjustment
+            for name, adjustment in full.adjusted.items()
+            if name in self.parameter_layout.slices
         }
         columns = full.parameter_columns[: self.layer.n_kept]
         return replace(full, parameter_columns=columns, adjusted=adjusted)
@@ -198,13 +200,13 @@ class WithoutOutputs:
         determinant is no sum over cases.
         """
         assert partition is None and n_partitions == 1
-        made, layer = self.marginal, self.marginal.layer
+        marginal, layer = self.marginal, self.marginal.layer
         with np.errstate(all="ignore"):  # a trajectory that blows up is a rejection, not a warning
             kept = array_namespace(position).ascontiguousarray(position[:, : self.n_kept])
-            activity = forward(kept, made.posterior.inputs, layer.wiring, buffers=made.buffers)
-            phi = layer.phi(activity, n_chains=len(kept), buffers=made.buffers)
-            given = self.regression_at(position)
-            energy, slopes = regression.energy_and_slopes(phi, given)
+            activity = forward(kept, marginal.posterior.inputs, layer.wiring, buffers=marginal.buffers)
+            phi = layer.phi(activity, n_chains=len(kept), buffers=marginal.buffers)
+            linear_model = self.regression_at(position)
+            energy, slopes = regression.energy_and_slopes(phi, linear_model)
             assert slopes is not None
             value_gradients = layer.value_gradients(slopes.features, position.dtype)
             gradient = backward(
@@ -212,7 +214,7 @@ class WithoutOutputs:
                 activity,
                 activity.outputs,
                 layer.wiring,
-                buffers=made.buffers,
+                buffers=marginal.buffers,
                 value_gradients=value_gradients,
             )
             if layer.wiring.offsets[0] is not None and 0 in value_gradients:
@@ -238,15 +240,15 @@ class WithoutOutputs:
 
     def regression_at(self, position: Array) -> Regression:
         """Return the regression with the moved precisions that a position holds."""
-        made = self.marginal
-        if not made.moved:
+        marginal = self.marginal
+        if not marginal.moved:
             return self.regression
         xp = array_namespace(position)
         precisions = self.regression.prior.copy()
         log_precisions = position[:, self.n_kept :].astype(xp.float64)
         scales = xp.exp(xp.clip(log_precisions, -prior.MAX_LOG_PRECISION, prior.MAX_LOG_PRECISION))
-        for number, group in enumerate(made.moved):
-            precisions[:, :, made.layer.features_of(group)] *= scales[:, number, None, None]
+        for number, group in enumerate(marginal.moved):
+            precisions[:, :, marginal.layer.features_of(group)] *= scales[:, number, None, None]
         return replace(self.regression, prior=precisions)
 
     def prior_of_moved(self, position: Array) -> tuple[Array, Array]:
@@ -284,17 +286,17 @@ class WithoutOutputs:
         sqrt(2/(alpha + n)) given these. (n_chains, n_parameters)
         """
         xp = array_namespace(precisions)
-        made = self.marginal
-        changed = with_columns(precisions, (*made.groups, *made.moved)).copy()
-        for group in made.posterior.precision_layout.groups:
+        marginal = self.marginal
+        changed = with_columns(precisions, (*marginal.groups, *marginal.moved)).copy()
+        for group in marginal.posterior.precision_layout.groups:
             if feeds_outputs(group.name):
                 columns = slice(group.common, group.common + 1 if group.units is None else group.units.stop)
-                changed[:, columns] = changed[:, columns].clip(1 / made.output_square[:, None])
-        full = made.posterior.stepsizes(changed)
-        alphas = [group.precision.prior.alphas[0] + group.size for group in made.moved]
-        own = _MOVED_STEP * xp.sqrt(2 / xp.asarray(alphas, dtype=full.dtype))
-        own = xp.broadcast_to(own, (len(full), len(alphas))).astype(full.dtype)
-        return xp.concatenate([full[:, : self.n_kept], own], axis=1)
+                changed[:, columns] = changed[:, columns].clip(1 / marginal.output_square[:, None])
+        full = marginal.posterior.stepsizes(changed)
+        alphas = [group.precision.prior.alphas[0] + group.size for group in marginal.moved]
+        of_moved = _MOVED_STEP * xp.sqrt(2 / xp.asarray(alphas, dtype=full.dtype))
+        of_moved = xp.broadcast_to(of_moved, (len(full), len(alphas))).astype(full.dtype)
+        return xp.concatenate([full[:, : self.n_kept], of_moved], axis=1)
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -304,20 +306,20 @@ class WithoutOutputs:
     def quantities(self, position: Array, precisions: Array) -> Array:
         """Return the posterior's quantities, with the outputs that the others' mean m gives."""
         xp = array_namespace(position)
-        made = self.marginal
+        marginal = self.marginal
         kept = xp.ascontiguousarray(position[:, : self.n_kept])
         phi = self._features(kept)
         m = regression.means(phi, self.regression_at(position))
-        at = phi[:, None][..., quantities.some_columns(made.posterior.inputs.shape[1])]
-        outputs = xp.matmul(m.swapaxes(2, 3), at).reshape(len(position), made.layer.n_outputs, -1)
-        groups = quantities.sigmas(kept, made.parameter_layout, made.precision_layout)
-        scaled = quantities.scaled_outputs(outputs, made.posterior.target_scale)
+        at = phi[:, None][..., quantities.some_columns(marginal.posterior.inputs.shape[1])]
+        outputs = xp.matmul(m.swapaxes(2, 3), at).reshape(len(position), marginal.layer.n_outputs, -1)
+        groups = quantities.sigmas(kept, marginal.parameter_layout, marginal.precision_layout)
+        scaled = quantities.scaled_outputs(outputs, marginal.posterior.target_scale)
         return xp.concatenate([groups, position[:, self.n_kept :], scaled], axis=1)
 
     def complete(self, state: ChainState, moved: ChainState, streams: Streams) -> ChainState:
         """Draw the output parameters from Normal(m, A^-1), then the precisions given the kept parameters."""
         xp = array_namespace(state.position)
-        made, n = self.marginal, self.n_kept
+        marginal, n = self.marginal, self.n_kept
         position, momentum = state.position.copy(), state.momentum.copy()
         position[:, :n], momentum[:, :n] = moved.position[:, :n], moved.momentum[:, :n]
         phi = self._features(xp.ascontiguousarray(position[:, :n]))
@@ -325,27 +327,29 @@ class WithoutOutputs:
         coefficients = drawn.swapaxes(1, 2)  # (n_chains, n_features, n_systems, n_each)
         position[:, n:] = coefficients.reshape(len(position), -1)
         precisions = state.precisions.copy()
-        for number, group in enumerate(made.moved):
+        for number, group in enumerate(marginal.moved):
             precisions[:, group.precision.common] = xp.exp(moved.position[:, n + number].astype(xp.float64))
         return draw_integrated(
-            made.posterior, ChainState(position, momentum, precisions), made.groups, streams
+            marginal.posterior, ChainState(position, momentum, precisions), marginal.groups, streams
         )
 
     def _features(self, position: Array) -> Array:
         """Return the features of the regression at kept parameters (n_chains, n_kept)."""
-        made = self.marginal
-        activity = forward(position, made.posterior.inputs, made.layer.wiring, buffers=made.buffers)
-        return made.layer.phi(activity, n_chains=len(position), buffers=made.buffers)
+        marginal = self.marginal
+        activity = forward(
+            position, marginal.posterior.inputs, marginal.layer.wiring, buffers=marginal.buffers
+        )
+        return marginal.layer.phi(activity, n_chains=len(position), buffers=marginal.buffers)
 
     def _prior(self, position: Array, precisions: Array) -> tuple[Array, Array]:
-        made = self.marginal
+        marginal = self.marginal
         energy, gradient = prior.energy_and_gradient(
             position,
-            with_columns(precisions, made.groups, value=0.0),
-            made.parameter_layout,
-            made.precision_layout,
+            with_columns(precisions, marginal.groups, value=0.0),
+            marginal.parameter_layout,
+            marginal.precision_layout,
         )
-        return energy + add_integrated(position, precisions, made.groups, gradient=gradient), gradient
+        return energy + add_integrated(position, precisions, marginal.groups, gradient=gradient), gradient
 
 
 def marginal(posterior: Posterior, over: tuple[str, ...]) -> WithoutPrecisions | OutputMarginal:

@@ -104,16 +104,16 @@ def _improve(
     (n_some, n_components) of the mixtures that `place` points to.
     """
     means, scales = components
-    here = x[place]
+    current = x[place]
     inverse = 1.0 / np.asarray(scales, dtype=np.float64)
-    z = (here[:, None] - means) * inverse
+    z = (current[:, None] - means) * inverse
     cdf, density = _cdf_and_density(z, df)
     density *= inverse
     f = density.mean(axis=1)
     z *= density
     z *= inverse
     if math.isfinite(df):
-        z *= (df + 1) / (df + np.square((here[:, None] - means) * inverse))
+        z *= (df + 1) / (df + np.square((current[:, None] - means) * inverse))
     f_slope = -z.mean(axis=1)
     with np.errstate(all="ignore"):
         g = scipy.special.ndtri(cdf.mean(axis=1))
@@ -122,10 +122,10 @@ def _improve(
         slope = f / phi
         curvature = f_slope / phi + g * slope**2
         step = -2 * residual * slope / (2 * slope**2 - residual * curvature)
-        proposal = here + step
+        proposal = current + step
     is_above = residual > 0
-    upper[place] = np.where(is_above, here, upper[place])
-    lower[place] = np.where(is_above, lower[place], here)
+    upper[place] = np.where(is_above, current, upper[place])
+    lower[place] = np.where(is_above, lower[place], current)
     low, high = lower[place], upper[place]
     is_taken = (proposal >= low) & (proposal <= high) & (not bisect)  # False where the step is not a number
     x[place] = np.where(is_taken, proposal, _middle(low, high))

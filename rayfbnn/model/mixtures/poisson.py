@@ -23,9 +23,9 @@ def mixture_quantiles(log_rates: Array, probabilities: Sequence[float]) -> Array
 
     log_rates (n_cases, n_draws)
     """
-    found = np.empty((len(log_rates), len(probabilities)))
-    for case, each in enumerate(log_rates):
-        rates = np.exp(np.minimum(each.astype(np.float64), _MAX_LOG_RATE))
+    quantiles = np.empty((len(log_rates), len(probabilities)))
+    for case, log_rate in enumerate(log_rates):
+        rates = np.exp(np.minimum(log_rate.astype(np.float64), _MAX_LOG_RATE))
         for column, p in enumerate(probabilities):
             low, high = -1.0, 1.0
             while _cdf(high, rates) < p:
@@ -33,8 +33,8 @@ def mixture_quantiles(log_rates: Array, probabilities: Sequence[float]) -> Array
             # Not until they are 1 apart, which float64 numbers above 2**53 never are.
             while low < (middle := np.floor((low + high) / 2)) < high:
                 low, high = (low, middle) if _cdf(middle, rates) >= p else (middle, high)
-            found[case, column] = high
-    return found
+            quantiles[case, column] = high
+    return quantiles
 
 
 def _cdf(k: float, rates: Array) -> float:
@@ -51,8 +51,8 @@ def mixture_modes(log_rates: Array, low: Array, high: Array) -> Array:
     log_rates (n_cases, n_draws); low, high (n_cases,) whole numbers such as the 1 % and 99 % points
     """
     modes = np.empty(len(log_rates))
-    for case, each in enumerate(log_rates):
-        v = np.minimum(each.astype(np.float64), _MAX_LOG_RATE)
+    for case, log_rate in enumerate(log_rates):
+        v = np.minimum(log_rate.astype(np.float64), _MAX_LOG_RATE)
         # Even steps of the root are steps in proportion to the standard deviation.
         roots = np.sqrt(low[case]), np.sqrt(high[case])
         n_first = int(min(_MAX_FIRST, 8 * (roots[1] - roots[0]) + 2))
@@ -68,7 +68,7 @@ def mixture_modes(log_rates: Array, low: Array, high: Array) -> Array:
 
 
 def _log_mass(k: Array, v: Array) -> Array:
-    """Log probability of each count, but for the number of draws; one count at a time, to save memory.
+    """Return the log probability of each count plus log n_draws; one count at a time saves memory.
 
     k v - exp(v) - log k! as k (d - (exp(d) - 1)) + (k log k - k - log k!) with d = v - log k: large terms
     that nearly cancel would leave no digits of a large count's.
@@ -79,8 +79,8 @@ def _log_mass(k: Array, v: Array) -> Array:
         stirling = -0.5 * np.log(2 * np.pi * k) - 1 / (12 * k)
         at_best = np.where(k == 0, 0.0, np.where(k < _LARGE, exact, stirling))
         rates = np.exp(v)
-        each = [
+        of_others = [
             scipy.special.logsumexp(one * (v - log_one - np.expm1(v - log_one)) if one > 0 else -rates)
             for one, log_one in zip(k, log_k, strict=True)
         ]
-    return np.asarray(at_best + each)
+    return np.asarray(at_best + of_others)

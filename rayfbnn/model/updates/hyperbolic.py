@@ -74,7 +74,7 @@ def no_proposal_accepted(pending: Array, streams: Streams, *, what: str, cause: 
 
 
 def _log_density(z: Array, a: Array, d: Array) -> Array:
-    """Log density at mode + z, zero at the mode; d = sqrt(omega**2 + a**2) - a."""
+    """Return the log density at mode + z, zero at the mode; d = sqrt(omega**2 + a**2) - a."""
     xp = array_namespace(z)
     return -d * (xp.cosh(z) - 1) - a * (xp.expm1(z) - z)
 

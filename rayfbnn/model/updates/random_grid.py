@@ -107,12 +107,12 @@ def _metropolis(
 
 
 def log_prior(x: Array, alpha: float, mean: Array | float) -> Array:
-    """Log density of x = log tau, tau of shape alpha/2 and the given mean, up to a constant; eq. 13."""
+    """Return log density of x = log tau, tau of shape alpha/2 and this mean, up to a constant; eq. 13."""
     return alpha / 2 * (x - array_namespace(x).exp(x) / mean)
 
 
 def log_density_of_precisions(x: Array, below: Array, alpha: float) -> Array:
-    """Log density of n Gamma precisions given the log x of their mean, up to a constant; eq. 14.
+    """Return log density of n Gamma precisions given the log x of their mean, up to a constant; eq. 14.
 
     x (n_chains, n_units), below (n_chains, n_units, n)
     """
@@ -121,7 +121,7 @@ def log_density_of_precisions(x: Array, below: Array, alpha: float) -> Array:
 
 
 def log_density_of_t_values(x: Array, squares: Array, weights: Array, alpha: float) -> Array:
-    """Log density of t values given the log x of their precision, up to a constant; eq. 17.
+    """Return log density of t values given the log x of their precision, up to a constant; eq. 17.
 
     x (n_chains, n_units), squares and weights (n_chains, n_units, n)
     """

@@ -209,7 +209,7 @@ def test_a_run_whose_likelihood_overflows_has_weight_zero_and_disturbs_no_other(
     others = [0, 1, 3, 4, 5]
     assert np.array_equal(weights[:, others], right[:, others])
     assert np.all(weights[1:, 2] == -np.inf)
-    with pytest.raises(SamplingError, match="likelihood of every draw from the prior is zero"):
+    with pytest.raises(SamplingError, match="likelihood of every draw from the prior underflows"):
         normaliser(weights[-1, 2:3])
 
 

@@ -78,9 +78,7 @@ def test_joint_distribution_stays_with_partial_gradients(name: str, monkeypatch:
 
 
 def test_partial_gradients_need_a_sum_over_cases() -> None:
-    with pytest.raises(
-        ValueError, match='partitions: over "outputs" the energy is not a sum.*got 2; leave it out'
-    ):
+    with pytest.raises(ValueError, match='partitions: must be 1 with over = "outputs".*got 2; leave it out'):
         HybridMarginal(("outputs",), steps=4, stepsize=1.0, partitions=2)
 
 
@@ -104,8 +102,8 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
     "precisions not redrawn": (
         marginal,
         (
-            "made.posterior, ChainState(position, momentum, precisions), made.groups, streams",
-            "made.posterior, ChainState(position, momentum, precisions), (), streams",
+            "marginal.posterior, ChainState(position, momentum, precisions), marginal.groups, streams",
+            "marginal.posterior, ChainState(position, momentum, precisions), (), streams",
         ),
         "common",
     ),
@@ -138,8 +136,8 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
     "stepsizes of the precisions that move along": (
         marginal,
         (
-            "with_columns(precisions, (*made.groups, *made.moved)).copy()",
-            "with_columns(precisions, made.groups).copy()",
+            "with_columns(precisions, (*marginal.groups, *marginal.moved)).copy()",
+            "with_columns(precisions, marginal.groups).copy()",
         ),
         "common",
     ),
@@ -176,30 +174,30 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
     ),
     "log|A| forgotten": (
         regression,
-        ("found.log_determinant - xp.log", "-xp.log"),
+        ("solution.log_determinant - xp.log", "-xp.log"),
         "common",
     ),
     "log|A| once for two targets": (
         regression,
         (
-            "(found.log_determinant - xp.log(given.prior).sum(axis=2)).sum(axis=1)",
-            "found.log_determinant[:, 0]",
+            "(solution.log_determinant - xp.log(regression.prior).sum(axis=2)).sum(axis=1)",
+            "solution.log_determinant[:, 0]",
         ),
         "two targets",
     ),
     "log|B| forgotten": (
         regression,
-        ("n_each * found.log_determinant.sum(axis=1) + squares", "squares"),
+        ("n_each * solution.log_determinant.sum(axis=1) + squares", "squares"),
         "dual",
     ),
     "means of the output weights": (
         regression,
-        ("found.mean + xp.matmul(found.half.swapaxes(2, 3), z)", "found.mean"),
+        ("solution.mean + xp.matmul(solution.half.swapaxes(2, 3), z)", "solution.mean"),
         "common",
     ),
     "factor for its transpose": (
         regression,
-        ("xp.matmul(found.half.swapaxes(2, 3), z)", "xp.matmul(found.half, z)"),
+        ("xp.matmul(solution.half.swapaxes(2, 3), z)", "xp.matmul(solution.half, z)"),
         "common",
     ),
     "dual draws without noise": (

@@ -298,7 +298,7 @@ def test_stepsizes_do_not_depend_on_precisions_that_move_along() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "over"),
     [
-        ("with_columns(precisions, (*made.groups, *made.moved)).copy()", "precisions.copy()", BOTH),
+        ("with_columns(precisions, (*marginal.groups, *marginal.moved)).copy()", "precisions.copy()", BOTH),
         ("stepsizes(with_columns(precisions, self.groups))", "stepsizes(precisions)", PRECISIONS),
     ],
 )
@@ -457,8 +457,8 @@ def test_a_trajectory_that_blows_up_is_silent(recwarn: pytest.WarningsRecorder) 
 
 # Bugs in the formulas: module, (old, new), and the number of cases of the problem that must show them.
 FORMULA_MUTANTS: dict[str, tuple[Any, tuple[str, str], str]] = {
-    "log|A| forgotten": (regression, ("found.log_determinant - xp.log", "-xp.log"), "primal"),
-    "log|S| forgotten": (regression, (" - xp.log(given.prior).sum(axis=2)", ""), "primal"),
+    "log|A| forgotten": (regression, ("solution.log_determinant - xp.log", "-xp.log"), "primal"),
+    "log|S| forgotten": (regression, (" - xp.log(regression.prior).sum(axis=2)", ""), "primal"),
     "one log determinant for all targets": (
         regression,
         ("0.5 * (n_each * log_ratio + squares)", "0.5 * (log_ratio + squares)"),
@@ -476,7 +476,7 @@ FORMULA_MUTANTS: dict[str, tuple[Any, tuple[str, str], str]] = {
     ),
     "m'Sm forgotten": (
         regression,
-        ("squares += (given.prior[:, :, :, None] * found.mean**2).sum(axis=(1, 2, 3))", "pass"),
+        ("squares += (regression.prior[:, :, :, None] * solution.mean**2).sum(axis=(1, 2, 3))", "pass"),
         "primal",
     ),
     "gradient of the determinant halved": (
@@ -491,12 +491,12 @@ FORMULA_MUTANTS: dict[str, tuple[Any, tuple[str, str], str]] = {
     ),
     "log|B| forgotten": (
         regression,
-        ("n_each * found.log_determinant.sum(axis=1) + squares", "squares"),
+        ("n_each * solution.log_determinant.sum(axis=1) + squares", "squares"),
         "dual",
     ),
     "dual gradient of the residuals forgotten": (
         regression,
-        ("inverse -= xp.matmul(found.mean, found.mean.swapaxes(2, 3))", "pass"),
+        ("inverse -= xp.matmul(solution.mean, solution.mean.swapaxes(2, 3))", "pass"),
         "dual",
     ),
     "alpha left out of the integrated prior": (
@@ -517,7 +517,7 @@ FORMULA_MUTANTS: dict[str, tuple[Any, tuple[str, str], str]] = {
     "slope of the prior of what moves along": (marginal, ("half * (ratio - 1)", "half * ratio"), "primal"),
     "slope by log S": (
         regression,
-        ("0.5 * (given.prior * second_moments - n_each)", "0.5 * given.prior * second_moments"),
+        ("0.5 * (regression.prior * second_moments - n_each)", "0.5 * regression.prior * second_moments"),
         "primal",
     ),
     "dual slope by log S": (regression, ("-0.5 * (slopes * features", "-0.4 * (slopes * features"), "dual"),
