@@ -67,7 +67,7 @@ def test_predict_writes_nothing_inside_a_store(folder: Path, tmp_path: Path, whe
     (tmp_path / "link").symlink_to(folder / "run.zarr" / "state")
     out = (tmp_path if where.startswith("link") else folder) / where
     before = tree(folder)
-    with pytest.raises(ConfigError, match="out: lies inside the store .*run.zarr"):
+    with pytest.raises(ConfigError, match="out: .* lies inside the store .*run.zarr"):
         api.predict(folder / "run.zarr", data=folder / "new.csv", out=out)
     assert tree(folder) == before
 
@@ -77,7 +77,7 @@ def test_plot_draws_nothing_inside_a_store(folder: Path, tmp_path: Path, where: 
     (tmp_path / "link").symlink_to(folder / "run.zarr" / "commits")
     out = (tmp_path if where == "link" else folder) / where
     before = tree(folder)
-    with pytest.raises(ConfigError, match="out: lies inside the store .*run.zarr"):
+    with pytest.raises(ConfigError, match="out: .* lies inside the store .*run.zarr"):
         api.plot(folder / "run.zarr", out=out)
     assert tree(folder) == before
 
