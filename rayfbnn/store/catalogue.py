@@ -84,6 +84,11 @@ class ArrayPlan:
         padded = index + (0,) * (len(self.shape) - len(index))
         return f"{self.path}/c.{'.'.join(str(i) for i in padded)}"
 
+    def ranges(self, *selection: slice) -> tuple[range, ...]:
+        """Return the indices that are selected in every axis: whole axes where no slice is given."""
+        slices = (*selection, *(slice(None) for _ in self.shape[len(selection) :]))
+        return tuple(range(*part.indices(n)) for part, n in zip(slices, self.shape, strict=True))
+
     def chunk_files(self, *ranges: range) -> Iterator[str]:
         """Yield the files that hold these ranges of the first axes (whole axes where none is given)."""
         spans = [

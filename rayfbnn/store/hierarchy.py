@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from functools import lru_cache
@@ -66,13 +67,38 @@ class Hierarchy:
             self._files.written.clear()
 
     def read(self, path: str, *selection: slice) -> Array:
-        """Return the values of a part of an array; StoreCorruptError names a missing or damaged chunk."""
+        """Return the values of a part of an array; StoreCorruptError names a missing or damaged chunk.
+
+        selection  a slice without a step for each of the first axes; the other axes are read whole
+        """
+        plan = self.plans[path]
+        if plan.is_text:
+            return self._read_by_zarr(path, selection)
+        wanted = plan.ranges(*selection)
+        values = np.empty([len(part) for part in wanted], dtype=plan.dtype)
+        for file in plan.chunk_files(*wanted):
+            to, where = _overlap(plan, file, wanted)
+            values[to] = self._decoded(plan, file)[where]
+        return values
+
+    def _decoded(self, plan: ArrayPlan, file: str) -> Array:
+        """Return the values of a whole chunk of numbers, as Zarr's codecs of `array_metadata` read it.
+
+        Zarr itself takes as long for each chunk as for writing one, see `_encoded`.
+        """
+        raw = self._files.raw(file)
+        if _checksum(raw[:-4]) != raw[-4:]:
+            reason = "Stored and computed checksum do not match"
+            raise StoreCorruptError(f"{self._root / file}: damaged: {reason}{_holds(plan, file)}")
+        dtype = np.dtype(plan.dtype).newbyteorder("<")
+        return np.frombuffer(raw, dtype, count=math.prod(plan.chunks)).reshape(plan.chunks)
+
+    def _read_by_zarr(self, path: str, selection: tuple[slice, ...]) -> Array:
         try:
             return np.asarray(self._array(path)[selection])
         except ValueError as exc:  # how Zarr reports a checksum; it does not say which chunk
             plan = self.plans[path]
-            ranges = [range(*part.indices(n)) for part, n in zip(selection, plan.shape, strict=False)]
-            for file in plan.chunk_files(*ranges):
+            for file in plan.chunk_files(*plan.ranges(*selection)):
                 self._check(plan, file)
             raise StoreCorruptError(f"{self._root / path}: cannot be decoded ({exc})") from exc
 
@@ -105,10 +131,14 @@ def _encoded(values: Array, dtype: str) -> bytes:
     Zarr itself takes 0.7 milliseconds for each chunk, in an event loop. A block has some twenty chunks, and
     iterations may be short.
     """
+    raw = np.ascontiguousarray(values, dtype=np.dtype(dtype).newbyteorder("<")).tobytes()
+    return raw + _checksum(raw)
+
+
+def _checksum(raw: bytes) -> bytes:
     import google_crc32c
 
-    raw = np.ascontiguousarray(values, dtype=np.dtype(dtype).newbyteorder("<")).tobytes()
-    return raw + int(google_crc32c.value(raw)).to_bytes(4, "little")
+    return int(google_crc32c.value(raw)).to_bytes(4, "little")
 
 
 def array_metadata(plan: ArrayPlan) -> bytes:
@@ -179,6 +209,10 @@ class _Files(MutableMapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         if key in self._metadata:
             return _buffer(self._metadata[key])
+        return _buffer(self.raw(key))
+
+    def raw(self, key: str) -> bytes:
+        """Return the bytes of a chunk file; StoreCorruptError if it is missing or has another size."""
         path, _, name = key.rpartition("/")
         if path not in self._plans or not name.startswith("c.") or key == self.writing:
             raise KeyError(key)
@@ -192,7 +226,7 @@ class _Files(MutableMapping[str, Any]):
             raise StoreCorruptError(
                 f"{self._root / key}: damaged: {len(raw)} bytes instead of {expected}{_holds(plan, key)}"
             )
-        return _buffer(raw)
+        return raw
 
     def __setitem__(self, key: str, value: Any) -> None:
         if key != self.writing:
@@ -219,6 +253,18 @@ def _buffer(raw: bytes) -> Any:
     from zarr.buffer import default_buffer_prototype
 
     return default_buffer_prototype().buffer.from_bytes(raw)
+
+
+def _overlap(
+    plan: ArrayPlan, file: str, wanted: tuple[range, ...]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Return where a chunk's part of the wanted values goes among them, and where it is in the chunk."""
+    to, where = [], []
+    for part, chunk in zip(wanted, _extent(plan, file), strict=True):
+        start, stop = max(part.start, chunk.start), min(part.stop, chunk.stop)
+        to.append(slice(start - part.start, stop - part.start))
+        where.append(slice(start - chunk.start, stop - chunk.start))
+    return tuple(to), tuple(where)
 
 
 def _extent(plan: ArrayPlan, file: str) -> tuple[slice, ...]:

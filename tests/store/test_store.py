@@ -152,6 +152,29 @@ def test_whole_chunks_are_the_bytes_that_zarr_writes(tmp_path: Path, dtype: str,
     assert {"float64", dtype} <= seen
 
 
+def test_chunks_are_read_as_zarr_reads_them(tmp_path: Path) -> None:
+    store = make(tmp_path / "run.zarr")
+    fill(store)
+    n_chains, n_draws = store.read_positions().shape[:2]
+    assert n_chains > 2 and n_draws > 2
+    selections = [
+        (slice(0, n_chains), slice(0, n_draws)),
+        (slice(1, n_chains), slice(1, n_draws - 1)),
+        (slice(n_chains - 1, n_chains + 5), slice(2, 3)),
+        (slice(1, 1), slice(0, n_draws)),
+        (slice(0, 2), slice(3, 2)),
+    ]
+    paths = [path for path in store.hierarchy.plans if path.startswith(("posterior/", "sample_stats/"))]
+    paths = [path for path in paths if store.hierarchy.plans[path].dims[:2] == ("chain", "draw")]
+    assert len(paths) > 5
+    for path in paths:
+        for selection in selections:
+            ours = store.hierarchy.read(path, *selection)
+            zarrs = store.hierarchy._read_by_zarr(path, selection)
+            assert ours.dtype == zarrs.dtype and ours.shape == zarrs.shape
+            assert ours.tobytes() == zarrs.tobytes()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_state_is_loaded_to_the_bit(tmp_path: Path, dtype: str) -> None:
     store = make(tmp_path / "run.zarr", dtype=dtype)
