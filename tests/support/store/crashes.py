@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import cache
 
 import numpy as np
@@ -53,16 +53,32 @@ def crashes(
 
 
 def assert_sound(disk: MemoryDisk, *, at_least: int) -> None:
-    """Check that nothing is damaged or lost, and that a resumed run gives the same bits and no litter."""
+    """Check that nothing is damaged or lost, and that a resumed run gives the same bits and no litter.
+
+    A disk with the content of one that was found sound before is not run to its end again: many calls, such
+    as a sync, change nothing that the next process finds.
+    """
+    content = disk.content()
+    if content not in _committed_draws:
+        _committed_draws[content] = _draws_of_sound(disk)
+    assert _committed_draws[content] >= at_least
+
+
+_committed_draws: dict[Hashable, int] = {}  # by the content of each disk that was found sound
+
+
+def _draws_of_sound(disk: MemoryDisk) -> int:
+    """Check all that `assert_sound` does, and return how many draws were committed before the run went on."""
     store = opened(disk)
     report = store.verify()
     assert report.ok, report.problems
-    assert store.committed_draws >= at_least
+    n_draws = store.committed_draws
     whole = np.frombuffer(undisturbed()["positions"], dtype=np.float32).reshape(3, 5, -1)
-    assert (store.read_positions() == whole[:, : store.committed_draws]).all()
+    assert (store.read_positions() == whole[:, :n_draws]).all()
     run_to_end(store)
     assert contents(opened(disk)) == undisturbed()
     assert not [path for path in disk.files() if path.name.endswith(PARTIAL)]
+    return n_draws
 
 
 def choices(seed: int) -> Callable[[], float]:

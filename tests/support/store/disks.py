@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -133,6 +133,10 @@ class MemoryDisk(SystemCalls):
         other.root = _survivor(self.root, keep)
         return other
 
+    def content(self) -> Hashable:
+        """All names and bytes that a process finds now, synced or not."""
+        return _content(self.root)
+
     def node(self, path: Path) -> File | Folder:
         node: File | Folder = self.root
         for part in path.parts[1:]:
@@ -256,6 +260,13 @@ def _copied(folder: Folder) -> Folder:
         for name, node in folder.live.items()
     }
     return Folder(nodes, dict(nodes))
+
+
+def _content(folder: Folder) -> Hashable:
+    return tuple(
+        (name, node.live if isinstance(node, File) else _content(node))
+        for name, node in sorted(folder.live.items())
+    )
 
 
 def _survivor(folder: Folder, keep: Callable[[], float]) -> Folder:
