@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from rayfbnn.data import Dataset
     from rayfbnn.spec import RunSpec
 
+FORMAT_VERSION = 2
 STATS = ("accepted", "energy", "energy_change", "log_likelihood", "log_prior", "diverged")
+TOTAL_LOG_LIKELIHOOD = "log_likelihood_total"
 STATE = ("position", "momentum", "precisions")
 PREDICTIVE = ("outputs", "targets")  # at the training inputs, of draws from the prior
 Kind = Literal["mcmc", "exact", "prior"]  # Markov chains, draws by rejection, draws from the prior
@@ -28,6 +30,7 @@ class Header:
 
     n_draws, n_warmup_draws  planned draws of each chain
     n_blocks                 planned upper bound of the blocks of a batch
+    format_version           1 or 2; they differ in the name of one array, see `stat_array`
     """
 
     kind: Kind
@@ -40,6 +43,7 @@ class Header:
     n_cases: int
     coordinate_chunk: int
     data_hash: str
+    format_version: int = FORMAT_VERSION
 
     @property
     def n_batches(self) -> int:
@@ -108,6 +112,17 @@ class SigmaPlan:
     name: str
     columns: slice | int
     dims: tuple[str, ...]
+
+
+def stat_array(header: Header, stat: str) -> str:
+    """Return the name of the array that holds one of STATS.
+
+    ArviZ takes a `log_likelihood` for the log likelihoods of single cases. Format 1 had their sum under that
+    name; since format 2 it is `log_likelihood_total`.
+    """
+    if stat == "log_likelihood" and header.format_version > 1:
+        return TOTAL_LOG_LIKELIHOOD
+    return stat
 
 
 def parameter_dims(group: str) -> tuple[str, ...]:
@@ -189,7 +204,7 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
         shape = tuple(sizes[dim] for dim in sigma.dims)
         yield drawn(f"{group}/{sigma.name}", sigma.dims, shape, "float64")
     for name in STATS:
-        yield drawn(f"{prefix}sample_stats/{name}", (), (), "float64")
+        yield drawn(f"{prefix}sample_stats/{stat_array(header, name)}", (), (), "float64")
     for folder in (group, f"{prefix}sample_stats"):
         yield from _chains_and_draws(header, folder, n_draws)
     for dim, names in _names(spec).items():

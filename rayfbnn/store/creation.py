@@ -15,7 +15,7 @@ from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
 from rayfbnn.store.limits import Length, check_size
 from rayfbnn.store.metadata import is_draw_coordinate
-from rayfbnn.store.root import FORMAT, FORMAT_VERSION, LOCK
+from rayfbnn.store.root import FORMAT, LOCK
 from rayfbnn.version import __version__
 
 
@@ -53,12 +53,14 @@ def _build(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Data
                     fixed[file] = hashlib.sha256(content).hexdigest()
     for group in dict.fromkeys(plan.partition("/")[0] for plan in plans if "/" in plan):
         files[f"{group}/{METADATA}"] = group_metadata({})
+    sizes = asdict(header)
+    version = sizes.pop("format_version")
     files[METADATA] = group_metadata(
         {
             "format": FORMAT,
-            "format_version": FORMAT_VERSION,
+            "format_version": version,
             "rayfbnn_version": __version__,
-            "header": asdict(header),
+            "header": sizes,
             "spec": spec.to_dict(),
             "fixed_chunks": fixed,
             "kernel": kernel,

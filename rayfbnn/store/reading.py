@@ -10,7 +10,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.state import ChainState
-from rayfbnn.store.catalogue import STATE, sigma_plans
+from rayfbnn.store.catalogue import STATE, TOTAL_LOG_LIKELIHOOD, sigma_plans, stat_array
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import SEAL, Record, Section
 from rayfbnn.store.root import read_fixed
@@ -90,9 +90,8 @@ def read_precisions(store: OpenStore, draws: slice, chains: slice, section: Sect
 
 def read_stat(store: OpenStore, name: str, draws: slice, chains: slice, section: Section) -> Array:
     """Read one of catalogue.STATS, (n_chains, n_draws) float64."""
-    return store.hierarchy.read(
-        f"{_prefix(section)}sample_stats/{name}", *_selection(store, chains, draws, section)
-    )
+    path = f"{_prefix(section)}sample_stats/{stat_array(store.header, name)}"
+    return store.hierarchy.read(path, *_selection(store, chains, draws, section))
 
 
 def read_predictive(store: OpenStore, name: str, draws: slice) -> Array:
@@ -103,22 +102,25 @@ def read_predictive(store: OpenStore, name: str, draws: slice) -> Array:
 
 
 def datatree(store: OpenStore) -> xr.DataTree:
-    """Open the hierarchy lazily, without `state` and with only the draws that every chain has."""
+    """Open the hierarchy lazily, without `state` and with only the draws that every chain has.
+
+    The names are those of the present format, also for a store of an older one.
+    """
     import xarray as xr
 
     zarr_store: Any = store.hierarchy.zarr_store()  # xarray takes it, though its types do not say so
     whole = xr.open_datatree(zarr_store, engine="zarr", consolidated=False)
     parts = {}
-    for name, node in whole.children.items():
-        if name == "state":
-            continue
+    planned = [path.split("/") for path in store.hierarchy.plans if "/" in path]
+    # In the order of the plans: Zarr lists an array before or after another by chance.
+    for name in dict.fromkeys(group for group, _ in planned if group != "state"):
         n_draws = store.committed("warmup" if name.startswith("warmup_") else "posterior")
-        part = node.to_dataset().isel(draw=slice(n_draws), missing_dims="ignore")
+        part = whole[name].to_dataset().isel(draw=slice(n_draws), missing_dims="ignore")
         for attributes in (part.attrs, *(variable.attrs for variable in part.variables.values())):
             attributes.pop(SEAL, None)
-        planned = (path.partition("/") for path in store.hierarchy.plans)
-        # In the order of the plans: Zarr lists an array before or after another by chance.
-        parts[name] = part[[array for group, _, array in planned if group == name]]
+        part = part[[array for group, array in planned if group == name]]
+        total = stat_array(store.header, "log_likelihood")
+        parts[name] = part.rename({total: TOTAL_LOG_LIKELIHOOD} if total in part else {})
     return xr.DataTree.from_dict(parts, name=store.path.name)
 
 

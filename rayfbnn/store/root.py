@@ -11,13 +11,12 @@ from typing import Any
 
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.catalogue import COMMITS, Header
+from rayfbnn.store.catalogue import COMMITS, FORMAT_VERSION, Header
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import METADATA
 from rayfbnn.store.records import seal_of, unseal
 
 FORMAT = "rayfbnn"
-FORMAT_VERSION = 1
 LOCK = "lock"
 HOLDER = "holder.json"
 _FIRST_KERNEL = "plain NumPy"  # what stores without a kernel in their metadata were made with
@@ -59,12 +58,14 @@ def read_root(fs: FileSystem, path: Path) -> Root:
     attributes = unseal(raw, file).get("attributes", {})
     if attributes.get("format") != FORMAT:
         raise StoreError(f"{path}: {METADATA} is not that of a rayfbnn store")
-    if attributes.get("format_version") != FORMAT_VERSION:
+    version = attributes.get("format_version")
+    if version not in range(1, FORMAT_VERSION + 1):
         raise StoreError(
-            f"{path}: has format version {attributes.get('format_version')}, and this program reads"
-            f" {FORMAT_VERSION}; use the version that wrote it"
+            f"{path}: has format version {version}, and this program reads 1 to {FORMAT_VERSION}; use the"
+            " version that wrote it"
         )
-    header, spec = Header(**attributes["header"]), _spec(attributes["spec"], file)
+    header = Header(**attributes["header"], format_version=version)
+    spec = _spec(attributes["spec"], file)
     before = header
     extensions = _extensions(fs, path)
     for number in range(extensions):

@@ -9,7 +9,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.errors import StoreError
-from rayfbnn.store.catalogue import STATE, STATS, ArrayPlan, sigma_plans
+from rayfbnn.store.catalogue import STATE, STATS, ArrayPlan, sigma_plans, stat_array
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import BatchProgress, Block, Record
 
@@ -113,7 +113,8 @@ def _arrays_of(store: OpenStore, block: Block) -> dict[str, Array]:
     for name in STATS:
         values = block.stats.get(name)
         absent = np.full(positions.shape[:2], np.nan)
-        arrays[f"{prefix}sample_stats/{name}"] = absent if values is None else to_host(values)
+        path = f"{prefix}sample_stats/{stat_array(store.header, name)}"
+        arrays[path] = absent if values is None else to_host(values)
     for name, values in block.predictive.items():
         arrays[f"prior_predictive/{name}"] = to_host(values)
     return arrays

@@ -167,8 +167,8 @@ def test_a_store_of_another_program_or_version_is_refused_untouched() -> None:
         document["attributes"] |= {**attributes, SEAL: NO_SEAL}
         return damaged({ROOT: lambda raw: seal(document)})
 
-    with pytest.raises(StoreError, match="format version 2, and this program reads 1"):
-        opened(changed(format_version=2))
+    with pytest.raises(StoreError, match="format version 3, and this program reads 1 to 2"):
+        opened(changed(format_version=3))
     with pytest.raises(StoreError, match="is not that of a rayfbnn store"):
         opened(changed(format="other"))
     with pytest.raises(StoreError, match="does not exist"):
