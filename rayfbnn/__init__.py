@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         resume,
         sample,
         show,
+        to_datatree,
         verify,
     )
     from rayfbnn.errors import RayFBNNError
@@ -48,6 +49,7 @@ __all__ = [
     "resume",
     "sample",
     "show",
+    "to_datatree",
     "verify",
 ]
 

@@ -11,6 +11,7 @@ check     compare a run with exact draws of the same posterior
 plot      draw pictures of a run
 show      describe a configuration or a store in words
 open      open the draws of a store as an xarray DataTree
+to_datatree  open them with the groups that are computed for ArviZ
 verify    check every file of a store
 bench     time leapfrog steps on this machine, and estimate what a run takes
 
@@ -19,7 +20,7 @@ error that is not a bug is a RayFBNNError (rayfbnn/errors.py).
 """
 
 from rayfbnn.verbs.independent import evidence, prior, reject
-from rayfbnn.verbs.inspection import bench, open, show, verify
+from rayfbnn.verbs.inspection import bench, open, show, to_datatree, verify
 from rayfbnn.verbs.results import check, diagnose, plot, predict
 from rayfbnn.verbs.sampling import resume, sample
 
@@ -36,5 +37,6 @@ __all__ = [
     "resume",
     "sample",
     "show",
+    "to_datatree",
     "verify",
 ]

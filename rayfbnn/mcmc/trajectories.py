@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from rayfbnn.mcmc import fourth_order
-from rayfbnn.mcmc.operation import AUTO, Auto, Integrator, Tunable, Tuning
+from rayfbnn.mcmc.operation import AUTO, Auto, Integrator, Operation, Tunable, Tuning, unrolled
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize
 from rayfbnn.state import Advance
 
@@ -63,6 +65,24 @@ def trajectory_length(operation: Tunable, tuning: Tuning | None) -> int:
         return 0
     settings = tuning.settings[operation]
     return settings.longest if tuning.is_measured else settings.steps
+
+
+def steps_and_stepsize(operations: tuple[Operation, ...], tuning: Tuning) -> tuple[float, float]:
+    """Return the steps of an iteration's trajectories in all, and the stepsize that they have in common.
+
+    The stepsize is the factor on the heuristic stepsizes, without its jitter. Either is NaN where it is not
+    one number: trajectories of variable length, different stepsizes, or none.
+    """
+    n_steps, stepsizes = 0.0, set()
+    for operation in unrolled(operations):
+        if operation.gradients(tuning) == 0:
+            continue
+        settings: object = operation
+        if isinstance(operation, Tunable) and operation in tuning.settings:
+            settings = tuning.settings[operation]
+        n_steps += getattr(settings, "steps", math.nan)
+        stepsizes.add(getattr(settings, "stepsize", math.nan))
+    return n_steps or math.nan, stepsizes.pop() if len(stepsizes) == 1 else math.nan
 
 
 def describe_tunable(operation: Tunable) -> str:

@@ -121,8 +121,8 @@ def sigmas_of_columns(run: Draws, columns: Array) -> Array:
     return sigmas
 
 
-def check_same_posterior(stores: Sequence[Store]) -> None:
-    """Raise StoreMismatchError unless all stores hold draws of one posterior."""
+def check_same_posterior(stores: Sequence[Store], *, is_prior_allowed: bool = False) -> None:
+    """Raise StoreMismatchError unless all stores hold draws of one posterior, or if allowed of its prior."""
     from rayfbnn.spec import differences
 
     first = stores[0]
@@ -130,7 +130,7 @@ def check_same_posterior(stores: Sequence[Store]) -> None:
         reasons = [
             difference for difference in differences(first.spec, other.spec) if difference.startswith(_SAME)
         ]
-        if (first.kind == "prior") != (other.kind == "prior"):
+        if (first.kind == "prior") != (other.kind == "prior") and not is_prior_allowed:
             reasons.append(f"kind: {first.kind} and {other.kind} draws, of the prior and of the posterior")
         if first.data.hash != other.data.hash:
             reasons.append("data: the training cases differ")

@@ -67,14 +67,72 @@ def _describe_progress(store: Store) -> str:
 def open(path: str | Path) -> xarray.DataTree:
     """Open the draws of a store as an xarray DataTree, which is what ArviZ takes.
 
-    It has the draws that are committed so far. They are read from the disk when they are used.
+    It has the draws that are committed so far, and what is stored beside them, by ArviZ's names. Parameters
+    are read from the disk when they are used. `to_datatree` adds the groups that have to be computed, such as
+    the pointwise log likelihoods.
 
     Parameters
     ----------
     path
         The store.
     """
-    return Store.open(Path(path)).datatree()
+    from rayfbnn.reduce.arviz.tree import stored_tree
+
+    return stored_tree(Store.open(Path(path)))
+
+
+def to_datatree(
+    path: str | Path,
+    *,
+    groups: Sequence[str] | None = None,
+    skip: int = 0,
+    draws: int | None = None,
+    prior: str | Path | None = None,
+    max_memory: float = 2e9,
+) -> xarray.DataTree:
+    """Give the draws of a store as an xarray DataTree with every group that ArviZ has a use for.
+
+    Stored are posterior, sample_stats, observed_data and constant_data, and of phases kept as warm-up
+    warmup_posterior and warmup_sample_stats. Computed are posterior_predictive (targets drawn at the training
+    inputs), log_likelihood (of each training case and target) and log_prior. A store of draws from the prior
+    has prior, prior_predictive and sample_stats_prior.
+
+    Parameters
+    ----------
+    path
+        The store.
+    groups
+        Names of the groups to give; all that there are if not given.
+    skip
+        Number of draws to leave out at the start of each chain.
+    draws
+        Number of draws of each chain to take, evenly spaced; all if not given.
+    prior
+        A store that `prior` made from the same configuration and data, whose groups are added.
+    max_memory
+        Largest size in bytes of the computed groups together.
+
+    Returns
+    -------
+    DataTree
+        The groups. Targets and their log likelihoods are on the data file's scale.
+    """
+    from rayfbnn.reduce.arviz.tree import to_datatree as tree_of
+
+    check_counts(least=0, skip=skip)
+    if draws is not None:
+        check_counts(least=1, draws=draws)
+    if not max_memory > 0:
+        raise ConfigError(f"max_memory: must be a number of bytes above 0, such as 2e9, got {max_memory}")
+    drawn_from_prior = None if prior is None else Store.open(Path(prior))
+    return tree_of(
+        Store.open(Path(path)),
+        groups,
+        skip=skip,
+        draws=draws,
+        prior=drawn_from_prior,
+        max_memory=max_memory,
+    )
 
 
 def verify(path: str | Path, *, repair: bool = False) -> VerifyReport:

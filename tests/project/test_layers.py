@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spec": BASE | {"model", "mcmc"},
     "store": BASE | {"model", "mcmc", "spec", "data"},
     "run": SAMPLED | {"spec", "data", "store"},
-    "reduce": BASE | {"model", "spec", "data", "store"},
+    "reduce": BASE | {"model", "mcmc", "spec", "data", "store"},
     "describe": SAMPLED | {"spec", "data", "store", "run"},
     "timing": SAMPLED | {"spec", "data", "store", "run"},
     "verbs": SAMPLED | {"spec", "data", "store", "run", "reduce", "describe", "timing"},

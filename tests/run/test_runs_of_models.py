@@ -11,32 +11,11 @@ import pytest
 from rayfbnn import api
 from rayfbnn.data import read_dataset
 from rayfbnn.errors import ConfigError
-from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
-from rayfbnn.streams import Purpose, Streams
+from tests.support.model.runs import spec_of
 from tests.support.small import assert_same_draws, small
 
-MODELS: dict[str, dict[str, Any]] = {
-    "count": {"kind": "count"},
-    "constant hazard": {"kind": "survival", "hazard": "constant"},
-    "hazard of pieces": {"kind": "survival", "hazard": "piecewise", "time_points": [0.3, 1.0, 2.0]},
-    "heteroscedastic": {"kind": "heteroscedastic", "noise_floor": 0.05},
-}
-
-
-def spec_of(name: str, folder: Path, **changes: Any) -> RunSpec:
-    """The small configuration with a model and a training file for it; unit sigmas for the inputs."""
-    numbers = Streams(12, np.arange(12, dtype=np.uint64)).normal(Purpose.TARGET_VALUE, (3,))
-    y = numbers[:, 2]
-    if name == "count":
-        y = np.floor(np.exp(1 + y))
-    elif name != "heteroscedastic":
-        y = np.exp(y) * np.where(np.arange(12) % 3 == 1, -1, 1)
-    cells = [f"{a!r},{b!r},{c!r}" for a, b, c in np.column_stack([numbers[:, :2], y]).tolist()]
-    cells[5] = cells[5].rsplit(",", 1)[0] + ","  # a missing target
-    (folder / "train.csv").write_text("\n".join(["x1,x2,y", *cells]) + "\n")
-    changes = {"model": MODELS[name], "network__priors__ih0": "0.7:3:4", **changes}
-    return RunSpec.from_dict(small(**changes), base_dir=folder)
+MODELS = ("count", "constant hazard", "hazard of pieces", "heteroscedastic")
 
 
 @pytest.mark.parametrize("name", MODELS)

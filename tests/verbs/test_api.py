@@ -96,7 +96,7 @@ def test_draws_are_an_xarray_tree(finished: Path) -> None:
     assert found["posterior"].sizes["chain"] == 5
     assert found["posterior"].sizes["draw"] == 10
     np.testing.assert_array_equal(
-        found["sample_stats"]["log_likelihood"].values, contents(finished)["log_likelihood"]
+        found["sample_stats"]["log_likelihood_total"].values, contents(finished)["log_likelihood"]
     )
 
 

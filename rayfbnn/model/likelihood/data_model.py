@@ -162,6 +162,17 @@ class DataModel(ABC):
             return terms.sum(axis=1) + self.log_normalisers(noise).sum(axis=1)[:, None]
         return (terms + weights * self.log_normalisers(noise)[:, :, None]).sum(axis=1)
 
+    def log_density_by_target(self, outputs: Array, targets: Array, noise: Array) -> Array:
+        """Return the log density of each target of each case, (n_chains, n_targets, n_cases).
+
+        The arguments are those of log_density. It is zero where a target is missing.
+        """
+        rows, weights = self.target_rows(targets), self.observed(targets)
+        terms, gradient = self.terms_and_gradient(outputs.swapaxes(1, 2), rows, noise)
+        terms = terms + self.log_normalisers(noise)[:, :, None]
+        apply_weights(terms, gradient, weights)
+        return terms
+
     @abstractmethod
     def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
         """Draw targets (n_chains, n_targets, n_cases) given float64 outputs (n_chains, n_outputs, n_cases).

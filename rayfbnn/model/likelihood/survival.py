@@ -117,6 +117,9 @@ class SurvivalTargets(DataModel):
         terms, _ = self.terms_and_gradient(cells, self.target_rows(targets), noise)
         return terms.reshape(outputs.shape).sum(axis=2)
 
+    def log_density_by_target(self, outputs: Array, targets: Array, noise: Array) -> Array:
+        return self.log_density(outputs, targets, noise)[:, None]
+
     def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
         """Draw times, none censored: the hazard's integral until the event is exponential with mean one."""
         xp = array_namespace(outputs)

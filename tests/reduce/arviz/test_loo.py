@@ -1,0 +1,180 @@
+"""ArviZ's own functions on the groups of a run: what they say of a problem whose answers are known."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.stats import norm
+
+import rayfbnn
+from rayfbnn.store.catalogue import Header
+from rayfbnn.store.store import Store
+from tests.support.small import assert_same_draws, small_spec, write_train
+
+HERE: dict[str, Any] = {"workers": 0, "progress": False}
+LINEAR = {"hidden": [], "priors": {"io": "1", "bo": "1"}}
+NOISE = 0.8
+
+
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of a linear network on 30 cases; its posterior is Gaussian."""
+    folder = tmp_path_factory.mktemp("linear")
+    write_train(folder, n_cases=30)
+    operations = [{"op": "heatbath"}, {"op": "hybrid", "steps": 8, "stepsize": 0.3}]
+    spec = {
+        "chains": 8,
+        "draws_per_block": 400,
+        "dtype": "float64",
+        "data": {"train": str(folder / "train.csv"), "inputs": ["x1", "x2"], "targets": ["y"]},
+        "model": {"kind": "real", "noise": str(NOISE)},
+        "network": LINEAR,
+        "phase": [
+            {"iterations": 20, "keep": False, "operations": operations},
+            {"iterations": 400, "operations": operations},
+        ],
+    }
+    rayfbnn.sample(spec, folder / "run.zarr", **HERE)
+    return folder
+
+
+def loo_of_linear(folder: Path) -> np.ndarray:
+    """log p(y_i | all other cases) of the Gaussian regression, in closed form, (30,)."""
+    store = Store.open(folder / "run.zarr")
+    x = np.column_stack([store.data.inputs, np.ones(30)])
+    y = store.data.targets[:, 0]
+    densities = np.empty(30)
+    for case in range(30):
+        others = np.arange(30) != case
+        covariance = np.linalg.inv(np.eye(3) + x[others].T @ x[others] / NOISE**2)
+        mean = covariance @ x[others].T @ y[others] / NOISE**2
+        sd = np.sqrt(NOISE**2 + x[case] @ covariance @ x[case])
+        densities[case] = norm.logpdf(y[case], x[case] @ mean, sd)
+    return densities
+
+
+def arviz_stats() -> Any:
+    pytest.importorskip("arviz_base", reason="loo comes with ArviZ as a whole")
+    import arviz_stats
+
+    return arviz_stats
+
+
+def test_loo_is_that_of_brute_force(linear: Path) -> None:
+    """Each case left out in turn: exact, as the posterior is Gaussian. The seed is fixed."""
+    az = arviz_stats()
+    exact = loo_of_linear(linear)
+    tree = rayfbnn.to_datatree(linear / "run.zarr", groups=["posterior", "log_likelihood"])
+    loo = az.loo(tree, pointwise=True)
+    assert loo.n_data_points == 30 and loo.good_k > np.max(loo.pareto_k)
+    # The error of the estimate, with chains as replicates; 2 standard errors of it.
+    by_chain = [az.loo(tree.isel(chain=[chain]), pointwise=True).elpd for chain in range(8)]
+    error = np.std(by_chain, ddof=1) / np.sqrt(len(by_chain))
+    assert error < 0.05 * loo.se
+    assert abs(loo.elpd - exact.sum()) < 2 * error
+    np.testing.assert_allclose(loo.elpd_i.values.ravel(), exact, atol=0.05)
+
+
+def test_the_model_with_the_right_inputs_is_better_by_loo(linear: Path, tmp_path: Path) -> None:
+    az = arviz_stats()
+    store = Store.open(linear / "run.zarr")
+    tables = store.spec.to_dict()
+    tables["data"]["inputs"] = ["x1"]
+    rayfbnn.sample(tables, tmp_path / "one.zarr", **HERE)
+    groups = ["posterior", "log_likelihood"]
+    trees = {
+        path.stem: rayfbnn.to_datatree(path, groups=groups)
+        for path in (linear / "run.zarr", tmp_path / "one.zarr")
+    }
+    table = az.compare(trees)
+    exact = loo_of_linear(linear).sum()
+    assert abs(table.loc["run", "elpd"] - exact) < 1
+    assert set(table.index) == {"run", "one"}
+
+
+def test_psense_takes_log_likelihoods_and_log_priors(linear: Path) -> None:
+    az = arviz_stats()
+    tree = rayfbnn.to_datatree(linear / "run.zarr")
+    table = az.psense_summary(tree, var_names=["io", "bo"])
+    assert np.isfinite(table[["prior", "likelihood"]].to_numpy(dtype=float)).all()
+    assert (table["likelihood"].astype(float) > table["prior"].astype(float)).all()  # 30 cases tell more
+
+
+def test_arviz_0_takes_the_tree_through_one_line(linear: Path) -> None:
+    az = pytest.importorskip("arviz", reason="ArviZ as a whole is for the tests alone")
+    if az.__version__.split(".")[0] != "0":
+        pytest.skip("ArviZ 1.x takes the tree itself")
+    pytest.importorskip("matplotlib", reason="pictures are an extra")
+    tree = rayfbnn.to_datatree(linear / "run.zarr")
+    data = az.from_datatree(tree)
+    loo = az.loo(data)
+    assert abs(loo.elpd_loo - loo_of_linear(linear).sum()) < 0.2
+    assert set(az.compare({"one": data, "the same": data})["elpd_loo"]) == {loo.elpd_loo}
+    assert az.plot_ppc(data, num_pp_samples=10) is not None
+    assert np.isfinite(az.psens(data, component="likelihood", var_names=["io"])).all()
+
+
+# The total log likelihood is never taken for pointwise.
+
+
+@pytest.fixture(scope="module", params=["format 1", "format 2"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in a store of this format; tests that change it take a copy."""
+    version, folder = int(request.param[-1]), tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rayfbnn.store.store.Header", partial(Header, format_version=version))
+        rayfbnn.sample(small_spec(folder), folder / "run.zarr", **HERE)
+    assert Store.open(folder / "run.zarr").root.header.format_version == version
+    return folder / "run.zarr"
+
+
+def refuses_loo(tree: Any) -> bool:
+    """Whether neither generation of ArviZ finds log likelihoods in a tree."""
+    from arviz_stats.utils import get_log_likelihood
+
+    with pytest.raises(TypeError, match="log likelihood not found"):
+        get_log_likelihood(tree)
+    return all("log_likelihood" not in group.data_vars for group in tree.children.values())
+
+
+def test_arviz_finds_no_log_likelihood_in_what_open_gives(run: Path) -> None:
+    arviz_stats()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stored = rayfbnn.to_datatree(run, groups=["posterior", "sample_stats"])
+        for tree in (rayfbnn.open(run), Store.open(run).datatree(), stored):
+            assert refuses_loo(tree)
+            assert "log_likelihood_total" in tree["sample_stats"]
+
+
+def test_arviz_finds_no_log_likelihood_in_the_files_of_a_new_store(linear: Path) -> None:
+    arviz_stats()
+    assert refuses_loo(xr.open_datatree(linear / "run.zarr", engine="zarr", consolidated=False))
+
+
+def test_arviz_finds_those_of_single_cases_where_they_were_computed(run: Path) -> None:
+    arviz_stats()
+    from arviz_stats.utils import get_log_likelihood
+
+    found = get_log_likelihood(rayfbnn.to_datatree(run))
+    assert found.dims == ("chain", "draw", "case", "target")
+
+
+def test_a_store_of_either_format_is_resumed_and_verified(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run.zarr"
+    shutil.copytree(run, path)
+    rayfbnn.resume(path, iterations=14, **HERE)
+    assert rayfbnn.verify(path).ok
+    longer = small_spec(tmp_path).with_iterations(14)
+    rayfbnn.sample(longer, tmp_path / "longer.zarr", **HERE)
+    assert_same_draws(path, tmp_path / "longer.zarr")
+    is_first = Store.open(path).root.header.format_version == 1
+    assert (path / "sample_stats" / "log_likelihood").exists() == is_first
+    assert (path / "sample_stats" / "log_likelihood_total").exists() != is_first
