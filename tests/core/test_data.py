@@ -1,4 +1,4 @@
-"""Data files as arrays: what is read, what is refused and with which words."""
+"""Data files as arrays: how they are read, and the words with which bad ones are refused."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ def test_cases_with_some_targets_are_refused(tmp_path: Path) -> None:
         read_cases(tmp_path / "new.csv", data, REAL)
 
 
-# Bad files, each with what the message must name. The specification is SMALL, for a kind of model.
+# Bad files, each with the words that the message must contain. The specification is SMALL, for a kind of
+# model.
 CORPUS: dict[str, tuple[str | bytes, str, list[str]]] = {
     "empty file": ("", "real", ["train.csv"]),
     "a blank line only": ("\n", "real", ["train.csv"]),
@@ -187,7 +188,7 @@ def _spec(kind: str, folder: Path, train: str = "train.csv") -> RunSpec:
 
 
 def _sample_is_refused(spec: RunSpec, folder: Path) -> str:
-    """The message; the folder is as it was."""
+    """Return the message of a refusal, and check that the folder did not change."""
     before = sorted(folder.rglob("*"))
     with pytest.raises(DataError) as caught:
         api.sample(spec, folder / "run.zarr", workers=0, progress=False)

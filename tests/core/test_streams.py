@@ -1,4 +1,4 @@
-"""The random numbers: Random123's known answers, their distributions, and what they depend on."""
+"""The random numbers: Random123's known answers, their distributions, and their dependence on keys."""
 
 from __future__ import annotations
 

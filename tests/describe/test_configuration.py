@@ -1,4 +1,4 @@
-"""The text of `show`: what it says of priors and costs is what is sampled and run."""
+"""The text of `show`: its statements about priors and costs agree with the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which code runs a posterior's trajectories, what it is called, and that a recorded choice is kept to."""
+"""The choice of the code for a posterior's trajectories, its name, and that a recorded choice is kept."""
 
 from __future__ import annotations
 

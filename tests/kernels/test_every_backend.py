@@ -1,6 +1,6 @@
-"""What every backend of trajectories must do, for each kind of target, over the registry of backends.
+"""Requirements on every backend of trajectories, for each kind of target, over the registry of backends.
 
-A backend that is added to kernels/choose.py is tested by all of it. The CUDA sources run on the CPU by
+A backend that is added to kernels/choose.py is tested by all of them. The CUDA sources run on the CPU by
 the shim, and on arrays of CuPy with the stand-in or on a device.
 """
 
@@ -63,15 +63,15 @@ def started(target: SampledPosterior) -> Made:
 
 
 def of_marginal(model: str, over: tuple[str, ...], form: str, dtype: str, **changes: Any) -> Made:
-    """What is left of a posterior with common precisions, conditionally on auxiliary variables."""
+    """A density with variables integrated out, given auxiliary variables, perhaps with common precisions."""
     target = made("common precisions", model, form, dtype=dtype, is_missing=changes.get("is_missing", False))
     target = changes.get("change", lambda same: same)(target)
     state, given = conditional(target, over, f"backends {model}", N_CHAINS)
     return given, beginning(given, state)
 
 
-# Between them every kind of target, one system of equations and several, noise that is the same in all cases
-# and not, and matrices of the features and of the cases.
+# Together they have every kind of target, one system of equations and several, noise that is the same in all
+# cases or not, and matrices of the features and of the cases.
 TARGETS: dict[str, Callable[..., Made]] = {
     "posterior": lambda dtype, **changes: of_posterior("gaussian by target", dtype, **changes),
     "t noise": lambda dtype, **changes: of_posterior("t", dtype, **changes),
@@ -88,7 +88,7 @@ WITHOUT_OUTPUTS = [name for name in TARGETS if name not in SUMS_OVER_CASES]
 
 
 def assert_agrees(backend: BackendUnderTest, given: Any, start: Trajectory, **options: Any) -> None:
-    """The end of a trajectory is the array code's, and its potential that of a start at this place."""
+    """Check the end of a trajectory against array code, and its potential against a start at this end."""
     found = backend.run(given, start, **options)
     expected = end_of(leapfrog.advance, given, start, **{"n_steps": 3, **options})
     dtype = str(start.position.dtype)
@@ -165,7 +165,7 @@ def test_negative_stepsizes_and_the_reversed_order_lead_back(backend: BackendUnd
     position, momentum, _ = backend.run(given, start, n_steps=4, order=order)
     back = Trajectory(position, momentum, start.precisions, -start.stepsizes)
     returned = backend.run(given, back, n_steps=4, order=None if order is None else hmc.reversed_order(order))
-    # On a host, sums over cases are reversed but for rounding.
+    # On a host, sums over cases are reversed only up to rounding.
     is_close = name in SUMS_OVER_CASES and not backend.is_on_device
     tolerance = 1e-12 if is_close else backend.tolerances["float64"]
     assert largest_error(returned[0], start.position) < tolerance
@@ -184,7 +184,7 @@ def test_chains_do_not_depend_on_their_batch(backend: BackendUnderTest, name: st
 
 
 def of_some_chains(given: Any, chains: slice) -> Any:
-    """The target with what belongs to these chains alone."""
+    """Restrict the target to the data of these chains."""
     if not isinstance(given, WithoutOutputs):
         return given
     data = given.regression
@@ -217,7 +217,7 @@ def test_arrays_that_would_be_misread_are_refused_by_name(backend: BackendUnderT
             "float": (TypeError, array.astype(np.float32 if field == "precisions" else np.float64)),
             "shape": (ValueError, np.ascontiguousarray(array[:, 1:])),
         }
-        if field != "precisions":  # the kernel may get others, made of these
+        if field != "precisions":  # the kernel may get other arrays, made from these
             wrong["C-contiguous"] = (ValueError, np.asfortranarray(array))
         for words, (kind, values) in wrong.items():
             with pytest.raises(kind, match=f"{field}: must .*{words}"):
@@ -240,9 +240,9 @@ def test_data_that_would_be_misread_are_refused_by_name(
         "shape": (ValueError, good[..., :-1].copy()),
     }
     if name == "targets" and is_of_each_chain:
-        wrong["have the shape .4, 2, 7."] = (ValueError, good[:2])  # of fewer chains
-    # Compiled code takes dtype and number of cases from the inputs, and calls weights what says which targets
-    # are observed.
+        wrong["have the shape .4, 2, 7."] = (ValueError, good[:2])  # has fewer chains
+    # Compiled code takes dtype and number of cases from the inputs, and uses the name weights for the array
+    # that says are observed.
     named = {"inputs": "(inputs|position|targets)", "observed": "(observed|weights)"}.get(name, name)
     for words, (kind, array) in wrong.items():
         changed = replace(target, **{name: array})

@@ -1,4 +1,4 @@
-"""The compiled kernels of a CPU stay within their arrays, and do nothing that C++ leaves undefined."""
+"""The compiled kernels of a CPU stay within their arrays and have no undefined behaviour."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 BUILD_TOOLS = ("cmake", "nanobind")
 TESTS = ("tests/kernels/test_cpu.py", "tests/kernels/test_marginal_cpu.py")
-# Left out: statistical tests, the largest matrices, which take minutes here, and the test that limits memory.
+# Not run here: statistical tests, the largest matrices, which take minutes, and the test that limits memory.
 SELECTED = "not joint and not killed and not second_cache and not without_memory"
-# Puts the extension at argv[1] in place of the installed one, and runs pytest.
+# Put the extension at argv[1] in place of the installed one, and run pytest.
 RUN = """
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("rayfbnn.kernels.cpu._cpu", sys.argv[1])
@@ -39,7 +39,7 @@ def check_tools(compiler: str) -> None:
 
 
 def runtimes(compiler: str) -> str:
-    """The libraries to load before Python, which is not compiled with a sanitizer itself.
+    """Libraries to load before Python, which is not compiled with a sanitizer itself.
 
     The C++ library is one of them: without it the sanitizer does not find the function that throws.
     """
@@ -53,7 +53,7 @@ def runtimes(compiler: str) -> str:
 
 
 def sanitized_extension(compiler: str, source: Path, folder: Path) -> Path:
-    """The extension compiled with both sanitizers from the sources below `source`."""
+    """Compile the extension with both sanitizers from the sources below `source`."""
     import cmake
     import nanobind
 
@@ -72,7 +72,7 @@ def sanitized_extension(compiler: str, source: Path, folder: Path) -> Path:
 
 def run_tests(compiler: str, extension: Path, *options: str) -> tuple[int, str]:
     """Return the exit status and the output of the kernel tests with this extension."""
-    # Python leaves memory to the end of its process, so that leaks say nothing.
+    # Python leaves memory to the end of its process, so that reports of leaks mean nothing.
     environment = os.environ | {"LD_PRELOAD": runtimes(compiler), "ASAN_OPTIONS": "detect_leaks=0"}
     # With -s, because pytest keeps back a report that ends the process.
     command = [sys.executable, "-c", RUN, str(extension), "-sxq", "-p", "no:cacheprovider", *options]

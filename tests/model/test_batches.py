@@ -48,7 +48,8 @@ def test_single_precision_is_close_to_double(model: str) -> None:
         state.position.astype(np.float64), state.precisions
     )
     assert energy.dtype == np.float64 and gradient.dtype == np.float32
-    # A float32 output near 10 is good to 1e-6, and the likelihood's slope is up to the energy's root.
+    # A float32 output near 10 is accurate to 1e-6, and the likelihood's slope is at most the root of the
+    # energy.
     assert np.all(np.abs(energy - expected) < 1e-4 * np.maximum(np.abs(expected), 1))
     scale = np.abs(expected_gradient).max(axis=1, keepdims=True)
     assert np.max(np.abs(gradient - expected_gradient) / scale) < 1e-4

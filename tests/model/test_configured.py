@@ -19,7 +19,7 @@ from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.model.reference import outputs_by_loops, triples
 from tests.support.problems import problem, streams
 
-# Sharing, two weights on one pair, units with no connection, a weight that nothing uses.
+# Sharing, two weights on one pair, units without a connection, a weight without a use.
 TABLE = Table(sources=(0, 0, 1, 1, 2, 0), destinations=(0, 1, 0, 3, 1, 0), weights=(0, 1, 1, 0, 3, 3))
 HIDDEN_TABLE = Table(sources=(0, 3, 3, 1), destinations=(2, 2, 0, 2), weights=(0, 0, 1, 1))
 OUTPUT_TABLE = Table(sources=(0, 1, 2, 2), destinations=(0, 1, 0, 1), weights=(0, 1, 1, 0))
@@ -128,7 +128,7 @@ def test_adjustments_leave_configured_weights_alone() -> None:
 
 
 def test_exact_draws_of_shared_weights_stay_exact_under_gibbs_updates() -> None:
-    """And those of weights from some of the inputs."""
+    """The same holds for weights from some of the inputs."""
     spec = replace(
         problems.network(HIERARCHIES | {"ih0": "0.7:3::4", "ih1": "0.5:3:4"}, units=(4, 3)),
         connections={"ih0": TABLE, "bh0": BIASES},

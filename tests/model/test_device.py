@@ -1,4 +1,4 @@
-"""The model on a device computes what it computes on the host."""
+"""The model gives the same results on a device as on the host."""
 
 from __future__ import annotations
 
@@ -59,21 +59,21 @@ def test_device_and_host_agree_on_data_models(name: str, missing: bool) -> None:
     host, targets = data_problem(name, missing=missing), targets_of(name, missing=missing)
     device = SampledPosterior.from_spec(host.network, host.model, host.covariates, targets, xp=cupy)
     streams = [Streams(1, xp.arange(8, dtype=xp.uint64)) for xp in (np, cupy)]
-    found = []
+    results = []
     for target, random in zip((host, device), streams, strict=True):
         state = target.initial_state(random, sigmas=None)
         drawn = target.sample_targets(state.position, state.precisions, random.at(iteration=1))
-        own = target.with_targets(drawn)
+        conditioned = target.with_targets(drawn)
         partition = random.chains.astype(int) % 3
         values = [
             drawn,
             *target.potential_and_gradient(state.position, state.precisions),
-            *own.potential_and_gradient(
+            *conditioned.potential_and_gradient(
                 state.position, state.precisions, partition=partition, n_partitions=3
             ),
             target.stepsizes(state.precisions),
             target.rejection_proposal(random)[2],
         ]
-        found.append([to_host(value) for value in values])
-    for on_host, on_device in zip(*found, strict=True):
+        results.append([to_host(value) for value in values])
+    for on_host, on_device in zip(*results, strict=True):
         np.testing.assert_allclose(on_device, on_host, rtol=1e-8, atol=1e-9)

@@ -22,12 +22,12 @@ PRIORS = {
     "binary": {"ih0": "0.7:4::4", "bh0": "0.7:4", "ho0": "x1.5:4::3", "bo": "1"},
 }
 MODEL = {"real": ModelSpec("real", PriorSpec.parse("0.3:3", key="noise")), "binary": ModelSpec("binary")}
-# Places of the common sigmas (ih, bh, ho, bo, noise) in the file's list of sigmas.
+# Positions of the common sigmas (ih, bh, ho, bo, noise) in the file's list of sigmas.
 COMMON = {"real": [0, 2, 3, 7, 8], "binary": [0, 3, 4, 8]}
 
 
 def state(kind: str, number: int) -> tuple[SampledPosterior, Any, Any, dict[str, Any]]:
-    """A posterior, a position and precisions of one chain, and what FBM says of them."""
+    """A posterior, a position and precisions of one chain, and FBM's results for them."""
     with open(DATA / f"tiny_{kind}_train.csv", newline="") as file:
         cases = np.array([[float(value) for value in row] for row in csv.reader(file)])
     inputs = cases.shape[1] - 1
@@ -52,7 +52,7 @@ def test_gradient_is_fbms(kind: str, number: int) -> None:
     posterior, position, precisions, known = state(kind, number)
     _, gradient = posterior.potential_and_gradient(position, precisions)
     printed = np.array(known["grad_E_fbm"])
-    last_digit = 10.0 ** (np.floor(np.log10(np.abs(printed))) - 4)  # five digits were printed
+    last_digit = 10.0 ** (np.floor(np.log10(np.abs(printed))) - 4)  # FBM printed five digits
     assert np.all(np.abs(gradient[0] - printed) <= 0.5001 * last_digit)
 
 

@@ -25,7 +25,10 @@ def one_layer(activation: Any, *, units: int = 10, sigma: float = 1.0, inputs: i
 
 
 def deep(activation: Any, n_layers: int) -> NetworkSpec:
-    """All sigmas 1; only the first layer sees the input, only the last one leads to the output."""
+    """A deep network with all sigmas 1.
+
+    Only the first layer sees the input, and only the last leads to the output.
+    """
     priors = {"ih0": "1", f"ho{n_layers - 1}": "x1"}
     priors |= {f"bh{layer}": "1" for layer in range(n_layers)}
     priors |= {f"h{layer - 1}h{layer}": "x1" for layer in range(1, n_layers)}
@@ -34,10 +37,10 @@ def deep(activation: Any, n_layers: int) -> NetworkSpec:
 
 @pytest.mark.parametrize("activation", ["identity", "erf"])
 def test_expected_products_are_the_integrals(activation: str) -> None:
-    """Gauss and Hermite's rule in two dimensions, for units that are smooth."""
+    """Gauss and Hermite's rule in two dimensions, for smooth units."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(120)
     weights = weights / weights.sum()
-    found = expected_products(COVARIANCE, activation)
+    products = expected_products(COVARIANCE, activation)
     for p, q in [(0, 1), (0, 2), (1, 2), (1, 1)]:
         v, c = COVARIANCE[p, p], COVARIANCE[p, q]
         rest = math.sqrt(max(COVARIANCE[q, q] - c * c / v, 0.0))
@@ -45,26 +48,29 @@ def test_expected_products_are_the_integrals(activation: str) -> None:
         at_q = c / math.sqrt(v) * nodes[:, None] + rest * nodes
         for values in (at_p, at_q):
             activate(values, activation, buffers=Buffers())
-        assert found[p, q] == pytest.approx((weights[:, None] * weights * at_p * at_q).sum(), rel=1e-10)
+        assert products[p, q] == pytest.approx((weights[:, None] * weights * at_p * at_q).sum(), rel=1e-10)
 
 
 def test_sin_units_give_the_squared_exponential_covariance() -> None:
-    """sqrt(2) sin(sqrt(2) u) with a bias of sigma b: exp(-(difference)^2) as b grows; and the integral."""
+    """sqrt(2) sin(sqrt(2) u) with a bias of sigma b tends to exp(-(difference)^2).
+
+    Checked by the integral too.
+    """
     nodes, weights = np.polynomial.hermite_e.hermegauss(120)
     weights = weights / weights.sum()
     v, c, w = 0.5, 0.3, 0.7
     at_q = c / math.sqrt(v) * nodes[:, None] + math.sqrt(w - c * c / v) * nodes
     root = math.sqrt(2)
     values = 2 * np.sin(root * math.sqrt(v) * nodes[:, None]) * np.sin(root * at_q)
-    found = expected_products(np.array([[v, c], [c, w]]), "sin")[0, 1]
-    assert found == pytest.approx((weights[:, None] * weights * values).sum(), rel=1e-10)
+    product = expected_products(np.array([[v, c], [c, w]]), "sin")[0, 1]
+    assert product == pytest.approx((weights[:, None] * weights * values).sum(), rel=1e-10)
     x = np.linspace(-1, 1, 5)
     limit = expected_products(50 + np.outer(x, x), "sin")
     np.testing.assert_allclose(limit, np.exp(-((x[:, None] - x) ** 2)), rtol=1e-12)
 
 
 def test_relu_products_are_the_integral() -> None:
-    found = expected_products(COVARIANCE, "relu")
+    products = expected_products(COVARIANCE, "relu")
 
     def inner(u: float, v: float, c: float, w: float) -> float:
         """u times E[max(u', 0) | u], times the density of u."""
@@ -76,16 +82,17 @@ def test_relu_products_are_the_integral() -> None:
     for p, q in [(0, 1), (0, 2), (1, 2)]:
         arguments = (COVARIANCE[p, p], COVARIANCE[p, q], COVARIANCE[q, q])
         integral, _ = scipy.integrate.quad(inner, 0, 40, args=arguments, epsabs=1e-13)
-        assert found[p, q] == pytest.approx(integral, rel=1e-9)
-    np.testing.assert_allclose(np.diagonal(found), np.diagonal(COVARIANCE) / 2, rtol=1e-14)
+        assert products[p, q] == pytest.approx(integral, rel=1e-9)
+    np.testing.assert_allclose(np.diagonal(products), np.diagonal(COVARIANCE) / 2, rtol=1e-14)
 
 
 def test_steps_fall_between_two_points_with_the_probability_of_a_cauchy_variable() -> None:
     """Neal (1996) section 2.1.2: a step lies at -a/u, Cauchy of width sigma_a/sigma_u, and moves h by 2."""
     x = np.array([[-3.0], [-0.2], [0.4], [7.0]])
-    found = limit_covariance(one_layer("step"), x)
+    covariance = limit_covariance(one_layer("step"), x)
     apart = np.abs(np.arctan(x) - np.arctan(x.T)) / math.pi
-    np.testing.assert_allclose(found, 0.01 + 1 - 2 * apart, atol=1e-8)  # arcsin near one has half the digits
+    # Arcsin near one has only half the digits.
+    np.testing.assert_allclose(covariance, 0.01 + 1 - 2 * apart, atol=1e-8)
 
 
 def test_one_layer_has_the_same_covariance_whatever_its_width() -> None:
@@ -111,7 +118,7 @@ def test_each_layer_of_steps_halves_the_power_of_the_separation(
 
 
 def test_layers_add_what_leads_into_them() -> None:
-    """Direct connections from the inputs, to the outputs and past a layer, are in the sum."""
+    """The sum includes direct connections from the inputs, to the outputs and past a layer."""
     x = np.array([[0.5, -1.0], [0.1, 0.8]])
     priors = parse({"ih0": "0.7", "bh0": "0.3", "h0h1": "x2", "ih1": "0.4", "ho0": "x0.5", "ho1": "x1.5"})
     priors |= parse({"io": "0.2", "bo": "0.1"})

@@ -1,4 +1,4 @@
-"""Gradients against central differences, and gradients of blocks of cases against the whole."""
+"""Gradients agree with central differences, and gradients of blocks of cases with the whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where parameters and precisions lie in their flat vectors."""
+"""The places of parameters and precisions in their flat vectors."""
 
 from __future__ import annotations
 

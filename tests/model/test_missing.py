@@ -1,4 +1,4 @@
-"""Missing targets: left out of likelihood, gradient, noise and stepsizes as if they were not there."""
+"""Missing targets have no influence on likelihood, gradient, noise and stepsizes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ def with_missing(
     data[[1, 4]] = np.nan
     if not whole_cases and data.shape[1] > 1:
         data[1, 0], data[2, 1] = 0.0, np.nan
-    made: SampledPosterior = posterior.from_spec(target.network, target.model, target.inputs[:-1].T, data)
-    return made
+    posterior_on_data: SampledPosterior = posterior.from_spec(
+        target.network, target.model, target.inputs[:-1].T, data
+    )
+    return posterior_on_data
 
 
 def targets_of(target: SampledPosterior) -> Any:
@@ -52,7 +54,7 @@ def test_cases_without_targets_are_as_if_left_out(model: str) -> None:
     np.testing.assert_allclose(
         target.log_likelihood(position, precisions), without.log_likelihood(position, precisions), rtol=1e-12
     )
-    proposals = [each.rejection_proposal(streams("proposal", 6)) for each in (target, without)]
+    proposals = [target_.rejection_proposal(streams("proposal", 6)) for target_ in (target, without)]
     for a, b in zip(*proposals, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
 
@@ -77,9 +79,9 @@ def test_log_density_of_the_cases_sums_to_the_log_likelihood(model: str) -> None
     if data.shape[1] == target.observed.shape[0]:
         data[target.observed.T == 0] = np.nan
     outputs = target.outputs(state.position, target.inputs[:-1].T)
-    each = log_density(target, outputs, data, state.precisions)
+    by_case = log_density(target, outputs, data, state.precisions)
     np.testing.assert_allclose(
-        each.sum(axis=1), target.log_likelihood(state.position, state.precisions), rtol=1e-11
+        by_case.sum(axis=1), target.log_likelihood(state.position, state.precisions), rtol=1e-11
     )
 
 

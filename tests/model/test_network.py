@@ -25,7 +25,7 @@ FUNCTIONS: dict[str, Any] = {
 
 
 def outputs_by_loops(target: SampledPosterior, position: np.ndarray, case: np.ndarray) -> list[float]:
-    """One network at one case: Neal (2022) eqs. 1-3, unit by unit."""
+    """Outputs of one network at one case by Neal (2022) eqs. 1-3, unit by unit."""
     groups = target.parameter_layout.views(position)
 
     def weight(name: str, *places: int) -> float:

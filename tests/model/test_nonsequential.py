@@ -10,7 +10,7 @@ from rayfbnn.model import wiring
 from tests.support import problems
 from tests.support.model.architectures import assert_batch_independent, assert_right, seen_as_wrong
 
-# Hidden layer 1 is fed by hidden layer 0, and 2 and 3 by all before them.
+# Hidden layer 1 is fed by hidden layer 0, and layers 2 and 3 by all before them.
 PRIORS = {
     "ti": "0.4",
     "ih0": "0.7:3:4",

@@ -1,4 +1,4 @@
-"""Densities of and draws from the hierarchy of precisions and parameters."""
+"""Densities of the hierarchy of precisions and parameters, and draws from it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_draws_from_the_prior_follow_every_level(model: str) -> None:
 
 
 def log_prior_by_scipy(target: SampledPosterior, position: np.ndarray, precisions: np.ndarray) -> float:
-    """Term by term for one chain: Neal (2022) eqs. 13, 14, 16, 17."""
+    """Log prior of one chain, term by term: Neal (2022) eqs. 13, 14, 16, 17."""
     values = target.parameter_layout.views(position)
     total = 0.0
     for group in target.precision_layout.groups:
@@ -71,14 +71,14 @@ def test_log_prior_is_the_sum_of_its_terms(model: str) -> None:
 
 
 def t_density_error(module: ModuleType, alpha: float) -> float:
-    """Of the t density at some values against Gaussians integrated over Gamma precisions."""
+    """Error of the t density at some values, against Gaussians integrated over Gamma precisions."""
     tau = 2.5
     worst = 0.0
     for value in (0.0, 0.3, 4.0):
 
-        def integrand(own: float, value: float = value) -> float:
-            gaussian = math.sqrt(own / (2 * math.pi)) * math.exp(-own * value**2 / 2)
-            return gaussian * float(scipy.stats.gamma.pdf(own, alpha / 2, scale=2 * tau / alpha))
+        def integrand(precision_: float, value: float = value) -> float:
+            gaussian = math.sqrt(precision_ / (2 * math.pi)) * math.exp(-precision_ * value**2 / 2)
+            return gaussian * float(scipy.stats.gamma.pdf(precision_, alpha / 2, scale=2 * tau / alpha))
 
         integrated = scipy.integrate.quad(integrand, 0, np.inf, epsabs=1e-12)[0]
         z = tau * value**2
@@ -154,10 +154,10 @@ BIASED = {
 
 
 def proposal_errors(module: ModuleType, noise: str) -> tuple[float, float]:
-    """How far rejection sampling is from p(precisions, position) p(targets | ...), up to a constant.
+    """Error of rejection sampling against p(precisions, position) p(targets | ...), up to a constant.
 
-    The first is the spread of log prior + log likelihood - log proposal - log acceptance over proposals,
-    with the noise precisions' proposal densities of Neal (2022) eq. 69 by scipy; the second the
+    The first number is the spread of log prior + log likelihood - log proposal - log acceptance over
+    proposals, with the noise precisions' proposal densities of Neal (2022) eq. 69 by scipy. The second is the
     Kolmogorov and Smirnov p-value of the noise precisions against these densities.
     """
     copy = sampled if module is prior else sampled_with(module)

@@ -1,4 +1,4 @@
-"""Step and error-function units: for draws from the prior, refused where a gradient would be needed."""
+"""Step and error-function units can be drawn from the prior, and are refused where a gradient is needed."""
 
 from __future__ import annotations
 

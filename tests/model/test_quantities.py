@@ -1,4 +1,4 @@
-"""What is looked at to choose the lengths of trajectories."""
+"""The quantities by which lengths of trajectories are chosen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def made(model: str, n_cases: int) -> tuple[SampledPosterior, ChainState]:
 
 def test_sigmas_are_looked_at_by_mean_squares_and_outputs_in_standard_deviations() -> None:
     target, state = made("gaussian", 19)
-    found = target.quantities(state.position, state.precisions)
+    values = target.quantities(state.position, state.precisions)
     views = target.parameter_layout.views(state.position)
     means = {group.name: group.mean for group in target.precision_layout.groups}
     expected = [np.log(np.mean(means["ih0"] * views["ih0"] ** 2, axis=(1, 2)) + 1e-6)[:, None]]
@@ -34,14 +34,14 @@ def test_sigmas_are_looked_at_by_mean_squares_and_outputs_in_standard_deviations
     cases = np.linspace(0, 18, 8).round().astype(int)
     outputs = target.outputs(state.position, target.covariates)[:, cases]
     expected.append((outputs / target.targets.std()).swapaxes(1, 2).reshape(N_CHAINS, -1))
-    assert found == pytest.approx(np.concatenate(expected, axis=1), rel=1e-12)
+    assert values == pytest.approx(np.concatenate(expected, axis=1), rel=1e-12)
 
 
 def test_outputs_of_class_targets_are_looked_at_as_they_are() -> None:
     target, state = made("class", 5)
     outputs = target.outputs(state.position, target.covariates)
-    found = target.quantities(state.position, state.precisions)[:, -15:]
-    assert found == pytest.approx(outputs.swapaxes(1, 2).reshape(N_CHAINS, -1), rel=1e-12)
+    values = target.quantities(state.position, state.precisions)[:, -15:]
+    assert values == pytest.approx(outputs.swapaxes(1, 2).reshape(N_CHAINS, -1), rel=1e-12)
 
 
 def test_weights_of_zero_are_finite() -> None:
@@ -53,17 +53,17 @@ def test_weights_of_zero_are_finite() -> None:
 def test_outputs_that_are_integrated_out_are_looked_at_at_their_means(n_cases: int) -> None:
     """The mean solves grad E = 0 for the output parameters, in which E is quadratic."""
     target, state = made("gaussian", n_cases)
-    given = target.marginal(("outputs",)).given(state, streams("given", N_CHAINS))
-    n_kept = given.n_kept
+    density = target.marginal(("outputs",)).given(state, streams("given", N_CHAINS))
+    n_kept = density.n_kept
     position = state.position.copy()
     position[:, n_kept:] = output_means(target, state, n_kept)
     n_sigmas = 1 + 3 + 1  # of ih0, its units, and bh0
-    found = given.quantities(state.position[:, :n_kept], state.precisions)
+    values = density.quantities(state.position[:, :n_kept], state.precisions)
     expected = target.quantities(position, state.precisions)
-    assert found[:, :n_sigmas] == pytest.approx(expected[:, :n_sigmas], rel=1e-12)
-    assert found[:, n_sigmas:] == pytest.approx(
+    assert values[:, :n_sigmas] == pytest.approx(expected[:, :n_sigmas], rel=1e-12)
+    assert values[:, n_sigmas:] == pytest.approx(
         expected[:, n_sigmas + 1 :], rel=1e-7, abs=1e-7
-    )  # but for ho0
+    )  # except ho0
 
 
 def test_precisions_that_move_along_are_looked_at() -> None:
@@ -71,15 +71,15 @@ def test_precisions_that_move_along_are_looked_at() -> None:
     target = problem("gaussian", spec=network, n_cases=19)
     state = target.initial_state(streams("moved", N_CHAINS), sigmas=None)
     over = ("outputs", "precisions")
-    given = target.marginal(over).given(state, streams("given", N_CHAINS))
-    start = given.start(state, streams("start", N_CHAINS))
-    found = given.quantities(start.position, state.precisions)
+    density = target.marginal(over).given(state, streams("given", N_CHAINS))
+    start = density.start(state, streams("start", N_CHAINS))
+    values = density.quantities(start.position, state.precisions)
     common = {group.name: group.common for group in target.precision_layout.groups}
     expected = np.log(state.precisions[:, [common["ho0"], common["bo"]]])
-    assert found[:, 5:7] == pytest.approx(expected, rel=1e-12)  # after ih0, its units, and bh0
+    assert values[:, 5:7] == pytest.approx(expected, rel=1e-12)  # after ih0, its units, and bh0
     without = target.marginal(("outputs",)).given(state, streams("given", N_CHAINS))
-    fewer = without.quantities(state.position[:, : given.n_kept], state.precisions)
-    assert np.delete(found, [5, 6], axis=1) == pytest.approx(fewer, rel=1e-9)
+    fewer = without.quantities(state.position[:, : density.n_kept], state.precisions)
+    assert np.delete(values, [5, 6], axis=1) == pytest.approx(fewer, rel=1e-9)
 
 
 def output_means(target: SampledPosterior, state: ChainState, n_kept: int) -> Array:

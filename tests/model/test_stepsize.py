@@ -1,4 +1,4 @@
-"""The stepsize heuristic against its rules written out unit by unit."""
+"""The stepsize heuristic agrees with its rules written out unit by unit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.problems import MODELS, problem, streams
 
 
 def stepsizes_by_loops(target: SampledPosterior, precisions: np.ndarray) -> np.ndarray:
-    """One chain's, after Neal (2022), "Heuristic choice of stepsizes", for two hidden layers."""
+    """Stepsizes of one chain by Neal (2022), "Heuristic choice of stepsizes", for two hidden layers."""
     layout = target.precision_layout
     specs = {group.name: group for group in layout.groups}
     inputs = target.inputs[:-1].T
@@ -38,7 +38,7 @@ def stepsizes_by_loops(target: SampledPosterior, precisions: np.ndarray) -> np.n
         return factor / tau(name, i)
 
     def sent(layer: int, i: int) -> float:
-        """Typical square of what a unit sends on; layer -1 is the inputs."""
+        """Typical square of a unit's output; layer -1 is the inputs."""
         if layer == -1:
             return float(np.mean(inputs[:, i] ** 2)) + spread("ti", 0)
         total = spread(f"bh{layer}", 0)

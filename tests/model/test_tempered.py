@@ -106,11 +106,11 @@ def test_without_likelihood_stepsizes_are_the_prior_s() -> None:
     target = problem("gaussian", spec=network(dict.fromkeys(("ih0", "bh0", "ho1", "h0h1", "bo"), "0.5:3")))
     state = target.initial_state(streams("prior stepsizes", 4), sigmas=None)
     columns = target.precision_layout.parameter_columns
-    found = target.tempered(0.0).stepsizes(state.precisions)
-    assert np.allclose(found, state.precisions[:, columns] ** -0.5, rtol=1e-12)
+    stepsizes = target.tempered(0.0).stepsizes(state.precisions)
+    assert np.allclose(stepsizes, state.precisions[:, columns] ** -0.5, rtol=1e-12)
 
 
-# The noise of one target with one free level, so that its conditional can be integrated numerically.
+# One target with one free level of noise, so that its conditional can be integrated numerically.
 NOISES = {"common": "0.5:4", "unit": "0.5::3", "common of t": "0.5:4::5", "unit of t": "0.5::3:2.5"}
 
 
@@ -126,7 +126,8 @@ def noise_stays_exact(name: str, factor: float, *, gibbs_module: ModuleType = gi
     grid = np.tile(target.initial_state(streams("grid", 1), sigmas=1.0).precisions, (len(log_tau), 1))
     grid[:, column] = np.exp(log_tau)
     at = (np.zeros((len(grid), 1)), grid)
-    log_density = target.log_prior(*at) + factor * target.log_likelihood(*at) + log_tau  # of the logarithm
+    # Density of the logarithm.
+    log_density = target.log_prior(*at) + factor * target.log_likelihood(*at) + log_tau
     density = np.exp(log_density - log_density.max())
     area = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
     tempered = target.tempered(factor)

@@ -15,7 +15,7 @@ from rayfbnn.streams import Purpose, Streams
 from tests.support.readme import ROOT, first_problem
 
 EXAMPLES = sorted((ROOT / "examples").rglob("*.toml"))
-# A handful of iterations of short trajectories: that it runs, not what it finds.
+# A few iterations of short trajectories, which show that an example runs, not what it finds.
 SHORT = ["chains=2", "chains_per_batch=2", "draws_per_block=4", "phase[-1].iterations=4"]
 
 

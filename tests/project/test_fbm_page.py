@@ -1,4 +1,4 @@
-"""docs/fbm.md names all that a configuration may choose from, and no verb that is not there."""
+"""docs/fbm.md names every choice of a configuration, and no verb that does not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which folder may import which, no circle of imports, and one home for each edge library."""
+"""Rules for imports between folders: no circles, and one home for each edge library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 PACKAGE = Path(__file__).parents[2] / "rayfbnn"
 
-# What each folder, or file directly in the package, may import besides itself.
+# Folders that each folder, or file directly in the package, may import besides itself.
 BASE = {"errors", "arrays", "streams", "state", "version"}
 SAMPLED = BASE | {"model", "mcmc", "kernels"}
 MAY_IMPORT: dict[str, set[str]] = {
@@ -57,7 +57,7 @@ NAMES = {path: str(path.relative_to(PACKAGE)) for path in FILES}
 
 
 def imports(path: Path, *, for_types_too: bool = False) -> Iterator[str]:
-    """Dotted names that a file imports, anywhere in it; those under `if TYPE_CHECKING` if asked for."""
+    """Dotted names that a file imports anywhere; optionally also those under `if TYPE_CHECKING`."""
     tree = ast.parse(path.read_text())
     for_types: set[ast.AST] = set()
     for node in ast.walk(tree):
@@ -73,7 +73,7 @@ def imports(path: Path, *, for_types_too: bool = False) -> Iterator[str]:
 
 
 def file_of(module: str) -> Path | None:
-    """The file that holds a module, or the name a dotted name ends with; None outside the package."""
+    """The file of a module, or of the module that contains the last name; None outside the package."""
     parts = module.split(".")
     if parts[0] != "rayfbnn":
         return None
@@ -104,7 +104,7 @@ def test_folders_do_not_import_each_other_in_a_circle() -> None:
 
 
 def test_files_do_not_import_each_other_in_a_circle() -> None:
-    """Imports inside functions and for types count as well: a circle that is put off is still a circle."""
+    """Imports inside functions and for types count too, because they only postpone a circle."""
     graph = {
         NAMES[path]: {
             NAMES[imported]
@@ -128,7 +128,7 @@ def test_each_edge_library_has_one_home(path: Path) -> None:
 
 
 def test_no_test_imports_from_another() -> None:
-    """What tests share lies in tests/support, so that a test file can move or go without the others."""
+    """Shared code lies in tests/support, so that a test file can move or go without the others."""
     wrong = {
         f"{path.relative_to(TESTS)} imports {module}"
         for path in sorted(TESTS.rglob("*.py"))

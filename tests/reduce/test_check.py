@@ -1,4 +1,4 @@
-"""Comparison with exact draws: false alarms as rare as stated, differences found, the cause named."""
+"""Comparison with exact draws: false alarms are rare as stated, and differences are found and explained."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def test_noise_precision_with_one_degree_of_freedom_too_few_is_found() -> None:
 def test_json_has_no_nan() -> None:
     mcmc, exact = pair()
     mcmc.stats["log_prior"][0, 0] = np.nan
-    found = json.loads(check(mcmc, exact).to_json(), parse_constant=pytest.fail)
-    assert found["quantities"]["log_prior"]["p_ks"] is None and found["ok"] is False
+    read = json.loads(check(mcmc, exact).to_json(), parse_constant=pytest.fail)
+    assert read["quantities"]["log_prior"]["p_ks"] is None and read["ok"] is False
 
 
 def test_only_exact_draws_are_a_reference() -> None:

@@ -1,4 +1,4 @@
-"""The verdict on a run: agreeing chains pass, and each way of failing gives its reason."""
+"""The verdict on a run: agreeing chains pass, and each kind of failure gives its reason."""
 
 from __future__ import annotations
 
@@ -109,11 +109,11 @@ def test_acceptance_is_the_mean_over_updates_and_absent_for_exact_draws() -> Non
 
 
 def test_json_has_the_documented_keys_and_null_for_what_is_unknown() -> None:
-    found = json.loads(judge(make_store(SPEC, n_draws=2)).to_json(), parse_constant=pytest.fail)
+    read = json.loads(judge(make_store(SPEC, n_draws=2)).to_json(), parse_constant=pytest.fail)
     counts = {"acceptance", "warmup_acceptance", "divergences", "warmup_divergences"}
-    assert {"quantities", *counts, "ok", "reasons", "thresholds"} == set(found)
-    assert set(found["quantities"]["sigma_ih0"]) == {"mean", "sd", "rhat", "ess_bulk", "ess_tail", "mcse"}
-    assert found["quantities"]["sigma_ih0"]["rhat"] is None and found["ok"] is False
+    assert {"quantities", *counts, "ok", "reasons", "thresholds"} == set(read)
+    assert set(read["quantities"]["sigma_ih0"]) == {"mean", "sd", "rhat", "ess_bulk", "ess_tail", "mcse"}
+    assert read["quantities"]["sigma_ih0"]["rhat"] is None and read["ok"] is False
 
 
 def test_quantities_are_sigmas_densities_and_functions() -> None:
@@ -143,13 +143,13 @@ ADJUSTED = {"network__priors__ah0": "3", "network__priors__ao": "2"}
 
 def test_adjustments_are_of_each_output_and_the_mean_of_hidden_units() -> None:
     store = make_store(make_spec(**ADJUSTED))
-    found = quantities(committed(store))
-    assert {"adjustment_ah0", "adjustment_ao[y1]", "adjustment_ao[y2]"} < set(found)
-    hidden, output = (each.columns for each in store.precision_layout.adjustments)
+    values = quantities(committed(store))
+    assert {"adjustment_ah0", "adjustment_ao[y1]", "adjustment_ao[y2]"} < set(values)
+    hidden, output = (levels.columns for levels in store.precision_layout.adjustments)
     factors = store.precisions[:, :, hidden] ** -0.5
-    np.testing.assert_allclose(found["adjustment_ah0"], factors.prod(axis=2) ** (1 / 3), rtol=1e-12)
+    np.testing.assert_allclose(values["adjustment_ah0"], factors.prod(axis=2) ** (1 / 3), rtol=1e-12)
     np.testing.assert_allclose(
-        found["adjustment_ao[y2]"], store.precisions[:, :, output.start + 1] ** -0.5, rtol=1e-12
+        values["adjustment_ao[y2]"], store.precisions[:, :, output.start + 1] ** -0.5, rtol=1e-12
     )
     of_classes = make_store(make_spec("class", network__priors__ao="2"))
     assert {f"adjustment_ao[{label}]" for label in range(3)} < set(quantities(committed(of_classes)))
@@ -176,8 +176,8 @@ def test_mean_of_a_function_is_the_prediction(kind: str) -> None:
     table = predict([store], store.data.inputs).table
     columns = {"real": "y1_mean", "binary": "y1_p", "class": "p_1"}
     names = {"real": "y1[6]", "binary": "p_y1[6]", "class": "p_1[6]"}
-    found = quantities(committed(store), cases=3)
-    assert found[names[kind]].mean() == pytest.approx(table[columns[kind]][6])
+    values = quantities(committed(store), cases=3)
+    assert values[names[kind]].mean() == pytest.approx(table[columns[kind]][6])
 
 
 def test_functions_can_be_judged_at_other_inputs() -> None:

@@ -26,7 +26,7 @@ POINTS = np.array([[-1.5], [-0.2], [0.0], [0.4], [3.0]])
 
 
 def draw(folder: Path, *, draws: int, hidden: list[tuple[int, str]], seed: int = 1, **priors: str) -> Store:
-    """A store of draws from the prior of a network of one input and output, all sigmas 1 unless given."""
+    """A store of draws from the prior of a network with one input and one output; sigmas are 1 by default."""
     last = len(hidden) - 1
     named = {"ih0": "1", f"ho{last}": "x1", "bo": "0.1"} | {f"bh{layer}": "1" for layer in range(last + 1)}
     named |= {f"h{layer - 1}h{layer}": "x1" for layer in range(1, last + 1)}
@@ -49,27 +49,27 @@ def draw(folder: Path, *, draws: int, hidden: list[tuple[int, str]], seed: int =
 
 
 def z_values(estimate: functions.Estimate, expected: Array) -> Array:
-    """Differences in standard errors, where the estimate has any error."""
+    """Differences in standard errors, where the estimate has an error."""
     error = estimate.standard_error
     return (estimate.value - expected)[error > 0] / error[error > 0]
 
 
 @pytest.mark.parametrize("activation", ["step", "erf", "relu", "sin", "identity"])
 def test_covariance_of_functions_is_that_of_the_limit(tmp_path: Path, activation: str) -> None:
-    """For one hidden layer it is so at any width; 8 units, 20,000 functions."""
+    """One hidden layer has the limit's covariance at any width; 8 units, 20,000 functions."""
     store = draw(tmp_path, draws=20_000, hidden=[(8, activation)])
     estimate = functions.covariance(functions.function_values(store, POINTS)[:, :, 0])
     expected = limit_covariance(store.spec.network, POINTS)
     assert np.abs(z_values(estimate, expected)).max() < 5  # 15 numbers: 1 in 100,000 if correct
     wrong = limit_covariance(store.spec.network, 1.1 * POINTS)
-    assert np.abs(z_values(estimate, wrong)).max() > 5  # 10 % in the input's scale is seen
+    assert np.abs(z_values(estimate, wrong)).max() > 5  # an error of 10 % in the input's scale shows
 
 
 @pytest.mark.parametrize("activation", ["step", "erf"])
 def test_covariance_of_hidden_units_is_that_of_the_limit(tmp_path: Path, activation: str) -> None:
     store = draw(tmp_path, draws=1, hidden=[(50_000, activation)])
     values = functions.hidden_values(store, POINTS, 0)[0].T
-    expected = limit_covariance(store.spec.network, POINTS) - 0.01  # less the output's bias
+    expected = limit_covariance(store.spec.network, POINTS) - 0.01  # without the output's bias
     assert np.abs(z_values(functions.covariance(values), expected)).max() < 5
 
 
@@ -116,7 +116,7 @@ def test_functions_of_many_units_are_gaussian_and_of_one_unit_are_not(
 def test_step_functions_vary_as_brownian_ones_do(
     tmp_path: Path, layer: int | None, draws: int, units: int
 ) -> None:
-    """D(x - s/2, x + s/2) = 4 P(the step is between), of functions and of their hidden units alike."""
+    """D(x - s/2, x + s/2) = 4 P(the step is between) holds for functions and for their hidden units."""
     store = draw(tmp_path, draws=draws, hidden=[(units, "step")])
     separations = np.array([0.01, 0.1, 1.0, 4.0])
     estimate = functions.variation(store, np.array([0.2]), separations, layer=layer)
@@ -126,7 +126,7 @@ def test_step_functions_vary_as_brownian_ones_do(
 
 @pytest.mark.parametrize("eta", [1.3, 1.7])
 def test_adjustments_make_functions_fractional_brownian(tmp_path: Path, eta: float) -> None:
-    """With alpha = eta - 1, Neal (1996) section 2.1.4: D of draws is the integral, and goes as s^eta."""
+    """With alpha = eta - 1, Neal (1996) section 2.1.4: D of draws equals the integral, and grows as s^eta."""
     alpha = eta - 1
     store = draw(tmp_path, draws=1, hidden=[(100_000, "erf")], ah0=str(alpha))
     separations = np.array([0.03, 0.1, 0.3, 1.0])

@@ -27,7 +27,10 @@ from tests.support.store.standin_store import make_data, make_spec, make_store  
 
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The figures that a test saves; any warning is an error (glyphs not found, labels that do not fit)."""
+    """The figures that a test saves.
+
+    Any warning is an error, such as missing glyphs or labels that do not fit.
+    """
     saved: list[Any] = []
     save = plots.save
     monkeypatch.setattr(plots, "save", lambda figure, path: saved.append(figure) or save(figure, path))
@@ -40,8 +43,12 @@ def check_picture(path: Path, figures: list[Any]) -> None:
     assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
     (figure,) = figures
     for axis in figure.axes:
-        below = [each for each in figure.axes if each in axis.get_shared_x_axes().get_siblings(axis)]
-        assert any(each.get_xlabel() for each in below), "a column of axes without a label"
+        below = [
+            shared_axes
+            for shared_axes in figure.axes
+            if shared_axes in axis.get_shared_x_axes().get_siblings(axis)
+        ]
+        assert any(shared_axes.get_xlabel() for shared_axes in below), "a column of axes without a label"
 
 
 def prepared(kind: str = "real", **changes: Any) -> tuple[Any, Any]:
@@ -209,7 +216,7 @@ def test_survival_curves(model: dict[str, Any], tmp_path: Path, figures: list[An
     events, left = kaplan_meier(store.data.targets[:, 0])
     np.testing.assert_allclose(steps.get_xdata()[1:-1], events)
     np.testing.assert_allclose(steps.get_ydata()[1:-1], left)
-    # High risk first: fewest survive.
+    # High risk comes first, with the fewest survivors.
     heights = [line.get_ydata().mean() for line in groups.lines if len(line.get_xdata()) == len(times)]
     assert len(heights) == 3 and heights == sorted(heights)
 

@@ -1,4 +1,4 @@
-"""Predictions equal what brute force over all draws in memory gives, in any chunks, pooled or not."""
+"""Predictions equal brute force over all draws in memory, for any chunks, pooled or not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ N_TEST = 9
 
 
 def unseen(store: MemoryStore) -> tuple[Array, Array]:
-    """Inputs and targets that no draw has seen, as on file."""
+    """Inputs and targets that no draw has seen, as in a file."""
     data = make_data(store.spec, N_TEST, seed=41)
     return data.inputs, data.targets
 
@@ -100,10 +100,10 @@ def test_binary_probabilities_are_means_over_draws() -> None:
     store = make_store(make_spec("binary"))
     inputs, targets = unseen(store)
     table = predict([store], inputs, targets).table
-    each = scipy.special.expit(outputs_by_hand(store, inputs))
-    p = each.mean(axis=(0, 1))
+    per_draw = scipy.special.expit(outputs_by_hand(store, inputs))
+    p = per_draw.mean(axis=(0, 1))
     np.testing.assert_allclose(table[["y1_p", "y2_p"]], p, rtol=1e-12)
-    joint = np.where(targets == 1, each, 1 - each).prod(axis=3).mean(axis=(0, 1))
+    joint = np.where(targets == 1, per_draw, 1 - per_draw).prod(axis=3).mean(axis=(0, 1))
     np.testing.assert_allclose(table["log_probability"], np.log(joint), rtol=1e-10)
     np.testing.assert_array_equal(table["error_rate"], ((p > 0.5) != targets).mean(axis=1))
     assert set(table) == {"y1_p", "y2_p", "log_probability", "error_rate"}
@@ -287,7 +287,7 @@ def test_too_few_draws_give_predictions_without_their_error() -> None:
 
 
 class Endless(MemoryStore):
-    """Draws that are made when they are read, so that only the reduction takes memory."""
+    """A store whose draws are made when they are read, so that only the reduction takes memory."""
 
     def __init__(self, spec_store: MemoryStore, n_draws: int) -> None:
         self.__dict__ |= spec_store.__dict__
@@ -369,7 +369,7 @@ def test_missing_targets_are_left_out_of_errors_and_log_probability(kind: str) -
 def test_json_has_no_nan_where_all_targets_are_missing(kind: str) -> None:
     store = make_store(make_spec(kind))
     inputs, targets = unseen(store)
-    found = json.loads(
+    read = json.loads(
         predict([store], inputs, np.full_like(targets, np.nan)).to_json(), parse_constant=pytest.fail
     )
-    assert found["log_probability"] is None and found["cases"] == N_TEST
+    assert read["log_probability"] is None and read["cases"] == N_TEST

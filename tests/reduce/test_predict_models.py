@@ -33,7 +33,7 @@ QUANTILES = {"median": 0.5, "q01": 0.01, "q10": 0.1, "q90": 0.9, "q99": 0.99}
 
 
 def by_chain(store: MemoryStore, values: Array) -> Array:
-    """(n_draws of all chains, n_cases) as mcse_mean takes it."""
+    """Reshape values (draws of all chains, n_cases) for mcse_mean."""
     return values.T.reshape(-1, store.n_chains, store.committed_draws)
 
 
@@ -75,26 +75,26 @@ def test_the_mode_of_wide_counts_is_found() -> None:
 
 @pytest.mark.parametrize("log_rate", [37.0, 40.0, 50.0])
 def test_counts_beyond_the_whole_numbers_of_float64(log_rate: float) -> None:
-    """There a Poisson distribution is a Gaussian to many digits, and its mode is its rate."""
+    """At such rates a Poisson distribution is almost exactly Gaussian, and its mode is its rate."""
     log_rates, rate = np.full((1, 3), log_rate), math.exp(log_rate)
-    found = mixture_quantiles(log_rates, [0.01, 0.5, 0.99])
-    z = (found[0] - rate) / math.sqrt(rate)
+    quantiles = mixture_quantiles(log_rates, [0.01, 0.5, 0.99])
+    z = (quantiles[0] - rate) / math.sqrt(rate)
     np.testing.assert_allclose(z, scipy.special.ndtri([0.01, 0.5, 0.99]), atol=1e-4)
-    mode = mixture_modes(log_rates, found[:, 0], found[:, 2])
+    mode = mixture_modes(log_rates, quantiles[:, 0], quantiles[:, 2])
     assert abs(mode[0] - rate) < 1e-3 * math.sqrt(rate)
 
 
 def test_rates_count_as_1e300_at_most() -> None:
     log_rates = np.array([[-1.0, -1.0, 500.0, 705.0, 800.0]])
-    found = mixture_quantiles(log_rates, [0.1, 0.5, 0.99])
-    np.testing.assert_allclose(found, [[0, math.exp(500), 1e300]], rtol=1e-12)
-    assert mixture_modes(log_rates, found[:, 0], found[:, 2])[0] == 0
+    quantiles = mixture_quantiles(log_rates, [0.1, 0.5, 0.99])
+    np.testing.assert_allclose(quantiles, [[0, math.exp(500), 1e300]], rtol=1e-12)
+    assert mixture_modes(log_rates, quantiles[:, 0], quantiles[:, 2])[0] == 0
 
 
 def test_counts_of_a_vague_prior_are_predicted() -> None:
     store, inputs, _ = store_of({"kind": "count"})
     store.positions *= 100
-    table = predict([store], inputs[:2]).table  # quantiles this large take two seconds a case
+    table = predict([store], inputs[:2]).table  # quantiles this large take two seconds per case
     assert (table["y1_q99"] > 2**53).any() and (table["y1_q01"] == 0).all()
 
 
@@ -121,10 +121,10 @@ def test_heteroscedastic_targets(floor: dict[str, float]) -> None:
     log_joint = scipy.stats.norm.logpdf(targets, means, sigmas).sum(axis=2)
     expected = scipy.special.logsumexp(log_joint, axis=0) - math.log(len(means))
     np.testing.assert_allclose(table["log_probability"], expected, rtol=1e-10)
-    found = functions(committed(store), cases=N_TEST, inputs=inputs)
-    np.testing.assert_allclose(found["y2[1]"].ravel(), means[:, 1, 1], rtol=1e-10)
+    values = functions(committed(store), cases=N_TEST, inputs=inputs)
+    np.testing.assert_allclose(values["y2[1]"].ravel(), means[:, 1, 1], rtol=1e-10)
     log_precision = outputs[:, 1, 2] - 2 * np.log(scale[0])
-    np.testing.assert_allclose(found["log_precision_y1[1]"].ravel(), log_precision, rtol=1e-10)
+    np.testing.assert_allclose(values["log_precision_y1[1]"].ravel(), log_precision, rtol=1e-10)
 
 
 def test_heteroscedastic_targets_of_a_vague_prior_are_predicted() -> None:
@@ -151,7 +151,7 @@ def test_survival_times(model: dict[str, Any]) -> None:
     for time in shown:
         expected = survival_by_hand(time, log_hazard, points).mean(axis=0)
         np.testing.assert_allclose(table[f"y1_survival_{time:.6g}"], expected, rtol=1e-10)
-    # The integrals of S(t) and 2 t S(t), in log time as hazards differ by orders of magnitude.
+    # Integrals of S(t) and 2 t S(t), in log time because hazards differ by orders of magnitude.
     grid = np.linspace(math.log(1e-9), math.log(1e9), 40_001)
     curve = np.stack([survival_by_hand(time, log_hazard, points).mean(axis=0) for time in np.exp(grid)])
     mean = scipy.integrate.simpson(curve * np.exp(grid)[:, None], x=grid, axis=0)
@@ -168,7 +168,7 @@ def test_survival_times(model: dict[str, Any]) -> None:
     for case, time in enumerate(targets[:, 0]):
         density = survival_by_hand(abs(time), log_hazard, points)[:, case]
         if time > 0:
-            piece = int(np.searchsorted(points, time)) if points else 0  # a time point ends its piece
+            piece = int(np.searchsorted(points, time)) if points else 0  # a boundary ends its piece
             density = density * np.exp(log_hazard[:, case, piece])
         assert table["log_probability"][case] == pytest.approx(math.log(density.mean()), rel=1e-9)
     is_censored = targets[:, 0] < 0
@@ -176,9 +176,9 @@ def test_survival_times(model: dict[str, Any]) -> None:
     errors = np.abs(table["y1_median"] - targets[:, 0])[~is_censored]
     assert prediction.summary["absolute_error"] == pytest.approx(errors.mean())
     assert json.loads(prediction.to_json()) == prediction.summary
-    found = functions(committed(store), cases=N_TEST, inputs=inputs)
+    values = functions(committed(store), cases=N_TEST, inputs=inputs)
     name = "log_hazard_2[1]" if points else "log_hazard[1]"
-    np.testing.assert_allclose(found[name].ravel(), log_hazard[:, 1, 2 if points else 0], rtol=1e-10)
+    np.testing.assert_allclose(values[name].ravel(), log_hazard[:, 1, 2 if points else 0], rtol=1e-10)
 
 
 @pytest.mark.parametrize("model", [{"kind": "survival", "hazard": "constant"}, PIECEWISE])

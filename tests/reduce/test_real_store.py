@@ -1,4 +1,4 @@
-"""A store on disk is reduced to what the same draws in memory are, also while it is being written."""
+"""Reducing a store on disk gives the same results as its draws in memory, also while it is being written."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def test_store_and_memory_give_the_same_tables(kind: str, tmp_path: Path) -> Non
     memory: Any = make_store(make_spec(kind, dtype="float32"))
     store = Store.open(write(tmp_path / "run.zarr", memory).path)
     unseen = make_data(memory.spec, 5, seed=41)
-    there, here = (predict([each], unseen.inputs, unseen.targets) for each in (store, memory))
+    there, here = (predict([draws], unseen.inputs, unseen.targets) for draws in (store, memory))
     np.testing.assert_allclose(there.table, here.table, rtol=1e-9)
-    stored, kept = (diagnose(each).quantities for each in (store, memory))
+    stored, kept = (diagnose(draws).quantities for draws in (store, memory))
     # A sigma's last bit decides the ranks of the two values about the median, which are equally far from it.
     np.testing.assert_allclose(stored.pop("rhat"), kept.pop("rhat"), atol=0.01)
     np.testing.assert_allclose(stored, kept, rtol=1e-9)

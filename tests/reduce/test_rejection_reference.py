@@ -30,7 +30,7 @@ N_EXACT, N_CHAINS, N_WARMUP, N_DRAWS = 4000, 64, 8, 50
 # Stepsizes over a decade: with 0.6 throughout, a chain that started in a tail of the prior, where hazards (or
 # noise precisions) are e**v with v large, was rejected for good, and effective draws fell to 200.
 TRAJECTORY, N_REPEATS = Hybrid(steps=12, window=2, stepsize=0.5, stepsize_jitter=-0.8), 8
-FALSE_ALARM_RATE = 1e-5  # seeds are fixed: a pass stays a pass until the code changes
+FALSE_ALARM_RATE = 1e-5  # seeds are fixed: a test that passes goes on passing until the code changes
 INPUTS = np.array([[-1.2, 0.3], [-0.4, -0.9], [0.1, 0.8], [0.7, -0.2], [1.3, 0.6]])
 REAL = np.array([[0.6], [0.2], [-0.1], [-0.7], [-0.5]])
 LABELS = np.array([[0.0], [0.0], [1.0], [1.0], [1.0]])
@@ -137,7 +137,7 @@ def compared(folder: Path, name: str, wrong: SampledPosterior | None = None) -> 
 
 
 def some(names: Sequence[str], *, every_time: Sequence[str]) -> list[Any]:
-    """Parameters of a test, all but a few of them for the long run."""
+    """Parameters of a test, all but a few marked for the long run."""
     return [pytest.param(name, marks=[] if name in every_time else pytest.mark.long) for name in names]
 
 
@@ -145,11 +145,11 @@ def some(names: Sequence[str], *, every_time: Sequence[str]) -> list[Any]:
 def test_chains_agree_with_exact_draws(name: str, tmp_path: Path) -> None:
     result = compared(tmp_path, name)
     assert result.ok, "\n".join(result.reasons)
-    assert result.table["ess"].min() > 1000  # or the test would not be sharp
+    assert result.table["ess"].min() > 1000  # with fewer effective draws the test would not be sharp
 
 
 def wrong_posterior(mutant: str) -> SampledPosterior:
-    """A posterior that is not that of "variable noise", as a bug in the chains' part would make it."""
+    """A wrong posterior for "variable noise", as a bug in the chains' part would make it."""
     spec, data = problem("variable noise")
     if mutant == "prior not scaled by the number of units":
         spec, data = problem("variable noise", ho0="1:4")

@@ -1,4 +1,4 @@
-"""Leaving out the first draws of each chain is reading the others."""
+"""Skipping the first draws of each chain gives the same results as a store of the other draws."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.store.standin_store import MemoryStore, make_data, make_spec,
 
 
 def later(store: MemoryStore, skip: int) -> MemoryStore:
-    """A store that never had the first draws."""
+    """A store without the first draws."""
     stats = {name: values[:, skip:] for name, values in store.stats.items()}
     return MemoryStore(store.spec, store.data, store.positions[:, skip:], store.precisions[:, skip:], stats)
 
@@ -26,8 +26,8 @@ def test_what_is_read_is_what_was_not_skipped(skip: int) -> None:
     for name in ("read_positions", "read_precisions"):
         for draws in (slice(None), slice(0, 1), slice(0, 20 - skip)):
             for chains in (slice(None), slice(1, 3)):
-                found, expected = (getattr(each, name)(draws, chains) for each in (ours, theirs))
-                assert np.array_equal(found, expected) and found.size
+                values, expected = (getattr(reader, name)(draws, chains) for reader in (ours, theirs))
+                assert np.array_equal(values, expected) and values.size
     assert np.array_equal(ours.read_stat("energy", slice(0, 1)), theirs.read_stat("energy", slice(0, 1)))
     assert ours.spec is store.spec and ours.n_chains == store.n_chains
 
@@ -35,10 +35,10 @@ def test_what_is_read_is_what_was_not_skipped(skip: int) -> None:
 def test_predictions_and_diagnoses_are_of_what_is_left() -> None:
     store = make_store(make_spec(), n_draws=30)
     unseen = make_data(store.spec, 4, seed=41)
-    found = predict([without_first(store, 10)], unseen.inputs, unseen.targets)
+    prediction = predict([without_first(store, 10)], unseen.inputs, unseen.targets)
     expected = predict([later(store, 10)], unseen.inputs, unseen.targets)
-    assert found.table.equals(expected.table) and found.summary == expected.summary
-    assert found.summary["draws"] == 20 * store.n_chains
+    assert prediction.table.equals(expected.table) and prediction.summary == expected.summary
+    assert prediction.summary["draws"] == 20 * store.n_chains
     ours, theirs = diagnose(without_first(store, 10)), diagnose(later(store, 10))
     assert ours.quantities.equals(theirs.quantities) and ours.reasons == theirs.reasons
 

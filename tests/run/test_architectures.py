@@ -1,4 +1,4 @@
-"""Runs of networks beyond plain layers: draws come back from the store under names that say what they are."""
+"""Runs of networks beyond plain layers: draws come back from the store under descriptive names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The number of cores, on systems that say which ones a process may use and on those that do not."""
+"""The number of cores, on systems that report which cores a process may use and on others."""
 
 from __future__ import annotations
 

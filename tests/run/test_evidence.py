@@ -1,4 +1,4 @@
-"""The verb `evidence`: its numbers, what it refuses, and what it writes where."""
+"""The verb `evidence`: its numbers, its refusals, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LINEAR: dict[str, Any] = {
 
 
 def exact_log_density(folder: Path, *, standardized: bool = False) -> float:
-    """Of the targets in train.csv, y ~ Normal(0, sigma**2 + X V X') as the network sees them."""
+    """Log density of the targets in train.csv, y ~ Normal(0, sigma**2 + X V X') as the network sees them."""
     x1, x2, y = np.loadtxt(folder / "train.csv", delimiter=",", skiprows=1).T
     scale = y.std() if standardized else 1.0
     y = (y - y.mean()) / scale if standardized else y
@@ -46,14 +46,14 @@ def test_evidence_of_a_linear_network_is_that_of_its_gaussian_targets(
 ) -> None:
     columns = ["inputs", "targets"] if standardized else ["inputs"]
     spec = small_spec(tmp_path, **LINEAR, data__standardize=columns)
-    found = rayfbnn.evidence(spec, temperatures=400, power=3, progress=False)
-    assert found.standard_error < 0.3
+    estimate = rayfbnn.evidence(spec, temperatures=400, power=3, progress=False)
+    assert estimate.standard_error < 0.3
     exact = exact_log_density(tmp_path, standardized=standardized)
-    assert abs(found.log_marginal_likelihood - exact) < 3 * found.standard_error  # seed fixed
+    assert abs(estimate.log_marginal_likelihood - exact) < 3 * estimate.standard_error  # seed fixed
 
 
 def test_evidence_does_not_depend_on_the_batches(tmp_path: Path) -> None:
-    found = [
+    estimates = [
         rayfbnn.evidence(
             small_spec(tmp_path, **{**LINEAR, "chains": 7, "chains_per_batch": n}),
             temperatures=5,
@@ -61,7 +61,7 @@ def test_evidence_does_not_depend_on_the_batches(tmp_path: Path) -> None:
         )
         for n in (2, 7)
     ]
-    assert found[0] == found[1]
+    assert estimates[0] == estimates[1]
 
 
 def test_trajectories_are_those_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,11 +80,11 @@ def test_trajectories_are_those_of_the_kernel(tmp_path: Path, monkeypatch: pytes
         return watched, name
 
     monkeypatch.setattr(choose, "advance_for", counted)
-    found = rayfbnn.evidence(spec, temperatures=9, progress=False)
-    assert calls == 2 * 8  # at the start and along the way, of the temperatures between 0 and 1
+    estimate = rayfbnn.evidence(spec, temperatures=9, progress=False)
+    assert calls == 2 * 8  # at the start and along the path, at temperatures between 0 and 1
     monkeypatch.setenv(choose.VARIABLE, "plain")
     plain = rayfbnn.evidence(spec, temperatures=9, progress=False)
-    assert plain.log_marginal_likelihood == pytest.approx(found.log_marginal_likelihood, rel=1e-9)
+    assert plain.log_marginal_likelihood == pytest.approx(estimate.log_marginal_likelihood, rel=1e-9)
 
 
 def test_missing_targets_do_not_count(tmp_path: Path) -> None:
@@ -127,9 +127,9 @@ def test_the_command_prints_one_json_object(tmp_path: Path) -> None:
     arguments = ["evidence", str(path), "--temperatures", "4", "--set", "chains=3"]
     result = CliRunner().invoke(app, [*arguments, "--json"])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert {"log_marginal_likelihood", "standard_error", "effective_runs", "runs", "path"} <= set(found)
-    assert found["runs"] == 3
-    assert [row[0] for row in found["path"]] == [(j / 4) ** 4 for j in (1, 2, 3, 4)]
+    printed = json.loads(result.stdout)
+    assert {"log_marginal_likelihood", "standard_error", "effective_runs", "runs", "path"} <= set(printed)
+    assert printed["runs"] == 3
+    assert [row[0] for row in printed["path"]] == [(j / 4) ** 4 for j in (1, 2, 3, 4)]
     text = CliRunner().invoke(app, arguments).stdout
-    assert text.startswith(f"log marginal likelihood {found['log_marginal_likelihood']:.6g} +- ")
+    assert text.startswith(f"log marginal likelihood {printed['log_marginal_likelihood']:.6g} +- ")

@@ -1,4 +1,4 @@
-"""Runs and their kernels: what a store records, what its workers take, and what is said when that changes."""
+"""Kernels of runs: what a store records, what its workers use, and the message when that changes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def test_a_store_says_what_it_began_with_and_workers_keep_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     best = f"compiled, {cpu.instruction_sets()[0]}"
-    made = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
-    assert made.root.kernel == best
-    assert Sampler(made).kernel == best
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    assert store.root.kernel == best
+    assert Sampler(store).kernel == best
     monkeypatch.setenv(choose.VARIABLE, "plain")
     forced = make_store(tmp_path / "plain.zarr", small_spec(tmp_path))
     assert forced.root.kernel == "plain NumPy (RAYFBNN_KERNELS is plain)"
@@ -94,7 +94,7 @@ def test_a_worker_elsewhere_without_the_kernel_is_said_once(
 def test_a_run_through_the_kernel_is_the_plain_run_until_rounding_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Iterations that no accept decision has turned yet: positions agree to float32's rounding."""
+    """Until rounding changes a decision, positions agree to float32's precision."""
     compiled = run_all(make_store(tmp_path / "run.zarr", small_spec(tmp_path))).read_positions()
     monkeypatch.setenv(choose.VARIABLE, "plain")
     plain = run_all(make_store(tmp_path / "plain.zarr", small_spec(tmp_path))).read_positions()

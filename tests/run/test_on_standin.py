@@ -1,4 +1,4 @@
-"""Whole runs on a device, by the stand-in for CuPy: draws, resuming, and what the host waits for."""
+"""Whole runs on a device, with the stand-in for CuPy: draws, resuming, and when the host waits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cupy() -> Iterator[Any]:
 
 
 def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **replaced: Any) -> str:
-    """The kernel of two runs on the device, the second with stops; both are that of the host's plain code."""
+    """Compare the kernel of two runs on the device, the second with stops, with the host's array code."""
     phase = [{"iterations": 4, "operations": [*GIBBS, WINDOWS, MARGINAL]}]
     replaced |= {"phase": phase, "chains": 3}
     monkeypatch.setenv(choose.VARIABLE, "plain")
@@ -59,7 +59,7 @@ def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **replaced: Any) ->
 
 
 def test_a_run_is_that_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows, partial gradients and persistence, then what is integrated out; a stop changes no bit."""
+    """First windows, partial gradients and persistence, then integrated variables; a stop changes no bit."""
     assert "a warp a chain" in compare(tmp_path, monkeypatch, dtype="float64")
 
 
@@ -78,9 +78,11 @@ def test_a_run_finds_the_settings_that_the_host_finds(
     monkeypatch.delenv(choose.VARIABLE)
     there = run(make_store(tmp_path / "there.zarr", small_spec(tmp_path, device="gpu", **replaced)))
     ((operation, expected),) = host.tuning.latest()[1].items()
-    found = there.tuning.latest()[1][operation]
-    assert found.steps == expected.steps and found.stepsize == pytest.approx(expected.stepsize, rel=1e-8)
-    assert found.scales == pytest.approx(expected.scales, rel=1e-8) and max(found.scales) > 1
+    settings = there.tuning.latest()[1][operation]
+    assert settings.steps == expected.steps and settings.stepsize == pytest.approx(
+        expected.stepsize, rel=1e-8
+    )
+    assert settings.scales == pytest.approx(expected.scales, rel=1e-8) and max(settings.scales) > 1
     assert np.abs(there.read_positions() - host.read_positions()).max() < 1e-6
 
 
@@ -98,7 +100,7 @@ def test_a_run_through_each_kernel(
 
 
 def test_a_run_with_graphs_is_that_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a network run by products; what would be recorded as a graph is launched anew in its place."""
+    """The network runs by products; in place of a graph, its launches are repeated."""
     monkeypatch.setattr(launch_plan, "_MAX_WARP_WORDS", 0)
     monkeypatch.setattr(cuda, "shared_memory_of_device", lambda: 0)
     monkeypatch.setattr(cublas, "product", lambda a, b, uses_tf32: a @ b)
@@ -121,7 +123,7 @@ def test_a_run_with_graphs_is_that_without(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv(choose.VARIABLE)
     run_all(without)
     assert n_launched == 0
-    monkeypatch.setenv(choose.VARIABLE, "launches")  # a run goes on as it began, whatever a worker's is
+    monkeypatch.setenv(choose.VARIABLE, "launches")  # a run keeps its kernel, whatever a worker would choose
     run_all(there, stop_every=2)
     assert_same_draws(there.path, without.path)
     assert n_launched >= 2 * 4 * 10  # gradients of two batches, and one for each recording
@@ -129,7 +131,7 @@ def test_a_run_with_graphs_is_that_without(tmp_path: Path, monkeypatch: pytest.M
 
 
 def of_two_blocks(tmp_path: Path, name: str) -> Store:
-    """Blocks of 8 iterations, of two chains each; three launches of `advance` an iteration."""
+    """A run of blocks of 8 iterations with two chains each, and three launches of `advance` per iteration."""
     phase = [{"iterations": 16, "operations": [*GIBBS, MARGINAL]}]
     spec = small_spec(tmp_path, device="gpu", phase=phase, draws_per_block=8, chains=2, dtype="float64")
     return make_store(tmp_path / name, spec)
@@ -142,27 +144,27 @@ def run_block(sampler: Sampler) -> list[Progress]:
 def test_draws_leave_once_a_block_beside_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The host waits for a few numbers of each iteration, and for draws, only once there is more to do."""
+    """The host waits for a few numbers of each iteration, and for draws only once there is more to do."""
     left = []
 
-    def copies_to_host(given: dict[str, Any]) -> Callable[[], dict[str, Any]]:
-        left.append({name: array.shape for name, array in given.items()})
-        return arrays.copies_to_host(given)
+    def copies_to_host(batch_arrays: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+        left.append({name: array.shape for name, array in batch_arrays.items()})
+        return arrays.copies_to_host(batch_arrays)
 
     monkeypatch.setattr(collecting, "copies_to_host", copies_to_host)
     sampler = Sampler(of_two_blocks(tmp_path, "run.zarr"))
     with log.recorded() as entries:
         run_block(sampler)
-    # An iteration launches the energy at its start, the trajectory, and the energy that is stored, which the
-    # one begun ahead does once its block is run.
-    each, ahead = 3, 2
+    # An iteration launches the energy at its start, the trajectory, and the stored energy. The iteration that
+    # was begun ahead launches its stored energy once its block is run.
+    launches, ahead = 3, 2
     n_launched, asked = 0, []
     for entry in entries:
         n_launched += entry.what == "advance"
         if entry.kind in ("read", "wait"):
             asked.append((entry.what, n_launched))
-    beside = [each * (number + 2) for number in range(7)]
-    at_the_end = [each * 8 + ahead] * 3  # the last iteration's numbers, the draws, the state
+    beside = [launches * (number + 2) for number in range(7)]
+    at_the_end = [launches * 8 + ahead] * 3  # the last iteration's numbers, the draws, the state
     assert asked == [("event.synchronize", n) for n in (*beside, *at_the_end)]
     n_parameters = sampler.posterior.n_parameters
     assert [shapes["position"] for shapes in left if "position" in shapes] == [
@@ -171,14 +173,14 @@ def test_draws_leave_once_a_block_beside_the_next_one(
     ]
     with log.recorded() as entries:
         run_block(sampler)
-    assert sum(entry.what == "advance" for entry in entries) == each * 8 - ahead
+    assert sum(entry.what == "advance" for entry in entries) == launches * 8 - ahead
 
 
 @pytest.mark.parametrize("happens", ["nothing", "another worker", "no memory", "parts"])
 def test_what_was_begun_ahead_changes_no_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, happens: str
 ) -> None:
-    """Against blocks that each start from the store, whatever happens between two of them."""
+    """Compare with blocks that each start from the store, whatever happens between two of them."""
     expected = of_two_blocks(tmp_path, "expected.zarr")
     for _ in range(2):
         run_block(Sampler(expected))
@@ -199,7 +201,8 @@ def test_what_was_begun_ahead_changes_no_draw(
         assert run_block(sampler)[-1].committed
     if happens == "another worker":
         other = Sampler(store)
-        list(other.run_block(0, should_stop=lambda: True))  # one iteration: what was begun is no block now
+        # One iteration: the work begun ahead does not fit this block.
+        list(other.run_block(0, should_stop=lambda: True))
     while not run_block(sampler)[-1].is_complete:
         pass
     assert np.array_equal(store.read_positions(), expected.read_positions())
@@ -209,7 +212,7 @@ def test_what_was_begun_ahead_changes_no_draw(
 
 
 def test_settings_are_found_on_a_device(tmp_path: Path) -> None:
-    """Rounds of tuning, through `sample` in this process; what follows them runs with what they found."""
+    """Rounds of tuning run through `sample` in this process; later iterations use their settings."""
     automatic = {**MARGINAL, "steps": "auto", "stepsize": "auto"}
     phase = [
         {"iterations": 3, "keep": False, "operations": [*GIBBS, automatic]},

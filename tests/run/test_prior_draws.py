@@ -1,4 +1,4 @@
-"""`prior`: independent draws of networks, functions and data sets, in a store that everything else reads."""
+"""`prior`: independent draws of networks, functions and data sets, in a store that all other verbs read."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from tests.support.small import small_spec
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def prior_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     folder = tmp_path_factory.mktemp("prior")
     spec = small_spec(folder, data__standardize=["inputs", "targets"])
     api.prior(spec, folder / "prior.zarr", draws=50)
     return Store.open(folder / "prior.zarr")
 
 
-def test_a_draw_is_where_the_chain_of_its_number_starts(made: Store) -> None:
-    posterior = build_posterior(made.spec, made.data, device="cpu")
-    streams = Streams(made.spec.seed, np.array([0, 7, 49], dtype=np.uint64))
+def test_a_draw_is_where_the_chain_of_its_number_starts(prior_store: Store) -> None:
+    posterior = build_posterior(prior_store.spec, prior_store.data, device="cpu")
+    streams = Streams(prior_store.spec.seed, np.array([0, 7, 49], dtype=np.uint64))
     start = posterior.initial_state(streams, sigmas=None)
-    np.testing.assert_array_equal(made.read_positions()[0, [0, 7, 49]], start.position)
-    np.testing.assert_allclose(made.read_precisions()[0, [0, 7, 49]], start.precisions, rtol=1e-14)
+    np.testing.assert_array_equal(prior_store.read_positions()[0, [0, 7, 49]], start.position)
+    np.testing.assert_allclose(prior_store.read_precisions()[0, [0, 7, 49]], start.precisions, rtol=1e-14)
 
 
-def test_functions_and_densities_are_those_of_the_networks(made: Store) -> None:
-    posterior = build_posterior(made.spec, made.data, device="cpu")
-    position, precisions = made.read_positions()[0], made.read_precisions()[0]
-    outputs = posterior.outputs(position, made.data.standardized_inputs)
-    np.testing.assert_array_equal(made.read_predictive("outputs")[0], outputs)
+def test_functions_and_densities_are_those_of_the_networks(prior_store: Store) -> None:
+    posterior = build_posterior(prior_store.spec, prior_store.data, device="cpu")
+    position, precisions = prior_store.read_positions()[0], prior_store.read_precisions()[0]
+    outputs = posterior.outputs(position, prior_store.data.standardized_inputs)
+    np.testing.assert_array_equal(prior_store.read_predictive("outputs")[0], outputs)
     for name in ("log_likelihood", "log_prior"):
         expected = getattr(posterior, name)(position, precisions)
-        np.testing.assert_allclose(made.read_stat(name)[0], expected, rtol=1e-10)
+        np.testing.assert_allclose(prior_store.read_stat(name)[0], expected, rtol=1e-10)
 
 
 def drawn_pivots(folder: Path, model: dict[str, Any], seed: int, draws: int) -> dict[str, Any]:
-    """Functions, noise precisions and data sets of so many draws."""
+    """Draw functions, noise precisions and data sets."""
     spec = small_spec(folder, model=model, seed=seed, dtype="float64", draws_per_block=draws)
     path = folder / f"{seed}.zarr"
     api.prior(spec, path, draws=draws)
@@ -63,32 +63,35 @@ def drawn_pivots(folder: Path, model: dict[str, Any], seed: int, draws: int) -> 
 
 
 def test_draws_have_the_law_of_the_prior(tmp_path: Path) -> None:
-    """Each level by a pivot: precisions are Gamma; weights and noise, over their sigmas, are normal."""
+    """Each level is tested by a pivot: precisions are Gamma.
+
+    Weights and noise over their sigmas are normal.
+    """
 
     def p_values(seed: int, draws: int) -> list[float]:
-        found = drawn_pivots(tmp_path, {"kind": "real", "noise": "0.3:3"}, seed, draws)
-        layout = found["layout"]
+        drawn = drawn_pivots(tmp_path, {"kind": "real", "noise": "0.3:3"}, seed, draws)
+        layout = drawn["layout"]
         values = []
         for group in layout.groups:
-            alpha, tau = group.prior.alphas[0], found["precisions"][:, group.common]
+            alpha, tau = group.prior.alphas[0], drawn["precisions"][:, group.common]
             if np.isfinite(alpha):
                 values.append(ks_p_value(scipy.special.gammainc(alpha / 2, alpha / 2 * tau / group.mean)))
-        ih0 = found["positions"]["ih0"] * np.sqrt(found["precisions"][:, layout.common["ih0"], None, None])
+        ih0 = drawn["positions"]["ih0"] * np.sqrt(drawn["precisions"][:, layout.common["ih0"], None, None])
         values.append(ks_p_value(scipy.special.ndtr(ih0)))
-        scaled = (found["targets"] - found["outputs"]) * np.sqrt(found["noise"])[:, None, :]
+        scaled = (drawn["targets"] - drawn["outputs"]) * np.sqrt(drawn["noise"])[:, None, :]
         values.append(ks_p_value(scipy.special.ndtr(scaled)))
         return values
 
     assert is_exact(p_values, name="draws from the prior", n_chains=200)  # 1 false alarm in 100,000
 
 
-def test_targets_are_on_the_scale_of_the_data_file(made: Store) -> None:
-    posterior = build_posterior(made.spec, made.data, device="cpu")
-    streams = Streams(made.spec.seed, np.arange(50, dtype=np.uint64))
+def test_targets_are_on_the_scale_of_the_data_file(prior_store: Store) -> None:
+    posterior = build_posterior(prior_store.spec, prior_store.data, device="cpu")
+    streams = Streams(prior_store.spec.seed, np.arange(50, dtype=np.uint64))
     state = posterior.initial_state(streams, sigmas=None)
     drawn = posterior.sample_targets(state.position, state.precisions, streams)
-    expected = drawn * made.data.target_scale + made.data.target_center
-    np.testing.assert_allclose(made.read_predictive("targets")[0], expected, rtol=1e-12)
+    expected = drawn * prior_store.data.target_scale + prior_store.data.target_center
+    np.testing.assert_allclose(prior_store.read_predictive("targets")[0], expected, rtol=1e-12)
 
 
 def test_class_data_sets_are_labels(tmp_path: Path) -> None:
@@ -137,25 +140,27 @@ def test_every_data_model_has_functions_and_data_sets(tmp_path: Path, name: str)
     assert rayfbnn.open(store.path)["prior_predictive"]["outputs"].shape == outputs.shape
 
 
-def test_the_number_of_draws_and_of_those_in_a_block_change_no_draw(tmp_path: Path, made: Store) -> None:
+def test_the_number_of_draws_and_of_those_in_a_block_change_no_draw(
+    tmp_path: Path, prior_store: Store
+) -> None:
     spec = small_spec(tmp_path, data__standardize=["inputs", "targets"], draws_per_block=7)
     api.prior(spec, tmp_path / "prior.zarr", draws=11)
     fewer = Store.open(tmp_path / "prior.zarr")
-    np.testing.assert_array_equal(fewer.read_positions()[0], made.read_positions()[0, :11])
+    np.testing.assert_array_equal(fewer.read_positions()[0], prior_store.read_positions()[0, :11])
     np.testing.assert_array_equal(
-        fewer.read_predictive("targets")[0], made.read_predictive("targets")[0, :11]
+        fewer.read_predictive("targets")[0], prior_store.read_predictive("targets")[0, :11]
     )
 
 
-def test_the_store_is_whole_and_readable(made: Store) -> None:
-    assert made.kind == "prior" and made.committed_draws == 50
-    assert rayfbnn.verify(made.path).ok
-    tree = rayfbnn.open(made.path)
+def test_the_store_is_whole_and_readable(prior_store: Store) -> None:
+    assert prior_store.kind == "prior" and prior_store.committed_draws == 50
+    assert rayfbnn.verify(prior_store.path).ok
+    tree = rayfbnn.open(prior_store.path)
     targets = tree["prior_predictive"]["targets"]
     assert targets.dims == ("chain", "draw", "case", "target")
     assert targets.sizes["draw"] == 50
-    np.testing.assert_array_equal(targets.values, made.read_predictive("targets"))
-    assert "(prior), 1 chains, 50 draws" in rayfbnn.show(made.path)
+    np.testing.assert_array_equal(targets.values, prior_store.read_predictive("targets"))
+    assert "(prior), 1 chains, 50 draws" in rayfbnn.show(prior_store.path)
 
 
 def test_a_flipped_bit_in_a_data_set_is_found(tmp_path: Path) -> None:
@@ -168,11 +173,11 @@ def test_a_flipped_bit_in_a_data_set_is_found(tmp_path: Path) -> None:
     assert [problem.file for problem in problems] == ["prior_predictive/targets/c.0.0.0.0"]
 
 
-def test_prior_predictions_come_from_the_same_verb(made: Store) -> None:
-    prediction = rayfbnn.predict(made.path, data=made.path.parent / "train.csv")
+def test_prior_predictions_come_from_the_same_verb(prior_store: Store) -> None:
+    prediction = rayfbnn.predict(prior_store.path, data=prior_store.path.parent / "train.csv")
     assert prediction.summary["draws"] == 50
-    outputs = made.read_predictive("outputs")[0, :, :, 0]
-    mean = outputs.mean(axis=0) * made.data.target_scale + made.data.target_center
+    outputs = prior_store.read_predictive("outputs")[0, :, :, 0]
+    mean = outputs.mean(axis=0) * prior_store.data.target_scale + prior_store.data.target_center
     np.testing.assert_allclose(prediction.table["y_mean"], mean, rtol=1e-5)
 
 
@@ -190,22 +195,22 @@ def test_units_without_gradient_are_for_the_prior_alone(tmp_path: Path, activati
 
 
 def test_step_units_can_be_drawn_by_rejection(tmp_path: Path) -> None:
-    """It needs no gradient. Four cases and wide noise, so that proposals are accepted."""
+    """Rejection needs no gradient. Four cases and wide noise let proposals be accepted."""
     spec = small_spec(tmp_path, network__hidden=[{"units": 3, "activation": "step"}], model__noise="3")
     rows = (tmp_path / "train.csv").read_text().splitlines()
     (tmp_path / "train.csv").write_text("\n".join(rows[:5]) + "\n")
     assert api.reject(spec, tmp_path / "exact.zarr", draws=20, progress=False).draws == 20
 
 
-def test_what_makes_no_sense_is_refused(tmp_path: Path, made: Store) -> None:
+def test_what_makes_no_sense_is_refused(tmp_path: Path, prior_store: Store) -> None:
     spec = small_spec(tmp_path)
     with pytest.raises(ConfigError, match="draws: must be at least 1, got 0"):
         api.prior(spec, tmp_path / "prior.zarr", draws=0)
     assert not (tmp_path / "prior.zarr").exists()
     with pytest.raises(StoreExistsError):
-        api.prior(spec, made.path, draws=3)
+        api.prior(spec, prior_store.path, draws=3)
     with pytest.raises(ConfigError, match="draws of `prior`, which are complete"):
-        api.resume(made.path)
+        api.resume(prior_store.path)
 
 
 def test_draws_from_prior_and_posterior_are_not_mixed(tmp_path: Path) -> None:
@@ -219,10 +224,10 @@ def test_draws_from_prior_and_posterior_are_not_mixed(tmp_path: Path) -> None:
         rayfbnn.check(*both)
 
 
-def test_plot_draws_functions_and_bands(made: Store, tmp_path: Path) -> None:
+def test_plot_draws_functions_and_bands(prior_store: Store, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the plots extra is not installed")
-    pictures = rayfbnn.plot(made.path, out=tmp_path / "plots", input_name="x2")
+    pictures = rayfbnn.plot(prior_store.path, out=tmp_path / "plots", input_name="x2")
     assert [picture.name for picture in pictures] == ["functions.png", "bands.png"]
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
     with pytest.raises(ConfigError, match="input_name: is not an input of the store, got x3"):
-        rayfbnn.plot(made.path, out=tmp_path / "plots", input_name="x3")
+        rayfbnn.plot(prior_store.path, out=tmp_path / "plots", input_name="x3")

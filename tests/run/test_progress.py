@@ -1,4 +1,4 @@
-"""What is shown while a run goes on, by a clock that the test moves."""
+"""The display of progress during a run, by a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def test_the_time_left_is_reckoned_in_gradient_evaluations(store: Store) -> None
     estimate = Estimate(store, clock)
     estimate.row(dataclasses.replace(NEWS, iteration=0, block_iterations=0, seconds=0.0))
     clock.now += 60
-    assert estimate.row(NEWS).left == "2:06"  # 63 to go at 30 a minute
+    assert estimate.row(NEWS).left == "2:06"  # 63 remain at 30 a minute
     clock.now += 60 * 60
     assert estimate.row(NEWS).left == "2:08:06"
 
 
 def test_what_an_earlier_run_did_takes_no_time_now(store: Store) -> None:
     news = dataclasses.replace(NEWS, seconds=7.0)
-    assert Estimate(store, Clock()).row(news).left == "1:03"  # 7 done in 7 seconds, 63 to go
+    assert Estimate(store, Clock()).row(news).left == "1:03"  # 7 done in 7 seconds, 63 remain
 
 
 def test_settings_are_looked_up_once_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_lines_come_with_commits_but_not_too_often(store: Store) -> None:
         shown.update(NEWS)
         assert len(lines) == 3
         shown.update(dataclasses.replace(NEWS, iteration=18))
-        assert len(lines) == 4  # the end is always said
+        assert len(lines) == 4  # the end is always shown
     assert lines[0].startswith(
         "chains 2-3: iteration 9/18, draws 1/10, acceptance 0.88, divergences 2 (warm-up 1), 4 draws/s"
     )
@@ -137,7 +137,7 @@ def test_a_table_is_drawn_on_a_terminal(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "time left" in captured.err and "9/18" in captured.err
-    # After the last row, as part of what is redrawn: a line written in between would tear the table.
+    # After the last row, as part of the redrawn text: a line written in between would tear the table.
     assert "a stop was asked for" in captured.err.rpartition("9/18")[2]
 
 

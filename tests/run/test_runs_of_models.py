@@ -35,7 +35,7 @@ def test_a_run_is_sampled_resumed_and_predicted_from(name: str, tmp_path: Path) 
     assert tree["posterior"]["input"].values.tolist() == expected
     assert tree["posterior"]["sigma_ih0_unit"].shape[-1] == len(expected)
     diagnosis = api.diagnose(tmp_path / "run.zarr")
-    assert {f"sigma_ih0_unit[{each}]" for each in expected} <= set(diagnosis.quantities.index)
+    assert {f"sigma_ih0_unit[{name_}]" for name_ in expected} <= set(diagnosis.quantities.index)
     for picture in api.plot(tmp_path / "run.zarr", out=tmp_path / "plots"):
         assert picture.stat().st_size > 5000
 

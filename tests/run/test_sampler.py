@@ -1,4 +1,4 @@
-"""The job of a worker: which iterations make up a block, and that nothing but the run decides the draws."""
+"""The job of a worker: the iterations of a block, and that only the run's configuration decides the draws."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_statistics_are_those_of_the_stored_draws(tmp_path: Path, undisturbed: P
         }
         for name, values in expected.items():
             assert stored[name][chains, -1].tobytes() == values.tobytes(), name
-        # The kernel's outputs are rounded to float32 in their own way.
+        # The kernel's outputs are rounded to float32 differently.
         log_likelihood = posterior.log_likelihood(state.position, state.precisions)
         assert np.allclose(stored["log_likelihood"][chains, -1], log_likelihood, rtol=1e-5, atol=1e-5)
     assert ((stored["accepted"] >= 0) & (stored["accepted"] <= 1)).all()
@@ -178,10 +178,10 @@ def test_what_each_operation_has_accepted_is_summed_over_blocks_and_batches(tmp_
             operation: np.mean([info.accepted_by[operation] for _, _, info in steps])
             for operation in steps[0][2].accepted_by
         }
-        found = acceptance_by_operation(store, number)
-        assert found == pytest.approx(expected, rel=1e-12)
-        assert len(found) == 2 and all(0 < share < 1 for share in found.values())
-    share = next(found[each] for each in found if each.op == "rescale")
+        acceptance = acceptance_by_operation(store, number)
+        assert acceptance == pytest.approx(expected, rel=1e-12)
+        assert len(acceptance) == 2 and all(0 < share < 1 for share in acceptance.values())
+    share = next(acceptance[operation_] for operation_ in acceptance if operation_.op == "rescale")
     assert f"stepsize 1 (acceptance rate {share:.2f})\n" in show(store.path)
 
 
@@ -216,7 +216,7 @@ def test_a_complete_batch_has_nothing_to_run(tmp_path: Path) -> None:
 
 
 def test_two_workers_on_one_block_agree(tmp_path: Path) -> None:
-    """A worker thought dead commits after its replacement: the second commit is recognised as the same."""
+    """A worker thought dead commits after its replacement; the second commit is recognised as the same."""
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
     slow, fast = Sampler(store), Sampler(Store.open(store.path))
     half_way = slow.run_block(0)

@@ -1,4 +1,4 @@
-"""The setting `temperature`: what it accepts, and that a run, its exact draws and `show` follow it."""
+"""The setting `temperature`: its valid values, and that a run, its exact draws and `show` follow it."""
 
 from __future__ import annotations
 

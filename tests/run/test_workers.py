@@ -1,4 +1,4 @@
-"""The executor in this process, and what a Ray actor does, without Ray."""
+"""The executor in this process, and the methods of a Ray actor, without Ray."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_stop_commits_what_is_done_and_a_second_run_goes_on(tmp_path: Path, un
                 if number == 4:
                     executor.request_stop()
                 elif number > 4:
-                    assert progress.committed  # nothing is begun after the stop
+                    assert progress.committed  # nothing starts after the stop
                     assert store.progress(progress.batch).iteration == progress.iteration
     assert n_runs > 3
     assert_same_draws(store.path, undisturbed)
@@ -67,12 +67,12 @@ def test_a_worker_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "pid" in worker.ready()
     assert worker.latest() is None
     monkeypatch.setattr(workers, "_NEWS_SECONDS", math.inf)
-    (last,) = worker.run_block(0)  # until then nothing but the end is news
+    (last,) = worker.run_block(0)  # until then the only news is the end
     assert last.committed and worker.latest() == last
     monkeypatch.setattr(workers, "_NEWS_SECONDS", 0.0)
     news = list(worker.run_block(0))
-    assert [each.committed for each in news] == [False] * (news[-1].block_iterations - 1) + [True]
-    assert [each.block_iterations for each in news] == [*range(1, len(news)), len(news)]
+    assert [item.committed for item in news] == [False] * (news[-1].block_iterations - 1) + [True]
+    assert [item.block_iterations for item in news] == [*range(1, len(news)), len(news)]
 
 
 def test_a_worker_told_to_stop_commits_after_one_iteration(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_finished_run_is_left_alone(undisturbed: Path) -> None:
 
 
 def test_blas_has_one_thread_while_this_process_samples(tmp_path: Path) -> None:
-    """As in the workers: with two it rounds differently."""
+    """As in the workers, one thread is used: two threads would round differently."""
 
     def threads() -> dict[str, int]:
         return {library["filepath"]: library["num_threads"] for library in threadpool_info()}

@@ -26,7 +26,7 @@ pytest.importorskip("ray")
 
 @pytest.fixture(scope="module", autouse=True)
 def session() -> Iterator[Any]:
-    """Ray on the loopback interface, with more processors than there are, for up to five workers."""
+    """Ray on the loopback interface, with more processors than the machine has, for up to five workers."""
     ray, _ = cluster.connect(5, None)
     yield ray
     ray.shutdown()
@@ -42,7 +42,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class DyingWorker(Worker):
-    """Kills its own process between two iterations, once for each file in a folder beside the store."""
+    """A worker that kills its process between iterations, once for each file in a folder beside the store."""
 
     def may_die(self) -> None:
         for life in sorted((self._store_path.parent / "deaths").iterdir()):
@@ -56,7 +56,7 @@ class DyingWorker(Worker):
 
 
 class DyingBeforeReply(DyingWorker):
-    """The same after a commit, before anybody hears of it."""
+    """A worker that kills its process after a commit, before it reports."""
 
     def run_block(self, batch: int) -> Iterator[Progress]:
         for progress in super().run_block(batch):
@@ -69,7 +69,7 @@ class DyingBeforeReply(DyingWorker):
 
 
 class Refusing(Worker):
-    """Finds that a batch cannot go on."""
+    """A worker that finds that a batch cannot continue."""
 
     def run_block(self, batch: int) -> Iterator[Progress]:
         if batch == 1:
@@ -78,7 +78,7 @@ class Refusing(Worker):
 
 
 class Slow(Worker):
-    """Half a second for each iteration."""
+    """A worker that takes half a second for each iteration."""
 
     def should_stop(self) -> bool:
         time.sleep(0.5)
@@ -138,7 +138,7 @@ def test_progress_arrives_within_a_block_and_a_stop_ends_it(tmp_path: Path) -> N
         seen = []
         for progress in executor.run(store.path, range(3)):
             seen.append(progress)
-            if len({each.batch for each in seen}) == 3:  # the last to come up has just begun
+            if len({item.batch for item in seen}) == 3:  # the last worker to start has just begun
                 executor.request_stop()
     assert not seen[0].committed  # the first news came before the first commit
     last = {progress.batch: progress for progress in seen}

@@ -1,4 +1,4 @@
-"""The verb `selftest`: it passes here, faults put in make it fail, and it needs NumPy and SciPy only."""
+"""The verb `selftest`: it passes here, faults put in make it fail, and it needs only NumPy and SciPy."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_broken_gradient_makes_it_fail(monkeypatch: pytest.MonkeyPatch) -> Non
     result = CliRunner().invoke(app, ["selftest", "--chains", "1000"])
     assert result.exit_code == 1
     assert "gradient        real" in result.output and "FAILED" in result.output
-    # Steps and decisions agree with one another: only the gradient itself shows the fault.
+    # Steps and decisions agree with one another, so that only the gradient itself shows the fault.
     failed = [line.split()[0] for line in result.output.splitlines() if line.endswith("FAILED")]
     assert set(failed) == {"gradient"} and len(failed) == 6
     assert "6 of 35 tests failed on cpu: gradient of real" in result.output

@@ -1,4 +1,4 @@
-"""A configuration without phases gets a schedule, which is then as if it had been written."""
+"""A configuration without phases gets a schedule that has the same meaning as if it were written out."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_elsewhere_trajectories_are_those_of_hybrid(changes: dict[str, Any]) -> 
     spec = without_phases(**changes)
     assert all(isinstance(phase.operations[-1], Hybrid) for phase in spec.phase)
     has_noise = spec.model.noise is not None
-    assert any(isinstance(each, SampleNoise) for each in spec.phase[0].operations) == has_noise
+    assert any(isinstance(operation, SampleNoise) for operation in spec.phase[0].operations) == has_noise
     assert len(spec.phase) == (2 if spec.model.kind == "class" else 3)
     assert kinds(spec)[-1] == ["sample-sigmas", "rescale", "rescale", "heatbath", "hybrid"]
 
@@ -65,7 +65,9 @@ def test_single_sigmas_are_rescaled_where_they_are_few(n_inputs: int, along: lis
     network = {"hidden": [{"units": 2, "activation": "tanh"}], "priors": {"ih0": "1::0.5", "ho0": "1:0.5"}}
     inputs = [f"x{number}" for number in range(n_inputs)]
     spec = without_phases(model={"kind": "count"}, network=network, data__inputs=inputs)
-    assert [each.along for each in spec.phase[-1].operations if isinstance(each, Rescale)] == along
+    assert [
+        operation.along for operation in spec.phase[-1].operations if isinstance(operation, Rescale)
+    ] == along
 
 
 def test_iterations_are_those_that_are_kept() -> None:
@@ -110,7 +112,7 @@ def test_what_automatic_trajectories_cost_is_a_range_until_they_are_found(tmp_pa
     written = without_phases(iterations=2, chains=2).to_dict()
     spec = RunSpec.from_dict(written, short, base_dir=tmp_path)
     text = api.show(spec)
-    # From 4 steps, and 8 where longer ones are looked at, to 256.
+    # Lengths from 4 steps (8 where longer ones are tried) to 256.
     assert "phase 2: 3 iterations, no draws kept; 24 to 768 gradient evaluations (8 to 256 per" in text
     assert (
         "phase 3: 2 iterations, one draw per iteration kept; 8 to 512 gradient evaluations (4 to 256 per"
@@ -122,10 +124,10 @@ def test_what_automatic_trajectories_cost_is_a_range_until_they_are_found(tmp_pa
     api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
     store = Store.open(tmp_path / "run.zarr")
     counted = sum(
-        (each.last - each.first + 1) * settings.longest
-        for each in store.tuning.rounds
-        for operation, settings in store.tuning.at(each.first).settings.items()
-        if operation in each.operations
+        (tuning_round.last - tuning_round.first + 1) * settings.longest
+        for tuning_round in store.tuning.rounds
+        for operation, settings in store.tuning.at(tuning_round.first).settings.items()
+        if operation in tuning_round.operations
     )
     final = spec.phase[-1].operations[-1]
     assert isinstance(final, HybridMarginal)

@@ -1,4 +1,4 @@
-"""What is written of a configuration, as TOML or JSON, is read as the same configuration."""
+"""A configuration that is written as TOML or JSON is read back as the same configuration."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
 def test_junk_anywhere_is_a_config_error_or_makes_sense(junk: Any) -> None:
-    """Whatever replaces whatever value: a ConfigError, or a spec that can be written and read again."""
+    """Any value replaced by any other gives a ConfigError or a spec that survives writing and reading."""
     for number in range(len(places(BASE))):
         raw = copy.deepcopy(BASE)
         container, key = places(raw)[number]

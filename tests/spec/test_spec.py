@@ -1,4 +1,4 @@
-"""Configurations are read as they were meant, and their differences are named."""
+"""Configurations are read as intended, and their differences are named."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.spec_texts import BASE, CLASS, HYBRID, base
 ROBOT_ARM = Path(__file__).parents[2] / "examples" / "robot_arm" / "hybrid.toml"
 
 
-# What is right is read as meant.
+# Right configurations are read as intended.
 
 
 def test_robot_arm_reads_as_neal_gives_it() -> None:
@@ -97,7 +97,7 @@ def test_more_partitions_than_cases_are_refused() -> None:
         spec.check_data(3)
 
 
-# Each change of a leaf shows in `differences`, and nothing else does.
+# Each changed leaf shows in `differences`, and nothing else does.
 
 
 @pytest.mark.parametrize(
@@ -126,5 +126,5 @@ def test_equal_specs_have_no_differences() -> None:
 
 
 def test_every_key_of_an_operation_has_words_for_what_would_be_right() -> None:
-    """Without them a message names the table that the key is in, and not the key."""
+    """Without these words a message would name the table that contains the key, but not the key."""
     assert {field.name for kind in OPERATIONS for field in fields(kind)} <= set(messages.RIGHT)

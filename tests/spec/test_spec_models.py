@@ -32,12 +32,12 @@ RIGHT: dict[str, tuple[dict[str, Any], int, int]] = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_model_has_the_network_it_needs_and_is_read_back(name: str) -> None:
     model, n_inputs, n_outputs = RIGHT[name]
-    made = spec(model)
-    network = made.network
+    parsed = spec(model)
+    network = parsed.network
     assert (network.inputs, network.outputs) == (n_inputs, n_outputs)
-    assert len(made.network_inputs) == n_inputs
-    assert RunSpec.from_json(made.to_json()) == made
-    assert model["kind"] in describe(made)
+    assert len(parsed.network_inputs) == n_inputs
+    assert RunSpec.from_json(parsed.to_json()) == parsed
+    assert model["kind"] in describe(parsed)
 
 
 def test_the_model_is_what_the_keys_say() -> None:

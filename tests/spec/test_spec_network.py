@@ -1,4 +1,4 @@
-"""Networks in configurations: what the parts beyond plain layers mean, and what is refused by name."""
+"""Networks in configurations: the meaning of all parts beyond plain layers, and refusals that name keys."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def test_fbms_short_names_are_those_of_its_documentation() -> None:
 )
 def test_a_group_under_two_names_is_refused(overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        deep(*(f"network.{each}" for each in overrides))
+        deep(*(f"network.{key}" for key in overrides))
     assert str(caught.value).startswith(f"network.{message}")
 
 
 INFINITE = math.inf
-# FBM's notation (its prior.doc): what it says, and what a record of it holds.
+# FBM's notation (its prior.doc): a string, and the record for it.
 NOTATION = {
     "0.05": (0.05, (INFINITE, INFINITE, INFINITE), False),
     "0.05:0.5": (0.05, (0.5, INFINITE, INFINITE), False),
@@ -178,9 +178,9 @@ def test_inputs_are_left_out_by_name() -> None:
 
 def test_connections_come_from_a_generator() -> None:
     spec = deep(CONV, *PLAIN, "network.connections.bh1={generator='channels',size=3}")
-    found = spec.network.connections
-    assert found["h0h1"] == Generated("convolution", (1, 4), window=(1, 2))
-    assert found["bh1"] == Generated("channels", (1, 3))
+    connections = spec.network.connections
+    assert connections["h0h1"] == Generated("convolution", (1, 4), window=(1, 2))
+    assert connections["bh1"] == Generated("channels", (1, 3))
     assert spec.network.n_parameters == 8 + 4 + 2 + 1 + 3 + 1
     assert "configured (conv1d)" in describe(spec)
     assert RunSpec.from_json(spec.to_json()) == spec
@@ -228,7 +228,8 @@ def test_a_wrong_file_of_connections_is_named(tmp_path: Path, text: str | None, 
 
 FIRST, SECOND = "network.hidden[0]", "network.hidden[1]"
 
-# Overrides that make the network of two hidden layers wrong, the key named, what the message must say.
+# Overrides that make the network of two hidden layers wrong, the key that is named, and what the message must
+# say.
 WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("network.priors.ah0=1:2",), f"{PRIORS}.ah0", "an alpha alone"),
     (("network.priors.ah0=0",), f"{PRIORS}.ah0", "an alpha alone"),

@@ -1,4 +1,4 @@
-"""Wrong configurations: the message names the key, its value, and what would be right."""
+"""Wrong configurations: the message names the key, its value, and a right value."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def test_there_are_at_least_120_wrong_configurations() -> None:
     assert len(set(WRONG)) == len(WRONG) >= 120
 
 
-# Wrong in a way that an override cannot say: the file's bytes, or a Python caller's dictionary.
+# Errors that an override cannot express, in the bytes of the file or in a Python caller's dictionary.
 
 WRONG_FILES = [
     (b"seed = ", "is not valid TOML"),

@@ -1,4 +1,4 @@
-"""The seam to the disk: what its operations promise, on the real file system."""
+"""The file system interface: the guarantees of its operations on the real file system."""
 
 from __future__ import annotations
 

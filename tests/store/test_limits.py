@@ -1,4 +1,4 @@
-"""Lengths and sizes that no memory or disk holds are refused before anything is recorded."""
+"""Lengths and sizes that no memory or disk can hold are refused before anything is recorded."""
 
 from __future__ import annotations
 

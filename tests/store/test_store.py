@@ -1,4 +1,4 @@
-"""What a store gives back is what was committed, by this library, by xarray and by ArviZ."""
+"""A store returns exactly the committed data, read by this library, by xarray and by ArviZ."""
 
 from __future__ import annotations
 
@@ -90,19 +90,25 @@ def block(store: Store, batch: int, first: int, n: int, section: Any, first_draw
 
 
 def fill(store: Store, *, n_draws: int = 10) -> dict[str, Array]:
-    """Commit warm-up, then draws in blocks of four; what was committed, (n_chains, n_draws, ...)."""
+    """Commit warm-up, then draws in blocks of four; return the committed data, (n_chains, n_draws, ...)."""
     parts: dict[str, list[Array]] = {"positions": [], "precisions": [], "warmup": [], "energy": []}
     for batch in range(store.n_batches):
         blocks = [block(store, batch, 1, 2, "warmup", 0)]
         for first in range(0, n_draws, 4):
             blocks.append(block(store, batch, 3 + first, min(4, n_draws - first), "posterior", first))
-        for each in blocks:
-            store.commit(batch, each)
+        for parts_of_batch in blocks:
+            store.commit(batch, parts_of_batch)
         parts["warmup"].append(blocks[0].positions)
-        parts["positions"].append(np.concatenate([each.positions for each in blocks[1:]], axis=1))
-        parts["precisions"].append(np.concatenate([each.precisions for each in blocks[1:]], axis=1))
-        parts["energy"].append(np.concatenate([each.stats["energy"] for each in blocks[1:]], axis=1))
-    return {name: np.concatenate(each) for name, each in parts.items()}
+        parts["positions"].append(
+            np.concatenate([parts_of_batch.positions for parts_of_batch in blocks[1:]], axis=1)
+        )
+        parts["precisions"].append(
+            np.concatenate([parts_of_batch.precisions for parts_of_batch in blocks[1:]], axis=1)
+        )
+        parts["energy"].append(
+            np.concatenate([parts_of_batch.stats["energy"] for parts_of_batch in blocks[1:]], axis=1)
+        )
+    return {name: np.concatenate(parts_of_batch) for name, parts_of_batch in parts.items()}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -275,11 +281,11 @@ def test_stores_of_the_same_run_are_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_exact_draws_need_no_state_and_no_statistics(tmp_path: Path) -> None:
-    made = make(tmp_path / "run.zarr")
+    source = make(tmp_path / "run.zarr")
     store = Store.create(
         tmp_path / "exact.zarr",
-        spec=made.spec,
-        data=made.data,
+        spec=source.spec,
+        data=source.data,
         kernel="plain NumPy",
         kind="exact",
         n_draws=6,

@@ -1,4 +1,4 @@
-"""Automatic settings of a run: rounds that wait for every batch, and records from which all else follows."""
+"""Automatic settings of a run: rounds that wait for every batch, and records that determine what follows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def tuned_spec(folder: Path, **replaced: Any) -> RunSpec:
 
 
 class Stopping(InProcess):
-    """Runs the batches given, in an order of its own, and is asked to stop again and again."""
+    """An executor that runs batches in its own order and is asked to stop again and again."""
 
     def __init__(self, every: int) -> None:
         super().__init__()
@@ -98,30 +98,30 @@ def test_phases_before_the_kept_ones_are_cut_into_rounds() -> None:
             ]
         )
     )
-    found = rounds(spec)
-    assert [each.number for each in found] == list(range(len(found)))
-    assert [each.first for each in found if each.phase == 1] == list(range(4, 104, 3))
-    of_second = [each for each in found if each.phase == 2]
+    tuning_rounds = rounds(spec)
+    assert [each.number for each in tuning_rounds] == list(range(len(tuning_rounds)))
+    assert [each.first for each in tuning_rounds if each.phase == 1] == list(range(4, 104, 3))
+    of_second = [each for each in tuning_rounds if each.phase == 2]
     assert len(of_second) == 27 <= MOST_ROUNDS
-    assert of_second[0].first == 104 and of_second[-1].last == 184 == found[-1].last
-    assert all(a.last + 1 == b.first for a, b in zip(found, found[1:], strict=False))
-    assert round_of(found, 3) is None and round_of(found, 185) is None
-    assert n_finished(found, 185) == len(found) and n_finished(found, 4) == 0
+    assert of_second[0].first == 104 and of_second[-1].last == 184 == tuning_rounds[-1].last
+    assert all(a.last + 1 == b.first for a, b in zip(tuning_rounds, tuning_rounds[1:], strict=False))
+    assert round_of(tuning_rounds, 3) is None and round_of(tuning_rounds, 185) is None
+    assert n_finished(tuning_rounds, 185) == len(tuning_rounds) and n_finished(tuning_rounds, 4) == 0
 
 
 def test_a_run_finds_settings_and_keeps_them(undisturbed: Path) -> None:
     store = Store.open(undisturbed)
-    assert [each.number for each in store.tuning.rounds] == list(range(N_ROUNDS))
+    assert [tuning_round.number for tuning_round in store.tuning.rounds] == list(range(N_ROUNDS))
     n_finished, settings = store.tuning.latest()
     assert n_finished == N_ROUNDS
     assert len(settings) == 3
-    for operation, found in settings.items():
-        assert found.stepsize != first_settings(operation).stepsize
-        assert found.steps == operation.steps or operation.steps == "auto"
+    for operation, tuned in settings.items():
+        assert tuned.stepsize != first_settings(operation).stepsize
+        assert tuned.steps == operation.steps or operation.steps == "auto"
     assert store.tuning.at(8).settings == settings == store.tuning.at(13).settings
     assert not store.tuning.at(8).is_measured and store.tuning.at(7).is_measured
     measured = store.tuning.read(4).measured[Hybrid(steps="auto", stepsize="auto")]
-    assert measured.trajectories == 5  # one of each chain
+    assert measured.trajectories == 5  # one trajectory of each chain
 
 
 @pytest.mark.parametrize("operation", [AUTO, MARGINAL, {**AUTO, "steps": 8}], ids=lambda each: each["op"])
@@ -134,10 +134,10 @@ def test_scales_are_found_recorded_and_kept_wherever_a_run_stopped(
         {"iterations": 3, "operations": scaled},
     ]
     store = run(in_memory(tuned_spec(tmp_path, phase=phases)))
-    found = [next(iter(store.tuning.read(number).settings.values())).scales for number in range(8)]
-    assert found[0] == () != found[1] != found[3]  # after a quarter and half of the rounds
-    assert found[1:] == [found[1]] * 2 + [found[3]] * 5
-    assert min(found[3]) == 1 < max(found[3]) <= 16
+    scales = [next(iter(store.tuning.read(number).settings.values())).scales for number in range(8)]
+    assert scales[0] == () != scales[1] != scales[3]  # after a quarter and half of the rounds
+    assert scales[1:] == [scales[1]] * 2 + [scales[3]] * 5
+    assert min(scales[3]) == 1 < max(scales[3]) <= 16
     assert "scaled by ih0" in describe_tuning(store) and "automatic scales of groups" in str(
         describe_schedule(store.spec, store)
     )
@@ -150,7 +150,7 @@ def test_scales_are_found_recorded_and_kept_wherever_a_run_stopped(
 def test_a_worker_holds_the_latest_iteration_of_each_phase_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each has buffers for the features of all its chains, and there may be 80 rounds."""
+    """Each iteration has buffers for the features of all its chains, and there may be 80 rounds."""
     built: list[weakref.ref[schedule.Iteration]] = []
     build = schedule.build_iteration
 
@@ -174,7 +174,7 @@ def test_a_worker_holds_the_latest_iteration_of_each_phase_alone(
 def test_kept_iterations_run_with_the_frozen_settings(
     undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last draws again, from the state before, with the settings of the record written as numbers."""
+    """The last draws are made again, from the state before, with the recorded settings as numbers."""
     store = Store.open(undisturbed)
     settings = store.tuning.latest()[1]
     sampler = Sampler(store)
@@ -229,8 +229,8 @@ def test_draws_and_settings_do_not_depend_on_where_a_run_stopped(
 
 
 def settings_of(store: Store) -> list[Any]:
-    found = [store.tuning.read(number) for number in range(N_ROUNDS)]
-    return [(dict(each.measured), dict(each.settings)) for each in found]
+    records = [store.tuning.read(number) for number in range(N_ROUNDS)]
+    return [(dict(record.measured), dict(record.settings)) for record in records]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_settings_do_not_depend_on_workers(tmp_path: Path, undisturbed: Path) ->
     with store.lock(), RayExecutor(workers=2) as executor:
         for _ in run_rounds(store, executor):
             pass
-        assert len(executor._actors) == 2  # the same from round to round
+        assert len(executor._actors) == 2  # the same in every round
     assert_same_draws(store.path, undisturbed)
 
 
@@ -288,8 +288,8 @@ def test_show_says_what_is_automatic_and_what_was_found(tmp_path: Path, undistur
     assert "automatic settings are those found in an earlier phase" in text
     text = api.show(undisturbed)
     assert f"tuning: {N_ROUNDS} of {N_ROUNDS} rounds finished" in text
-    for found in Store.open(undisturbed).tuning.latest()[1].values():
-        assert f": {found.steps} steps, stepsize {found.stepsize:.4g}, acceptance rate 0." in text
+    for tuned in Store.open(undisturbed).tuning.latest()[1].values():
+        assert f": {tuned.steps} steps, stepsize {tuned.stepsize:.4g}, acceptance rate 0." in text
 
 
 def test_progress_shows_the_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -331,10 +331,12 @@ def test_a_record_that_does_not_follow_from_the_commits_is_named_and_what_follow
 ) -> None:
     store = make_store(tmp_path / "run.zarr", tuned_spec(tmp_path))
     with store.lock(), InProcess() as executor:
-        for each in store.tuning.rounds[:4]:
-            for _ in executor.run(store.path, unfinished_batches(store, each.last), until=each.last):
+        for tuning_round in store.tuning.rounds[:4]:
+            for _ in executor.run(
+                store.path, unfinished_batches(store, tuning_round.last), until=tuning_round.last
+            ):
                 pass
-            store.tuning.publish(each.number)
+            store.tuning.publish(tuning_round.number)
     path = store.tuning.file(3)
     right = path.read_bytes()
     document = json.loads(right)

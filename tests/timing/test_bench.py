@@ -1,4 +1,4 @@
-"""What `bench` reports: rows and an estimate that mean what they say, as JSON alone; bad input refused."""
+"""The report of `bench`: the meaning of its rows and its estimate, JSON alone, and refusals of bad input."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def counted(clock: SimpleNamespace, seconds: float) -> Any:
-    """The plain leapfrog, which moves the clock by `seconds` for each gradient of a chain."""
+    """The plain leapfrog, which also moves the clock by `seconds` for each gradient of a chain."""
 
     def advance(target: Any, start: Trajectory, *, n_steps: int, order: Array | None = None) -> Any:
         clock.now += seconds * (n_steps + 1) * len(start.position)
@@ -144,7 +144,7 @@ def test_the_estimate_is_the_time_of_the_run(clock: SimpleNamespace, monkeypatch
 
 
 def test_a_row_is_for_each_kind_of_trajectory_that_the_run_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And is timed on what that kind moves: its own target, partial gradients, integrator."""
+    """Each kind is timed on its own target, partial gradients and integrator."""
     monkeypatch.setattr(step_times, "repeated", lambda run, *, seconds: [run()])
     seen: dict[str, Any] = {}
     calls: list[tuple[Any, int]] = []
@@ -284,7 +284,7 @@ def test_a_configuration_has_its_own_shape_and_an_estimate(tmp_path: Path, short
 def test_the_text_says_what_the_run_takes_from_the_least_to_the_most(tmp_path: Path, short: None) -> None:
     (tmp_path / "run.toml").write_text(small_spec(tmp_path).to_toml())
     text = command(tmp_path / "run.toml", "--no-progress", "--quick", *AUTOMATIC).stdout
-    # Three iterations of 8 to 4096 steps, for trajectories that go on beyond the length in use.
+    # Three iterations of 8 to 4096 steps, because some trajectories are measured beyond the current length.
     assert "the whole run: 84 to 12,348 gradient evaluations" in text and "with 1 worker" in text
     assert "from the shortest to the longest of automatic trajectories" in text
     assert "what is likely is not known" in text and "likely: " not in text
@@ -295,7 +295,7 @@ def test_what_is_likely_is_what_the_first_rounds_of_tuning_find(tmp_path: Path, 
     (tmp_path / "run.toml").write_text(spec.to_toml())
     result = command(tmp_path / "run.toml", *AUTOMATIC)
     assert "the first rounds of tuning, for 20 seconds" in result.stderr
-    # A run of the same chains, which are but one batch, goes through the same rounds.
+    # A run of the same chains in a single batch goes through the same rounds.
     sets = AUTOMATIC[1::2]
     rayfbnn.sample(spec, tmp_path / "run.zarr", set=sets, workers=0, progress=False)
     (found,) = Store.open(tmp_path / "run.zarr").tuning.latest()[1].values()
@@ -361,4 +361,5 @@ def test_a_real_clock_is_not_far_off() -> None:
     leapfrog.advance(posterior, start, n_steps=2000)
     whole = (time.perf_counter() - begun) / 2000 / 4
     found = step_times.seconds_per_step(posterior, leapfrog.advance, chains=4, seconds=0.2)
-    assert 0.1 < found / whole < 10  # a loaded machine; a factor of the chains or steps would show
+    # Allows for a loaded machine; an error by a factor of chains or steps would show.
+    assert 0.1 < found / whole < 10

@@ -1,4 +1,4 @@
-"""The verbs from Python: what they check, what they refuse, and that resume goes on to the same bits."""
+"""The verbs from Python: their checks and refusals, and that resume produces the same bits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HERE: dict[str, Any] = {"workers": 0, "progress": False}
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run; tests that change it take a copy."""
+    """A finished run; tests that change it copy it first."""
     folder = tmp_path_factory.mktemp("finished")
     api.sample(small_spec(folder), folder / "run.zarr", **HERE)
     return folder / "run.zarr"
@@ -61,7 +61,7 @@ def test_public_names_are_there() -> None:
 
 
 def test_no_folder_of_the_package_has_the_name_of_a_verb() -> None:
-    """Importing such a folder would put the module in the verb's place."""
+    """An import of such a folder would put the module in the verb's place."""
     assert rayfbnn.__file__ is not None
     modules = {path.stem for path in Path(rayfbnn.__file__).parent.iterdir()}
     assert modules.isdisjoint(set(rayfbnn.__all__) - {"__version__"})
@@ -92,15 +92,15 @@ def test_set_replaces_keys(tmp_path: Path) -> None:
 
 
 def test_draws_are_an_xarray_tree(finished: Path) -> None:
-    found = api.open(finished)
-    assert found["posterior"].sizes["chain"] == 5
-    assert found["posterior"].sizes["draw"] == 10
+    tree = api.open(finished)
+    assert tree["posterior"].sizes["chain"] == 5
+    assert tree["posterior"].sizes["draw"] == 10
     np.testing.assert_array_equal(
-        found["sample_stats"]["log_likelihood_total"].values, contents(finished)["log_likelihood"]
+        tree["sample_stats"]["log_likelihood_total"].values, contents(finished)["log_likelihood"]
     )
 
 
-# What sample refuses, before anything is created.
+# Refusals of sample, before anything is created.
 
 
 def _refused(folder: Path, kind: type[RayFBNNError], **settings: Any) -> str:
@@ -127,7 +127,8 @@ def test_sample_refuses_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_sample_refuses_a_folder_it_may_not_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere, so ask as another would
+    # Root may write anywhere, so another user is simulated.
+    monkeypatch.setattr(os, "access", lambda *_: False)
     assert "cannot be written to" in _refused(tmp_path, ConfigError)
 
 
@@ -154,7 +155,7 @@ def test_sample_refuses_bad_arguments(tmp_path: Path, settings: dict[str, Any], 
 def test_sample_without_ray_says_so_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if Ray were not installed
     assert "Ray is not installed" in _refused(tmp_path, WorkerError, workers=None)
 
 
@@ -233,7 +234,7 @@ def test_resume_names_every_difference(tmp_path: Path, copied: Path) -> None:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Path:
+def own_run(tmp_path: Path) -> Path:
     """A finished run whose training file may be changed."""
     api.sample(small_spec(tmp_path), tmp_path / "run.zarr", **HERE)
     return tmp_path / "run.zarr"
@@ -247,37 +248,37 @@ def test_resume_refuses_a_run_of_another_version(copied: Path, monkeypatch: pyte
     assert tree(copied) == before
 
 
-def test_resume_refuses_changed_data_and_names_the_place(own: Path) -> None:
-    train = own.parent / "train.csv"
+def test_resume_refuses_changed_data_and_names_the_place(own_run: Path) -> None:
+    train = own_run.parent / "train.csv"
     rows = train.read_text().splitlines()
     rows[5] = "0.5," + rows[5].split(",", 1)[1]
     train.write_text("\n".join(rows) + "\n")
     with pytest.raises(StoreMismatchError, match=r"row 5, column x1: .* in the store, 0\.5 in the file"):
-        api.resume(own, **HERE)
+        api.resume(own_run, **HERE)
 
 
-def test_resume_refuses_another_order_of_rows(own: Path) -> None:
-    train = own.parent / "train.csv"
+def test_resume_refuses_another_order_of_rows(own_run: Path) -> None:
+    train = own_run.parent / "train.csv"
     header, *rows = train.read_text().splitlines()
     train.write_text("\n".join([header, *reversed(rows)]) + "\n")
     with pytest.raises(StoreMismatchError, match="row 1, column x1"):
-        api.resume(own, **HERE)
+        api.resume(own_run, **HERE)
 
 
-def test_resume_goes_on_without_the_training_file(own: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (own.parent / "train.csv").unlink()
-    assert api.resume(own, iterations=11, **HERE).draws == 11
+def test_resume_goes_on_without_the_training_file(own_run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (own_run.parent / "train.csv").unlink()
+    assert api.resume(own_run, iterations=11, **HERE).draws == 11
     assert "the store's own copy of the training cases is used" in caplog.text
 
 
-def test_resume_takes_the_same_data_from_another_place(own: Path, tmp_path: Path) -> None:
-    (own.parent / "train.csv").rename(tmp_path / "moved.csv")
-    assert api.resume(own, data=tmp_path / "moved.csv", iterations=11, **HERE).draws == 11
+def test_resume_takes_the_same_data_from_another_place(own_run: Path, tmp_path: Path) -> None:
+    (own_run.parent / "train.csv").rename(tmp_path / "moved.csv")
+    assert api.resume(own_run, data=tmp_path / "moved.csv", iterations=11, **HERE).draws == 11
     (tmp_path / "other.csv").write_text("x1,x2,y\n1,2,3\n4,5,6\n")
     with pytest.raises(StoreMismatchError, match="number of rows: 12 in the store, 2 in the file"):
-        api.resume(own, data=tmp_path / "other.csv", **HERE)
+        api.resume(own_run, data=tmp_path / "other.csv", **HERE)
     with pytest.raises(DataError, match="no such file"):
-        api.resume(own, data=tmp_path / "none.csv", **HERE)
+        api.resume(own_run, data=tmp_path / "none.csv", **HERE)
 
 
 def test_resume_refuses_what_is_no_store(tmp_path: Path) -> None:
@@ -346,9 +347,9 @@ def test_predict_refuses_bad_arguments(
 
 
 def test_diagnose_gives_json(finished: Path) -> None:
-    found = json.loads(api.diagnose(finished, cases=2).to_json())
-    assert found["ok"] is False  # ten draws are too few
-    assert {"mean", "sd", "rhat", "ess_bulk", "ess_tail", "mcse"} <= set(found["quantities"]["sigma_noise"])
+    read = json.loads(api.diagnose(finished, cases=2).to_json())
+    assert read["ok"] is False  # ten draws are too few
+    assert {"mean", "sd", "rhat", "ess_bulk", "ess_tail", "mcse"} <= set(read["quantities"]["sigma_noise"])
 
 
 def test_show_describes_a_specification_and_a_store(tmp_path: Path, finished: Path) -> None:
@@ -368,7 +369,7 @@ def test_plot_looks_at_the_folder_it_writes_to(
     parent, folder = tmp_path / "parent", tmp_path / "parent" / "pictures"
     folder.mkdir(parents=True)
     read_only = parent
-    # Root may write anywhere, so ask as another would.
+    # Root may write anywhere, so another user is simulated.
     monkeypatch.setattr(os, "access", lambda path, _: Path(path) != read_only)
     monkeypatch.chdir(folder)
     for out in (".", folder):

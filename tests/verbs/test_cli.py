@@ -1,4 +1,4 @@
-"""The commands: the same names and parameters as in Python, exit codes, and what is printed where."""
+"""The commands: names and parameters as in Python, exit codes, and the stream of each output."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rayfbnn(*arguments: object) -> Result:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """run.toml, train.csv and a finished run.zarr; nobody changes them."""
+    """run.toml, train.csv and a finished run.zarr, which no test changes."""
     folder = tmp_path_factory.mktemp("cli")
     (folder / "run.toml").write_text(small_spec(folder).to_toml())
     result = rayfbnn("sample", folder / "run.toml", folder / "run.zarr", "--workers", 0, "--no-progress")
@@ -111,8 +111,8 @@ def test_predict_prints_each_measure_with_its_standard_error(folder: Path) -> No
 
 def test_the_first_draws_can_be_left_out(folder: Path) -> None:
     store, data = folder / "run.zarr", folder / "train.csv"
-    found = json.loads(rayfbnn("predict", store, "--data", data, "--skip", 4, "--json").stdout)
-    assert found["draws"] == 5 * (10 - 4)
+    printed = json.loads(rayfbnn("predict", store, "--data", data, "--skip", 4, "--json").stdout)
+    assert printed["draws"] == 5 * (10 - 4)
     assert "3 draws in each chain" in rayfbnn("diagnose", store, "--skip", 7).stdout
     refused = rayfbnn("diagnose", store, "--skip", 10)
     assert refused.exit_code == 2 and "skip: must be below 10, the draws" in refused.stderr

@@ -1,4 +1,4 @@
-"""The demonstration, with a schedule of seconds in place of its own."""
+"""The demonstration, with a schedule of a few seconds."""
 
 from __future__ import annotations
 

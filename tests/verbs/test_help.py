@@ -1,4 +1,4 @@
-"""The help in the shell says the same of a parameter as `help()` says in Python."""
+"""The shell's help describes each parameter in the same words as `help()` in Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHELL = {command.name: command for command in typer.main.get_group(cli.app).comm
 
 
 def words(text: str | None) -> str:
-    """The text without its breaks into lines."""
+    """The text without line breaks."""
     return " ".join((text or "").split())
 
 
@@ -28,9 +28,9 @@ def test_a_verb_begins_with_the_same_sentence_in_python_and_in_the_shell(verb: s
 
 @pytest.mark.parametrize("verb", IN_SHELL)
 def test_an_option_has_the_same_words_in_python_and_in_the_shell(verb: str) -> None:
-    """The shell may add how often an option can be given, which Python's list shows."""
+    """The shell may add that an option can be repeated, which Python shows by its list."""
     in_python = words(inspect.getdoc(getattr(api, verb)))
-    options = [each for each in SHELL[verb].params if each.param_type_name == "option"]
+    options = [parameter for parameter in SHELL[verb].params if parameter.param_type_name == "option"]
     for option in options:
         if option.name in ("as_json", "help"):
             continue

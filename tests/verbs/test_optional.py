@@ -1,4 +1,4 @@
-"""What works where Ray, Zarr and CuPy are not installed: the package, every --help, most tests."""
+"""Without Ray, Zarr and CuPy the package, every --help and most tests still work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEEDS_STORE = ["run", "store", "faults", "verbs/test_api.py", "verbs/test_cli.py
 
 
 def python(code: str, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """Run code in a Python in which the three cannot be imported."""
+    """Run code in a Python that cannot import the three."""
     return subprocess.run(
         [sys.executable, "-c", BLOCK + code, *arguments],
         cwd=ROOT,
@@ -62,7 +62,7 @@ def test_show_of_a_configuration() -> None:
 
 
 def test_a_chain_runs_from_a_file_to_draws() -> None:
-    """Data, model and sampler together, with no store: what a kernel's machine needs."""
+    """Data, model and sampler work together without a store, as on a machine with a kernel."""
     code = """
 import numpy as np
 from rayfbnn import RunSpec

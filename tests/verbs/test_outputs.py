@@ -1,4 +1,4 @@
-"""What predict and plot write never replaces an input or anything in a store."""
+"""No output of predict and plot replaces an input or anything in a store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(finished: Path) -> Path:
-    """The same folder: no test here may change a file in it, so all of them share it."""
+    """The finished run's folder, which all tests share because none may change a file in it."""
     return finished
 
 

@@ -49,7 +49,7 @@ def write_cases(path: Path, n_cases: int) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """run.toml from the README, train.csv of twelve cases, and a finished run.zarr; nobody changes them."""
+    """run.toml from the README, train.csv of twelve cases, and a finished run.zarr, which no test changes."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "run.toml").write_text(first_problem())
     write_cases(folder / "train.csv", 12)
@@ -59,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def quick_timing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time each operation once, and by two steps."""
+    """Time each operation once, with two steps."""
     for module in (step_times, run_times):
         monkeypatch.setattr(module, "repeated", lambda run, *, seconds: [run()])
         monkeypatch.setattr(module, "steps_within", lambda seconds_per_step, seconds: 2)

@@ -1,4 +1,4 @@
-"""Compiled kernels of a CPU equal the plain code, refuse what they would misread, and keep draws exact."""
+"""Compiled kernels of a CPU agree with array code, refuse unsuitable arrays, and keep draws exact."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ACTIVATIONS = sorted(ACTIVATION_CODES)
 def full_problem(
     model: str, dtype: str = "float64", *, n_cases: int = 37, activation: str = "tanh"
 ) -> SampledPosterior:
-    """Every group of parameters that a network of two hidden layers can have."""
+    """A problem with every group of parameters that a network of two hidden layers can have."""
     outputs = 3 if model == "class" else 2
     spec = network(outputs=outputs, activations=(activation, activation))
     return problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
@@ -83,7 +83,7 @@ def test_random_networks_are_those_of_the_plain_code(
 
 
 def assert_near(got: tuple[Array, Array], expected: tuple[Array, Array]) -> None:
-    """Potential and gradient to rounding, the gradient's by its largest component."""
+    """Check that potential and gradient agree up to rounding, relative to the largest component."""
     tolerance = 1e-5 if expected[1].dtype == np.float32 else 1e-12
     assert got[1].dtype == expected[1].dtype
     assert (np.abs(got[0] - expected[0]) <= tolerance * np.maximum(1, np.abs(expected[0]))).all()
@@ -93,7 +93,7 @@ def assert_near(got: tuple[Array, Array], expected: tuple[Array, Array]) -> None
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_units_far_from_zero_are_those_of_the_plain_code(activation: str, dtype: str) -> None:
-    """Summed inputs from 1e-6 to 1e6, on either side, through the saturation of every activation."""
+    """Summed inputs go from 1e-6 to 1e6, of both signs, through the saturation of every activation."""
     spec = small((5,), inputs=1, outputs=1, activation=activation)
     target = problem(spec=spec, dtype=dtype, n_cases=60)
     start = Start.of(target)
@@ -104,7 +104,8 @@ def test_units_far_from_zero_are_those_of_the_plain_code(activation: str, dtype:
         got = potential_and_gradient(on_cpu(target), target, position, start.precisions)
         expected = target.potential_and_gradient(position, start.precisions)
         scale = np.abs(expected[1]).max() if dtype == "float32" and activation == "sin" else 1
-        if size * scale <= 1e5 or activation != "sin":  # beyond, a sine's own argument is rounded too much
+        # Beyond, the rounding of a sine's argument is too large.
+        if size * scale <= 1e5 or activation != "sin":
             assert_near(got, expected)
 
 
@@ -112,7 +113,7 @@ def test_units_far_from_zero_are_those_of_the_plain_code(activation: str, dtype:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("outputs", [1, 2, 3])
 def test_narrow_networks_are_those_of_the_plain_code(outputs: int, dtype: str, instruction_set: str) -> None:
-    """Those with their own pass through tanh units, for each number of inputs, and some that have none."""
+    """Networks with the special pass through tanh units, for each number of inputs, and some without it."""
     for inputs in range(1, 13):
         for units in ((7,), (4, 9)):
             target = problem(spec=small(units, inputs=inputs, outputs=outputs), n_cases=37, dtype=dtype)
@@ -137,7 +138,7 @@ def test_large_matrices_are_those_of_the_plain_code(instruction_set: str, n_case
 def test_matrices_beyond_the_second_cache_are_those_of_the_plain_code(
     dtype: str, instruction_set: str
 ) -> None:
-    """Whose cases are taken in runs of columns, several of them, and gradients some columns at a time."""
+    """Their cases are taken in several runs of columns, and their gradients some columns at a time."""
     target = problem(spec=small((700, 703), inputs=300, outputs=2), n_cases=410, dtype=dtype)
     start = Start.of(target)
     advance = on_cpu(target, instruction_set)
@@ -197,7 +198,7 @@ def arguments(n_partitions: int = 1) -> tuple[SampledPosterior, dict[str, Any]]:
 
 
 def test_the_posterior_of_another_network_has_a_kernel_of_its_own() -> None:
-    """Also where it shares the inputs, by which kernels are found again."""
+    """This holds even if it shares the inputs, by which kernels are cached."""
     target, advance = full_problem("gaussian"), on_cpu(full_problem("gaussian"))
     other = problem(spec=network(dict(list(PRIORS.items())[1:])), n_cases=37)
     other = replace(other, inputs=target.inputs)
@@ -217,7 +218,7 @@ def test_orders_that_are_none_are_refused() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads its memory as Linux gives it")
 def test_a_kernel_without_memory_raises_an_error() -> None:
-    """A block of all cases needs 1.6 GB, in a process that may have 0.3 GB more than it has."""
+    """A block of all cases needs 1.6 GB, in a process that may take only 0.3 GB more."""
     target = problem(spec=small((2_000,), inputs=1, outputs=1), n_cases=100_000, dtype="float32")
     start = Start.of(target, n_chains=1)
     advance = on_cpu(target, block_bytes=2**40)

@@ -1,4 +1,4 @@
-"""Compiled kernels of a CPU equal the plain code where outputs or common precisions are integrated out."""
+"""Compiled kernels of a CPU agree with array code where outputs or common precisions are integrated out."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_energies_gradients_and_trajectories_are_those_of_the_plain_code(
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("model", ["gaussian", "t"])
 def test_matrices_of_the_cases_of_every_size(model: str, dtype: str) -> None:
-    """Tiles of every height and width: one to five packs of cases, and what is left over of each."""
+    """Tiles have every height and width: one to five packs of cases, and every remainder."""
     spec = replace(small((83,)), priors=parse(dict.fromkeys(("ih0", "bh0", "ho0"), "0.7:3") | {"bo": "1"}))
     for n_cases in (*range(1, 20), 24, 31, 40, 48, 49, 65, 81):
         target = problem(model, spec=spec, n_cases=n_cases, dtype=dtype)
@@ -126,7 +126,7 @@ def test_binary_targets_with_their_auxiliary_variables(over: tuple[str, ...], fo
 
 @pytest.mark.parametrize("model", ["gaussian", "t"])
 def test_cases_in_several_blocks(model: str) -> None:
-    """Products of 50 to 60 features over 2,000 cases are summed a block of cases after another."""
+    """Products of 50 to 60 features over 2,000 cases are summed block by block."""
     spec = replace(small((50,)), priors=parse(dict.fromkeys(("ih0", "bh0", "ho0"), "0.7:3") | {"bo": "1"}))
     target = problem(model, spec=spec, n_cases=2_001)
     state, given = conditional(target, BOTH, "several blocks", 2)
@@ -143,7 +143,7 @@ def test_cases_in_several_blocks(model: str) -> None:
 @pytest.mark.parametrize("n_cases", [250, 30], ids=["primal", "dual"])
 @pytest.mark.parametrize("units", [(64,), (40, 130)])
 def test_wide_layers_with_large_matrices(units: tuple[int, ...], n_cases: int) -> None:
-    """Sums of slopes that the regression began and others go on with."""
+    """The regression begins sums of slopes that other functions continue."""
     spec = small(units, inputs=300)
     spec = replace(spec, priors=spec.priors | {"ho0": spec.priors["bo"]})
     target = problem(spec=spec, n_cases=n_cases)

@@ -1,6 +1,6 @@
-"""The CUDA kernels equal the plain code: the same source, compiled by g++ with a shim and run on the CPU.
+"""The CUDA kernels agree with array code: the same source, compiled by g++ with a shim and run on the CPU.
 
-What this cannot show is what a device's own functions round to, and how fast it is: see test_on_device.py.
+This cannot show the rounding of a device's own functions, nor its speed: see test_on_device.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KERNELS = ["warp", "block", "wide"]
 
 
 def advance_of(target: SampledPosterior, kernel: str, build: ShimBuild | None = None) -> Advance:
-    """The kernel of this name, whatever the network's size would choose."""
+    """The kernel of this name, even if the network's size would choose another."""
     build = ShimBuild() if build is None else build
     network = plan_of(target)
     assert isinstance(network, NetworkPlan)
@@ -59,7 +59,7 @@ def advance_of(target: SampledPosterior, kernel: str, build: ShimBuild | None = 
 
 
 def full_problem(model: str, kernel: str, dtype: str, *, n_cases: int = 37) -> SampledPosterior:
-    """Every group of parameters that the kernel covers."""
+    """A problem with every group of parameters that the kernel covers."""
     outputs = 3 if model == "class" else 2
     spec = network(outputs=outputs)
     return problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
@@ -84,7 +84,7 @@ def test_hybrid_updates_are_those_of_the_plain_code(kernel: str) -> None:
 
 
 def results_in_orders(target: SampledPosterior, kernel: str, **options: Any) -> list[tuple[Array, ...]]:
-    """A trajectory with the threads of a block running forwards, backwards, and jumping about."""
+    """A trajectory with the threads of a block running forwards, backwards, and in a scattered order."""
     start = Start.of(target, n_chains=2, n_partitions=2)
     builds = [ShimBuild(order, **options) for order in (0, 1, 5)]
     return [start.run(advance_of(target, kernel, build), target) for build in builds]
@@ -96,16 +96,18 @@ def test_threads_may_run_in_any_order(kernel: str) -> None:
     assert are_equal(results_in_orders(target, kernel))
 
 
-# All but the warp's last, for which the shuffles before it stand in: on a device they order no memory.
+# All barriers but the warp's last; the shuffles before it stand in for that one, but on a device they order
+# no memory.
 BARRIERS = [("block", which) for which in range(10)] + [("warp", which) for which in range(2)]
 
 
 @pytest.mark.parametrize("kernel, which", BARRIERS)
 def test_every_barrier_is_needed(kernel: str, which: int) -> None:
-    """Mutants: without it the bits depend on the order of the threads, or are not the plain code's."""
+    """Without a barrier the bits depend on the order of the threads, or differ from array code."""
     barrier = "__syncwarp();" if kernel == "warp" else "__syncthreads();"
     target = full_problem("class", kernel, "float64", n_cases=70)
-    if (kernel, which) == ("block", 9):  # where the sums of energies lie over the last tile: next to no units
+    # Here the sums of energies lie over the last tile, with next to no units.
+    if (kernel, which) == ("block", 9):
         line = network({"io": "1"}, inputs=1, outputs=1, units=(), activations=())
         target = problem(spec=line, n_cases=70)
     start = Start.of(target, n_chains=2, n_partitions=2)
@@ -173,7 +175,7 @@ def test_slopes_of_binary_targets_keep_their_digits_far_from_zero(dtype: str, to
 
 
 def test_every_model_has_its_kernel() -> None:
-    """Small networks on the chip by warps, larger ones by blocks, what does not fit there by products."""
+    """Small networks run on the chip by warps, larger ones by blocks, and the largest by products."""
     backend = CudaBackend(uses_graphs=False, build=ShimBuild(), max_shared_bytes=H100_SHARED_BYTES)
     choices = {
         (16,): "a warp a chain",

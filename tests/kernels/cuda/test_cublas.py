@@ -1,4 +1,4 @@
-"""Products by cuBLAS, called by address: a library of the same functions on the CPU gives those of NumPy."""
+"""Products by cuBLAS, called by address: a CPU library of the same functions gives the products of NumPy."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ STREAM = 4321
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    made = tmp_path_factory.mktemp("cublas") / "libcublas.so"
-    subprocess.run(["g++", "-std=c++17", "-O1", "-fPIC", "-shared", str(SOURCE), "-o", str(made)], check=True)
-    return ctypes.CDLL(str(made))
+    allocated = tmp_path_factory.mktemp("cublas") / "libcublas.so"
+    subprocess.run(
+        ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", str(SOURCE), "-o", str(allocated)], check=True
+    )
+    return ctypes.CDLL(str(allocated))
 
 
 def numbers(*shape: int, dtype: str = "float64") -> Array:
@@ -34,11 +36,11 @@ def numbers(*shape: int, dtype: str = "float64") -> Array:
 
 
 def assert_products_are_equal(library: Any, a: Array, b: Array) -> None:
-    found = Cublas(library, np.empty(64, dtype=np.uint8)).product(a, b, stream=STREAM, uses_tf32=False)
+    product = Cublas(library, np.empty(64, dtype=np.uint8)).product(a, b, stream=STREAM, uses_tf32=False)
     expected = a @ b
-    assert found.shape == expected.shape and found.dtype == expected.dtype and found.flags.c_contiguous
+    assert product.shape == expected.shape and product.dtype == expected.dtype and product.flags.c_contiguous
     tolerance = 1e-5 if a.dtype == np.float32 else 1e-13
-    assert np.max(np.abs(found - expected)) < tolerance * max(1, np.max(np.abs(expected)))
+    assert np.max(np.abs(product - expected)) < tolerance * max(1, np.max(np.abs(expected)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -54,7 +56,7 @@ def test_products_of_matrices_stacks_and_transposes(n: int, k: int, m: int, dtyp
 
 
 def test_products_of_the_views_of_a_pass(library: Any) -> None:
-    """A matrix of a chain's parameters without its biases; some rows of the inputs at a tile's cases."""
+    """A view is a chain's weights without the biases, or some rows of the inputs at a tile's cases."""
     parameters, values = numbers(3, 40), numbers(3, 4, 9)
     weights = parameters[:, 7:32].reshape(3, 5, 5)[:, :4]
     assert np.shares_memory(weights, parameters)

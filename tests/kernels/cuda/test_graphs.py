@@ -1,6 +1,6 @@
-"""Recorded gradients of large networks: a stand-in for CUDA graphs on the CPU gives the trajectories of none.
+"""Recorded gradients of large networks give the same trajectories, on a CPU stand-in for CUDA graphs.
 
-What it cannot show is that a device captures what it is given: see test_on_device.py.
+This cannot show that a device captures every launch: see test_on_device.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Function = Callable[[], None]
 
 
 class StandIn:
-    """Records as a device does: nothing is carried out then, and a launch is on the same memory."""
+    """A recorder like a device's: recording runs nothing, and a launch uses the same memory."""
 
     def __init__(self) -> None:
         self.n_recorded = 0
@@ -61,7 +61,7 @@ def posterior(model: str = "gaussian by target", dtype: str = "float64") -> Samp
 
 
 def advance_of(target: SampledPosterior, recordings: Recordings | None) -> Advance:
-    """Several tiles of cases in each gradient."""
+    """The products, with several tiles of cases in each gradient."""
     advance = wide.compile_for(target, build=ShimBuild(), tile_bytes=4_000, recordings=recordings)
     assert not isinstance(advance, NotCovered)
     return advance
@@ -76,11 +76,11 @@ def assert_equal_with_and_without(
     base: SampledPosterior | None = None,
 ) -> tuple[Array, ...]:
     base = target if base is None else base
-    found = start.run(advance_of(base, recordings), target, n_steps=n_steps)
+    results = start.run(advance_of(base, recordings), target, n_steps=n_steps)
     expected = start.run(advance_of(base, None), target, n_steps=n_steps)
-    for values, others in zip(found, expected, strict=True):
+    for values, others in zip(results, expected, strict=True):
         assert np.array_equal(values, others)
-    return found
+    return results
 
 
 @needs_gxx
@@ -89,7 +89,7 @@ def assert_equal_with_and_without(
 def test_recorded_trajectories_are_the_same_bit_for_bit(model: str, dtype: str, n_steps: int) -> None:
     target, device = posterior(model, dtype), StandIn()
     assert_equal_with_and_without(target, Start.of(target), Recordings(device), n_steps=n_steps)
-    # A gradient to check the recording, then the trajectory's own.
+    # One gradient checks the recording, and then come the trajectory's own.
     assert (device.n_recorded, device.n_launched) == (1, 1 + n_steps + 1)
 
 
@@ -121,20 +121,20 @@ def test_what_a_trajectory_started_from_may_change_afterwards() -> None:
     expected = assert_equal_with_and_without(target, start, recordings)
     start.position.fill(math.nan)
     start.precisions.fill(math.nan)
-    found = again.run(advance_of(target, recordings), target, n_steps=9)
+    results = again.run(advance_of(target, recordings), target, n_steps=9)
     assert device.n_recorded == 1
-    assert all(np.array_equal(values, others) for values, others in zip(found, expected, strict=True))
+    assert all(np.array_equal(values, others) for values, others in zip(results, expected, strict=True))
 
 
 @needs_gxx
 def test_other_targets_data_and_numbers_of_chains_have_their_own() -> None:
     target, device = posterior(), StandIn()
     recordings = Recordings(device)
-    own = target.with_targets(np.stack([target.targets.T[::-1]] * 3))
+    stream = target.with_targets(np.stack([target.targets.T[::-1]] * 3))
     missing = np.where(np.arange(37)[:, None] == 4, math.nan, target.targets.T)
     without = SampledPosterior.from_spec(target.network, target.model, target.covariates, missing)
     other = SampledPosterior.from_spec(target.network, target.model, -target.covariates, target.targets.T)
-    for case in (target, own, without, other):
+    for case in (target, stream, without, other):
         assert_equal_with_and_without(case, Start.of(case), recordings)
     assert device.n_recorded == 4
     assert_equal_with_and_without(target, Start.of(target, n_chains=2), recordings)
@@ -142,8 +142,8 @@ def test_other_targets_data_and_numbers_of_chains_have_their_own() -> None:
     assert_equal_with_and_without(single, Start.of(single), recordings)
     assert device.n_recorded == 6
     assert len(recordings._kept) == graphs._N_KEPT
-    assert_equal_with_and_without(target, Start.of(target), recordings)  # recorded anew
-    assert_equal_with_and_without(single, Start.of(single), recordings)  # kept
+    assert_equal_with_and_without(target, Start.of(target), recordings)  # recorded again
+    assert_equal_with_and_without(single, Start.of(single), recordings)  # kept from before
     assert device.n_recorded == 7
 
 
@@ -159,7 +159,7 @@ def test_short_trajectories_and_partial_gradients_are_not_recorded() -> None:
 def test_gradients_that_take_a_device_longer_than_launches_are_not_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They hold the memory of a gradient for nothing."""
+    """A recording would hold the memory of a gradient for nothing."""
     target, device = posterior(), StandIn()
     units = 3 * (2 * (4 + 3 + 2) + 4) * 8 * 37  # values, slopes and derivatives of three chains
     for most, n_recorded in ((units - 1, 0), (units, 1)):
@@ -170,13 +170,13 @@ def test_gradients_that_take_a_device_longer_than_launches_are_not_recorded(
 
 @needs_gxx
 def test_common_precisions_may_be_integrated_out_of_a_recorded_gradient() -> None:
-    """By the posterior's own recording, in turn with its trajectories."""
+    """The posterior's own recording is used, in turn with its trajectories."""
     target, device = posterior(), StandIn()
     left, recordings, start = target.marginal(("precisions",)), Recordings(device), Start.of(target)
     for _ in range(2):
         expected = start.run(advance_of(target, None), left, n_steps=9)
-        found = start.run(advance_of(target, recordings), left, n_steps=9)
-        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+        results = start.run(advance_of(target, recordings), left, n_steps=9)
+        assert all(np.array_equal(a, b) for a, b in zip(results, expected, strict=True))
         assert_equal_with_and_without(target, start, recordings)
     assert device.n_recorded == 1
 
@@ -236,7 +236,7 @@ def test_what_cannot_be_recorded_is_launched_one_by_one_and_said_once(
 
 
 class FakeCupy:
-    """The part of CuPy that records; it says in which order it was used."""
+    """The part of CuPy that records; it logs the order of calls."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -247,7 +247,7 @@ class FakeCupy:
         )
 
     def stream(self, *, non_blocking: bool) -> FakeCupy:
-        assert non_blocking  # the default stream cannot be captured, nor one that waits for it
+        assert non_blocking  # neither the default stream nor one that waits for it can be captured
         return self
 
     def allocator(self, malloc: Any) -> FakeCupy:

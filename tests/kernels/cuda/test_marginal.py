@@ -1,4 +1,4 @@
-"""The CUDA kernels equal the plain code where outputs or common precisions are integrated out; on a CPU.
+"""The CUDA kernels agree with array code where outputs or common precisions are integrated out; on a CPU.
 
 The source is compiled by g++ with a shim, as in test_chip.py, which says what this cannot show.
 """
@@ -30,9 +30,9 @@ from tests.support.shim.compiled import ShimBuild, needs_gxx
 pytestmark = needs_gxx
 
 
-# Several tiles of cases, the last one in part. Between them one system and several, noise that is the same in
-# all cases and not, missing targets, precisions that move, hidden groups' integrated out, factors a, offsets
-# of the inputs, no hidden layer, nothing but biases, priors that are no priors.
+# Several tiles of cases, the last one partly filled. Together the cases have one system and several, noise
+# that is the same in all cases or not, missing targets, precisions that move, integrated precisions of hidden
+# groups, factors a, offsets of the inputs, no hidden layer, nothing but biases, and improper priors.
 CASES = [
     ("common precisions", "gaussian", BOTH, "float32", False),
     ("common precisions", "gaussian by target", BOTH, "float64", False),
@@ -65,7 +65,7 @@ def test_a_trajectory_is_that_of_the_plain_code(
 
 
 def test_features_that_leave_out_inputs() -> None:
-    """Runs of rows that are no whole layer, of inputs whose offsets get the slopes."""
+    """Features are runs of rows that are no whole layer; the offsets of these inputs get the slopes."""
     spec = replace(problems.network(COMMON), omitted={"io": (1,)})
     state, given = conditional(problem(spec=spec, n_cases=30), BOTH, "device runs", 3)
     assert worst_error(given, beginning(given, state), OnChip(), n_steps=3) < 1e-11
@@ -100,7 +100,7 @@ ORDERED = [("t", OUTPUTS), ("gaussian by target", BOTH), ("gaussian by target", 
 
 
 def results_in_orders(model: str, over: tuple[str, ...], **options: Any) -> list[tuple[Array, ...]]:
-    """A trajectory with the threads of a block running forwards, backwards, and jumping about."""
+    """A trajectory with the threads of a block running forwards, backwards, and in a scattered order."""
     given, start = several_tiles(model, over)
     return [end_of(OnChip(ShimBuild(order, **options)), given, start, n_steps=2) for order in (0, 1, 5)]
 
@@ -119,9 +119,9 @@ def test_threads_may_run_in_any_order(model: str, over: tuple[str, ...]) -> None
 @pytest.mark.long
 @pytest.mark.parametrize("which", range(15))
 def test_every_barrier_is_needed(which: int) -> None:
-    """Mutants: without it the bits depend on the order of the threads, or are not the plain code's.
+    """Without a barrier the bits depend on the order of the threads, or differ from array code.
 
-    Nothing is integrated out of priors here: on the CPU the shuffles of those sums wait for all threads.
+    No precisions are integrated out here: on the CPU the shuffles of their sums wait for all threads.
     """
     problem_of_all = ORDERED[-1]
     given, start = several_tiles(*problem_of_all)
@@ -177,8 +177,8 @@ def test_what_is_covered_is_run_by_the_kernel() -> None:
     target = made("common precisions", "gaussian", "primal", dtype="float32")
     state, given = conditional(target, BOTH, "chosen", 3)
     start, advance = beginning(given, state), OnChip()
-    found = end_of(advance.advance, given, start, n_steps=2)
-    for a, b in zip(found, end_of(advance, given, start, n_steps=2), strict=True):
+    errors = end_of(advance.advance, given, start, n_steps=2)
+    for a, b in zip(errors, end_of(advance, given, start, n_steps=2), strict=True):
         assert np.array_equal(a, b)
 
 

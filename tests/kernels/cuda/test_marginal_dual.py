@@ -1,4 +1,4 @@
-"""The CUDA kernel with matrices of the cases equals the plain code; on a CPU, as in test_marginal.py."""
+"""The CUDA kernel with matrices of the cases agrees with array code; on a CPU, as in test_marginal.py."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ WIDE = replace(small((83,)), priors=parse(dict.fromkeys(("ih0", "bh0", "ho0"), "
 
 @pytest.mark.parametrize("n_cases, tile, threads", [(1, 16, 64), (17, 32, 128), (64, 64, 256)])
 def test_numbers_of_cases(n_cases: int, tile: int, threads: int) -> None:
-    """Squares of one, two and four places of B to a thread; tiles that are full and not."""
+    """Each thread has one, two or four squares of B; tiles are full or not."""
     state, given = conditional(problem(spec=WIDE, n_cases=n_cases), BOTH, f"device {n_cases} cases", 2)
     advance = OnChip()
     plan = advance.launch_plan(given)
@@ -91,9 +91,9 @@ OWN_BARRIERS = (Path(chip.__file__).parent / "source" / "marginal_dual.cu").read
 @pytest.mark.long
 @pytest.mark.parametrize("which", range(OWN_BARRIERS))
 def test_every_barrier_is_needed(which: int) -> None:
-    """Mutants: without it the bits depend on the order of the threads, or are not the plain code's.
+    """Without a barrier the bits depend on the order of the threads, or differ from array code.
 
-    Of the last source; test_marginal.py has those before it.
+    This is about the last source; test_marginal.py has those before it.
     """
     given, start = two_warps(*ORDERED[-1])
     results = results_in_orders(*ORDERED[-1], replace=(BARRIER, "", which - OWN_BARRIERS - 1))

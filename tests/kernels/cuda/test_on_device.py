@@ -42,21 +42,21 @@ pytestmark = pytest.mark.usefixtures("cupy")
 def test_a_trajectory_is_that_of_the_plain_code(
     units: tuple[int, int], model: str, dtype: str, n_partitions: int
 ) -> None:
-    """Units for which a warp, a block, and products are chosen (in float64 the first by blocks too)."""
+    """Networks for which a warp, a block, and products are chosen (in float64 blocks for the first too)."""
     spec = network(units=units, outputs=3 if model == "class" else 2)
     host, there = both(model, dtype, spec, 150)
     compiled = on_gpu(there)
     start = Start.of(host, n_chains=6, n_partitions=n_partitions)
     expected = start.run(leapfrog.advance, host)
     moved = Start(*(on_device(getattr(start, name)) for name in start.__dataclass_fields__))
-    found = [to_host(values) for values in moved.run(compiled.advance, there)]
-    # The device's fast functions err by some 1e-6, TF32 by 1e-3 of a gradient; the potential is that of where
-    # the trajectory ended, to float32's own rounding.
+    end = [to_host(values) for values in moved.run(compiled.advance, there)]
+    # The device's fast functions have errors of some 1e-6, and TF32 of 1e-3 of a gradient. The potential
+    # belongs to the end of the trajectory, up to float32's own rounding.
     tolerance = 1e-10 if dtype == "float64" else 5e-3 if "products" in compiled.name else 1e-4
-    for values, others in zip(found, expected, strict=True):
+    for values, others in zip(end, expected, strict=True):
         assert np.max(np.abs(values - others) / np.maximum(np.abs(others), 1)) < tolerance
-    energy = host.potential(found[0], start.precisions)
-    assert np.max(np.abs(found[2] - energy) / np.abs(energy)) < (1e-5 if dtype == "float32" else 1e-12)
+    energy = host.potential(end[0], start.precisions)
+    assert np.max(np.abs(end[2] - energy) / np.abs(energy)) < (1e-5 if dtype == "float32" else 1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -72,7 +72,7 @@ def test_a_trajectory_without_what_is_integrated_out(
     compiled = on_gpu(moved)
     assert not isinstance(given, WithoutOutputs) or given.regression.is_dual == (n_cases == 5)
     assert "whole trajectories" in compiled.name
-    # Slopes magnify what the fast functions err by.
+    # Slopes magnify the errors of the fast functions.
     compare(compiled.advance, moved, given, state, tolerance=1e-9 if dtype == "float64" else 1e-3)
 
 
@@ -96,7 +96,7 @@ def test_a_trajectory_beyond_the_chip_without_what_is_integrated_out(
 
 
 def copy_of(given: Any, there: SampledPosterior, over: tuple[str, ...]) -> Any:
-    """What is left of a posterior on the host, of that on the device."""
+    """Copy a posterior's marginal density from the host to the device."""
     moved = marginal(there, over)
     if isinstance(given, WithoutOutputs):
         data = given.regression
@@ -114,17 +114,17 @@ def compare(
     tolerance: float,
     shorter: float = 1.0,
 ) -> None:
-    """A trajectory with the plain code's on the host, and its potential with that of where it ended."""
+    """Compare a trajectory with the host's array code, and its potential with that at its end."""
     start = beginning(given, state)
     dtype = start.stepsizes.dtype
     start, exact = replace(start, stepsizes=start.stepsizes * dtype.type(shorter)), dtype == np.float64
     expected = end_of(leapfrog.advance, given, start, n_steps=5)
     there = Trajectory(*map(on_device, vars(start).values()))
-    found = [to_host(values) for values in end_of(advance, moved, there, n_steps=5)]
-    for values, others in zip(found, expected, strict=True):
+    drawn = [to_host(values) for values in end_of(advance, moved, there, n_steps=5)]
+    for values, others in zip(drawn, expected, strict=True):
         assert np.max(np.abs(values - others) / np.maximum(np.abs(others), 1)) < tolerance
-    energy = given.potential(found[0], state.precisions)
-    assert np.max(np.abs(found[2] - energy) / np.abs(energy)) < (1e-11 if exact else 1e-5)
+    energy = given.potential(drawn[0], state.precisions)
+    assert np.max(np.abs(drawn[2] - energy) / np.abs(energy)) < (1e-11 if exact else 1e-5)
 
 
 @pytest.mark.parametrize("model", ["gaussian", "binary"])
@@ -191,11 +191,11 @@ def test_the_devices_random_numbers_are_the_hosts() -> None:
     there = DeviceStreams(7, cupy.arange(1_000, dtype=cupy.uint64), 3, 2)
     uniform = to_host(there.uniform(Purpose.MOMENTUM, (33,)))
     assert np.array_equal(uniform, here.uniform(Purpose.MOMENTUM, (33,)))
-    for found, expected in (
+    for drawn, expected in (
         (there.normal(Purpose.MOMENTUM, (33,)), here.normal(Purpose.MOMENTUM, (33,))),
         (there.log_gamma(0.3, Purpose.GRID, (5,)), here.log_gamma(0.3, Purpose.GRID, (5,))),
     ):
-        assert np.max(np.abs(to_host(found) - expected)) < 1e-9
+        assert np.max(np.abs(to_host(drawn) - expected)) < 1e-9
 
 
 def test_a_start_that_is_not_finite_is_told_with_the_results() -> None:
@@ -223,7 +223,7 @@ def test_copies_are_of_what_was_there_when_they_began() -> None:
 
     values = cupy.arange(1_000_000, dtype=cupy.float64)
     arrived = copies_to_host({"values": values})
-    values = cupy.full(1_000_000, 7.0)  # in other memory: the first is held until it has arrived
+    values = cupy.full(1_000_000, 7.0)  # in other memory: the first array is held until it has arrived
     assert np.array_equal(arrived()["values"], np.arange(1_000_000.0))
 
 

@@ -1,4 +1,4 @@
-"""What only a device can show of the kernels: graphs that are recorded, cuBLAS by address, and exactness."""
+"""Tests that need a real device: recorded graphs, cuBLAS by address, and exactness of the kernels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize("dtype, uses_tf32", [("float32", True), ("float32", False), ("float64", False)])
 @pytest.mark.parametrize("model", ["gaussian by target", "class"])
 def test_recorded_gradients_are_those_launched_one_by_one(model: str, dtype: str, uses_tf32: bool) -> None:
-    """Of two states and two posteriors in turn; a recording that fails would warn."""
+    """Two states and two posteriors take turns; a recording that fails would warn."""
     spec = network(units=(400, 300), outputs=3 if model == "class" else 2)
     recordings = Recordings()
     for number, n_cases in enumerate((150, 90, 150)):
@@ -58,13 +58,16 @@ def test_products_by_address_are_those_of_cupy(dtype: str, tolerance: float) -> 
     pairs += [(stack[0], stack[1].T), (stack[0, :, 5:9], stack[1, 2:6, 3:20])]
     for a, b in pairs:
         expected = to_host(a).astype(np.float64) @ to_host(b).astype(np.float64)
-        found = to_host(cublas.product(a, b, uses_tf32=False))
-        assert np.max(np.abs(found - expected)) < tolerance * np.max(np.abs(expected))
+        results = to_host(cublas.product(a, b, uses_tf32=False))
+        assert np.max(np.abs(results - expected)) < tolerance * np.max(np.abs(expected))
 
 
 @pytest.mark.parametrize("units", [(2,), (120,)])
 def test_joint_distribution_through_the_kernels(units: tuple[int, ...]) -> None:
-    """Exact starts stay exact (selftest.pivots), by a warp and a block a chain; level 1e-5, Bonferroni."""
+    """Exact starts stay exact (selftest.pivots), by a warp or a block for each chain.
+
+    Level 1e-5, Bonferroni.
+    """
     import cupy
 
     spec = network(
@@ -78,11 +81,11 @@ def test_joint_distribution_through_the_kernels(units: tuple[int, ...]) -> None:
     random = DeviceStreams(11, cupy.arange(20_000, dtype=cupy.uint64))
     state = there.initial_state(random, sigmas=None)
     targets = there.sample_targets(state.position, state.precisions, random)
-    own = there.with_targets(targets)
+    alone = there.with_targets(targets)
     compiled = on_gpu(there)
     operations = (SampleSigmas(), Heatbath(), Hybrid(steps=8, window=2, partitions=3, stepsize=0.3))
     iteration = schedule.build_iteration(
-        operations, target=own, updates=own.updates, advance=compiled.advance
+        operations, target=alone, updates=alone.updates, advance=compiled.advance
     )
     info = None
     for number in range(1, 4):

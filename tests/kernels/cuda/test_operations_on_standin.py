@@ -48,13 +48,13 @@ pytestmark = needs_gxx
 N_CHAINS = 6
 WITHOUT_OFFSETS = {name: prior for name, prior in COMMON.items() if name != "ti"}
 HMC = (Heatbath(), Hybrid(steps=2, stepsize=0.2))
-# The host decides how these go on: the number of reads in an iteration is that of their loops.
+# The host decides how these continue, so that their reads in an iteration depend on their loops.
 ASKING = {
     "hybrid-max": (Heatbath(), HybridMax(max_steps=6, max_ok=2, stepsize=0.3, partitions=2)),
     "slice": (Slice1(stepsize=1.0, random=True), Slice1(stepsize=1.0, random=True, doubling=True)),
     "simulated tempering": (SimulatedTempering((1.0, 0.9), (0.0, -2.0), HMC),),
 }
-# One read each, whether their start is finite.
+# Each reads once whether its start is finite.
 CHECKED = {
     "dynamic": (Heatbath(), Dynamic(steps=4, stepsize=0.1, partitions=3, permuted=True)),
     "metropolis": (Metropolis(stepsize=0.1),),
@@ -92,14 +92,14 @@ def cupy() -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Ends:
-    """What two iterations came to on the host and on the device, and what was recorded in the second."""
+    """Results of two iterations on the host and on the device, and the record of the second."""
 
     host: list[Array]
     device: list[Array]
     log: list[log.Entry]
 
     def differ_by(self) -> float:
-        """At most, relative to numbers above one; and only if whatever was accepted is the same."""
+        """Largest difference, relative to numbers above one, or infinity if acceptance differs."""
         assert np.array_equal(self.host[-1], self.device[-1], equal_nan=True)
         pairs = zip(self.host, self.device, strict=True)
         assert all(
@@ -111,7 +111,7 @@ class Ends:
 
 
 def both(cupy: Any, operations: tuple[Operation, ...], host: SampledPosterior) -> Ends:
-    """The plain code with NumPy; what is chosen for a device, with the streams' kernels."""
+    """Run array code with NumPy, and the code chosen for a device, with the streams' kernels."""
     values = host.targets.T
     if host.model.kind == "class":
         values = values.argmax(axis=1)[:, None].astype(float)
@@ -261,7 +261,7 @@ def test_all_that_is_integrated_out(
 
 
 def test_a_matrix_without_a_factor_is_no_number_on_a_device_too() -> None:
-    """Which says nothing itself, and leaves what it has behind: a diagonal that may be positive."""
+    """The device reports no error and leaves a half-done factor, whose diagonal may be positive."""
     good, bad = np.diag([4.0, 9.0, 1.0]), np.array([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
     matrices = np.stack([good, bad])[None]
     with installed() as cupy:

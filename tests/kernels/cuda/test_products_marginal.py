@@ -1,4 +1,4 @@
-"""Products over all chains equal the plain code where outputs or common precisions are integrated out.
+"""Products over all chains agree with array code where outputs or common precisions are integrated out.
 
 The element-wise kernels between them are compiled by g++ with a shim, as in test_chip.py, which says what
 this cannot show; the products and the factors are NumPy's.
@@ -50,7 +50,7 @@ A_CHAIN, SOME_CHAINS = 1, 40_000
 def advance_of(
     target: Any, *, tile_bytes: int = SOME_CHAINS, outputs: Any = wide_marginal, others: Any = wide
 ) -> Advance:
-    """The products for it, whatever would fit on the chip, from given modules."""
+    """The products for a target, even if it would fit on the chip, from the given modules."""
     if isinstance(target, WithoutOutputs):
         advance = outputs.compile_for(target.marginal, build=BUILD, tile_bytes=tile_bytes)
     else:
@@ -95,7 +95,7 @@ def test_a_trajectory_is_that_of_the_plain_code(
 @pytest.mark.parametrize("model", ["gaussian", "gaussian by target", "t"])
 @pytest.mark.parametrize("n_cases", [5, 70])
 def test_matrices_of_the_cases(n_cases: int, model: str, dtype: str) -> None:
-    """Also of more cases than a block's tile has."""
+    """Some problems have more cases than a block's tile."""
     priors = parse({"ih0": "0.7:3", "bh0": "0.7:3", "ho0": "0.7:3", "io": "0.5:3", "bo": "1"})
     target = problem(model, spec=replace(small((83,)), priors=priors), n_cases=n_cases, dtype=dtype)
     state, given = conditional(target, BOTH, f"wide dual {n_cases}", 3)
@@ -108,14 +108,14 @@ PLAIN = problems.network({name: prior for name, prior in COMMON.items() if name 
 
 
 def test_features_that_leave_out_inputs() -> None:
-    """Runs of rows that are no whole layer."""
+    """Features are runs of rows that are no whole layer."""
     target = problem(spec=replace(PLAIN, omitted={"io": (1,)}), n_cases=30)
     state, given = conditional(target, BOTH, "wide runs", 3)
     assert worst_error(given, beginning(given, state), advance_of(given), n_steps=3) < TOLERANCES["float64"]
 
 
 def check(made_up: RandomTrajectory, data: st.DataObject) -> None:
-    """A trajectory is the plain code's, and a start at its end gives its energy again."""
+    """Check that a trajectory agrees with array code, and that a start at its end gives its energy again."""
     target, start = made_up.target, made_up.start
     posterior = made_up.made_for
     assume(not isinstance(target, WithoutOutputs) or target.n_parameters > 0)
@@ -159,7 +159,7 @@ def test_outputs_integrated_out_of_random_networks(form: Any, n: int) -> None:
     ],
 )
 def test_a_mutant_of_partial_gradients_is_seen(before: str, after: str) -> None:
-    """19 cases in blocks of 6 and 7, a case at a time."""
+    """19 cases are taken in blocks of 6 and 7, one case at a time."""
     state, given = conditional(problem(spec=PLAIN, n_cases=19), PRECISIONS, "wide partial", 4)
     order = streams("order", 4).permutation(3, Purpose.PARTITION_ORDER)
     changed = importing(wide, mutant(wide_pass, (before, after)))
@@ -183,8 +183,8 @@ def test_a_matrix_that_is_not_positive_definite_is_infinite() -> None:
     prior[1] *= -1e9
     with np.errstate(invalid="ignore"):
         indefinite = replace(given, regression=replace(data, prior=prior))
-        found = end_of(advance_of(given), indefinite, start, n_steps=2)
-    assert found[2][1] == np.inf and np.isfinite(found[2][[0, 2]]).all()
+        errors = end_of(advance_of(given), indefinite, start, n_steps=2)
+    assert errors[2][1] == np.inf and np.isfinite(errors[2][[0, 2]]).all()
 
 
 def test_data_that_would_be_misread_are_refused_by_name() -> None:
@@ -211,19 +211,19 @@ def test_data_that_would_be_misread_are_refused_by_name() -> None:
 def test_features_of_a_regression_are_never_in_tf32(
     monkeypatch: pytest.MonkeyPatch, over: tuple[str, ...], expected: set[bool]
 ) -> None:
-    """Gradients of all parameters may be, and energies are not."""
-    found = set()
+    """Gradients of all parameters may use TF32; energies do not."""
+    dtypes = set()
 
     @contextmanager
     def recorded(xp: Any, uses_tf32: bool) -> Iterator[None]:
-        found.add(uses_tf32)
+        dtypes.add(uses_tf32)
         yield
 
     for module in (wide, wide_marginal):
         monkeypatch.setattr(module, "products", recorded)
     state, given = conditional(problem(spec=PLAIN, dtype="float32", n_cases=19), over, "wide TF32", 3)
     end_of(advance_of(given), given, beginning(given, state), n_steps=2)
-    assert found == expected
+    assert dtypes == expected
 
 
 def test_what_is_not_covered_is_said() -> None:
@@ -257,9 +257,9 @@ def test_what_does_not_fit_on_the_chip_is_run_by_products_and_said(form: str, n_
         advance, name = chosen(kernel, given)
         assert name.startswith("CUDA, products over all chains (") and why in name
         start = beginning(given, state)
-        found = end_of(kernel, given, start, n_steps=2)
+        kernel_name = end_of(kernel, given, start, n_steps=2)
         expected = end_of(advance, given, start, n_steps=2)
-        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert all(np.array_equal(a, b) for a, b in zip(kernel_name, expected, strict=True))
     _, given = conditional(target, PRECISIONS, "small enough", 2)
     assert chosen(kernel, given)[1] == "CUDA, whole trajectories, a block a chain"
 
@@ -272,7 +272,7 @@ def chosen(kernel: CudaAdvance, target: Any) -> tuple[Advance, str]:
 
 @pytest.mark.parametrize("dtype, tf32", [("float64", ""), ("float32", ", gradients in TF32")])
 def test_the_name_is_that_of_what_runs(dtype: str, tf32: str) -> None:
-    """Of the whole choice for a device, which may have next to no shared memory."""
+    """The whole choice for a device is tested, also for one with next to no shared memory."""
     target = problem(spec=PLAIN, dtype=dtype, n_cases=19)
     graphs = ", full gradients as CUDA graphs"
     for over, expected in {

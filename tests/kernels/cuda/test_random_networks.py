@@ -1,4 +1,4 @@
-"""The CUDA kernels equal the plain code on random networks of every shape that they cover; on a CPU.
+"""The CUDA kernels agree with array code on random networks of every shape that they cover; on a CPU.
 
 The source is compiled by g++ with a shim, as in test_chip.py, which says what this cannot show.
 """
@@ -40,13 +40,13 @@ from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 pytestmark = needs_gxx
 BUILD = ShimBuild()
-# Few of a warp's registers, and what a tile of 64 cases, of 32 or of 16 has to fit in.
+# Few of a warp's registers; shared memory for a tile of 64 cases, of 32 or of 16.
 WARP_UNITS = 6
 SHARED_BYTES = (H100_SHARED_BYTES, 64 * 1024, 24 * 1024)
 
 
 def plans(kernel: str, network: NetworkPlan, dtype: str) -> st.SearchStrategy[LaunchPlan]:
-    """Every way in which the kernel may be divided."""
+    """Every division of work that the kernel can use."""
     if kernel == "warp":
         return st.sampled_from([32, 64, 128]).map(lambda n: LaunchPlan("warp", n, tile=1, shared_bytes=0))
     size = np.dtype(dtype).itemsize
@@ -76,7 +76,7 @@ def in_products(made: RandomTrajectory, data: st.DataObject) -> Advance:
 
 
 def check(made: RandomTrajectory, advance: Advance) -> None:
-    """A trajectory is the plain code's, and a start at its end gives its energy again."""
+    """Check that a trajectory agrees with array code, and that a start at its end gives its energy again."""
     start = made.start
     ended = start.run(advance, made.target, n_steps=made.n_steps)
     assert_close(ended, start.run(leapfrog.advance, made.target, n_steps=made.n_steps), made.made_for.dtype)
@@ -105,7 +105,7 @@ def test_products_over_all_chains(n: int) -> None:
 
 
 def check_marginal(made: RandomTrajectory, data: st.DataObject) -> None:
-    """As `check`, where outputs or common precisions are integrated out."""
+    """Check a trajectory as `check` does, where outputs or common precisions are integrated out."""
     limits = [data.draw(st.sampled_from(SHARED_BYTES)), H100_SHARED_BYTES]
     kernels = [OnChip(BUILD, limit) for limit in limits]
     advance = next((kernel for kernel in kernels if kernel.covers(made.target)), None)
@@ -174,7 +174,10 @@ def test_random_numbers(
     purpose: Purpose,
     size: float,
 ) -> None:
-    """Words to the bit, so decisions of rejection loops too; what functions make of them to rounding."""
+    """Words agree bit for bit, and so do decisions of rejection loops.
+
+    Functions of them agree up to rounding.
+    """
     chains = np.arange(first, first + n_chains, dtype=np.uint64)
     here = Streams(seed, chains, iteration, operation)
     there = DeviceStreams(seed, chains, iteration, operation, BUILD)

@@ -1,4 +1,4 @@
-"""The CUDA sources compile for the devices of today, for every network they are meant for."""
+"""The CUDA sources compile for current devices, for every network that they are meant for."""
 
 from __future__ import annotations
 
@@ -139,11 +139,11 @@ def test_the_timed_networks_stay_in_registers(units: tuple[int, ...], inputs: in
     log = compile_network(
         problem(spec=small(units, inputs=inputs, outputs=outputs), dtype="float32"), "sm_90"
     )
-    assert 0 <= spilled(log) <= 64  # bytes a thread; a kernel without room to spare takes hundreds
+    assert 0 <= spilled(log) <= 64  # bytes per thread; a kernel short of registers takes hundreds
 
 
 def spilled(log: str) -> int:
-    """Bytes a thread that a kernel stores away from registers, -1 if the log does not say."""
+    """Bytes per thread that a kernel spills from registers, or -1 if the log does not say."""
     lines = [line.split("bytes spill stores")[0] for line in log.splitlines() if "bytes spill stores" in line]
     return max((int(line.split(",")[-1]) for line in lines), default=-1)
 

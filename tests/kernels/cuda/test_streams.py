@@ -24,7 +24,7 @@ pytestmark = needs_gxx
 CHAINS = np.arange(5, 105, dtype=np.uint64)
 HERE = Streams(7, CHAINS, 3, 2)
 THERE = DeviceStreams(7, CHAINS, 3, 2, ShimBuild())
-# What the known answers are asked of: ten rounds on one counter and key.
+# Source that exposes what the known answers are about: ten rounds on one counter and key.
 ROUNDS = SOURCE + (
     'extern "C" __global__ void rounds(const unsigned* in, unsigned* out) {\n'
     "  const Words word = philox(Words{{in[0], in[1], in[2], in[3]}}, in[4], in[5]);\n"
@@ -57,34 +57,34 @@ def test_normals_are_equal_to_rounding(shape: tuple[int, ...]) -> None:
 def test_log_gammas_are_equal_to_rounding() -> None:
     shapes = np.array([0.0005, 0.3, 1.0, 2.5, 1e4])
     expected = HERE.log_gamma(shapes, Purpose.PRECISION_UNIT, (5,), index=3)
-    found = THERE.log_gamma(shapes, Purpose.PRECISION_UNIT, (5,), index=3)
-    assert np.max(np.abs(found / expected - 1)) < 1e-11
+    numbers = THERE.log_gamma(shapes, Purpose.PRECISION_UNIT, (5,), index=3)
+    assert np.max(np.abs(numbers / expected - 1)) < 1e-11
     assert abs(THERE.log_gamma(0.7, Purpose.STEPSIZE) - HERE.log_gamma(0.7, Purpose.STEPSIZE)).max() < 1e-11
 
 
 @pytest.mark.parametrize("a", [0.0, 0.3, 5.0, 100.0])
 def test_hyperbolic_variables_are_equal_to_rounding(a: float) -> None:
     omega = np.exp(3 * HERE.normal(Purpose.GRID, (9,)))
-    found, expected = (
+    numbers, expected = (
         hyperbolic_variable(a, omega, random, index=1, purpose=Purpose.PRECISION_COMMON)
         for random in (THERE, HERE)
     )
-    assert np.max(np.abs(found - expected) / np.maximum(np.abs(expected), 1)) < 1e-11
+    assert np.max(np.abs(numbers - expected) / np.maximum(np.abs(expected), 1)) < 1e-11
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.5, 3.0, 40.0])
 def test_polya_gamma_variables_are_equal_to_rounding(scale: float) -> None:
-    """Both sides of where the proposal changes, |z| = 2/0.64."""
+    """Arguments lie on both sides of |z| = 2/0.64, where the proposal changes."""
     z = scale * HERE.normal(Purpose.GRID, (3, 7))
-    found, expected = (polya_gamma(z, random, purpose=Purpose.POLYA_GAMMA) for random in (THERE, HERE))
-    assert np.max(np.abs(found / expected - 1)) < 1e-11
+    numbers, expected = (polya_gamma(z, random, purpose=Purpose.POLYA_GAMMA) for random in (THERE, HERE))
+    assert np.max(np.abs(numbers / expected - 1)) < 1e-11
 
 
 @pytest.mark.parametrize("n", [1, 2, 31])
 def test_permutations_are_the_hosts(n: int) -> None:
     expected = HERE.permutation(n, Purpose.PARTITION_ORDER)
-    found = THERE.permutation(n, Purpose.PARTITION_ORDER)
-    assert found.dtype == expected.dtype and np.array_equal(found, expected)
+    numbers = THERE.permutation(n, Purpose.PARTITION_ORDER)
+    assert numbers.dtype == expected.dtype and np.array_equal(numbers, expected)
 
 
 def test_what_was_never_accepted_is_no_number() -> None:
@@ -113,10 +113,10 @@ def test_heatbath_and_gibbs_updates_are_those_of_the_host() -> None:
     assert np.allclose(target.initial_state(THERE, sigmas=None).position, state.position, rtol=1e-9)
     for update in (target.sample_sigmas, heatbath):
         expected, _ = update(state, HERE)
-        found, _ = update(state, THERE)
-        assert isinstance(found, ChainState)
-        assert np.allclose(found.precisions, expected.precisions, rtol=1e-9)
-        assert np.allclose(found.momentum, expected.momentum, rtol=1e-9, atol=1e-12)
+        numbers, _ = update(state, THERE)
+        assert isinstance(numbers, ChainState)
+        assert np.allclose(numbers.precisions, expected.precisions, rtol=1e-9)
+        assert np.allclose(numbers.momentum, expected.momentum, rtol=1e-9, atol=1e-12)
 
 
 MUTANTS = [
@@ -144,7 +144,7 @@ def test_mutants_of_the_device_are_seen(before: str, after: str) -> None:
     assert not all(equal)
 
 
-# Between them they ask for all that there is: Polya-Gamma variables for outputs of binary targets, hyperbolic
+# Together they ask for all random numbers: Polya-Gamma variables for outputs of binary targets, hyperbolic
 # ones for the upper of two levels, permutations for partial gradients.
 OPERATIONS = (
     SampleSigmas(),

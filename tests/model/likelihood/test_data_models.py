@@ -64,10 +64,10 @@ def test_own_targets_for_every_chain_give_each_its_gradient(name: str, missing: 
     assert data.shape == (n_chains, 7, target.n_targets)
     if missing:
         data[2, 3, 0] = np.nan
-    own = target.with_targets(data)
+    conditioned = target.with_targets(data)
     choices: list[dict[str, Any]] = [{}, {"partition": np.array([2, 0, 1, 1]), "n_partitions": 3}]
     for options in choices:
-        energy, gradient = own.potential_and_gradient(state.position, state.precisions, **options)
+        energy, gradient = conditioned.potential_and_gradient(state.position, state.precisions, **options)
         for chain in range(n_chains):
             one = slice(chain, chain + 1)
             alone = SampledPosterior.from_spec(target.network, target.model, target.covariates, data[chain])
@@ -78,7 +78,7 @@ def test_own_targets_for_every_chain_give_each_its_gradient(name: str, missing: 
 
 
 def log_likelihood_by_loops(target: SampledPosterior, data: np.ndarray, position: np.ndarray) -> float:
-    """One chain's, with scipy's distributions, or the hazard added up along time."""
+    """Log likelihood of one chain, with scipy's distributions or the hazard summed along time."""
     total, model = 0.0, target.model
 
     def outputs(inputs: list[float]) -> np.ndarray:
@@ -117,15 +117,15 @@ def test_log_likelihood_is_that_of_the_formulas(name: str, missing: bool) -> Non
     target, data = problem(name, missing=missing), targets_of(name, missing=missing)
     state = target.initial_state(streams("by loops", 5), sigmas=None)
     expected = [log_likelihood_by_loops(target, data, position) for position in state.position]
-    found = target.log_likelihood(state.position, state.precisions)
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    values = target.log_likelihood(state.position, state.precisions)
+    np.testing.assert_allclose(values, expected, rtol=1e-10)
     inputs = target.data_model.cell_inputs(target.covariates)
     outputs = target.outputs(state.position, inputs)
     if target.model.kind == "survival":
         outputs = outputs.reshape(5, 7, target.data_model.n_cells)
-    each = log_density(target, outputs, data, state.precisions)
-    assert each.shape == (5, 7)
-    np.testing.assert_allclose(each.sum(axis=1), found, rtol=1e-10)
+    by_case = log_density(target, outputs, data, state.precisions)
+    assert by_case.shape == (5, 7)
+    np.testing.assert_allclose(by_case.sum(axis=1), values, rtol=1e-10)
 
 
 def test_times_given_to_the_network_are_those_of_fbm() -> None:
@@ -196,13 +196,13 @@ def test_counts_of_any_rate_are_drawn() -> None:
 
 @pytest.mark.parametrize("name", ["count", *SURVIVAL, "heteroscedastic, floor"])
 def test_the_bound_is_reached_and_never_passed(name: str) -> None:
-    """By the terms as functions of outputs that take any value, each case at its best."""
+    """The terms are functions of outputs with any value, and each case is taken at its best."""
     model, data = data_model_from_spec(MODELS[name]), targets_of(name)
     rows = model.target_rows(data)
     bound: Any = model.log_bound(rows, None)
-    grid = np.linspace(-12, 6, 4001)  # censored times reach their bound of zero at no hazard at all
+    grid = np.linspace(-12, 6, 4001)  # censored times reach their bound of zero when there is no hazard
     if model.kind == "heteroscedastic":
-        # at v = y the density is largest whatever the precision; that one grows to its ceiling
+        # at v = y the density is largest for any precision, which then grows to its ceiling
         best = 0.0
         for s in (0.0, 5.0, 40.0):
             outputs = np.concatenate([rows, np.full_like(rows, s)])[None]
@@ -239,7 +239,7 @@ def test_curvature_of_output_biases_is_the_typical_one(name: str) -> None:
     if target.model.kind == "count":
         typical = (np.nansum(data, axis=0) + 1) / n_observed * n_observed
     elif target.model.kind == "survival":
-        typical = np.array([7.0])  # FBM's: one a case
+        typical = np.array([7.0])  # one per case, as in FBM
     else:
         typical = np.append(1 / np.nanvar(data, axis=0), [0.5, 0.5]) * np.tile(n_observed, 2)
     n = target.network.outputs
@@ -258,7 +258,7 @@ def test_a_blow_up_is_silent_and_infinite(recwarn: pytest.WarningsRecorder) -> N
     assert len(recwarn) == 0
 
 
-# A bug in the file of a data model, and the model that must show it in its gradient.
+# Bugs in the file of a data model, and the model that must show each in its gradient.
 MUTANTS = {
     "count: the derivative's sign": (count, ("y - rate\n", "rate - y\n"), "count"),
     "survival: censored times die": (survival, ("event - cumulative", "1 - cumulative"), "constant hazard"),

@@ -1,4 +1,4 @@
-"""Quantiles of mixtures are what a plain root finder finds, also where modes are far apart."""
+"""Quantiles of mixtures agree with a plain root finder, also if the modes are far apart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def examples() -> tuple[Array, Array]:
             10 * normal(2, (5, n)),
             normal(3, (5, n)) + 30 * (uniform(4, (5, n)) < 0.03),
             1e4 * (uniform(5, (5, n)) < 0.5),
-            1e4 * (np.arange(n) % 2)[None, :] * np.ones((1, n)),  # median anywhere between the modes
+            # The median may lie anywhere between the modes.
+            1e4 * (np.arange(n) % 2)[None, :] * np.ones((1, n)),
             normal(6, (5, n)),
         ]
     )
@@ -43,14 +44,14 @@ def examples() -> tuple[Array, Array]:
 @pytest.mark.parametrize("df", DFS)
 def test_distribution_function_at_a_quantile_is_its_probability(df: float) -> None:
     means, scales = examples()
-    found = mixture_quantiles(means, scales, PROBABILITIES, df=df)
-    assert np.abs(cdf(found, means, scales, df) - PROBABILITIES).max() < 1e-6
+    quantiles = mixture_quantiles(means, scales, PROBABILITIES, df=df)
+    assert np.abs(cdf(quantiles, means, scales, df) - PROBABILITIES).max() < 1e-6
 
 
 @pytest.mark.parametrize("df", DFS)
 def test_quantiles_agree_with_a_plain_root_finder(df: float) -> None:
     means, scales = normal(1, (3, 60)), 0.2 * np.exp(0.3 * normal(2, (3, 60)))
-    found = mixture_quantiles(means, scales, PROBABILITIES, df=df)
+    quantiles = mixture_quantiles(means, scales, PROBABILITIES, df=df)
     for row in range(3):
         for column, p in enumerate(PROBABILITIES):
             one = slice(row, row + 1)
@@ -59,7 +60,7 @@ def test_quantiles_agree_with_a_plain_root_finder(df: float) -> None:
                 *(-1e6, 1e6),
                 xtol=1e-12,
             )
-            assert found[row, column] == pytest.approx(expected, rel=1e-7, abs=1e-7)
+            assert quantiles[row, column] == pytest.approx(expected, rel=1e-7, abs=1e-7)
 
 
 @pytest.mark.parametrize("df", [math.inf, 1.0])
@@ -67,15 +68,15 @@ def test_quantiles_agree_with_a_plain_root_finder(df: float) -> None:
 def test_components_may_be_any_number_of_decades_apart(far: float, df: float) -> None:
     """A third about 0, a third about -far / 2, a third about far, as draws from a vague prior may be."""
     means = normal(1, (2, 30)) + far * np.array([0.0, -0.5, 1.0])[np.arange(30) % 3]
-    found = mixture_quantiles(means, np.ones((2, 30)), [0.1, 0.5, 0.9], df=df)
-    np.testing.assert_allclose(found[:, [0, 2]], [[-0.5 * far, far]] * 2, rtol=1e-12)
-    middle = found[:, 1:2]
+    quantiles = mixture_quantiles(means, np.ones((2, 30)), [0.1, 0.5, 0.9], df=df)
+    np.testing.assert_allclose(quantiles[:, [0, 2]], [[-0.5 * far, far]] * 2, rtol=1e-12)
+    middle = quantiles[:, 1:2]
     assert np.abs(cdf(middle, means[:, ::3], np.ones((2, 10)), df) - 0.5).max() < 1e-6
 
 
 def test_one_gaussian_has_its_own_quantiles() -> None:
-    found = mixture_quantiles(np.full((1, 5), 7.0), np.full((1, 5), 0.5), PROBABILITIES)
-    np.testing.assert_allclose(found[0], 7 + 0.5 * scipy.special.ndtri(PROBABILITIES), rtol=1e-14)
+    quantiles = mixture_quantiles(np.full((1, 5), 7.0), np.full((1, 5), 0.5), PROBABILITIES)
+    np.testing.assert_allclose(quantiles[0], 7 + 0.5 * scipy.special.ndtri(PROBABILITIES), rtol=1e-14)
 
 
 def test_float32_means_lose_nothing_more() -> None:

@@ -18,7 +18,7 @@ from tests.support.problems import MODELS, log_density, problem, streams
 def density(
     target: SampledPosterior, outputs: list[float], targets: list[float], precisions: np.ndarray
 ) -> float:
-    """Of one case's targets, for one chain."""
+    """Density of one case's targets, for one chain."""
     value = log_density(target, np.array([[outputs]]), np.array([targets]), precisions)
     assert value.shape == (1, 1)
     return math.exp(value[0, 0])
@@ -73,9 +73,11 @@ def test_log_density_of_the_cases_sums_to_the_log_likelihood(model: str) -> None
     if model == "class":
         targets = targets.argmax(axis=1)[:, None].astype(float)
     outputs = target.outputs(state.position, target.inputs[:-1].T)
-    each = log_density(target, outputs, targets, state.precisions)
-    assert each.shape == (5, 7)
-    assert np.allclose(each.sum(axis=1), target.log_likelihood(state.position, state.precisions), rtol=1e-12)
+    by_case = log_density(target, outputs, targets, state.precisions)
+    assert by_case.shape == (5, 7)
+    assert np.allclose(
+        by_case.sum(axis=1), target.log_likelihood(state.position, state.precisions), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("model", ["gaussian by target", "t by target"])

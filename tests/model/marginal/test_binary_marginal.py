@@ -48,7 +48,7 @@ CELLS = {
 def test_joint_distribution_stays(name: str) -> None:
     verdict = judged(CELLS[name], n_chains=2_000, name=", Polya-Gamma")
     assert verdict.is_exact
-    assert 0.3 < verdict.acceptance < 0.95  # decisions are not one-sided
+    assert 0.3 < verdict.acceptance < 0.95  # decisions of both kinds occur
 
 
 @pytest.mark.long
@@ -62,7 +62,7 @@ def test_one_of_the_cells_is_in_the_dual_form() -> None:
     assert not posterior_of(CELLS["one layer"]).marginal(("outputs",)).layer.is_dual
 
 
-# A bug in binary.py: (old, new) in its source, and the cell that must show it.
+# Bugs in binary.py: (old, new) in its source, and the cell that must show each.
 MUTANTS: dict[str, tuple[str, str, str]] = {
     "labels not centred": ("(rows - 0.5) / omega", "(rows - 0.4) / omega", "one layer"),
     "variables of outputs at zero": (
@@ -92,7 +92,7 @@ def test_mutant_is_killed(name: str) -> None:
 
 
 def test_means_in_place_of_draws_are_killed() -> None:
-    """What an EM algorithm would do: tanh(v/2)/(2 v) for omega."""
+    """An EM algorithm would use the mean tanh(v/2)/(2 v) for omega."""
 
     def mean(v: Array, streams: Streams, **_: object) -> Array:
         return np.where(abs(v) < 1e-6, 0.25, np.tanh(v / 2) / np.where(abs(v) < 1e-6, 1.0, 2 * v))

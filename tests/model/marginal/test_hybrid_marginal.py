@@ -1,4 +1,4 @@
-"""hybrid-marginal over outputs and precisions is exact; each wrong order or density of it is seen."""
+"""hybrid-marginal over outputs and precisions is exact, and each wrong order or density in it is seen."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ QUICK = 2_000
 
 
 def on(module: ModuleType, *replacements: tuple[str, str]) -> dict[str, ModuleType]:
-    """The modules of a sampler that is made with a bug in one of those of hybrid-marginal."""
+    """Return the modules of a sampler with a bug in one of those of hybrid-marginal."""
     bug = mutant(module, *replacements)
     if module is update:
         return {"schedule": schedule_with(bug)}
@@ -84,15 +84,15 @@ def test_partial_gradients_need_a_sum_over_cases() -> None:
 
 def test_the_cells_have_both_forms() -> None:
     def is_dual(name: str) -> bool:
-        found = posterior_of(MARGINAL[name]).marginal(("outputs",))
-        assert isinstance(found, marginal.OutputMarginal)
-        return found.layer.is_dual
+        density = posterior_of(MARGINAL[name]).marginal(("outputs",))
+        assert isinstance(density, marginal.OutputMarginal)
+        return density.layer.is_dual
 
     assert is_dual("dual") and not is_dual("common") and not is_dual("t noise")
 
 
 _AFTER = "return target.complete(state, moved, streams), info"
-# A bug: the module, (old, new) in its source, and the cell that must show it.
+# Bugs: the module, (old, new) in its source, and the cell that must show each.
 MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
     "output weights not redrawn": (
         marginal,
@@ -281,11 +281,12 @@ def test_mutant_is_killed(name: str) -> None:
 def drift_and_difference(**modules: ModuleType) -> tuple[float, float]:
     """|z| of the largest change from iteration 20 to 40 of plain sampling, and of its largest difference.
 
-    Of 1000 chains with hybrid-marginal and 1000 without: means of log precisions, of outputs at three cases
-    and of the targets' energy. A larger robot arm has modes, between which plain chains go in thousands of
-    iterations: with 80 cases of noise 0.1 the precision of bh0 reached the value it has here at once.
+    Compares 1000 chains with hybrid-marginal and 1000 without, by means of log precisions, of outputs at
+    three cases and of the targets' energy. A larger robot arm has modes, between which plain chains move only
+    in thousands of iterations: with 80 cases of noise 0.1, hybrid-marginal brought the precision of bh0 at
+    once to the value that it has here.
     """
-    target, n, found = small_robot_arm(**modules), 1000, []
+    target, n, summaries = small_robot_arm(**modules), 1000, []
     plain: Operation = Hybrid(steps=10, stepsize=0.6)
     moving: Operation = HybridMarginal(("outputs", "precisions"), steps=10, stepsize=0.6)
     for number, hybrid in enumerate((plain, moving)):
@@ -301,8 +302,8 @@ def drift_and_difference(**modules: ModuleType) -> tuple[float, float]:
                 outputs = target.outputs(state.position, target.inputs[:-1, :3].T).reshape(n, -1)
                 precisions = np.log(state.precisions[:, target.precision_layout.is_free])
                 energy = target.data_energy(state.position, state.precisions)
-                found.append(np.concatenate([precisions, outputs, energy[:, None]], axis=1))
-    earlier, later, _, other = found
+                summaries.append(np.concatenate([precisions, outputs, energy[:, None]], axis=1))
+    earlier, later, _, other = summaries
     changes = later - earlier
     drift = changes.mean(axis=0) / (changes.std(axis=0) / np.sqrt(n))
     difference = (later.mean(axis=0) - other.mean(axis=0)) / np.sqrt(
@@ -335,10 +336,10 @@ def small_robot_arm(posterior: ModuleType = sampled) -> SampledPosterior:
         units=(3,),
         activations=("tanh",),
     )
-    made: SampledPosterior = posterior.SampledPosterior.from_spec(
+    posterior_on_data: SampledPosterior = posterior.SampledPosterior.from_spec(
         spec, problems.MODELS["gaussian"], angles, place
     )
-    return made
+    return posterior_on_data
 
 
 def test_momentum_of_what_is_integrated_out_stays() -> None:
@@ -366,8 +367,8 @@ def test_tempered_density_is_the_posterior_with_its_coefficients_drawn() -> None
     data = np.repeat(target.sample_targets(state.position, precisions, streams)[:1], n, axis=0)
     for b in (1.0, 0.3):
         informed = target.with_targets(data).tempered(b)
-        given = informed.marginal(("outputs",)).given(state, streams)
-        n_kept = given.n_kept
+        density = informed.marginal(("outputs",)).given(state, streams)
+        n_kept = density.n_kept
         log_density = []
         for chain in range(n):
             basis = np.repeat(state.position[chain : chain + 1], target.n_parameters - n_kept, axis=0)
@@ -379,7 +380,7 @@ def test_tempered_density_is_the_posterior_with_its_coefficients_drawn() -> None
             m = np.linalg.solve(a, b * columns @ (tau * data[0].T.ravel()))
             change = state.position[chain, n_kept:] - m
             log_density.append(0.5 * np.linalg.slogdet(a)[1] - 0.5 * change @ a @ change)
-        difference = given.potential(state.position[:, :n_kept], precisions) - informed.potential(
+        difference = density.potential(state.position[:, :n_kept], precisions) - informed.potential(
             state.position, precisions
         )
         assert np.ptp(difference - log_density) < 1e-8

@@ -41,17 +41,17 @@ from tests.support.problems import parse, problem, streams
 STEP = 1e-6
 
 
-def worst_error(state: ChainState, given: Any) -> float:
+def worst_error(state: ChainState, density: Any) -> float:
     """Largest difference from central differences, relative to the gradient's largest component."""
-    position = coordinates(state, given)
-    energy, gradient = given.potential_and_gradient(position, state.precisions)
+    position = coordinates(state, density)
+    energy, gradient = density.potential_and_gradient(position, state.precisions)
     assert np.all(np.isfinite(energy))
-    assert np.allclose(energy, given.potential(position, state.precisions), rtol=1e-13)
+    assert np.allclose(energy, density.potential(position, state.precisions), rtol=1e-13)
     numeric = np.empty_like(gradient)
     for i in range(position.shape[1]):
         change = np.zeros(position.shape[1])
         change[i] = STEP
-        above, below = (given.potential(position + s * change, state.precisions) for s in (1, -1))
+        above, below = (density.potential(position + s * change, state.precisions) for s in (1, -1))
         numeric[:, i] = (above - below) / (2 * STEP)
     scale = np.maximum(np.abs(gradient).max(axis=1, initial=0), 1e-3 * np.abs(energy))
     return float(np.max(np.abs(numeric - gradient) / np.maximum(scale, 1)[:, None], initial=0))
@@ -63,17 +63,17 @@ def worst_error(state: ChainState, given: Any) -> float:
 def test_gradient_is_the_central_difference(name: str, model: str, form: str) -> None:
     for is_missing in (False, True):
         target = made(name, model, form, is_missing=is_missing)
-        # Output weights drawn from a vague prior give energies of 1e20, which have no differences.
+        # Output weights drawn from a vague prior give energies of 1e20, for which differences have no digits.
         for over in (OUTPUTS, BOTH) if name == "vague" else (OUTPUTS, PRECISIONS, BOTH):
-            state, given = conditional(target, over, f"{name} {model} {form}", 8)
-            assert worst_error(state, given) < 1e-6
+            state, density = conditional(target, over, f"{name} {model} {form}", 8)
+            assert worst_error(state, density) < 1e-6
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_gradient_is_right_for_every_activation(activation: str) -> None:
     spec = problems.network(COMMON, activations=(activation, activation))
-    state, given = conditional(problem("t", spec=spec, n_cases=19), BOTH, activation, 20)
-    assert worst_error(state, given) < 1e-6
+    state, density = conditional(problem("t", spec=spec, n_cases=19), BOTH, activation, 20)
+    assert worst_error(state, density) < 1e-6
 
 
 @pytest.mark.parametrize("b", [0.3, np.array([1.0, 0.5, 0.0])])
@@ -81,18 +81,18 @@ def test_gradient_is_right_for_every_activation(activation: str) -> None:
 def test_gradient_is_right_at_every_temperature(model: str, b: float | Array) -> None:
     target = made("every level", model, "primal", is_missing=True).tempered(b)
     for over in (OUTPUTS, PRECISIONS, BOTH):
-        state, given = conditional(target, over, "tempered", 3)
-        assert worst_error(state, given) < 1e-6
+        state, density = conditional(target, over, "tempered", 3)
+        assert worst_error(state, density) < 1e-6
 
 
-def by_brute_force(state: ChainState, given: WithoutOutputs) -> Array:
-    """-log p(observed targets | kept parameters), by the normal density of all of a chain's targets together.
+def by_brute_force(state: ChainState, kept_density: WithoutOutputs) -> Array:
+    """-log p(observed targets | kept parameters), from the joint normal density of all targets of a chain.
 
     Outputs are linear in the output parameters, so that an output with one of them at one is a column of the
     matrix that takes them to outputs.
     """
-    target, n_kept = given.marginal.posterior, given.n_kept
-    inputs, data = target.inputs[:-1].T, given.regression_at(coordinates(state, given))
+    target, n_kept = kept_density.marginal.posterior, kept_density.n_kept
+    inputs, data = target.inputs[:-1].T, kept_density.regression_at(coordinates(state, kept_density))
     n_outputs, n_cases = target.n_targets, target.n_cases
     energies = []
     for chain in range(len(state.position)):
@@ -110,11 +110,11 @@ def by_brute_force(state: ChainState, given: WithoutOutputs) -> Array:
     return np.array(energies)
 
 
-def prior_energy(state: ChainState, given: WithoutOutputs) -> Array:
-    """Of the kept parameters: the whole prior's with all output parameters zero."""
-    target = given.marginal.posterior
+def prior_energy(state: ChainState, density: WithoutOutputs) -> Array:
+    """Energy of the kept parameters: that of the whole prior with all output parameters zero."""
+    target = density.marginal.posterior
     position = state.position.copy()
-    position[:, given.n_kept :] = 0
+    position[:, density.n_kept :] = 0
     energy, _ = prior.energy_and_gradient(
         position, state.precisions, target.parameter_layout, target.precision_layout
     )
@@ -127,34 +127,34 @@ def prior_energy(state: ChainState, given: WithoutOutputs) -> Array:
 def test_value_is_the_normal_density_of_the_targets(name: str, model: str, form: str) -> None:
     for is_missing in (False, True):
         target = made(name, model, form, is_missing=is_missing)
-        state, given = conditional(target, OUTPUTS, f"value {name}", 5)
-        value = given.potential(coordinates(state, given), state.precisions)
-        expected = by_brute_force(state, given) + prior_energy(state, given)
+        state, density = conditional(target, OUTPUTS, f"value {name}", 5)
+        value = density.potential(coordinates(state, density), state.precisions)
+        expected = by_brute_force(state, density) + prior_energy(state, density)
         assert np.allclose(value, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_both_forms_are_used_and_are_one() -> None:
     for model in REAL:
         target = made("common precisions", model, "dual", is_missing=True)
-        state, given = conditional(target, BOTH, "forms", 6)
-        assert given.regression.is_dual
-        other = replace(given, regression=replace(given.regression, is_dual=False))
-        position = coordinates(state, given)
+        state, density = conditional(target, BOTH, "forms", 6)
+        assert density.regression.is_dual
+        other = replace(density, regression=replace(density.regression, is_dual=False))
+        position = coordinates(state, density)
         for a, b in zip(
-            given.potential_and_gradient(position, state.precisions),
+            density.potential_and_gradient(position, state.precisions),
             other.potential_and_gradient(position, state.precisions),
             strict=True,
         ):
             assert np.allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(b).max())
     assert not conditional(made("common precisions", "t", "primal"), BOTH, "x", 1)[1].regression.is_dual
-    # As vague a prior would leave the dual form no digits.
+    # A vaguer prior would leave the dual form no digits.
     assert not conditional(made("vague", "t", "dual"), BOTH, "x", 1)[1].regression.is_dual
 
 
 def test_targets_share_a_matrix_where_they_can() -> None:
     def n_systems(name: str, model: str, **options: Any) -> int:
-        given = conditional(made(name, model, "primal", **options), BOTH, "share", 2)[1]
-        return int(given.regression.prior.shape[1])
+        density = conditional(made(name, model, "primal", **options), BOTH, "share", 2)[1]
+        return int(density.regression.prior.shape[1])
 
     assert n_systems("common precisions", "gaussian") == 1
     assert n_systems("common precisions", "gaussian by target") == 2
@@ -166,20 +166,20 @@ def test_targets_share_a_matrix_where_they_can() -> None:
 
 
 def integral_error(name: str, over: tuple[str, ...], *, module: Any = marginal) -> float:
-    """How far differences of potential between positions are from those with integrals by quadrature."""
+    """Largest error of differences of potential between positions, against integrals by quadrature."""
     target, n = made(name, "gaussian", "primal"), 6
     random = streams("integral", n)
     state = target.initial_state(random, sigmas=None)
     precisions = np.repeat(state.precisions[:1], n, axis=0)
     made_of = module.marginal(target, over)
-    given = made_of.given(replace(state, precisions=precisions), random)
-    value = given.potential(coordinates(replace(state, precisions=precisions), given), precisions)
+    density = made_of.given(replace(state, precisions=precisions), random)
+    value = density.potential(coordinates(replace(state, precisions=precisions), density), precisions)
     zeroed = integrated.with_columns(precisions, made_of.groups, value=0.0)
     if over == PRECISIONS:
         rest = target.potential(state.position, zeroed)
     else:
-        given = marginal.marginal(target, OUTPUTS).given(replace(state, precisions=precisions), random)
-        rest = given.potential(coordinates(state, given), zeroed)
+        density = marginal.marginal(target, OUTPUTS).given(replace(state, precisions=precisions), random)
+        rest = density.potential(coordinates(state, density), zeroed)
     integrals = np.zeros(n)
     for group in made_of.groups:
         scales = np.ones(group.size)
@@ -187,7 +187,7 @@ def integral_error(name: str, over: tuple[str, ...], *, module: Any = marginal) 
             scales = np.resize(precisions[0, group.adjustments], group.size)
         alpha, mean = group.precision.prior.alphas[0], group.precision.mean
         squares = (scales * state.position[:, group.part] ** 2).sum(axis=1)
-        integrals -= [log_integral(alpha, mean, group.size, each) for each in squares]
+        integrals -= [log_integral(alpha, mean, group.size, total) for total in squares]
     return float(np.ptp(value - rest - integrals))
 
 
@@ -210,7 +210,7 @@ def test_all_groups_of_common_precisions_are_integrated_out() -> None:
 
 
 def moved_error(module: Any = marginal) -> float:
-    """How far the potential along the logs of precisions is from Gamma densities and the targets' density."""
+    """Largest error of the potential along logs of precisions, against products of densities."""
     target, n = made("common precisions", "gaussian by target", "primal"), 8
     random = streams("moved", n)
     state = target.initial_state(random, sigmas=None)
@@ -235,14 +235,14 @@ def test_precisions_that_move_along_have_their_prior() -> None:
 
 def test_precisions_that_move_along_are_where_they_were_and_where_they_went() -> None:
     target = made("common precisions", "gaussian", "primal")
-    state, given = conditional(target, BOTH, "moved", 4)
+    state, density = conditional(target, BOTH, "moved", 4)
     random = streams("moved", 4, iteration=1)
-    start = given.start(state, random)
-    columns = [group.precision.common for group in given.marginal.moved]
-    n = given.n_kept
+    start = density.start(state, random)
+    columns = [group.precision.common for group in density.marginal.moved]
+    n = density.n_kept
     assert np.array_equal(start.momentum[:, :n], state.momentum[:, :n])
     assert np.allclose(np.exp(start.position[:, n:]), state.precisions[:, columns], rtol=1e-12)
-    after = given.complete(state, replace(start, position=start.position + 1), random)
+    after = density.complete(state, replace(start, position=start.position + 1), random)
     assert np.allclose(after.precisions[:, columns], np.e * state.precisions[:, columns], rtol=1e-12)
     assert np.array_equal(after.position[:, :n], state.position[:, :n] + 1)
     assert np.array_equal(after.momentum, state.momentum)
@@ -262,22 +262,22 @@ def log_integral(alpha: float, mean: float, n: int, squares: float) -> float:
 
 
 def dependence(over: tuple[str, ...], *, module: Any = marginal) -> set[str]:
-    """What depends on variables that are integrated out; Gaussian noise needs no auxiliary variables."""
+    """Names of results that depend on integrated variables; Gaussian noise needs no auxiliary variables."""
     target = made("common precisions", "gaussian", "primal")
-    state, given = conditional(target, over, "depends", 3, module=module)
+    state, density = conditional(target, over, "depends", 3, module=module)
     random, made_of = streams("depends", 3, iteration=2), module.marginal(target, over)
     position, precisions = state.position.copy(), state.precisions.copy()
     if over != PRECISIONS:
-        position[:, given.n_kept :] += 1.0
+        position[:, density.n_kept :] += 1.0
     for group in made_of.groups:
         precisions[:, group.precision.common] *= 7.0
     changed = replace(state, position=position, precisions=precisions)
     other = made_of.given(changed, random)
-    found = []
-    for each, at in ((given, state), (other, changed)):
+    results = []
+    for each, at in ((density, state), (other, changed)):
         energy, gradient = each.potential_and_gradient(coordinates(at, each), at.precisions)
-        found.append({"energy": energy, "gradient": gradient, "stepsizes": each.stepsizes(at.precisions)})
-    return {name for name in found[0] if not np.array_equal(found[0][name], found[1][name])}
+        results.append({"energy": energy, "gradient": gradient, "stepsizes": each.stepsizes(at.precisions)})
+    return {name for name in results[0] if not np.array_equal(results[0][name], results[1][name])}
 
 
 @pytest.mark.parametrize("over", [OUTPUTS, PRECISIONS, BOTH])
@@ -287,12 +287,12 @@ def test_nothing_depends_on_what_is_integrated_out(over: tuple[str, ...]) -> Non
 
 def test_stepsizes_do_not_depend_on_precisions_that_move_along() -> None:
     target = made("common precisions", "gaussian", "primal")
-    state, given = conditional(target, BOTH, "moved stepsizes", 3)
-    assert len(given.marginal.moved) == 4
+    state, density = conditional(target, BOTH, "moved stepsizes", 3)
+    assert len(density.marginal.moved) == 4
     changed = state.precisions.copy()
-    for group in given.marginal.moved:
+    for group in density.marginal.moved:
         changed[:, group.precision.common] *= 7.0
-    assert np.array_equal(given.stepsizes(state.precisions), given.stepsizes(changed))
+    assert np.array_equal(density.stepsizes(state.precisions), density.stepsizes(changed))
 
 
 @pytest.mark.parametrize(
@@ -309,18 +309,18 @@ def test_stepsizes_of_what_is_integrated_out_are_seen(old: str, new: str, over: 
 def test_stepsizes_do_not_depend_on_parameters() -> None:
     for model in REAL:
         target = made("every level", model, "primal")
-        state, given = conditional(target, BOTH, "stepsizes", 3)
+        state, density = conditional(target, BOTH, "stepsizes", 3)
         moved = marginal.marginal(target, BOTH).given(
             replace(state, position=state.position + 1), streams("other", 3)
         )
-        assert np.array_equal(given.stepsizes(state.precisions), moved.stepsizes(state.precisions))
+        assert np.array_equal(density.stepsizes(state.precisions), moved.stepsizes(state.precisions))
 
 
 def test_stepsizes_are_finite_under_vague_priors_of_the_output_weights() -> None:
     spec = problems.network({**COMMON, "ho0": "+", "ho1": "+", "io": "+", "bo": "+"})
-    state, given = conditional(problem("gaussian", spec=spec, n_cases=19), OUTPUTS, "vague", 3)
+    state, density = conditional(problem("gaussian", spec=spec, n_cases=19), OUTPUTS, "vague", 3)
     least = problem("gaussian", spec=problems.network(COMMON)).stepsizes(state.precisions).min()
-    assert given.stepsizes(state.precisions).min() > 1e-3 * min(1.0, least)
+    assert density.stepsizes(state.precisions).min() > 1e-3 * min(1.0, least)
 
 
 @pytest.mark.parametrize("form", N_CASES)
@@ -335,8 +335,8 @@ def test_output_parameters_are_drawn_from_their_normal_distribution(model: str, 
     state = ChainState(*(np.repeat(a, n, axis=0) for a in (one.position, one.momentum, one.precisions)))
     data = given_one.regression
     many = replace(data, noise=np.repeat(data.noise, n, axis=0), prior=np.repeat(data.prior, n, axis=0))
-    given = replace(given_one, regression=many)
-    after = given.complete(state, given.start(state, random), random)
+    density = replace(given_one, regression=many)
+    after = density.complete(state, density.start(state, random), random)
     n_kept = given_one.n_kept
     assert np.array_equal(after.position[:, :n_kept], state.position[:, :n_kept])
     assert np.array_equal(after.momentum, state.momentum)
@@ -352,17 +352,17 @@ def test_output_parameters_are_drawn_from_their_normal_distribution(model: str, 
     uniform = scipy.special.ndtr((after.position[:, n_kept:] - m) @ np.linalg.cholesky(a))
     assert min(ks_p_value(column) for column in uniform.T) > 1e-5 / uniform.shape[1]
     covariances = np.corrcoef(uniform.T)[np.triu_indices(uniform.shape[1], 1)]
-    assert abs(covariances).max() < 5.5 / np.sqrt(n)  # of up to 276: 1 in 100,000
+    assert abs(covariances).max() < 5.5 / np.sqrt(n)  # at most 276 statistics: 1 in 100,000
 
 
 def test_precisions_are_drawn_given_the_new_parameters() -> None:
     target = made("common precisions", "gaussian", "primal")
     random = streams("precisions", 4_000)
     state = target.initial_state(random, sigmas=None)
-    given = marginal.marginal(target, PRECISIONS).given(state, random)
-    assert isinstance(given, WithoutPrecisions)
-    after = given.complete(state, given.start(state, random), random.at(iteration=1))
-    groups = {group.precision.common: group for group in given.groups}
+    density = marginal.marginal(target, PRECISIONS).given(state, random)
+    assert isinstance(density, WithoutPrecisions)
+    after = density.complete(state, density.start(state, random), random.at(iteration=1))
+    groups = {group.precision.common: group for group in density.groups}
     for column in range(target.n_precisions):
         if column not in groups:
             assert np.array_equal(after.precisions[:, column], state.precisions[:, column])
@@ -376,10 +376,10 @@ def test_precisions_are_drawn_given_the_new_parameters() -> None:
 
 def test_groups_with_other_levels_stay_as_they_are() -> None:
     target = made("every level", "gaussian", "primal")
-    found = {group.precision.name for group in marginal.marginal(target, PRECISIONS).groups}
-    assert found == {"bh0", "ho1"}
-    found = {group.precision.name for group in marginal.marginal(target, BOTH).groups}
-    assert found == {"bh0"}
+    names = {group.precision.name for group in marginal.marginal(target, PRECISIONS).groups}
+    assert names == {"bh0", "ho1"}
+    names = {group.precision.name for group in marginal.marginal(target, BOTH).groups}
+    assert names == {"bh0"}
 
 
 @pytest.mark.parametrize("model", ["class"])
@@ -411,19 +411,19 @@ def test_configured_connections_into_the_outputs_are_refused() -> None:
 @pytest.mark.parametrize("model", ["gaussian", "t by target"])
 def test_chains_do_not_depend_on_their_batch(model: str, form: str, dtype: str) -> None:
     target = made("common precisions", model, form, dtype=dtype)
-    state, given = conditional(target, BOTH, "batch", 5)
+    state, density = conditional(target, BOTH, "batch", 5)
     random = streams("batch", 5, iteration=1)
-    after = given.complete(state, given.start(state, random), random)
-    energy, gradient = given.potential_and_gradient(coordinates(state, given), state.precisions)
+    after = density.complete(state, density.start(state, random), random)
+    energy, gradient = density.potential_and_gradient(coordinates(state, density), state.precisions)
     energy, gradient = energy.copy(), gradient.copy()
     for chains in ([0], [3, 4]):
         part = ChainState(state.position[chains], state.momentum[chains], state.precisions[chains])
-        own = replace(random, chains=random.chains[chains])
-        alone = marginal.marginal(target, BOTH).given(part, own)
+        own_streams = replace(random, chains=random.chains[chains])
+        alone = marginal.marginal(target, BOTH).given(part, own_streams)
         own_energy, own_gradient = alone.potential_and_gradient(coordinates(part, alone), part.precisions)
         assert np.array_equal(own_energy, energy[chains])
         assert np.array_equal(own_gradient, gradient[chains])
-        completed = alone.complete(part, alone.start(part, own), own)
+        completed = alone.complete(part, alone.start(part, own_streams), own_streams)
         assert np.array_equal(completed.position, after.position[chains])
         assert np.array_equal(completed.precisions, after.precisions[chains])
 
@@ -432,10 +432,10 @@ def test_float32_is_close_to_float64() -> None:
     single, double = (
         made("common precisions", "gaussian", "primal", dtype=d) for d in ("float32", "float64")
     )
-    state, given = conditional(double, BOTH, "close", 6)
+    state, density = conditional(double, BOTH, "close", 6)
     rounded = replace(state, position=state.position.astype(np.float32))
     other = marginal.marginal(single, BOTH).given(rounded, streams("close", 6, iteration=1))
-    a, da = given.potential_and_gradient(coordinates(state, given), state.precisions)
+    a, da = density.potential_and_gradient(coordinates(state, density), state.precisions)
     b, db = other.potential_and_gradient(coordinates(rounded, other), state.precisions)
     assert b.dtype == np.float64 and db.dtype == np.float32
     assert np.allclose(a, b, rtol=1e-4) and np.allclose(da, db, rtol=1e-2, atol=1e-3 * np.abs(da).max())
@@ -444,18 +444,18 @@ def test_float32_is_close_to_float64() -> None:
 def test_a_trajectory_that_blows_up_is_silent(recwarn: pytest.WarningsRecorder) -> None:
     for form in N_CASES:
         target = made("common precisions", "gaussian", form, dtype="float32")
-        state, given = conditional(target, BOTH, "blow-up", 3)
+        state, density = conditional(target, BOTH, "blow-up", 3)
         for value in (1e30, np.inf, np.nan):
-            position = coordinates(state, given).copy()
-            whole = given.potential_and_gradient(position, state.precisions)[0].copy()
+            position = coordinates(state, density).copy()
+            whole = density.potential_and_gradient(position, state.precisions)[0].copy()
             position[1] = value
-            energy, _ = given.potential_and_gradient(position, state.precisions)
+            energy, _ = density.potential_and_gradient(position, state.precisions)
             assert not np.isfinite(energy[1])
             assert np.array_equal(energy[[0, 2]], whole[[0, 2]])
     assert len(recwarn) == 0
 
 
-# Bugs in the formulas: module, (old, new), and the number of cases of the problem that must show them.
+# Bugs in the formulas: module, (old, new), and the number of cases of the problem that must show each.
 FORMULA_MUTANTS: dict[str, tuple[Any, tuple[str, str], str]] = {
     "log|A| forgotten": (regression, ("solution.log_determinant - xp.log", "-xp.log"), "primal"),
     "log|S| forgotten": (regression, (" - xp.log(regression.prior).sum(axis=2)", ""), "primal"),
@@ -541,7 +541,7 @@ FORMULA_MUTANTS: dict[str, tuple[Any, tuple[str, str], str]] = {
 
 @pytest.mark.parametrize("name", FORMULA_MUTANTS)
 def test_mutant_of_the_formulas_is_killed(name: str) -> None:
-    """By the value where it has another one, else by central differences."""
+    """The value shows a bug if it differs, and central differences otherwise."""
     module, replacement, form = FORMULA_MUTANTS[name]
     changed = mutant(module, replacement)
     if module is regression:
@@ -553,12 +553,12 @@ def test_mutant_of_the_formulas_is_killed(name: str) -> None:
     target = made("adjustments", "gaussian", form)
     spec = made("common precisions", "gaussian", form)
     errors = []
-    for each in (target, spec):
-        state, given = conditional(each, BOTH, "mutant", 4, module=changed)
-        errors.append(worst_error(state, given) > 1e-3)
-        state, given = conditional(each, OUTPUTS, "mutant", 4, module=changed)
-        value = given.potential(coordinates(state, given), state.precisions)
-        errors.append(not np.allclose(value, by_brute_force(state, given) + prior_energy(state, given)))
+    for problem_of_bug in (target, spec):
+        state, density = conditional(problem_of_bug, BOTH, "mutant", 4, module=changed)
+        errors.append(worst_error(state, density) > 1e-3)
+        state, density = conditional(problem_of_bug, OUTPUTS, "mutant", 4, module=changed)
+        value = density.potential(coordinates(state, density), state.precisions)
+        errors.append(not np.allclose(value, by_brute_force(state, density) + prior_energy(state, density)))
     errors.append(integral_error("adjustments", BOTH, module=changed) > 1e-3)
     errors.append(moved_error(changed) > 1e-3)
     assert any(errors)

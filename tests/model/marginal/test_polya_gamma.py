@@ -15,7 +15,7 @@ from tests.support.exactness import is_exact, ks_p_value
 from tests.support.mutants import mutant
 from tests.support.problems import streams
 
-# Of both kinds of proposal below t, which change places at |z| = 3.125; binary outputs are mostly below 10.
+# Both kinds of proposal below t occur; they change at |z| = 3.125. Binary outputs are mostly below 10.
 PLACES = (0.0, -1.0, 3.1, -3.2, 4.5, 8.0, 30.0)
 
 
@@ -40,7 +40,7 @@ def log_cosh(x: Array) -> Array:
 
 
 def density(x: Array, z: float) -> Array:
-    """Polson, Scott and Windle (2013), sec. 4.1, for small x; for large x the Poisson sum of the same."""
+    """Polson, Scott and Windle (2013), sec. 4.1, for small x; for large x the same by the Poisson sum."""
     n = np.arange(60)[:, None]
     small = np.minimum(x, 0.5)
     by_small = (
@@ -124,8 +124,8 @@ def is_independent_of_the_batch(module: ModuleType) -> bool:
     together = module.polya_gamma(z, random, purpose=Purpose.POLYA_GAMMA)
     for chain in (0, 133, 499):
         alone = Streams(random.seed, random.chains[chain : chain + 1], random.iteration)
-        own = module.polya_gamma(z[chain : chain + 1], alone, purpose=Purpose.POLYA_GAMMA)
-        if not np.array_equal(own[0], together[chain]):
+        single = module.polya_gamma(z[chain : chain + 1], alone, purpose=Purpose.POLYA_GAMMA)
+        if not np.array_equal(single[0], together[chain]):
             return False
     return True
 
@@ -135,7 +135,7 @@ def test_chains_do_not_depend_on_their_batch() -> None:
 
 
 def test_keeping_the_last_draw_shows_in_the_batch() -> None:
-    """A mutant of the right distribution: how often draws are made over depends on the other chains."""
+    """This mutant has the right distribution, but the number of repeats depends on the other chains."""
     keeps_the_last = ("xp.where(pending & accepted, x, result)", "xp.where(accepted, x, result)")
     assert not is_independent_of_the_batch(mutant(polya_gamma, keeps_the_last))
 
@@ -164,7 +164,7 @@ def test_mutant_is_killed(name: str) -> None:
 
 
 def test_the_series_is_the_density_over_its_first_term() -> None:
-    """What a KS test of 50,000 draws would not see: the correction is 0.6 % at most."""
+    """A KS test of 50,000 draws would not see an error, because the correction is at most 0.6 %."""
     x = np.linspace(0.05, 3, 60)
     first = np.where(
         x <= polya_gamma._T,

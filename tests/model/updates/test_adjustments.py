@@ -81,7 +81,7 @@ def test_the_conditional_is_the_joint_density_up_to_a_constant() -> None:
 
 
 def stays_exact(name: str, *, module: Any = sampled) -> bool:
-    """Whether exact draws of everything stay so under one update of all precisions."""
+    """Return True if exact draws of everything stay exact under one update of all precisions."""
     spec = replace(
         problems.network(HIERARCHIES, units=(2, 3)), adjustments={"ah0": 3.0, "ah1": 4.0, "ao": 5.0}
     )

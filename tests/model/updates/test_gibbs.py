@@ -1,4 +1,4 @@
-"""Gibbs updates of precisions against the joint density and against integrated distributions."""
+"""Gibbs updates of precisions agree with the joint density and with integrated distributions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ N_CHAINS = 4_000
 
 
 def integrated_cdf(log_density: Any, values: np.ndarray, *, low: float, high: float) -> np.ndarray:
-    """The distribution function at `values` of a density given by its logarithm, by the trapezoidal rule.
+    """Distribution function at `values` of a density given by its logarithm, by the trapezoidal rule.
 
     The grid is refined once about where the density is; its tail beyond is below exp(-40) of the top.
     """
@@ -51,7 +51,7 @@ UPPER = [
     (3.0, 2.0, 4.0, [0.7, 3.0, 1.9]),
     (0.2, 400.0, 0.5, [1e-3, 50.0]),
     (8.0, 1.0, 2.0, [0.1, 4.0, 2.0, 1.0]),  # n alpha_below = alpha: the middle of the family
-    (50.0, 1.0, 0.5, [1e-4, 2.0]),  # the prior rules
+    (50.0, 1.0, 0.5, [1e-4, 2.0]),  # the prior dominates
     (2.0, 1e-6, 3.0, [1e-9] * 5),
     (2.0, 1.0, 100.0, [1.0] * 100),
     (1.0, 1.0, 1e-3, [1e-200, 1e-30]),
@@ -62,11 +62,11 @@ def upper_is_exact(
     module: ModuleType, alpha: float, mean: float, alpha_below: float, below: list[float]
 ) -> bool:
     def log_density(x: np.ndarray) -> np.ndarray:
-        """Of x = log tau, from eqs. 13 and 14 of Neal (2022); tau dx is the Jacobian."""
+        """Log density of x = log tau, from eqs. 13 and 14 of Neal (2022); tau dx is the Jacobian."""
         a, b = alpha / 2, alpha_below / 2
         total = a * x - a * np.exp(x) / mean  # log tau**(a - 1) exp(-tau a / mean) * tau
         for value in below:
-            # As far as the mean goes: (b / tau)**b exp(-value b / tau)
+            # The factor that depends on the mean: (b / tau)**b exp(-value b / tau)
             total = total - b * x - b * np.exp(math.log(value) - x)
         return total
 
@@ -128,7 +128,7 @@ def log_upper_conditional(
 
 def test_conditionals_are_the_joint_density_up_to_a_constant() -> None:
     gaussian = {name: ":".join(text.split(":")[:3]) for name, text in problems.PRIORS.items()}
-    gaussian |= {"ti": "0.4", "th0": "0.3:4"}  # the last alpha of a bias or offset is its parameters' own
+    gaussian |= {"ti": "0.4", "th0": "0.3:4"}  # the last alpha of a bias or offset belongs to its parameters
     target = problem("gaussian by target", spec=problems.network(gaussian))
     state = target.initial_state(streams("joint", 1), sigmas=None)
     values = target.parameter_layout.views(state.position)
@@ -166,10 +166,10 @@ def stays_exact(
     n: int,
     settings: tuple[dict[str, Any], ...] = ({},),
 ) -> bool:
-    """Whether exact draws of precisions, parameters and targets stay so under Gibbs updates, one per setting.
+    """Return True if exact draws of precisions, parameters and targets stay exact under Gibbs updates.
 
-    Every level of every group gives uniforms that are independent if they do, however precisions, parameters
-    and targets depend on each other.
+    Every level of every group then gives independent uniforms, however precisions, parameters and targets
+    depend on each other. There is one result for each setting.
     """
     module = sampled if gibbs_module is gibbs else sampled_with(gibbs_module)
     spec = problems.network(HIERARCHIES, units=(2, 3))
@@ -246,7 +246,7 @@ def test_groups_are_those_named() -> None:
 
 
 def test_both_levels_one_after_the_other_are_the_whole_update() -> None:
-    """Where the noise alone has two levels, bit for bit: the same random numbers, lower before upper."""
+    """If only the noise has two levels, the bits agree: the same random numbers, lower before upper."""
     spec = problems.network({"io": "1:2", "bo": "1"}, inputs=1, outputs=2, units=(), activations=())
     target = problem("gaussian by target", spec=spec)
     state = target.initial_state(streams("levels", 3), sigmas=None)
@@ -425,5 +425,5 @@ def test_updates_of_all_levels_and_their_reversal_are_in_detailed_balance(group:
         backwards = before.precisions[:, common] / state.precisions[:, unit]
         return ks_two_sample_p_value(forwards, backwards)
 
-    assert p_value(is_reversed=True) > 1e-4  # wrong in 1 of 10,000 seeds; the seed is fixed
+    assert p_value(is_reversed=True) > 1e-4  # fails for 1 in 10,000 seeds; the seed is fixed
     assert p_value(is_reversed=False) < 1e-6

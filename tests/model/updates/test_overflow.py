@@ -1,4 +1,4 @@
-"""States whose outputs are not finite end a Gibbs update with an error that says what to change."""
+"""A Gibbs update of states with outputs that are not finite raises an error that says what to change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADVICE = "use less vague priors, start from fixed sigmas (initial.sigmas), use d
 
 
 def overflowing(model: str) -> tuple[SampledPosterior, ChainState]:
-    """Five draws from the prior in float32, in chains 1 and 3 of which the outputs overflow to NaN."""
+    """Five draws from the prior in float32; in chains 1 and 3 the outputs overflow to NaN."""
     target = problem(model, dtype="float32")
     state = target.initial_state(streams("overflow", 5), sigmas=None)
     position = state.position.copy()

@@ -1,4 +1,4 @@
-"""Random-grid updates of upper-level precisions: exact, of the right levels, and alike within a cell."""
+"""Random-grid updates of upper-level precisions: exact, of the right levels, and equal within a cell."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def with_module(model: str, module: ModuleType) -> SampledPosterior:
 
 
 def stays_exact(model: str, *, module: ModuleType = random_grid, n_chains: int = 4_000) -> bool:
-    """Exact draws of precisions, parameters and targets, after three updates of the upper levels."""
+    """Return True if exact draws stay exact under three updates of the upper levels."""
     target = with_module(model, module)
 
     def p_values(seed: int, n_chains: int) -> list[float]:
@@ -100,7 +100,7 @@ def test_the_upper_levels_and_no_others_change() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_densities_are_the_joint_density_up_to_a_constant(model: str) -> None:
-    """A single chain, one precision at a time at 50 values: log prior + log likelihood + log tau."""
+    """Each precision of a single chain takes 50 values: log prior + log likelihood + log tau."""
     target = problem(model, spec=SPEC)
     state = target.initial_state(streams("random grid", 1), sigmas=None)
     x = np.linspace(-3, 3, 50)
@@ -126,10 +126,10 @@ def test_densities_are_the_joint_density_up_to_a_constant(model: str) -> None:
 
 
 def test_two_precisions_in_one_cell_propose_the_same() -> None:
-    random = Streams(1, np.zeros(2_000, dtype=np.uint64))  # 2,000 times the same random numbers
+    random = Streams(1, np.zeros(2_000, dtype=np.uint64))  # the same random numbers, 2,000 times
     x = np.sort(streams("cells", 2_000).normal(Purpose.PROPOSAL, (1,)), axis=0)
-    made, accepted = random_grid._metropolis(np.exp(x), np.zeros_like, random, stepsize=0.25, index=0)
-    after = np.log(made)
+    proposed, accepted = random_grid._metropolis(np.exp(x), np.zeros_like, random, stepsize=0.25, index=0)
+    after = np.log(proposed)
     assert accepted.all()
     centres = np.unique(after.round(9))
     assert 8 < len(centres) < 30 and np.allclose(np.diff(centres), 0.5)
@@ -147,8 +147,10 @@ def test_precisions_stay_within_their_range() -> None:
 def test_chains_do_not_depend_on_their_batch() -> None:
     target, state, after = updated()
     for chain in (0, 7):
-        own = np.arange(chain, chain + 1)
-        part = ChainState(state.position[own], state.momentum[own], state.precisions[own])
+        one_chain = np.arange(chain, chain + 1)
+        part = ChainState(state.position[one_chain], state.momentum[one_chain], state.precisions[one_chain])
         random = streams("random grid", 300, iteration=1)
-        alone, _ = target.random_grid(part, Streams(random.seed, random.chains[own], 1), stepsize=STEPSIZE)
-        assert np.array_equal(alone.precisions, after.precisions[own])
+        alone, _ = target.random_grid(
+            part, Streams(random.seed, random.chains[one_chain], 1), stepsize=STEPSIZE
+        )
+        assert np.array_equal(alone.precisions, after.precisions[one_chain])

@@ -1,4 +1,4 @@
-"""Rescaling updates keep exact draws exact, move along their orbits, and do no more than that."""
+"""Rescaling updates keep exact draws exact, move along their orbits, and change nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALONG: tuple[rescaling.Along, ...] = ("sigmas", "incoming")
 
 @dataclass(frozen=True)
 class RescalingCell(Cell):
-    """A cell in which nothing but one rescaling moves."""
+    """A cell whose only update is one rescaling."""
 
     along: rescaling.Along = "sigmas"
 
@@ -48,7 +48,7 @@ CELLS = {
     (name, along): RescalingCell(*place, f"rescale along {along}", along=along)
     for name, place in PLACES.items()
     for along in ALONG
-    if (name, along) != ("fixed", "sigmas")  # there is nothing to move
+    if (name, along) != ("fixed", "sigmas")  # nothing moves here
 }
 
 
@@ -64,7 +64,7 @@ def test_joint_distribution_stays(name: str, along: rescaling.Along) -> None:
     assert judged(CELLS[name, along], n_chains=4_000).is_exact
 
 
-# A bug in rescaling.py: (old, new) in its source, and the cell that must show it.
+# Bugs in rescaling.py: (old, new) in its source, and the cell that must show each.
 MUTANTS: dict[str, tuple[str, str, tuple[str, rescaling.Along]]] = {
     "prior forgotten": (" + orbit.log_prior_ratio(precisions, log_f)", "", ("class", "sigmas")),
     "prior forgotten in layers": (" + orbit.log_prior_ratio(precisions, log_f)", "", ("class", "incoming")),
@@ -135,18 +135,18 @@ def test_saturated_units_say_the_same_whatever_the_scale_of_what_leads_into_them
     target = problem("binary", spec=spec)
     state = target.initial_state(streams("saturated", 50), sigmas=None)
     far = 1e6 * state.position
-    made = rescaling.orbits_along("incoming", spec, target.parameter_layout, target.precision_layout)
+    orbits = rescaling.orbits_along("incoming", spec, target.parameter_layout, target.precision_layout)
     inputs = target.inputs[:-1].T
-    into_outputs = made[-1]
+    into_outputs = orbits[-1]
     log_f = np.full(50, 0.4)
-    for orbit in made[:-1]:
+    for orbit in orbits[:-1]:
         moved, _ = orbit.moved(far, state.precisions, log_f)
         assert np.allclose(target.outputs(moved, inputs), target.outputs(far, inputs), rtol=1e-9)
     moved, _ = into_outputs.moved(state.position, state.precisions, log_f)
     outputs = target.outputs(moved, inputs)
     assert np.allclose(outputs, np.exp(0.4) * target.outputs(state.position, inputs), rtol=1e-12)
     together = np.ones_like(state.position), state.precisions
-    for orbit in made:
+    for orbit in orbits:
         together = orbit.moved(*together, log_f)
     assert np.allclose(together[0], np.exp(0.4))
     is_free = target.precision_layout.is_free
@@ -158,7 +158,7 @@ def test_the_share_accepted_is_that_of_the_orbits_that_moved() -> None:
     state, after = rescaled("incoming", target)
     random = streams("rescaling along incoming", 300).at(iteration=1)
     _, info = target.rescale(state, random, along="incoming", stepsize=0.3, advance=leapfrog.advance)
-    # What leads into a layer is on no other orbit.
+    # Parameters that lead into a layer are on no other orbit.
     moved = [target.parameter_layout.slices[name].start for name in ("bh0", "bh1", "ho1")]
     assert np.allclose(info.accepted, (after.position != state.position)[:, moved].mean(axis=1), rtol=1e-12)
     assert 0.2 < info.accepted.mean() < 0.95
@@ -177,7 +177,7 @@ def test_ratios_are_those_of_the_prior_and_the_jacobian(
     for orbit in rescaling.orbits_along(along, target.network, parameters, layout):
         to = orbit.moved(*at, log_f)
         n = [(abs(np.log(new / old)) > 0).any(axis=0).sum() for new, old in zip(to, at, strict=True)]
-        energy = [prior.energy_and_gradient(*each, parameters, layout)[0] for each in (at, to)]
+        energy = [prior.energy_and_gradient(*state_, parameters, layout)[0] for state_ in (at, to)]
         expected = (n[0] - 2 * n[1]) * log_f + target.log_prior(*to) - target.log_prior(*at)
         assert np.allclose(
             orbit.log_prior_ratio(state.precisions, log_f), expected + energy[1] - energy[0], rtol=1e-9
@@ -212,8 +212,10 @@ def test_chains_do_not_depend_on_their_batch() -> None:
         rescale = partial(target.rescale, along=along, stepsize=0.3, advance=leapfrog.advance)
         together, _ = rescale(state, random)
         for chain in (0, 7):
-            own = np.arange(chain, chain + 1)
-            part = ChainState(state.position[own], state.momentum[own], state.precisions[own])
-            alone, _ = rescale(part, Streams(random.seed, random.chains[own], 1))
-            assert np.array_equal(alone.position, together.position[own])
-            assert np.array_equal(alone.precisions, together.precisions[own])
+            one_chain = np.arange(chain, chain + 1)
+            part = ChainState(
+                state.position[one_chain], state.momentum[one_chain], state.precisions[one_chain]
+            )
+            alone, _ = rescale(part, Streams(random.seed, random.chains[one_chain], 1))
+            assert np.array_equal(alone.position, together.position[one_chain])
+            assert np.array_equal(alone.precisions, together.precisions[one_chain])
