@@ -64,6 +64,15 @@ MaxFailures = Annotated[
     int, typer.Option(help="How many workers may die and be replaced before the run is given up.")
 ]
 ShowProgress = Annotated[bool, typer.Option(help="Shows the progress on standard error.")]
+Decisive = Annotated[
+    str,
+    typer.Option(
+        "--for",
+        metavar="predictions|all",
+        help='The verdict that makes `ok`: "predictions" if these can be used, or "all" if everything has'
+        " converged.",
+    ),
+]
 Skip = Annotated[int, typer.Option(help="Number of draws to leave out at the start of each chain.")]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Prints one JSON object on standard output, and nothing else.")
@@ -203,11 +212,17 @@ def predict(
 @_command
 def diagnose(
     path: RunStore,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Cases at which the network's outputs are looked at in place of the training cases: a CSV or"
+            " Parquet file with the columns of the inputs."
+        ),
+    ] = None,
+    decisive: Decisive = "all",
     cases: Annotated[
         int,
-        typer.Option(
-            help="Number of training cases, evenly spaced, at which the network's outputs are looked at."
-        ),
+        typer.Option(help="Number of cases, evenly spaced, at which the network's outputs are looked at."),
     ] = 10,
     max_rhat: Annotated[float, typer.Option(help="Largest R-hat that is ok, at least 1.")] = 1.01,
     min_ess: Annotated[
@@ -216,15 +231,26 @@ def diagnose(
     skip: Skip = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether the chains of a run agree: R-hat, effective sample sizes, acceptance and divergences.
+    """Say whether the chains of a run agree, and whether its predictions and hyperparameters can be used.
 
     The quantities are sigmas, log densities and the network's outputs at some training cases, never single
-    weights, which may change places without any change of the function. The exit code is 3 if a check falls
-    short.
+    weights, which may change places without any change of the function. There are two verdicts: on the
+    predictions (outputs, log likelihood, noise), and on the hyperparameters. Predictions can be usable
+    although chains disagree, if the error of the average over chains is small.
+
+    The exit code is 3 unless everything has converged, or with --for predictions unless these can be used.
     """
     from rayfbnn import api
 
-    diagnosis = api.diagnose(path, cases=cases, max_rhat=max_rhat, min_ess=min_ess, skip=skip)
+    diagnosis = api.diagnose(
+        path,
+        data=data,
+        decisive=decisive,  # type: ignore[arg-type]  # checked there
+        cases=cases,
+        max_rhat=max_rhat,
+        min_ess=min_ess,
+        skip=skip,
+    )
     print(diagnosis.to_json() if as_json else results.diagnosis_text(diagnosis))
     if not diagnosis.ok:
         raise typer.Exit(NOT_CONVERGED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
 
     from rayfbnn.reduce.check import CheckResult
     from rayfbnn.reduce.diagnostics import Diagnosis
+    from rayfbnn.reduce.judging.verdicts import Verdict
     from rayfbnn.reduce.predict import Prediction
     from rayfbnn.run.evidence import Evidence
     from rayfbnn.run.running import RunSummary
@@ -51,17 +53,57 @@ def prediction_text(prediction: Prediction) -> str:
 
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:
-    """Return the table of quantities, the thresholds, and the verdict with its reasons."""
+    """Return the table of quantities, the thresholds, and the two verdicts with their advice."""
     limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
+    verdicts = (diagnosis.predictions, diagnosis.hyperparameters)
     return "\n".join(
         [
-            diagnosis.quantities.to_string(float_format="{:.4g}".format),
+            diagnosis.quantities.to_string(float_format="{:.4g}".format, na_rep="-"),
             _updates_text(diagnosis),
             f"thresholds: {limits}",
-            "ok" if diagnosis.ok else "not ok:",
-            *(f"  {reason}" for reason in diagnosis.reasons),
+            *(line for verdict in verdicts for line in ("", *_verdict_lines(verdict))),
+            "",
+            "ok" if diagnosis.ok else f"not ok: {_not_ok_text(diagnosis)}",
         ]
     )
+
+
+def _verdict_lines(verdict: Verdict) -> list[str]:
+    """Return the grade, and under it the remarks, the reasons against convergence and the advice."""
+    sentences = [*verdict.remarks, *verdict.reasons]
+    lines = [f"{verdict.subject}: {verdict.grade}", *_wrapped(sentences, "  ")]
+    if verdict.advice:
+        lines += ["  what to do:", *_wrapped(list(verdict.advice), "  - ")]
+    return lines
+
+
+def _wrapped(sentences: list[str], first: str) -> list[str]:
+    """Return sentences as lines of at most 100 characters, those after the first indented by four more."""
+    return [
+        line
+        for sentence in sentences
+        for line in textwrap.wrap(
+            sentence, 100, initial_indent=first, subsequent_indent="    ", break_on_hyphens=False
+        )
+    ]
+
+
+def _not_ok_text(diagnosis: Diagnosis) -> str:
+    """Name the verdicts that were asked for and fall short, and the document that says what to do."""
+    words = {
+        "cannot tell": "may not have converged",
+        "not usable": "are not usable",
+        "usable": "are usable but have not converged",
+    }
+    verdicts = [diagnosis.predictions]
+    if diagnosis.decisive == "all":
+        verdicts.append(diagnosis.hyperparameters)
+    short = [
+        f"the {verdict.subject} {words.get(verdict.grade, 'have not converged')}"
+        for verdict in verdicts
+        if verdict.grade != "converged"
+    ]
+    return f"{', and '.join(short)} (docs/not_ok.md)"
 
 
 def check_text(result: CheckResult) -> str:

@@ -1,20 +1,30 @@
-"""Diagnostics of a run: R-hat, effective sample sizes, acceptance, divergences, and a verdict."""
+"""Diagnostics of a run: R-hat, effective sample sizes, acceptance, divergences, and two verdicts."""
 
 from __future__ import annotations
 
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.reduce.draws import Draws, committed
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_tail, mcse_mean, rhat
+from rayfbnn.reduce.judging.advice import iterations_that_would_do
+from rayfbnn.reduce.judging.chain_average import MAX_ERROR, MIN_CHAINS, average_error
+from rayfbnn.reduce.judging.modes import Mode, modes
+from rayfbnn.reduce.judging.verdicts import (
+    Decisive,
+    Evidence,
+    Thresholds,
+    Verdict,
+    judge_hyperparameters,
+    judge_predictions,
+)
 from rayfbnn.reduce.known import known
-from rayfbnn.reduce.quantities import quantities
-from rayfbnn.reduce.reasons import listed
+from rayfbnn.reduce.quantities import is_of_predictions, quantities
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,19 +32,22 @@ if TYPE_CHECKING:
     from rayfbnn.store.store import Store
 
 MAX_DIVERGED = 0.01  # share of iterations
-_NAMED = 3  # chains written out in a reason
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The diagnostics of a run, their thresholds, and a reason for each threshold that is missed.
+    """The diagnostics of a run, their thresholds, and two verdicts.
 
     quantities   one row per quantity: mean, sd, rhat (rank-normalised, split), ess_bulk, ess_tail, mcse of
-                 the mean; NaN where the draws are too few to tell
+                 the mean, NaN where the draws are too few to tell; and where a quantity falls short, the
+                 iterations of the last phase that would do, NaN if none can be promised
     acceptance   mean share of updates accepted, over the draws looked at and all chains; None if nothing was
                  accepted or rejected (exact draws)
     divergences  number of updates at these draws with an energy that was not finite; each was rejected
     warmup_acceptance, warmup_divergences  the same for all iterations not kept for the posterior
+    predictions, hyperparameters  the verdicts
+    modes        groups of chains whose log likelihoods lie apart, the largest first; one if none do
+    decisive     which verdict makes `ok`: "predictions", or "all" if everything must have converged
     """
 
     quantities: pd.DataFrame
@@ -42,32 +55,44 @@ class Diagnosis:
     warmup_acceptance: float | None
     divergences: int
     warmup_divergences: int
-    reasons: tuple[str, ...]
+    predictions: Verdict
+    hyperparameters: Verdict
+    modes: tuple[Mode, ...]
     thresholds: dict[str, float]
+    decisive: Decisive = "all"
 
     @property
     def ok(self) -> bool:
-        """True if no check falls short of its threshold."""
-        return not self.reasons
+        """True if everything has converged or, if predictions are decisive, if these can be used."""
+        return self.predictions.ok if self.decisive == "predictions" else not self.reasons
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """A sentence for each check of convergence that falls short, of predictions first."""
+        return tuple(dict.fromkeys((*self.predictions.reasons, *self.hyperparameters.reasons)))
 
     def to_json(self) -> str:
-        """Return one JSON object; unknown values are null."""
+        """Return one JSON object; what is not known is null."""
         rows = {
             name: {key: known(value) for key, value in row.items()}
             for name, row in self.quantities.to_dict("index").items()
         }
-        return json.dumps(
-            {
-                "quantities": rows,
-                "acceptance": self.acceptance,
-                "warmup_acceptance": self.warmup_acceptance,
-                "divergences": self.divergences,
-                "warmup_divergences": self.warmup_divergences,
-                "ok": self.ok,
-                "reasons": list(self.reasons),
-                "thresholds": self.thresholds,
-            }
-        )
+        groups = [{"chains": mode.chains, "log_likelihood": mode.log_likelihood} for mode in self.modes]
+        document: dict[str, Any] = {
+            "quantities": rows,
+            "acceptance": self.acceptance,
+            "warmup_acceptance": self.warmup_acceptance,
+            "divergences": self.divergences,
+            "warmup_divergences": self.warmup_divergences,
+            "predictions": self.predictions.to_dict(),
+            "hyperparameters": self.hyperparameters.to_dict(),
+            "modes": groups,
+            "decisive": self.decisive,
+            "ok": self.ok,
+            "reasons": list(self.reasons),
+            "thresholds": self.thresholds,
+        }
+        return json.dumps(document)
 
 
 def diagnose(
@@ -77,38 +102,41 @@ def diagnose(
     max_rhat: float = 1.01,
     min_ess: float = 400,
     inputs: Array | None = None,
+    decisive: Decisive = "all",
 ) -> Diagnosis:
     """Judge a run by its hyperparameters, log densities and functions; never by its weights.
 
     R-hat and effective sample sizes are those of Vehtari et al. (2021), "Rank-normalization, folding, and
     localization: an improved R-hat". Sigmas that are fixed by the configuration are left out; any other
-    quantity that never changes is a reason, as chains that never move agree perfectly.
+    quantity that never changes is a reason, as chains that never move agree perfectly. docs/diagnostics.md
+    derives the verdict on predictions.
 
     Parameters
     ----------
     cases, inputs : functions are judged at `cases` evenly spaced rows of `inputs` (as on file), or of the
         training data
     max_rhat, min_ess : thresholds for every quantity; min_ess is for bulk and tail
+    decisive : the verdict that makes `ok`
     """
     run = committed(store)
     judged = quantities(run, cases=cases, inputs=inputs)
-    table = summarize(judged)
+    limits = Thresholds(max_rhat, min_ess)
+    table = with_iterations(summarize(judged), run, limits)
     acceptance, divergences, diverged_share = _updates(run)
-    reasons = [
-        *_unusable(judged, run.n_chains, run.n_draws),
-        *_short_of(table, max_rhat=max_rhat, min_ess=min_ess),
-    ]
+    chain_modes = modes(judged["log_likelihood"])
+    diverged = ""
     if diverged_share > MAX_DIVERGED:
-        reasons.append(
+        diverged = (
             f"{divergences} updates diverged, in {diverged_share:.1%} of the iterations"
-            f" (at most {MAX_DIVERGED:.0%}): use a smaller stepsize"
+            f" (at most {MAX_DIVERGED:.0%})"
         )
-    thresholds = {
-        "max_rhat": max_rhat,
-        "min_ess": min_ess,
-        "min_draws": MIN_DRAWS,
-        "max_diverged_share": MAX_DIVERGED,
-    }
+
+    def evidence(names: list[str]) -> Evidence:
+        some = {name: judged[name] for name in names}
+        return Evidence(some, table.loc[names], diverged, chain_modes, store.spec, str(store.path), limits)
+
+    for_predictions = [name for name in judged if is_of_predictions(name)]
+    others = [name for name in judged if not is_of_predictions(name)]
     warmup = run.store.updates().warmup
     return Diagnosis(
         table,
@@ -116,9 +144,30 @@ def diagnose(
         warmup.acceptance,
         divergences,
         warmup.divergences,
-        tuple(reasons),
-        thresholds,
+        judge_predictions(evidence(for_predictions), average_error([run], inputs=inputs)),
+        judge_hyperparameters(evidence(others)),
+        chain_modes,
+        {
+            "max_rhat": max_rhat,
+            "min_ess": min_ess,
+            "min_draws": MIN_DRAWS,
+            "max_diverged_share": MAX_DIVERGED,
+            "max_error": MAX_ERROR,
+            "min_chains": MIN_CHAINS,
+        },
+        decisive,
     )
+
+
+def with_iterations(table: pd.DataFrame, run: Draws, limits: Thresholds) -> pd.DataFrame:
+    """Add the column `iterations`: how long the last phase would have to be, NaN if enough or unknown."""
+    needed = [
+        iterations_that_would_do(
+            row, run.store.spec, run.n_draws, max_rhat=limits.max_rhat, min_ess=limits.min_ess
+        )
+        for _, row in table.iterrows()
+    ]
+    return table.assign(iterations=needed)
 
 
 def summarize(judged: dict[str, Array]) -> pd.DataFrame:
@@ -139,43 +188,6 @@ def _statistics(values: Array) -> dict[str, float]:
     if not is_usable:
         return row | dict.fromkeys(functions, math.nan)
     return row | {name: float(function(values)) for name, function in functions.items()}
-
-
-def _unusable(judged: dict[str, Array], n_chains: int, n_draws: int) -> list[str]:
-    """Return the reasons for which R-hat and ESS mean nothing, whatever their values."""
-    reasons = []
-    if n_draws < MIN_DRAWS:
-        reasons.append(
-            f"{n_draws} draws in each chain, at least {MIN_DRAWS} are needed: resume with more iterations"
-        )
-    if n_chains < 2:
-        reasons.append("one chain, at least 2 are needed for R-hat: sample with more chains")
-    not_finite = [name for name, values in judged.items() if not np.isfinite(values).all()]
-    if not_finite:
-        reasons.append(f"values that are not finite: {listed(not_finite)}")
-    if n_draws >= 2:
-        frozen = [name for name, values in judged.items() if (np.ptp(values, axis=1) == 0).any()]
-        if frozen:
-            stuck = np.flatnonzero(np.ptp(judged[frozen[0]], axis=1) == 0)
-            chains = (
-                f"chains {', '.join(map(str, stuck[:_NAMED]))}{' and more' if len(stuck) > _NAMED else ''}"
-            )
-            reasons.append(f"never changes in {chains}: {listed(frozen)}: use a smaller stepsize")
-    return reasons
-
-
-def _short_of(table: pd.DataFrame, *, max_rhat: float, min_ess: float) -> list[str]:
-    reasons = []
-    high = table["rhat"][table["rhat"] > max_rhat].sort_values(ascending=False)
-    if len(high):
-        named = listed([f"{name} {value:.3f}" for name, value in high.items()])
-        reasons.append(f"R-hat above {max_rhat:g}: {named}: the chains do not agree yet")
-    for column, what in (("ess_bulk", "bulk"), ("ess_tail", "tail")):
-        low = table[column][table[column] < min_ess].sort_values()
-        if len(low):
-            named = listed([f"{name} {value:.0f}" for name, value in low.items()])
-            reasons.append(f"{what} ESS below {min_ess:g}: {named}: resume with more iterations")
-    return reasons
 
 
 def _updates(run: Draws) -> tuple[float | None, int, float]:

@@ -21,10 +21,10 @@ from rayfbnn.reduce.draws import (
     check_same_posterior,
     committed,
     output_blocks,
-    sigmas_of_columns,
 )
 from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.known import known
+from rayfbnn.reduce.quantities import noise_sigmas
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ def predict(
     inputs, targets = _checked(stores[0], inputs, targets)
     n_draws = sum(run.total for run in runs)
     model, n_targets = stores[0].spec.data_model, stores[0].data.n_targets
-    sigmas = np.concatenate([_noise_sigmas(run) for run in runs], axis=1)
+    sigmas = np.concatenate([noise_sigmas(run).reshape(-1, run.total) for run in runs], axis=1)
     # Half of the memory for the outputs of all draws, a quarter for a block of draws, the rest for copies.
     per_case = 8 if model.has_labels else 8 * n_draws * _n_values(model, n_targets)
     network = stores[0].spec.network
@@ -115,14 +115,6 @@ def _checked(store: Store, inputs: Array, targets: Array | None) -> tuple[Array,
                 f"targets: the shape must be {(len(inputs), data.n_targets)}, got {targets.shape}"
             )
     return inputs, targets
-
-
-def _noise_sigmas(run: Draws) -> Array:
-    """Return the noise sigma of each standardised target, (n_targets, n_draws of all chains)."""
-    columns = run.store.precision_layout.noise_columns
-    if len(columns) == 0:
-        return np.empty((0, run.total))
-    return sigmas_of_columns(run, columns).reshape(len(columns), -1)
 
 
 def _n_values(model: DataModel, n_targets: int) -> int:

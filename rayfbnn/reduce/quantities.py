@@ -73,7 +73,7 @@ def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[st
     """
     data, model = run.store.data, run.store.spec.data_model
     inputs = data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)
-    chosen = np.unique(np.linspace(0, len(inputs) - 1, min(cases, len(inputs))).round().astype(int))
+    chosen = evenly_spaced(len(inputs), cases)
     standardized = (inputs[chosen] - data.input_center) / data.input_scale
     labels = model.function_names(data.target_names)
     values = np.empty((len(chosen), len(labels), run.n_chains, run.n_draws))
@@ -85,3 +85,24 @@ def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[st
         for output, label in enumerate(labels)
         for row, case in enumerate(chosen)
     }
+
+
+def evenly_spaced(n_cases: int, at_most: int) -> Array:
+    """Return the numbers of at most so many cases, evenly spaced from the first to the last."""
+    return np.unique(np.linspace(0, n_cases - 1, min(at_most, n_cases)).round().astype(int))
+
+
+def noise_sigmas(run: Draws) -> Array:
+    """Read the noise standard deviation of each standardised target, (n_targets, n_chains, n_draws).
+
+    There are no rows where targets have no noise of their own.
+    """
+    columns = run.store.precision_layout.noise_columns
+    if len(columns) == 0:
+        return np.empty((0, run.n_chains, run.n_draws))
+    return sigmas_of_columns(run, columns)
+
+
+def is_of_predictions(name: str) -> bool:
+    """Tell whether predictions depend on a quantity: functions, the log likelihood and the noise."""
+    return not name.startswith(("sigma_", "adjustment_", "log_prior")) or name.startswith("sigma_noise")

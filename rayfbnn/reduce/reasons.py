@@ -1,13 +1,24 @@
-"""Names written out in a sentence."""
+"""Names and numbers written out in a sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 _NAMED = 3
+_NUMBERED = 8  # chains
 
 
 def listed(names: Sequence[str]) -> str:
     """Return the first few names, and how many more there are."""
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def numbered(chains: Sequence[int]) -> str:
+    """Return "chain 3", "chains 3 and 7", or the first of many and how many more there are."""
+    words = [str(chain) for chain in chains[:_NUMBERED]]
+    if len(chains) > _NUMBERED:
+        return f"chains {', '.join(words)} and {len(chains) - _NUMBERED} more"
+    if len(words) == 1:
+        return f"chain {words[0]}"
+    return f"chains {', '.join(words[:-1])} and {words[-1]}"

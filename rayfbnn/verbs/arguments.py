@@ -49,6 +49,12 @@ def check_counts(*, least: int, **values: int) -> None:
             raise ConfigError(f"{name}: must be at least {least}, got {value}")
 
 
+def check_decisive(decisive: str) -> None:
+    """Raise ConfigError unless `decisive` names a verdict."""
+    if decisive not in ("predictions", "all"):
+        raise ConfigError(f'decisive: must be "predictions" or "all", got "{decisive}"')
+
+
 def check_new_path(path: Path) -> None:
     """Raise an error unless a store can be created at `path`; nothing is ever replaced."""
     if os.path.lexists(path):

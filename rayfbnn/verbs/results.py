@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any
 from rayfbnn.data import read_cases
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.arguments import check_counts, check_folder, check_output, open_without_first
+from rayfbnn.verbs.arguments import (
+    check_counts,
+    check_decisive,
+    check_folder,
+    check_output,
+    open_without_first,
+)
 
 if TYPE_CHECKING:
     from rayfbnn.reduce.check import CheckResult
     from rayfbnn.reduce.diagnostics import Diagnosis
+    from rayfbnn.reduce.judging.verdicts import Decisive
     from rayfbnn.reduce.predict import Prediction
 
 
@@ -64,22 +71,32 @@ def predict(
 def diagnose(
     path: str | Path,
     *,
+    data: str | Path | None = None,
+    decisive: Decisive = "all",
     cases: int = 10,
     max_rhat: float = 1.01,
     min_ess: float = 400.0,
     skip: int = 0,
 ) -> Diagnosis:
-    """Say whether the chains of a run agree: R-hat, effective sample sizes, acceptance and divergences.
+    """Say whether the chains of a run agree, and whether its predictions and hyperparameters can be used.
 
     The quantities are sigmas, log densities and the network's outputs at some training cases, never single
-    weights, which may change places without any change of the function.
+    weights, which may change places without any change of the function. There are two verdicts: on the
+    predictions (outputs, log likelihood, noise), and on the hyperparameters. Predictions can be usable
+    although chains disagree, if the error of the average over chains is small.
 
     Parameters
     ----------
     path
         The store of the run.
+    data
+        Cases at which the network's outputs are looked at in place of the training cases: a CSV or Parquet
+        file with the columns of the inputs.
+    decisive
+        The verdict that makes `ok`: "predictions" if these can be used, or "all" if everything has
+        converged.
     cases
-        Number of training cases, evenly spaced, at which the network's outputs are looked at.
+        Number of cases, evenly spaced, at which the network's outputs are looked at.
     max_rhat
         Largest R-hat that is ok, at least 1.
     min_ess
@@ -90,7 +107,7 @@ def diagnose(
     Returns
     -------
     Diagnosis
-        The table of quantities; `ok`, and if it is False the reasons.
+        The table of quantities; the verdicts with what to do; `ok`, and if it is False the reasons.
     """
     from rayfbnn.reduce.diagnostics import diagnose as reduce_diagnose
 
@@ -99,8 +116,12 @@ def diagnose(
         raise ConfigError(f"max_rhat: must be a number of at least 1, such as 1.01, got {max_rhat}")
     if not 0 < min_ess < math.inf:
         raise ConfigError(f"min_ess: must be a number above 0, such as 400, got {min_ess}")
+    check_decisive(decisive)
     store = open_without_first(path, skip)
-    return reduce_diagnose(store, cases=cases, max_rhat=max_rhat, min_ess=min_ess)
+    inputs = None if data is None else read_cases(data, store.data, store.spec.data_model)[0]
+    return reduce_diagnose(
+        store, cases=cases, max_rhat=max_rhat, min_ess=min_ess, inputs=inputs, decisive=decisive
+    )
 
 
 def check(

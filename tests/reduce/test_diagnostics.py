@@ -62,13 +62,13 @@ def test_chains_that_never_moved_are_not_ok_although_they_agree() -> None:
     store.positions[...] = 0
     store.stats["log_likelihood"][...] = 1
     reasons = judge(store, max_rhat=1.02).reasons
-    assert any("never changes in chains 0, 1, 2 and more: log_likelihood" in reason for reason in reasons)
+    assert any("never changes in chains 0, 1, 2 and 3: log_likelihood" in reason for reason in reasons)
 
 
 def test_one_chain_that_never_moved_is_named() -> None:
     store = independent()
     store.stats["log_likelihood"][3] = store.stats["log_likelihood"][3, 0]
-    assert any("never changes in chains 3: log_likelihood" in reason for reason in judge(store).reasons)
+    assert any("never changes in chain 3: log_likelihood" in reason for reason in judge(store).reasons)
 
 
 @pytest.mark.parametrize("n_draws", [1, 2, 3])
@@ -111,9 +111,15 @@ def test_acceptance_is_the_mean_over_updates_and_absent_for_exact_draws() -> Non
 def test_json_has_the_documented_keys_and_null_for_what_is_unknown() -> None:
     read = json.loads(judge(make_store(SPEC, n_draws=2)).to_json(), parse_constant=pytest.fail)
     counts = {"acceptance", "warmup_acceptance", "divergences", "warmup_divergences"}
-    assert {"quantities", *counts, "ok", "reasons", "thresholds"} == set(read)
-    assert set(read["quantities"]["sigma_ih0"]) == {"mean", "sd", "rhat", "ess_bulk", "ess_tail", "mcse"}
+    verdicts = {"predictions", "hyperparameters", "decisive", "modes"}
+    assert {"quantities", *counts, *verdicts, "ok", "reasons", "thresholds"} == set(read)
+    statistics = {"mean", "sd", "rhat", "ess_bulk", "ess_tail", "mcse", "iterations"}
+    assert set(read["quantities"]["sigma_ih0"]) == statistics
     assert read["quantities"]["sigma_ih0"]["rhat"] is None and read["ok"] is False
+    verdict = {"grade", "ok", "reasons", "remarks", "advice", "iterations"}
+    assert set(read["hyperparameters"]) == verdict
+    assert set(read["predictions"]) == verdict | {"error"}
+    assert read["predictions"]["grade"] == "cannot tell" and read["predictions"]["ok"] is False
 
 
 def test_quantities_are_sigmas_densities_and_functions() -> None:

@@ -235,3 +235,22 @@ def test_a_bug_shows_its_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(api, "resume", break_down)
     assert isinstance(rayfbnn("resume", folder / "run.zarr").exception, ZeroDivisionError)
+
+
+def test_the_verdict_on_predictions_can_decide_the_exit_code(folder: Path) -> None:
+    lax = ("--max-rhat", 100, "--min-ess", 1)
+    assert rayfbnn("diagnose", folder / "run.zarr", "--for", "predictions", *lax).exit_code == 0
+    strict = rayfbnn("diagnose", folder / "run.zarr", "--for", "predictions", "--json", "--skip", 8)
+    found = json.loads(strict.stdout)
+    assert strict.exit_code == 3 and found["decisive"] == "predictions"
+    assert found["ok"] is found["predictions"]["ok"] is False
+    wrong = rayfbnn("diagnose", folder / "run.zarr", "--for", "sigmas")
+    assert wrong.exit_code == 2 and 'must be "predictions" or "all", got "sigmas"' in wrong.stderr
+
+
+def test_diagnose_looks_at_cases_of_a_file(folder: Path, tmp_path: Path) -> None:
+    cases = tmp_path / "cases.csv"
+    cases.write_text("x1,x2\n0.5,0.25\n0.1,0.2\n")
+    found = json.loads(rayfbnn("diagnose", folder / "run.zarr", "--data", cases, "--json").stdout)
+    functions = [name for name in found["quantities"] if name.startswith("y[")]
+    assert functions == ["y[0]", "y[1]"] and found["predictions"]["error"]["cases"] == 2

@@ -72,6 +72,12 @@ class CountTargets(DataModel):
     def function_names(self, target_names: Sequence[str]) -> list[str]:
         return [f"log_rate_{name}" for name in target_names]
 
+    def moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
+        """Return the rate twice: it is the mean and the variance of a Poisson distribution."""
+        with np.errstate(over="ignore"):
+            rates = np.exp(outputs.astype(np.float64))
+        return rates, rates
+
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
         """Describe mixtures of Poisson distributions, by their modes too."""
         # Here rather than at the top: sampling does without SciPy.

@@ -284,6 +284,15 @@ class DataModel(ABC):
         """
         return []
 
+    def moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
+        """Return mean and variance of a target given each draw, (n_cases, n_values, n_draws) each.
+
+        For labels these are the probability p of each label and p (1 - p). outputs and noise_sigmas are as
+        in `predict`.
+        """
+        p = np.moveaxis(self.probabilities(np.moveaxis(outputs, 1, -1)), -1, 1)
+        return p, p * (1 - p)
+
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
         """Describe the predictive distribution of each target, where these are no labels.
 

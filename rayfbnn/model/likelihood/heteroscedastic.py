@@ -113,9 +113,17 @@ class HeteroscedasticTargets(DataModel):
     def function_names(self, target_names: Sequence[str]) -> list[str]:
         return list(self.output_names(target_names))
 
+    def moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
+        """Return the first half of the outputs and the variances that the second half says."""
+        means, sigmas = self._means_and_sigmas(outputs)
+        return means, np.square(sigmas)
+
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
         """Describe mixtures of Gaussian distributions whose noise each draw tells for each case."""
+        return predict_real(*self._means_and_sigmas(outputs), math.inf)
+
+    def _means_and_sigmas(self, outputs: Array) -> tuple[Array, Array]:
+        """Return means and noise standard deviations, (n_cases, n_targets, n_draws) each."""
         means, log_precisions = np.split(outputs, 2, axis=1)
         log_tau = self.log_precision(log_precisions.astype(np.float64))
-        sigmas = np.exp(-0.5 * np.clip(log_tau, -_MAX_LOG_PRECISION, _MAX_LOG_PRECISION))
-        return predict_real(means, sigmas, math.inf)
+        return means, np.exp(-0.5 * np.clip(log_tau, -_MAX_LOG_PRECISION, _MAX_LOG_PRECISION))

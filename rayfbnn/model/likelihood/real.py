@@ -104,6 +104,14 @@ class RealTargets(DataModel):
         """Return the outputs on the data file's scale."""
         return outputs * scale + center
 
+    def moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
+        """Return the outputs and the variance of the noise.
+
+        Where t noise has no variance (df <= 2) it is the square of its width.
+        """
+        factor = self.alpha / (self.alpha - 2) if 2 < self.alpha < math.inf else 1.0
+        return outputs, np.broadcast_to(factor * np.square(noise_sigmas), outputs.shape)
+
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
         """Describe mixtures of Gaussian or t distributions, noise included."""
         return predict_real(outputs, noise_sigmas, self.alpha)

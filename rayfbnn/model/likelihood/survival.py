@@ -144,6 +144,15 @@ class SurvivalTargets(DataModel):
             return ["log_hazard"]
         return [f"log_hazard_{piece}" for piece in range(self.n_cells)]
 
+    def moments(self, outputs: Array, noise_sigmas: Array) -> tuple[Array, Array]:
+        """Return log mean survival times, and the variance of a log time under a constant hazard, pi**2/6.
+
+        On the scale of logarithms no draw counts for more than the others, however long its times are.
+        """
+        with np.errstate(over="ignore"):
+            log_times = np.log(self.hazard.mean_times(outputs.swapaxes(1, 2)))[:, None]
+        return log_times, np.full_like(log_times, np.pi**2 / 6)
+
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
         """Describe mixtures of survival times, and their survival curve.
 

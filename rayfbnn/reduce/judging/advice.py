@@ -1,0 +1,137 @@
+"""Advice on a run that falls short: what to change, in terms of the schedule that it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rayfbnn.mcmc.operation import AUTO, Operation, automatic, with_inner
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rayfbnn.spec import RunSpec
+
+# Beyond, chains may be in different modes, and then R-hat does not fall in proportion to the draws.
+RHAT_IN_REACH = 1.1
+_VAGUE = 1.0  # alphas below let a sigma wander over orders of magnitude
+_MOST_ITERATIONS = 10**9
+
+
+def iterations_that_would_do(
+    row: pd.Series, spec: RunSpec, n_draws: int, *, max_rhat: float, min_ess: float
+) -> float:
+    """Return the length of the last phase with which a quantity would pass.
+
+    NaN if it passes already, or if no number is known.
+
+    The effective sample size grows in proportion to the draws, and so does 1 / (R-hat**2 - 1): Vats and
+    Knudsen (2021), "Revisiting the Gelman-Rubin diagnostic", eq. 8, R-hat**2 = 1 + C / ESS about, for C
+    chains. Neither holds where chains sit in different modes, so that nothing is promised where R-hat is
+    above 1.1.
+
+    Parameters
+    ----------
+    row : a quantity's rhat, ess_bulk and ess_tail
+    n_draws : int     of each chain, from which the row is
+    """
+    rhat, ess = row["rhat"], min(row["ess_bulk"], row["ess_tail"])
+    if not (math.isfinite(rhat) and ess > 0) or rhat > RHAT_IN_REACH:
+        return math.nan
+    factor = min_ess / ess
+    if rhat > max_rhat:
+        factor = max(factor, (rhat**2 - 1) / (max_rhat**2 - 1) if max_rhat > 1 else math.inf)
+    elif factor <= 1:
+        return math.nan
+    needed = spec.phase[-1].iterations + n_draws * max(factor - 1, 0.0)
+    return float(rounded_up(needed)) if needed < _MOST_ITERATIONS else math.nan
+
+
+def rounded_up(value: float) -> int:
+    """Round up to two significant digits."""
+    unit: int = 10 ** max(0, math.floor(math.log10(value)) - 1)
+    return math.ceil(value / unit) * unit
+
+
+def resume_advice(path: str, iterations: int) -> str:
+    """Say how to make the run long enough."""
+    return f"go on with: rayfbnn resume {path} --iterations {iterations}"
+
+
+def stepsize_advice(spec: RunSpec) -> str:
+    """Say what to do about trajectories that diverge, or chains that never move.
+
+    Where the stepsizes are automatic it is no use to ask for smaller ones.
+    """
+    ways = [*_stepsize_ways(spec), *_float64(spec), *_less_vague(spec)]
+    return f"sample anew with {_either(ways)}"
+
+
+def mode_advice(spec: RunSpec) -> str:
+    """Say what may let the chains move between modes."""
+    ways = [*_longer_trajectories(spec), *_less_vague(spec), "fewer hidden units"]
+    return (
+        "no number of iterations can be promised while chains stay in different modes; to let them move,"
+        f" sample anew with {_either(ways)}"
+    )
+
+
+def chains_advice(n_chains: int, n_needed: int | None) -> str:
+    """Say how many chains make the average over chains precise enough."""
+    enough = (
+        "more chains" if n_needed is None else f"about {rounded_up(n_needed)} chains in place of {n_chains}"
+    )
+    return (
+        f"average over {enough}: sample anew, or sample the others into a second store with another seed and"
+        " give both to predict"
+    )
+
+
+def _stepsize_ways(spec: RunSpec) -> Iterator[str]:
+    """Name the stepsizes to make smaller, or the tuning phase to make longer."""
+    last = len(spec.phase) - 1
+    for operation in _with_stepsizes(spec):
+        stepsize = getattr(operation, "stepsize", AUTO)
+        if stepsize != AUTO:
+            yield f"a smaller stepsize of {operation.op} (phase[{last}], here {stepsize:g})"
+    if automatic(spec.phase[last].operations):
+        tuning = max(number for number in spec.tuning_phases if automatic(spec.phase[number].operations))
+        yield (
+            "a longer tuning phase for the automatic settings"
+            f" (phase[{tuning}].iterations, here {spec.phase[tuning].iterations})"
+        )
+
+
+def _with_stepsizes(spec: RunSpec) -> list[Operation]:
+    """Return the different operations of the last phase that have a stepsize and propose parameters."""
+    operations = dict.fromkeys(with_inner(spec.phase[-1].operations))
+    return [one for one in operations if hasattr(one, "stepsize") and one.op != "rescale"]
+
+
+def _longer_trajectories(spec: RunSpec) -> Iterator[str]:
+    """Name the trajectories whose length is fixed."""
+    last = len(spec.phase) - 1
+    for operation in _with_stepsizes(spec):
+        steps = getattr(operation, "steps", AUTO)
+        if steps != AUTO:
+            yield f"longer trajectories (steps of {operation.op} in phase[{last}], here {steps})"
+
+
+def _float64(spec: RunSpec) -> Iterator[str]:
+    if spec.dtype == "float32":
+        yield 'dtype = "float64"'
+
+
+def _less_vague(spec: RunSpec) -> Iterator[str]:
+    """Name the priors whose sigmas range over orders of magnitude."""
+    vague = [group.name for group in spec.network.groups() if min(group.prior.alphas) < _VAGUE]
+    if vague:
+        yield f"less vague priors (alphas of 1 or more for {', '.join(vague)})"
+
+
+def _either(ways: list[str]) -> str:
+    """Return "a, b or c"."""
+    if not ways:
+        return "other operations"
+    return ways[0] if len(ways) == 1 else f"{', '.join(ways[:-1])} or {ways[-1]}"

@@ -1,0 +1,217 @@
+"""The two verdicts on a run: whether its predictions can be used, and whether its hyperparameters can."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from rayfbnn.reduce.effective import MIN_DRAWS
+from rayfbnn.reduce.judging import advice
+from rayfbnn.reduce.judging.chain_average import MAX_ERROR, MIN_CHAINS, AverageError
+from rayfbnn.reduce.judging.modes import Mode, mode_sentences
+from rayfbnn.reduce.known import known
+from rayfbnn.reduce.reasons import listed, numbered
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rayfbnn.arrays import Array
+    from rayfbnn.spec import RunSpec
+
+Grade = Literal["converged", "usable", "not usable", "not converged", "cannot tell"]
+Subject = Literal["predictions", "hyperparameters"]
+VERDICTS = ("all", "predictions")  # which verdict decides
+Decisive = Literal["all", "predictions"]
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The limits of a diagnosis, see `diagnose`."""
+
+    max_rhat: float
+    min_ess: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The judgement of some of a run's results.
+
+    subject     "predictions": functions, log likelihood and noise; "hyperparameters": everything else
+    grade       "converged"; for predictions also "usable" and "not usable", for hyperparameters "not
+                converged"; "cannot tell" where chains or draws are too few
+    reasons     a sentence for each check of convergence that falls short
+    remarks     what else there is to know: the error of the average over chains, and modes
+    advice      what to do, each a sentence
+    iterations  length of the last phase that would do, None if no number can be promised
+    error       of the average over chains; None for hyperparameters
+    """
+
+    subject: Subject
+    grade: Grade
+    reasons: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    iterations: int | None = None
+    error: AverageError | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True if the results can be used."""
+        return self.grade in ("converged", "usable")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON, with None for numbers that are not known."""
+        fields_of_verdict: dict[str, Any] = {
+            "grade": self.grade,
+            "ok": self.ok,
+            "reasons": list(self.reasons),
+            "remarks": list(self.remarks),
+            "advice": list(self.advice),
+            "iterations": self.iterations,
+        }
+        if self.error is not None:
+            values = {field.name: getattr(self.error, field.name) for field in fields(self.error)}
+            fields_of_verdict["error"] = {
+                name: known(value) if isinstance(value, float) else value for name, value in values.items()
+            }
+        return fields_of_verdict
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The material that a verdict is made from.
+
+    found       the quantities of the subject by name, (n_chains, n_draws) each
+    table       their statistics
+    divergences a sentence if too many updates diverged, else ""
+    modes       of all chains
+    spec, path  of the run
+    """
+
+    found: dict[str, Array]
+    table: pd.DataFrame
+    divergences: str
+    modes: tuple[Mode, ...]
+    spec: RunSpec
+    path: str
+    thresholds: Thresholds
+
+
+def judge_hyperparameters(evidence: Evidence) -> Verdict:
+    """Judge the quantities that predictions do not depend on."""
+    reasons, recommended, iterations, is_unknown = _convergence(evidence)
+    grade: Grade = "converged" if not reasons else "cannot tell" if is_unknown else "not converged"
+    return Verdict("hyperparameters", grade, tuple(reasons), advice=tuple(recommended), iterations=iterations)
+
+
+def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
+    """Judge the functions, the log likelihood and the noise.
+
+    Where they have not converged, predictions can still be used if the error of the average over chains is
+    small, unless a chain never moved.
+    """
+    reasons, recommended, iterations, is_unknown = _convergence(evidence)
+    remarks = [_error_sentence(error)] if math.isfinite(error.mean) else []
+    if not reasons:
+        return Verdict("predictions", "converged", remarks=tuple(remarks), error=error)
+    grade: Grade = "not usable"
+    if is_unknown or (not error.is_known and not _stuck(evidence.found)):
+        grade = "cannot tell"
+        if not is_unknown and error.chains < MIN_CHAINS:
+            remarks.append(
+                f"{error.chains} chains are too few to tell their average's error: {MIN_CHAINS} can"
+            )
+    elif error.is_small and not _stuck(evidence.found):
+        grade = "usable"
+    elif not error.has_drift and error.is_known:
+        recommended.append(advice.chains_advice(error.chains, error.chains_that_would_do))
+    if error.has_drift:
+        remarks.append(
+            f"the predictions still move: by {error.drift:.2g} of their standard deviation"
+            " from the first half of the draws to the second"
+        )
+    remarks += _disagreement(evidence)
+    return Verdict(
+        "predictions", grade, tuple(reasons), tuple(remarks), tuple(recommended), iterations, error
+    )
+
+
+def _error_sentence(error: AverageError) -> str:
+    spread = ""
+    if math.isfinite(error.sd):
+        limit = MAX_ERROR / math.sqrt(2)
+        spread = f", and that of this deviation {error.sd:.1%} (below {error.sd_bound:.1%}; {limit:.0%})"
+    return (
+        f"the standard error of the average over {error.chains} chains is {error.mean:.1%} of the predictive"
+        f" standard deviation at {error.cases} cases (below {error.mean_bound:.1%} with 95 % confidence;"
+        f" {MAX_ERROR:.0%} is allowed){spread}"
+    )
+
+
+def _disagreement(evidence: Evidence) -> list[str]:
+    """Say that chains disagree, and which of them sit in which mode."""
+    high = (evidence.table["rhat"] > advice.RHAT_IN_REACH).any()
+    sentences = mode_sentences(evidence.modes)
+    if not sentences and not high:
+        return []
+    weighed = "the chains sit in different modes, which the average weighs equally"
+    if not sentences:
+        weighed = "the chains sit in different modes or mix slowly; the average weighs them equally"
+    return [weighed, *sentences]
+
+
+def _convergence(evidence: Evidence) -> tuple[list[str], list[str], int | None, bool]:
+    """Return the reasons against convergence, advice, iterations that would do, and if it is unknown."""
+    found, limits = evidence.found, evidence.thresholds
+    n_chains, n_draws = next(iter(found.values())).shape if found else (2, MIN_DRAWS)
+    reasons, recommended, is_unknown = [], [], n_draws < MIN_DRAWS or n_chains < 2
+    if n_draws < MIN_DRAWS:
+        reasons.append(f"{n_draws} draws in each chain, at least {MIN_DRAWS} are needed")
+        recommended.append("resume with more iterations")
+    if n_chains < 2:
+        reasons.append("one chain, at least 2 are needed for R-hat")
+        recommended.append(f"sample with {MIN_CHAINS} chains or more")
+    not_finite = [name for name, values in found.items() if not np.isfinite(values).all()]
+    if not_finite:
+        reasons.append(f"values that are not finite: {listed(not_finite)}")
+    frozen = _stuck(found) if n_draws >= 2 else {}
+    if frozen:
+        name = next(iter(frozen))
+        reasons.append(f"never changes in {numbered(frozen[name])}: {listed(list(frozen))}")
+    if evidence.divergences:
+        reasons.append(evidence.divergences)
+    if frozen or evidence.divergences:
+        recommended.append(advice.stepsize_advice(evidence.spec))
+    reasons += short_of(evidence.table, limits)
+    iterations = None
+    needed = evidence.table["iterations"].dropna()
+    if (evidence.table["rhat"] > advice.RHAT_IN_REACH).any():
+        recommended.append(advice.mode_advice(evidence.spec))
+    elif len(needed):
+        iterations = int(needed.max())
+        recommended.append(advice.resume_advice(evidence.path, iterations))
+    return reasons, recommended, iterations, is_unknown
+
+
+def short_of(table: pd.DataFrame, limits: Thresholds) -> list[str]:
+    """Return a sentence for R-hat, bulk and tail ESS each, if any quantity falls short of the limit."""
+    reasons = []
+    high = table["rhat"][table["rhat"] > limits.max_rhat].sort_values(ascending=False)
+    if len(high):
+        worst = listed([f"{name} {value:.3f}" for name, value in high.items()])
+        reasons.append(f"R-hat above {limits.max_rhat:g}: {worst}")
+    for column, what in (("ess_bulk", "bulk"), ("ess_tail", "tail")):
+        low = table[column][table[column] < limits.min_ess].sort_values()
+        if len(low):
+            worst = listed([f"{name} {value:.0f}" for name, value in low.items()])
+            reasons.append(f"{what} ESS below {limits.min_ess:g}: {worst}")
+    return reasons
+
+
+def _stuck(found: dict[str, Array]) -> dict[str, list[int]]:
+    """Return the chains in which a quantity never changes, by the names of such quantities."""
+    constant = {name: np.flatnonzero(np.ptp(values, axis=1) == 0) for name, values in found.items()}
+    return {name: [int(chain) for chain in chains] for name, chains in constant.items() if len(chains)}

@@ -1,0 +1,25 @@
+"""Every so many draws of a store are those that whole reads have there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rayfbnn.reduce.draws import committed
+from rayfbnn.reduce.thinning import thinned
+from tests.support.store.standin_store import make_spec, make_store
+
+
+@pytest.mark.parametrize("at_most", [1, 3, 6, 9, 50])
+def test_thinned_draws_are_evenly_spaced_and_end_with_the_last(at_most: int) -> None:
+    run = committed(make_store(make_spec(), n_draws=50))
+    some = thinned(run, at_most)
+    step = -(-50 // at_most)
+    expected = range(49 - (some.n_draws - 1) * step, 50, step)
+    assert some.n_draws <= at_most and len(expected) == some.n_draws
+    for read in ("read_positions", "read_precisions"):
+        whole = getattr(run.store, read)(slice(0, 50), slice(1, 3))
+        found = getattr(some.store, read)(slice(0, some.n_draws), slice(1, 3))
+        np.testing.assert_array_equal(found, whole[:, expected])
+    energies = some.store.read_stat("energy", slice(0, some.n_draws))
+    np.testing.assert_array_equal(energies, run.store.read_stat("energy", slice(0, 50))[:, expected])

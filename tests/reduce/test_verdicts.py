@@ -1,0 +1,170 @@
+"""The two verdicts on a run, and advice that fits its schedule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.describe.results import diagnosis_text
+from rayfbnn.reduce.diagnostics import Diagnosis, diagnose
+from rayfbnn.reduce.judging.advice import rounded_up
+from tests.support.store.standin_store import make_spec, make_store, normal
+
+FIXED = '[{"op": "sample-sigmas"}, {"op": "heatbath"}, {"op": "hybrid", "steps": 7, "stepsize": 0.3}]'
+AUTOMATIC = FIXED.replace("0.3", '"auto"')
+PHASES = '[{"iterations": 50, "keep": false, "operations": %s}, {"iterations": 400, "operations": %s}]'
+
+
+def toml(text: str) -> str:
+    """JSON as an override of a configuration takes it."""
+    return text.replace('": ', '" = ')
+
+
+def store_with(operations: str = FIXED, *, n_draws: int = 400, chains: int = 8, **changes: Any) -> Any:
+    phases = toml(PHASES % (operations, operations))
+    return make_store(make_spec(phase=phases, chains=chains, **changes), n_draws=n_draws)
+
+
+def judge(store: Any, **settings: Any) -> Diagnosis:
+    return diagnose(store, **{"max_rhat": 1.02, **settings})
+
+
+def with_modes(shift: float, *, chains: int = 8, operations: str = FIXED, **changes: Any) -> Any:
+    """A run of which chains 3 and 7 sit elsewhere: their outputs are moved, their likelihood is lower."""
+    store = store_with(operations, chains=chains, **changes)
+    elsewhere = [chain for chain in (3, 7) if chain < chains]
+    store.positions[elsewhere, :, -2:] += shift  # the biases of both outputs
+    store.stats["log_likelihood"][elsewhere] -= 25
+    return store
+
+
+def test_independent_draws_have_converged_in_both() -> None:
+    diagnosis = judge(store_with())
+    assert diagnosis.predictions.grade == diagnosis.hyperparameters.grade == "converged"
+    assert diagnosis.ok and judge(store_with(), decisive="predictions").ok
+    assert diagnosis.predictions.advice == diagnosis.hyperparameters.advice == ()
+    assert diagnosis_text(diagnosis).endswith("\nok")
+
+
+def test_hyperparameters_fall_short_alone() -> None:
+    store = store_with()
+    store.stats["log_prior"][2] += 3
+    diagnosis = judge(store)
+    assert diagnosis.predictions.grade == "converged" and diagnosis.hyperparameters.grade == "not converged"
+    assert not diagnosis.ok and judge(store, decisive="predictions").ok
+    assert any(reason.startswith("R-hat above 1.02: log_prior") for reason in diagnosis.reasons)
+
+
+def test_chains_in_modes_of_like_predictions_are_usable_and_named() -> None:
+    verdict = judge(with_modes(0.5)).predictions
+    assert verdict.grade == "usable" and verdict.ok and verdict.error is not None
+    assert 0 < verdict.error.mean < verdict.error.mean_bound < 0.2
+    remarks = " ".join(verdict.remarks)
+    assert "the chains sit in different modes, which the average weighs equally" in remarks
+    assert "chains 3 and 7 sit in a mode of lower log likelihood" in remarks
+    assert "the standard error of the average over 8 chains is" in remarks
+
+
+def test_usable_predictions_are_ok_only_where_predictions_decide() -> None:
+    store = with_modes(0.5)
+    assert not judge(store).ok
+    assert judge(store, decisive="predictions").ok
+
+
+def test_chains_in_modes_of_other_predictions_are_not_usable() -> None:
+    diagnosis = judge(with_modes(8.0))
+    assert diagnosis.predictions.grade == "not usable" and not diagnosis.predictions.ok
+    assert any("chains in place of 8" in advice for advice in diagnosis.predictions.advice)
+    assert "the predictions are not usable" in diagnosis_text(diagnosis)
+
+
+def test_three_chains_that_disagree_cannot_be_judged() -> None:
+    store = store_with(chains=3)
+    store.positions[2, :, -2:] += 3
+    verdict = judge(store).predictions
+    assert verdict.grade == "cannot tell" and not verdict.ok
+    assert any("3 chains are too few" in remark for remark in verdict.remarks)
+
+
+def test_a_chain_that_never_moved_makes_predictions_unusable() -> None:
+    store = store_with()
+    store.positions[5] = store.positions[5, :1]
+    store.stats["log_likelihood"][5] = 0
+    assert judge(store).predictions.grade == "not usable"
+
+
+def test_predictions_that_still_move_are_not_usable() -> None:
+    store = store_with()
+    store.positions[:, 200:, -2:] += 30
+    verdict = judge(store).predictions
+    assert verdict.grade == "not usable"
+    assert any("the predictions still move" in remark for remark in verdict.remarks)
+
+
+def test_no_number_of_iterations_is_promised_where_chains_are_in_modes() -> None:
+    diagnosis = judge(with_modes(0.5))
+    assert diagnosis.predictions.iterations is None
+    assert any("no number of iterations can be promised" in one for one in diagnosis.predictions.advice)
+    assert np.isnan(diagnosis.quantities.loc["log_likelihood", "iterations"])
+
+
+def test_iterations_that_would_do_follow_from_the_effective_sample_size() -> None:
+    store = store_with(n_draws=400)
+    few = 0.9 * np.repeat(normal(5, (8, 40)), 10, axis=1) + 0.1 * normal(6, (8, 400))
+    store.stats["log_prior"][...] = few  # about 320 effective draws
+    diagnosis = judge(store, max_rhat=1.05)
+    row = diagnosis.quantities.loc["log_prior"]
+    worst = min(row["ess_bulk"], row["ess_tail"])
+    assert worst < 400
+    assert row["iterations"] == rounded_up(400 * 400 / worst)
+    assert diagnosis.hyperparameters.iterations == row["iterations"]
+    advice = f"go on with: rayfbnn resume run.zarr --iterations {row['iterations']:.0f}"
+    assert advice in diagnosis.hyperparameters.advice
+    assert diagnosis.quantities.drop("log_prior")["iterations"].isna().all()
+
+
+@pytest.mark.parametrize(("value", "expected"), [(7.2, 8), (401, 410), (1600, 1600), (16010, 17000)])
+def test_numbers_are_rounded_up_to_two_digits(value: float, expected: int) -> None:
+    assert rounded_up(value) == expected
+
+
+def divergent(operations: str, **changes: Any) -> str:
+    store = store_with(operations, **changes)
+    store.stats["diverged"][:, :50] = 1
+    diagnosis = judge(store)
+    assert any("400 updates diverged, in 12.5% of the iterations" in one for one in diagnosis.reasons)
+    assert diagnosis.predictions.grade == "usable"
+    (advice,) = diagnosis.predictions.advice
+    return advice
+
+
+def test_a_fixed_stepsize_is_to_be_made_smaller() -> None:
+    assert "a smaller stepsize of hybrid (phase[1], here 0.3)" in divergent(FIXED)
+
+
+def test_automatic_stepsizes_are_never_to_be_made_smaller() -> None:
+    advice = divergent(AUTOMATIC)
+    assert "smaller stepsize" not in advice
+    assert "a longer tuning phase for the automatic settings (phase[0].iterations, here 50)" in advice
+
+
+def test_precision_and_vague_priors_are_named_where_they_apply() -> None:
+    assert 'dtype = "float64"' in divergent(FIXED, dtype='"float32"')
+    assert "float64" not in divergent(FIXED)
+    assert "alphas of 1 or more for bh0" in divergent(FIXED, network__priors__bh0='"1:0.5"')
+
+
+def test_longer_trajectories_are_only_advised_where_their_length_is_fixed() -> None:
+    fixed, automatic = (
+        " ".join(judge(with_modes(0.5, operations=operations)).predictions.advice)
+        for operations in (FIXED, FIXED.replace("7", '"auto"'))
+    )
+    assert "longer trajectories (steps of hybrid in phase[1], here 7)" in fixed
+    assert "longer trajectories" not in automatic
+
+
+def test_two_chains_that_agree_have_converged() -> None:
+    """As before there were verdicts; only the average's error cannot be told from so few."""
+    assert judge(store_with(chains=2, n_draws=1000)).predictions.grade == "converged"
