@@ -141,7 +141,11 @@ def test_inputs_left_out_do_not_count() -> None:
 @pytest.mark.parametrize(
     ("priors", "activation", "named"),
     [
-        ({"ih0": "1", "ho0": "x1"}, "tanh", r"network.hidden\[0\]: tanh units: no closed form"),
+        (
+            {"ih0": "1", "ho0": "x1"},
+            "tanh",
+            r"network.hidden\[0\]: the limit has no closed form for tanh units",
+        ),
         ({"ih0": "1:2", "ho0": "x1"}, "step", "network.priors.ih0: the limit is a Gaussian process only"),
         ({"ih0": "1", "ho0": "x1:::1"}, "step", "network.priors.ho0: the limit is a Gaussian process only"),
         (
