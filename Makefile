@@ -8,6 +8,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
+# Memory that is freed stays with the process: tests of many chains otherwise spend time on fetching it again.
+export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
+export MALLOC_TRIM_THRESHOLD_ ?= 1073741824
+
 # How many tests run at once.
 JOBS ?= 2
 

@@ -14,9 +14,10 @@ import pytest
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 BUILD_TOOLS = ("cmake", "nanobind")
-TESTS = ("tests/kernels/test_cpu.py", "tests/kernels/test_marginal_cpu.py")
-# Not run here: statistical tests, the largest matrices, which take minutes, and the test that limits memory.
-SELECTED = "not joint and not killed and not second_cache and not without_memory"
+TESTS = ("tests/kernels/cpu", "tests/kernels/test_every_backend.py")
+# Not run here: other backends, statistical tests, the largest matrices, which take minutes, and the test that
+# limits memory.
+SELECTED = "not CUDA and not joint and not killed and not second_cache and not without_memory"
 # Put the extension at argv[1] in place of the installed one, and run pytest.
 RUN = """
 import importlib.util, sys
@@ -100,6 +101,6 @@ def test_a_write_behind_the_end_of_an_array_is_reported(tmp_path: Path) -> None:
     assert file.read_text().count(before) == 1
     file.write_text(file.read_text().replace(before, "width() * units_[0] * size - size);"))
     extension = sanitized_extension("g++", changed, tmp_path / "build")
-    test = "tests/kernels/test_cpu.py::test_a_trajectory_is_that_of_the_plain_code"
+    test = "tests/kernels/cpu/test_compiled.py::test_a_trajectory_is_that_of_the_plain_code"
     status, output = run_tests("g++", extension, test)
     assert status != 0 and "heap-buffer-overflow" in output

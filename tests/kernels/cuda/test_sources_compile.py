@@ -148,9 +148,17 @@ def spilled(log: str) -> int:
     return max((int(line.split(",")[-1]) for line in lines), default=-1)
 
 
-@pytest.mark.parametrize("is_uniform", [True, False])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+QUICK_ROBOT_ARMS = {
+    ("sm_80", "float32", True),
+    ("sm_80", "float64", False),
+    ("sm_90", "float32", False),
+    ("sm_90", "float64", True),
+}
+
+
+@pytest.mark.parametrize(
+    "architecture, dtype, is_uniform", long_but(QUICK_ROBOT_ARMS, ARCHITECTURES, DTYPES, [True, False])
+)
 def test_the_robot_arm_without_its_outputs_stays_in_registers(
     architecture: str, dtype: str, is_uniform: bool
 ) -> None:
@@ -158,8 +166,10 @@ def test_the_robot_arm_without_its_outputs_stays_in_registers(
     compile_regression(problem(spec=spec, n_cases=200, dtype=dtype), architecture, is_uniform=is_uniform)
 
 
-@pytest.mark.parametrize("dtype, is_uniform", [("float32", True), ("float64", False)])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "architecture, dtype, is_uniform",
+    long_but({("sm_80", "float32", True), ("sm_90", "float64", False)}, ARCHITECTURES, DTYPES, [True, False]),
+)
 def test_matrices_of_the_cases_stay_in_registers(architecture: str, dtype: str, is_uniform: bool) -> None:
     spec = network(ROBOT_ARM, inputs=1, outputs=1, units=(100,), activations=("tanh",))
     compile_regression(problem(spec=spec, n_cases=20, dtype=dtype), architecture, is_uniform=is_uniform)
