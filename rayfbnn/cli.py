@@ -46,6 +46,13 @@ Set = Annotated[
         help='Replaces values of the configuration by "key.path=value". Can be given several times.',
     ),
 ]
+Train = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="The training cases, in place of the file that data.train names. A CSV or Parquet file.",
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(
@@ -105,6 +112,7 @@ def _paragraphs(text: str) -> str:
 def sample(
     spec: SpecFile,
     path: NewStore,
+    data: Train = None,
     set: Set = None,
     workers: Workers = None,
     address: Address = None,
@@ -122,6 +130,7 @@ def sample(
     summary = api.sample(
         spec,
         path,
+        data=data,
         set=set or (),
         workers=workers,
         address=address,
@@ -261,6 +270,7 @@ def reject(
     spec: SpecFile,
     path: NewStore,
     draws: Annotated[int, typer.Option(help="Number of draws.")],
+    data: Train = None,
     set: Set = None,
     proposals_per_round: Annotated[int, typer.Option(help="Number of proposals made at once.")] = 1000,
     max_proposals: Annotated[
@@ -281,6 +291,7 @@ def reject(
         spec,
         path,
         draws=draws,
+        data=data,
         set=set or (),
         proposals_per_round=proposals_per_round,
         max_proposals=max_proposals,
@@ -294,6 +305,7 @@ def prior(
     spec: SpecFile,
     path: NewStore,
     draws: Annotated[int, typer.Option(help="Number of draws.")],
+    data: Train = None,
     set: Set = None,
     as_json: AsJson = False,
 ) -> None:
@@ -304,12 +316,13 @@ def prior(
     """
     from rayfbnn import api
 
-    _print_run(api.prior(spec, path, draws=draws, set=set or ()), as_json)
+    _print_run(api.prior(spec, path, draws=draws, data=data, set=set or ()), as_json)
 
 
 @_command
 def evidence(
     spec: SpecFile,
+    data: Train = None,
     set: Set = None,
     temperatures: Annotated[
         int, typer.Option(help="Number of steps from the prior to the posterior.")
@@ -325,7 +338,9 @@ def evidence(
     """
     from rayfbnn import api
 
-    evidence = api.evidence(spec, set=set or (), temperatures=temperatures, power=power, progress=progress)
+    evidence = api.evidence(
+        spec, data=data, set=set or (), temperatures=temperatures, power=power, progress=progress
+    )
     print(json.dumps(asdict(evidence)) if as_json else results.evidence_text(evidence))
 
 
@@ -369,17 +384,19 @@ def check(
 @_command
 def show(
     what: Annotated[Path, typer.Argument(metavar="RUN.TOML|STORE", help="A configuration, or a store.")],
+    data: Train = None,
     set: Set = None,
 ) -> None:
     """Describe a configuration or a store in words: network, priors, schedule and its cost, defaults used.
 
-    The text also names the kernel, which is the code that runs the trajectories on this machine; for a store
-    it is the kernel that the run started with. For a store it says how far the run is. The configuration of a
-    store is fixed, so --set is only for a file.
+    It lists the inputs with what becomes of each column, and the columns that are left out. The columns of
+    the training cases are checked, if these are there. The text also names the kernel, which is the code
+    that runs the trajectories on this machine; for a store it is the kernel that the run started with. For a
+    store it says how far the run is. The configuration of a store is fixed, so --set is only for a file.
     """
     from rayfbnn import api
 
-    print(api.show(what, set=set or ()))
+    print(api.show(what, data=data, set=set or ()))
 
 
 @_command
@@ -390,6 +407,7 @@ def bench(
             metavar="[RUN.TOML]", help="The configuration, a TOML file; standard networks if not given."
         ),
     ] = None,
+    data: Train = None,
     set: Set = None,
     device: Annotated[
         str | None,
@@ -424,7 +442,9 @@ def bench(
         os.environ.setdefault(name, "1")  # as in workers; NumPy reads them when it is first imported
     from rayfbnn import api
 
-    result = api.bench(spec, set=set or (), device=device, chains=chains, quick=quick, progress=progress)
+    result = api.bench(
+        spec, data=data, set=set or (), device=device, chains=chains, quick=quick, progress=progress
+    )
     print(result.to_json() if as_json else results.bench_text(result))
 
 

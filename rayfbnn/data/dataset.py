@@ -1,25 +1,18 @@
-"""Training cases as arrays: checked, standardised and hashed."""
+"""Training cases as arrays: standardised, checked and hashed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.data.tables import columns, read_table
 from rayfbnn.errors import DataError
-from rayfbnn.model.likelihood.data_model import DataModel
-
-if TYPE_CHECKING:
-    from rayfbnn.spec import RunSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,51 +69,6 @@ class Dataset:
         return digest.hexdigest()
 
 
-def read_dataset(spec: RunSpec) -> Dataset:
-    """Return the training cases that `spec` asks for, checked; DataError names file, row and column."""
-    return read_training_file(spec.train_path, spec)
-
-
-def read_training_file(path: str | Path, spec: RunSpec) -> Dataset:
-    """Return the training cases in the file `path`, read as `spec` says."""
-    table = read_table(Path(path))
-    inputs = columns(table, spec.data.inputs, Path(path))
-    targets = columns(table, spec.data.targets, Path(path), may_be_missing=True)
-    if len(inputs) == 0:
-        raise DataError(f"{path}: no rows below the header; at least one training case is needed")
-    _check_range_of_targets(targets, spec.data.targets, Path(path), spec.data_model)
-    for name, column in zip(spec.data.targets, targets.T, strict=True):
-        if np.isnan(column).all():
-            raise DataError(f"{path}: column {name}: every cell is empty; at least one target is needed")
-    return make_dataset(
-        inputs,
-        targets,
-        input_names=spec.data.inputs,
-        target_names=spec.data.targets,
-        standardize=spec.data.standardize,
-        dtype=spec.dtype,
-        source=str(path),
-    )
-
-
-def read_cases(path: str | Path, dataset: Dataset, data_model: DataModel) -> tuple[Array, Array | None]:
-    """Return the cases to predict, as on file: inputs (n_cases, n_inputs) and targets, if the file has them.
-
-    The columns are found by the names of the training data; targets are None when the file has no target
-    column at all, and NaN where a cell is empty.
-    """
-    path = Path(path)
-    table = read_table(path)
-    inputs = columns(table, dataset.input_names, path)
-    if len(inputs) == 0:
-        raise DataError(f"{path}: no rows below the header; at least one case is needed")
-    if not any(name in table.columns for name in dataset.target_names):
-        return inputs, None
-    targets = columns(table, dataset.target_names, path, may_be_missing=True)
-    _check_range_of_targets(targets, dataset.target_names, path, data_model)
-    return inputs, targets
-
-
 def make_dataset(
     inputs: Array,
     targets: Array,
@@ -128,6 +76,7 @@ def make_dataset(
     input_names: Sequence[str],
     target_names: Sequence[str],
     standardize: Sequence[str] = (),
+    zero_one_names: Collection[str] = (),
     dtype: str = "float64",
     source: str = "data",
 ) -> Dataset:
@@ -135,11 +84,13 @@ def make_dataset(
 
     "inputs" or "targets" in `standardize` centres these columns on their mean and divides them by their
     standard deviation (with n, not n - 1, below the root) over the training cases, those with the target
-    missing (NaN) left out.
+    missing (NaN) left out. The inputs that are named in `zero_one_names` are left as they are.
     """
     inputs, targets = (np.array(values, dtype=np.float64, order="C") for values in (inputs, targets))
-    input_center, input_scale = _standardization(inputs, input_names, "inputs" in standardize, source)
-    target_center, target_scale = _standardization(targets, target_names, "targets" in standardize, source)
+    scaled = [name for name in input_names if name not in zero_one_names] if "inputs" in standardize else []
+    input_center, input_scale = _standardization(inputs, input_names, scaled, source)
+    scaled = list(target_names) if "targets" in standardize else []
+    target_center, target_scale = _standardization(targets, target_names, scaled, source)
     dataset = Dataset(
         inputs,
         targets,
@@ -174,24 +125,11 @@ def first_difference(ours: Dataset, other: Dataset) -> str | None:
     return f"row {row + 1}, column {names[column]}: {values} ({len(differing)} values differ in all)"
 
 
-def _check_range_of_targets(targets: Array, names: Sequence[str], path: Path, data_model: DataModel) -> None:
-    """Raise DataError for the first target that the data model does not allow."""
-    allowed = data_model.target_range(targets)
-    if allowed is None:
-        return
-    is_right = allowed.is_possible | np.isnan(targets)
-    if not is_right.all():
-        row, column = (int(index) for index in np.argwhere(~is_right)[0])
-        value = float(targets[row, column])
-        raise DataError(
-            f"{path}: row {row + 1}, column {names[column]}: a {data_model.kind} target must be"
-            f" {allowed.expected}, got {value:g}"
-        )
-
-
-def _standardization(values: Array, names: Sequence[str], wanted: bool, source: str) -> tuple[Array, Array]:
-    """Return the center and scale of each column; they are 0 and 1 unless `wanted`."""
-    if not wanted:
+def _standardization(
+    values: Array, names: Sequence[str], scaled: Collection[str], source: str
+) -> tuple[Array, Array]:
+    """Return center and scale of each column, 0 and 1 for those whose names are not among `scaled`."""
+    if not scaled:
         return np.zeros(values.shape[1]), np.ones(values.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isnan(values).any():
@@ -199,6 +137,9 @@ def _standardization(values: Array, names: Sequence[str], wanted: bool, source: 
         else:
             center, scale = values.mean(axis=0), values.std(axis=0)
     for column, name in enumerate(names):
+        if name not in scaled:
+            center[column], scale[column] = 0.0, 1.0
+            continue
         low, high = np.nanmin(values[:, column]), np.nanmax(values[:, column])
         if low == high:
             raise DataError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import scipy.special
 
+from rayfbnn.describe.data import describe_data
 from rayfbnn.describe.schedule import describe_schedule
 from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec
 from rayfbnn.spec import RunSpec
@@ -22,7 +23,13 @@ def describe(spec: RunSpec, *, store: Store | None = None) -> str:
 
     store  the store of a run with this configuration, if there is one
     """
-    parts = [_network(spec), _priors(spec), _data(spec), describe_schedule(spec, store), _defaults(spec)]
+    parts = [
+        _network(spec),
+        _priors(spec),
+        describe_data(spec, store),
+        describe_schedule(spec, store),
+        _defaults(spec),
+    ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
@@ -144,20 +151,6 @@ def _number_from_log(log_value: float) -> str:
         return f"{math.exp(log_value):.3g}"
     exponent = math.floor(log_value / math.log(10))
     return f"{math.exp(log_value - exponent * math.log(10)):.2f}e{exponent:+d}"
-
-
-def _data(spec: RunSpec) -> list[str]:
-    model = spec.data_model
-    standardized = " and ".join(spec.data.standardize) or "nothing"
-    power = f"the likelihood to the power {1 / spec.temperature:.4g}"
-    tempered = [f"  temperature {spec.temperature:g}: {power}"] if spec.temperature != 1 else []
-    return [
-        f"Data: {spec.data.train}",
-        f"  inputs {', '.join(spec.data.inputs)}; targets {', '.join(spec.data.targets)} ({model.in_words}); "
-        f"standardised: {standardized}",
-        *(f"  {remark}" for remark in model.remarks),
-        *tempered,
-    ]
 
 
 def _defaults(spec: RunSpec) -> list[str]:

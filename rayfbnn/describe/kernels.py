@@ -55,7 +55,8 @@ def describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
 def _dataset(spec: RunSpec, store: Store | None) -> Dataset | None:
     if store is not None:
         return store.data
-    return read_dataset(spec) if spec.train_path.exists() else None
+    path = spec.train_path
+    return read_dataset(spec) if path is not None and path.exists() else None
 
 
 def device_kernels(

@@ -307,6 +307,8 @@ class ModelSpec:
     kind     the name of the data model (likelihood/registry.py)
     noise    only for real targets: the prior of the noise precision, with the levels common, target and case
     classes  only for class targets: the number of classes; labels are 0 to classes - 1
+    labels   for each target the text of its labels 0, 1, ..., () for a target that is a number; () if none
+             of the targets is text
     times    only for survival: the increasing times at which the hazard changes. It is constant if there are
              none. Otherwise the network's first input is the time, or its logarithm if `log_time`
     noise_floor  only for heteroscedastic targets: the smallest standard deviation of the noise
@@ -318,3 +320,4 @@ class ModelSpec:
     times: tuple[float, ...] = ()
     log_time: bool = False
     noise_floor: float = 0.0
+    labels: tuple[tuple[str, ...], ...] = ()

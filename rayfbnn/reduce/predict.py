@@ -140,8 +140,11 @@ def _predict_chunk(
     else:
         predicted = model.predict(reduced.outputs, sigmas[None], data.targets)
         columns = _scaled_columns(predicted, runs)
-    if targets is not None:
-        columns |= model.errors(columns, targets, data.target_names)
+    labels = model.label_columns(columns, data.target_names) if model.has_labels else {}
+    if targets is None:
+        columns |= labels
+    else:
+        columns |= model.errors(columns, targets, data.target_names) | labels
         is_observed = ~np.isnan(targets)
         log_scale = (is_observed * np.log(data.target_scale)).sum(axis=1)
         log_probability = reduced.log_probability - log_scale

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from socket import gethostname
 
-from rayfbnn.data import first_difference, read_training_file
+from rayfbnn.data import Source, first_difference, is_path, read_training_file
 from rayfbnn.errors import ConfigError, StoreMismatchError
 from rayfbnn.kernels import choose
 from rayfbnn.run.kernel import kernel_for
@@ -19,6 +18,7 @@ _log = logging.getLogger(__name__)
 
 def agreed_iterations(store: Store, asked: RunSpec, iterations: int | None) -> int | None:
     """Return the length asked for the last phase; StoreMismatchError names all other differences."""
+    asked = asked.resolved(store.spec.encoding)
     last = f"phase[{len(store.spec.phase) - 1}].iterations"
     planned, wanted = store.spec.phase[-1].iterations, asked.phase[-1].iterations
     allowed = {"data.train"} | ({last} if wanted >= planned else set())  # the cases themselves are compared
@@ -54,17 +54,19 @@ def compare_kernel(store: Store) -> None:
         )
 
 
-def compare_data(store: Store, data: str | Path | None) -> None:
-    """Refuse a training file whose cases are not the store's; a file that is gone is no obstacle."""
-    path = store.spec.train_path if data is None else Path(data)
-    if data is None and not path.exists():
-        _log.warning("%s: does not exist any more; the store's own copy of the training cases is used", path)
+def compare_data(store: Store, data: Source | None) -> None:
+    """Refuse training cases that are not the store's; a file that is gone is no obstacle."""
+    source = store.spec.train_path if data is None else data
+    if source is None:
         return
-    dataset = read_training_file(path, store.spec)
-    if dataset.hash != store.data.hash:
+    if data is None and not source.exists():
+        _log.warning("%s: does not exist any more; the store's own copy of the training cases is used", source)
+        return
+    cases = read_training_file(source, store.spec)
+    if cases.hash != store.data.hash:
         raise StoreMismatchError(
-            f"{store.path}: was made from other data than {path} holds now:"
-            f" {first_difference(store.data, dataset)};"
+            f"{store.path}: was made from other data than {source if is_path(source) else 'data'} holds now:"
+            f" {first_difference(store.data, cases)};"
             " put the old file back, or move this one away to continue with the store's own copy"
         )
 

@@ -15,6 +15,13 @@ from rayfbnn.spec.operations import OPERATION_NAMES
 
 MAX_WORD = 2**32 - 1  # seeds, chains and iterations are words of the random streams' key and counter
 
+WEIGHTS_REFUSED = (
+    "cases cannot be weighted: a weighted likelihood is not the posterior of any data set; repeat the rows"
+    " that stand for several cases, or use a model whose noise differs between cases"
+    ' (model.kind = "heteroscedastic")'
+)
+_WEIGHTS = ("sample_weight", "sample_weights", "weight", "weights")
+
 # What would be right, for every key of a configuration; messages end with it.
 RIGHT = {
     "seed": f"a whole number from 0 to {MAX_WORD}",
@@ -24,10 +31,15 @@ RIGHT = {
     "dtype": '"float32" or "float64"',
     "device": '"cpu" or "gpu"',
     "temperature": "a number from 1e-6 to 1e6; 1 is the posterior itself",
-    "data": "a table with train, inputs and targets",
+    "data": "a table with train and targets",
     "train": 'the file of training cases, such as "train.csv"',
-    "inputs": 'a list of at least one column name, such as ["x1", "x2"]',
+    "inputs": 'a list of at least one column name or pattern, such as ["x1", "x2"] or ["x*"]',
+    "exclude": 'a list of column names or patterns, such as ["id", "date*"]',
     "targets": 'a list of at least one column name, such as ["y1"]',
+    "censored": 'the name of a column, such as "censored"',
+    "categorical": 'a list of column names or patterns, such as ["zip"]',
+    "ordered": 'a table of columns with their levels in order, such as size = ["S", "M", "L"]',
+    "missing": '"indicator", or left out',
     "standardize": 'a list of "inputs", "targets", both or neither',
     "model": "a table with kind, and noise or classes or hazard",
     "kind": " or ".join(f'"{kind}"' for kind in DATA_MODELS),
@@ -83,6 +95,9 @@ _RIGHT_IN_OPERATIONS = {"groups": 'a list of groups with precisions, such as ["i
 _RIGHT_PRIOR = 'a prior in FBM\'s notation, such as "0.5:0.2"'
 _RIGHT_ELEMENT = {
     "inputs": "a column name",
+    "exclude": "a column name",
+    "categorical": "a column name",
+    "ordered": "the text of a level",
     "targets": "a column name",
     "standardize": '"inputs" or "targets"',
     "time_points": "a positive number, such as 0.5",
@@ -118,10 +133,16 @@ def _message(details: ErrorDetails, sections: Mapping[tuple[str, ...], Collectio
     loc, kind, value = details["loc"], details["type"], details["input"]
     if kind in ("extra_forbidden", "unexpected_keyword_argument", "unknown_key"):
         section = tuple(part for part in loc[:-1] if isinstance(part, str))
+        if section == ("data",) and loc[-1] in _WEIGHTS:
+            return f"{_path(loc)}: {WEIGHTS_REFUSED}"
         known = details["ctx"]["known"] if kind == "unknown_key" else sections[section]
         hint = nearest(str(loc[-1]), known)
         return f"{_path(loc)}: unknown key{hint}; the keys here are {', '.join(known)}"
     is_prior = loc[:2] == ("network", "priors") and len(loc) > 2
+    if loc[:2] == ("data", "ordered") and len(loc) > 2:
+        places = [part for part in loc[2:] if isinstance(part, int)]
+        key, right = _path(loc), _RIGHT_ELEMENT["ordered"] if places else RIGHT["ordered"]
+        return f"{key}: must be {right}, got {short(value)}"
     if not is_prior:  # drop the names of a union's members, which pydantic adds and which are no keys
         loc = tuple(part for part in loc if isinstance(part, int) or part in RIGHT)
     key = _path(loc)

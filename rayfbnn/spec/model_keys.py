@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -22,7 +23,8 @@ class ModelKeys(Record):
     Both exist because the keys keep the text of the configuration, such as a prior "0.5:2", which a store
     records and `to_toml` writes back, while `ModelSpec` holds the values that are computed with.
 
-    Which keys there are depends on the kind: each data model names its own (`DataModel.settings`). A
+    Which keys there are depends on the kind: each data model names its own (`DataModel.settings`). The number
+    of classes may be left out: it is then that of the labels in the training cases. A
     piecewise hazard also has time_points, and log_time = true if the network is given the logarithm of the
     time.
     """
@@ -36,20 +38,28 @@ class ModelKeys(Record):
     noise_floor: Positive | None = None
 
 
-def read_model(keys: ModelKeys) -> ModelSpec:
-    """Return the data model that [model] describes; ConfigError if the noise's prior cannot be read."""
+def read_model(keys: ModelKeys, labels: Sequence[Sequence[str]] = ()) -> ModelSpec:
+    """Return the data model that [model] describes; ConfigError if the noise's prior cannot be read.
+
+    labels  for each target its labels, () for one that is a number; empty if none of them is text
+    """
+    has_classes = "classes" in DATA_MODELS[keys.kind].settings
     return ModelSpec(
         keys.kind,
         None if keys.noise is None else PriorSpec.parse(keys.noise, key="model.noise"),
-        keys.classes,
+        len(labels[0]) if has_classes and labels and keys.classes is None else keys.classes,
         times=keys.time_points or (),
         log_time=bool(keys.log_time),
         noise_floor=keys.noise_floor or 0.0,
+        labels=tuple(map(tuple, labels)),
     )
 
 
-def check_model(keys: ModelKeys, data: DataSpec) -> None:
-    """Raise ConfigError if [model] lacks a key that its kind needs or has one that its kind does not have."""
+def check_model(keys: ModelKeys, data: DataSpec, inputs: Sequence[str]) -> None:
+    """Raise ConfigError if [model] lacks a key that its kind needs or has one that its kind does not have.
+
+    inputs  names of the inputs, as far as they are known
+    """
     chosen = DATA_MODELS[keys.kind]
     for name, needed in chosen.required.items():
         if getattr(keys, name) is None:
@@ -64,9 +74,14 @@ def check_model(keys: ModelKeys, data: DataSpec) -> None:
     if chosen.has_single_target and len(data.targets) != 1:
         names = ", ".join(data.targets)
         raise ConfigError(f"data.targets: {chosen.kind} models have exactly one target, got {names}")
+    if data.censored is not None and not chosen.are_times:
+        raise ConfigError(
+            f'data.censored: only survival targets are censored, got "{data.censored}" with model.kind ='
+            f' "{keys.kind}"; leave it out'
+        )
     _check_noise_floor(keys)
     if keys.hazard is not None:
-        _check_hazard(keys, data)
+        _check_hazard(keys, inputs)
     _check_noise(keys)
 
 
@@ -78,9 +93,9 @@ def _check_noise_floor(keys: ModelKeys) -> None:
         )
 
 
-def _check_hazard(keys: ModelKeys, data: DataSpec) -> None:
+def _check_hazard(keys: ModelKeys, inputs: Sequence[str]) -> None:
     if keys.hazard == "piecewise":
-        _check_time_points(keys, data)
+        _check_time_points(keys, inputs)
         return
     for name in ("time_points", "log_time"):
         value = getattr(keys, name)
@@ -91,7 +106,7 @@ def _check_hazard(keys: ModelKeys, data: DataSpec) -> None:
             )
 
 
-def _check_time_points(keys: ModelKeys, data: DataSpec) -> None:
+def _check_time_points(keys: ModelKeys, inputs: Sequence[str]) -> None:
     if keys.time_points is None:
         raise ConfigError(f"model.time_points: missing; a piecewise hazard needs {RIGHT['time_points']}")
     for before, after in itertools.pairwise(keys.time_points):
@@ -103,7 +118,7 @@ def _check_time_points(keys: ModelKeys, data: DataSpec) -> None:
             raise ConfigError(
                 f"model.time_points: out of range, got {time:g}; they must be from {low:g} to {high:g}"
             )
-    if "time" in data.inputs:
+    if "time" in inputs:
         raise ConfigError(
             'data.inputs: "time" is the name of the input that a piecewise hazard adds; rename the column'
         )

@@ -9,8 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_validator
 
+from rayfbnn.data.encoding import Encoding
+from rayfbnn.data.selection import is_pattern
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
@@ -36,6 +38,11 @@ class RunSpec(Record):
     model and network are the records that are sampled; model_keys and network_keys are the sections [model]
     and [network] as they were written, which is what `to_dict`, `to_json` and `to_toml` give. Without any
     [[phase]] there are the phases of spec/defaults.py, the last of `iterations`, as if they had been written.
+
+    What the network's inputs are may depend on the training cases: inputs may be left out or be patterns,
+    text becomes several inputs, and the number of classes may follow from the labels. `resolved` gives the
+    configuration with what the cases say. Until then the inputs are those that are named, as numbers; if
+    these are not enough to know the network (`is_resolved`), there is no network and no default phase yet.
     """
 
     seed: Annotated[int, Field(ge=0, le=MAX_WORD)] = 1
@@ -52,6 +59,8 @@ class RunSpec(Record):
     iterations: Count | None = None
     phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1)] = ()
     _base_dir: Path = PrivateAttr(default_factory=Path)
+    _encoding: Encoding | None = PrivateAttr(default=None)
+    _as_written: dict[str, Any] = PrivateAttr(default_factory=dict)  # before any default is filled in
 
     @staticmethod
     def from_toml(path: str | Path, overrides: Sequence[str] = ()) -> RunSpec:
@@ -70,13 +79,16 @@ class RunSpec(Record):
         keys: dict[str, Any] = plain(raw)
         for text in overrides:
             override(keys, text)
-        keys = with_tables(keys, Path(base_dir))
+        return RunSpec._from_keys(with_tables(keys, Path(base_dir)), Path(base_dir), None)
+
+    @staticmethod
+    def _from_keys(keys: dict[str, Any], base_dir: Path, encoding: Encoding | None) -> RunSpec:
         try:
             # As JSON: pydantic's strict mode then takes arrays for tuples but still no "16" for 16.
-            spec = RunSpec.model_validate_json(json.dumps(keys))
+            spec = RunSpec.model_validate_json(json.dumps(keys), context=encoding)
         except ValidationError as exc:
             raise ConfigError("\n".join(messages(exc, _KEYS))) from exc
-        spec._base_dir = Path(base_dir)
+        spec._base_dir, spec._as_written = base_dir, keys
         return spec
 
     @staticmethod
@@ -90,12 +102,22 @@ class RunSpec(Record):
             raise ConfigError(f"configuration: must be a JSON object, got {short(raw)}")
         return RunSpec.from_dict(raw, base_dir=base_dir)
 
+    def resolved(self, encoding: Encoding | None) -> RunSpec:
+        """Return the configuration with what `encoding` says of the training cases, checked against it.
+
+        Everything that is left out is filled in anew. ConfigError names a key that does not fit. A store
+        without an encoding has None: its inputs are numbers and named.
+        """
+        return RunSpec._from_keys(self._as_written, self._base_dir, encoding)
+
     def to_dict(self) -> dict[str, Any]:
         """Return every key with its value, defaults included, as dictionaries, lists, text and numbers."""
         keys = self.model_dump(mode="json", exclude_none=True, by_alias=True)
         for name in ("omit", "connections"):
             if not keys["network"][name]:
                 del keys["network"][name]
+        if not self.phase:  # they follow when the network is known
+            del keys["phase"]
         return keys
 
     def to_json(self) -> str:
@@ -113,18 +135,60 @@ class RunSpec(Record):
         return hash(self.to_json())
 
     @property
-    def train_path(self) -> Path:
+    def train_path(self) -> Path | None:
         """The file of training cases: data.train, relative to the configuration file's folder."""
-        return self._base_dir / self.data.train
+        return None if self.data.train is None else self._base_dir / self.data.train
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """What becomes of the columns of the training cases; None before `resolved`."""
+        return self._encoding
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether it is known what the inputs and outputs of the network are."""
+        from_labels = DATA_MODELS[self.model_keys.kind].from_labels
+        if from_labels is not None and getattr(self.model_keys, from_labels) is None:
+            return self._encoding is not None
+        are_named = self.data.inputs is not None and not any(map(is_pattern, self.data.inputs))
+        return are_named or self._encoding is not None
+
+    def check_resolved(self) -> None:
+        """Raise ConfigError if the inputs or outputs of the network are not known yet."""
+        if not self.is_resolved:
+            raise ConfigError(
+                "data: the inputs or labels follow from the training cases, which have not been read"
+            )
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the inputs that come from the data, in the order of the network's inputs."""
+        if self._encoding is not None:
+            return self._encoding.input_names
+        self.check_resolved()
+        return self.data.inputs or ()
+
+    @property
+    def targets_are_labels(self) -> bool:
+        """Whether targets are labels rather than numbers."""
+        return DATA_MODELS[self.model_keys.kind].has_labels
+
+    @property
+    def n_labels(self) -> int | None:
+        """The number of labels of a target, as far as the configuration says it."""
+        return DATA_MODELS[self.model_keys.kind].n_labels or self.model_keys.classes
 
     @cached_property
     def model(self) -> ModelSpec:
         """The settings in [model]."""
-        return read_model(self.model_keys)
+        labels = {} if self._encoding is None else self._encoding.labels
+        of_targets = [labels.get(name, ()) for name in self.data.targets]
+        return read_model(self.model_keys, of_targets if labels else ())
 
     @cached_property
     def data_model(self) -> DataModel:
         """The data model that [model] describes."""
+        self.check_resolved()
         return data_model_from_spec(self.model)
 
     @cached_property
@@ -135,8 +199,8 @@ class RunSpec(Record):
 
     @property
     def network_inputs(self) -> tuple[str, ...]:
-        """The names of the network's inputs: those that the data model adds, then data.inputs."""
-        return self.data_model.added_inputs + self.data.inputs
+        """The names of the network's inputs: those that the data model adds, then those of the data."""
+        return self.data_model.added_inputs + self.input_names
 
     @cached_property
     def kept_draws(self) -> int:
@@ -162,7 +226,15 @@ class RunSpec(Record):
         """Return the same run with a last phase of so many iterations; ConfigError if that is too many."""
         raw = self.to_dict()
         raw["phase"][-1]["iterations"] = iterations
-        return RunSpec.from_dict(raw, base_dir=self._base_dir)
+        return RunSpec._from_keys(raw, self._base_dir, self._encoding)
+
+    def with_train(self, path: Path | None) -> RunSpec:
+        """Return the same run with another file of training cases, or none."""
+        raw = self.to_dict()
+        raw["data"].pop("train", None)
+        if path is not None:
+            raw["data"]["train"] = str(path)
+        return RunSpec._from_keys(raw, Path(), self._encoding)
 
     def check_data(self, n_cases: int) -> None:
         """Raise ConfigError for anything that does not fit so many training cases."""
@@ -173,9 +245,21 @@ class RunSpec(Record):
         check_gradient(self.network)
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self, info: ValidationInfo) -> Self:
+        self._encoding = info.context
         _check_columns(self.data, self.model_keys)
-        check_model(self.model_keys, self.data)
+        check_model(self.model_keys, self.data, self.input_names if self.is_resolved else ())
+        if self.phase and self.iterations is not None:
+            raise ConfigError(
+                "iterations: is only for a configuration without phases, got"
+                f" {self.iterations} besides [[phase]]; give each phase its own, or leave the phases out"
+            )
+        if self.is_resolved:
+            self._check_network()
+        return self
+
+    def _check_network(self) -> None:
+        """Check the network and the schedule, which is filled in if there is none."""
         check_network(self.network, self.network_keys.priors)
         if not self.phase:
             phases = default_phases(
@@ -186,24 +270,24 @@ class RunSpec(Record):
             )
             object.__setattr__(self, "phase", phases)
             object.__setattr__(self, "iterations", None)
-        elif self.iterations is not None:
-            raise ConfigError(
-                "iterations: is only for a configuration without phases, got"
-                f" {self.iterations} besides [[phase]]; give each phase its own, or leave the phases out"
-            )
         check_schedule(self.phase, network=self.network, model=self.data_model, temperature=self.temperature)
-        return self
 
 
 def _check_columns(data: DataSpec, model: ModelKeys) -> None:
-    for key in ("inputs", "targets", "standardize"):
-        names = getattr(data, key)
+    for key in ("inputs", "exclude", "targets", "categorical", "standardize"):
+        names = getattr(data, key) or ()
         for place, name in enumerate(names):
             if name in names[:place]:
                 raise ConfigError(f'data.{key}: has a name twice, got "{name}"; name each once')
     for name in data.targets:
-        if name in data.inputs:
+        if name in (data.inputs or ()):
             raise ConfigError(f'data.targets: names an input, got "{name}"; a column is an input or a target')
+    if data.censored is not None and data.censored in (*data.targets, *(data.inputs or ())):
+        raise ConfigError(f'data.censored: names an input or a target, got "{data.censored}"')
+    for name, levels in (data.ordered or {}).items():
+        for place, level in enumerate(levels):
+            if level in levels[:place]:
+                raise ConfigError(f'data.ordered.{name}: has a level twice, got "{level}"; name each once')
     if "targets" in data.standardize and not DATA_MODELS[model.kind].is_real:
         raise ConfigError(
             f'data.standardize: only real targets can be standardised, got "targets" with model.kind = '

@@ -23,17 +23,28 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class DataSpec(Record):
-    """The file with the training cases, and which of its columns are inputs and targets.
+    """The training cases, and which of their columns are inputs and targets.
 
-    train        path of the file as written; RunSpec.train_path is where it is
-    inputs       names of the columns that the network sees
+    train        path of the file as written; RunSpec.train_path is where it is. It may be left out where the
+                 cases are given to a verb as `data`
+    inputs       columns that the network sees, by name or by pattern ("x*"); left out, all but the targets
+    exclude      columns that are no inputs, by name or by pattern
     targets      names of the columns that are predicted
-    standardize  which of the two are shifted and scaled to mean 0 and standard deviation 1
+    censored     column that says which times are censored, where targets are times
+    categorical  columns, by name or by pattern, whose cells are levels although they are numbers
+    ordered      column -> its levels in their order; the network is given their places, from 0
+    missing      "indicator" if missing inputs are to be replaced by the median, with an input that says so
+    standardize  which of inputs and targets are shifted and scaled to mean 0 and standard deviation 1
     """
 
-    train: Name
-    inputs: Annotated[tuple[Name, ...], Field(min_length=1)]
+    train: Name | None = None
+    inputs: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+    exclude: tuple[Name, ...] | None = None
     targets: Annotated[tuple[Name, ...], Field(min_length=1)]
+    censored: Name | None = None
+    categorical: tuple[Name, ...] | None = None
+    ordered: dict[Name, Annotated[tuple[Name, ...], Field(min_length=2)]] | None = None
+    missing: Literal["indicator"] | None = None
     standardize: tuple[Literal["inputs", "targets"], ...] = ()
 
 

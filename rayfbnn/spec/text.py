@@ -130,15 +130,24 @@ def to_toml(spec: dict[str, Any]) -> str:
         lines += [f"{key} = {_toml_value(value)}" for key, value in table.items() if key not in inner]
         for key, subtable in inner.items():
             lines += ["", f"[{name}.{key}]"]
-            lines += [f"{leaf} = {_toml_value(value)}" for leaf, value in subtable.items()]
-    for phase in spec["phase"]:
+            lines += [f"{_toml_key(leaf)} = {_toml_value(value)}" for leaf, value in subtable.items()]
+    for phase in spec.get("phase", ()):
         lines += ["", "[[phase]]", *(f"{key} = {_toml_value(value)}" for key, value in phase.items())]
     return "\n".join(lines) + "\n"
 
 
+def _toml_key(key: str) -> str:
+    """Return a key as TOML has it: the name of a column may need quotes."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else str(_toml_value(key))
+
+
 def _toml_value(value: Any) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml_value(inner)}" for key, inner in value.items()) + " }"
+        return (
+            "{ "
+            + ", ".join(f"{_toml_key(key)} = {_toml_value(inner)}" for key, inner in value.items())
+            + " }"
+        )
     if isinstance(value, list):
         return "[" + ", ".join(_toml_value(inner) for inner in value) + "]"
     # A JSON string is a TOML string, apart from the one control character that JSON allows.

@@ -253,7 +253,7 @@ def _state(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
 
 def _data(header: Header, spec: RunSpec, data: Dataset | None) -> Iterator[ArrayPlan]:
     """Yield the training cases as on file, and how they are standardised."""
-    n_inputs, n_targets = len(spec.data.inputs), len(spec.data.targets)
+    n_inputs, n_targets = len(spec.input_names), len(spec.data.targets)
     for path, dims, shape in (
         ("observed_data/targets", ("case", "target"), (header.n_cases, n_targets)),
         ("constant_data/inputs", ("case", "input"), (header.n_cases, n_inputs)),
@@ -266,7 +266,7 @@ def _data(header: Header, spec: RunSpec, data: Dataset | None) -> Iterator[Array
         yield ArrayPlan(path, dims, shape, shape, "float64", values)
     names = _names(spec)
     yield _whole("observed_data/target", ("target",), names["target"])
-    yield _whole("constant_data/input", ("input",), np.array(spec.data.inputs, dtype=object))
+    yield _whole("constant_data/input", ("input",), np.array(spec.input_names, dtype=object))
     yield _whole("constant_data/target", ("target",), names["target"])
 
 

@@ -65,6 +65,7 @@ def _build(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Data
             "fixed_chunks": fixed,
             "kernel": kernel,
         }
+        | ({} if spec.encoding is None else {"encoding": spec.encoding.to_dict()})
     )
     batches = [path / COMMITS / f"batch{batch:04d}" for batch in range(header.n_batches)]
     folders = dict.fromkeys(

@@ -28,7 +28,7 @@ def training_data(store: OpenStore) -> Dataset:
     data = Dataset(
         inputs=read("constant_data/inputs"),
         targets=read("observed_data/targets"),
-        input_names=tuple(store.spec.data.inputs),
+        input_names=store.spec.input_names,
         target_names=tuple(store.spec.data.targets),
         input_center=read("constant_data/input_center"),
         input_scale=read("constant_data/input_scale"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rayfbnn.data.encoding import Encoding
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import COMMITS, FORMAT_VERSION, Header
@@ -65,7 +66,8 @@ def read_root(fs: FileSystem, path: Path) -> Root:
             " version that wrote it"
         )
     header = Header(**attributes["header"], format_version=version)
-    spec = _spec(attributes["spec"], file)
+    encoding = Encoding.from_dict(attributes["encoding"]) if "encoding" in attributes else None
+    spec = _spec(attributes["spec"], encoding, file)
     before = header
     extensions = _extensions(fs, path)
     for number in range(extensions):
@@ -75,7 +77,7 @@ def read_root(fs: FileSystem, path: Path) -> Root:
             raise StoreCorruptError(f"{file}: belongs to another store, or to another place")
         before = header
         header = replace(header, n_draws=document["n_draws"], n_blocks=document["n_blocks"])
-        spec = _spec(document["spec"], file)
+        spec = _spec(document["spec"], encoding, file)
     return Root(
         identity,
         header,
@@ -88,9 +90,9 @@ def read_root(fs: FileSystem, path: Path) -> Root:
     )
 
 
-def _spec(document: Any, file: Path) -> RunSpec:
+def _spec(document: Any, encoding: Encoding | None, file: Path) -> RunSpec:
     try:
-        return RunSpec.from_json(json.dumps(document))
+        return RunSpec.from_json(json.dumps(document)).resolved(encoding)
     except ConfigError as exc:
         raise StoreError(f"{file}: this version cannot read the configuration in it: {exc}") from exc
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rayfbnn.arrays import gpu_is_available
+from rayfbnn.data import Dataset, Source, is_path, read_training
 from rayfbnn.errors import ConfigError, StoreExistsError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.root import store_around
 from rayfbnn.store.store import Store
+
+_log = logging.getLogger(__name__)
 
 Spec = RunSpec | Mapping[str, Any] | str | Path  # a configuration, its tables, or the TOML file they are in
 
@@ -19,17 +23,29 @@ Spec = RunSpec | Mapping[str, Any] | str | Path  # a configuration, its tables, 
 def read_spec(spec: Spec, overrides: Sequence[str]) -> RunSpec:
     """Return the configuration, with "key.path=value" overrides laid over it."""
     if isinstance(spec, RunSpec):
-        return RunSpec.from_dict(with_absolute_train_path(spec).to_dict(), overrides) if overrides else spec
+        if not overrides:
+            return spec
+        path = spec.train_path
+        return RunSpec.from_dict(spec.with_train(path and path.resolve()).to_dict(), overrides)
     if isinstance(spec, Mapping):
         return RunSpec.from_dict(spec, overrides)
     return RunSpec.from_toml(spec, overrides)
 
 
-def with_absolute_train_path(spec: RunSpec) -> RunSpec:
-    """Return the configuration as a store keeps it: `resume` then finds the training file from anywhere."""
-    raw = spec.to_dict()
-    raw["data"]["train"] = str(spec.train_path.resolve())
-    return RunSpec.from_dict(raw)
+def read_run_data(spec: RunSpec, data: Source | None) -> tuple[RunSpec, Dataset]:
+    """Return the configuration as a store keeps it, resolved against its training cases, and these cases.
+
+    data  the training cases, in place of the file that data.train names
+
+    The configuration has the absolute path of the file, so that `resume` finds it from anywhere, or none if
+    the cases are not from a file. A warning names the columns that are left out because they are constant.
+    """
+    spec, dataset = read_training(spec, data)
+    if spec.encoding is not None and spec.encoding.constant:
+        listed = ", ".join(f"{name} ({value})" for name, value in spec.encoding.constant.items())
+        _log.warning("constant columns are left out of the inputs: %s", listed)
+    path = spec.train_path if data is None else Path(data) if is_path(data) else None
+    return spec.with_train(path and path.resolve()), dataset
 
 
 def open_without_first(path: str | Path, skip: int) -> Store:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfbnn.data import read_dataset
+from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
@@ -16,8 +16,8 @@ from rayfbnn.verbs.arguments import (
     check_counts,
     check_new_path,
     check_workers,
+    read_run_data,
     read_spec,
-    with_absolute_train_path,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def reject(
     path: str | Path,
     *,
     draws: int,
+    data: Source | None = None,
     set: Sequence[str] = (),
     proposals_per_round: int = 1000,
     max_proposals: int = 100_000_000,
@@ -53,6 +54,8 @@ def reject(
         The store to create; nothing may exist there yet.
     draws
         Number of draws.
+    data
+        The training cases, in place of the file that data.train names. A file, a DataFrame or a pair (X, y).
     set
         Replaces values of the configuration by "key.path=value".
     proposals_per_round
@@ -76,9 +79,9 @@ def reject(
     spec = read_spec(spec, set)
     check_new_path(path)
     check_counts(least=1, draws=draws, proposals_per_round=proposals_per_round, max_proposals=max_proposals)
+    spec, dataset = read_run_data(spec, data)
     if reason := spec.data_model.why_unbounded:
         raise ConfigError(reason)
-    dataset = read_dataset(spec)
     posterior = build_posterior(spec, dataset, device="cpu")
     n_proposals = 0
     with show_rejection(draws, show=progress) as show_round:
@@ -104,7 +107,9 @@ def reject(
     return _summary_of_independent_draws(path, draws, acceptance=draws / n_proposals)
 
 
-def prior(spec: Spec, path: str | Path, *, draws: int, set: Sequence[str] = ()) -> RunSummary:
+def prior(
+    spec: Spec, path: str | Path, *, draws: int, data: Source | None = None, set: Sequence[str] = ()
+) -> RunSummary:
     """Draw networks, functions and data sets from the prior, into a new store.
 
     Each draw has the precisions and parameters of a network, its outputs at the training inputs, and targets
@@ -121,6 +126,8 @@ def prior(spec: Spec, path: str | Path, *, draws: int, set: Sequence[str] = ()) 
         The store to create; nothing may exist there yet.
     draws
         Number of draws.
+    data
+        The training cases, in place of the file that data.train names. A file, a DataFrame or a pair (X, y).
     set
         Replaces values of the configuration by "key.path=value".
 
@@ -136,7 +143,7 @@ def prior(spec: Spec, path: str | Path, *, draws: int, set: Sequence[str] = ()) 
     spec = read_spec(spec, set)
     check_new_path(path)
     check_counts(least=1, draws=draws)
-    dataset = read_dataset(spec)
+    spec, dataset = read_run_data(spec, data)
     posterior = build_posterior(spec, dataset, device="cpu")
     store = _new_store_of_independent_draws(path, spec, dataset, "prior", draws)
     with store.lock():
@@ -148,6 +155,7 @@ def prior(spec: Spec, path: str | Path, *, draws: int, set: Sequence[str] = ()) 
 def evidence(
     spec: Spec,
     *,
+    data: Source | None = None,
     set: Sequence[str] = (),
     temperatures: int = 1000,
     power: float = 4.0,
@@ -165,6 +173,8 @@ def evidence(
     ----------
     spec
         The configuration: a TOML file, nested dictionaries, or a RunSpec.
+    data
+        The training cases, in place of the file that data.train names. A file, a DataFrame or a pair (X, y).
     set
         Replaces values of the configuration by "key.path=value".
     temperatures
@@ -183,7 +193,6 @@ def evidence(
     from rayfbnn.run.progress import show_evidence
 
     spec = read_spec(spec, set)
-    spec.check_gradient()
     check_workers(spec, None, None, 0)
     check_counts(least=1, temperatures=temperatures)
     if not 0 < power <= 100:
@@ -197,7 +206,8 @@ def evidence(
             "temperature: a marginal likelihood is that of the posterior itself, got"
             f" {spec.temperature:g}; it must be 1 (or left out)"
         )
-    dataset = read_dataset(spec)
+    spec, dataset = read_run_data(spec, data)
+    spec.check_gradient()
     spec.check_data(dataset.n_cases)
     with show_evidence(show=progress) as on_progress:
         return estimate(spec, dataset, temperatures=temperatures, power=power, on_progress=on_progress)
@@ -211,7 +221,7 @@ def _new_store_of_independent_draws(
 
     return Store.create(
         path,
-        spec=with_absolute_train_path(spec),
+        spec=spec,
         data=dataset,
         kernel=kernel_for(spec),
         kind=kind,

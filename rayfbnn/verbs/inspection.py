@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayfbnn.data import read_dataset
+from rayfbnn.data import Source, read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.run.cores import n_cores
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.arguments import Spec, check_counts, check_device, read_spec
+from rayfbnn.verbs.arguments import Spec, check_counts, check_device, read_run_data, read_spec
 
 if TYPE_CHECKING:
     import xarray
@@ -20,16 +20,20 @@ if TYPE_CHECKING:
     from rayfbnn.timing.results import BenchResult
 
 
-def show(what: Spec, *, set: Sequence[str] = ()) -> str:
+def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> str:
     """Describe a configuration or a store in words: network, priors, schedule and its cost, defaults used.
 
-    The text also names the kernel, which is the code that runs the trajectories on this machine; for a
-    store it is the kernel that the run started with. For a store it says how far the run is.
+    It lists the inputs with what becomes of each column, and the columns that are left out. The columns of
+    the training cases are checked, if these are there. The text also names the kernel, which is the code
+    that runs the trajectories on this machine; for a store it is the kernel that the run started with. For a
+    store it says how far the run is.
 
     Parameters
     ----------
     what
         A configuration (a TOML file, nested dictionaries, or a RunSpec), or a store.
+    data
+        The training cases, in place of the file that data.train names. A file, a DataFrame or a pair (X, y).
     set
         Replaces values of the configuration by "key.path=value". The configuration of a store is fixed.
     """
@@ -41,9 +45,16 @@ def show(what: Spec, *, set: Sequence[str] = ()) -> str:
             raise ConfigError(
                 f"set: the configuration of the store {what} is fixed, got {set[0]}; leave it out"
             )
+        if data is not None:
+            raise ConfigError(f"data: the store {what} has its own copy of the training cases; leave it out")
         store = Store.open(Path(what))
         return describe(store.spec, store=store) + "\n" + describe_tuning(store) + _describe_progress(store)
-    return describe(read_spec(what, set))
+    spec = read_spec(what, set)
+    if data is None and spec.is_resolved and (spec.train_path is None or not spec.train_path.exists()):
+        return describe(spec)
+    spec, dataset = read_training(spec, data)
+    spec.check_data(dataset.n_cases)
+    return describe(spec)
 
 
 def _describe_progress(store: Store) -> str:
@@ -158,6 +169,7 @@ def verify(path: str | Path, *, repair: bool = False) -> VerifyReport:
 def bench(
     spec: Spec | None = None,
     *,
+    data: Source | None = None,
     set: Sequence[str] = (),
     device: str | None = None,
     chains: int | None = None,
@@ -176,6 +188,8 @@ def bench(
     ----------
     spec
         The configuration: a TOML file, nested dictionaries, or a RunSpec; standard networks if not given.
+    data
+        The training cases, in place of the file that data.train names. A file, a DataFrame or a pair (X, y).
     set
         Replaces values of the configuration by "key.path=value".
     device
@@ -209,7 +223,9 @@ def bench(
             overrides.append(f'device="{device}"')
         if chains is not None:
             overrides.append(f"chains_per_batch={chains}")
-        return _bench_run(read_spec(spec, overrides), quick=quick, progress=progress)
+        return _bench_run(read_spec(spec, overrides), data, quick=quick, progress=progress)
+    if data is not None:
+        raise ConfigError("data: there is no configuration to use it with; give one, or leave it out")
     if set:
         raise ConfigError(
             f"set: needs a configuration to replace values in, got {set[0]}; give one, or leave it out"
@@ -222,7 +238,7 @@ def bench(
     return BenchResult(device, "float32", rows)
 
 
-def _bench_run(spec: RunSpec, *, quick: bool, progress: bool) -> BenchResult:
+def _bench_run(spec: RunSpec, data: Source | None, *, quick: bool, progress: bool) -> BenchResult:
     """Time the trajectories of a configuration, and estimate what the whole run takes."""
     from rayfbnn.run.progress import show_bench, show_trial
     from rayfbnn.run.sampler import build_posterior
@@ -232,8 +248,8 @@ def _bench_run(spec: RunSpec, *, quick: bool, progress: bool) -> BenchResult:
     from rayfbnn.timing.steps import rows_of_operations
 
     check_device(spec.device)
+    spec, dataset = read_run_data(spec, data)
     spec.check_gradient()
-    dataset = read_dataset(spec)
     spec.check_data(dataset.n_cases)
     posterior = build_posterior(spec, dataset, device=spec.device)
     operations = [operation for phase in spec.phase for operation in phase.operations]

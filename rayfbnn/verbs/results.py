@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rayfbnn.data import read_cases
+from rayfbnn.data import Source, is_path, read_cases
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def predict(
     path: str | Path | Sequence[str | Path],
     *,
-    data: str | Path,
+    data: Source,
     out: str | Path | None = None,
     skip: int = 0,
 ) -> Prediction:
@@ -42,7 +42,8 @@ def predict(
     path
         The store, or several stores to pool.
     data
-        The cases to predict: a CSV or Parquet file with the columns of the inputs.
+        The cases to predict: a CSV or Parquet file with the columns of the inputs. From Python it may be a
+        DataFrame (of pandas, Polars or Arrow), an array of the inputs, or a pair (X, y) as well.
     out
         File for the table of predictions, .csv or .parquet, one row for each case; replaced if it exists.
     skip
@@ -60,8 +61,8 @@ def predict(
     if not stores:
         raise ConfigError("path: no store given; give one or several")
     if out is not None:
-        _check_table_path(Path(out), [Path(data), *(store.spec.train_path for store in stores)])
-    inputs, targets = read_cases(data, stores[0].data, stores[0].spec.data_model)
+        _check_table_path(Path(out), [path for store in stores for path in _input_files(store, data)])
+    inputs, targets = read_cases(data, stores[0].spec)
     prediction = reduce_predict(stores, inputs, targets)
     if out is not None:
         _write_table(prediction.table, Path(out))
@@ -165,7 +166,7 @@ def plot(
     path: str | Path,
     *,
     out: str | Path = "plots",
-    data: str | Path | None = None,
+    data: Source | None = None,
     input_name: str | None = None,
     skip: int = 0,
 ) -> list[Path]:
@@ -205,10 +206,11 @@ def plot(
         ]
     prediction, targets = None, None
     if data is not None:
-        _, targets = read_cases(data, store.data, store.spec.data_model)
+        _, targets = read_cases(data, store.spec)
         if targets is None:
+            where = data if is_path(data) else "the table"
             raise ConfigError(
-                f"data: {data} has no targets to compare predictions with; add their columns, or leave it out"
+                f"data: {where} has no targets to compare predictions with; add their columns, or leave it out"
             )
         prediction = predict(path, data=data, skip=skip)
     diagnosis = diagnose(path, skip=skip)
@@ -231,13 +233,11 @@ def plot(
     return pictures
 
 
-def _check_plot_arguments(
-    store: Store, folder: Path, data: str | Path | None, input_name: str | None
-) -> None:
+def _check_plot_arguments(store: Store, folder: Path, data: Source | None, input_name: str | None) -> None:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"out: {folder} is a file; give a folder for the pictures")
     check_folder(folder / "bands.png" if folder.exists() else folder)
-    inputs = [store.spec.train_path, *([] if data is None else [Path(data)])]
+    inputs = _input_files(store, data)
     for path in (folder, *folder.glob("*.png")):  # an old picture may be a link
         check_output(path, inputs=inputs)
     if input_name is not None and input_name not in store.data.input_names:
@@ -247,7 +247,14 @@ def _check_plot_arguments(
         )
     if data is not None and (store.kind == "prior" or not store.spec.data_model.has_residuals):
         what = "draws from the prior" if store.kind == "prior" else f"{store.spec.model.kind} targets"
-        raise ConfigError(f"data: there are no pictures of {what} against actual values; leave {data} out")
+        named = data if is_path(data) else "data"
+        raise ConfigError(f"data: there are no pictures of {what} against actual values; leave {named} out")
+
+
+def _input_files(store: Store, data: Source | None) -> list[Path]:
+    """Return the files that a verb must not write over: that of the training cases, and `data`."""
+    train = store.spec.train_path
+    return ([] if train is None else [train]) + ([Path(data)] if isinstance(data, str | Path) else [])
 
 
 def _check_table_path(path: Path, inputs: list[Path]) -> None:

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayfbnn.data import read_dataset
+from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError
+from rayfbnn.spec.messages import WEIGHTS_REFUSED
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     Spec,
     check_counts,
     check_new_path,
     check_workers,
+    read_run_data,
     read_spec,
-    with_absolute_train_path,
 )
 
 if TYPE_CHECKING:
@@ -26,11 +27,13 @@ def sample(
     spec: Spec,
     path: str | Path,
     *,
+    data: Source | None = None,
     set: Sequence[str] = (),
     workers: int | None = None,
     address: str | None = None,
     max_failures: int = 3,
     progress: bool = True,
+    sample_weight: object = None,
 ) -> RunSummary:
     """Draw from the posterior that a configuration describes, into a new store.
 
@@ -44,6 +47,9 @@ def sample(
         The configuration: a TOML file, nested dictionaries, or a RunSpec.
     path
         The store to create; nothing may exist there yet.
+    data
+        The training cases, in place of the file that data.train names. A CSV or Parquet file, a DataFrame
+        with the columns of inputs and targets (of pandas, Polars or Arrow), or a pair (X, y) of arrays.
     set
         Replaces values of the configuration by "key.path=value".
     workers
@@ -56,6 +62,8 @@ def sample(
         How many workers may die and be replaced before the run is given up.
     progress
         Shows the progress on standard error.
+    sample_weight
+        Is refused: cases cannot be weighted.
 
     Returns
     -------
@@ -66,15 +74,16 @@ def sample(
     from rayfbnn.run.kernel import kernel_for
     from rayfbnn.run.running import run_to_end
 
+    if sample_weight is not None:
+        raise ConfigError(f"sample_weight: {WEIGHTS_REFUSED}")
     path = Path(path)
     spec = read_spec(spec, set)
     check_new_path(path)
     check_workers(spec, workers, address, max_failures)
+    spec, dataset = read_run_data(spec, data)
     spec.check_gradient()
-    dataset = read_dataset(spec)
     spec.check_data(dataset.n_cases)
     check_ray(workers, address)
-    spec = with_absolute_train_path(spec)
     store = Store.for_run(path, spec, dataset, kernel=kernel_for(spec))
     with store.lock():
         return run_to_end(
@@ -87,7 +96,7 @@ def resume(
     *,
     iterations: int | None = None,
     spec: Spec | None = None,
-    data: str | Path | None = None,
+    data: Source | None = None,
     workers: int | None = None,
     address: str | None = None,
     max_failures: int = 3,
@@ -108,7 +117,8 @@ def resume(
         A configuration to compare with the store's: a TOML file, nested dictionaries, or a RunSpec. Any
         difference but a longer last phase is refused.
     data
-        The training file, if it is no longer where it was. Its cases must be those in the store.
+        The training file, if it is no longer where it was. Its cases must be those in the store. A DataFrame
+        or a pair (X, y) of arrays is compared as well. None of them is needed.
     workers
         Number of worker processes on this machine; one for each core if not given. 0 samples in this process,
         without Ray.

@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mcmc": BASE,
     "kernels": BASE | {"model", "mcmc"},
     "selftest": SAMPLED,
-    "spec": BASE | {"model", "mcmc"},
+    "spec": BASE | {"model", "mcmc", "data"},
     "store": BASE | {"model", "mcmc", "spec", "data"},
     "run": SAMPLED | {"spec", "data", "store"},
     "reduce": BASE | {"model", "mcmc", "spec", "data", "store"},

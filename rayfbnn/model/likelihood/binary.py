@@ -19,14 +19,20 @@ _LOGIT_SQUARE = 4.0  # outputs of 2 and -2 are probabilities of 0.88 and 0.12
 
 @dataclass(frozen=True)
 class BinaryTargets(DataModel):
-    """Targets of 0 or 1, P(y = 1) = 1 / (1 + exp(-v))."""
+    """Targets of 0 or 1, P(y = 1) = 1 / (1 + exp(-v)).
+
+    labels  for each target its two labels, () for one that is a number; empty if none of them is text
+    """
 
     kind = "binary"
     has_labels = True
+    n_labels = 2
+
+    labels: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def from_spec(cls, model: ModelSpec) -> BinaryTargets:
-        return cls()
+        return cls(model.labels)
 
     def target_range(self, targets: Array) -> TargetRange:
         return TargetRange((targets == 0) | (targets == 1), "0 or 1")
@@ -68,7 +74,8 @@ class BinaryTargets(DataModel):
         return self.probabilities(outputs)
 
     def function_names(self, target_names: Sequence[str]) -> list[str]:
-        return [f"p_{name}" for name in target_names]
+        ones = self._ones(target_names)
+        return [f"p_{name}" if label is None else f"p_{name}={label}" for name, label in ones]
 
     def probabilities(self, outputs: Array) -> Array:
         """Return P(y = 1) of each target, (..., n_targets) float64."""
@@ -76,10 +83,24 @@ class BinaryTargets(DataModel):
         return special_functions(outputs).expit(outputs)
 
     def probability_columns(self, target_names: Sequence[str]) -> list[str]:
-        return [f"{name}_p" for name in target_names]
+        ones = self._ones(target_names)
+        return [f"{name}_p" if label is None else f"{name}_p_{label}" for name, label in ones]
+
+    def label_columns(self, probabilities: dict[str, Array], target_names: Sequence[str]) -> dict[str, Array]:
+        columns = {}
+        for name, labels, p in zip(target_names, self.labels, probabilities.values(), strict=False):
+            if labels:
+                columns[f"{name}_label"] = np.array(labels, dtype=object)[(p > 0.5).astype(np.int64)]
+        return columns
 
     def probability_words(self, target_names: Sequence[str]) -> list[str]:
-        return [f"P({name} = 1)" for name in target_names]
+        ones = self._ones(target_names)
+        return [f"P({name} = {1 if label is None else label})" for name, label in ones]
+
+    def _ones(self, target_names: Sequence[str]) -> list[tuple[str, str | None]]:
+        """Return each target with its label for 1, None where it is a number."""
+        labels = self.labels or ((),) * len(target_names)
+        return [(name, pair[1] if pair else None) for name, pair in zip(target_names, labels, strict=True)]
 
     def labelled_cases(self, targets: Array) -> list[tuple[Array, Array | None]]:
         return [(column == 1, column == 0) for column in targets.T]  # a missing target is neither

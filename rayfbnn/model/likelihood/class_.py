@@ -21,7 +21,7 @@ class ClassTargets(DataModel):
 
     kind = "class"
     settings = {"classes": "classes"}
-    required = {"classes": "the number of classes, such as 3"}
+    from_labels = "classes"
     has_single_target = True
     has_labels = True
     # Fitted with the sigmas of weights held, a network with many inputs learns the training cases by heart,
@@ -29,11 +29,17 @@ class ClassTargets(DataModel):
     starts_with_sigmas_held = False
 
     n_classes: int
+    labels: tuple[str, ...] = ()  # 0, 1, ... if there are none
 
     @classmethod
     def from_spec(cls, model: ModelSpec) -> ClassTargets:
         assert model.classes is not None
-        return cls(model.classes)
+        return cls(model.classes, model.labels[0] if model.labels else ())
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The labels as text."""
+        return self.labels or tuple(str(label) for label in range(self.n_classes))
 
     @property
     def in_words(self) -> str:
@@ -49,7 +55,7 @@ class ClassTargets(DataModel):
 
     def output_names(self, target_names: Sequence[str]) -> tuple[str, ...]:
         """Return the labels."""
-        return tuple(str(label) for label in range(self.n_classes))
+        return self.label_names
 
     def target_rows(self, targets: Array) -> Array:
         """Return a column of zeros and a one for each label, (..., n_classes, n_cases)."""
@@ -83,7 +89,7 @@ class ClassTargets(DataModel):
         return self.probabilities(outputs)
 
     def function_names(self, target_names: Sequence[str]) -> list[str]:
-        return [f"p_{label}" for label in range(self.n_classes)]
+        return [f"p_{label}" for label in self.label_names]
 
     def probabilities(self, outputs: Array) -> Array:
         """Return the probability of each class, (..., n_classes) float64."""
@@ -91,10 +97,16 @@ class ClassTargets(DataModel):
         return special_functions(outputs).softmax(outputs, axis=-1)
 
     def probability_columns(self, target_names: Sequence[str]) -> list[str]:
-        return [f"p_{label}" for label in range(self.n_classes)]
+        return [f"p_{label}" for label in self.label_names]
 
     def probability_words(self, target_names: Sequence[str]) -> list[str]:
-        return [f"P({label})" for label in range(self.n_classes)]
+        return [f"P({label})" for label in self.label_names]
+
+    def label_columns(self, probabilities: dict[str, Array], target_names: Sequence[str]) -> dict[str, Array]:
+        if not self.labels:
+            return {}
+        p = np.stack(list(probabilities.values()), axis=1)
+        return {f"{target_names[0]}_label": np.array(self.labels, dtype=object)[p.argmax(axis=1)]}
 
     def labelled_cases(self, targets: Array) -> list[tuple[Array, Array | None]]:
         return [(targets[:, 0] == label, None) for label in range(self.n_classes)]

@@ -29,6 +29,8 @@ class DataModel(ABC):
     settings            the other keys of [model] that belong to it, each with the words that a message uses
                         for it in "only ... targets have ..."
     required            those of the settings that a configuration must give, each with what it needs
+    from_labels         the setting that follows from the labels of the training cases if it is left out
+    n_labels            how many labels a target has; None if it has none, or a configuration says it
     has_single_target   whether there must be exactly one target
     is_real             whether targets are real numbers that may be standardised, so that outputs are on
                         their scale
@@ -43,6 +45,8 @@ class DataModel(ABC):
     kind: ClassVar[str]
     settings: ClassVar[dict[str, str]] = {}
     required: ClassVar[dict[str, str]] = {}
+    from_labels: ClassVar[str | None] = None
+    n_labels: ClassVar[int | None] = None
     has_single_target: ClassVar[bool] = False
     is_real: ClassVar[bool] = False
     has_noise: ClassVar[bool] = False
@@ -272,6 +276,13 @@ class DataModel(ABC):
     def probability_columns(self, target_names: Sequence[str]) -> list[str]:
         """Return the name of each of `probabilities` in a table of predictions."""
         return []
+
+    def label_columns(self, probabilities: dict[str, Array], target_names: Sequence[str]) -> dict[str, Array]:
+        """Return the most probable label of each target by the name of its column, where labels are text.
+
+        probabilities  (n_cases,) each, by the names of `probability_columns`
+        """
+        return {}
 
     def probability_words(self, target_names: Sequence[str]) -> list[str]:
         """Return what each of `probabilities` is, for the legend of a picture."""

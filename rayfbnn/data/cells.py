@@ -1,0 +1,164 @@
+"""The cells of one column: which are numbers, which are text, and which hold nothing."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.data.files import is_whole
+from rayfbnn.data.tables import Table, short
+from rayfbnn.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# How programs write that a number is missing.
+_MISSING_WORDS = frozenset({"na", "n/a", "nan", "null", "none", "?"})
+_DECIMAL_COMMA = re.compile(r"[-+]?[\d. ]*\d?,\d+")
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}( .*)?")
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The cells of one column of a table.
+
+    values   the cells as they are
+    numbers  (n_rows,) float64, NaN where a cell is not a finite number
+    """
+
+    table: Table
+    name: str
+    values: pd.Series[Any]
+    numbers: Array
+
+    @staticmethod
+    def from_table(table: Table, name: str) -> Cells:
+        """Return the cells of the named column; DataError if there is none, or more than one."""
+        values = table.column(name)
+        if values.dtype.kind in "iuf":
+            numbers = values.to_numpy(dtype=np.float64, na_value=math.nan)
+        else:
+            numbers = np.array([number(value) for value in values], dtype=np.float64)
+        return Cells(table, name, values, np.where(np.isfinite(numbers), numbers, math.nan))
+
+    @cached_property
+    def is_number(self) -> Array:
+        """Mark the cells that are finite numbers, (n_rows,)."""
+        return ~np.isnan(self.numbers)
+
+    @cached_property
+    def is_empty(self) -> Array:
+        """Mark the cells that hold nothing. A cell that is absent from a short row is not an empty one."""
+        if self.is_number.all():
+            return np.zeros(len(self.values), dtype=bool)
+        is_blank = np.array([isinstance(value, str) and not value.strip() for value in self.values], bool)
+        path = self.table.csv_path
+        if path is None:
+            return is_blank | self.values.isna().to_numpy(dtype=bool)
+        return is_blank & is_whole(path, len(is_blank)) if is_blank.any() else is_blank
+
+    @cached_property
+    def is_missing(self) -> Array:
+        """Mark the cells of a column of numbers that are empty, or say that the number is missing."""
+        if self.is_number.all():
+            return self.is_empty
+        words = [isinstance(value, str) and value.strip().lower() in _MISSING_WORDS for value in self.values]
+        return self.is_empty | np.array(words, dtype=bool)
+
+    @property
+    def has_categories(self) -> bool:
+        """Whether the column is one of pandas' type for categories."""
+        return str(self.values.dtype) == "category"
+
+    @cached_property
+    def kind(self) -> Literal["number", "levels", "empty"]:
+        """Whether the column holds numbers, or levels: text, truth values or categories.
+
+        Columns that hold something else, such as dates, count as numbers, and are refused as such.
+        """
+        if self.has_categories or self.values.dtype.kind == "b":
+            return "levels"
+        rest = list(self.values[~(self.is_missing | self.is_number)])
+        if not rest:
+            return "number" if self.is_number.any() or not self.is_missing.all() else "empty"
+        if self.is_number.any() or not all(isinstance(value, str | bool | np.bool_) for value in rest):
+            return "number"
+        texts = [str(value).strip() for value in rest]
+        is_other = any(all(pattern.fullmatch(text) for text in texts) for pattern in (_DECIMAL_COMMA, _DATE))
+        return "number" if is_other or not any(texts) else "levels"
+
+    @cached_property
+    def texts(self) -> list[str | None]:
+        """The cells as the text of a level, None for empty ones."""
+        return [
+            None if is_empty else level_text(value)
+            for value, is_empty in zip(self.values, self.is_empty, strict=True)
+        ]
+
+    def check_numbers(self, allowed: Array | None = None) -> Array:
+        """Return `numbers`; DataError names the first cell that is none and is not `allowed`, (n_rows,)."""
+        is_wrong = ~self.is_number if allowed is None else ~self.is_number & ~allowed
+        wrong = np.flatnonzero(is_wrong)
+        if len(wrong):
+            value = self.values.iloc[int(wrong[0])]
+            raise DataError(
+                f"{self.place(int(wrong[0]))}: not a finite number, got {short(str(value))!r}"
+                f" ({len(wrong)} of {len(is_wrong)} rows; row 1 is the first {self._first_row}){_hint(value)}"
+            )
+        return self.numbers
+
+    def place(self, row: int) -> str:
+        """Return the source, row and column of a cell, for a message; `row` counts from 0."""
+        return f"{self.table.source}: row {row + 1}, column {self.name}"
+
+    @property
+    def _first_row(self) -> str:
+        return "one" if self.table.csv_path is None else "below the header"
+
+
+def level_text(value: object) -> str:
+    """Return the text by which a level is known: a text itself, "3" for the numbers 3 and 3.0, "True"."""
+    as_number = math.nan if isinstance(value, str) else number(value)
+    return number_text(as_number) if math.isfinite(as_number) else str(value).strip()
+
+
+def number_text(value: float) -> str:
+    """Return the text by which a number is known as a level or label, "3" for 3.0."""
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def number(value: object) -> float:
+    """Return a value as a float, NaN for anything that is not a number written out in full."""
+    if isinstance(value, (bool, np.bool_)):
+        return math.nan
+    if not isinstance(value, (int, float, str, Decimal, np.integer, np.floating)):
+        return math.nan
+    if isinstance(value, str) and "_" in value:  # float("1_000") is 1000
+        return math.nan
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def _hint(value: object) -> str:
+    """Return what to do about a cell that is not a number, as the end of a message."""
+    if hasattr(value, "isoformat") or (isinstance(value, str) and _DATE.fullmatch(value.strip())):
+        return "; give a date as a number, such as days since the first one, or leave the column out"
+    if not isinstance(value, str):
+        return ""
+    text = value.strip()
+    if _DECIMAL_COMMA.fullmatch(text):
+        return "; write a decimal point in place of the comma"
+    if text.lower() in _MISSING_WORDS:
+        return "; leave a cell empty if its value is missing"
+    if text:
+        return "; correct it, or name the column in data.categorical if its cells are levels of an input"
+    return ""

@@ -1,0 +1,120 @@
+"""Tables as arrays: an encoding applied to training cases and to cases to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.data.cells import Cells
+from rayfbnn.data.encoding import Encoding, InputColumn
+from rayfbnn.data.labels import level_numbers
+from rayfbnn.data.missing import check_none_missing, missing_rows
+from rayfbnn.data.tables import Table, near_name
+from rayfbnn.errors import DataError
+
+if TYPE_CHECKING:
+    from rayfbnn.model.likelihood.data_model import DataModel
+
+_TRUE, _FALSE = ("1", "true", "t", "yes", "y"), ("0", "false", "f", "no", "n")
+
+
+def encode_inputs(table: Table, encoding: Encoding) -> Array:
+    """Return the inputs of each row, (n_rows, n_inputs) float64.
+
+    DataError names a column that the table lacks, a cell that is not a number, an unknown level, or the
+    columns with missing values.
+    """
+    cells = [Cells.from_table(table, column.name) for column in encoding.inputs]
+    pairs = list(zip(cells, encoding.inputs, strict=True))
+    for column_cells, column in pairs:
+        if column.kind in ("number", "missing"):
+            column_cells.check_numbers(allowed=column_cells.is_missing)
+    check_none_missing(cells, encoding, is_training=False)
+    blocks = [block for column_cells, column in pairs for block in _encode_column(column_cells, column)]
+    return np.stack(blocks, axis=1).reshape(table.n_rows, len(encoding.input_names))
+
+
+def _encode_column(cells: Cells, column: InputColumn) -> list[Array]:
+    """Return the inputs that one column becomes, (n_rows,) each."""
+    is_missing = missing_rows(cells, column)
+    inputs = []
+    if column.kind == "number":
+        inputs = [cells.numbers]
+    elif column.kind != "missing":
+        places = level_numbers(cells, column.levels, "level")
+        if column.kind == "ordered":
+            inputs = [places]
+        else:
+            inputs = [(places == place).astype(np.float64) for place in range(len(column.levels))]
+    if column.n_missing:
+        if column.median is not None:
+            inputs = [np.where(is_missing, column.median, values) for values in inputs]
+        inputs.append(is_missing.astype(np.float64))
+    return inputs
+
+
+def encode_targets(
+    table: Table, encoding: Encoding, names: Sequence[str], censored: str | None, model: DataModel
+) -> Array:
+    """Return the targets of each row, (n_rows, n_targets) float64, NaN where one is missing.
+
+    censored  the column that says which times are censored, if there is one; these become negative
+
+    DataError names a cell that is not a number or no known label, or that the data model does not allow.
+    """
+    columns = []
+    for name in names:
+        cells = Cells.from_table(table, name)
+        if name in encoding.labels:
+            columns.append(level_numbers(cells, encoding.labels[name], "label"))
+        else:
+            columns.append(cells.check_numbers(allowed=cells.is_empty))
+    targets = np.stack(columns, axis=1)
+    if censored is not None:
+        targets[:, 0] = _censor(table, targets[:, 0], names[0], censored)
+    _check_range(table, targets, names, model, encoding)
+    return targets
+
+
+def _censor(table: Table, times: Array, name: str, censored: str) -> Array:
+    """Return the times with a minus sign where they are censored."""
+    if censored not in table.names:
+        raise DataError(
+            f"{table.source}: no column named {censored}{near_name(censored, table.names)}, which says which"
+            f" times of {name} are censored (data.censored)"
+        )
+    cells = Cells.from_table(table, censored)
+    is_negative = np.flatnonzero(times < 0)
+    if len(is_negative):
+        row = int(is_negative[0])
+        raise DataError(
+            f"{table.source}: row {row + 1}, column {name}: must be a time above 0, got {times[row]:g};"
+            f" column {censored} says which times are censored"
+        )
+    texts = [None if text is None else text.lower() for text in cells.texts]
+    for row, text in enumerate(texts):
+        if text not in _TRUE + _FALSE:
+            raise DataError(
+                f"{cells.place(row)}: must be 1 (or true) for a censored time and 0 (or false) for an"
+                f" observed one, got {str(cells.values.iloc[row])!r}"
+            )
+    return np.where([text in _TRUE for text in texts], -times, times)
+
+
+def _check_range(
+    table: Table, targets: Array, names: Sequence[str], model: DataModel, encoding: Encoding
+) -> None:
+    """Raise DataError for the first target that the data model does not allow."""
+    allowed = model.target_range(targets)
+    if allowed is None:
+        return
+    is_right = allowed.is_possible | np.isnan(targets)
+    if not is_right.all():
+        row, column = (int(index) for index in np.argwhere(~is_right)[0])
+        raise DataError(
+            f"{table.source}: row {row + 1}, column {names[column]}: a {model.kind} target must be"
+            f" {allowed.expected}, got {float(targets[row, column]):g}"
+        )

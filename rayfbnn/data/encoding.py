@@ -1,0 +1,120 @@
+"""The record of how the columns of a table become the numbers that a network is given.
+
+It is learnt once, from the training cases (learning.py), kept in the store, and applied to every table that
+is predicted from (encode.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+ColumnKind = Literal["number", "levels", "ordered", "missing"]
+
+
+@dataclass(frozen=True)
+class InputColumn:
+    """One column of a table, and the inputs of the network that it becomes.
+
+    name       the name of the column
+    kind       "number": the value itself. "levels": an input of 0 or 1 for each level, "column=level".
+               "ordered": the place of the level among the levels, from 0. "missing": nothing but whether a
+               value is missing, because all values that there are are equal
+    levels     the levels as text, in their order
+    n_missing  number of training cases without a value. If there are any, there is a further input of 0 or 1,
+               "column is missing", and the others are `median`, or 0 for levels, where the value is missing
+    median     the median of the values in the training cases; None where there are no missing ones
+    """
+
+    name: str
+    kind: ColumnKind = "number"
+    levels: tuple[str, ...] = ()
+    n_missing: int = 0
+    median: float | None = None
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        """The names of the inputs that hold the value."""
+        match self.kind:
+            case "levels":
+                return tuple(f"{self.name}={level}" for level in self.levels)
+            case "missing":
+                return ()
+        return (self.name,)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of all inputs that the column becomes."""
+        return self.value_names + self.indicator_names
+
+    @property
+    def indicator_names(self) -> tuple[str, ...]:
+        """The name of the input that says where the value is missing, if there is one."""
+        return (f"{self.name} is missing",) if self.n_missing else ()
+
+    @property
+    def zero_one_names(self) -> tuple[str, ...]:
+        """The names of the inputs that are 0 or 1, which are never standardised."""
+        return self.input_names if self.kind == "levels" else self.indicator_names
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a table becomes inputs and targets.
+
+    columns   the columns of the training table in its order, but targets and the column of censoring
+    inputs    those that the network is given, in the order of its inputs
+    constant  column that is left out because all training cases have the same value -> that value
+    labels    target -> its labels in the order of their numbers 0, 1, ..., where targets are text
+    n_cases   number of training cases
+    """
+
+    columns: tuple[str, ...]
+    inputs: tuple[InputColumn, ...]
+    constant: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    n_cases: int = 0
+
+    @staticmethod
+    def from_numbers(names: Sequence[str]) -> Encoding:
+        """Return the encoding of columns that are numbers and are given to the network as they are."""
+        return Encoding(tuple(names), tuple(InputColumn(name) for name in names))
+
+    @staticmethod
+    def from_dict(document: Mapping[str, Any]) -> Encoding:
+        """Return what `to_dict` wrote."""
+        return Encoding(
+            tuple(document["columns"]),
+            tuple(
+                InputColumn(**column | {"levels": tuple(column["levels"])}) for column in document["inputs"]
+            ),
+            dict(document["constant"]),
+            {target: tuple(labels) for target, labels in document["labels"].items()},
+            document["n_cases"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the encoding as dictionaries, lists, text and numbers, for JSON."""
+        return asdict(self)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the network's inputs that come from the table, in their order."""
+        return tuple(name for column in self.inputs for name in column.input_names)
+
+    @property
+    def zero_one_names(self) -> tuple[str, ...]:
+        """The names of the inputs that are 0 or 1, which are never standardised."""
+        return tuple(name for column in self.inputs for name in column.zero_one_names)
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """The columns that a table must have to be predicted from."""
+        return tuple(column.name for column in self.inputs)
+
+    @property
+    def not_used(self) -> tuple[str, ...]:
+        """The columns of the training table that are no inputs, although they are not constant."""
+        used = {*self.source_names, *self.constant}
+        return tuple(name for name in self.columns if name not in used)

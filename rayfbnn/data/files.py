@@ -1,0 +1,166 @@
+"""Data files as tables: CSV and Parquet, and what to do about files that are neither."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import gzip
+import io
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.data.tables import Table, short
+from rayfbnn.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NEEDED = "a CSV (.csv, .csv.gz) or Parquet (.parquet) file is needed"
+_EXCEL_SUFFIXES = (".xls", ".xlsx", ".xlsm", ".xlsb", ".ods")
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+# The first bytes of files that are often taken for CSV, with what they are and what to do.
+_SIGNATURES = {
+    b"PK\x03\x04": ("a zip archive or an Excel file", "unpack it, or save the sheet as CSV"),
+    b"\xd0\xcf\x11\xe0": ("an Excel file", "save the sheet as CSV"),
+    b"\xff\xfe": ("UTF-16 text", "save it as UTF-8"),
+    b"\xfe\xff": ("UTF-16 text", "save it as UTF-8"),
+    b"BZh": ("compressed with bzip2", "unpack it"),
+    b"\xfd7zX": ("compressed with xz", "unpack it"),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "unpack it"),
+    b"PAR1": ("a Parquet file", "give it the suffix .parquet"),
+}
+
+
+def read_table(path: Path) -> Table:
+    """Read a file as a table; DataError if it cannot be read, or a row has more cells than the header."""
+    _check_is_table_file(path)
+    is_parquet = path.suffix.lower() in (".parquet", ".pq")
+    try:
+        frame = _read_parquet(path) if is_parquet else _read_csv(path)
+    except DataError:
+        raise
+    except UnicodeDecodeError as exc:
+        raise DataError(
+            f"{path}: cannot be read: byte {exc.start} is not UTF-8; save it as UTF-8"
+            ' ("CSV UTF-8" in Excel), or read it yourself and pass the table:'
+            f' data=pandas.read_csv("{path.name}", encoding="latin-1")'
+        ) from exc
+    # ValueError covers pandas' parser errors and Arrow's; EOFError a cut .gz file.
+    except (ValueError, OSError, EOFError, Warning) as exc:
+        raise DataError(f"{path}: cannot be read: {' '.join(str(exc).split())}; {_NEEDED}") from exc
+    frame.columns = [str(name).strip() for name in frame.columns]
+    return Table(frame, str(path), None if is_parquet else path)
+
+
+def is_whole(path: Path, n_rows: int) -> Array:
+    """Mark the rows of a CSV file with as many cells as the header. Pandas fills up the others silently."""
+    with _open_csv(path) as lines:
+        rows = csv.reader(lines, skipinitialspace=True)
+        # Pandas leaves out lines of nothing but blanks, and so does this.
+        try:
+            n_cells = [len(row) for row in rows if len(row) > 1 or "".join(row).strip()]
+        except csv.Error as exc:  # a cell longer than it reads
+            raise DataError(f"{path}: cannot be read: {exc}; {_NEEDED}") from exc
+    return np.array(n_cells[1 : n_rows + 1]) == n_cells[0]
+
+
+def _check_is_table_file(path: Path) -> None:
+    """Raise DataError for a path at which there is no file, or one of a kind that is not read."""
+    if not path.is_file():
+        reason = "is a folder" if path.is_dir() else f"there is no such file{_near_path(path)}"
+        raise DataError(f"{path}: {reason}; {_NEEDED}")
+    if path.suffix.lower() in _EXCEL_SUFFIXES:
+        raise DataError(
+            f"{path}: is a spreadsheet; save the sheet as CSV, or read it yourself and pass the table:"
+            f' data=pandas.read_excel("{path.name}"); {_NEEDED}'
+        )
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return
+    try:
+        with path.open("rb") as file:
+            first_bytes = file.read(4)
+    except OSError as exc:
+        raise DataError(f"{path}: cannot be read: {exc.strerror}; {_NEEDED}") from exc
+    for signature, (what, remedy) in _SIGNATURES.items():
+        if first_bytes.startswith(signature):
+            raise DataError(f"{path}: is {what}; {remedy}; {_NEEDED}")
+
+
+def _near_path(path: Path) -> str:
+    """Return a hint at what is there in place of a path that is not."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        return f", nor a folder {folder}"
+    try:
+        names = sorted(file.name for file in folder.iterdir() if file.is_file())
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
+    near = near or [name for name in names if name.lower().endswith((".csv", ".csv.gz", ".parquet"))][:3]
+    return f" (the folder has {', '.join(near)})" if near else ""
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    """Read every cell as text: float() then rounds numbers correctly, whatever the version of pandas."""
+    import zlib
+
+    import pandas as pd
+
+    try:
+        _check_separator(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # given for rows that are too long
+            rows: pd.DataFrame = pd.read_csv(
+                path,
+                header=None,
+                dtype=str,
+                encoding="utf-8-sig",
+                keep_default_na=False,  # "NA" and "" stay text, so that a message can quote them
+                skipinitialspace=True,
+                index_col=False,
+                compression="gzip" if _is_gzip(path) else None,
+            )
+    except zlib.error as exc:
+        raise DataError(f"{path}: cannot be read: damaged gzip file: {exc}; {_NEEDED}") from exc
+    table = rows.iloc[1:]
+    table.columns = pd.Index(rows.iloc[0].fillna("").tolist())
+    return table
+
+
+def _check_separator(path: Path) -> None:
+    """Raise DataError for a file whose cells are not separated by commas.
+
+    A header without a comma names one column at most, which is not enough for an input and a target.
+    """
+    with _open_csv(path) as lines:
+        header = lines.readline(100_000).strip()
+    if "," in header:
+        return
+    for separator, what in _SEPARATORS.items():
+        if separator in header:
+            raise DataError(
+                f"{path}: the cells are separated by {what}, not by commas (the header is"
+                f" {short(header)!r}); save it with commas and decimal points, or read it yourself and pass"
+                f' the table: data=pandas.read_csv("{path.name}", sep={separator!r}), with decimal=","'
+                " where numbers have decimal commas"
+            )
+
+
+def _open_csv(path: Path) -> io.TextIOWrapper:
+    raw = gzip.open(path, "rb") if _is_gzip(path) else path.open("rb")
+    return io.TextIOWrapper(cast(Any, raw), encoding="utf-8-sig", newline="")
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    table: pd.DataFrame = pd.read_parquet(path)
+    return table
+
+
+def _is_gzip(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"

@@ -1,0 +1,105 @@
+"""Tables from memory: DataFrames, arrays, and pairs of inputs and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from rayfbnn.data.files import read_table
+from rayfbnn.data.tables import Table, listed
+from rayfbnn.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Source: TypeAlias = Any
+"""A file of cases, a DataFrame (of pandas, Polars or Arrow), an array, or a pair (X, y) of them."""
+
+SOURCE = "data"  # what messages call a table that is not from a file
+
+
+def is_path(data: Source) -> bool:
+    """Return True if `data` is the path of a file."""
+    return isinstance(data, str | Path)
+
+
+def as_table(
+    data: Source, *, input_names: Sequence[Sequence[str]], target_names: Sequence[str], censored: str | None
+) -> Table:
+    """Return the table that `data` is or names; DataError if it is nothing of the kind.
+
+    input_names   lists of names for the columns of an array; one with as many names as columns is taken, and
+                  x1, x2, ... if there is none among no lists
+    target_names  names of the columns of y, in a pair (X, y)
+    censored      name of a further column of y, which says which times are censored
+    """
+    if is_path(data):
+        return read_table(Path(data))
+    if isinstance(data, tuple):
+        if len(data) != 2:
+            raise DataError(f"{SOURCE}: a tuple must be a pair (X, y), got {len(data)} elements")
+        inputs = _frame(data[0], input_names, "X")
+        names = [list(target_names)] + ([[*target_names, censored]] if censored else [])
+        targets = _frame(_as_columns(data[1]), names, "y")
+        if len(inputs) != len(targets):
+            raise DataError(f"{SOURCE}: X has {len(inputs)} rows and y has {len(targets)}")
+        import pandas as pd
+
+        return Table(pd.concat([inputs, targets], axis=1), SOURCE)
+    return Table(_frame(data, input_names, SOURCE), SOURCE)
+
+
+def _as_columns(targets: Source) -> Source:
+    """Return targets with an axis of columns; one column of a DataFrame loses its name to the target's."""
+    if not hasattr(targets, "columns") and not isinstance(targets, Mapping):
+        values = targets.to_numpy() if hasattr(targets, "to_numpy") else np.asarray(targets)
+        if getattr(targets, "dtype", None) is not None and str(targets.dtype) == "category":
+            return targets.to_frame()  # its order is that of the labels
+        return values.reshape(-1, 1) if values.ndim == 1 else values
+    return targets
+
+
+def _frame(data: Source, names: Sequence[Sequence[str]], what: str) -> pd.DataFrame:
+    """Return a DataFrame with text for the names of its columns, and rows numbered from 0."""
+    import pandas as pd
+
+    if isinstance(data, pd.DataFrame):
+        frame = data.reset_index(drop=True)
+    elif isinstance(data, Mapping):
+        frame = pd.DataFrame(dict(data))
+    elif hasattr(data, "to_pandas"):
+        frame = data.to_pandas()
+    else:
+        return _frame_of_array(data, names, what)
+    frame.columns = pd.Index([str(name).strip() for name in frame.columns])
+    is_y = what == "y"
+    if is_y and not any(set(wanted) <= set(frame.columns) for wanted in names):
+        for wanted in names:
+            if len(wanted) == len(frame.columns):
+                frame.columns = pd.Index(list(wanted))
+    return frame
+
+
+def _frame_of_array(data: Source, names: Sequence[Sequence[str]], what: str) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        values = np.asarray(data)
+    except ValueError as exc:  # rows of several lengths
+        raise DataError(f"{what}: is not an array: {exc}") from exc
+    if values.ndim != 2:
+        raise DataError(
+            f"{what}: must be a file, a DataFrame or an array of the shape (cases, columns), got"
+            + (f" the shape {values.shape}" if values.ndim else f" {type(data).__name__}")
+        )
+    n_columns = values.shape[1]
+    for wanted in names:
+        if len(wanted) == n_columns:
+            return pd.DataFrame(values, columns=list(wanted))
+    if names:
+        right = " or ".join(f"{len(wanted)} ({listed(wanted)})" for wanted in names)
+        raise DataError(f"{what}: must have {right} columns, got {n_columns}; or give a DataFrame with names")
+    return pd.DataFrame(values, columns=[f"x{number + 1}" for number in range(n_columns)])

@@ -1,0 +1,89 @@
+"""Labels of targets: learnt from the training cases, and turned into numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.data.cells import Cells, level_text, number_text
+from rayfbnn.data.tables import Table, listed
+from rayfbnn.errors import DataError
+
+if TYPE_CHECKING:
+    from rayfbnn.spec import RunSpec
+
+_MAX_LABELS = 100  # more than that, and more than one for two cases, are taken for numbers or free text
+
+
+def learn_labels(table: Table, spec: RunSpec) -> dict[str, tuple[str, ...]]:
+    """Return the labels of each target that is text, in the order of their numbers from 0.
+
+    Numbers are labels as they are, but for a class model whose configuration does not give the number of
+    classes: its labels are the values that there are. DataError if a target has too many labels, or too few.
+    """
+    labels = {}
+    if not spec.targets_are_labels:
+        return {}
+    for name in spec.data.targets:
+        cells = Cells.from_table(table, name)
+        if cells.kind == "levels" or (spec.n_labels is None and cells.kind == "number"):
+            labels[name] = _labels_of(cells)
+            _check_number_of_labels(cells, labels[name], spec)
+    return labels
+
+
+def _labels_of(cells: Cells) -> tuple[str, ...]:
+    """Return the labels of a target; numbers are in their order, whatever way they are written."""
+    if cells.kind == "levels":
+        return levels_of(cells)
+    numbers = np.unique(cells.check_numbers(allowed=cells.is_empty))
+    return tuple(number_text(value) for value in numbers if not np.isnan(value))
+
+
+def levels_of(cells: Cells) -> tuple[str, ...]:
+    """Return the levels of a column: categories in their order, numbers by value, text by the alphabet."""
+    there = {text for text in cells.texts if text is not None}
+    if cells.has_categories:
+        return tuple(text for text in map(level_text, cells.values.cat.categories) if text in there)
+    if cells.values.dtype.kind != "b" and cells.is_number[~cells.is_empty].all():
+        return tuple(sorted(there, key=lambda text: (float(text), text)))
+    return tuple(sorted(there))
+
+
+def level_numbers(cells: Cells, levels: Sequence[str], what: str) -> Array:
+    """Return the place of each cell's level among the levels, (n_rows,) float64, NaN for empty cells.
+
+    what  "level" or "label", for the DataError that names a cell which is none of them
+    """
+    places: Mapping[str | None, float] = {level: place for place, level in enumerate(levels)}
+    numbers = np.array([places.get(text, -1) for text in cells.texts], dtype=np.float64)
+    other_numbers = (numbers < 0) & cells.is_number  # such as 3.0 where the level is 3
+    numbers[other_numbers] = [places.get(number_text(value), -1) for value in cells.numbers[other_numbers]]
+    numbers[cells.is_empty] = np.nan
+    unknown = np.flatnonzero(numbers < 0)
+    if len(unknown):
+        row = int(unknown[0])
+        raise DataError(
+            f"{cells.place(row)}: unknown {what}, got {str(cells.values.iloc[row])!r}"
+            f" ({len(unknown)} of {len(numbers)} rows); the {what}s are: {listed(levels)}"
+        )
+    return numbers
+
+
+def _check_number_of_labels(cells: Cells, labels: Sequence[str], spec: RunSpec) -> None:
+    place, wanted = f"{cells.table.source}: column {cells.name}", spec.n_labels
+    if len(labels) > max(_MAX_LABELS, 0.5 * cells.table.n_rows):
+        raise DataError(
+            f"{place}: has {len(labels)} different values, too many for labels; use another model.kind,"
+            ' such as "real" for numbers'
+        )
+    if wanted is not None and len(labels) != wanted:
+        raise DataError(
+            f"{place}: a {spec.model_keys.kind} target must have {wanted} labels, got {len(labels)}:"
+            f" {listed(labels)}"
+        )
+    if len(labels) < 2:
+        raise DataError(f"{place}: the label is {listed(labels)} in every row; at least two labels are needed")

@@ -1,0 +1,123 @@
+"""How the encoding of a table is learnt from the training cases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.data.cells import Cells, level_text
+from rayfbnn.data.encoding import Encoding, InputColumn
+from rayfbnn.data.labels import learn_labels, level_numbers, levels_of
+from rayfbnn.data.missing import check_none_missing
+from rayfbnn.data.selection import Selection, select_inputs
+from rayfbnn.data.tables import Table, short
+from rayfbnn.errors import DataError
+
+if TYPE_CHECKING:
+    from rayfbnn.spec import RunSpec
+
+# A column of text with more levels than this, and more than one for two cases, is free text or an identifier.
+_MANY_LEVELS = 10
+_MAX_LEVELS = 100
+
+
+def learn_encoding(table: Table, spec: RunSpec) -> Encoding:
+    """Return how the columns of the training table become inputs and labels.
+
+    DataError names the columns that cannot be inputs, or have no value in some row without a way to go on.
+    """
+    if table.n_rows == 0:
+        raise DataError(f"{table.source}: no rows below the header; at least one training case is needed")
+    reserved = {*spec.data.targets, spec.data.censored}
+    selection = select_inputs(table, spec.data)
+    for name in (*spec.data.targets, *([spec.data.censored] if spec.data.censored else [])):
+        table.column(name)
+    cells = {name: Cells.from_table(table, name) for name in selection.names}
+    constant = {
+        name: value
+        for name, column in cells.items()
+        if (value := _constant_value(column, spec, selection)) is not None
+    }
+    varying = {name: column for name, column in cells.items() if name not in constant}
+    if not varying:
+        listed = "; ".join(f"column {name}: the value is {value} in every row" for name, value in constant.items())
+        raise DataError(f"{table.source}: no input varies: {listed}")
+    encoding = Encoding(
+        columns=tuple(name for name in table.names if name not in reserved),
+        inputs=tuple(_learn_column(column, spec, selection) for column in varying.values()),
+        constant=constant,
+        labels=learn_labels(table, spec),
+        n_cases=table.n_rows,
+    )
+    if spec.data.missing is None:
+        check_none_missing(list(varying.values()), encoding, is_training=True)
+    _check_names(encoding, table)
+    return encoding
+
+
+def _constant_value(cells: Cells, spec: RunSpec, selection: Selection) -> str | None:
+    """Return the value that every row has, or None if the rows differ or the column stays all the same.
+
+    A number that is named as an input and is not standardised stays, as a kind of bias.
+    """
+    if cells.kind == "empty":
+        return "empty"
+    if _is_levels(cells, spec, selection):
+        texts = set(cells.texts)
+        return short(str(texts.pop())) if len(texts) == 1 else None
+    if cells.name in selection.named and "inputs" not in spec.data.standardize:
+        return None
+    numbers = cells.numbers
+    return f"{numbers[0]:g}" if cells.is_number.all() and (numbers == numbers[0]).all() else None
+
+
+def _is_levels(cells: Cells, spec: RunSpec, selection: Selection) -> bool:
+    is_named = cells.name in selection.categorical or cells.name in (spec.data.ordered or {})
+    return is_named or cells.kind == "levels"
+
+
+def _learn_column(cells: Cells, spec: RunSpec, selection: Selection) -> InputColumn:
+    """Return how one column becomes inputs."""
+    ordered = spec.data.ordered or {}
+    if not _is_levels(cells, spec, selection):
+        n_missing = int(cells.is_missing.sum())
+        cells.check_numbers(allowed=cells.is_missing)
+        there = cells.numbers[cells.is_number]
+        if n_missing and (there == there[0]).all():
+            return InputColumn(cells.name, "missing", (), n_missing)
+        return InputColumn(cells.name, "number", (), n_missing, _median(there) if n_missing else None)
+    n_missing = int(cells.is_empty.sum())
+    if cells.name in ordered or (cells.has_categories and cells.values.cat.ordered):
+        levels = ordered.get(cells.name) or tuple(map(level_text, cells.values.cat.categories))
+        places = level_numbers(cells, levels, "level")
+        median = _median(places[~np.isnan(places)]) if n_missing else None
+        return InputColumn(cells.name, "ordered", tuple(levels), n_missing, median)
+    levels = levels_of(cells)
+    if cells.name not in selection.categorical and not cells.has_categories:
+        _check_number_of_levels(cells, len(levels))
+    return InputColumn(cells.name, "levels", levels, n_missing)
+
+
+def _median(values: np.ndarray) -> float:
+    return float(np.median(values))
+
+
+def _check_number_of_levels(cells: Cells, n_levels: int) -> None:
+    n_rows = cells.table.n_rows
+    if n_levels > _MAX_LEVELS or (n_levels > _MANY_LEVELS and n_levels > n_rows / 2):
+        raise DataError(
+            f"{cells.table.source}: column {cells.name}: has {n_levels} different texts in {n_rows} rows, too"
+            f' many for an input each; leave it out with data.exclude = ["{cells.name}"], or name it in'
+            " data.categorical if each is meant to be a level"
+        )
+
+
+def _check_names(encoding: Encoding, table: Table) -> None:
+    """Raise DataError if two inputs would have one name."""
+    names = encoding.input_names
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise DataError(
+                f'{table.source}: two inputs would be named "{name}"; rename one of their columns'
+            )

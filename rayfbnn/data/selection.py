@@ -1,0 +1,81 @@
+"""Which columns of a training table are inputs: names, patterns and exclusions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from rayfbnn.data.tables import Table, listed
+from rayfbnn.errors import DataError
+
+if TYPE_CHECKING:
+    from rayfbnn.spec.sections import DataSpec
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The columns that are inputs, in their order.
+
+    named        those that the configuration names in full, rather than by a pattern or by default
+    categorical  those whose cells are levels, whatever they are
+    """
+
+    names: tuple[str, ...]
+    named: frozenset[str]
+    categorical: frozenset[str]
+
+
+def select_inputs(table: Table, data: DataSpec) -> Selection:
+    """Return the columns that are inputs; DataError for a name or pattern that fits no column.
+
+    By default these are all columns but the targets. A column without a name is never one of them.
+    """
+    reserved = {*data.targets, data.censored}
+    candidates = [name for name in table.names if name not in reserved and name]
+    chosen: dict[str, None] = {}
+    named = set()
+    for wanted in ("*",) if data.inputs is None else data.inputs:
+        if wanted in table.names:
+            named.add(wanted)
+            chosen[wanted] = None
+        else:
+            chosen |= dict.fromkeys(_matching(table, wanted, candidates, key="inputs"))
+    excluded = _all_matching(table, data.exclude or (), key="exclude")
+    names = tuple(name for name in chosen if name not in excluded)
+    if not names:
+        raise DataError(
+            f"{table.source}: no column is left to be an input; the columns are: {listed(table.names)}"
+        )
+    categorical = _all_matching(table, data.categorical or (), key="categorical")
+    for key, columns in (("categorical", data.categorical), ("ordered", data.ordered)):
+        for name in columns or ():
+            if name in table.names and name not in names:
+                raise DataError(f"{table.source}: data.{key} names {name}, which is not an input")
+    for name in data.ordered or ():
+        table.column(name)
+    return Selection(names, frozenset(named), frozenset(categorical))
+
+
+def is_pattern(name: str) -> bool:
+    """Return True if a name in a configuration may stand for several columns."""
+    return any(character in name for character in "*?[")
+
+
+def _all_matching(table: Table, patterns: Sequence[str], *, key: str) -> set[str]:
+    return {name for pattern in patterns for name in _matching(table, pattern, table.names, key=key)}
+
+
+def _matching(table: Table, pattern: str, names: Sequence[str], *, key: str) -> list[str]:
+    """Return the names that fit a pattern, in their order; DataError if none does."""
+    if pattern in table.names:
+        return [pattern]
+    if not is_pattern(pattern):
+        table.column(pattern)  # raises the error that names the nearest column
+    matching = [name for name in names if fnmatchcase(name, pattern)]
+    if not matching:
+        raise DataError(
+            f"{table.source}: data.{key}: no column fits {pattern!r}; the columns are: {listed(table.names)}"
+        )
+    return matching

@@ -1,0 +1,100 @@
+"""Cases from a file or from memory as arrays: for training, and to predict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.data.dataset import Dataset, make_dataset
+from rayfbnn.data.encode import encode_inputs, encode_targets
+from rayfbnn.data.encoding import Encoding
+from rayfbnn.data.frames import Source, as_table
+from rayfbnn.data.learning import learn_encoding
+from rayfbnn.data.selection import is_pattern
+from rayfbnn.data.tables import Table
+from rayfbnn.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from rayfbnn.spec import RunSpec
+
+
+def read_training(spec: RunSpec, data: Source = None) -> tuple[RunSpec, Dataset]:
+    """Return the configuration, resolved against its training cases, and these cases.
+
+    data  the training cases, in place of the file that data.train names
+
+    The columns are looked at anew: what becomes of them, and the labels, are in the encoding of the result
+    (`RunSpec.encoding`). DataError names file, row and column; ConfigError a key that does not fit the data.
+    """
+    if data is None and spec.train_path is None:
+        raise ConfigError("data.train: missing; give the file of training cases, or pass data= to the verb")
+    table = _training_table(spec.train_path if data is None else data, spec)
+    spec = spec.resolved(learn_encoding(table, spec))
+    return spec, _dataset(table, spec)
+
+
+def read_dataset(spec: RunSpec) -> Dataset:
+    """Return the training cases that a configuration names; DataError names file, row and column."""
+    return read_training(spec)[1]
+
+
+def read_training_file(data: Source, spec: RunSpec) -> Dataset:
+    """Return training cases from `data`, encoded as `spec` records it; learnt from them if it does not."""
+    if spec.encoding is None:
+        return read_training(spec, data)[1]
+    return _dataset(_training_table(data, spec), spec)
+
+
+def read_cases(data: Source, spec: RunSpec) -> tuple[Array, Array | None]:
+    """Return cases to predict, as on file: inputs (n_cases, n_inputs) and, if they are there, targets.
+
+    The columns are found by the names of the training data, and encoded as those were. Targets are None if
+    there is no column of a target at all, and NaN where a cell is empty. The columns of an array are the
+    inputs in their order, or all columns that the training table had besides the targets.
+    """
+    encoding = spec.encoding or Encoding.from_numbers(spec.input_names)
+    names = [encoding.source_names, encoding.columns]
+    table = as_table(data, input_names=names, target_names=spec.data.targets, censored=spec.data.censored)
+    if table.n_rows == 0:
+        raise DataError(f"{table.source}: no rows below the header; at least one case is needed")
+    inputs = encode_inputs(table, encoding)
+    if not any(name in table.names for name in spec.data.targets):
+        return inputs, None
+    return inputs, encode_targets(table, encoding, spec.data.targets, spec.data.censored, spec.data_model)
+
+
+def _training_table(data: Source, spec: RunSpec) -> Table:
+    """Return the table of the training cases; the columns of an array have the names of the inputs."""
+    inputs = spec.data.inputs or ()
+    if spec.encoding is not None:
+        names = [spec.encoding.columns, spec.encoding.source_names]
+    elif inputs and not any(map(is_pattern, inputs)):
+        names = [inputs]
+    else:
+        names = []
+    return as_table(data, input_names=names, target_names=spec.data.targets, censored=spec.data.censored)
+
+
+def _dataset(table: Table, spec: RunSpec) -> Dataset:
+    """Return a table of training cases as arrays, with the encoding of `spec`."""
+    encoding = spec.encoding
+    assert encoding is not None
+    inputs = encode_inputs(table, encoding)
+    targets = encode_targets(table, encoding, spec.data.targets, spec.data.censored, spec.data_model)
+    for name, column in zip(spec.data.targets, targets.T, strict=True):
+        if np.isnan(column).all():
+            raise DataError(
+                f"{table.source}: column {name}: every cell is empty; at least one target is needed"
+            )
+    return make_dataset(
+        inputs,
+        targets,
+        input_names=encoding.input_names,
+        target_names=spec.data.targets,
+        standardize=spec.data.standardize,
+        zero_one_names=encoding.zero_one_names,
+        dtype=spec.dtype,
+        source=table.source,
+    )

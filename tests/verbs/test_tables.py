@@ -1,0 +1,147 @@
+"""Runs on tables from memory: sampled, predicted from, resumed, shown."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rayfbnn import api
+from rayfbnn.errors import ConfigError, StoreMismatchError
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.store import Store
+from tests.support.small import assert_same_draws, small, write_train
+from tests.support.tables import FULL, mixed_table, table_keys, table_spec
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tables") / "run.zarr"
+    api.sample(table_keys(**FULL), path, data=mixed_table(), workers=0, progress=False)
+    return path
+
+
+def test_a_store_knows_the_encoding_and_the_configuration_as_written(run: Path) -> None:
+    store = Store.open(run)
+    assert store.spec.data == table_spec(**FULL).data
+    assert store.spec.encoding is not None and store.spec.encoding.constant == {"unit": "kg"}
+    assert store.data.input_names == store.spec.input_names
+    names = api.open(run)["constant_data"]["input"].values.tolist()
+    assert names == list(store.spec.input_names)
+
+
+def test_predictions_are_the_same_from_every_source(run: Path, tmp_path: Path) -> None:
+    table = mixed_table()
+    table.to_csv(tmp_path / "new.csv", index=False)
+    table.to_parquet(tmp_path / "new.parquet")
+    expected = api.predict(run, data=table)
+    assert expected.summary["cases"] == 12 and "squared_error" in expected.summary
+    for source in (tmp_path / "new.csv", tmp_path / "new.parquet", (table.drop(columns="y"), table.y)):
+        pd.testing.assert_frame_equal(api.predict(run, data=source).table, expected.table)
+    assert "squared_error" not in api.predict(run, data=table.drop(columns="y")).summary
+
+
+def test_a_resume_needs_no_data_but_compares_what_it_is_given(tmp_path: Path) -> None:
+    keys = table_keys(**FULL)
+    api.sample(keys, tmp_path / "whole.zarr", data=mixed_table(), workers=0, progress=False)
+    keys["phase"][-1]["iterations"] = 4
+    path = tmp_path / "run.zarr"
+    api.sample(keys, path, data=mixed_table(), workers=0, progress=False)
+    with pytest.raises(StoreMismatchError, match="row 4, column age"):
+        other = mixed_table()
+        other.loc[3, "age"] = 30.5
+        api.resume(path, data=other, workers=0, progress=False)
+    with pytest.raises(StoreMismatchError, match="data.missing"):
+        api.resume(path, spec=table_keys(ordered=FULL["ordered"]), workers=0, progress=False)
+    longer = table_keys(**FULL)
+    api.resume(path, spec=longer, data=mixed_table(), workers=0, progress=False)
+    assert_same_draws(path, tmp_path / "whole.zarr")
+
+
+def test_a_file_read_as_a_table_gives_the_same_draws(tmp_path: Path) -> None:
+    """Numbers in columns that are named are sampled as they were before tables could be anything else."""
+    write_train(tmp_path)
+    spec = RunSpec.from_dict(small(), base_dir=tmp_path)
+    api.sample(spec, tmp_path / "file.zarr", workers=0, progress=False)
+    table = pd.read_csv(tmp_path / "train.csv")
+    for number, keys in enumerate((small(), small(data__inputs=None), small(data__inputs=["x*"]))):
+        path = tmp_path / f"{number}.zarr"
+        api.sample(keys, path, data=table, workers=0, progress=False)
+        assert_same_draws(path, tmp_path / "file.zarr")
+
+
+def test_labels_come_back_in_predictions(tmp_path: Path) -> None:
+    table = mixed_table().assign(y=np.array(["setosa", "virginica", "other"])[np.arange(12) % 3])
+    path = tmp_path / "run.zarr"
+    keys = table_keys(**FULL, standardize=["inputs"]) | {"model": {"kind": "class"}}
+    keys["phase"] = keys["phase"][1:]
+    api.sample(keys, path, data=table, workers=0, progress=False)
+    predictions = api.predict(path, data=table).table
+    p = predictions[["p_other", "p_setosa", "p_virginica"]]
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    assert predictions.y_label.tolist() == [name.removeprefix("p_") for name in p.idxmax(axis=1)]
+    assert ((predictions.y_label != table.y) == predictions.error_rate).all()
+    assert "labels of y: other (0), setosa (1), virginica (2)" in api.show(path)
+
+
+def test_binary_labels_come_back_in_predictions(tmp_path: Path) -> None:
+    keys = table_keys(**FULL, targets=["smoker"], standardize=["inputs"]) | {"model": {"kind": "binary"}}
+    keys["phase"] = keys["phase"][1:]
+    api.sample(keys, tmp_path / "run.zarr", data=mixed_table(), workers=0, progress=False)
+    predictions = api.predict(tmp_path / "run.zarr", data=mixed_table()).table
+    assert predictions.columns.tolist() == [
+        "smoker_p_True",
+        "error_rate",
+        "smoker_label",
+        "log_probability",
+    ]
+    assert (predictions.smoker_label == np.where(predictions.smoker_p_True > 0.5, "True", "False")).all()
+
+
+def test_show_lists_inputs_with_their_encoding_and_what_is_left_out(run: Path) -> None:
+    for text in (api.show(table_spec(**FULL), data=mixed_table()), api.show(run)):
+        for line in (
+            "inputs age",
+            "input color: 3 levels, an input of 0 or 1 for each: blue, green, red",
+            "input size: the place from 0 among the levels S, M, L",
+            '"bmi is missing" in 3 of 12 cases',
+            "left out, because they are constant: unit (always kg)",
+            "left out, because the configuration does not ask for them: id",
+        ):
+            assert line in text
+
+
+def test_constant_columns_are_named_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = mixed_table().assign(other=3.0)
+    with caplog.at_level(logging.WARNING):
+        api.sample(table_spec(**FULL), tmp_path / "run.zarr", data=table, workers=0, progress=False)
+    assert [record.getMessage() for record in caplog.records] == [
+        "constant columns are left out of the inputs: unit (kg), other (3)"
+    ]
+
+
+def test_verbs_that_read_training_cases_take_them_as_data(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {**table_keys(**FULL), "chains": 3}
+    keys["network"] = {"hidden": [], "priors": {"io": "0.1", "bo": "0.1"}}
+    keys["model"] = {"kind": "real", "noise": "1"}
+    keys["phase"] = [{"iterations": 2, "operations": [{"op": "heatbath"}]}]
+    table = mixed_table()
+    assert api.prior(keys, tmp_path / "prior.zarr", draws=3, data=table).draws == 3
+    assert api.reject(keys, tmp_path / "exact.zarr", draws=3, data=table, progress=False).draws == 3
+    assert api.evidence(keys, data=table, temperatures=2, progress=False).runs == 3
+    assert len(api.predict(tmp_path / "exact.zarr", data=table).table) == 12
+
+
+def test_weights_of_cases_are_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"sample_weight: .* not the posterior of any data set"):
+        api.sample(table_spec(), tmp_path / "run.zarr", data=mixed_table(), sample_weight=np.ones(12))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_is_refused_where_the_store_has_its_own(run: Path) -> None:
+    with pytest.raises(ConfigError, match="has its own copy"):
+        api.show(run, data=mixed_table())
