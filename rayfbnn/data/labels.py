@@ -86,4 +86,4 @@ def _check_number_of_labels(cells: Cells, labels: Sequence[str], spec: RunSpec) 
             f" {listed(labels)}"
         )
     if len(labels) < 2:
-        raise DataError(f"{place}: the label is {listed(labels)} in every row; at least two labels are needed")
+        raise DataError(f"{place}: the label is {listed(labels)} in every row; at least two are needed")

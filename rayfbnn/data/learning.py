@@ -41,7 +41,9 @@ def learn_encoding(table: Table, spec: RunSpec) -> Encoding:
     }
     varying = {name: column for name, column in cells.items() if name not in constant}
     if not varying:
-        listed = "; ".join(f"column {name}: the value is {value} in every row" for name, value in constant.items())
+        listed = "; ".join(
+            f"column {name}: the value is {value} in every row" for name, value in constant.items()
+        )
         raise DataError(f"{table.source}: no input varies: {listed}")
     encoding = Encoding(
         columns=tuple(name for name in table.names if name not in reserved),

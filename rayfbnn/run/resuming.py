@@ -60,7 +60,9 @@ def compare_data(store: Store, data: Source | None) -> None:
     if source is None:
         return
     if data is None and not source.exists():
-        _log.warning("%s: does not exist any more; the store's own copy of the training cases is used", source)
+        _log.warning(
+            "%s: does not exist any more; the store's own copy of the training cases is used", source
+        )
         return
     cases = read_training_file(source, store.spec)
     if cases.hash != store.data.hash:

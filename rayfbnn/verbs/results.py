@@ -208,9 +208,9 @@ def plot(
     if data is not None:
         _, targets = read_cases(data, store.spec)
         if targets is None:
-            where = data if is_path(data) else "the table"
+            named = data if is_path(data) else "the table"
             raise ConfigError(
-                f"data: {where} has no targets to compare predictions with; add their columns, or leave it out"
+                f"data: {named} has no targets to compare with predictions; add them, or leave it out"
             )
         prediction = predict(path, data=data, skip=skip)
     diagnosis = diagnose(path, skip=skip)

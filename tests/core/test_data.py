@@ -161,7 +161,11 @@ CORPUS: dict[str, tuple[str | bytes, str, list[str]]] = {
     "open quote": (GOOD + '"1,1,1\n', "real", ["train.csv"]),
     "binary junk": (bytes(range(256)), "real", ["train.csv"]),
     "Excel": (b"PK\x03\x04\x14\x00\x06\x00" + bytes(50), "real", ["a zip archive or an Excel file"]),
-    "constant input": ("x1,x2,y\n1,2,0\n1,2,1\n", "real", ["column x1: the value is 1 in every row", "column x2"]),
+    "constant input": (
+        "x1,x2,y\n1,2,0\n1,2,1\n",
+        "real",
+        ["x1: the value is 1 in every row", "column x2"],
+    ),
     "a single row": ("x1,x2,y\n1,2,0\n", "real", ["column x1", "is 1 in every row"]),
     "too large to standardise": ("x1,x2,y\n1e308,2,0\n-1e308,3,1\n", "real", ["column x1", "too large"]),
     "too small to standardise": ("x1,x2,y\n1e-320,2,0\n0,3,1\n", "real", ["column x1", "too small"]),
