@@ -230,11 +230,9 @@ class RunSpec(Record):
 
     def with_train(self, path: Path | None) -> RunSpec:
         """Return the same run with another file of training cases, or none."""
-        raw = self.to_dict()
-        raw["data"].pop("train", None)
-        if path is not None:
-            raw["data"]["train"] = str(path)
-        return RunSpec._from_keys(raw, Path(), self._encoding)
+        data = {key: value for key, value in self._as_written["data"].items() if key != "train"}
+        train = {} if path is None else {"train": str(path)}
+        return RunSpec._from_keys({**self._as_written, "data": train | data}, Path(), self._encoding)
 
     def check_data(self, n_cases: int) -> None:
         """Raise ConfigError for anything that does not fit so many training cases."""

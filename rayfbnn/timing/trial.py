@@ -36,7 +36,8 @@ def tried_settings(spec: RunSpec, dataset: Dataset, *, seconds: float) -> Mappin
     the time is over, or after the last round. Returns None if an automatic length had fewer than eight rounds
     and has more to come, because it would say little.
     """
-    spec = RunSpec.from_dict({**spec.to_dict(), "chains": min(spec.chains, spec.chains_per_batch)})
+    one_batch = {**spec.to_dict(), "chains": min(spec.chains, spec.chains_per_batch)}
+    spec = RunSpec.from_dict(one_batch).resolved(spec.encoding)
     with tempfile.TemporaryDirectory() as folder:
         store = Store.for_run(Path(folder) / "trial.zarr", spec, dataset, kernel=kernel_for(spec))
         planned, end = store.tuning.rounds, time.monotonic() + seconds
