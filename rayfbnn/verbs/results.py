@@ -72,7 +72,7 @@ def predict(
 def diagnose(
     path: str | Path,
     *,
-    data: str | Path | None = None,
+    data: Source | None = None,
     decisive: Decisive = "all",
     cases: int = 10,
     max_rhat: float = 1.01,
@@ -92,7 +92,7 @@ def diagnose(
         The store of the run.
     data
         Cases at which the network's outputs are looked at in place of the training cases: a CSV or Parquet
-        file with the columns of the inputs.
+        file with the columns of the inputs, a DataFrame or an array.
     decisive
         The verdict that makes `ok`: "predictions" if these can be used, or "all" if everything has
         converged.
@@ -119,7 +119,7 @@ def diagnose(
         raise ConfigError(f"min_ess: must be a number above 0, such as 400, got {min_ess}")
     check_decisive(decisive)
     store = open_without_first(path, skip)
-    inputs = None if data is None else read_cases(data, store.data, store.spec.data_model)[0]
+    inputs = None if data is None else read_cases(data, store.spec)[0]
     return reduce_diagnose(
         store, cases=cases, max_rhat=max_rhat, min_ess=min_ess, inputs=inputs, decisive=decisive
     )
