@@ -14,8 +14,8 @@ from rayfbnn.data import read_cases, read_training
 from rayfbnn.data.encoding import Encoding
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.spec import RunSpec
+from tests.support.data.tables import FULL, mixed_table, table_keys, table_spec
 from tests.support.small import small
-from tests.support.tables import FULL, mixed_table, table_keys, table_spec
 
 NAMES = ("age", "color=blue", "color=green", "color=red", "smoker=False", "smoker=True", "size", "bmi")
 CLASS = {"kind": "class"}

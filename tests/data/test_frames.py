@@ -12,7 +12,7 @@ import pytest
 
 from rayfbnn.data import read_cases, read_training
 from rayfbnn.errors import ConfigError, DataError
-from tests.support.tables import mixed_table, table_spec
+from tests.support.data.tables import mixed_table, table_spec
 
 X = np.array([[1.0, 2.0], [3.0, 5.0], [4.0, 1.0]])
 Y = np.array([0.5, 1.5, -1.0])

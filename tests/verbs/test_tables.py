@@ -14,8 +14,8 @@ from rayfbnn import api
 from rayfbnn.errors import ConfigError, StoreMismatchError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
+from tests.support.data.tables import FULL, mixed_table, table_keys, table_spec
 from tests.support.small import assert_same_draws, small, write_train
-from tests.support.tables import FULL, mixed_table, table_keys, table_spec
 
 
 @pytest.fixture(scope="module")
