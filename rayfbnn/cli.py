@@ -208,7 +208,8 @@ def predict(
     """Predict the targets of new cases from the draws of one store, or of several of the same posterior.
 
     For each case there are the mean, median and quantiles of its targets, or their probabilities. Where the
-    file has the targets too, there are also errors and log probabilities, whose summary is printed.
+    file has the targets too, there are also errors and log probabilities, whose summary is printed. A line on
+    standard error warns if the chains are too few, or disagree too much, for these predictions.
     """
     from rayfbnn import api
 

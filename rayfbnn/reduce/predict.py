@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.special
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from rayfbnn.model.likelihood.data_model import DataModel
     from rayfbnn.model.likelihood.records import Predictive
+    from rayfbnn.reduce.judging.verdicts import Verdict
     from rayfbnn.store.store import Store
 
 MEASURES = ("squared_error", "absolute_error", "log_probability", "error_rate")
@@ -43,14 +44,21 @@ class Prediction:
     summary  cases, draws, and with targets the mean over cases of each measure that applies, and its
              standard error as <measure>_se (absent for a single case)
     table    one row per case, on the scale of the data file
+    verdict  whether the draws are enough for these predictions; None where that was not asked, or where the
+             draws are not of Markov chains
     """
 
     summary: dict[str, float]
     table: pd.DataFrame
+    verdict: Verdict | None = None
 
     def to_json(self) -> str:
-        """Return the summary as one JSON object; unknown values are null."""
-        return json.dumps({name: known(value) for name, value in self.summary.items()})
+        """Return the summary and the verdict as one JSON object; unknown values are null."""
+        document: dict[str, Any] = {name: known(value) for name, value in self.summary.items()}
+        if self.verdict is not None:
+            verdict = self.verdict.to_dict()
+            document["verdict"] = {name: verdict[name] for name in ("grade", "ok", "error")}
+        return json.dumps(document)
 
 
 def predict(

@@ -6,6 +6,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.reduce.draws import Draws, output_blocks, sigmas_of_columns
+from rayfbnn.reduce.thinning import evenly_spaced
 
 _DENSITIES = ("log_likelihood", "log_prior")
 _MEMORY_BYTES = 64e6
@@ -85,11 +86,6 @@ def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[st
         for output, label in enumerate(labels)
         for row, case in enumerate(chosen)
     }
-
-
-def evenly_spaced(n_cases: int, at_most: int) -> Array:
-    """Return the numbers of at most so many cases, evenly spaced from the first to the last."""
-    return np.unique(np.linspace(0, n_cases - 1, min(at_most, n_cases)).round().astype(int))
 
 
 def noise_sigmas(run: Draws) -> Array:

@@ -14,25 +14,37 @@ if TYPE_CHECKING:
     from rayfbnn.store.store import Store
 
 _ALL = slice(None)
+_BLOCKS = 16  # that are read of a batch, however long the run is
 
 
 def thinned(run: Draws, at_most: int) -> Draws:
-    """Return at most so many draws of each chain, evenly spaced up to the last one."""
-    step = -(-run.n_draws // at_most)
-    if step == 1:
+    """Return at most so many draws of each chain, evenly spaced in at most 16 evenly spaced blocks."""
+    numbers = _draw_numbers(run.n_draws, run.store.draws_per_block, at_most)
+    if len(numbers) == run.n_draws:
         return run
-    store = cast("Store", _Thinned(run.store, run.n_draws, step))
-    return Draws(store, run.n_chains, store.committed_draws)
+    return Draws(cast("Store", _Thinned(run.store, numbers)), run.n_chains, len(numbers))
+
+
+def _draw_numbers(n_draws: int, per_block: int, at_most: int) -> Array:
+    """Return the numbers of the draws that are read, in order; the last draw is among them."""
+    blocks = evenly_spaced(-(-n_draws // per_block), _BLOCKS)
+    numbers = (blocks[:, None] * per_block + np.arange(per_block)).reshape(-1)
+    numbers = numbers[numbers < n_draws]
+    step = -(-len(numbers) // at_most)
+    return numbers[::-1][::step][::-1]
+
+
+def evenly_spaced(n: int, at_most: int) -> Array:
+    """Return at most so many of the numbers below n, evenly spaced from the first to the last."""
+    return np.unique(np.linspace(0, n - 1, min(at_most, n)).round().astype(int))
 
 
 class _Thinned:
-    """Reads of draws take every step-th one; everything else is the store's."""
+    """Reads of draws take those with the given numbers; everything else is the store's."""
 
-    def __init__(self, store: Store, n_draws: int, step: int) -> None:
-        self._store, self._step = store, step
-        self.committed_draws = n_draws // step
-        self._first = n_draws - self.committed_draws * step + step - 1  # so that the last draw is among them
-        self.draws_per_block = max(1, store.draws_per_block // step)
+    def __init__(self, store: Store, numbers: Array) -> None:
+        self._store, self._numbers = store, numbers
+        self.committed_draws = len(numbers)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -47,11 +59,11 @@ class _Thinned:
         return self._read(lambda some: self._store.read_stat(name, some), draws)
 
     def _read(self, read: Callable[[slice], Array], draws: slice) -> Array:
-        """Read a block's draws at a time, so that no more than a block is in memory besides the result."""
-        start, stop, _ = draws.indices(self.committed_draws)
-        pieces = []
-        for first in range(start, stop, self.draws_per_block):
-            last = min(first + self.draws_per_block, stop) - 1
-            some = slice(self._first + first * self._step, self._first + last * self._step + 1)
-            pieces.append(read(some)[:, :: self._step])
+        """Read a block of the store at a time, so that no more is in memory besides the result."""
+        numbers = self._numbers[draws]
+        splits = np.flatnonzero(np.diff(numbers // self._store.draws_per_block)) + 1
+        pieces = [
+            read(slice(int(some[0]), int(some[-1]) + 1))[:, some - some[0]]
+            for some in np.split(numbers, splits)
+        ]
         return np.concatenate(pieces, axis=1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from rayfbnn.reduce.judging.verdicts import Decisive
     from rayfbnn.reduce.predict import Prediction
 
+_log = logging.getLogger(__name__)
+
 
 def predict(
     path: str | Path | Sequence[str | Path],
@@ -35,7 +39,8 @@ def predict(
     """Predict the targets of new cases from the draws of one store, or of several of the same posterior.
 
     For each case there are the mean, median and quantiles of its targets, or their probabilities. Where the
-    file has the targets too, there are also errors and log probabilities.
+    file has the targets too, there are also errors and log probabilities. A line on standard error warns if
+    the chains are too few, or disagree too much, for these predictions.
 
     Parameters
     ----------
@@ -52,8 +57,10 @@ def predict(
     Returns
     -------
     Prediction
-        The table, and a summary of the errors with their standard errors.
+        The table, a summary of the errors with their standard errors, and the verdict of `diagnose` on
+        predictions, for these cases and from some of the draws.
     """
+    from rayfbnn.reduce.judging.of_predictions import verdict_on_predictions
     from rayfbnn.reduce.predict import predict as reduce_predict
 
     paths = [path] if isinstance(path, str | Path) else path
@@ -64,6 +71,11 @@ def predict(
         _check_table_path(Path(out), [path for store in stores for path in _input_files(store, data)])
     inputs, targets = read_cases(data, stores[0].spec)
     prediction = reduce_predict(stores, inputs, targets)
+    prediction = replace(prediction, verdict=verdict_on_predictions(stores, inputs))
+    if prediction.verdict is not None and not prediction.verdict.ok:
+        _log.warning(
+            "%s; what to do: rayfbnn diagnose %s --for predictions", prediction.verdict.warning, paths[0]
+        )
     if out is not None:
         _write_table(prediction.table, Path(out))
     return prediction

@@ -14,8 +14,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.reduce.draws import Draws, output_blocks
-from rayfbnn.reduce.quantities import evenly_spaced, noise_sigmas
-from rayfbnn.reduce.thinning import thinned
+from rayfbnn.reduce.quantities import noise_sigmas
+from rayfbnn.reduce.thinning import evenly_spaced, thinned
 
 MIN_CHAINS = 4  # with three the confidence bound is 4.4 times the estimate, with two 16 times
 MAX_ERROR = 0.2  # of the predictive standard deviation: costs 0.02 nats of log probability

@@ -31,8 +31,8 @@ Decisive = Literal["all", "predictions"]
 class Thresholds:
     """The limits of a diagnosis, see `diagnose`."""
 
-    max_rhat: float
-    min_ess: float
+    max_rhat: float = 1.01
+    min_ess: float = 400
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,19 @@ class Verdict:
     def ok(self) -> bool:
         """True if the results can be used."""
         return self.grade in ("converged", "usable")
+
+    @property
+    def warning(self) -> str:
+        """One line that says why the results cannot be used, "" if they can."""
+        if self.ok:
+            return ""
+        unknown = self.grade == "cannot tell"
+        words = (
+            "it cannot be told whether the predictions can be used"
+            if unknown
+            else f"{self.subject} are {self.grade}"
+        )
+        return f"{words}: {(*self.remarks, *self.reasons)[0]}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON, with None for numbers that are not known."""
@@ -114,15 +127,15 @@ def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
     small, unless a chain never moved.
     """
     reasons, recommended, iterations, is_unknown = _convergence(evidence)
-    remarks = [_error_sentence(error)] if math.isfinite(error.mean) else []
+    remarks = [_error_sentence(error)] if math.isfinite(error.mean) and not is_unknown else []
     if not reasons:
         return Verdict("predictions", "converged", remarks=tuple(remarks), error=error)
     grade: Grade = "not usable"
     if is_unknown or (not error.is_known and not _stuck(evidence.found)):
         grade = "cannot tell"
         if not is_unknown and error.chains < MIN_CHAINS:
-            remarks.append(
-                f"{error.chains} chains are too few to tell their average's error: {MIN_CHAINS} can"
+            remarks.insert(
+                0, f"{error.chains} chains are too few to tell their average's error: {MIN_CHAINS} can"
             )
     elif error.is_small and not _stuck(evidence.found):
         grade = "usable"
