@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import gzip
 import io
 import warnings
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.data.paths import near_paths
 from rayfbnn.data.tables import Table, short
 from rayfbnn.errors import DataError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NEEDED = "a CSV (.csv, .csv.gz) or Parquet (.parquet) file is needed"
+_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq")
 _EXCEL_SUFFIXES = (".xls", ".xlsx", ".xlsm", ".xlsb", ".ods")
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 # The first bytes of files that are often taken for CSV, with what they are and what to do.
@@ -71,7 +72,7 @@ def is_whole(path: Path, n_rows: int) -> Array:
 def _check_is_table_file(path: Path) -> None:
     """Raise DataError for a path at which there is no file, or one of a kind that is not read."""
     if not path.is_file():
-        reason = "is a folder" if path.is_dir() else f"there is no such file{_near_path(path)}"
+        reason = "is a folder" if path.is_dir() else f"there is no such file{near_paths(path, _SUFFIXES)}"
         raise DataError(f"{path}: {reason}; {_NEEDED}")
     if path.suffix.lower() in _EXCEL_SUFFIXES:
         raise DataError(
@@ -88,20 +89,6 @@ def _check_is_table_file(path: Path) -> None:
     for signature, (what, remedy) in _SIGNATURES.items():
         if first_bytes.startswith(signature):
             raise DataError(f"{path}: is {what}; {remedy}; {_NEEDED}")
-
-
-def _near_path(path: Path) -> str:
-    """Return a hint at what is there in place of a path that is not."""
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        return f", nor a folder {folder}"
-    try:
-        names = sorted(file.name for file in folder.iterdir() if file.is_file())
-    except OSError:
-        return ""
-    near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
-    near = near or [name for name in names if name.lower().endswith((".csv", ".csv.gz", ".parquet"))][:3]
-    return f" (the folder has {', '.join(near)})" if near else ""
 
 
 def _read_csv(path: Path) -> pd.DataFrame:

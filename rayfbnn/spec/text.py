@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rayfbnn.data.paths import near_paths
 from rayfbnn.errors import ConfigError
 from rayfbnn.spec.messages import RIGHT, short
 
@@ -24,7 +25,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as exc:
-        raise ConfigError(f"{path}: cannot be read: {exc.strerror}; give a TOML file") from exc
+        hint = "" if path.exists() else near_paths(path, [".toml"])
+        raise ConfigError(f"{path}: cannot be read: {exc.strerror}{hint}; give a TOML file") from exc
     except UnicodeDecodeError as exc:
         raise ConfigError(f"{path}: byte {exc.start} is not UTF-8; TOML files are UTF-8 text") from exc
     except (ValueError, RecursionError) as exc:  # ValueError itself: a number of over 4,300 digits

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfbnn.data.encoding import Encoding
+from rayfbnn.data.paths import near_paths
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import COMMITS, FORMAT_VERSION, Header
@@ -53,7 +54,9 @@ def read_root(fs: FileSystem, path: Path) -> Root:
         raw = fs.read(file)
     except FileNotFoundError:
         if not fs.exists(path):
-            raise StoreError(f"{path}: does not exist; give the path of a store") from None
+            raise StoreError(
+                f"{path}: does not exist{near_paths(path, ['.zarr'])}; give the path of a store"
+            ) from None
         raise StoreError(f"{path}: has no {METADATA}, so it is not a store, or a damaged one") from None
     identity = seal_of(raw, file)
     attributes = unseal(raw, file).get("attributes", {})
