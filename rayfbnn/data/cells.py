@@ -41,6 +41,13 @@ class Cells:
     @staticmethod
     def from_table(table: Table, name: str) -> Cells:
         """Return the cells of the named column; DataError if there is none, or more than one."""
+        if name not in table.read:
+            table.read[name] = Cells._read(table, name)
+        cells: Cells = table.read[name]
+        return cells
+
+    @staticmethod
+    def _read(table: Table, name: str) -> Cells:
         values = table.column(name)
         if values.dtype.kind in "iuf":
             numbers = values.to_numpy(dtype=np.float64, na_value=math.nan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +23,13 @@ class Table:
     frame     the cells; those of a CSV file are text
     source    the file, or "data", for messages
     csv_path  the CSV file that the cells are from, if they are from one
+    read      the Cells of the columns that have been looked at
     """
 
     frame: pd.DataFrame
     source: str
     csv_path: Path | None = None
+    read: dict[str, Any] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:

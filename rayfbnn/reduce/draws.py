@@ -132,12 +132,18 @@ def check_same_posterior(stores: Sequence[Store], *, is_prior_allowed: bool = Fa
         ]
         if (first.kind == "prior") != (other.kind == "prior") and not is_prior_allowed:
             reasons.append(f"kind: {first.kind} and {other.kind} draws, of the prior and of the posterior")
+        if _labels(first) != _labels(other):
+            reasons.append("data: the labels of the targets differ")
         if first.data.hash != other.data.hash:
             reasons.append("data: the training cases differ")
         if reasons:
             raise StoreMismatchError(
                 f"{other.path}: is not from the posterior of {first.path}: {'; '.join(reasons)}"
             )
+
+
+def _labels(store: Store) -> dict[str, tuple[str, ...]]:
+    return {} if store.spec.encoding is None else store.spec.encoding.labels
 
 
 def check_independent(stores: Sequence[Store]) -> None:

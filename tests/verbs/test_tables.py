@@ -102,6 +102,16 @@ def test_binary_labels_come_back_in_predictions(tmp_path: Path) -> None:
     assert (predictions.smoker_label == np.where(predictions.smoker_p_True > 0.5, "True", "False")).all()
 
 
+def test_runs_whose_labels_differ_are_not_pooled(tmp_path: Path) -> None:
+    for seed, labels in enumerate((["no", "yes"], ["nein", "ja"])):
+        table = mixed_table().assign(y=np.array(labels)[np.arange(12) % 2])
+        keys = table_keys(**FULL, standardize=["inputs"]) | {"model": {"kind": "binary"}, "seed": seed}
+        keys["phase"] = [{"iterations": 2, "operations": [{"op": "heatbath"}]}]
+        api.sample(keys, tmp_path / f"{seed}.zarr", data=table, workers=0, progress=False)
+    with pytest.raises(StoreMismatchError, match="labels of the targets differ"):
+        api.predict([tmp_path / "0.zarr", tmp_path / "1.zarr"], data=mixed_table().drop(columns="y"))
+
+
 def test_show_lists_inputs_with_their_encoding_and_what_is_left_out(run: Path) -> None:
     for text in (api.show(table_spec(**FULL), data=mixed_table()), api.show(run)):
         for line in (
