@@ -12,6 +12,8 @@ plot      draw pictures of a run
 show      describe a configuration or a store in words
 open      open the draws of a store as an xarray DataTree
 to_datatree  open them with the groups that are computed for ArviZ
+load      load draws of a run into memory, as a predictor that answers in milliseconds
+export    write draws of a run to a file from which NumPy alone can predict
 verify    check every file of a store
 bench     time leapfrog steps on this machine, and estimate what a run takes
 
@@ -23,12 +25,15 @@ from rayfbnn.verbs.independent import evidence, prior, reject
 from rayfbnn.verbs.inspection import bench, open, show, to_datatree, verify
 from rayfbnn.verbs.results import check, diagnose, plot, predict
 from rayfbnn.verbs.sampling import resume, sample
+from rayfbnn.verbs.serving import export, load
 
 __all__ = [
     "bench",
     "check",
     "diagnose",
     "evidence",
+    "export",
+    "load",
     "open",
     "plot",
     "predict",

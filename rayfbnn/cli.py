@@ -450,6 +450,38 @@ def bench(
 
 
 @_command
+def export(
+    path: RunStore,
+    out: Annotated[
+        Path, typer.Option(help="The file to write, which must end in .npz; replaced if it exists.")
+    ],
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of draws to take of all chains together; as many as max_mcse needs if not given."
+        ),
+    ] = None,
+    max_mcse: Annotated[
+        float,
+        typer.Option(
+            help="Largest Monte Carlo standard error of a predictive mean, in predictive standard deviations;"
+            " 0 takes all draws."
+        ),
+    ] = 0.05,
+    skip: Skip = 0,
+) -> None:
+    """Write draws of a run to a .npz file from which NumPy alone can predict.
+
+    docs/serving.md has the page of code that predicts from it. As few draws are taken as keep the Monte Carlo
+    error small, evenly spaced in every chain.
+    """
+    from rayfbnn import api
+
+    written = api.export(path, out=out, draws=draws, max_mcse=max_mcse, skip=skip)
+    print(f"{written}: {written.stat().st_size / 1e6:.3g} MB")
+
+
+@_command
 def verify(
     path: AnyStore,
     repair: Annotated[

@@ -78,7 +78,7 @@ def forward(position: Array, inputs: Array, wiring: Wiring, *, buffers: Buffers)
         rows = buffers.empty(f"rows{layer}", (n_chains, n_units + 1, n_cases), like=position)
         rows[:, n_units] = 1
         values.append(rows[:, :n_units])
-        _summed_inputs(position, sources, wiring.incoming[layer], out=values[-1])
+        summed_inputs(position, sources, wiring.incoming[layer], out=values[-1])
         kept.append(_activate_layer(values[-1], wiring, layer, buffers=buffers))
         factor = wiring.factors[layer - 1]
         if factor is not None:
@@ -88,7 +88,7 @@ def forward(position: Array, inputs: Array, wiring: Wiring, *, buffers: Buffers)
             values[-1] = copy
         sources.append(_with_offset(rows, position, wiring.offsets[layer]))
     outputs = buffers.empty("outputs", (n_chains, wiring.units[-1], n_cases), like=position)
-    _summed_inputs(position, sources, wiring.incoming[-1], out=outputs)
+    summed_inputs(position, sources, wiring.incoming[-1], out=outputs)
     return Activity(values, kept, sources, outputs)
 
 
@@ -116,7 +116,7 @@ def _with_offset(rows: Array, position: Array, offset: slice | None) -> Array:
     return shifted
 
 
-def _summed_inputs(position: Array, sources: list[Array], links: tuple[Link, ...], *, out: Array) -> None:
+def summed_inputs(position: Array, sources: list[Array], links: tuple[Link, ...], *, out: Array) -> None:
     """Write u = sum over links of matrix' @ source to out (n_chains, n_units, n_cases)."""
     xp = array_namespace(position)
     if not links:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -13,11 +14,14 @@ from rayfbnn.errors import StoreError, StoreMismatchError
 from rayfbnn.model.posterior import Posterior
 
 if TYPE_CHECKING:
+    from rayfbnn.data import Dataset
     from rayfbnn.model.architecture import NetworkSpec
+    from rayfbnn.spec import RunSpec
     from rayfbnn.store.store import Store
 
 _CACHE_BYTES = 4e6  # activations evaluated at once; larger ones only wait for memory
 _COPIES = 8  # of a block's outputs, in float64, that there are at once when the density is taken
+_POSTERIORS: WeakKeyDictionary[Store, tuple[RunSpec, Dataset, Posterior]] = WeakKeyDictionary()
 _SAME = ("data.standardize", "model", "network", "temperature")  # what makes the posterior, besides the data
 
 
@@ -90,15 +94,20 @@ def activation_bytes(network: NetworkSpec, dtype: str) -> int:
 
 
 def posterior_of(store: Store) -> Posterior:
-    """Return the posterior that the store's draws are from, on the host."""
+    """Return the posterior that the store's draws are from, on the host; made once for each open store."""
     spec, data = store.spec, store.data
-    return Posterior.from_spec(
+    known = _POSTERIORS.get(store)
+    if known is not None and known[0] is spec and known[1] is data:
+        return known[2]
+    posterior = Posterior.from_spec(
         spec.network,
         spec.model,
         data.standardized_inputs,
         data.standardized_targets,
         dtype=spec.dtype,
     )
+    _POSTERIORS[store] = spec, data, posterior
+    return posterior
 
 
 def _outputs(posterior: Posterior, positions: Array, inputs: Array, memory_bytes: float) -> Array:

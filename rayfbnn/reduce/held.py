@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rayfbnn.store.store import Store
 
 _ALL = slice(None)
+_CHAINS_AT_ONCE = 16
 
 
 def evenly_spaced(n_draws: int, n_wanted: int) -> Array:
@@ -39,6 +40,8 @@ class _Held:
     def __init__(self, store: Store, numbers: Array) -> None:
         self._store, self.numbers = store, numbers
         self.committed_draws = len(numbers)
+        # How many are evaluated at once, where memory allows: none is read in parts.
+        self.chains_per_batch, self.draws_per_block = min(store.n_chains, _CHAINS_AT_ONCE), len(numbers)
         positions, precisions = [], []
         for first in range(0, int(numbers[-1]) + 1, store.draws_per_block):
             end = first + store.draws_per_block

@@ -9,7 +9,7 @@ import typer.main
 
 from rayfbnn import api, cli
 
-IN_SHELL = [name for name in api.__all__ if name not in ("open", "to_datatree")]  # these give objects
+IN_SHELL = [name for name in api.__all__ if name not in ("open", "to_datatree", "load")]  # these give objects
 SHELL = {command.name: command for command in typer.main.get_group(cli.app).commands.values()}
 
 

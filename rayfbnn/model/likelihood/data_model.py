@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -312,6 +312,13 @@ class DataModel(ABC):
         training_targets (n_training_cases, n_targets)
         """
         raise NotImplementedError
+
+    def exported_settings(self, training_targets: Array) -> dict[str, Any]:
+        """Return what an exported file must say of the data model besides its kind, as for JSON.
+
+        training_targets  (n_training_cases, n_targets) as on file
+        """
+        return {}
 
     def errors(
         self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]

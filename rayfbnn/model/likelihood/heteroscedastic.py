@@ -118,6 +118,10 @@ class HeteroscedasticTargets(DataModel):
         means, sigmas = self._means_and_sigmas(outputs)
         return means, np.square(sigmas)
 
+    def exported_settings(self, training_targets: Array) -> dict[str, float]:
+        """Return the least standard deviation of the noise."""
+        return {"noise_floor": self.noise_floor}
+
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
         """Describe mixtures of Gaussian distributions whose noise each draw tells for each case."""
         return predict_real(*self._means_and_sigmas(outputs), math.inf)

@@ -112,6 +112,10 @@ class RealTargets(DataModel):
         factor = self.alpha / (self.alpha - 2) if 2 < self.alpha < math.inf else 1.0
         return outputs, np.broadcast_to(factor * np.square(noise_sigmas), outputs.shape)
 
+    def exported_settings(self, training_targets: Array) -> dict[str, float | None]:
+        """Return the degrees of freedom of t noise, None for Gaussian noise."""
+        return {"noise_df": None if math.isinf(self.alpha) else self.alpha}
+
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
         """Describe mixtures of Gaussian or t distributions, noise included."""
         return predict_real(outputs, noise_sigmas, self.alpha)

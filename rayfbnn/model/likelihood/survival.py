@@ -164,9 +164,7 @@ class SurvivalTargets(DataModel):
         mean = times.mean(axis=1)
         squares = self.hazard.second_moments(log_hazard).mean(axis=1)
         quantiles = self.hazard.time_quantiles(log_hazard, list(QUANTILES.values()))
-        points = np.array(self.hazard.times)
-        if not self.hazard.times:
-            points = np.nanquantile(np.abs(training_targets), [0.25, 0.5, 0.75])
+        points = self._curve_times(training_targets)
         curve = self.hazard.survival_curve(log_hazard, points)
         named = dict(zip(QUANTILES, quantiles.T, strict=True))
         sd = np.sqrt(np.maximum(squares - mean**2, 0))
@@ -177,6 +175,20 @@ class SurvivalTargets(DataModel):
             draw_means=times[:, None],
             more={name: values[:, None] for name, values in more.items()},
         )
+
+    def _curve_times(self, training_targets: Array) -> Array:
+        """Return the times at which the survival curve is given."""
+        if self.hazard.times:
+            return np.array(self.hazard.times)
+        return np.nanquantile(np.abs(training_targets), [0.25, 0.5, 0.75])
+
+    def exported_settings(self, training_targets: Array) -> dict[str, list[float]]:
+        """Return when each piece of the hazard begins, its time as an input, and the times of the curve."""
+        return {
+            "piece_starts": list(self.hazard.piece_starts) if self.hazard.times else [0.0],
+            "piece_inputs": self.hazard.piece_inputs() if self.hazard.times else [],
+            "curve_times": self._curve_times(training_targets).tolist(),
+        }
 
     def errors(
         self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]

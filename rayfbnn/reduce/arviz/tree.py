@@ -110,7 +110,7 @@ def chosen_draws(store: Store, skip: int, draws: int | None) -> Array:
     """Return the numbers of the draws of each chain that are taken, increasing."""
     n_draws = committed(store).n_draws
     if skip >= n_draws:
-        raise ConfigError(f"skip: leaves no draw of the {n_draws} in each chain of {store.path}, got {skip}")
+        raise ConfigError(f"skip: must be below {n_draws}, the draws of a chain in {store.path}, got {skip}")
     n_left = n_draws - skip
     if draws is None or draws >= n_left:
         return np.arange(skip, n_draws)

@@ -186,7 +186,7 @@ def test_log_priors_are_in_two_parts_that_add_up(finished: Path) -> None:
         ({"max_memory": 15e3}, r"take 1.92e-05 GB, above 1.5e-05 GB; take fewer draws \(draws = 7\)"),
         ({"max_memory": 0}, "max_memory: must be a number of bytes"),
         ({"draws": 0}, "draws: must be at least 1, got 0"),
-        ({"skip": 10}, "skip: leaves no draw of the 10 in each chain"),
+        ({"skip": 10}, "skip: must be below 10, the draws of a chain"),
     ],
 )
 def test_what_cannot_be_given_is_refused(finished: Path, settings: dict[str, Any], message: str) -> None:

@@ -1,0 +1,89 @@
+"""A predictor whose draws are in memory: it answers in milliseconds, and reads no file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.data import read_cases
+from rayfbnn.errors import ConfigError
+from rayfbnn.reduce.held import hold
+from rayfbnn.reduce.predict import Prediction, predict
+from rayfbnn.reduce.serving.thinning import Thinning, thin
+
+if TYPE_CHECKING:
+    from rayfbnn.store.store import Store
+
+
+class Predictor:
+    """Draws of a run, held in memory, and what they predict.
+
+    mcse  largest Monte Carlo standard error of a predictive mean at some training cases, as a share of the
+          predictive standard deviation; NaN if there are fewer than four draws of each chain
+    """
+
+    def __init__(self, store: Store, thinning: Thinning, *, max_memory: float) -> None:
+        """Read the chosen draws of an open store."""
+        self.mcse = thinning.mcse
+        self._held = hold(store, thinning.numbers)
+        self._max_memory = max_memory
+
+    @staticmethod
+    def from_store(
+        store: Store, *, draws: int | None = None, max_mcse: float = 0.05, max_memory: float = 256e6
+    ) -> Predictor:
+        """Return a predictor with as many draws as asked for; see `rayfbnn.load`."""
+        return Predictor(store, thin(store, draws=draws, max_mcse=max_mcse), max_memory=max_memory)
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws of all chains together."""
+        return self._held.n_chains * self._held.committed_draws
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs, in the order of the columns of an array."""
+        return self._held.data.input_names
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """Names of the targets."""
+        return self._held.data.target_names
+
+    def predict(self, data: Array | str | Path, *, max_memory: float | None = None) -> Prediction:
+        """Predict the targets of new cases, as `rayfbnn.predict` does from the same draws.
+
+        Parameters
+        ----------
+        data
+            The cases: an array (n_cases, n_inputs) or one case (n_inputs,) with the inputs in the order of
+            `input_names`, or a CSV or Parquet file with columns of these names. Values are as in the training
+            file.
+        max_memory
+            About how many bytes may be used at once; that given to `load` if not given. Cases are taken in
+            parts as large as it allows.
+
+        Returns
+        -------
+        Prediction
+            A table with a row for each case: mean, median, sd and quantiles of its targets, noise included,
+            or probabilities; and the summary of the errors, if the file has the targets.
+        """
+        memory_bytes = self._max_memory if max_memory is None else max_memory
+        if not memory_bytes > 0:
+            raise ConfigError(
+                f"max_memory: must be a number of bytes above 0, such as 256e6, got {max_memory}"
+            )
+        targets = None
+        if isinstance(data, str | Path):
+            inputs, targets = read_cases(data, self._held.data, self._held.spec.data_model)
+        else:
+            inputs = np.atleast_2d(np.asarray(data, dtype=np.float64))
+        return predict([self._held], inputs, targets, memory_bytes=memory_bytes)
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.target_names)
+        return f"Predictor({names}: {self.n_draws} draws, Monte Carlo error {self.mcse:.2g} sd)"

@@ -1,0 +1,111 @@
+"""How many draws predictions need: as few as keep the Monte Carlo error of their means small enough."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.errors import ConfigError
+from rayfbnn.reduce.draws import committed, output_blocks
+from rayfbnn.reduce.effective import MIN_DRAWS, mcse_mean
+from rayfbnn.reduce.held import evenly_spaced
+from rayfbnn.reduce.draws import noise_sigmas
+
+if TYPE_CHECKING:
+    from rayfbnn.store.store import Store
+
+_LEAST_DRAWS = 100  # of all chains together: the quantiles and standard deviations need draws too
+_N_CASES = 20  # training cases, evenly spaced, at which the error is looked at
+_GROWTH = 1.25  # of the number of draws that is tried next
+_BLOCK_BYTES = 64e6
+_SD_OF_80 = 2.5631  # a normal distribution's 10 to 90 % range, in standard deviations
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Thinning:
+    """The draws that are taken.
+
+    numbers  of the draws of each chain, increasing
+    mcse     largest Monte Carlo standard error of a predictive mean at some training cases, as a share of the
+             predictive standard deviation; NaN if there are fewer than four draws of each chain
+    """
+
+    numbers: Array
+    mcse: float
+
+
+def thin(store: Store, *, draws: int | None, max_mcse: float) -> Thinning:
+    """Choose evenly spaced draws of each chain: `draws` of all chains together, or as few as will do.
+
+    ConfigError if `draws` is fewer than the chains. If all draws are too few for `max_mcse`, all are taken,
+    and a warning says so.
+    """
+    run = committed(store)
+    errors = _Errors(store)
+    if draws is not None:
+        if draws < run.n_chains:
+            raise ConfigError(f"draws: must be at least one for each of {run.n_chains} chains, got {draws}")
+        return errors.thinning(min(draws // run.n_chains, run.n_draws))
+    wanted = max(MIN_DRAWS, -(-_LEAST_DRAWS // run.n_chains))
+    while wanted < run.n_draws:
+        thinning = errors.thinning(wanted)
+        if thinning.mcse <= max_mcse:
+            return thinning
+        wanted = math.ceil(wanted * _GROWTH)
+    thinning = errors.thinning(run.n_draws)
+    if max_mcse > 0 and not thinning.mcse <= max_mcse:
+        _log.warning(
+            "%s: the Monte Carlo error of the predictive mean is %.3g predictive standard deviations with all"
+            " draws, above %.3g; resume with more iterations",
+            store.path,
+            thinning.mcse,
+            max_mcse,
+        )
+    return thinning
+
+
+class _Errors:
+    """The means that every draw predicts at some training cases, and the predictive standard deviations."""
+
+    def __init__(self, store: Store) -> None:
+        run, data, model = committed(store), store.data, store.spec.data_model
+        cases = np.unique(np.linspace(0, data.n_cases - 1, min(_N_CASES, data.n_cases)).round().astype(int))
+        blocks = [
+            (chains, draws, outputs)
+            for chains, draws, outputs, _ in output_blocks(
+                run, data.standardized_inputs[cases], memory_bytes=_BLOCK_BYTES
+            )
+        ]
+        outputs = np.empty((*blocks[0][2].shape[2:], run.n_chains, run.n_draws))
+        for chains, draws, values in blocks:
+            outputs[:, :, chains, draws] = np.moveaxis(values, (0, 1), (2, 3))
+        flat = outputs.reshape(*outputs.shape[:2], -1)  # (n_cases, n_outputs, n_draws of all chains)
+        self.n_draws = run.n_draws
+        if model.has_labels:
+            means = np.moveaxis(model.probabilities(np.moveaxis(flat, 1, 2)), 2, 1)
+            p = means.mean(axis=2)
+            self.sd = np.sqrt(p * (1 - p))
+        else:
+            predicted = model.predict(flat, noise_sigmas(run)[None], data.targets)
+            means, columns = predicted.draw_means, predicted.columns
+            # An interval in place of a standard deviation that is infinite, as that of t noise may be.
+            spread = (columns["q90"] - columns["q10"]) / _SD_OF_80
+            self.sd = np.where(np.isfinite(columns["sd"]), columns["sd"], spread)
+        self.means = means.reshape(*means.shape[:2], run.n_chains, run.n_draws)
+
+    def thinning(self, n_wanted: int) -> Thinning:
+        """Return so many evenly spaced draws of each chain, with the error that they leave."""
+        numbers = evenly_spaced(self.n_draws, n_wanted)
+        if n_wanted < MIN_DRAWS:
+            return Thinning(numbers, math.nan)
+        error = mcse_mean(self.means[..., numbers])
+        is_spread = self.sd > 0
+        shares = np.where(is_spread, np.nan_to_num(error) / np.where(is_spread, self.sd, 1.0), 0.0)
+        return Thinning(numbers, float(shares.max()))

@@ -1,0 +1,109 @@
+"""The verbs that take a run's predictions elsewhere: load and export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayfbnn.errors import ConfigError
+from rayfbnn.verbs.arguments import check_counts, check_folder, check_output, open_without_first
+
+if TYPE_CHECKING:
+    from rayfbnn.reduce.serving.predictor import Predictor
+
+
+def load(
+    path: str | Path,
+    *,
+    draws: int | None = None,
+    max_mcse: float = 0.05,
+    skip: int = 0,
+    max_memory: float = 256e6,
+) -> Predictor:
+    """Load draws of a run into memory, as a predictor that answers in milliseconds.
+
+    As few draws are taken as keep the Monte Carlo error small, evenly spaced in every chain. With all draws
+    (`max_mcse=0`) the predictions are those of `predict`.
+
+    Parameters
+    ----------
+    path
+        The store.
+    draws
+        Number of draws to take of all chains together; as many as max_mcse needs if not given.
+    max_mcse
+        Largest Monte Carlo standard error of a predictive mean, in predictive standard deviations; 0 takes
+        all draws.
+    skip
+        Number of draws to leave out at the start of each chain.
+    max_memory
+        About how many bytes a prediction may use at once, besides the draws and the table that it gives.
+
+    Returns
+    -------
+    Predictor
+        Its method `predict` takes an array of inputs or a file.
+    """
+    from rayfbnn.reduce.serving.predictor import Predictor
+
+    _check_thinning(draws, max_mcse)
+    if not max_memory > 0:
+        raise ConfigError(f"max_memory: must be a number of bytes above 0, such as 256e6, got {max_memory}")
+    store = open_without_first(path, skip)
+    return Predictor.from_store(store, draws=draws, max_mcse=max_mcse, max_memory=max_memory)
+
+
+def export(
+    path: str | Path,
+    *,
+    out: str | Path,
+    draws: int | None = None,
+    max_mcse: float = 0.05,
+    skip: int = 0,
+) -> Path:
+    """Write draws of a run to a .npz file from which NumPy alone can predict.
+
+    docs/serving.md has the page of code that predicts from it. As few draws are taken as keep the Monte Carlo
+    error small, evenly spaced in every chain.
+
+    Parameters
+    ----------
+    path
+        The store of the run.
+    out
+        The file to write, which must end in .npz; replaced if it exists.
+    draws
+        Number of draws to take of all chains together; as many as max_mcse needs if not given.
+    max_mcse
+        Largest Monte Carlo standard error of a predictive mean, in predictive standard deviations; 0 takes
+        all draws.
+    skip
+        Number of draws to leave out at the start of each chain.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    from rayfbnn.reduce.serving import export as exporting
+    from rayfbnn.reduce.serving.thinning import thin
+
+    _check_thinning(draws, max_mcse)
+    out = Path(out)
+    if out.suffix != ".npz":
+        raise ConfigError(f"out: must end in .npz, got {out}")
+    if out.is_dir():
+        raise ConfigError(f"out: {out} is a folder; give a file")
+    check_folder(out)
+    store = open_without_first(path, skip)
+    check_output(out, inputs=[store.spec.train_path])
+    numbers = thin(store, draws=draws, max_mcse=max_mcse).numbers
+    exporting.write(exporting.exported(store, numbers), out)
+    return out
+
+
+def _check_thinning(draws: int | None, max_mcse: float) -> None:
+    if draws is not None:
+        check_counts(least=1, draws=draws)
+    if not 0 <= max_mcse < float("inf"):
+        raise ConfigError(f"max_mcse: must be a number of at least 0, such as 0.05, got {max_mcse}")
