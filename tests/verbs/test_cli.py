@@ -28,6 +28,7 @@ VERBS = (
     "show",
     "verify",
     "plot",
+    "export",
     "bench",
 )
 
@@ -256,3 +257,12 @@ def test_diagnose_looks_at_cases_of_a_file(folder: Path, tmp_path: Path) -> None
     found = json.loads(rayfbnn("diagnose", folder / "run.zarr", "--data", cases, "--json").stdout)
     functions = [name for name in found["quantities"] if name.startswith("y[")]
     assert functions == ["y[0]", "y[1]"] and found["predictions"]["error"]["cases"] == 2
+
+
+def test_export_writes_a_file_and_says_how_large_it_is(folder: Path, tmp_path: Path) -> None:
+    result = rayfbnn("export", folder / "run.zarr", "--out", tmp_path / "model.npz", "--draws", 20)
+    assert result.exit_code == 0, result.output
+    assert f"{tmp_path / 'model.npz'}: 0.0" in result.stdout.replace("\n", "")
+    assert (tmp_path / "model.npz").exists()
+    refused = rayfbnn("export", folder / "run.zarr", "--out", tmp_path / "model.txt")
+    assert refused.exit_code == 2 and "out: must end in .npz" in refused.stderr
