@@ -22,7 +22,12 @@ def thinned(run: Draws, at_most: int) -> Draws:
     numbers = _draw_numbers(run.n_draws, run.store.draws_per_block, at_most)
     if len(numbers) == run.n_draws:
         return run
-    return Draws(cast("Store", _Thinned(run.store, numbers)), run.n_chains, len(numbers))
+    return Draws(with_draws(run.store, numbers), run.n_chains, len(numbers))
+
+
+def with_draws(store: Store, numbers: Array) -> Store:
+    """Return the store as if only the draws of each chain with these increasing numbers had been kept."""
+    return cast("Store", _Thinned(store, numbers))
 
 
 def _draw_numbers(n_draws: int, per_block: int, at_most: int) -> Array:

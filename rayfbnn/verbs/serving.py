@@ -86,7 +86,7 @@ def export(
         The file.
     """
     from rayfbnn.reduce.serving import export as exporting
-    from rayfbnn.reduce.serving.thinning import thin
+    from rayfbnn.reduce.serving.monte_carlo import thin
 
     _check_thinning(draws, max_mcse)
     out = Path(out)
@@ -96,7 +96,7 @@ def export(
         raise ConfigError(f"out: {out} is a folder; give a file")
     check_folder(out)
     store = open_without_first(path, skip)
-    check_output(out, inputs=[store.spec.train_path])
+    check_output(out, inputs=[] if store.spec.train_path is None else [store.spec.train_path])
     numbers = thin(store, draws=draws, max_mcse=max_mcse).numbers
     exporting.write(exporting.exported(store, numbers), out)
     return out

@@ -12,7 +12,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.reduce.arviz import computed
 from rayfbnn.reduce.arviz.statistics import sample_stats
 from rayfbnn.reduce.draws import check_same_posterior, committed
-from rayfbnn.reduce.held import evenly_spaced, hold
+from rayfbnn.reduce.held import hold, spread
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -114,7 +114,7 @@ def chosen_draws(store: Store, skip: int, draws: int | None) -> Array:
     n_left = n_draws - skip
     if draws is None or draws >= n_left:
         return np.arange(skip, n_draws)
-    return skip + evenly_spaced(n_left, draws)
+    return skip + spread(n_left, draws)
 
 
 def check_memory(store: Store, groups: Sequence[str], n_draws: int, max_memory: float) -> None:

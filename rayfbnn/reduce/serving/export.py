@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.data.encoding import Encoding
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.network import summed_inputs
 from rayfbnn.model.wiring import Wiring
@@ -103,6 +104,7 @@ def _check_size(store: Store, wiring: Wiring, positions: Array) -> None:
 def _description(store: Store, wiring: Wiring) -> dict[str, Any]:
     """Return what is not an array: names, layers and the data model."""
     spec, data = store.spec, store.data
+    encoding = spec.encoding or Encoding.from_numbers(data.input_names)
     layers: list[dict[str, Any]] = [
         {
             "activation": activation,
@@ -117,6 +119,8 @@ def _description(store: Store, wiring: Wiring) -> dict[str, Any]:
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "rayfbnn_version": __version__,
+        "columns": encoding.to_dict()["inputs"],
+        "labels": encoding.to_dict()["labels"],
         "inputs": list(data.input_names),
         "targets": list(data.target_names),
         "layers": layers,

@@ -13,6 +13,7 @@ import rayfbnn
 from rayfbnn.errors import ConfigError
 from rayfbnn.reduce.serving import export as exporting
 from rayfbnn.store.store import Store
+from tests.support.data.tables import FULL, mixed_table, table_keys
 from tests.support.model.runs import MODELS, spec_of
 from tests.support.small import small_spec
 
@@ -116,6 +117,29 @@ def test_float32_runs_agree_to_their_rounding(tmp_path: Path, page: dict[str, An
     rayfbnn.sample(small_spec(tmp_path), tmp_path / "run.zarr", **HERE)
     compare(page, tmp_path / "run.zarr", tmp_path / "train.csv", rtol=1e-4, atol=1e-5)
     assert np.load(tmp_path / "model.npz")["weights_0_1"].dtype == np.float32
+
+
+def test_the_page_encodes_columns_of_text_and_missing_values(tmp_path: Path, page: dict[str, Any]) -> None:
+    table = mixed_table()
+    keys = table_keys(**FULL)
+    keys |= {"dtype": "float64", "model": {"kind": "class"}}
+    table["y"] = np.array(["no", "yes", "maybe"])[np.arange(12) % 3]
+    rayfbnn.sample(keys, tmp_path / "run.zarr", data=table, **HERE)
+    description, arrays = page["load"](
+        rayfbnn.export(tmp_path / "run.zarr", out=tmp_path / "model.npz", max_mcse=0)
+    )
+    assert description["labels"] == {"y": ["maybe", "no", "yes"]}
+    texts = table.astype(dict.fromkeys(("color", "smoker", "size"), str))
+    cases = texts.astype(object).where(texts.notna(), None).to_dict("records")
+    inputs = page["encode"](description, cases)
+    np.testing.assert_array_equal(inputs, Store.open(tmp_path / "run.zarr").data.inputs)
+    expected = rayfbnn.predict(tmp_path / "run.zarr", data=table).table
+    p = page["predict"](description, arrays, inputs)["probabilities"]
+    np.testing.assert_allclose(p, expected[["p_maybe", "p_no", "p_yes"]], rtol=1e-6)
+    with pytest.raises(ValueError, match="mauve"):
+        page["encode"](description, [cases[0] | {"color": "mauve"}])
+    with pytest.raises(ValueError, match="age: missing, as in no training case"):
+        page["encode"](description, [cases[0] | {"age": None}])
 
 
 def test_the_description_says_what_the_file_is(tmp_path: Path, page: dict[str, Any]) -> None:

@@ -13,8 +13,9 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.reduce.draws import committed, output_blocks
 from rayfbnn.reduce.effective import MIN_DRAWS, mcse_mean
-from rayfbnn.reduce.held import evenly_spaced
-from rayfbnn.reduce.draws import noise_sigmas
+from rayfbnn.reduce.held import spread
+from rayfbnn.reduce.quantities import noise_sigmas
+from rayfbnn.reduce.thinning import evenly_spaced
 
 if TYPE_CHECKING:
     from rayfbnn.store.store import Store
@@ -23,7 +24,6 @@ _LEAST_DRAWS = 100  # of all chains together: the quantiles and standard deviati
 _N_CASES = 20  # training cases, evenly spaced, at which the error is looked at
 _GROWTH = 1.25  # of the number of draws that is tried next
 _BLOCK_BYTES = 64e6
-_SD_OF_80 = 2.5631  # a normal distribution's 10 to 90 % range, in standard deviations
 
 _log = logging.getLogger(__name__)
 
@@ -75,34 +75,23 @@ class _Errors:
     """The means that every draw predicts at some training cases, and the predictive standard deviations."""
 
     def __init__(self, store: Store) -> None:
-        run, data, model = committed(store), store.data, store.spec.data_model
-        cases = np.unique(np.linspace(0, data.n_cases - 1, min(_N_CASES, data.n_cases)).round().astype(int))
-        blocks = [
-            (chains, draws, outputs)
-            for chains, draws, outputs, _ in output_blocks(
-                run, data.standardized_inputs[cases], memory_bytes=_BLOCK_BYTES
-            )
-        ]
-        outputs = np.empty((*blocks[0][2].shape[2:], run.n_chains, run.n_draws))
-        for chains, draws, values in blocks:
-            outputs[:, :, chains, draws] = np.moveaxis(values, (0, 1), (2, 3))
-        flat = outputs.reshape(*outputs.shape[:2], -1)  # (n_cases, n_outputs, n_draws of all chains)
+        run, data = committed(store), store.data
+        inputs = data.standardized_inputs[evenly_spaced(data.n_cases, _N_CASES)]
+        values: Array = None
+        for chains, draws, outputs, _ in output_blocks(run, inputs, memory_bytes=_BLOCK_BYTES):
+            if values is None:
+                values = np.empty((*outputs.shape[2:], run.n_chains, run.n_draws))
+            values[:, :, chains, draws] = np.moveaxis(outputs, (0, 1), (2, 3))
+        flat = values.reshape(*values.shape[:2], -1)  # (n_cases, n_outputs, n_draws of all chains)
+        sigmas = noise_sigmas(run).reshape(1, -1, run.total)
+        means, variances = store.spec.data_model.moments(flat, sigmas)
         self.n_draws = run.n_draws
-        if model.has_labels:
-            means = np.moveaxis(model.probabilities(np.moveaxis(flat, 1, 2)), 2, 1)
-            p = means.mean(axis=2)
-            self.sd = np.sqrt(p * (1 - p))
-        else:
-            predicted = model.predict(flat, noise_sigmas(run)[None], data.targets)
-            means, columns = predicted.draw_means, predicted.columns
-            # An interval in place of a standard deviation that is infinite, as that of t noise may be.
-            spread = (columns["q90"] - columns["q10"]) / _SD_OF_80
-            self.sd = np.where(np.isfinite(columns["sd"]), columns["sd"], spread)
         self.means = means.reshape(*means.shape[:2], run.n_chains, run.n_draws)
+        self.sd = np.sqrt(variances.mean(axis=2) + means.var(axis=2))
 
     def thinning(self, n_wanted: int) -> Thinning:
         """Return so many evenly spaced draws of each chain, with the error that they leave."""
-        numbers = evenly_spaced(self.n_draws, n_wanted)
+        numbers = spread(self.n_draws, n_wanted)
         if n_wanted < MIN_DRAWS:
             return Thinning(numbers, math.nan)
         error = mcse_mean(self.means[..., numbers])
