@@ -243,7 +243,7 @@ def own_run(tmp_path: Path) -> Path:
 def test_resume_refuses_a_run_of_another_version(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = tree(copied)
     monkeypatch.setattr("rayfbnn.run.resuming.__version__", "9.9.9")
-    with pytest.raises(StoreMismatchError, match=f"made by rayfbnn {rayfbnn.__version__}, this is 9.9.9"):
+    with pytest.raises(StoreMismatchError, match=f"made by rayfbnn {rayfbnn.__version__}, and this is 9.9.9"):
         api.resume(copied, iterations=100, **HERE)
     assert tree(copied) == before
 
