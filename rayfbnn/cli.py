@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rayfbnn import __version__
 from rayfbnn.describe import results
 from rayfbnn.errors import CheckFailed, RayFBNNError
 
@@ -26,11 +27,25 @@ NOT_CONVERGED = 3
 
 app = typer.Typer(
     name="rayfbnn",
-    help="Sample the posterior of Bayesian neural networks: many chains, resumable to the bit.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # anything but a RayFBNNError is a bug, and shows its plain traceback
 )
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"rayfbnn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Prints the version.")
+    ] = False,
+) -> None:
+    """Sample the posterior of Bayesian neural networks: many chains, resumable to the bit."""
+
 
 SpecFile = Annotated[Path, typer.Argument(metavar="RUN.TOML", help="The configuration, a TOML file.")]
 NewStore = Annotated[

@@ -6,7 +6,9 @@ import inspect
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
+import rayfbnn
 from rayfbnn import api, cli
 
 IN_SHELL = [name for name in api.__all__ if name not in ("open", "to_datatree", "load")]  # these give objects
@@ -49,3 +51,14 @@ def test_every_parameter_of_a_verb_is_explained(verb: str) -> None:
 def test_help_in_the_shell_is_not_broken_where_the_source_is() -> None:
     for command in SHELL.values():
         assert all(command.help and line == words(line) for line in (command.help or "").split("\n\n"))
+
+
+def test_the_version_is_printed() -> None:
+    result = CliRunner().invoke(cli.app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"rayfbnn {rayfbnn.__version__}\n")
+
+
+def test_the_shell_can_complete_commands() -> None:
+    environment = {"_RAYFBNN_COMPLETE": "complete_bash", "COMP_WORDS": "rayfbnn dia", "COMP_CWORD": "1"}
+    result = CliRunner().invoke(cli.app, [], prog_name="rayfbnn", env=environment)
+    assert result.output.split() == ["diagnose"]
