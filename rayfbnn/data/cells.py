@@ -81,12 +81,12 @@ class Cells:
 
     @property
     def has_categories(self) -> bool:
-        """Whether the column is one of pandas' type for categories."""
+        """True if the column is one of pandas' type for categories."""
         return str(self.values.dtype) == "category"
 
     @cached_property
     def kind(self) -> Literal["number", "levels", "empty"]:
-        """Whether the column holds numbers, or levels: text, truth values or categories.
+        """Numbers or levels, which are text, truth values or categories; "empty" without either.
 
         Columns that hold something else, such as dates, count as numbers, and are refused as such.
         """
@@ -117,7 +117,7 @@ class Cells:
             value = self.values.iloc[int(wrong[0])]
             raise DataError(
                 f"{self.place(int(wrong[0]))}: not a finite number, got {short(str(value))!r}"
-                f" ({len(wrong)} of {len(is_wrong)} rows; row 1 is the first {self._first_row}){_hint(value)}"
+                f" ({len(wrong)} of {len(is_wrong)} rows; {self._counting}){_hint(value)}"
             )
         return self.numbers
 
@@ -126,8 +126,9 @@ class Cells:
         return f"{self.table.source}: row {row + 1}, column {self.name}"
 
     @property
-    def _first_row(self) -> str:
-        return "one" if self.table.csv_path is None else "below the header"
+    def _counting(self) -> str:
+        of_file = "row 1 is the first below the header"
+        return "the first row is row 1" if self.table.csv_path is None else of_file
 
 
 def level_text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""What is said where inputs are missing."""
+"""Inputs that are missing: in which rows, and the message about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which columns of a training table are inputs: names, patterns and exclusions."""
+"""Selects the columns of a training table that are inputs: names, patterns and exclusions."""
 
 from __future__ import annotations
 

@@ -141,12 +141,12 @@ class RunSpec(Record):
 
     @property
     def encoding(self) -> Encoding | None:
-        """What becomes of the columns of the training cases; None before `resolved`."""
+        """The record of what becomes of the training table's columns; None before `resolved`."""
         return self._encoding
 
     @property
     def is_resolved(self) -> bool:
-        """Whether it is known what the inputs and outputs of the network are."""
+        """True if it is known what the inputs and outputs of the network are."""
         from_labels = DATA_MODELS[self.model_keys.kind].from_labels
         if from_labels is not None and getattr(self.model_keys, from_labels) is None:
             return self._encoding is not None
@@ -170,7 +170,7 @@ class RunSpec(Record):
 
     @property
     def targets_are_labels(self) -> bool:
-        """Whether targets are labels rather than numbers."""
+        """True if targets are labels rather than numbers."""
         return DATA_MODELS[self.model_keys.kind].has_labels
 
     @property

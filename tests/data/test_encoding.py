@@ -1,4 +1,4 @@
-"""What becomes of the columns of a table, and which are refused."""
+"""Columns of a table become the inputs and labels that they should, or are refused."""
 
 from __future__ import annotations
 

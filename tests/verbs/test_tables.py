@@ -12,10 +12,11 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.errors import ConfigError, StoreMismatchError
+from rayfbnn.run.running import run_to_end
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from tests.support.data.tables import FULL, mixed_table, table_keys, table_spec
-from tests.support.small import assert_same_draws, small, write_train
+from tests.support.small import assert_same_draws, make_store, small, small_spec, write_train
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,19 @@ def test_a_file_read_as_a_table_gives_the_same_draws(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.zarr"
         api.sample(keys, path, data=table, workers=0, progress=False)
         assert_same_draws(path, tmp_path / "file.zarr")
+
+
+def test_a_store_without_an_encoding_predicts_from_tables(tmp_path: Path) -> None:
+    """Stores had none before tables could have anything but numbers."""
+    spec = small_spec(tmp_path)
+    store = make_store(tmp_path / "run.zarr", spec)
+    run_to_end(store, workers=0, address=None, max_failures=0, progress=False)
+    assert Store.open(store.path).spec.encoding is None
+    api.sample(spec, tmp_path / "new.zarr", workers=0, progress=False)
+    table = pd.read_csv(tmp_path / "train.csv")
+    expected = api.predict(tmp_path / "new.zarr", data=table).table
+    for data in (table, (table[["x1", "x2"]].to_numpy(), table.y), tmp_path / "train.csv"):
+        pd.testing.assert_frame_equal(api.predict(store.path, data=data).table, expected)
 
 
 def test_labels_come_back_in_predictions(tmp_path: Path) -> None:
