@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _LEAST_DRAWS = 100  # of all chains together: the quantiles and standard deviations need draws too
 _N_CASES = 20  # training cases, evenly spaced, at which the error is looked at
 _GROWTH = 1.25  # of the number of draws that is tried next
+_LITTLE_MORE = 1.05  # times the error of all draws
 _BLOCK_BYTES = 64e6
 
 _log = logging.getLogger(__name__)
@@ -44,8 +45,11 @@ class Thinning:
 def thin(store: Store, *, draws: int | None, max_mcse: float) -> Thinning:
     """Choose evenly spaced draws of each chain: `draws` of all chains together, or as few as will do.
 
-    ConfigError if `draws` is fewer than the chains. If all draws are too few for `max_mcse`, all are taken,
-    and a warning says so.
+    max_mcse  largest error that is wanted; 0 takes all draws
+
+    If all draws leave a larger error, a warning says so, and as many are taken as leave little more: where
+    chains disagree, most of the error stays however many draws of each there are. ConfigError if `draws` is
+    fewer than the chains.
     """
     run = committed(store)
     errors = _Errors(store)
@@ -53,22 +57,25 @@ def thin(store: Store, *, draws: int | None, max_mcse: float) -> Thinning:
         if draws < run.n_chains:
             raise ConfigError(f"draws: must be at least one for each of {run.n_chains} chains, got {draws}")
         return errors.thinning(min(draws // run.n_chains, run.n_draws))
-    wanted = max(MIN_DRAWS, -(-_LEAST_DRAWS // run.n_chains))
-    while wanted < run.n_draws:
-        thinning = errors.thinning(wanted)
-        if thinning.mcse <= max_mcse:
-            return thinning
-        wanted = math.ceil(wanted * _GROWTH)
-    thinning = errors.thinning(run.n_draws)
-    if max_mcse > 0 and not thinning.mcse <= max_mcse:
+    everything = errors.thinning(run.n_draws)
+    if max_mcse == 0:
+        return everything
+    if not everything.mcse <= max_mcse:
         _log.warning(
             "%s: the Monte Carlo error of the predictive mean is %.3g predictive standard deviations with all"
             " draws, above %.3g; resume with more iterations",
             store.path,
-            thinning.mcse,
+            everything.mcse,
             max_mcse,
         )
-    return thinning
+    limit = max(max_mcse, _LITTLE_MORE * everything.mcse)
+    wanted = max(MIN_DRAWS, -(-_LEAST_DRAWS // run.n_chains))
+    while wanted < run.n_draws:
+        thinning = errors.thinning(wanted)
+        if thinning.mcse <= limit:
+            return thinning
+        wanted = math.ceil(wanted * _GROWTH)
+    return everything
 
 
 class _Errors:

@@ -142,6 +142,16 @@ def test_the_page_encodes_columns_of_text_and_missing_values(tmp_path: Path, pag
         page["encode"](description, [cases[0] | {"age": None}])
 
 
+def test_the_examples_of_the_document_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rayfbnn.sample(small_spec(tmp_path), tmp_path / "run.zarr", **HERE)
+    rayfbnn.export(tmp_path / "run.zarr", out=tmp_path / "model.npz")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", (DOCS / "serving.md").read_text(), re.S):
+        exec(block, names)
+    assert names["prediction"].summary["cases"] == 1
+
+
 def test_the_description_says_what_the_file_is(tmp_path: Path, page: dict[str, Any]) -> None:
     rayfbnn.sample(small_spec(tmp_path), tmp_path / "run.zarr", **HERE)
     file = rayfbnn.export(tmp_path / "run.zarr", out=tmp_path / "model.npz", draws=20)

@@ -81,6 +81,18 @@ def test_a_run_with_too_few_draws_gives_all_and_says_so(
     assert "50 draws, Monte Carlo error" in repr(predictor)
 
 
+def test_chains_that_disagree_do_not_take_all_draws(caplog: pytest.LogCaptureFixture) -> None:
+    """Most of the error is between the chains, and stays however many draws of each are taken."""
+    store = make_store(make_spec(chains=8), n_draws=500)
+    part = store.parameter_layout.slices["bo"]
+    store.positions[:, :, part] += 10 * normal(3, (8, 1, 2))
+    thinning = thin(store, draws=None, max_mcse=0.05)
+    assert 13 <= len(thinning.numbers) < 250
+    everything = thin(store, draws=None, max_mcse=0)
+    assert 0.2 < thinning.mcse <= 1.05 * everything.mcse
+    assert "with all draws, above 0.05" in caplog.text
+
+
 def test_tables_are_encoded_as_by_predict(tmp_path: Path) -> None:
     table = mixed_table()
     rayfbnn.sample(table_keys(**FULL), tmp_path / "run.zarr", data=table, **HERE)
