@@ -106,9 +106,9 @@ class Posterior:
         )
 
     def with_targets(self, targets: Array) -> Self:
-        """Return the posterior given targets of its own for every chain, (n_chains, n_cases, n_targets)."""
+        """Return the posterior given different targets for every chain, (n_chains, n_cases, n_targets)."""
         xp = array_namespace(targets)
-        made = replace(
+        posterior = replace(
             self,
             targets=self.data_model.target_rows(targets),
             observed=self.data_model.observed(targets),
@@ -116,10 +116,10 @@ class Posterior:
             blocks={},
         )
         if self.data_model.n_cells == 1:
-            return made
+            return posterior
         # Every cell, as each chain reaches other ones.
         starts = self.data_model.n_cells * xp.arange(self.n_cases + 1)
-        return replace(made, inputs=self._every_cell(), starts=starts)
+        return replace(posterior, inputs=self._every_cell(), starts=starts)
 
     def tempered(self, factor: float | Array) -> Self:
         """Return the posterior of another temperature.
@@ -146,12 +146,11 @@ class Posterior:
         partition: Array | None = None,
         n_partitions: int = 1,
     ) -> tuple[Array, Array]:
-        """E = -b log likelihood - log prior without factors of precisions alone, and its gradient.
+        """Return E = -b log likelihood - log prior without factors of precisions alone, and its gradient.
 
-        FBM's energy, b being the inverse temperature; with `partition`, that of Neal (1996) eq. 3.37: the
-        prior's whole energy and n_partitions times that of block k, the cases floor(N k/K) ..
-        floor(N (k+1)/K) - 1.
-        Values that are not finite are left as they are.
+        This is FBM's energy, where b is the inverse temperature. With `partition` it is the energy of Neal
+        (1996) eq. 3.37: the prior's whole energy and n_partitions times that of block k, the cases
+        floor(N k/K) .. floor(N (k+1)/K) - 1. Values that are not finite are left as they are.
         """
         xp = array_namespace(position)
         inputs, targets, weights, counts = self.inputs, self.targets, self.observed, self.counts
@@ -175,14 +174,14 @@ class Posterior:
             return energy - n_partitions * self.inverse_temperature * log_likelihood, gradient
 
     def potential(self, position: Array, precisions: Array) -> Array:
-        """The potential alone, (n_chains,) float64."""
+        """Return the potential alone, (n_chains,) float64."""
         with np.errstate(all="ignore"):
             outputs = forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs
             log_likelihood = self._log_likelihood(outputs, precisions)
             return self.prior_energy(position, precisions) - self.inverse_temperature * log_likelihood
 
     def prior_energy(self, position: Array, precisions: Array) -> Array:
-        """The part of the potential that tempering leaves, (n_chains,) float64."""
+        """Return the part of the potential that tempering leaves alone, (n_chains,) float64."""
         with np.errstate(all="ignore"):
             energy, _ = prior.energy_and_gradient(
                 position, precisions, self.parameter_layout, self.precision_layout
@@ -190,11 +189,11 @@ class Posterior:
             return energy
 
     def data_energy(self, position: Array, precisions: Array) -> Array:
-        """The part of the potential that tempering scales, -b log likelihood, (n_chains,) float64."""
+        """Return the part of the potential that tempering scales, -b log likelihood, (n_chains,) float64."""
         return -self.inverse_temperature * self.log_likelihood(position, precisions)
 
     def stepsizes(self, precisions: Array) -> Array:
-        """The heuristic stepsize of each parameter, (n_chains, n_parameters)."""
+        """Return the heuristic stepsize of each parameter, (n_chains, n_parameters)."""
         with np.errstate(all="ignore"):
             return stepsize.stepsizes(
                 precisions,
@@ -211,11 +210,11 @@ class Posterior:
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """How many parameters each group has, for automatic scaling."""
+        """Number of parameters in each group, for automatic scaling."""
         return self.parameter_layout.group_sizes
 
     def quantities(self, position: Array, precisions: Array) -> Array:
-        """Functions of the state that are to move, for the tuning of trajectories; see quantities.py."""
+        """Return the functions of the state by whose movement trajectories are tuned; see quantities.py."""
         xp = array_namespace(position)
         columns = quantities.some_columns(self.inputs.shape[1])
         inputs = xp.ascontiguousarray(self.inputs[:, columns])
@@ -224,19 +223,19 @@ class Posterior:
         return xp.concatenate([sigmas, quantities.scaled_outputs(outputs, self.target_scale)], axis=1)
 
     def outputs(self, position: Array, inputs: Array) -> Array:
-        """Outputs (n_chains, n_cases, n_outputs) at inputs (n_cases, n_inputs)."""
+        """Return the outputs (n_chains, n_cases, n_outputs) at inputs (n_cases, n_inputs)."""
         xp = array_namespace(position)
         rows = input_rows(xp.asarray(inputs, dtype=xp.float64), self.dtype)
         return forward(position, rows, self.wiring, buffers=Buffers()).outputs.swapaxes(1, 2)
 
     def log_likelihood(self, position: Array, precisions: Array) -> Array:
-        """Log likelihood of the training cases, all constants in, (n_chains,) float64."""
+        """Return the log likelihood of the training cases with all its constants, (n_chains,) float64."""
         with np.errstate(all="ignore"):
             outputs = forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs
             return self._log_likelihood(outputs, precisions)
 
     def log_prior(self, position: Array, precisions: Array) -> Array:
-        """Log density of the parameters and of the free precisions (as densities in tau), (n_chains,)."""
+        """Return the log density of the parameters and of the free precisions tau, (n_chains,)."""
         with np.errstate(all="ignore"):
             return prior.log_density_of_parameters(
                 position, precisions, self.parameter_layout, self.precision_layout
@@ -248,11 +247,11 @@ class Posterior:
         return b if isinstance(b, float) else b.reshape(-1, *(1,) * (n_axes - 1))
 
     def _every_cell(self) -> Array:
-        """The network's inputs at every cell of every case, (n_inputs + 1, n_cases * n_cells)."""
+        """Return the network's inputs at every cell of every case, (n_inputs + 1, n_cases * n_cells)."""
         return input_rows(self.data_model.cell_inputs(self.covariates), self.dtype)
 
     def blocks_of(self, n_partitions: int) -> Blocks:
-        """The training cases in so many blocks."""
+        """Return the training cases in n_partitions blocks."""
         if n_partitions not in self.blocks:
             self.blocks[n_partitions] = Blocks.cut(
                 self.inputs, self.targets, n_partitions, observed=self.observed, starts=self.starts
@@ -261,14 +260,14 @@ class Posterior:
 
     @cached_property
     def target_scale(self) -> float:
-        """The standard deviation of real targets, 1 for others. On a device the host waits for it."""
+        """The standard deviation of real targets, or 1 for others. On a device the host waits for it."""
         if not self.data_model.is_real:
             return 1.0
         return quantities.scale_of_targets(self.targets, self.observed)
 
     @cached_property
     def counts(self) -> Array | int:
-        """Cases, or where targets are missing those of each target, (n_chains or 1, n_targets)."""
+        """Number of cases, or if targets are missing that for each target, (n_chains or 1, n_targets)."""
         if self.observed is None:
             return self.n_cases
         counts = self.observed.sum(axis=-1)
@@ -288,6 +287,6 @@ class Posterior:
 
 
 def _typical_curvature(model: DataModel, targets: Array) -> Array | None:
-    """The data model's typical curvature with a chain axis, (n_chains or 1, n_outputs), if it has one."""
+    """Return the data model's typical curvature, (n_chains or 1, n_outputs), or None if it has none."""
     curvature = model.typical_curvature(targets)
     return curvature if curvature is None or curvature.ndim == 2 else curvature[None]

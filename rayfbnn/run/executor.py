@@ -87,5 +87,5 @@ class InProcess:
 
 
 def worker_name() -> str:
-    """Host and process id of this process, by which progress and messages name a worker."""
+    """Return the host and process id of this process, by which progress and messages name a worker."""
     return f"{socket.gethostname()} pid {os.getpid()}"

@@ -46,7 +46,7 @@ class RunSummary:
 def run_to_end(
     store: Store, *, workers: int | None, address: str | None, max_failures: int, progress: bool
 ) -> RunSummary:
-    """Run every batch that is not complete, and say what the store then holds. The store must be locked.
+    """Run every batch that is not complete, and return what the store then holds. The store must be locked.
 
     KeyboardInterrupt, saying how to go on, when a signal ended it before.
     """

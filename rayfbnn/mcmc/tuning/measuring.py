@@ -1,4 +1,4 @@
-"""Measured trajectories: what they would have done had they stopped at each of several lengths.
+"""Measurements of what trajectories would have done had they stopped at each of several lengths.
 
 A round is a number of iterations of every chain with the same settings. The measurements of its trajectories
 are summed in whole numbers (measured.py), so that no order and no grouping of chains, blocks or workers can
@@ -34,7 +34,7 @@ class Measurable(Protocol):
 
 @dataclass(frozen=True)
 class MeasuredInfo(HMCInfo):
-    """What a measured update did, and the sums over its chains."""
+    """The info of a measured update, with the sums over its chains."""
 
     operation: Tunable
     measured: Measured
@@ -64,7 +64,7 @@ def tuned_kernel(
 
 @dataclass(frozen=True)
 class Measuring:
-    """How an update is measured whose trajectories take settings.longest steps.
+    """Measures an update whose trajectories take settings.longest steps.
 
     If the number of steps is configured, only the acceptance is measured: that of the windows, if there are
     any.

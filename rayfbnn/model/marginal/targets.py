@@ -1,9 +1,9 @@
 """The posterior with variables integrated out: parameters that feed the outputs, common precisions of groups.
 
-What is integrated out is drawn again by `complete`; hybrid-marginal of mcmc/marginal.py is the update made
-of both. The outputs are linear in the parameters that feed them, so that given Gaussian noise these are the
-coefficients of a linear regression on the units before them (output_layer.py, regression.py). Other noise
-and other priors are made Gaussian by auxiliary precisions (auxiliary.py).
+What is integrated out is drawn again by `complete`; hybrid-marginal of mcmc/hybrid_marginal.py is the update
+that is made of both. The outputs are linear in the parameters that feed them, so that given Gaussian noise
+these are the coefficients of a linear regression on the units before them (output_layer.py, regression.py).
+Other noise and other priors are made Gaussian by auxiliary precisions (auxiliary.py).
 """
 
 from __future__ import annotations
@@ -231,10 +231,10 @@ class WithoutOutputs:
     def potential(self, position: Array, precisions: Array) -> Array:
         """Return the energy alone, (n_chains,) float64."""
         with np.errstate(all="ignore"):
-            made, layer = self.marginal, self.marginal.layer
+            marginal, layer = self.marginal, self.marginal.layer
             kept = array_namespace(position).ascontiguousarray(position[:, : self.n_kept])
-            activity = forward(kept, made.posterior.inputs, layer.wiring, buffers=made.buffers)
-            phi = layer.phi(activity, n_chains=len(kept), buffers=made.buffers)
+            activity = forward(kept, marginal.posterior.inputs, layer.wiring, buffers=marginal.buffers)
+            phi = layer.phi(activity, n_chains=len(kept), buffers=marginal.buffers)
             energy, _ = regression.energy_and_slopes(phi, self.regression_at(position), with_slopes=False)
             return energy + self._prior(kept, precisions)[0] + self.prior_of_moved(position)[0]
 

@@ -49,7 +49,7 @@ class Orbit:
     n_free: int = 0
 
     def moved(self, position: Array, precisions: Array, log_f: Array) -> tuple[Array, Array]:
-        """Copies of parameters and precisions, scaled by each chain's factor."""
+        """Return copies of parameters and precisions, scaled by each chain's factor."""
         f = array_namespace(log_f).exp(log_f)[:, None]
         position, precisions = position.copy(), precisions.copy()
         for part in self.parameters:
@@ -59,11 +59,11 @@ class Orbit:
         return position, precisions
 
     def log_prior_ratio(self, precisions: Array, log_f: Array) -> Array:
-        """Log of the Jacobian times the change of the prior without energies of parameters, (n_chains,).
+        """Return the log of the Jacobian times the change of the prior without energies of parameters.
 
-        Where a variable's scale moves with it, the Jacobian takes back what its density changes by. What is
-        left is the density of the logarithm of each precision of a level, a power of tau/mean times
-        exp(-half tau/mean); Neal (2022), eqs. 13, 14.
+        The result has shape (n_chains,). Where a variable's scale moves with it, the Jacobian cancels the
+        change of its density. What is left is the density of the logarithm of each precision of a level, a
+        power of tau/mean times exp(-half tau/mean); Neal (2022), eqs. 13, 14.
         """
         total = self.n_free * log_f
         shrunk = array_namespace(log_f).expm1(-2 * log_f)
@@ -83,7 +83,7 @@ def rescale(
     potential: Callable[[Array, Array], Array],
     stepsize: float,
 ) -> tuple[ChainState, ProposalsInfo]:
-    """One Metropolis update along each orbit in turn, log f = stepsize * n, n standard normal.
+    """Make one Metropolis update along each orbit in turn, with log f = stepsize * n, n standard normal.
 
     Accepted with probability min(1, p(w', tau')/p(w, tau) |d(w', tau')/d(w, tau)|): the factors of an orbit
     form a group, f is as likely as 1/f, so that this leaves p as it is. Liu and Sabatti (2000), "Generalised
@@ -115,7 +115,7 @@ def rescale(
 def orbits_along(
     along: Along, network: NetworkSpec, parameters: ParameterLayout, layout: PrecisionLayout
 ) -> tuple[Orbit, ...]:
-    """The orbits of an operation.
+    """Return the orbits of an operation.
 
     sigmas    of each group the sigmas of its units one by one, each with the unit's parameters, then all of
               its sigmas with all parameters; w/sigma stays
@@ -138,7 +138,7 @@ class _Builder:
     layout: PrecisionLayout
 
     def of_sigmas(self, group: PrecisionGroup) -> list[Orbit]:
-        found = []
+        orbits = []
         if group.units is not None:
             part = self.parameters.slices[group.name]
             n = (part.stop - part.start) // group.n_units
@@ -147,13 +147,13 @@ class _Builder:
                 weights = slice(part.start + unit * n, part.start + (unit + 1) * n)
                 column = slice(group.units.start + unit, group.units.start + unit + 1)
                 level = Level(column, group.prior.alphas[1] / 2, common)
-                found.append(Orbit((weights,), (column,), (level,)))
+                orbits.append(Orbit((weights,), (column,), (level,)))
         if math.isfinite(group.prior.alphas[0]):
-            found.append(self.of_groups([group]))
-        return found
+            orbits.append(self.of_groups([group]))
+        return orbits
 
     def of_groups(self, groups: list[PrecisionGroup]) -> Orbit:
-        """All free sigmas and all parameters of some groups."""
+        """Return the orbit of all free sigmas and all parameters of some groups."""
         parameters, precisions, levels, n_free = [], [], [], 0
         for group in groups:
             alpha_common, alpha_unit, _ = group.prior.alphas
