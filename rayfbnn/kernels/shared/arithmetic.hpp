@@ -1,7 +1,8 @@
 // The formulas of a network's pass, each written once over a lane L: a pack of cases on a CPU, one number on a device.
 //
-// network.hpp puts the formulas together to a pass. The code that goes through the cases is in cpu/source/packed_*.hpp and
-// cuda/source/*.cu. This file includes nothing, because cuda/generate.py puts its text before that of cuda.cuh. L has
+// network.hpp puts the formulas together to a pass. The code that goes through the cases is in cpu/source/packed_*.hpp
+// and cuda/source/*.cu. This file includes nothing, because cuda/generate.py puts its text before that of
+// cuda.cuh. L has
 //
 //     Value, Scalar                    the type of a lane's values, and the type of one place of them
 //     splat, select, absolute          a Scalar in every place; a choice between two values, place by place; |x|
@@ -14,8 +15,8 @@
 //     log                              log(x) for x >= 1, with absolute rounding errors; only for lanes of doubles
 //     sine_and_cosine(x, cosine)       returns the sine and writes the cosine to its second argument
 //
-// Energies are computed in double from outputs in the lane's type, as in the array code. A trajectory that diverges must stay
-// visible: every function here turns NaN into NaN, so nothing may be compiled with -ffast-math.
+// Energies are computed in double from outputs in the lane's type, as in the array code. A trajectory that diverges
+// must stay visible: every function here turns NaN into NaN, so nothing may be compiled with -ffast-math.
 //
 // Numbers of equations are those of Neal (2022), as in model/network.py, model/likelihood/ and model/prior.py.
 #ifndef RAYFBNN_ARITHMETIC_HPP
@@ -101,10 +102,11 @@ RAYFBNN_INLINE typename L::Value slope_of(int activation, typename L::Value v) {
 
 // --- outputs ----------------------------------------------------------------------------------------------
 
-// Replaces the outputs of one lane of cases, which are `stride` apart, by -factor d log likelihood / d outputs; eqs. 37-40.
+// Replaces the outputs of one lane of cases, which are `stride` apart, by -factor d log likelihood / d outputs;
+// eqs. 37-40.
 //
-// `given` has target(o), the noise precision tau(o), the alpha() of t noise, and scale(o), which is factor * tau(o) for real
-// targets and the factor for others.
+// `given` has target(o), the noise precision tau(o), the alpha() of t noise, and scale(o), which is factor * tau(o) for
+// real targets and the factor for others.
 template <class L, class Given>
 RAYFBNN_INLINE void output_slopes(
     int model, typename L::Value* outputs, long stride, int n_outputs, const Given& given) {
@@ -154,8 +156,8 @@ RAYFBNN_INLINE void output_slopes(
 // The log likelihood of one lane of cases, without terms that depend on noise precisions alone. Each target's term is
 // multiplied by the target's weight; eqs. 8, 10-12. L is a lane of doubles.
 //
-// `given` has output(o), target(o) and weight(o); a class target's weight is weight(0). For real targets it also has the
-// noise precision tau(o) and the alpha() of t noise.
+// `given` has output(o), target(o) and weight(o); a class target's weight is weight(0). For real targets it also has
+// the noise precision tau(o) and the alpha() of t noise.
 template <class L, class Given>
 RAYFBNN_INLINE typename L::Value log_likelihood_terms(int model, int n_outputs, const Given& given) {
     typedef typename L::Value V;
@@ -197,8 +199,8 @@ RAYFBNN_INLINE typename L::Value log_likelihood_terms(int model, int n_outputs, 
 // Whether the alpha of a parameter's prior stands for infinity, so that the prior is Gaussian.
 RAYFBNN_INLINE constexpr bool is_gaussian(double alpha) { return alpha > 1e300; }
 
-// Derivative of -log prior of a parameter w with precision tau; eqs. 35, 36. It is in double until the end, because precisions
-// beyond the range of float have noticeable probability under shapes such as 0.0005.
+// Derivative of -log prior of a parameter w with precision tau; eqs. 35, 36. It is in double until the end, because
+// precisions beyond the range of float have noticeable probability under shapes such as 0.0005.
 RAYFBNN_INLINE double prior_slope(double w, double tau, double alpha) {
     const double slope = tau * w;
     return is_gaussian(alpha) ? slope : slope * (alpha + 1) / (alpha + slope * w);
@@ -211,12 +213,13 @@ RAYFBNN_INLINE double prior_term(double w, double tau, double alpha) {
 }
 
 // Gaussian parameters whose common precision has a Gamma prior and is integrated out: -log density is
-// shape/2 log(rate + sum a w**2). Its slopes are those with the precisions a times a factor. `sum` is rate + sum a w**2.
+// shape/2 log(rate + sum a w**2). Its slopes are those with the precisions a times a factor. `sum` is rate + sum a
+// w**2.
 RAYFBNN_INLINE double integrated_factor(double sum, double shape) { return shape / sum; }
 RAYFBNN_INLINE double integrated_term(double sum, double shape) { return shape / 2 * RAYFBNN_LOG(sum); }
 
-// A coordinate x that is distributed as the log of a Gamma variable with shape `half` and mean `mean`: -log density without
-// constants, and its derivative. `ratio` is exp(x)/mean. As the log of a precision, x is bounded.
+// A coordinate x that is distributed as the log of a Gamma variable with shape `half` and mean `mean`: -log density
+// without constants, and its derivative. `ratio` is exp(x)/mean. As the log of a precision, x is bounded.
 constexpr double MOST_LOG_PRECISION = 600;  // MAX_LOG_PRECISION of model/prior.py
 
 RAYFBNN_INLINE double bounded(double x) {

@@ -1,14 +1,17 @@
 // A network's pass at a tile of units and cases, written once over the lanes of arithmetic.hpp.
 //
-// A tile is in registers: UNITS units at CASES lanes, which are packs of cases on a CPU and single cases on a device. Each
-// kernel has its own tiles and its own places of their numbers in memory, which it describes by what it passes:
+// A tile is in registers: UNITS units at CASES lanes, which are packs of cases on a CPU and single cases on a device.
+// Each kernel has its own tiles and its own places of their numbers in memory, which it describes by what it passes:
 //
-//     rows      step() goes from one row to the next. Rows of weights have at(m), the weight into unit m. Rows of values have
-//               load(to), the values at the tile's cases. Factors of a gradient have load(i, to), those of unit i.
-//     a Tile    begin(tile) sets the starting values of the sums. each_link(f) calls f(link) for each link into the units, or
-//               out of them. with_activation(f) calls f(Number<activation>()), which is IDENTITY for outputs. has(m) is false
-//               if unit m is only a copy that fills the tile. The passes below name what else they call.
-//     a link    add_products(tile) adds the link's products by multiply_add. Links into units have has_biases() and bias(m).
+//     rows      step() goes from one row to the next. Rows of weights have at(m), the weight into unit m. Rows of
+//               values have load(to), the values at the tile's cases. Factors of a gradient have load(i, to), those of
+//               unit i.
+//     a Tile    begin(tile) sets the starting values of the sums. each_link(f) calls f(link) for each link into the
+//               units, or out of them. with_activation(f) calls f(Number<activation>()), which is IDENTITY for outputs.
+//               has(m) is false if unit m is only a copy that fills the tile. The passes below name what else they
+//               call.
+//     a link    add_products(tile) adds the link's products by multiply_add. Links into units have has_biases() and
+//               bias(m).
 //
 // Like arithmetic.hpp this file includes nothing: cuda/generate.py puts its text behind that of arithmetic.hpp.
 #ifndef RAYFBNN_NETWORK_HPP
@@ -69,11 +72,11 @@ RAYFBNN_INLINE void add_products(V (&sums)[ROWS][UNITS], int n, Values values, S
     }
 }
 
-// The values v = a(u) of units with the summed inputs u = sum over links of W' v + b, and the values with offsets added, which
-// later layers see; eqs. 1-3.
+// The values v = a(u) of units with the summed inputs u = sum over links of W' v + b, and the values with offsets
+// added, which later layers see; eqs. 1-3.
 //
-// keep(activation, m, v, seen, slope) takes the results of unit m. The slope a'(u) is set if has_kept_slope(activation) or if
-// the tile WANTS_SLOPES. offset(m) is read if has_offsets().
+// keep(activation, m, v, seen, slope) takes the results of unit m. The slope a'(u) is set if has_kept_slope(activation)
+// or if the tile WANTS_SLOPES. offset(m) is read if has_offsets().
 template <class L, int UNITS, int CASES, class Tile>
 RAYFBNN_INLINE void forward_tile(const Tile& tile) {
     typedef typename L::Value V;
@@ -109,11 +112,11 @@ RAYFBNN_INLINE void forward_tile(const Tile& tile) {
     });
 }
 
-// The derivatives of the potential by the values of hidden units, and then by the summed inputs of these units, from the
-// derivatives by the summed inputs of later layers; eqs. 41, 42.
+// The derivatives of the potential by the values of hidden units, and then by the summed inputs of these units, from
+// the derivatives by the summed inputs of later layers; eqs. 41, 42.
 //
-// Derivatives by values go to keep_by_values(derivatives) if has_offsets(). Derivatives by the summed inputs of unit m go to
-// keep(m, derivatives). load_slopes(activation, m, to) gives a'(u).
+// Derivatives by values go to keep_by_values(derivatives) if has_offsets(). Derivatives by the summed inputs of unit m
+// go to keep(m, derivatives). load_slopes(activation, m, to) gives a'(u).
 template <class L, int UNITS, int CASES, class Tile>
 RAYFBNN_INLINE void backward_tile(const Tile& tile) {
     typedef typename L::Value V;

@@ -39,8 +39,8 @@ struct DataPotential {
         if (regression) regression->begin_chain(chain);
     }
 
-    // Evaluates `terms` and the gradient, each if it is wanted, at a position and the cases of one partition, or all cases if
-    // the partition is -1.
+    // Evaluates `terms` and the gradient, each if it is wanted, at a position and the cases of one partition, or all
+    // cases if the partition is -1.
     void evaluate(const S* position, int partition, bool wants_terms, bool wants_gradient) {
         network.q = position;
         network.wants_terms = wants_terms, network.wants_gradient = wants_gradient;
@@ -75,8 +75,8 @@ struct DataPotential {
             if (network.wants_terms) add_terms(network, given, partition.first + first, n, terms);
             if (!network.wants_gradient) continue;
             slopes_of_outputs(
-                network, given, y + long(net.units[network.last]) * begin, w ? w + long(net.n_targets) * begin : nullptr,
-                n - (end - begin - 1) * W);
+                network, given, y + long(net.units[network.last]) * begin,
+                w ? w + long(net.n_targets) * begin : nullptr, n - (end - begin - 1) * W);
             backward(network);
         }
     }

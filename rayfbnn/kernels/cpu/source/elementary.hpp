@@ -74,8 +74,8 @@ struct Lane : Places<L> {
     RAYFBNN_INLINE L at_least(L x, S bound) { return larger(splat(bound), x); }
     RAYFBNN_INLINE L ratio(L a, L b) { return a / b; }
 
-    // The integer nearest to x, as a floating-point number and as an integer, for |x| < 2**22. Adding 1.5 * 2**23 (in double,
-    // 1.5 * 2**52) leaves the integer in the low bits.
+    // The integer nearest to x, as a floating-point number and as an integer, for |x| < 2**22. Adding 1.5 * 2**23 (in
+    // double, 1.5 * 2**52) leaves the integer in the low bits.
     RAYFBNN_INLINE L round_to_integer(L x, Integer& integer) {
         const L shifted = x + F::magic;
         integer = bits_of(shifted) - bits_of(F::magic);
@@ -83,8 +83,8 @@ struct Lane : Places<L> {
     }
     RAYFBNN_INLINE L power_of_two(Integer n) { return value_of((n + F::bias) << F::mantissa); }
 
-    // exp(r) - 1 for |r| <= log(2)/2, by the Taylor series up to r**8/8! (float, relative error 2e-9) or r**14/14! (double,
-    // 2e-18).
+    // exp(r) - 1 for |r| <= log(2)/2, by the Taylor series up to r**8/8! (float, relative error 2e-9) or r**14/14!
+    // (double, 2e-18).
     RAYFBNN_INLINE L small_expm1(L r) {
         if constexpr (!is_double) {
             L p = splat(1 / 40320.0f);
@@ -113,8 +113,8 @@ struct Lane : Places<L> {
         }
     }
 
-    // x = n log(2) + r with |r| <= log(2)/2. Here log(2) is split in two parts; the first has so few bits that n times it is
-    // exact.
+    // x = n log(2) + r with |r| <= log(2)/2. Here log(2) is split in two parts; the first has so few bits that n times
+    // it is exact.
     RAYFBNN_INLINE L reduce_by_log2(L x, Integer& n) {
         const L rounded = round_to_integer(x * S(1.4426950408889634), n);
         if constexpr (!is_double)
@@ -131,8 +131,8 @@ struct Lane : Places<L> {
         return scale * small_expm1(r) + scale;
     }
 
-    // tanh(x). In float it is x P(x**2)/Q(x**2), minimax for the relative error (1e-8; with rounding 3e-7 at worst and 6e-8
-    // root mean square, so that 1 may become 1 + 2e-7). In double it is made of expm1 and is right to rounding.
+    // tanh(x). In float it is x P(x**2)/Q(x**2), minimax for the relative error (1e-8; with rounding 3e-7 at worst and
+    // 6e-8 root mean square, so that 1 may become 1 + 2e-7). In double it is made of expm1 and is right to rounding.
     RAYFBNN_INLINE L tanh(L x) {
         if constexpr (!is_double) {
             x = at_least(at_most(x, 8.4f), -8.4f);
@@ -161,8 +161,8 @@ struct Lane : Places<L> {
 
     RAYFBNN_INLINE L sigmoid(L x) { return tanh(x * S(0.5)) * S(0.5) + S(0.5); }
 
-    // log(1 + e) for 0 <= e <= 1. It is 2 artanh(s) with s = e/(2 + e) <= 1/3, by its series (error 1e-9 in float, 3e-18 in
-    // double).
+    // log(1 + e) for 0 <= e <= 1. It is 2 artanh(s) with s = e/(2 + e) <= 1/3, by its series (error 1e-9 in float,
+    // 3e-18 in double).
     RAYFBNN_INLINE L log1p_of_fraction(L e) {
         const L s = e / (e + 2), z = s * s;
         constexpr int last = is_double ? 16 : 7;
@@ -172,8 +172,8 @@ struct Lane : Places<L> {
         return 2 * s * p;
     }
 
-    // log(x) for x >= 1. With x = 2**n m and m between sqrt(1/2) and sqrt(2), log(m) is 2 artanh((m - 1)/(m + 1)) by its
-    // series (error 1e-18). Infinity and NaN have no such n and are returned as they are.
+    // log(x) for x >= 1. With x = 2**n m and m between sqrt(1/2) and sqrt(2), log(m) is 2 artanh((m - 1)/(m + 1)) by
+    // its series (error 1e-18). Infinity and NaN have no such n and are returned as they are.
     RAYFBNN_INLINE L log(L x) {
         static_assert(is_double, "energies are in double");
         const Integer bits = bits_of(x), n = (bits - bits_of(0.70710678118654752)) >> F::mantissa;

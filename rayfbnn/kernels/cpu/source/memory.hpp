@@ -16,7 +16,8 @@ namespace RAYFBNN_NAMESPACE {
 
 constexpr size_t LARGE_PAGE = 2097152;
 
-// Bytes behind the end of every buffer. With the sanitizers there are none, so that they see the first access behind the end.
+// Bytes behind the end of every buffer. With the sanitizers there are none, so that they see the first access behind
+// the end.
 #if defined(RAYFBNN_SANITIZE)
 constexpr size_t SPARE_BYTES = 0;
 #else

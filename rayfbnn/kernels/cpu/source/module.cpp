@@ -1,5 +1,5 @@
-// The Python module rayfbnn.kernels.cpu._cpu: it checks arrays, cuts the cases into blocks, and calls the functions of one
-// instruction set.
+// The Python module rayfbnn.kernels.cpu._cpu: it checks arrays, cuts the cases into blocks, and calls the functions of
+// one instruction set.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -45,8 +45,8 @@ std::string shape_text(const std::vector<size_t>& shape) {
     return text + (shape.size() == 1 ? ",)" : ")");
 }
 
-// The array's data, if the kernels can read it as it is. Otherwise an error: a misread array gives wrong draws that look
-// right.
+// The array's data, if the kernels can read it as it is. Otherwise an error: a misread array gives wrong draws that
+// look right.
 template <class A>
 auto data_of(const A& array, const char* name, nb::dlpack::dtype dtype, const std::vector<size_t>& shape) {
     if (array.device_type() != nb::device::cpu::value)
@@ -109,27 +109,35 @@ class Kernel {
                     offsets_[l] < n_parameters && (offsets_[l] < 0 || offsets_[l] + units_[l] <= n_parameters),
                 "offsets: must lie within the parameters");
         require(offsets_.back() < 0, "offsets: must be negative for the outputs");
-        require(inputs.ndim() == 2 && inputs.shape(0) == size_t(units_[0]) + 1, "inputs: must have one row for each input, then a row of ones");
+        require(
+            inputs.ndim() == 2 && inputs.shape(0) == size_t(units_[0]) + 1,
+            "inputs: must have one row for each input, then a row of ones");
         require(inputs.shape(1) >= 1 && inputs.shape(1) < (1u << 30), "inputs: must have at least one case");
         n_cases_ = int(inputs.shape(1));
         is_double_ = inputs.dtype() == nb::dtype<double>();
         const auto* rows = static_cast<const char*>(
             data_of(inputs, "inputs", real(), {inputs.shape(0), inputs.shape(1)}));
-        require(n_partitions >= 1 && n_partitions <= n_cases_, "n_partitions: must be between 1 and the number of cases");
+        require(
+            n_partitions >= 1 && n_partitions <= n_cases_,
+            "n_partitions: must be between 1 and the number of cases");
         void* blas = gemm.is_none() ? nullptr : PyCapsule_GetPointer(gemm.ptr(), PyCapsule_GetName(gemm.ptr()));
         job_.gemm = reinterpret_cast<Gemm>(blas);
         for (const auto& [source, destination, start, n_units, has_biases] : links) {
             require(
                 destination >= 1 && destination < n_layers && source >= 0 && source < destination,
                 "links: must go from a layer to a later layer");
-            require(n_units == 0 || n_units == units_[source], "links: must come from all units of a layer or from none");
             require(
-                links_.empty() || links_.back().destination <= destination, "links: must be in the order of their destinations");
+                n_units == 0 || n_units == units_[source],
+                "links: must come from all units of a layer or from none");
+            require(
+                links_.empty() || links_.back().destination <= destination,
+                "links: must be in the order of their destinations");
             const long size = long(n_units + has_biases) * units_[destination];
             require(start >= 0 && start + size <= n_parameters, "links: must lie within the parameters");
             const long n_weights = long(n_units) * units_[destination];
             const bool uses_blas = blas && n_weights >= blas_from, is_large = uses_blas || n_weights >= large_from;
-            links_.push_back({source, destination, start, n_units, units_[destination], has_biases, is_large, uses_blas});
+            links_.push_back(
+                {source, destination, start, n_units, units_[destination], has_biases, is_large, uses_blas});
         }
         int place = 0;
         for (const auto& [start, stop, segment_alpha] : segments) {
@@ -155,12 +163,13 @@ class Kernel {
         lay_out(rows);
     }
 
-    // Runs whole trajectories. Results are written to new_position, new_momentum, prior_energy and terms, as Job describes.
+    // Runs whole trajectories. Results are written to new_position, new_momentum, prior_energy and terms, as Job
+    // describes.
     void advance(
         const Input& position, const Input& momentum, const Input& stepsizes, const Input& precisions,
         const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object prior,
-        nb::object order, int n_steps, const Output& new_position, const Output& new_momentum, const Output& prior_energy,
-        const Output& terms) const {
+        nb::object order, int n_steps, const Output& new_position, const Output& new_momentum,
+        const Output& prior_energy, const Output& terms) const {
         Job job = job_;
         const size_t n = fill(job, position, precisions, noise, powers, targets, weights, prior, prior_energy, terms);
         const std::vector<size_t> shape = {n, size_t(network_.n_parameters)};
@@ -170,14 +179,18 @@ class Kernel {
         job.stepsizes = data_of(stepsizes, "stepsizes", real(), shape);
         job.new_position = data_of(new_position, "new_position", real(), shape);
         job.new_momentum = data_of(new_momentum, "new_momentum", real(), shape);
-        require((job_.n_partitions > 1) <= !order.is_none(), "order: must be given for partial gradients, and only for these");
+        require(
+            (job_.n_partitions > 1) <= !order.is_none(),
+            "order: must be given for partial gradients, and only for these");
         Input order_array;
         if (!order.is_none()) {
             order_array = nb::cast<Input>(order, false);
             job.order = static_cast<const long long*>(
                 data_of(order_array, "order", nb::dtype<int64_t>(), {n, size_t(job_.n_partitions)}));
             for (size_t k = 0; k < n * job_.n_partitions; ++k)
-                require(job.order[k] >= 0 && job.order[k] < job_.n_partitions, "order: must hold numbers of partitions");
+                require(
+                    job.order[k] >= 0 && job.order[k] < job_.n_partitions,
+                    "order: must hold numbers of partitions");
         }
         run(job);
     }
@@ -214,7 +227,8 @@ class Kernel {
         return n;
     }
 
-    // Shapes: noise (n, n_systems, n_cases or 1), targets (n or 1, n_systems, n_each, n_cases), prior (n, n_systems, n_features).
+    // Shapes: noise (n, n_systems, n_cases or 1), targets (n or 1, n_systems, n_each, n_cases), prior (n, n_systems,
+    // n_features).
     void fill_regression(
         rayfbnn::Regression& regression, size_t n, const Input& noise, const Input& targets, const Input& prior) const {
         const auto float64 = nb::dtype<double>();
@@ -236,14 +250,16 @@ class Kernel {
         const int n_hidden = int(units_.size()) - 1, n_features = int(features.size());
         for (const auto& [layer, row] : features) {
             require(
-                layer >= 0 && layer < n_hidden && row >= -1 && row < units_[layer], "features: must be units of the inputs and hidden layers");
+                layer >= 0 && layer < n_hidden && row >= -1 && row < units_[layer],
+                "features: must be units of the inputs and hidden layers");
             features_.push_back({layer, row});
         }
         for (const auto& [first, stop, half, mean] : moved) {
             require(first >= 0 && first <= stop && stop <= n_features, "moved: must lie within the features");
             moved_.push_back({first, stop, half, mean});
         }
-        for (const Link& link : links_) require(link.destination < n_hidden, "links: must not go to the last layer of a regression");
+        for (const Link& link : links_)
+            require(link.destination < n_hidden, "links: must not go to the last layer of a regression");
         require(job_.n_partitions == 1, "n_partitions: must be 1 for a regression");
         require(n_systems >= 1 && n_each >= 1, "n_systems, n_each: must be at least 1");
         require(int(moved_.size()) <= network_.n_parameters, "moved: must have one parameter each");
@@ -251,7 +267,8 @@ class Kernel {
                            features_.data(), moved_.data(), nullptr, nullptr, nullptr, 0};
     }
 
-    // Rows (n_rows, n_cases) that all chains share, with step 0, or (n_chains, n_rows, n_cases) with the step between chains.
+    // Rows (n_rows, n_cases) that all chains share, with step 0, or (n_chains, n_rows, n_cases) with the step between
+    // chains.
     const double* rows_of(const Input& array, const char* name, size_t n, size_t n_rows, long& step) const {
         const bool by_chain = array.ndim() == 3;
         step = by_chain ? long(n_rows) * n_cases_ : 0;
@@ -276,8 +293,8 @@ class Kernel {
         const long pack_bytes = width() * long(real_bytes());
         if (block_bytes == 0) block_bytes = BLOCK_BYTES;
         long packs = std::max(5L, block_bytes / (rows * pack_bytes));
-        // The gradient of a large link is added up over the places of packs after each block. Blocks must therefore not be
-        // short, and have 30 to 90 packs.
+        // The gradient of a large link is added up over the places of packs after each block. Blocks must therefore not
+        // be short, and have 30 to 90 packs.
         if (is_large) packs = std::max(packs, 60L);
         if (!features_.empty()) packs = n_cases_;  // a regression needs all cases in one block
         starts_.resize(n_partitions);
@@ -364,7 +381,8 @@ NB_MODULE(_cpu, module) {
             nb::arg("links"), nb::arg("segments"), nb::arg("model"), nb::arg("alpha"), nb::arg("n_targets"),
             nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("n_partitions"),
             nb::arg("gemm").none(), nb::arg("large_from"), nb::arg("blas_from"), nb::arg("block_bytes"),
-            nb::arg("integrated"), nb::arg("features"), nb::arg("n_systems"), nb::arg("n_each"), nb::arg("is_dual"), nb::arg("moved"))
+            nb::arg("integrated"), nb::arg("features"), nb::arg("n_systems"), nb::arg("n_each"), nb::arg("is_dual"),
+            nb::arg("moved"))
         .def(
             "advance", &Kernel::advance, nb::kw_only(), nb::arg("position").noconvert(),
             nb::arg("momentum").noconvert(), nb::arg("stepsizes").noconvert(), nb::arg("precisions").noconvert(),

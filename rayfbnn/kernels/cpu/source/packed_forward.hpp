@@ -44,8 +44,8 @@ struct LinkForward {
     RAYFBNN_METHOD const S* weights() const { return network.q + link.start + j; }
 };
 
-// Units from number j on of a layer at packs from p0 on, with links first_link .. end_link - 1 into them. This is a Tile
-// as shared/network.hpp describes it.
+// Units from number j on of a layer at packs from p0 on, with links first_link .. end_link - 1 into them. This is a
+// Tile as shared/network.hpp describes it.
 template <class S>
 struct TileForward {
     typedef typename Pack<S>::Type L;

@@ -60,7 +60,8 @@ inline void product_column(const PackedNetwork<S>& network, const PackedLink<S>&
 
 // Adds the block's share of the gradient of the weights from units i .. i_end - 1 into units j .. j_end - 1.
 template <class S>
-inline void add_products_of(const PackedNetwork<S>& network, const PackedLink<S>& link, int i, int i_end, int j, int j_end) {
+inline void add_products_of(
+    const PackedNetwork<S>& network, const PackedLink<S>& link, int i, int i_end, int j, int j_end) {
     for (; j + 4 <= j_end; j += 4) product_column<4>(network, link, i, i_end, j);
     if (j + 2 <= j_end) product_column<2>(network, link, i, i_end, j), j += 2;
     if (j < j_end) product_column<1>(network, link, i, i_end, j);
@@ -92,7 +93,8 @@ RAYFBNN_METHOD void folded_tile(const PackedNetwork<S>& network, const PackedLin
 }
 
 template <int ROWS, class S>
-inline void folded_rows(const PackedNetwork<S>& network, const PackedLink<S>& link, int i, int n_rows, int j, int j_end) {
+inline void folded_rows(
+    const PackedNetwork<S>& network, const PackedLink<S>& link, int i, int n_rows, int j, int j_end) {
     if constexpr (ROWS > 1)
         if (n_rows < ROWS) return folded_rows<ROWS - 1>(network, link, i, n_rows, j, j_end);
     int number = 0;
@@ -102,8 +104,8 @@ inline void folded_rows(const PackedNetwork<S>& network, const PackedLink<S>& li
     if (j < j_end) folded_tile<ROWS, 1>(network, link, i, j, number);
 }
 
-// Adds the block's share of the gradient of a large link, in tiles of nearly equal height. Only as many columns are taken
-// at a time as have their derivatives in the second-level cache.
+// Adds the block's share of the gradient of a large link, in tiles of nearly equal height. Only as many columns are
+// taken at a time as have their derivatives in the second-level cache.
 template <class S>
 inline void add_folded_products_of(const PackedNetwork<S>& network, const PackedLink<S>& link) {
     const long n = link.n_units, n_tiles = (n + FOLDED_ROWS - 1) / FOLDED_ROWS;

@@ -3,8 +3,8 @@
 // The working set of a chain stays in cache: the values and derivatives of one block of cases at a time, and the
 // gradient's sums, one pack for each parameter. The places of these packs are added up once for each gradient.
 //
-// Functions of the pass are declared inline throughout: GCC then inlines larger ones, without which networks of a few units
-// were 5 % slower.
+// Functions of the pass are declared inline throughout: GCC then inlines larger ones, without which networks of a few
+// units were 5 % slower.
 #ifndef RAYFBNN_PACKED_LAYOUT_HPP
 #define RAYFBNN_PACKED_LAYOUT_HPP
 
@@ -57,7 +57,8 @@ struct PackedLink : Link {
     Buffer<S> weights;
 };
 
-// The columns of packs that the current block is cut into: the first n_wide ones have `width` packs, the others one less.
+// The columns of packs that the current block is cut into: the first n_wide ones have `width` packs, the others one
+// less.
 struct Columns {
     long width = 0, n_wide = 0;
     // Where large links are worked through in runs of columns: the packs of the current run and its first pack.

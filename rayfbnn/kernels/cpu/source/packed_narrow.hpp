@@ -1,7 +1,7 @@
 // The backward pass through narrow layers: tanh units whose only link goes to one or two units.
 //
-// One pass over the cases makes the derivatives of a few units and every sum of the gradient that they take part in. The
-// derivatives are not even stored if the link into the layer is part of the same pass.
+// One pass over the cases makes the derivatives of a few units and every sum of the gradient that they take part in.
+// The derivatives are not even stored if the link into the layer is part of the same pass.
 #ifndef RAYFBNN_PACKED_NARROW_HPP
 #define RAYFBNN_PACKED_NARROW_HPP
 

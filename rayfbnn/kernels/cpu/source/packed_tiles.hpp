@@ -64,8 +64,8 @@ RAYFBNN_METHOD void column_of_width(const Pass& pass, long width, int unit, int 
     }
 }
 
-// How many columns are worked through together. One, if the layer's weights stay in the second-level cache from one column
-// to the next. Otherwise as many as there is room for in that cache.
+// How many columns are worked through together. One, if the layer's weights stay in the second-level cache from one
+// column to the next. Otherwise as many as there is room for in that cache.
 template <class Pass>
 inline long columns_in_run(const Pass& pass) {
     const auto& network = pass.network;
@@ -83,8 +83,8 @@ inline long columns_in_run(const Pass& pass) {
     return n_columns > 1 ? n_columns : 1;
 }
 
-// Goes through the columns in runs. Within a run of several columns, one set of units is computed at each of them before
-// the next set of units.
+// Goes through the columns in runs. Within a run of several columns, one set of units is computed at each of them
+// before the next set of units.
 template <class Network, class Pass>
 inline void all_columns_in_runs(Network& network, const Pass& pass, int unit, int n) {
     Columns& columns = network.columns;

@@ -104,9 +104,9 @@ struct MakeIndices<0, I...> {
     typedef Indices<I...> Type;
 };
 
-// One half of the places of x and y (PART = 0) or the other half (PART = 1), in pieces of G places. Pieces shorter than 16
-// bytes are taken from x and y in turn within every 16 bytes. Pieces of 16 bytes are first those of x and then those of y.
-// These shuffles are one instruction each, unlike shuffles of single places across a wide pack.
+// One half of the places of x and y (PART = 0) or the other half (PART = 1), in pieces of G places. Pieces shorter than
+// 16 bytes are taken from x and y in turn within every 16 bytes. Pieces of 16 bytes are first those of x and then those
+// of y. These shuffles are one instruction each, unlike shuffles of single places across a wide pack.
 template <int G, int PART, class L, int... I>
 RAYFBNN_INLINE L part_of(L x, L y, Indices<I...>) {
     constexpr int W = Places<L>::width, E = 16 / sizeof(typename Places<L>::Scalar);
@@ -117,8 +117,8 @@ RAYFBNN_INLINE L part_of(L x, L y, Indices<I...>) {
         return __builtin_shufflevector(x, y, ((2 * (I / E) + PART) * E + I % E)...);
 }
 
-// The sums over the places of N packs, by N - 1 additions. If N packs of places are less than 16 bytes, the sums of pack k
-// are in the places k (mod N) of the result. If N is the width, the sums are in order.
+// The sums over the places of N packs, by N - 1 additions. If N packs of places are less than 16 bytes, the sums of
+// pack k are in the places k (mod N) of the result. If N is the width, the sums are in order.
 template <int N, class L>
 RAYFBNN_INLINE L sums_of(const L* packs) {
     if constexpr (N == 1) {

@@ -1,7 +1,9 @@
-// The parts that both forms of the regression share: linear regression with the coefficients integrated out, for one chain.
+// The parts that both forms of the regression share: linear regression with the coefficients integrated out, for one
+// chain.
 //
-// model/marginal/regression.py has the formulas. Products of features, Cholesky factors and energies are in double. With the
-// products in float, a fifth fewer trajectories were accepted. Slopes are in the type of the position, as all gradients are.
+// model/marginal/regression.py has the formulas. Products of features, Cholesky factors and energies are in double.
+// With the products in float, a fifth fewer trajectories were accepted. Slopes are in the type of the position, as all
+// gradients are.
 #ifndef RAYFBNN_REGRESSION_HPP
 #define RAYFBNN_REGRESSION_HPP
 
@@ -51,8 +53,8 @@ struct RegressionWorker {
     // Sets what depends on the chain's targets and noise alone, and does not change along its trajectory.
     virtual void set_targets() = 0;
     virtual void begin_slopes() {}
-    // Solves for one system. Returns its energy if it is wanted, without the terms that `logs_in_energy` counts and without
-    // terms that are constant along a trajectory.
+    // Solves for one system. Returns its energy if it is wanted, without the terms that `logs_in_energy` counts and
+    // without terms that are constant along a trajectory.
     virtual double solve_system(int system, bool wants_energy, bool wants_slopes) = 0;
     // The derivative by the log of a feature's prior precision, summed over systems. Call it after all systems.
     virtual double prior_slope(int feature) const = 0;
@@ -96,9 +98,9 @@ struct RegressionWorker {
 
     // --- along the trajectory ---
 
-    // Solves for the features that were set and for the coordinates `moved`, which are logs of precisions. Returns the energy
-    // with the prior's energy of `moved`, but without terms that are constant along a trajectory. Energy and slopes are each
-    // computed only if they are wanted.
+    // Solves for the features that were set and for the coordinates `moved`, which are logs of precisions. Returns the
+    // energy with the prior's energy of `moved`, but without terms that are constant along a trajectory. Energy and
+    // slopes are each computed only if they are wanted.
     double evaluate(const S* moved, bool wants_energy, bool wants_slopes) {
         double energy = set_precisions(moved);
         if (wants_slopes) begin_slopes();
@@ -109,8 +111,8 @@ struct RegressionWorker {
         return energy;
     }
 
-    // Sets the prior's precisions S and the part of moved_gradient that does not come from the targets. Returns the sum over
-    // the coordinates x of half (exp(x)/mean - x), minus logs_in_energy times log|S| as far as it depends on x.
+    // Sets the prior's precisions S and the part of moved_gradient that does not come from the targets. Returns the sum
+    // over the coordinates x of half (exp(x)/mean - x), minus logs_in_energy times log|S| as far as it depends on x.
     double set_precisions(const S* moved) {
         const long size = long(given.n_systems) * n_features;
         memcpy(precisions, given.prior + long(chain) * size, size * sizeof(double));
@@ -119,7 +121,9 @@ struct RegressionWorker {
             const rayfbnn::Moved& each = given.moved[k];
             const double x = double(moved[k]), within = bounded(x);
             const double tau = RAYFBNN_EXP(within), ratio = RAYFBNN_EXP(x) / each.mean;
-            energy += log_gamma_term(each.half, ratio, x) - logs_in_energy * given.n_systems * (each.stop - each.first) * within;
+            energy +=
+                log_gamma_term(each.half, ratio, x) -
+                logs_in_energy * given.n_systems * (each.stop - each.first) * within;
             moved_gradient[k] = log_gamma_slope(each.half, ratio);
             for (int s = 0; s < given.n_systems; ++s)
                 for (int f = each.first; f < each.stop; ++f) precisions[long(s) * n_features + f] *= tau;

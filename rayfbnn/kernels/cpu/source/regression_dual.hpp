@@ -1,8 +1,9 @@
-// The regression by matrices of the cases, B = I + T^1/2 Phi' S^-1 Phi T^1/2; model/marginal/regression.py has its formulas.
+// The regression by matrices of the cases, B = I + T^1/2 Phi' S^-1 Phi T^1/2; model/marginal/regression.py has its
+// formulas.
 //
-// Slopes are in double and are rounded to the type of the position only at the end, because large terms cancel in S^-1 Phi V.
-// In float, a tenth of the gradients of 1-100-1 at 20 cases were wrong by more than 1e-5 of their largest component, the
-// worst by 1e-4.
+// Slopes are in double and are rounded to the type of the position only at the end, because large terms cancel in S^-1
+// Phi V. In float, a tenth of the gradients of 1-100-1 at 20 cases were wrong by more than 1e-5 of their largest
+// component, the worst by 1e-4.
 #ifndef RAYFBNN_REGRESSION_DUAL_HPP
 #define RAYFBNN_REGRESSION_DUAL_HPP
 
@@ -127,8 +128,8 @@ struct DualRegression : RegressionWorker<S> {
         PackDouble* rows_of_matrix = reinterpret_cast<PackDouble*>(matrix.factor.data());
         for (int i = 0; i < given.n_cases; i += BLOCK) {  // the upper triangle, by whole packs
             const Combination products = {
-                reinterpret_cast<const double*>(scaled.data()) + i, n_packs * WD, 1, n_features, scaled + i / WD, n_packs,
-                rows_of_matrix + i * n_packs + i / WD, n_packs};
+                reinterpret_cast<const double*>(scaled.data()) + i, n_packs * WD, 1, n_features,
+                scaled + i / WD, n_packs, rows_of_matrix + i * n_packs + i / WD, n_packs};
             products.all(given.n_cases - i < BLOCK ? given.n_cases - i : BLOCK, n_packs - i / WD);
         }
         for (int c = 0; c < given.n_cases; ++c) matrix.factor[long(c) * matrix.padded + c] += 1;
@@ -155,7 +156,8 @@ struct DualRegression : RegressionWorker<S> {
 
     void add_slopes(int system) {
         const Combination products = {
-            reinterpret_cast<const double*>(doubles.data()), 1, stride_double * WD, given.n_cases, between, n_packs, part, n_packs};
+            reinterpret_cast<const double*>(doubles.data()), 1, stride_double * WD, given.n_cases,
+            between, n_packs, part, n_packs};
         products.all(n_features, n_packs);
         for (int k = 0; k < n_features; ++k) {
             const PackDouble factor = splat<PackDouble>(1 / prior(system)[k]);

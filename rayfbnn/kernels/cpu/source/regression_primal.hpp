@@ -78,8 +78,8 @@ struct PrimalRegression : RegressionWorker<S> {
 
     // --- products ---
 
-    // gram[i][j] for n rows from `into` on, and for the columns j <= i that are features. The cases are taken block by block,
-    // such that all rows of a block stay in cache.
+    // gram[i][j] for n rows from `into` on, and for the columns j <= i that are features. The cases are taken block by
+    // block, such that all rows of a block stay in cache.
     void triangle(const PackDouble* from, int into, int n, const PackDouble* columns) {
         memset(gram + long(into) * n_features, 0, long(n) * n_features * sizeof(double));
         const long most = BLOCK_BYTES / (n_rows * long(sizeof(PackDouble))), least = 16;
@@ -119,8 +119,8 @@ struct PrimalRegression : RegressionWorker<S> {
             for (int u = 0; u < UNITS; ++u) gram[long(i + r) * n_features + j + u] += totals[r * UNITS + u];
     }
 
-    // Phi T Phi' and, in the rows behind it, (Phi T y)' of the targets. If T is the same for all cases, it is left out and one
-    // call serves all systems. Otherwise these are the products of one system.
+    // Phi T Phi' and, in the rows behind it, (Phi T y)' of the targets. If T is the same for all cases, it is left out
+    // and one call serves all systems. Otherwise these are the products of one system.
     void products(int system) {
         if (given.is_uniform && system > 0) return;
         const PackDouble* columns = doubles;
@@ -138,7 +138,9 @@ struct PrimalRegression : RegressionWorker<S> {
             triangle(doubles, 0, n_rows, columns);
         } else {
             triangle(doubles, 0, n_features, columns);
-            triangle(doubles + (n_features + long(system) * given.n_each) * stride_double, n_features, given.n_each, columns);
+            triangle(
+                doubles + (n_features + long(system) * given.n_each) * stride_double, n_features, given.n_each,
+                columns);
         }
     }
     // (Phi T y)' of a target, without T if T is the same for all cases.
@@ -214,7 +216,8 @@ struct PrimalRegression : RegressionWorker<S> {
             for (int p = 0; p < CASES; ++p) to[m * stride + p] = tile[m][p];
     }
 
-    // Sets the factors weights[k][f] of a system: the slope of feature f is their sum with rows k, features and residuals.
+    // Sets the factors weights[k][f] of a system: the slope of feature f is their sum with rows k, features and
+    // residuals.
     //
     // If T is the same for all cases, the factors include T; those of features are added up over systems, and those of
     // residuals follow target by target. Otherwise each system has a block of its own, and `slopes` multiplies by T.

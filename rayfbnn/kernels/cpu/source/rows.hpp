@@ -19,7 +19,8 @@ struct WeightRows {
     RAYFBNN_METHOD void step() { weights += row_step; }
 };
 
-// CASES packs of each row. With FETCHES, one cache line of each row from `fetched` on is brought to the second-level cache.
+// CASES packs of each row. With FETCHES, one cache line of each row from `fetched` on is brought to the second-level
+// cache.
 template <class L, bool FETCHES = false>
 struct ValueRows {
     const L* values;

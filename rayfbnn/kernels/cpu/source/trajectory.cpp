@@ -42,8 +42,8 @@ struct Trajectory {
         return rate;
     }
 
-    // Sets the precisions with which a Gaussian prior has the slopes of the prior that is left after the common precision
-    // has been integrated out.
+    // Sets the precisions with which a Gaussian prior has the slopes of the prior that is left after the common
+    // precision has been integrated out.
     void set_integrated_taus(const S* position) {
         const double* a = job.precisions + chain * net.n_parameters;
         for (int g = 0; g < net.n_integrated; ++g) {

@@ -9,8 +9,9 @@ namespace rayfbnn {
 // Thrown by the kernels of every instruction set if there is no memory left.
 struct OutOfMemory {};
 
-// A matrix of weights, and perhaps biases, from one layer to another, as kernels/plan.py describes it. A link is_large if
-// its weights and their gradient do not stay in the first-level cache. A large link uses_blas if BLAS computes its products.
+// A matrix of weights, and perhaps biases, from one layer to another, as kernels/plan.py describes it. A link is_large
+// if its weights and their gradient do not stay in the first-level cache. A large link uses_blas if BLAS computes its
+// products.
 struct Link {
     int source, destination, start, n_units, n_destinations;
     bool has_biases, is_large, uses_blas;
@@ -48,8 +49,8 @@ struct Network {
 
 // The cases first .. first + n_cases - 1 of one partition. They fill n_packs packs, which are cut into blocks.
 //
-// The inputs of block b begin at inputs + n_inputs * block_starts[b] * width, with the shape (n_inputs, packs of the block,
-// width). The last pack is filled up with copies of the last case.
+// The inputs of block b begin at inputs + n_inputs * block_starts[b] * width, with the shape (n_inputs, packs of the
+// block, width). The last pack is filled up with copies of the last case.
 struct Partition {
     int first, n_cases, n_packs, n_blocks;
     const int* block_starts;  // (n_blocks + 1,) in packs
@@ -61,16 +62,16 @@ struct Feature {
     int layer, row;
 };
 
-// Features first .. stop - 1, whose prior precisions are multiplied by exp(x). Here x is a coordinate of the position that
-// is distributed as the log of a Gamma variable with shape `half` and mean `mean`.
+// Features first .. stop - 1, whose prior precisions are multiplied by exp(x). Here x is a coordinate of the position
+// that is distributed as the log of a Gamma variable with shape `half` and mean `mean`.
 struct Moved {
     int first, stop;
     double half, mean;
 };
 
 // A linear regression of the targets on features with the coefficients integrated out; model/marginal/regression.py has
-// the formulas. There is no regression if n_features is 0. The last n_moved parameters are the coordinates of `moved`. The
-// matrices are those of the cases if is_dual, and otherwise those of the features.
+// the formulas. There is no regression if n_features is 0. The last n_moved parameters are the coordinates of `moved`.
+// The matrices are those of the cases if is_dual, and otherwise those of the features.
 struct Regression {
     int n_features, n_systems, n_each, n_cases, n_moved;
     bool is_dual, is_uniform;

@@ -8,7 +8,8 @@ __device__ __forceinline__ void load_outputs(const real* shared, real* v) {
   for (int o = 0; o < N_OUTPUTS; ++o) v[o] = shared[slopes_of(OUTPUT_LAYER) + o * PITCH + threadIdx.x];
 }
 
-// Replaces the outputs by the derivatives with respect to them, one case for each thread, with zeros behind the last case.
+// Replaces the outputs by the derivatives with respect to them, one case for each thread, with zeros behind the last
+// case.
 __device__ __forceinline__ void likelihood(real* shared, const Targets& targets, int begin, int end, real factor) {
   if (threadIdx.x >= TILE) return;
   real v[N_OUTPUTS];

@@ -1,13 +1,13 @@
 // The code that all CUDA kernels share, above all the lanes of arithmetic.hpp on a device: one number for each thread.
 //
-// NVRTC compiles this text behind that of arithmetic.hpp and network.hpp and behind the constants that generate.py writes for one
-// network: `real`, the sizes, and the tables as constexpr functions. Every loop over units and links therefore has bounds
-// that the compiler knows.
+// NVRTC compiles this text behind that of arithmetic.hpp and network.hpp and behind the constants that generate.py
+// writes for one network: `real`, the sizes, and the tables as constexpr functions. Every loop over units and links
+// therefore has bounds that the compiler knows.
 //
-// A unit is computed in one of two ways. For forces (is_exact false) the device's fast functions are good enough: leapfrog
-// steps are reversible and preserve volume under any deterministic force, as long as the force is the same function of the
-// position at every step, the last one included. Energies (is_exact true) are computed in a separate pass at the end of a
-// trajectory, with accurate functions, and with terms and sums in float64.
+// A unit is computed in one of two ways. For forces (is_exact false) the device's fast functions are good enough:
+// leapfrog steps are reversible and preserve volume under any deterministic force, as long as the force is the same
+// function of the position at every step, the last one included. Energies (is_exact true) are computed in a separate
+// pass at the end of a trajectory, with accurate functions, and with terms and sums in float64.
 
 using namespace RAYFBNN_NAMESPACE;
 
@@ -108,7 +108,7 @@ struct TargetsOfCase {
 //   inverse_temperature            (n_chains,)
 //   inputs                         (n_inputs + 1, n_cases)
 //   rows, exact                    (N_OUTPUTS, n_cases) for each chain, row_stride apart (0 if all chains share them)
-//   weights                        (N_TARGETS, n_cases) for each chain, weight_stride apart (0 if all chains share them)
+//   weights                        (N_TARGETS, n_cases) for each chain, weight_stride apart (0 if all share them)
 //   order                          (n_chains, n_partitions), read only if n_partitions > 1
 //   prior_energy, terms            (n_chains,), the results, without terms that depend on precisions alone
 #define KERNEL_ARGUMENTS                                                                                    \

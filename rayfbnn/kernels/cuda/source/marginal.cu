@@ -1,13 +1,13 @@
-// The regression of regression.cuh by matrices of the features, A = Phi T Phi' + S; model/marginal/regression.py has its
-// formulas.
+// The regression of regression.cuh by matrices of the features, A = Phi T Phi' + S; model/marginal/regression.py has
+// its formulas.
 //
-// A gradient takes two passes over the tiles of cases. The first adds up the products of features Phi T Phi', in double. Then
-// A is factorised. The second pass computes the slopes of the features, A^-1 Phi T - m (T r)', in `real`, with which the
-// derivatives by the units begin. Logarithms are taken only for the energy at the end.
+// A gradient takes two passes over the tiles of cases. The first adds up the products of features Phi T Phi', in
+// double. Then A is factorised. The second pass computes the slopes of the features, A^-1 Phi T - m (T r)', in `real`,
+// with which the derivatives by the units begin. Logarithms are taken only for the energy at the end.
 
 // A matrix of weights combines features and residuals to slopes. If T is the same for all cases, T is left out of the
-// products of features, which then serve all systems, and there is one matrix of weights. Otherwise each system has its own
-// products and its own matrix of weights.
+// products of features, which then serve all systems, and there is one matrix of weights. Otherwise each system has its
+// own products and its own matrix of weights.
 constexpr int N_BLOCKS = IS_UNIFORM ? 1 : N_SYSTEMS;      // matrices of weights
 constexpr int N_RESIDUALS = IS_UNIFORM ? N_ALL : N_EACH;  // rows of such a matrix behind those of the features
 constexpr int BLOCK = (N_FEATURES + N_RESIDUALS) * N_FEATURES;
@@ -15,8 +15,8 @@ constexpr int WIDTH = N_FEATURES | 1;  // length of a matrix's row; it is odd, s
 constexpr int MATRIX = N_FEATURES * WIDTH;
 constexpr bool KEEPS_PRODUCTS = IS_UNIFORM && N_SYSTEMS > 1;  // otherwise the factors take their place
 
-// The places in shared memory behind the ones. In reals: the residuals of each target, the matrices of weights, and -m of each
-// target.
+// The places in shared memory behind the ones. In reals: the residuals of each target, the matrices of weights, and -m
+// of each target.
 constexpr int RESIDUALS = END_OF_ONES;
 constexpr int WEIGHTS = RESIDUALS + N_ALL * PITCH;
 constexpr int NEGATIVE = WEIGHTS + N_BLOCKS * BLOCK;
@@ -123,8 +123,8 @@ __device__ __forceinline__ void set_factors(real* shared, const Regression& give
   factorise<N_FEATURES, WIDTH>(a, doubles_of(shared) + VECTOR);
 }
 
-// Computes m = L^-1' (L^-1 b) of a system's targets, and then either the weights of the slopes, or the thread's share of the
-// energy (log|A| of each target + m'Sm) / 2, which it returns.
+// Computes m = L^-1' (L^-1 b) of a system's targets, and then either the weights of the slopes, or the thread's share
+// of the energy (log|A| of each target + m'Sm) / 2, which it returns.
 template <bool is_energy>
 __device__ __forceinline__ double solve(real* shared, const Regression& given, int system) {
   const double* x = factors_of(shared, system);
@@ -192,7 +192,8 @@ template <bool is_energy> __device__ __forceinline__ double solve_all(real* shar
 }
 
 // Goes through the tiles again, from the last tile, which is still in shared memory, and calls f(first case) at each.
-template <bool is_exact, class F> __device__ __forceinline__ void each_tile(real* shared, const Regression& given, F f) {
+template <bool is_exact, class F>
+__device__ __forceinline__ void each_tile(real* shared, const Regression& given, F f) {
   const int last = (given.n_cases - 1) / TILE * TILE;
   for (int first = last; first >= 0; first -= TILE) {
     if (first < last) {

@@ -1,19 +1,19 @@
-// The regression of regression.cuh by matrices of the cases, B = I + T^1/2 Phi' S^-1 Phi T^1/2; model/marginal/regression.py
-// has its formulas.
+// The regression of regression.cuh by matrices of the cases, B = I + T^1/2 Phi' S^-1 Phi T^1/2;
+// model/marginal/regression.py has its formulas.
 //
 // One tile holds all cases. The slopes of the features are S^-1 Phi V, with w = B^-1 T^1/2 y of each target and
-// V = T^1/2 (n_each B^-1 - sum over targets w w') T^1/2. They are in double until the derivatives by units begin with them,
-// because large terms cancel in them (cpu/source/regression_dual.hpp).
+// V = T^1/2 (n_each B^-1 - sum over targets w w') T^1/2. They are in double until the derivatives by units begin with
+// them, because large terms cancel in them (cpu/source/regression_dual.hpp).
 
 static_assert(N_CASES <= TILE, "one tile must hold all cases");
 constexpr int LANES_IN_USE = (N_CASES + QUAD - 1) / QUAD;
-// The length of a row of a system's matrix. It is odd, and larger than the number of cases. B and then L^-1 are in the lower
-// triangle. V takes the places above L^-1, one column to the right.
+// The length of a row of a system's matrix. It is odd, and larger than the number of cases. B and then L^-1 are in the
+// lower triangle. V takes the places above L^-1, one column to the right.
 constexpr int WIDTH = (N_CASES + 1) | 1;
 constexpr int MATRIX = N_CASES * WIDTH;
 
-// The places in shared memory behind the ones, in doubles: the matrices, T^1/2, T^1/2 y, L^-1 T^1/2 y (earlier a vector for
-// factorise), w, S^-1, the slopes of the features, and the derivatives by log S.
+// The places in shared memory behind the ones, in doubles: the matrices, T^1/2, T^1/2 y, L^-1 T^1/2 y (earlier a vector
+// for factorise), w, S^-1, the slopes of the features, and the derivatives by log S.
 constexpr int MATRICES = (END_OF_ONES * int(sizeof(real)) + 7) / 8;
 constexpr int ROOTS = MATRICES + N_SYSTEMS * MATRIX;
 constexpr int RIGHT = ROOTS + N_SYSTEMS * N_CASES;

@@ -1,5 +1,5 @@
-// The element-wise parts of a large network's pass, between the matrix products of network_pass.py. There is one thread for
-// each unit at each case, or for each case of a chain.
+// The element-wise parts of a large network's pass, between the matrix products of network_pass.py. There is one thread
+// for each unit at each case, or for each case of a chain.
 
 // If the outputs are integrated out, N_OUTPUTS is 0 and no kernel with an array of outputs is called.
 constexpr int MOST_OUTPUTS = N_OUTPUTS > 0 ? N_OUTPUTS : 1;
@@ -33,7 +33,8 @@ extern "C" __global__ void activate_for_energy(int layer, real* u, long long n) 
   if (here < n) activate_at<true>(layer, u, nullptr, here);
 }
 
-// The outputs have the shape (n_chains, N_OUTPUTS, n), at the cases begin .. begin + n - 1. Targets are those of all n_cases.
+// The outputs have the shape (n_chains, N_OUTPUTS, n), at the cases begin .. begin + n - 1. Targets are those of all
+// n_cases.
 #define OUTPUT_ARGUMENTS                                                                                    \
   const double *noise, const real *rows, const double *exact, const double *weights, long long row_stride,    \
       long long weight_stride, int n_chains, int n_cases, int begin, int n
@@ -74,7 +75,8 @@ extern "C" __global__ void add_prior(const real* position, const double* precisi
 }
 
 // The prior's energy of each parameter, with one thread for each.
-extern "C" __global__ void prior_energies(const real* position, const double* precisions, double* energy, int n_chains) {
+extern "C" __global__ void prior_energies(
+    const real* position, const double* precisions, double* energy, int n_chains) {
   const long long here = THIS_THREAD;
   if (here >= (long long)n_chains * N_PARAMETERS) return;
   energy[here] = prior_term(position[here], precisions[here], prior_alpha_of(int(here % N_PARAMETERS)));

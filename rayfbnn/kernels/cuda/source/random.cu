@@ -1,8 +1,9 @@
-// The random numbers of streams.py, drawn on the device from the same random words, with one launch for a whole request.
+// The random numbers of streams.py, drawn on the device from the same random words, with one launch for a whole
+// request.
 //
-// The generator is Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011), with the key (seed, chain) and the counter (block,
-// use, operation, iteration), where `use` holds purpose, attempt and index. A block is the four words of one counter. Each
-// thread runs its own rejection loop to the end, so the host never asks whether all threads are done.
+// The generator is Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011), with the key (seed, chain) and the counter
+// (block, use, operation, iteration), where `use` holds purpose, attempt and index. A block is the four words of one
+// counter. Each thread runs its own rejection loop to the end, so the host never asks whether all threads are done.
 
 struct Words {
   unsigned at[4];
@@ -55,8 +56,8 @@ extern "C" __global__ void uniforms(PLACE_ARGUMENTS, const unsigned long long* c
   result[here] = uniform(PLACE, unsigned(chains[here / n]), unsigned(here % n), 0);
 }
 
-// Normal variables by Box and Muller; the shape of result is (n_chains, n). Numbers 2 k and 2 k + 1 of a chain come from block
-// k of the stream, and each such block has a thread.
+// Normal variables by Box and Muller; the shape of result is (n_chains, n). Numbers 2 k and 2 k + 1 of a chain come
+// from block k of the stream, and each such block has a thread.
 extern "C" __global__ void normals(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
                                    double* result) {
   const int n_blocks = (n + 1) / 2;
@@ -70,8 +71,8 @@ extern "C" __global__ void normals(PLACE_ARGUMENTS, const unsigned long long* ch
   if (2 * block + 1 < n) result[chain * n + 2 * block + 1] = radius * sin(angle);
 }
 
-// Logarithms of Gamma(shape, rate 1) variables, Marsaglia and Tsang (2000), as in Streams.log_gamma; shapes and result are
-// (n_chains, n). NaN after 64 rejections, which have a probability below 1e-80 unless the shape is NaN.
+// Logarithms of Gamma(shape, rate 1) variables, Marsaglia and Tsang (2000), as in Streams.log_gamma; shapes and result
+// are (n_chains, n). NaN after 64 rejections, which have a probability below 1e-80 unless the shape is NaN.
 extern "C" __global__ void log_gammas(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
                                       const double* shapes, double* result) {
   const long long here = THIS_THREAD;
@@ -102,8 +103,8 @@ __device__ __forceinline__ double log_density_slope(double z, double a, double d
   return -d * sinh(z) - a * expm1(z);
 }
 
-// Variables y with a density proportional to exp(a y - omega cosh y), Devroye (2014), as in the array code; a (>= 0), omega and
-// result are (n_chains, n). NaN after 64 rejections.
+// Variables y with a density proportional to exp(a y - omega cosh y), Devroye (2014), as in the array code; a (>= 0),
+// omega and result are (n_chains, n). NaN after 64 rejections.
 extern "C" __global__ void hyperbolics(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
                                        const double* as, const double* omegas, double* result) {
   const long long here = THIS_THREAD;
@@ -144,14 +145,15 @@ __device__ __forceinline__ double polya_gamma_series(double x) {
   return 1 - 3 * exp(-2 * exponent) + 5 * exp(-6 * exponent) - 7 * exp(-12 * exponent);
 }
 
-// Variables omega ~ PG(1, z), Polson, Scott and Windle (2013) after Devroye (2009), as in model/marginal/polya_gamma.py; z and
-// result are (n_chains, n). NaN after 64 rejections.
+// Variables omega ~ PG(1, z), Polson, Scott and Windle (2013) after Devroye (2009), as in
+// model/marginal/polya_gamma.py; z and result are (n_chains, n). NaN after 64 rejections.
 extern "C" __global__ void polya_gammas(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
                                         const double* zs, double* result) {
   const long long here = THIS_THREAD;
   if (here >= (long long)n_chains * n) return;
   const unsigned chain = unsigned(chains[here / n]), first = 4 * unsigned(here % n);
-  constexpr double PI = 3.141592653589793, T = 0.64, TAIL = 0.10564977366685525;  // TAIL: probability of a normal beyond 1/sqrt(T)
+  // TAIL is the probability that a normal variable lies beyond 1/sqrt(T).
+  constexpr double PI = 3.141592653589793, T = 0.64, TAIL = 0.10564977366685525;
   const double c = fabs(zs[here]) / 2, rate = PI * PI / 8 + c * c / 2;
   const bool is_small = c < 1 / T;
   const double log_right = log(PI / (2 * rate)) - rate * T;

@@ -1,5 +1,5 @@
-// Whole trajectories with the output layer's parameters integrated out by a linear regression of the targets on the units
-// before them; model/marginal/regression.py has the formulas. There is one thread block for each chain.
+// Whole trajectories with the output layer's parameters integrated out by a linear regression of the targets on the
+// units before them; model/marginal/regression.py has the formulas. There is one thread block for each chain.
 //
 // The source that follows this one has the form of the regression, with matrices of the features or of the cases.
 
@@ -27,9 +27,9 @@ struct Regression {
   }
 };
 
-// The functions of each form. set_gradient computes the gradient without the prior of the parameters that are kept, and ends
-// with a barrier. energy_of is the thread's share of the energy of the regression and of the coordinates x, at the position
-// of the last gradient.
+// The functions of each form. set_gradient computes the gradient without the prior of the parameters that are kept, and
+// ends with a barrier. energy_of is the thread's share of the energy of the regression and of the coordinates x, at the
+// position of the last gradient.
 __device__ __forceinline__ void set_gradient(real* shared, const Regression& given);
 __device__ __forceinline__ double energy_of(real* shared, const Regression& given);
 
@@ -94,15 +94,15 @@ template <int TARGETS> __device__ __forceinline__ double energy_of_moved(const r
   return energy;
 }
 
-// Registers are limited such that as many thread blocks run on a multiprocessor as its shared memory holds (228 KiB, of which
-// each block takes 1 KiB more than it asks for), up to 24 warps, or 16 where more would spill. The robot arm in float32 has
-// 12 thread blocks without spills. This has not been timed yet.
+// Registers are limited such that as many thread blocks run on a multiprocessor as its shared memory holds (228 KiB, of
+// which each block takes 1 KiB more than it asks for), up to 24 warps, or 16 where more would spill. The robot arm in
+// float32 has 12 thread blocks without spills. This has not been timed yet.
 constexpr int MOST_THREADS = sizeof(real) == 4 && THREADS <= 64 ? 768 : 512;
 constexpr int BLOCKS_AT_ONCE = least(MOST_THREADS / THREADS, 228 * 1024 / (SHARED_BYTES + 1024));
 
-// Arguments are those of KERNEL_ARGUMENTS. noise, prior and targets are those of Regression for each chain; the targets of
-// chains are target_stride apart. Minus `terms` is the energy of the regression and of the coordinates x, without terms that
-// are constant along a trajectory.
+// Arguments are those of KERNEL_ARGUMENTS. noise, prior and targets are those of Regression for each chain; the targets
+// of chains are target_stride apart. Minus `terms` is the energy of the regression and of the coordinates x, without
+// terms that are constant along a trajectory.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) advance(
     real* position, real* momentum, const real* stepsizes, const double* precisions, const double* noise,
     const double* prior, const real* inputs, const double* targets, double* prior_energy, double* terms,

@@ -1,5 +1,5 @@
-// The leapfrog steps of a chain by its thread block. Each parameter belongs to one thread, which has its momentum, stepsize and
-// prior in registers. Positions and the gradient are in shared memory (tiles.cuh).
+// The leapfrog steps of a chain by its thread block. Each parameter belongs to one thread, which has its momentum,
+// stepsize and prior in registers. Positions and the gradient are in shared memory (tiles.cuh).
 //
 // Common precisions may be integrated out of the prior. Minus the log density of such a group of parameters is
 // shape/2 log(rate + sum a w**2), where the factors a take the place of the precisions.
@@ -83,7 +83,8 @@ __device__ __forceinline__ void kick_and_drift(real* shared, Own& own, int numbe
       constexpr int GROUP = decltype(group)::value;
       if (is_integrated<GROUP>(parameter)) tau *= integrated_factor(rate_of<GROUP>(shared), integrated_shape(GROUP));
     });
-    const real gradient = shared[GRADIENT + parameter] + real(prior_slope(shared[parameter], tau, prior_alpha_of(parameter)));
+    const real gradient =
+        shared[GRADIENT + parameter] + real(prior_slope(shared[parameter], tau, prior_alpha_of(parameter)));
     shared[GRADIENT + parameter] = 0;
     own.momentum[i] -= (is_end ? own.stepsize[i] / 2 : own.stepsize[i]) * gradient;
     if (number < last) shared[parameter] += own.stepsize[i] * own.momentum[i];

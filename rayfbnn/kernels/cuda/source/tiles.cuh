@@ -1,9 +1,9 @@
 // The pass through a network at one tile of cases after another, by the thread block of a chain.
 //
-// The chain's positions and gradient are in shared memory. The cases come to shared memory in tiles of TILE. The values of all
-// units at a tile's cases, and then the derivatives, are products of small matrices there. Each thread computes a few units
-// at four cases at a time, and in the gradient a few weights. Every sum has a fixed order, so that results have the same bits
-// each time, whatever else runs.
+// The chain's positions and gradient are in shared memory. The cases come to shared memory in tiles of TILE. The values
+// of all units at a tile's cases, and then the derivatives, are products of small matrices there. Each thread computes
+// a few units at four cases at a time, and in the gradient a few weights. Every sum has a fixed order, so that results
+// have the same bits each time, whatever else runs.
 
 constexpr int QUAD = 4;               // cases that a thread loads at a time
 constexpr int PITCH = TILE + QUAD;    // length of a unit's row; with one quad more, rows start in different banks
@@ -136,9 +136,13 @@ template <int LAYER> struct TileUnits {
   }
 
   __device__ __forceinline__ bool has(int m) const { return first + m * GROUPS < N; }
-  __device__ __forceinline__ constexpr bool has_offsets() const { return LAYER < OUTPUT_LAYER && offset_of(LAYER) >= 0; }
+  __device__ __forceinline__ constexpr bool has_offsets() const {
+    return LAYER < OUTPUT_LAYER && offset_of(LAYER) >= 0;
+  }
   // The place of unit m at the thread's cases, in the rows of its layer that begin at `rows`.
-  __device__ __forceinline__ real* place(int rows, int m) const { return shared + rows + unit[m] * PITCH + QUAD * lane; }
+  __device__ __forceinline__ real* place(int rows, int m) const {
+    return shared + rows + unit[m] * PITCH + QUAD * lane;
+  }
 
   // Calls f with the layer's activation, if it has one.
   template <class F> __device__ __forceinline__ void with_activation(F f) const {
@@ -244,8 +248,8 @@ template <int LAYER, class Begin> struct TileBackward : TileUnits<LAYER> {
   }
 };
 
-// Computes the derivatives by a layer's summed inputs from those of later layers. begin(layer, units, derivatives) adds to the
-// derivatives by the values of these units at the thread's cases before anything else does.
+// Computes the derivatives by a layer's summed inputs from those of later layers. begin(layer, units, derivatives) adds
+// to the derivatives by the values of these units at the thread's cases before anything else does.
 template <int LAYER, class Begin> __device__ __forceinline__ void backward(real* shared, const Begin& begin) {
   constexpr int UNITS = TileUnits<LAYER>::UNITS;
   for (int base = 0; base < units_of(LAYER); base += GROUPS * UNITS) {
@@ -304,8 +308,8 @@ template <int K> __device__ __forceinline__ void add_gradient(real* shared) {
   }
 }
 
-// Adds the tile's share of the gradient to that in shared memory. It begins with the derivatives by the outputs, and with what
-// `begin` adds to the derivatives by other units.
+// Adds the tile's share of the gradient to that in shared memory. It begins with the derivatives by the outputs, and
+// with what `begin` adds to the derivatives by other units.
 template <class Begin> __device__ __forceinline__ void backward_all(real* shared, const Begin& begin) {
   each_down<OUTPUT_LAYER - 1, 0>([&](auto layer) {
     constexpr int LAYER = decltype(layer)::value;

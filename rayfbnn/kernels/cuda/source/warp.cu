@@ -1,9 +1,9 @@
 // Whole trajectories of tiny networks: one warp for each chain, whose threads compute one case at a time.
 //
-// The gradient over a thread's cases stays in its registers. At the end of a pass the 32 threads add their gradients up, such
-// that each thread ends with the gradient of its own share of the parameters; it also has their momenta, stepsizes and
-// priors. Positions are in shared memory, from which all threads read the same weight at the same time. Warps do not wait
-// for each other, and inside a trajectory only cases are read from device memory.
+// The gradient over a thread's cases stays in its registers. At the end of a pass the 32 threads add their gradients
+// up, such that each thread ends with the gradient of its own share of the parameters; it also has their momenta,
+// stepsizes and priors. Positions are in shared memory, from which all threads read the same weight at the same time.
+// Warps do not wait for each other, and inside a trajectory only cases are read from device memory.
 
 constexpr int OWN = (N_PARAMETERS + WARP - 1) / WARP;  // parameters of one thread, from its number * OWN on
 constexpr int PADDED = OWN * WARP;
@@ -41,7 +41,8 @@ template <int K> struct LinkForward {
 
   __device__ __forceinline__ void add_products(real (&u)[N][1]) const {
     const WeightRows<N> weights = {w + link_start(K)};
-    if constexpr (link_units(K) > 0) multiply_add(u, link_units(K), weights, Registers{value + place_of(link_source(K))});
+    if constexpr (link_units(K) > 0)
+      multiply_add(u, link_units(K), weights, Registers{value + place_of(link_source(K))});
   }
   __device__ __forceinline__ constexpr bool has_biases() const { return link_rows(K) > link_units(K); }
   __device__ __forceinline__ real bias(int m) const { return w[link_start(K) + link_units(K) * N + m]; }
@@ -72,7 +73,9 @@ template <int LAYER> struct TileForward {
     }
   }
   __device__ __forceinline__ constexpr bool has(int) const { return true; }
-  __device__ __forceinline__ constexpr bool has_offsets() const { return LAYER < OUTPUT_LAYER && offset_of(LAYER) >= 0; }
+  __device__ __forceinline__ constexpr bool has_offsets() const {
+    return LAYER < OUTPUT_LAYER && offset_of(LAYER) >= 0;
+  }
   __device__ __forceinline__ real offset(int m) const { return w[offset_of(LAYER) + m]; }
   template <int A>
   __device__ __forceinline__ void keep(Number<A>, int m, const real (&)[1], const real (&seen)[1],
@@ -137,8 +140,8 @@ template <int LAYER> struct TileBackward {
   }
 };
 
-// The backward pass at one case: adds to the gradient of all parameters. In `value`, the entries of the outputs hold the
-// derivatives with respect to the outputs.
+// The backward pass at one case: adds to the gradient of all parameters. In `value`, the entries of the outputs hold
+// the derivatives with respect to the outputs.
 __device__ __forceinline__ void backward(const real* w, real* value, real* slope, real* gradient) {
 #pragma unroll
   for (int o = 0; o < N_OUTPUTS; ++o) {
@@ -169,9 +172,9 @@ __device__ __forceinline__ void backward(const real* w, real* value, real* slope
   });
 }
 
-// Sums COUNT values over the threads of the warp. Thread t ends with the sums t * OWN .. t * OWN + OWN - 1 in v[0 .. OWN - 1].
-// At each step a thread keeps one half of its values and gives the other half away. This takes COUNT exchanges in all; one
-// sum after another would take 5 COUNT.
+// Sums COUNT values over the threads of the warp. Thread t ends with the sums t * OWN .. t * OWN + OWN - 1 in v[0 ..
+// OWN - 1]. At each step a thread keeps one half of its values and gives the other half away. This takes COUNT
+// exchanges in all; one sum after another would take 5 COUNT.
 template <int COUNT, int DISTANCE> __device__ __forceinline__ void share_sums(real* v, int thread) {
   if constexpr (DISTANCE > 0) {
     constexpr int HALF = COUNT / 2;
@@ -186,7 +189,8 @@ template <int COUNT, int DISTANCE> __device__ __forceinline__ void share_sums(re
   }
 }
 
-// The registers allow three thread blocks on a multiprocessor (two in float64). With more, 2-16-2 was measured to spill.
+// The registers allow three thread blocks on a multiprocessor (two in float64). With more, 2-16-2 was measured to
+// spill.
 extern "C" __global__ void __launch_bounds__(THREADS, sizeof(real) == 4 ? 3 : 2) advance(KERNEL_ARGUMENTS) {
   const int thread = threadIdx.x % WARP;
   const long long chain = (long long)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
@@ -226,7 +230,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(real) == 4 ? 3 : 2)
 #pragma unroll 1  // several cases at once would take registers from other warps
     for (int number = begin + thread; number < end; number += WARP) {
       real value[N_UNITS], slope[N_UNITS];
-      asm volatile("" ::: "memory");  // forces weights to be read again; kept for all cases, they would fill all registers
+      // This forces weights to be read again; kept for all cases, they would fill all registers.
+      asm volatile("" ::: "memory");
       forward<false>(w, inputs, n_cases, number, value, slope);
       slopes_of_case(value + place_of(OUTPUT_LAYER), targets, number, factor);
       backward(w, value, slope, gradient);
