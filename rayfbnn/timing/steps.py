@@ -40,7 +40,7 @@ def rows_of_shapes(
 ) -> tuple[Row, ...]:
     """Time networks of the given shapes with generated cases, by array code and by the kernel chosen here.
 
-    chains   advanced together; fewer where the plain code would need more than a few gigabytes
+    chains   advanced together; fewer where the array code would need more than a few gigabytes
     seconds  spent on each row, or three repeats where these take longer
     report   called with each row as soon as it is there
     """

@@ -101,6 +101,6 @@ def test_a_write_behind_the_end_of_an_array_is_reported(tmp_path: Path) -> None:
     assert file.read_text().count(before) == 1
     file.write_text(file.read_text().replace(before, "width() * units_[0] * size - size);"))
     extension = sanitized_extension("g++", changed, tmp_path / "build")
-    test = "tests/kernels/cpu/test_compiled.py::test_a_trajectory_is_that_of_the_plain_code"
+    test = "tests/kernels/cpu/test_compiled.py::test_a_trajectory_is_that_of_the_array_code"
     status, output = run_tests("g++", extension, test)
     assert status != 0 and "heap-buffer-overflow" in output

@@ -49,7 +49,7 @@ def full_problem(
 @pytest.mark.parametrize("instruction_set", SETS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model", MODELS)
-def test_a_trajectory_is_that_of_the_plain_code(model: str, dtype: str, instruction_set: str) -> None:
+def test_a_trajectory_is_that_of_the_array_code(model: str, dtype: str, instruction_set: str) -> None:
     for activation in ACTIVATIONS:
         target = full_problem(model, dtype, activation=activation)
         advance = on_cpu(target, instruction_set)
@@ -66,7 +66,7 @@ def test_a_trajectory_is_that_of_the_plain_code(model: str, dtype: str, instruct
     large_from=st.sampled_from([1, 20, LARGE_FROM]),
     blas_from=st.sampled_from([1, 20, BLAS_FROM]),
 )
-def test_random_networks_are_those_of_the_plain_code(
+def test_random_networks_are_those_of_the_array_code(
     made: RandomTrajectory, instruction_set: str, block_bytes: int, large_from: int, blas_from: int
 ) -> None:
     target, start = made.target, made.start
@@ -92,7 +92,7 @@ def assert_near(got: tuple[Array, Array], expected: tuple[Array, Array]) -> None
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_units_far_from_zero_are_those_of_the_plain_code(activation: str, dtype: str) -> None:
+def test_units_far_from_zero_are_those_of_the_array_code(activation: str, dtype: str) -> None:
     """Summed inputs go from 1e-6 to 1e6, of both signs, through the saturation of every activation."""
     spec = small((5,), inputs=1, outputs=1, activation=activation)
     target = problem(spec=spec, dtype=dtype, n_cases=60)
@@ -112,7 +112,7 @@ def test_units_far_from_zero_are_those_of_the_plain_code(activation: str, dtype:
 @pytest.mark.parametrize("instruction_set", SETS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("outputs", [1, 2, 3])
-def test_narrow_networks_are_those_of_the_plain_code(outputs: int, dtype: str, instruction_set: str) -> None:
+def test_narrow_networks_are_those_of_the_array_code(outputs: int, dtype: str, instruction_set: str) -> None:
     """Networks with the special pass through tanh units, for each number of inputs, and some without it."""
     for inputs in range(1, 13):
         for units in ((7,), (4, 9)):
@@ -126,7 +126,7 @@ def test_narrow_networks_are_those_of_the_plain_code(outputs: int, dtype: str, i
 
 @pytest.mark.parametrize("n_cases", [5, 20, 1_100])  # register tiles of one pack, of two, and two blocks
 @pytest.mark.parametrize("instruction_set", SETS)
-def test_large_matrices_are_those_of_the_plain_code(instruction_set: str, n_cases: int) -> None:
+def test_large_matrices_are_those_of_the_array_code(instruction_set: str, n_cases: int) -> None:
     target = problem(spec=small((131, 142), inputs=50), n_cases=n_cases, dtype="float32")
     start = Start.of(target)
     advance = on_cpu(target, instruction_set)
@@ -135,7 +135,7 @@ def test_large_matrices_are_those_of_the_plain_code(instruction_set: str, n_case
 
 @pytest.mark.parametrize("instruction_set", SETS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_matrices_beyond_the_second_cache_are_those_of_the_plain_code(
+def test_matrices_beyond_the_second_cache_are_those_of_the_array_code(
     dtype: str, instruction_set: str
 ) -> None:
     """Their cases are taken in several runs of columns, and their gradients some columns at a time."""
@@ -179,7 +179,7 @@ def test_a_chain_that_blows_up_ends_with_an_infinite_potential(model: str, activ
         assert potential[1] == np.inf
 
 
-def test_energies_in_float32_are_as_right_as_those_of_the_plain_code() -> None:
+def test_energies_in_float32_are_as_right_as_those_of_the_array_code() -> None:
     """Errors of both against float64 at the same positions, root mean square over 200 states."""
     spec = small((16,))
     exact = problem(spec=spec, n_cases=200)

@@ -51,7 +51,7 @@ FORMS = [(name, "primal") for name in COVERED] + [(name, "dual") for name in DUA
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("model", REAL)
 @pytest.mark.parametrize(("name", "form"), FORMS)
-def test_energies_gradients_and_trajectories_are_those_of_the_plain_code(
+def test_energies_gradients_and_trajectories_are_those_of_the_array_code(
     name: str, form: str, model: str, dtype: str
 ) -> None:
     for is_missing in (False, True):
@@ -104,7 +104,7 @@ def test_matrices_of_the_cases_of_every_size(model: str, dtype: str) -> None:
     ),
     instruction_set=st.sampled_from(SETS),
 )
-def test_random_networks_are_those_of_the_plain_code(made: RandomTrajectory, instruction_set: str) -> None:
+def test_random_networks_are_those_of_the_array_code(made: RandomTrajectory, instruction_set: str) -> None:
     advance = CompiledAdvance(instruction_set)
     assume(advance.covers(made.target))
     found = made.start.run(advance, made.target, n_steps=made.n_steps)

@@ -66,7 +66,7 @@ def full_problem(model: str, kernel: str, dtype: str, *, n_cases: int = 37) -> S
 
 
 @pytest.mark.parametrize("kernel", ["warp", "block"])
-def test_hybrid_updates_are_those_of_the_plain_code(kernel: str) -> None:
+def test_hybrid_updates_are_those_of_the_array_code(kernel: str) -> None:
     """Windows, chains that start backwards, partial gradients, acceptance and rejection."""
     target = problem(spec=small((3,)), n_cases=20)
     state = target.initial_state(streams("hybrid", 6), sigmas=0.5)
@@ -141,7 +141,7 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("kernel, before, after", MUTANTS)
-def test_mutants_are_told_from_the_plain_code(kernel: str, before: str, after: str) -> None:
+def test_mutants_are_told_from_the_array_code(kernel: str, before: str, after: str) -> None:
     target = full_problem("gaussian", kernel, "float64", n_cases=38).tempered(0.7)
     start = Start.of(target, n_partitions=4)
     expected = start.run(leapfrog.advance, target)

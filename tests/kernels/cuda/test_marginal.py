@@ -54,7 +54,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("name, model, over, dtype, is_missing", CASES)
-def test_a_trajectory_is_that_of_the_plain_code(
+def test_a_trajectory_is_that_of_the_array_code(
     name: str, model: str, over: tuple[str, ...], dtype: str, is_missing: bool
 ) -> None:
     target = made(name, model, "primal", is_missing=is_missing, n_cases=150, dtype=dtype)
@@ -152,7 +152,7 @@ MUTANTS = [
 
 @pytest.mark.long
 @pytest.mark.parametrize("before, after", MUTANTS)
-def test_mutants_are_told_from_the_plain_code(before: str, after: str) -> None:
+def test_mutants_are_told_from_the_array_code(before: str, after: str) -> None:
     given, start = several_tiles("gaussian by target", BOTH)
     advance = OnChip(ShimBuild(replace=(before, after, 0)))
     assert worst_error(given, start, advance, n_steps=3) > 1e-6

@@ -41,7 +41,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("name, model, over, dtype, is_missing", CASES)
-def test_a_trajectory_is_that_of_the_plain_code(
+def test_a_trajectory_is_that_of_the_array_code(
     name: str, model: str, over: tuple[str, ...], dtype: str, is_missing: bool
 ) -> None:
     target = made(name, model, "dual", is_missing=is_missing, dtype=dtype)
@@ -116,7 +116,7 @@ MUTANTS = [
 
 @pytest.mark.long
 @pytest.mark.parametrize("before, after", MUTANTS)
-def test_mutants_are_told_from_the_plain_code(before: str, after: str) -> None:
+def test_mutants_are_told_from_the_array_code(before: str, after: str) -> None:
     model = "gaussian" if "N_EACH" in before else "gaussian by target"
     given, start = two_warps(model, BOTH)
     advance = OnChip(ShimBuild(replace=(before, after, 0)))

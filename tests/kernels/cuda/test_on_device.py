@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("cupy")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model", ["gaussian by target", "t", "binary", "class"])
 @pytest.mark.parametrize("units", [(4, 3), (40, 30), (400, 300)])
-def test_a_trajectory_is_that_of_the_plain_code(
+def test_a_trajectory_is_that_of_the_array_code(
     units: tuple[int, int], model: str, dtype: str, n_partitions: int
 ) -> None:
     """Networks for which a warp, a block, and products are chosen (in float64 blocks for the first too)."""

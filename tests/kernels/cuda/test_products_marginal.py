@@ -82,7 +82,7 @@ CASES = [
 
 @pytest.mark.parametrize("tile_bytes", [A_CHAIN, SOME_CHAINS])
 @pytest.mark.parametrize("name, model, over, dtype, is_missing", CASES)
-def test_a_trajectory_is_that_of_the_plain_code(
+def test_a_trajectory_is_that_of_the_array_code(
     name: str, model: str, over: tuple[str, ...], dtype: str, is_missing: bool, tile_bytes: int
 ) -> None:
     target = made(name, model, "primal", is_missing=is_missing, n_cases=50, dtype=dtype)
