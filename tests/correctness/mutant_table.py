@@ -36,32 +36,35 @@ _ALSO_KILL = {
 # Bugs that tests of exactness cannot see, because they leave the distribution as it is.
 EQUIVALENT: dict[str, dict[str, str]] = {
     "tests/mcmc/test_invariance.py::test_equivalent_mutant_stays_exact": {
-        "negated_as_a_whole": "the whole update followed by a negation, each of them exact; seen by"
-        " test_momentum_is_reversed_on_acceptance_only",
-        "sub_step_not_divided": "another stepsize; seen by"
-        " test_partial_steps_of_equal_terms_are_shorter_full_steps",
-        "wrong_gradient": "any force that depends on the position alone gives reversible steps that keep"
-        " volume, and the decision is on the right energy: only slower; seen by the gradient tests",
+        "negated_as_a_whole": "It is the whole update followed by a negation, and both leave the distribution"
+        " as it is. test_momentum_is_reversed_on_acceptance_only shows the change.",
+        "sub_step_not_divided": "It only uses another stepsize."
+        " test_partial_steps_of_equal_terms_are_shorter_full_steps shows the change.",
+        "wrong_gradient": "Any force that depends on the position alone gives reversible steps that preserve"
+        " volume, and the decision uses the right energy. The chain is only slower. The gradient tests show"
+        " the change.",
     },
     "tests/mcmc/test_invariance.py::test_order_mutants_need_three_partitions": {
-        "fixed_order": "with two partitions a step visits 0 1 0, its own reverse; seen with three",
-        "bwd_same_order": "the same; seen with three",
+        "fixed_order": "With two partitions a step visits 0 1 0, its own reverse. Three partitions show the"
+        " bug.",
+        "bwd_same_order": "As for fixed_order: three partitions show the bug.",
     },
     "tests/mcmc/test_invariance.py::test_dropping_negate_stays_exact": {
-        "": "momentum turns back after every acceptance: right, and slow; the configuration's to say",
+        "": "The momentum turns back after every acceptance, which is correct but slow. A configuration may"
+        " leave negate out.",
     },
     "tests/mcmc/one_at_a_time/test_one_at_a_time.py::test_stepping_out_beyond_the_slice_stays_exact": {
-        "": "whatever ends an interval, all points of the slice lead to it as often",
+        "": "Whatever rule ends an interval, all points of the slice lead to it with the same probability.",
     },
     "tests/mcmc/one_at_a_time/test_one_at_a_time.py::test_looking_at_every_half_stays_exact": {
-        "": "a half that holds the value as well cannot have both ends outside the slice, or doubling would"
-        " have ended with it",
+        "": "A half that holds the value cannot have both ends outside the slice, because doubling would"
+        " have ended there.",
     },
     "tests/mcmc/tempering/test_tempering.py::test_equivalent_mutant_of_simulated_tempering_stays_exact": {
-        "weights of the other sign": "any weights leave the distribution at temperature one: these only visit"
-        " the levels unevenly",
-        "off the ladder is to stay": "a proposal off the ladder is clipped to the level that is there:"
-        " accepting it is to stay",
+        "weights of the other sign": "The distribution at temperature one is the same with any weights. With"
+        " these, the levels are only visited unevenly.",
+        "off the ladder is to stay": "A proposal off the ladder is clipped to the level where the chain is,"
+        " so accepting it changes nothing.",
     },
 }
 # Tests that change a module for another reason than to put a bug in.
@@ -189,7 +192,8 @@ def _words(module: ModuleType, value: Any) -> str:
         return value
     if isinstance(value, tuple):
         if len(value) == 2 and all(isinstance(part, str) for part in value):
-            return f"`{value[1]}` for `{value[0]}`"
+            before, after = (" ".join(part.split()) for part in value)
+            return f"`{after}` for `{before}`" if after else f"`{before}` left out"
         return ", ".join(_words(module, part) for part in value)
     names = [name for name, part in vars(module).items() if part is value]
     return getattr(value, "__name__", str(value)) if not names else names[0]
