@@ -241,6 +241,7 @@ def to_document(measured: Measured) -> dict[str, Any]:
         "sums": list(measured.sums),
         "squares": list(measured.squares),
         "slopes": list(measured.slopes),
+        "diverged": measured.diverged,
     }
 
 
@@ -254,6 +255,7 @@ def measured_from(document: Mapping[str, Any]) -> Measured:
         tuple(document["sums"]),
         tuple(document["squares"]),
         tuple(document["slopes"]),
+        document["diverged"],
     )
 
 

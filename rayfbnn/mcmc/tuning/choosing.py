@@ -16,28 +16,35 @@ TARGET_ACCEPTANCE = 0.8
 # Hoffman and Gelman (2014) take gamma = 0.05 for the acceptance of one trajectory at a time. That of a round
 # is nearly free of noise, and answers a change of log stepsize by up to its own size: 0.05 then overshoots.
 _GAMMA, _T0, _KAPPA = 0.1, 10, 0.75
+# With a share d of trajectories that diverge, stepsizes settle where the acceptance is 0.8 + 20 d: at most
+# 1 % diverge then, which is what `diagnose` allows. Windows accept often even where steps are unstable.
+_DIVERGED_COST = 20.0
+# What else an iteration costs, in gradients: Gibbs draws and energies of small networks. Without it, short
+# trajectories that hardly move the slowest quantity seemed the cheapest (docs/decisions/0017).
+_OVERHEAD = 16
 
 
 def settings_after(rounds: Sequence[Measured], operation: Tunable, *, n_rounds: int) -> Settings:
     """Return the settings that follow from the rounds so far, of n_rounds in all.
 
     The stepsize e follows from dual averaging, Hoffman and Gelman (2014), sec. 3.2. With a_i the mean
-    acceptance of round i at the length then in use, after t rounds
+    acceptance of round i at the length then in use, and d_i the share of its trajectories that diverged,
+    after t rounds
 
-    log e = mu - sqrt(t) / (gamma (t + t0)) sum (target - a_i)
+    log e = mu - sqrt(t) / (gamma (t + t0)) sum (target - a_i + min(1, 20 d_i))
 
     The averaging restarts after a quarter and after half of the rounds: mu becomes the average of log e that
     has been reached. The last round sets the stepsize to the average over the second half. At each restart
     the scales are set too, if they are automatic: from the slopes in the later half of the rounds before, by
     `scales_from`.
 
-    The length is the l with the largest min_k r_k(l) / (l + 1), where
+    The length is the l with the largest min_k r_k(l) / (l + 1 + 16), where
 
     r_k(l) = min(1, J / (4 - J)),   J = E[a (f_k(q_l) - f_k(q_0))**2] / Var[f_k(q_0)]
 
     over the later half of the rounds. This is the number of effective draws of the slowest quantity per
-    gradient, if successive values of each quantity were a first-order autoregression, with correlation
-    1 - J/2 from one trajectory to the next.
+    gradient, with 16 for what else an iteration costs, if successive values of each quantity were a
+    first-order autoregression, with correlation 1 - J/2 from one trajectory to the next.
     """
     settings = first_settings(operation)
     average = _DualAveraging(settings.stepsize)
@@ -45,7 +52,8 @@ def settings_after(rounds: Sequence[Measured], operation: Tunable, *, n_rounds: 
     for number, measured in enumerate(rounds):
         if number in restarts:
             average = _DualAveraging(average.averaged)
-        average = average.after(measured.mean_acceptance(settings.steps))
+        penalty = min(1.0, _DIVERGED_COST * measured.diverged_share)
+        average = average.after(measured.mean_acceptance(settings.steps) - penalty)
         stepsize, steps, scales = settings.stepsize, settings.steps, settings.scales
         if operation.scaling == AUTO and number + 1 in restarts:
             scales = _scales(rounds[(number + 1) // 2 : number + 1])
@@ -104,7 +112,7 @@ def _best_length(rounds: Sequence[Measured], steps: int) -> int:
     best, highest = steps, 0.0
     for length in sorted({length for measured in rounds for length in measured.lengths}):
         reached = [measured for measured in rounds if length in measured.lengths]
-        rate = _slowest(reached, length) / (length + 1)
+        rate = _slowest(reached, length) / (length + 1 + _OVERHEAD)
         if rate > highest:
             best, highest = length, rate
     return best

@@ -13,7 +13,7 @@ _LARGEST = 2.0**50  # larger values count as this one: 2**12 chains of it still 
 
 @dataclass(frozen=True)
 class Measured:
-    """Sums over trajectories. All but the count are whole numbers, in units of 2**-40.
+    """Sums over trajectories. All but the two counts are in units of 2**-40.
 
     trajectories  the number of trajectories
     lengths       the numbers of steps after which they were measured
@@ -21,6 +21,7 @@ class Measured:
     jumps         for each length and each quantity, the sum of a times the squared change of the quantity
     sums, squares for each quantity, the sums of it and of its square at the start of the trajectories
     slopes        for each group, the sum of scaling.mean_squares; empty unless scales are automatic
+    diverged      the number of trajectories with an energy that was not finite
     """
 
     trajectories: int
@@ -30,6 +31,7 @@ class Measured:
     sums: tuple[int, ...] = ()
     squares: tuple[int, ...] = ()
     slopes: tuple[int, ...] = ()
+    diverged: int = 0
 
     def __add__(self, other: Measured) -> Measured:
         """Add the sums of two measurements, up to the longest length that both have."""
@@ -42,11 +44,17 @@ class Measured:
             _added(self.sums, other.sums),
             _added(self.squares, other.squares),
             _added(self.slopes, other.slopes),
+            self.diverged + other.diverged,
         )
 
     def mean_acceptance(self, length: int) -> float:
         """Return the mean acceptance probability of trajectories of this many steps."""
         return ratio(self.acceptance[self.lengths.index(length)], self.trajectories)
+
+    @property
+    def diverged_share(self) -> float:
+        """The share of trajectories that diverged."""
+        return self.diverged / self.trajectories
 
 
 def _added(ours: Sequence[int], theirs: Sequence[int]) -> tuple[int, ...]:

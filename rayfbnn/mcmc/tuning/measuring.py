@@ -85,6 +85,7 @@ class Measuring:
         measured = probe.measured if is_length_open else _acceptance_alone(info, self.settings.steps)
         if probe.slopes is not None:
             measured = replace(measured, slopes=fixed_point_sums(probe.slopes))
+        measured = replace(measured, diverged=int(info.diverged.sum()))
         return MeasuredInfo(info.accepted, info.energy_change, info.diverged, self.operation, measured)
 
 

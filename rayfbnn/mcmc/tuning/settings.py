@@ -6,7 +6,9 @@ from rayfbnn.mcmc.operation import AUTO, Operation, Settings, Tunable, Tuning, a
 
 FIRST_STEPSIZE = 0.5  # the heuristic stepsizes are meant for factors a little below one
 FIRST_STEPS = 16
-SHORTEST = 4
+# Shorter trajectories were chosen where a slow quantity had not shown itself in the rounds so far
+# (docs/decisions/0017).
+SHORTEST = 16
 
 
 def lengths(operation: Tunable) -> tuple[int, ...]:

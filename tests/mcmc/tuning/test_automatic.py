@@ -28,14 +28,8 @@ from tests.support.tuning import AUTOMATIC, ONE, Scaled, frozen, start, streams,
 @pytest.mark.parametrize(
     "target",
     # Not 70 equal scales: five steps may be half their period, after which energies return by themselves.
-    [
-        gaussian(10),
-        Scaled(tuple(0.3 + k / 100 for k in range(70))),
-        ANHARMONIC,
-        banana(),
-        Scaled((0.01, 1.0, 0.1)),
-    ],
-    ids=["10 normals", "70 scales", "anharmonic", "banana", "scales of 100 to 1"],
+    [gaussian(10), Scaled(tuple(0.3 + k / 100 for k in range(70))), Scaled((0.01, 1.0, 0.1))],
+    ids=["10 normals", "70 scales", "scales of 100 to 1"],
 )
 @pytest.mark.parametrize("steps", ["auto", 5])
 def test_the_settings_found_are_accepted_at_the_target_rate(target: Any, steps: Any) -> None:
@@ -45,6 +39,26 @@ def test_the_settings_found_are_accepted_at_the_target_rate(target: Any, steps: 
     assert frozen(target, operation, settings, state, number) == pytest.approx(
         choosing.TARGET_ACCEPTANCE, abs=0.06
     )
+
+
+@pytest.mark.parametrize("target", [ANHARMONIC, banana()], ids=["anharmonic", "banana"])
+def test_stepsizes_are_smaller_where_trajectories_diverge(target: Any) -> None:
+    """Of the trajectories of the last ten rounds, 800, at most two in a hundred diverge."""
+    operation = Hybrid(steps="auto", stepsize="auto", stepsize_jitter=-0.1)
+    rounds, settings, state, number = tuned(target, operation)
+    assert sum(measured.diverged for measured in rounds[-10:]) <= 16
+    assert frozen(target, operation, settings, state, number) > choosing.TARGET_ACCEPTANCE - 0.06
+
+
+def test_a_diverged_trajectory_counts_as_twenty_rejections() -> None:
+    """A hundredth that diverges lowers the acceptance by a fifth, and nothing lowers it by more than one."""
+    rounds = [Measured(100, (5,), (90 * ONE,), diverged=count) for count in (1, 0, 30)]
+    plain = [Measured(100, (5,), (acceptance * ONE,)) for acceptance in (70, 90, -10)]
+    operation = Hybrid(steps=5, stepsize="auto")
+    for n in (1, 2, 3):
+        assert choosing.settings_after(rounds[:n], operation, n_rounds=12) == choosing.settings_after(
+            plain[:n], operation, n_rounds=12
+        )
 
 
 def test_windows_are_tuned_by_the_acceptance_of_windows() -> None:
@@ -61,12 +75,12 @@ def test_long_trajectories_are_found_where_a_scale_is_long_and_short_ones_where_
     quarter = math.pi / 2 * 100 / settings.stepsize
     assert quarter / 2 <= settings.steps <= 2 * quarter
     _, settings, _, _ = tuned(gaussian(10))
-    assert settings.steps == 4
+    assert settings.steps == 16
 
 
 def test_a_stepsize_or_a_length_that_is_given_stays() -> None:
     _, settings, _, _ = tuned(gaussian(10), Hybrid(steps="auto", stepsize=0.1), n_rounds=12)
-    assert settings.stepsize == 0.1 and settings.steps in (8, 16, 32)
+    assert settings.stepsize == 0.1 and settings.steps in (16, 32)
     _, settings, _, _ = tuned(gaussian(10), Hybrid(steps=7, stepsize="auto"), n_rounds=12)
     assert settings.steps == settings.longest == 7
 
@@ -161,7 +175,7 @@ def test_a_trajectory_that_blows_up_counts_as_rejected_and_as_no_jump() -> None:
     assert probe.measured.acceptance[-1] < 0.1 * 40 * ONE
     assert probe.measured.trajectories == 40
     rounds, settings, _, _ = tuned(wall(2), n_rounds=20)
-    assert 0.05 < settings.stepsize < 3 and all(math.isfinite(measured.squares[0]) for measured in rounds)
+    assert 0.01 < settings.stepsize < 3 and all(math.isfinite(each.squares[0]) for each in rounds)
 
 
 def acceptances(*values: float) -> list[Measured]:
@@ -232,10 +246,11 @@ def curve(**by_quantity: list[float]) -> Measured:
 @pytest.mark.parametrize(
     ("measured", "best"),
     [
-        (curve(a=[0.1, 0.4, 1.6, 1.8]), 16),  # 0.005, 0.012, 0.039, 0.025 effective draws a gradient
-        (curve(a=[0.1, 0.4, 1.6, 1.8], b=[1.9, 1.9, 0.1, 1.9]), 32),  # the slower quantity decides
-        (curve(a=[1.9, 3.0, 3.9, 2.1]), 4),  # a draw counts at most as an independent one
-        (curve(a=[0.0, 0.0]), 64),  # nothing moves: the length stays
+        (curve(a=[0.1, 0.4, 1.6, 1.8]), 16),  # 0.001, 0.004, 0.020, 0.017 effective draws a gradient
+        (curve(a=[1.2, 1.6]), 8),  # 0.020, 0.027; without what else an iteration costs 0.086, 0.074
+        (curve(a=[0.1, 0.4, 1.6, 1.8], b=[1.9, 1.9, 0.1, 1.9]), 32),  # the slower of both decides
+        (curve(a=[1.9, 3.0, 3.9, 2.1]), 4),  # more than an independent draw does not count
+        (curve(a=[0.0, 0.0]), 64),  # nothing moves: as before
     ],
 )
 def test_the_length_is_that_of_the_most_effective_draws_of_the_slowest_quantity(
@@ -248,7 +263,8 @@ def test_the_length_is_that_of_the_most_effective_draws_of_the_slowest_quantity(
     ("bug", "measured", "best"),
     [
         (("min(rates, default=0.0)", "max(rates, default=0.0)"), 1, 32),
-        (("/ (length + 1)", ""), 0, 16),
+        (("/ (length + 1 + _OVERHEAD)", ""), 0, 16),
+        ((" + _OVERHEAD", ""), 4, 8),
         (("min(1.0, change / (4 - change))", "change / (4 - change)"), 2, 4),
         ((" / variance", ""), 3, 4),
     ],
@@ -260,6 +276,7 @@ def test_a_mutant_of_the_choice_of_length_is_seen(bug: tuple[str, str], measured
         curve(a=[0.1, 0.4, 1.6, 1.8], b=[1.9, 1.9, 0.1, 1.9]),
         curve(a=[1.9, 3.0, 3.9, 2.1]),
         replace(quiet, squares=(100 * ONE, ONE)),  # b's variance is a hundredth
+        curve(a=[1.2, 1.6]),
     ]
     assert choosing._best_length([curves[measured]], 64) == best
     assert mutant(choosing, bug)._best_length([curves[measured]], 64) != best
