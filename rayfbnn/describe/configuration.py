@@ -11,6 +11,7 @@ import scipy.special
 
 from rayfbnn.describe.data import describe_data
 from rayfbnn.describe.schedule import describe_schedule
+from rayfbnn.describe.words import noise_in_words, prior_in_words
 from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec
 from rayfbnn.spec import RunSpec
 
@@ -87,6 +88,7 @@ def _priors(spec: RunSpec) -> list[str]:
         unit = "source unit" if group.is_weights else None
         text = spec.network_keys.priors[group.name]
         lines += _prior(group.name, text, group.prior, group.shape[0], unit=unit, parameter="parameter")
+        lines.append(f"        {prior_in_words(group)}")
     for name, alpha in spec.network.adjustments.items():
         low, high = sigma_range(alpha, 1.0)
         layer = "the outputs" if name == "ao" else f"hidden layer {name[2:]}"
@@ -100,6 +102,7 @@ def _priors(spec: RunSpec) -> list[str]:
     if noise is not None:
         assert spec.model_keys.noise is not None
         lines += _prior("noise", spec.model_keys.noise, noise, 1, unit="target", parameter="case")
+        lines.append(f"        {noise_in_words(noise)}")
     return lines
 
 
@@ -161,7 +164,15 @@ def _defaults(spec: RunSpec) -> list[str]:
         if name not in spec.model_fields_set
     ]
     if "standardize" not in spec.data.model_fields_set:
-        used.append("data.standardize = []")
+        used.append(f"data.standardize = [{', '.join(spec.data.standardize)}]")
+    for key in ("noise", "hazard"):
+        value = getattr(spec.model_keys, key)
+        if value is not None and key not in spec.model_keys.model_fields_set:
+            used.append(f'model.{key} = "{value}"')
+    if "hidden" not in spec.network_keys.model_fields_set:
+        used.append("network.hidden")
+    if spec.network_keys.has_default_priors:
+        used.append("network.priors")
     if "phase" not in spec.model_fields_set:
         used.append(f"phases (the last with iterations = {spec.phase[-1].iterations})")
     if "initial" not in spec.model_fields_set:

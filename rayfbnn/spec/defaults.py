@@ -15,13 +15,14 @@ from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.marginal.output_layer import why_outputs_stay
 from rayfbnn.spec.sections import PhaseSpec
 
-KEPT_ITERATIONS = 1000
+KEPT_ITERATIONS = 4000
+_MOST_TUNING_ITERATIONS = 500
 # In these iterations the sigmas of weights stay at their start: drawn while weights are zero, they collapse.
 _FIRST_ITERATIONS = 40
 # The stepsize is jittered over 0.2 decades because a trajectory whose length is a period of the target would
 # come back to its start every time.
 _AUTOMATIC: dict[str, Any] = {"stepsize": AUTO, "stepsize_jitter": -0.2, "scaling": AUTO}
-_STEPS, _WINDOW = 100, 10  # of hybrid; docs/decisions/0016
+_STEPS, _WINDOW = 32, 4  # of hybrid; docs/decisions/0017
 _RESCALING_STEPSIZE = 1.0  # of the logarithm of the factor
 _MAX_SIGMAS = 100  # networks with more do not rescale them one by one: each costs an energy
 
@@ -31,7 +32,8 @@ def default_phases(
 ) -> tuple[PhaseSpec, ...]:
     """Return one or two phases that tune, then one of `iterations` whose draws are kept.
 
-    The first phase holds the sigmas of the weights fixed. The second one is half as long as the kept phase.
+    The first phase holds the sigmas of the weights fixed. The second one is half as long as the kept phase,
+    and at most 500 iterations.
     A data model may do without the first (`starts_with_sigmas_held`).
 
     Where the outputs can be integrated out, trajectories are those of hybrid-marginal, at first over the
@@ -52,7 +54,8 @@ def default_phases(
     noise: tuple[Operation, ...] = (SampleNoise(),) if model.has_noise else ()
     update = (SampleSigmas(), *rescalings, Heatbath(), later)
     held = PhaseSpec(iterations=_FIRST_ITERATIONS, keep=False, operations=(*noise, Heatbath(), first))
-    tuned = PhaseSpec(iterations=max(_FIRST_ITERATIONS, iterations // 2), keep=False, operations=update)
+    n_tuning = min(max(_FIRST_ITERATIONS, iterations // 2), _MOST_TUNING_ITERATIONS)
+    tuned = PhaseSpec(iterations=n_tuning, keep=False, operations=update)
     kept = PhaseSpec(iterations=iterations, operations=update)
     return (held, tuned, kept) if model.starts_with_sigmas_held else (tuned, kept)
 

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec, PriorSpec
 from rayfbnn.spec.connections import connections_of
+from rayfbnn.spec.default_network import DEFAULT_HIDDEN
 from rayfbnn.spec.messages import nearest, short
 from rayfbnn.spec.operations import Record
 from rayfbnn.spec.ranges import adjustment_alpha
@@ -22,9 +23,10 @@ class NetworkKeys(Record):
     Both exist because the keys keep the text of the configuration, with names of columns and priors such as
     "x0.5:2", which a store records and `to_toml` writes back; `NetworkSpec` holds the values in use.
 
-    hidden       the hidden layers
+    hidden       the hidden layers; one of 8 tanh units if they are left out
     priors       group of parameters -> its prior in FBM's notation; adjustments (ah0, ao) have an alpha
-                 instead. A group with the prior "-" is left out, as if it were not named
+                 instead. A group with the prior "-" is left out, as if it were not named. Without this key,
+                 `has_default_priors`, a configuration has those of spec/default_network.py
     omit         group of weights from the inputs -> names of the inputs that it does not connect
     connections  group of weights or biases -> its configured connections (spec/connections.py)
 
@@ -32,10 +34,15 @@ class NetworkKeys(Record):
     last layer, hh is h0h1, hh2 is h1h2, h1o is ho1.
     """
 
-    hidden: tuple[LayerSpec, ...]
-    priors: dict[str, PriorText]
+    hidden: tuple[LayerSpec, ...] = DEFAULT_HIDDEN
+    priors: dict[str, PriorText] = Field(default_factory=dict)
     omit: dict[str, tuple[Name, ...]] = Field(default_factory=dict)
     connections: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+    @property
+    def has_default_priors(self) -> bool:
+        """Whether the configuration leaves the priors out."""
+        return "priors" not in self.model_fields_set
 
     @model_validator(mode="after")
     def _use_full_names(self) -> Self:

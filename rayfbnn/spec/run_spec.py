@@ -18,6 +18,7 @@ from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.registry import DATA_MODELS, data_model_from_spec
 from rayfbnn.spec.connections import with_tables
+from rayfbnn.spec.default_network import DEFAULT_NOISE, default_priors
 from rayfbnn.spec.defaults import KEPT_ITERATIONS, default_phases
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.model_keys import ModelKeys, check_model, read_model
@@ -38,6 +39,7 @@ class RunSpec(Record):
     model and network are the records that are sampled; model_keys and network_keys are the sections [model]
     and [network] as they were written, which is what `to_dict`, `to_json` and `to_toml` give. Without any
     [[phase]] there are the phases of spec/defaults.py, the last of `iterations`, as if they had been written.
+    Without [network] or its priors there are those of spec/default_network.py.
 
     What the network's inputs are may depend on the training cases: inputs may be left out or be patterns,
     text becomes several inputs, and the number of classes may follow from the labels. `resolved` gives the
@@ -46,7 +48,7 @@ class RunSpec(Record):
     """
 
     seed: Annotated[int, Field(ge=0, le=MAX_WORD)] = 1
-    chains: Count = 16
+    chains: Count = 8
     chains_per_batch: Count = 8
     draws_per_block: Count = 50
     dtype: Literal["float32", "float64"] = "float32"
@@ -54,7 +56,7 @@ class RunSpec(Record):
     temperature: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     data: DataSpec
     model_keys: Annotated[ModelKeys, Field(alias="model")]
-    network_keys: Annotated[NetworkKeys, Field(alias="network")]
+    network_keys: Annotated[NetworkKeys, Field(alias="network", default_factory=NetworkKeys)]
     initial: InitialSpec = InitialSpec(sigmas=0.5)
     iterations: Count | None = None
     phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1)] = ()
@@ -116,8 +118,11 @@ class RunSpec(Record):
         for name in ("omit", "connections"):
             if not keys["network"][name]:
                 del keys["network"][name]
-        if not self.phase:  # they follow when the network is known
+        # Default phases and priors follow when the network is known.
+        if not self.phase:
             del keys["phase"]
+        if not self.network_keys.priors and self.network_keys.has_default_priors:
+            del keys["network"]["priors"]
         return keys
 
     def to_json(self) -> str:
@@ -242,9 +247,32 @@ class RunSpec(Record):
         """Raise ConfigError for units that are only for draws from the prior, such as step units."""
         check_gradient(self.network)
 
+    def _fill_sections(self) -> None:
+        """Fill in what default priors go with: standardised columns, and the settings of the data model.
+
+        What is filled in does not count as written: `model_fields_set` is as before.
+        """
+        chosen = DATA_MODELS[self.model_keys.kind]
+        if "standardize" not in self.data.model_fields_set:
+            sides = ("inputs", "targets") if chosen.is_real else ("inputs",)
+            object.__setattr__(self.data, "standardize", sides)
+        if "noise" in chosen.required and self.model_keys.noise is None:
+            object.__setattr__(self.model_keys, "noise", DEFAULT_NOISE)
+        if "hazard" in chosen.required and self.model_keys.hazard is None:
+            hazard = "constant" if self.model_keys.time_points is None else "piecewise"
+            object.__setattr__(self.model_keys, "hazard", hazard)
+
+    def _fill_priors(self) -> None:
+        """Fill in the default priors of a network whose inputs are known."""
+        bias = DATA_MODELS[self.model_keys.kind].usual_bias
+        priors = default_priors(self.network_keys.hidden, n_inputs=len(self.network_inputs), bias=bias)
+        self.network_keys.priors.update(priors)
+
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:
         self._encoding = info.context
+        if self.network_keys.has_default_priors:
+            self._fill_sections()
         _check_columns(self.data, self.model_keys)
         check_model(self.model_keys, self.data, self.input_names if self.is_resolved else ())
         if self.phase and self.iterations is not None:
@@ -257,7 +285,9 @@ class RunSpec(Record):
         return self
 
     def _check_network(self) -> None:
-        """Check the network and the schedule, which is filled in if there is none."""
+        """Check the network and the schedule; priors and phases are filled in if there are none."""
+        if self.network_keys.has_default_priors:
+            self._fill_priors()
         check_network(self.network, self.network_keys.priors)
         if not self.phase:
             phases = default_phases(

@@ -33,7 +33,7 @@ def test_outputs_are_integrated_out_where_they_can_be(changes: dict[str, Any]) -
     noise = [] if spec.model.kind == "binary" else ["sample-noise"]
     later = ["sample-sigmas", "rescale", "heatbath", "hybrid-marginal"]
     assert kinds(spec) == [[*noise, "heatbath", "hybrid-marginal"], later, later]
-    assert [phase.iterations for phase in spec.phase] == [40, 500, 1000]
+    assert [phase.iterations for phase in spec.phase] == [40, 500, 4000]
     assert [phase.keep for phase in spec.phase] == [False, False, True]
     assert spec.phase[1].operations == spec.phase[2].operations
     first, second = (spec.phase[number].operations[-1] for number in (0, 1))
@@ -112,14 +112,14 @@ def test_what_automatic_trajectories_cost_is_a_range_until_they_are_found(tmp_pa
     written = without_phases(iterations=2, chains=2).to_dict()
     spec = RunSpec.from_dict(written, short, base_dir=tmp_path)
     text = api.show(spec)
-    # Lengths from 4 steps (8 where longer ones are tried) to 256.
-    assert "phase 2: 3 iterations, no draws kept; 24 to 768 gradient evaluations (8 to 256 per" in text
+    # Lengths from 16 steps (32 where longer ones are tried) to 256.
+    assert "phase 2: 3 iterations, no draws kept; 96 to 768 gradient evaluations (32 to 256 per" in text
     assert (
-        "phase 3: 2 iterations, one draw per iteration kept; 8 to 512 gradient evaluations (4 to 256 per"
+        "phase 3: 2 iterations, one draw per iteration kept; 32 to 512 gradient evaluations (16 to 256 per"
         in text
     )
-    assert "per chain: 56 to 2,048 gradient evaluations, 2 draws kept" in text
-    assert "in all:    112 to 4,096 gradient evaluations, 4 draws kept" in text
+    assert "per chain: 224 to 2,048 gradient evaluations, 2 draws kept" in text
+    assert "in all:    448 to 4,096 gradient evaluations, 4 draws kept" in text
     assert "ranges go from the shortest to the longest" in text
     api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
     store = Store.open(tmp_path / "run.zarr")

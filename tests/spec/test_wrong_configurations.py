@@ -115,8 +115,8 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     ((*CLASS, "data.targets=['y','z']"), "data.targets", "exactly one target"),
     # network
     (("network=3",), "network", "a table with hidden and priors"),
-    (("network={priors={bo='1'}}",), "network.hidden", "a list of layers"),
-    (("network={hidden=[]}",), "network.priors", "a table of priors"),
+    (("network={hidden=3}",), "network.hidden", "a list of layers"),
+    (("network={hidden=[],priors=3}",), "network.priors", "a table of priors"),
     (("network.hidden=8",), "network.hidden", "a list of layers"),
     (("network.hidden=[8]",), "network.hidden[0]", "a layer"),
     (("network.hidden[0].units=0",), "network.hidden[0].units", "from 1 to 1000000"),

@@ -197,7 +197,7 @@ def test_the_estimate_goes_from_the_shortest_to_the_longest_automatic_trajectori
         posterior, [(operations, 3)], chains=2, chains_per_batch=2, sigmas=0.5, workers=1, seconds=1e-3
     )
     least, most = estimate.least, estimate.most
-    assert least.gradient_evaluations == 2 * 3 * (2 * (5 + 4) + 7 + 7 * 5)
+    assert least.gradient_evaluations == 2 * 3 * (2 * (5 + 16) + 7 + 7 * 5)
     assert most.gradient_evaluations == 2 * 3 * (2 * (5 + 256) + 7 + 7 * 5)
     assert least.core_seconds < most.core_seconds
 
@@ -284,8 +284,8 @@ def test_a_configuration_has_its_own_shape_and_an_estimate(tmp_path: Path, short
 def test_the_text_says_what_the_run_takes_from_the_least_to_the_most(tmp_path: Path, short: None) -> None:
     (tmp_path / "run.toml").write_text(small_spec(tmp_path).to_toml())
     text = command(tmp_path / "run.toml", "--no-progress", "--quick", *AUTOMATIC).stdout
-    # Three iterations of 8 to 4096 steps, because some trajectories are measured beyond the current length.
-    assert "the whole run: 84 to 12,348 gradient evaluations" in text and "with 1 worker" in text
+    # Three iterations of 32 to 4096 steps, because some trajectories are measured beyond the current length.
+    assert "the whole run: 156 to 12,348 gradient evaluations" in text and "with 1 worker" in text
     assert "from the shortest to the longest of automatic trajectories" in text
     assert "what is likely is not known" in text and "likely: " not in text
 

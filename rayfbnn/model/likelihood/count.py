@@ -23,6 +23,7 @@ class CountTargets(DataModel):
     """Whole numbers from 0, Poisson with mean exp(v)."""
 
     kind = "count"
+    usual_bias = 10.0  # rates may be of any size
 
     @classmethod
     def from_spec(cls, model: ModelSpec) -> CountTargets:

@@ -29,6 +29,7 @@ class SurvivalTargets(DataModel):
     required = {"hazard": '"constant" or "piecewise"'}
     has_single_target = True
     are_times = True
+    usual_bias = 10.0  # times may be in any unit
 
     hazard: Hazard
 

@@ -1,0 +1,125 @@
+"""A configuration without [network] or its priors gets them, and is then as if they had been written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfbnn import api
+from rayfbnn.data import read_training
+from rayfbnn.errors import ConfigError
+from rayfbnn.model.architecture import PriorSpec
+from rayfbnn.spec import RunSpec
+from rayfbnn.spec.default_network import default_priors
+
+
+def keys(kind: str = "real", *, inputs: int = 4, **more: Any) -> dict[str, Any]:
+    names = [f"x{number}" for number in range(inputs)]
+    data = {"train": "train.csv", "inputs": names, "targets": ["y"]} | more.pop("data", {})
+    return {"data": data, "model": {"kind": kind} | more.pop("model", {}), **more}
+
+
+KINDS = ["real", "binary", "class", "count", "survival", "heteroscedastic"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_data_and_kind_are_enough(kind: str) -> None:
+    model = {"classes": 3} if kind == "class" else {}
+    spec = RunSpec.from_dict(keys(kind, model=model))
+    assert [layer.units for layer in spec.network.hidden] == [8]
+    assert set(spec.network.priors) == {"ih0", "bh0", "ho0", "io", "bo"}
+    assert RunSpec.from_dict(spec.to_dict()) == spec
+    assert RunSpec.from_json(spec.to_json()).network == spec.network
+    assert spec.data.standardize == (
+        ("inputs", "targets") if kind in ("real", "heteroscedastic") else ("inputs",)
+    )
+
+
+def test_a_default_is_not_mistaken_for_what_another_configuration_wrote() -> None:
+    first, second = RunSpec.from_dict(keys(inputs=4)), RunSpec.from_dict(keys(inputs=16))
+    assert first.network_keys.priors["io"] == "0.5:2" and second.network_keys.priors["io"] == "0.25:2"
+
+
+@pytest.mark.parametrize("hidden", [[], [(3,)], [(3,), (4,), (5,)]])
+def test_layers_may_be_written_without_priors(hidden: list[tuple[int]]) -> None:
+    layers = [{"units": units, "activation": "tanh"} for (units,) in hidden]
+    spec = RunSpec.from_dict(keys(network={"hidden": layers}))
+    assert [layer.units for layer in spec.network.hidden] == [units for (units,) in hidden]
+    expected = {0: {"io", "bo"}, 1: {"ih0", "bh0", "ho0", "io", "bo"}}
+    more = {"ih0", "bh0", "h0h1", "bh1", "h1h2", "bh2", "ho2", "io", "bo"}
+    assert set(spec.network.priors) == expected.get(len(hidden), more)
+
+
+def test_priors_that_are_written_are_the_only_ones() -> None:
+    network = {"priors": {"ih0": "1:0.5", "bh0": "1:0.5", "ho0": "x1:0.5"}}
+    spec = RunSpec.from_dict(keys(network=network, model={"noise": "0.1:1"}))
+    assert spec.network_keys.priors == network["priors"]
+    assert spec.data.standardize == () and len(spec.network.hidden) == 1
+    with pytest.raises(ConfigError, match=r"model\.noise: missing"):
+        RunSpec.from_dict(keys(network=network))
+
+
+def test_what_is_written_stays_beside_default_priors() -> None:
+    spec = RunSpec.from_dict(keys(data={"standardize": []}, model={"noise": "2:1"}))
+    assert spec.data.standardize == () and spec.model_keys.noise == "2:1"
+    hazard = {"hazard": "piecewise", "time_points": [1.0, 2.0]}
+    spec = RunSpec.from_dict(keys("survival", inputs=3, model=hazard))
+    assert spec.model_keys.hazard == "piecewise"
+    assert spec.network_keys.priors["io"] == "0.5:2"  # the time is the fourth input
+    with pytest.raises(ConfigError, match=r"network\.omit\.ih9"):
+        RunSpec.from_dict(keys(network={"omit": {"ih9": ["x0"]}}))
+
+
+def test_a_hazard_with_time_points_is_piecewise() -> None:
+    spec = RunSpec.from_dict(keys("survival", model={"time_points": [1.0, 2.0]}))
+    assert spec.model_keys.hazard == "piecewise"
+    assert RunSpec.from_dict(keys("survival")).model_keys.hazard == "constant"
+
+
+def test_priors_wait_for_the_inputs(tmp_path: Path) -> None:
+    """Two numbers and a text of two levels are four inputs."""
+    rows = ["a,b,c,y", "1,2,u,3", "4,6,v,1", "2,2,v,5"]
+    (tmp_path / "train.csv").write_text("\n".join(rows))
+    raw = {"data": {"train": "train.csv", "targets": ["y"]}, "model": {"kind": "real"}}
+    unresolved = RunSpec.from_dict(raw, base_dir=tmp_path)
+    assert unresolved.network_keys.priors == {} and unresolved.data.standardize == ("inputs", "targets")
+    again = RunSpec.from_dict(unresolved.to_dict(), base_dir=tmp_path)
+    for spec in (unresolved, again):
+        resolved, dataset = read_training(spec)
+        assert dataset.n_inputs == 4 and resolved.network_keys.priors["ih0"] == "1:4"
+        assert resolved.with_iterations(7).network_keys.priors == resolved.network_keys.priors
+
+
+def test_sums_over_inputs_have_the_same_scale_however_many_they_are() -> None:
+    hidden = RunSpec.from_dict(keys()).network.hidden
+    for n_inputs in (1, 4, 25, 400):
+        for group, scale in (("ih0", 2.0), ("io", 1.0)):
+            text = default_priors(hidden, n_inputs=n_inputs, bias=1.0)[group]
+            width = PriorSpec.parse(text, key=group).width
+            assert width * n_inputs**0.5 == pytest.approx(scale, rel=0.05)
+
+
+@pytest.mark.parametrize(("kind", "width"), [("real", 1), ("count", 10), ("survival", 10), ("binary", 1)])
+def test_biases_of_outputs_reach_as_far_as_targets_in_any_unit(kind: str, width: float) -> None:
+    assert RunSpec.from_dict(keys(kind)).network.priors["bo"].width == width
+
+
+def test_show_writes_the_defaults_out_and_says_them_in_words() -> None:
+    text = api.show(keys())
+    assert 'ih0   "1:4": width 1' in text
+    assert "The weights from the inputs to hidden layer 0 share an unknown sigma." in text
+    assert "The biases of the outputs have a known sigma." in text
+    assert "The noise has an unknown sigma." in text
+    assert "Each input has a sigma" not in text
+    own = keys(network={"priors": {"ih0": "1:4:2", "ho0": "x1:4"}}, model={"noise": "1:1"})
+    assert "Each input has a sigma of its own around it" in api.show(own)
+    used = text.split("Defaults used: ")[1]
+    for default in (
+        'model.noise = "0.3:0.5"',
+        "network.hidden",
+        "network.priors",
+        "standardize = [inputs, targets]",
+    ):
+        assert default in used
