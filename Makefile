@@ -15,7 +15,7 @@ export MALLOC_TRIM_THRESHOLD_ ?= 1073741824
 # How many tests run at once.
 JOBS ?= 2
 
-.PHONY: demo test test-long check bench bench-steps bench-draws bench-overheads peers
+.PHONY: demo test test-long check bench bench-steps bench-draws bench-overheads bench-tables peers
 
 demo: $(VENV)/.installed-plots
 	$(BIN)/rayfbnn demo
@@ -50,6 +50,12 @@ bench-draws: $(VENV)/.installed-dev peers
 	$(DRAWS) robot_arm --methods default gibbs:1000 gibbs:4000 nuts hmc-gibbs:1000
 	$(DRAWS) boston --methods default gibbs:500 nuts
 	$(DRAWS) led --methods default gibbs:100 nuts hmc-gibbs:100
+
+# Fifteen tables by the default configuration and by scikit-learn: about 40 minutes.
+bench-tables: $(VENV)/.installed-dev
+	@mkdir -p .benchmarks
+	$(PIP) --requirement tests/benchmarks/requirements-tables.txt
+	$(BIN)/python tests/benchmarks/tables.py --out $(RESULTS)
 
 bench-overheads: $(VENV)/.installed-dev
 	@mkdir -p .benchmarks
