@@ -95,6 +95,22 @@ Decisive = Annotated[
         " converged.",
     ),
 ]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ok",
+        help='"ok" makes the run longer, round by round, until its verdict is ok or the time is over. The'
+        " draws are those of a run that had the final length from the start.",
+    ),
+]
+MaxTime = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Time after which a run with `until` ends in any case: seconds, or text such as"
+        ' "30m" or "1h30m".',
+    ),
+]
 Skip = Annotated[int, typer.Option(help="Number of draws to leave out at the start of each chain.")]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Prints one JSON object on standard output, and nothing else.")
@@ -129,6 +145,9 @@ def sample(
     path: NewStore,
     data: Train = None,
     set: Set = None,
+    until: Until = None,
+    max_time: MaxTime = None,
+    decisive: Decisive = "predictions",
     workers: Workers = None,
     address: Address = None,
     max_failures: MaxFailures = 3,
@@ -138,7 +157,8 @@ def sample(
     """Draw from the posterior that a configuration describes, into a new store.
 
     Ctrl-C ends the run after the iterations under way and commits them; a second one ends it at once.
-    `resume` continues the run either way, and the draws are the same as without the interruption.
+    `resume` continues the run either way, and the draws are the same as without the interruption. With
+    --until ok the exit code is 3 if the time was over before the verdict was ok.
     """
     from rayfbnn import api
 
@@ -147,12 +167,17 @@ def sample(
         path,
         data=data,
         set=set or (),
+        until=until,  # type: ignore[arg-type]  # checked there, as is decisive
+        max_time=max_time,
+        decisive=decisive,  # type: ignore[arg-type]
         workers=workers,
         address=address,
         max_failures=max_failures,
         progress=progress,
     )
     _print_run(summary, as_json)
+    if summary.ok is False:
+        raise typer.Exit(NOT_CONVERGED)
 
 
 @_command
@@ -175,6 +200,9 @@ def resume(
             help="The training file, if it is no longer where it was. Its cases must be those in the store."
         ),
     ] = None,
+    until: Until = None,
+    max_time: MaxTime = None,
+    decisive: Decisive = "predictions",
     workers: Workers = None,
     address: Address = None,
     max_failures: MaxFailures = 3,
@@ -184,7 +212,8 @@ def resume(
     """Continue a run that was stopped or killed, or make a finished run longer.
 
     The draws are bit for bit those of a run without the interruption. The store has its own copy of the
-    configuration and of the training cases, so neither file is needed any more.
+    configuration and of the training cases, so neither file is needed any more. With --until ok the exit code
+    is 3 if the time was over before the verdict was ok.
     """
     from rayfbnn import api
 
@@ -193,12 +222,17 @@ def resume(
         iterations=iterations,
         spec=spec,
         data=data,
+        until=until,  # type: ignore[arg-type]  # checked there, as is decisive
+        max_time=max_time,
+        decisive=decisive,  # type: ignore[arg-type]
         workers=workers,
         address=address,
         max_failures=max_failures,
         progress=progress,
     )
     _print_run(summary, as_json)
+    if summary.ok is False:
+        raise typer.Exit(NOT_CONVERGED)
 
 
 @_command

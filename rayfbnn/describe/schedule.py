@@ -151,6 +151,17 @@ def describe_tuning(store: Store) -> str:
     return "\n".join(lines) + "\n"
 
 
+def describe_rounds(store: Store) -> str:
+    """Describe the verdicts of a run that went on until it was ok; "" for any other run."""
+    lines = [
+        f"round {number}: {verdict.draws} draws in each chain, predictions {verdict.predictions},"
+        f" hyperparameters {verdict.hyperparameters}"
+        + (f"; then {verdict.next_iterations} iterations" if verdict.next_iterations else "")
+        for number, verdict in enumerate(store.verdicts.all(), start=1)
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
 def _scales(spec: RunSpec, operation: Tunable, scales: tuple[float, ...]) -> str:
     """Name each group with its factor.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ class RunSummary:
     divergences  number of updates in these iterations with an energy that was not finite; each was rejected
     warmup_acceptance, warmup_divergences  the same for all other iterations
     failures     number of workers that died and were replaced
+    ok           whether the verdict of a run in rounds is ok; None for any other run
     """
 
     path: str
@@ -41,14 +44,22 @@ class RunSummary:
     divergences: int = 0
     warmup_divergences: int = 0
     failures: int = 0
+    ok: bool | None = None
 
 
 def run_to_end(
-    store: Store, *, workers: int | None, address: str | None, max_failures: int, progress: bool
+    store: Store,
+    *,
+    workers: int | None,
+    address: str | None,
+    max_failures: int,
+    progress: bool,
+    deadline: float = math.inf,
 ) -> RunSummary:
     """Run every batch that is not complete, and return what the store then holds. The store must be locked.
 
-    KeyboardInterrupt, saying how to go on, when a signal ended it before.
+    KeyboardInterrupt, saying how to go on, when a signal ended it before. At the deadline, a time on the
+    monotonic clock, the run ends as after a signal, but without an error.
     """
     total, failures = store.spec.total_iterations, 0
     publish_finished_rounds(store)
@@ -59,6 +70,7 @@ def run_to_end(
                 display(store, show=progress) as shown,
                 _executor(store, len(batches), workers, address, max_failures) as executor,
                 _stop_on_signal(executor, shown),
+                _stop_at(executor, deadline),
             ):
                 reported_kernels: set[str] = set()
                 for latest in run_rounds(store, executor):
@@ -66,7 +78,7 @@ def run_to_end(
                 failures = executor.failures
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_how_to_go_on(store)) from None
-    if unfinished_batches(store, total):
+    if unfinished_batches(store, total) and time.monotonic() < deadline:
         raise KeyboardInterrupt(_how_to_go_on(store))
     return _summary(store, failures)
 
@@ -117,6 +129,21 @@ def _executor(
     return RayExecutor(
         workers=workers, address=address, max_failures=max_failures, gpus_per_worker=1 if is_gpu else 0
     )
+
+
+@contextmanager
+def _stop_at(executor: Executor, deadline: float) -> Iterator[None]:
+    """Request a stop at a time on the monotonic clock."""
+    if math.isinf(deadline):
+        yield
+        return
+    timer = threading.Timer(max(0.0, deadline - time.monotonic()), executor.request_stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

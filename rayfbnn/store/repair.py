@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.lengthening.verdict_log import VERDICTS, VerdictLog
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import Problem, VerifyReport
 from rayfbnn.store.tuning_log import TUNING
@@ -24,12 +25,15 @@ def repair(store: OpenStore) -> VerifyReport:
     report = verify(store.path, fs=store.fs)
     of_tuning = [problem for problem in report.damage if problem.file.startswith(f"{COMMITS}/{TUNING}/")]
     of_blocks = [problem for problem in report.damage if problem.batch is not None]
-    lost = [problem for problem in report.damage if problem not in of_tuning and problem not in of_blocks]
+    of_verdicts = [problem for problem in report.damage if problem.file.startswith(f"{COMMITS}/{VERDICTS}/")]
+    lost = [problem for problem in report.damage if problem not in [*of_tuning, *of_blocks, *of_verdicts]]
     if lost:
         listed = "\n  ".join(f"{problem.file}: {problem.what}" for problem in lost)
         raise StoreCorruptError(
             f"{store.path}: cannot be repaired, restore these files from a copy:\n  {listed}"
         )
+    for problem in of_verdicts:  # no draw depends on them
+        VerdictLog(store.fs, store.path, store.root.identity).discard(store.path / problem.file)
     rounds = {int(Path(problem.file).stem) for problem in of_tuning}
     first_blocks = _first_damaged_blocks(of_blocks)
     first_wrong = min((number for number in rounds if store.tuning.is_readable(number)), default=None)

@@ -19,11 +19,13 @@ from rayfbnn.errors import StoreBusyError, StoreError, StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
-from rayfbnn.store import committing, creation, extension, reading
+from rayfbnn.store import committing, creation, reading
 from rayfbnn.store.catalogue import COMMITS, Header, Kind
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import Hierarchy
+from rayfbnn.store.lengthening import extension
+from rayfbnn.store.lengthening.verdict_log import VerdictLog
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import (
     NO_SEAL,
@@ -198,6 +200,11 @@ class Store:
         """The records of the rounds in which automatic settings are found."""
         return self.opened.tuning
 
+    @property
+    def verdicts(self) -> VerdictLog:
+        """The verdicts on a run that went on until it was ok."""
+        return VerdictLog(self.fs, self.path, self.root.identity)
+
     @cached_property
     def data(self) -> Dataset:
         """The training cases, rebuilt from the store; StoreCorruptError if they are not those of the run."""
@@ -358,6 +365,8 @@ class Store:
             self.fs.sweep(self.tuning.folder)
             # Whoever made the last record may have died just before this.
             self.fs.fsync_dir(self.tuning.folder)
+        if self.fs.exists(self.verdicts.folder):
+            self.fs.sweep(self.verdicts.folder)
 
     def _read_again(self) -> None:
         self.opened = OpenStore.from_files(self.fs, self.path)

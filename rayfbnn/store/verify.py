@@ -13,6 +13,7 @@ from rayfbnn.store.catalogue import COMMITS, array_plans
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import ADVICE, METADATA, Hierarchy, array_metadata
+from rayfbnn.store.lengthening.verdict_log import VerdictLog
 from rayfbnn.store.metadata import (
     check_draws,
     draw_chunks,
@@ -75,6 +76,9 @@ class _Verification:
         for batch in range(self.root.header.n_batches):
             self._check_batch(commits, batch)
         self._check_tuning(commits)
+        verdicts = VerdictLog(self.fs, self.path, self.root.identity)
+        for path in verdicts.files():
+            self._check(path, partial(verdicts.read, path))
 
     def _check_fixed(self) -> None:
         """Check coordinates, names and training cases, which only creation and `extend` write."""

@@ -38,7 +38,7 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
         Replaces values of the configuration by "key.path=value". The configuration of a store is fixed.
     """
     from rayfbnn.describe.configuration import describe
-    from rayfbnn.describe.schedule import describe_tuning
+    from rayfbnn.describe.schedule import describe_rounds, describe_tuning
 
     if isinstance(what, str | Path) and Path(what).is_dir():
         if set:
@@ -48,7 +48,13 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
         if data is not None:
             raise ConfigError(f"data: the store {what} has its own copy of the training cases; leave it out")
         store = Store.open(Path(what))
-        return describe(store.spec, store=store) + "\n" + describe_tuning(store) + _describe_progress(store)
+        return (
+            describe(store.spec, store=store)
+            + "\n"
+            + describe_tuning(store)
+            + describe_rounds(store)
+            + _describe_progress(store)
+        )
     spec = read_spec(what, set)
     if data is None and spec.is_resolved and (spec.train_path is None or not spec.train_path.exists()):
         return describe(spec)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError
@@ -18,8 +19,10 @@ from rayfbnn.verbs.arguments import (
     read_run_data,
     read_spec,
 )
+from rayfbnn.verbs.until import Until, check_can_go_on, read_until, run_until
 
 if TYPE_CHECKING:
+    from rayfbnn.reduce.judging.verdicts import Decisive
     from rayfbnn.run.running import RunSummary
 
 
@@ -29,6 +32,9 @@ def sample(
     *,
     data: Source | None = None,
     set: Sequence[str] = (),
+    until: Literal["ok"] | None = None,
+    max_time: str | float | None = None,
+    decisive: Decisive = "predictions",
     workers: int | None = None,
     address: str | None = None,
     max_failures: int = 3,
@@ -52,6 +58,14 @@ def sample(
         with the columns of inputs and targets (of pandas, Polars or Arrow), or a pair (X, y) of arrays.
     set
         Replaces values of the configuration by "key.path=value".
+    until
+        "ok" makes the run longer, round by round, until its verdict is ok or the time is over. The draws are
+        those of a run that had the final length from the start.
+    max_time
+        Time after which a run with `until` ends in any case: seconds, or text such as "30m" or "1h30m".
+    decisive
+        The verdict that makes `ok`: "predictions" if these can be used, or "all" if everything has
+        converged.
     workers
         Number of worker processes on this machine; one for each core if not given. 0 samples in this process,
         without Ray.
@@ -68,16 +82,18 @@ def sample(
     Returns
     -------
     RunSummary
-        Number of chains and draws, acceptance and divergences of the run.
+        Number of chains and draws, acceptance and divergences of the run; with `until` whether it is ok.
     """
     from rayfbnn.run.cluster import check_ray
     from rayfbnn.run.kernel import kernel_for
-    from rayfbnn.run.running import run_to_end
 
     if sample_weight is not None:
         raise ConfigError(f"sample_weight: {WEIGHTS_REFUSED}")
     path = Path(path)
     spec = read_spec(spec, set)
+    goal = read_until(until, max_time, decisive)
+    if goal is not None:
+        check_can_go_on(spec)
     check_new_path(path)
     check_workers(spec, workers, address, max_failures)
     spec, dataset = read_run_data(spec, data)
@@ -86,8 +102,8 @@ def sample(
     check_ray(workers, address)
     store = Store.for_run(path, spec, dataset, kernel=kernel_for(spec))
     with store.lock():
-        return run_to_end(
-            store, workers=workers, address=address, max_failures=max_failures, progress=progress
+        return _run(
+            store, goal, workers=workers, address=address, max_failures=max_failures, progress=progress
         )
 
 
@@ -97,6 +113,9 @@ def resume(
     iterations: int | None = None,
     spec: Spec | None = None,
     data: Source | None = None,
+    until: Literal["ok"] | None = None,
+    max_time: str | float | None = None,
+    decisive: Decisive = "predictions",
     workers: int | None = None,
     address: str | None = None,
     max_failures: int = 3,
@@ -119,6 +138,14 @@ def resume(
     data
         The training file, if it is no longer where it was. Its cases must be those in the store. A DataFrame
         or a pair (X, y) of arrays is compared as well. None of them is needed.
+    until
+        "ok" makes the run longer, round by round, until its verdict is ok or the time is over. The draws are
+        those of a run that had the final length from the start.
+    max_time
+        Time after which a run with `until` ends in any case: seconds, or text such as "30m" or "1h30m".
+    decisive
+        The verdict that makes `ok`: "predictions" if these can be used, or "all" if everything has
+        converged.
     workers
         Number of worker processes on this machine; one for each core if not given. 0 samples in this process,
         without Ray.
@@ -133,14 +160,17 @@ def resume(
     Returns
     -------
     RunSummary
-        Number of chains and draws, acceptance and divergences of the whole run.
+        Number of chains and draws, acceptance and divergences of the whole run; with `until` whether it is
+        ok.
     """
     from rayfbnn.run import resuming
-    from rayfbnn.run.running import run_to_end
 
     store = Store.open(Path(path))
     _check_is_run(store)
     check_workers(store.spec, workers, address, max_failures)
+    goal = read_until(until, max_time, decisive)
+    if goal is not None:
+        check_can_go_on(store.spec)
     resuming.check_version(store)
     resuming.compare_kernel(store)
     if spec is not None:
@@ -152,9 +182,34 @@ def resume(
     with store.lock():
         if iterations is not None:
             resuming.make_longer(store, iterations)
-        return run_to_end(
-            store, workers=workers, address=address, max_failures=max_failures, progress=progress
+        return _run(
+            store, goal, workers=workers, address=address, max_failures=max_failures, progress=progress
         )
+
+
+def _run(
+    store: Store,
+    goal: Until | None,
+    *,
+    workers: int | None,
+    address: str | None,
+    max_failures: int,
+    progress: bool,
+) -> RunSummary:
+    """Run a locked store to its planned end, or in rounds to the goal."""
+    from rayfbnn.run.running import run_to_end
+
+    def run(deadline: float) -> RunSummary:
+        return run_to_end(
+            store,
+            workers=workers,
+            address=address,
+            max_failures=max_failures,
+            progress=progress,
+            deadline=deadline,
+        )
+
+    return run(math.inf) if goal is None else run_until(store, goal, run, progress=progress)
 
 
 def _check_is_run(store: Store) -> None:

@@ -1,0 +1,1 @@
+"""How a run is made longer, and the record of why."""

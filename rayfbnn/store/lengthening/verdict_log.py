@@ -1,0 +1,90 @@
+"""The records of a run that went on until its verdict was ok: each verdict, and how long the run was made.
+
+A record is for people to read. Draws do not depend on it: they are those of a run that had the final length
+from the start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.commits import DISCARDED
+from rayfbnn.store.filesystem import FileSystem
+from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
+
+VERDICTS = "verdicts"
+
+
+@dataclass(frozen=True)
+class RoundVerdict:
+    """The verdict after one round, and what was decided.
+
+    iterations       length of the last phase that was planned when the round ended
+    draws            of each chain that were committed then
+    decisive         which verdict was asked for, "predictions" or "all"
+    predictions, hyperparameters  the grades; "no draws" before there are any
+    ok               whether the verdict that was asked for is ok
+    seconds          that the round took
+    next_iterations  length that the last phase was given then; None if the run was left as it was
+    """
+
+    iterations: int
+    draws: int
+    decisive: str
+    predictions: str
+    hyperparameters: str
+    ok: bool
+    seconds: float
+    next_iterations: int | None
+
+
+class VerdictLog:
+    """The records `commits/verdicts/<number>.json` of the store with the identity `store` (Root.identity)."""
+
+    def __init__(self, fs: FileSystem, root: Path, store: str) -> None:
+        """Take the file system, the store's folder and its identity."""
+        self._fs, self._root, self._store = fs, root, store
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the records, which is there once there is a record."""
+        return self._root / COMMITS / VERDICTS
+
+    def files(self) -> list[Path]:
+        """List the files of the records in order."""
+        if not self._fs.exists(self.folder):
+            return []
+        return [self.folder / name for name in self._fs.listdir(self.folder) if name.endswith(".json")]
+
+    def read(self, file: Path) -> RoundVerdict:
+        """Read one record; StoreCorruptError if it is damaged or in the wrong place."""
+        document = unseal(self._fs.read(file), file)
+        if (document.pop("store", None), document.pop("number", None)) != (self._store, int(file.stem)):
+            raise StoreCorruptError(f"{file}: belongs to another store, or to another place")
+        document.pop(SEAL)
+        try:
+            return RoundVerdict(**document)
+        except TypeError as exc:
+            raise StoreCorruptError(f"{file}: is not a record of a verdict of this format ({exc})") from exc
+
+    def all(self) -> list[RoundVerdict]:
+        """Read all records in order."""
+        return [self.read(file) for file in self.files()]
+
+    def append(self, verdict: RoundVerdict) -> None:
+        """Add a record, durably. Only the holder of the store's lock may do this."""
+        self._fs.mkdir(self.folder)
+        self._fs.fsync_dir(self.folder.parent)
+        number = max((int(file.stem) for file in self.files()), default=-1) + 1
+        document = {"store": self._store, "number": number, **asdict(verdict), SEAL: NO_SEAL}
+        self._fs.write_exclusive(self.folder / f"{number:06d}.json", seal(document))
+
+    def discard(self, file: Path) -> None:
+        """Move a damaged record aside."""
+        aside = self._root / COMMITS / DISCARDED
+        self._fs.mkdir(aside)
+        taken = len(self._fs.listdir(aside))
+        self._fs.rename_new(file, aside / f"{taken:04d}-verdict-{file.name}")

@@ -1,0 +1,169 @@
+"""Sampling in rounds: a run is made longer until its verdict is ok, or until the time is over."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rayfbnn.describe.results import duration
+from rayfbnn.errors import ConfigError
+from rayfbnn.reduce.judging.advice import rounded_up
+from rayfbnn.run.resuming import make_longer
+from rayfbnn.store.lengthening.verdict_log import RoundVerdict
+from rayfbnn.store.store import Store
+from rayfbnn.verbs.arguments import check_decisive
+
+if TYPE_CHECKING:
+    from rayfbnn.reduce.diagnostics import Diagnosis
+    from rayfbnn.reduce.judging.verdicts import Decisive
+    from rayfbnn.run.running import RunSummary
+    from rayfbnn.spec import RunSpec
+
+# Rounds at least half as long again keep the time of all verdicts small; twice as long wastes little.
+_LEAST_GROWTH, _MOST_GROWTH = 1.5, 2.0
+_TIME_MARGIN = 0.9  # of the time that is left is planned for; speeds vary
+_LEAST_ROUND = 0.05  # of the run's length; a shorter round would hardly change the verdict
+_UNLIMITED = 10**9  # iterations
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+
+
+@dataclass(frozen=True)
+class Until:
+    """The goal of a run in rounds.
+
+    decisive  the verdict that must be ok
+    seconds   after which the run ends in any case
+    """
+
+    decisive: Decisive
+    seconds: float
+
+
+def read_until(until: str | None, max_time: str | float | None, decisive: Decisive) -> Until | None:
+    """Return the goal that the arguments describe; None for an ordinary run.
+
+    ConfigError says which argument is wrong.
+    """
+    check_decisive(decisive)
+    if until is None:
+        if max_time is not None:
+            raise ConfigError(f'max_time: is only for a run with until = "ok", got {max_time}; leave it out')
+        return None
+    if until != "ok":
+        raise ConfigError(f'until: must be "ok", got "{until}"')
+    if max_time is None:
+        raise ConfigError("max_time: must be given with until, such as 30m; some runs are never ok")
+    return Until(decisive, read_seconds(max_time))
+
+
+def read_seconds(max_time: str | float) -> float:
+    """Return a time in seconds, given as a number of them or as text such as "90s", "30m" or "1h30m"."""
+    match = _DURATION.fullmatch(str(max_time).replace(" ", ""))
+    numbers = [float(number or 0) for number in match.groups()] if match else [0.0]
+    seconds = sum(number * unit for number, unit in zip(numbers, (3600, 60, 1), strict=False))
+    if seconds <= 0:
+        raise ConfigError(
+            f'max_time: must be a time above 0, such as 90s, 30m, 1h30m or seconds, got "{max_time}"'
+        )
+    return seconds
+
+
+def check_can_go_on(spec: RunSpec) -> None:
+    """Raise ConfigError for a run that rounds cannot make ok."""
+    if spec.phase[-1].keep is not True:
+        raise ConfigError("until: the last phase keeps no draws of the posterior; add one that does")
+    if spec.chains < 2:
+        raise ConfigError(f"until: one chain cannot be judged, got chains = {spec.chains}; give at least 4")
+
+
+def run_until(
+    store: Store, until: Until, run: Callable[[float], RunSummary], *, progress: bool
+) -> RunSummary:
+    """Run the store to its end, and make it longer until it is ok; the store must be locked.
+
+    Each round is an ordinary lengthening of the last phase, so that the draws are those of a run that had
+    the final length from the start. After each round the store records the verdict and the decision.
+
+    run  runs the store to its planned end, or until the given time on the monotonic clock
+    """
+    deadline = time.monotonic() + until.seconds
+    number = 0
+    while True:
+        number += 1
+        started, before = time.monotonic(), _done(store)
+        summary = run(deadline)
+        diagnosis = _diagnosis(store, until.decisive)
+        now = time.monotonic()
+        # Nothing is known of the speed if the run had been finished before.
+        seconds = (now - started) / (_done(store) - before) if _done(store) > before else 0.0
+        affordable = int((deadline - now) / seconds) if seconds else _UNLIMITED
+        following = _following(store, diagnosis, affordable)
+        verdict = _record(store, until, diagnosis, now - started, following)
+        store.verdicts.append(verdict)
+        if progress:
+            print(_line(number, verdict, store), file=sys.stderr, flush=True)
+        if following is None:
+            return replace(summary, ok=verdict.ok)
+        make_longer(store, following)
+
+
+def _done(store: Store) -> int:
+    """Return the number of iterations that every chain has."""
+    return min(store.progress(batch).iteration for batch in range(store.n_batches))
+
+
+def _diagnosis(store: Store, decisive: Decisive) -> Diagnosis | None:
+    """Return the diagnosis of what is committed, None if there are no draws yet."""
+    from rayfbnn.reduce.diagnostics import diagnose
+
+    return diagnose(store, decisive=decisive) if store.committed_draws else None
+
+
+def _following(store: Store, diagnosis: Diagnosis | None, affordable: int) -> int | None:
+    """Return the length of the last phase for the next round; None if the run ends here.
+
+    affordable  iterations that there is time for
+    """
+    if diagnosis is None or diagnosis.ok or _done(store) < store.spec.total_iterations:
+        return None
+    length = store.spec.phase[-1].iterations
+    verdicts = [diagnosis.predictions]
+    if diagnosis.decisive == "all":
+        verdicts.append(diagnosis.hyperparameters)
+    advised = max(verdict.iterations or _MOST_GROWTH * length for verdict in verdicts)
+    wanted = min(max(advised, _LEAST_GROWTH * length), _MOST_GROWTH * length)
+    following = min(rounded_up(wanted), length + int(_TIME_MARGIN * affordable))
+    return following if following - length > _LEAST_ROUND * length else None
+
+
+def _record(
+    store: Store, until: Until, diagnosis: Diagnosis | None, seconds: float, following: int | None
+) -> RoundVerdict:
+    return RoundVerdict(
+        iterations=store.spec.phase[-1].iterations,
+        draws=store.committed_draws,
+        decisive=until.decisive,
+        predictions="no draws" if diagnosis is None else diagnosis.predictions.grade,
+        hyperparameters="no draws" if diagnosis is None else diagnosis.hyperparameters.grade,
+        ok=diagnosis is not None and diagnosis.ok,
+        seconds=round(seconds, 3),
+        next_iterations=following,
+    )
+
+
+def _line(number: int, verdict: RoundVerdict, store: Store) -> str:
+    """Describe a round and the decision in one line."""
+    if verdict.ok:
+        decision = "ok"
+    elif verdict.next_iterations is not None:
+        decision = f"going on to {verdict.next_iterations} iterations"
+    else:
+        decision = f"the time is over; go on with: rayfbnn resume {store.path} --until ok --max-time TIME"
+    return (
+        f"round {number}: {verdict.draws} draws in each chain, {duration(verdict.seconds)},"
+        f" predictions {verdict.predictions}, hyperparameters {verdict.hyperparameters}: {decision}"
+    )
