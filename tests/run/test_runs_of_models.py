@@ -11,18 +11,23 @@ import pytest
 from rayfbnn import api
 from rayfbnn.data import read_dataset
 from rayfbnn.errors import ConfigError
+from rayfbnn.reduce import plots
 from rayfbnn.store.store import Store
 from tests.support.model.runs import spec_of
+from tests.support.pictures import leave_undrawn
 from tests.support.small import assert_same_draws, small
 
 MODELS = ("count", "constant hazard", "hazard of pieces", "heteroscedastic")
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_run_is_sampled_resumed_and_predicted_from(name: str, tmp_path: Path) -> None:
-    spec = spec_of(name, tmp_path)
+def test_a_run_is_sampled_resumed_and_predicted_from(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(name, tmp_path, chains=3)
     api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False)
-    shorter = spec_of(name, tmp_path, phase=[*small()["phase"][:2], {**small()["phase"][2], "iterations": 4}])
+    phases = [*small()["phase"][:2], {**small()["phase"][2], "iterations": 4}]
+    shorter = spec_of(name, tmp_path, chains=3, phase=phases)
     api.sample(shorter, tmp_path / "short.zarr", workers=0, progress=False)
     api.resume(tmp_path / "short.zarr", iterations=10, workers=0, progress=False)
     assert_same_draws(tmp_path / "run.zarr", tmp_path / "short.zarr")
@@ -36,8 +41,16 @@ def test_a_run_is_sampled_resumed_and_predicted_from(name: str, tmp_path: Path) 
     assert tree["posterior"]["sigma_ih0_unit"].shape[-1] == len(expected)
     diagnosis = api.diagnose(tmp_path / "run.zarr")
     assert {f"sigma_ih0_unit[{name_}]" for name_ in expected} <= set(diagnosis.quantities.index)
-    for picture in api.plot(tmp_path / "run.zarr", out=tmp_path / "plots"):
-        assert picture.stat().st_size > 5000
+    with monkeypatch.context() as patched:
+        leave_undrawn(patched)
+        pictures = {picture.name for picture in api.plot(tmp_path / "run.zarr", out=tmp_path / "plots")}
+    assert {"traces.png", "bands.png", "relevance.png"} <= pictures
+    store = Store.open(tmp_path / "run.zarr")
+    drawn = [plots.predictive_bands([store], tmp_path / "bands.png")]
+    if "survival.png" in pictures:
+        drawn.append(plots.survival_curves(store, tmp_path / "survival.png"))
+    assert ("survival.png" in pictures) == ("hazard" in name)
+    assert all(picture.stat().st_size > 5000 for picture in drawn)
 
 
 def test_log_likelihoods_of_a_store_are_of_its_data(tmp_path: Path) -> None:
