@@ -14,7 +14,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.reduce import plots
 from rayfbnn.store.store import Store
 from tests.support.model.runs import spec_of
-from tests.support.pictures import leave_undrawn
+from tests.support.reduce.pictures import leave_undrawn
 from tests.support.small import assert_same_draws, small
 
 MODELS = ("count", "constant hazard", "hazard of pieces", "heteroscedastic")
