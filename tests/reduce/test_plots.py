@@ -88,6 +88,7 @@ def test_predicted_against_actual(tmp_path: Path, figures: list[Any]) -> None:
     assert f"{100 * inside:.0f} % of 30 cases" in figures[0].axes[0].get_title(loc="left")
 
 
+@pytest.mark.usefixtures("undrawn_pictures")
 def test_missing_targets_are_not_in_the_count_of_predicted_against_actual(
     tmp_path: Path, figures: list[Any]
 ) -> None:
@@ -104,6 +105,7 @@ def test_missing_targets_are_not_in_the_count_of_predicted_against_actual(
     assert np.isfinite(first.lines[0].get_xdata()).all()
 
 
+@pytest.mark.usefixtures("undrawn_pictures")
 def test_missing_labels_are_not_drawn_as_zero(tmp_path: Path, figures: list[Any]) -> None:
     store, _ = prepared("binary")
     store.data.targets[:, 0] = np.nan
@@ -155,6 +157,7 @@ def test_sigmas_over_hundreds_of_decades_have_few_ticks(tmp_path: Path, figures:
     assert 2 <= len(figures[0].axes[0].get_yticks()) <= 7
 
 
+@pytest.mark.usefixtures("undrawn_pictures")
 @pytest.mark.parametrize("low, high", [(0.24, 0.95), (0.0461, 0.0604), (1.0, 1.001), (0.5, 0.9), (3.0, 8.9)])
 def test_a_narrow_range_has_several_ticks(
     low: float, high: float, tmp_path: Path, figures: list[Any]

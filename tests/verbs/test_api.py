@@ -235,8 +235,8 @@ def test_resume_names_every_difference(tmp_path: Path, copied: Path) -> None:
 
 @pytest.fixture
 def own_run(tmp_path: Path) -> Path:
-    """A finished run whose training file may be changed."""
-    api.sample(small_spec(tmp_path), tmp_path / "run.zarr", **HERE)
+    """A finished run of one batch whose training file may be changed."""
+    api.sample(small_spec(tmp_path, chains=2), tmp_path / "run.zarr", **HERE)
     return tmp_path / "run.zarr"
 
 
@@ -363,6 +363,7 @@ def test_show_refuses_to_replace_keys_of_a_store(finished: Path) -> None:
         api.show(finished, set=["chains=2"])
 
 
+@pytest.mark.usefixtures("undrawn_pictures")
 def test_plot_looks_at_the_folder_it_writes_to(
     tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,7 +424,7 @@ def test_exact_draws_are_rejected_into_a_store_and_checked_against_a_run(tmp_pat
     assert ours.tobytes() == theirs.tobytes()
     with pytest.raises(ConfigError, match="nothing to resume"):
         api.resume(tmp_path / "exact.zarr", **HERE)
-    api.sample(spec, tmp_path / "run.zarr", set=["phase.2.iterations=300"], **HERE)
+    api.sample(spec, tmp_path / "run.zarr", set=["chains=2", "phase.2.iterations=100"], **HERE)
     result = api.check(tmp_path / "run.zarr", tmp_path / "exact.zarr")
     assert result.false_alarm_rate == 1e-3
 

@@ -56,6 +56,7 @@ def test_the_demo_samples_reports_and_says_where_the_pictures_are(tmp_path: Path
     assert len((tmp_path / "demo" / "predictions.csv").read_text().splitlines()) == 201
 
 
+@pytest.mark.usefixtures("undrawn_pictures")
 def test_a_second_demo_only_reports_again(tmp_path: Path) -> None:
     first = run_demo(tmp_path / "demo")
     before = contents(tmp_path / "demo" / "run.zarr")
@@ -66,6 +67,7 @@ def test_a_second_demo_only_reports_again(tmp_path: Path) -> None:
     assert all(before[name].tobytes() == after[name].tobytes() for name in before)
 
 
+@pytest.mark.usefixtures("undrawn_pictures")
 def test_an_unfinished_demo_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -79,6 +81,7 @@ def test_an_unfinished_demo_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("undrawn_pictures")
 def test_the_demo_reports_on_a_run_that_was_made_longer(tmp_path: Path, example: Path) -> None:
     assert run_demo(tmp_path / "demo").exit_code == 0
     store = tmp_path / "demo" / "run.zarr"
