@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,7 +19,7 @@ from rayfbnn.verbs.arguments import (
     read_run_data,
     read_spec,
 )
-from rayfbnn.verbs.until import Until, check_can_go_on, read_until, run_until
+from rayfbnn.verbs.until import check_can_go_on, read_until, run_until
 
 if TYPE_CHECKING:
     from rayfbnn.reduce.judging.verdicts import Decisive
@@ -86,6 +86,7 @@ def sample(
     """
     from rayfbnn.run.cluster import check_ray
     from rayfbnn.run.kernel import kernel_for
+    from rayfbnn.run.running import run_to_end
 
     if sample_weight is not None:
         raise ConfigError(f"sample_weight: {WEIGHTS_REFUSED}")
@@ -102,9 +103,15 @@ def sample(
     check_ray(workers, address)
     store = Store.for_run(path, spec, dataset, kernel=kernel_for(spec))
     with store.lock():
-        return _run(
-            store, goal, workers=workers, address=address, max_failures=max_failures, progress=progress
+        run = partial(
+            run_to_end,
+            store,
+            workers=workers,
+            address=address,
+            max_failures=max_failures,
+            progress=progress,
         )
+        return run() if goal is None else run_until(store, goal, run, progress=progress)
 
 
 def resume(
@@ -164,6 +171,7 @@ def resume(
         ok.
     """
     from rayfbnn.run import resuming
+    from rayfbnn.run.running import run_to_end
 
     store = Store.open(Path(path))
     _check_is_run(store)
@@ -182,34 +190,15 @@ def resume(
     with store.lock():
         if iterations is not None:
             resuming.make_longer(store, iterations)
-        return _run(
-            store, goal, workers=workers, address=address, max_failures=max_failures, progress=progress
-        )
-
-
-def _run(
-    store: Store,
-    goal: Until | None,
-    *,
-    workers: int | None,
-    address: str | None,
-    max_failures: int,
-    progress: bool,
-) -> RunSummary:
-    """Run a locked store to its planned end, or in rounds to the goal."""
-    from rayfbnn.run.running import run_to_end
-
-    def run(deadline: float) -> RunSummary:
-        return run_to_end(
+        run = partial(
+            run_to_end,
             store,
             workers=workers,
             address=address,
             max_failures=max_failures,
             progress=progress,
-            deadline=deadline,
         )
-
-    return run(math.inf) if goal is None else run_until(store, goal, run, progress=progress)
+        return run() if goal is None else run_until(store, goal, run, progress=progress)
 
 
 def _check_is_run(store: Store) -> None:

@@ -80,22 +80,20 @@ def check_can_go_on(spec: RunSpec) -> None:
         raise ConfigError(f"until: one chain cannot be judged, got chains = {spec.chains}; give at least 4")
 
 
-def run_until(
-    store: Store, until: Until, run: Callable[[float], RunSummary], *, progress: bool
-) -> RunSummary:
+def run_until(store: Store, until: Until, run: Callable[..., RunSummary], *, progress: bool) -> RunSummary:
     """Run the store to its end, and make it longer until it is ok; the store must be locked.
 
     Each round is an ordinary lengthening of the last phase, so that the draws are those of a run that had
     the final length from the start. After each round the store records the verdict and the decision.
 
-    run  runs the store to its planned end, or until the given time on the monotonic clock
+    run  `run_to_end` with all arguments but the deadline
     """
     deadline = time.monotonic() + until.seconds
     number = 0
     while True:
         number += 1
         started, before = time.monotonic(), _done(store)
-        summary = run(deadline)
+        summary = run(deadline=deadline)
         diagnosis = _diagnosis(store, until.decisive)
         now = time.monotonic()
         # Nothing is known of the speed if the run had been finished before.
