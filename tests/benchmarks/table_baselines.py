@@ -116,7 +116,7 @@ def _of_labels(inputs: Array, labels: Array, test_inputs: Array, test_labels: Ar
     scoring = "neg_log_loss"
     best = GridSearchCV(plain, MLP_GRID, cv=5, scoring=scoring).fit(inputs, labels).best_estimator_
     boosting = GridSearchCV(GradientBoostingClassifier(random_state=0), TREE_GRID, cv=5, scoring=scoring)
-    linear = LogisticRegressionCV(scoring=scoring, max_iter=1000)
+    linear = LogisticRegressionCV(l1_ratios=(0,), scoring=scoring, max_iter=1000, use_legacy_attributes=False)
     process = GaussianProcessClassifier(ConstantKernel(4.0) * RBF(lengths, (0.05, 1e3)), random_state=0)
     shares = {
         "logistic": linear.fit(inputs, labels).predict_proba(test_inputs),
