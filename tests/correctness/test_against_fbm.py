@@ -19,7 +19,7 @@ from tests.support.fbm import statistics
 from tests.support.marks import some_long
 
 DATA = Path(__file__).parents[1] / "data" / "fbm"
-N_CHAINS, N_WARMUP, N_DRAWS = 256, 8, 40  # at least 4,000 effective draws of every quantity
+N_CHAINS, N_WARMUP, N_DRAWS = 256, 8, 20  # at least 2,000 effective draws of every quantity
 
 PROBLEMS = {
     "real": (1, {"ih0": "0.7:3", "bh0": "0.7:3", "ho0": "x1:3", "bo": "1"}, "0.3:3"),

@@ -91,7 +91,7 @@ def test_boston_is_split_in_halves_without_a_case_in_both() -> None:
     assert not set(halves[0][1:]) & set(halves[1][1:])
 
 
-@pytest.mark.parametrize("form", ["csv", "idx"])
+@pytest.mark.parametrize("form", ["csv", pytest.param("idx", marks=pytest.mark.long)])
 def test_mnist_is_prepared_from_a_file_and_runs(form: str, tmp_path: Path) -> None:
     digits = np.arange(20, dtype=np.uint8) % 10
     streams = Streams(seed=1, chains=np.arange(20, dtype=np.uint64))

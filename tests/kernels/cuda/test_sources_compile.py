@@ -58,8 +58,18 @@ def compile_network(
     return log
 
 
-@pytest.mark.parametrize("architecture, dtype", [("sm_80", "float32"), ("sm_90", "float64")])
-@pytest.mark.parametrize("model", ["gaussian", "t by target", "binary", "class"])
+QUICK_MODELS = {
+    ("gaussian", "sm_80", "float32"),
+    ("t by target", "sm_90", "float64"),
+    ("binary", "sm_80", "float64"),
+    ("class", "sm_90", "float32"),
+}
+
+
+@pytest.mark.parametrize(
+    "model, architecture, dtype",
+    long_but(QUICK_MODELS, ["gaussian", "t by target", "binary", "class"], ARCHITECTURES, DTYPES),
+)
 def test_every_data_model_compiles(model: str, architecture: str, dtype: str) -> None:
     compile_network(problem(model, dtype=dtype), architecture, is_weighted=model == "class")
 
@@ -127,7 +137,7 @@ def test_what_is_between_the_products_compiles_without_outputs(architecture: str
     compile_network(target, architecture, plan=wide_plan, network_plan=network_plan)
 
 
-@pytest.mark.parametrize("kernel", ["warp", "wide"])
+@pytest.mark.parametrize("kernel", ["warp", pytest.param("wide", marks=pytest.mark.long)])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation_compiles(activation: str, kernel: str) -> None:
     target = problem(spec=small((4,), activation=activation), dtype="float32")
