@@ -41,7 +41,7 @@ class NetworkKeys(Record):
 
     @property
     def has_default_priors(self) -> bool:
-        """Whether the configuration leaves the priors out."""
+        """True if the configuration leaves the priors out."""
         return "priors" not in self.model_fields_set
 
     @model_validator(mode="after")

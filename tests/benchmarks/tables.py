@@ -88,7 +88,7 @@ def settings(store: Store) -> list[list[Any]]:
 
 
 def judged(path: Path) -> dict[str, Any]:
-    """What `diagnose` says, and the worst of it."""
+    """Return the verdicts of `diagnose`, with the worst R-hat and effective sample size."""
     diagnosis = rayfbnn.diagnose(path)
     quantities = diagnosis.quantities
     of_predictions = quantities.index.map(is_of_predictions).to_numpy(dtype=bool)

@@ -128,7 +128,7 @@ def test_adjustments_leave_configured_weights_alone() -> None:
 
 
 def test_exact_draws_of_shared_weights_stay_exact_under_gibbs_updates() -> None:
-    """The same holds for weights from some of the inputs."""
+    """Weights from some of the inputs give the same result."""
     spec = replace(
         problems.network(HIERARCHIES | {"ih0": "0.7:3::4", "ih1": "0.5:3:4"}, units=(4, 3)),
         connections={"ih0": TABLE, "bh0": BIASES},

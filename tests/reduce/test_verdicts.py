@@ -166,5 +166,5 @@ def test_longer_trajectories_are_only_advised_where_their_length_is_fixed() -> N
 
 
 def test_two_chains_that_agree_have_converged() -> None:
-    """As before there were verdicts; only the average's error cannot be told from so few."""
+    """Few chains are judged by R-hat alone, because the error of their average cannot be told."""
     assert judge(store_with(chains=2, n_draws=1000)).predictions.grade == "converged"

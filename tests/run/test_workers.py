@@ -117,7 +117,7 @@ def test_a_finished_run_is_left_alone(undisturbed: Path) -> None:
 
 
 def test_blas_has_one_thread_while_this_process_samples(tmp_path: Path) -> None:
-    """As in the workers, one thread is used: two threads would round differently."""
+    """This process uses one thread, as workers do, because two threads would round differently."""
 
     def threads() -> dict[str, int]:
         return {library["filepath"]: library["num_threads"] for library in threadpool_info()}

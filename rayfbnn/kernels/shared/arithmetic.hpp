@@ -51,7 +51,7 @@ enum Model { GAUSSIAN, STUDENT_T, BINARY, CLASS };
 constexpr double ROOT_2 = 1.41421356237309504880;
 constexpr double LOG_2 = 0.69314718055994530942;
 
-// Whether `activate` computes the slope, because it cannot be computed from v alone, or not accurately.
+// True if `activate` computes the slope, because it cannot be computed from v alone, or not accurately.
 RAYFBNN_INLINE constexpr bool has_kept_slope(int activation) {
     return activation == SOFTPLUS || activation == SOFTPLUS0 || activation == SIN;
 }
@@ -196,7 +196,7 @@ RAYFBNN_INLINE typename L::Value log_likelihood_terms(int model, int n_outputs, 
 
 // --- priors -----------------------------------------------------------------------------------------------
 
-// Whether the alpha of a parameter's prior stands for infinity, so that the prior is Gaussian.
+// True if the alpha of a parameter's prior stands for infinity, so that the prior is Gaussian.
 RAYFBNN_INLINE constexpr bool is_gaussian(double alpha) { return alpha > 1e300; }
 
 // Derivative of -log prior of a parameter w with precision tau; eqs. 35, 36. It is in double until the end, because

@@ -43,7 +43,7 @@ def test_the_settings_found_are_accepted_at_the_target_rate(target: Any, steps: 
 
 @pytest.mark.parametrize("target", [ANHARMONIC, banana()], ids=["anharmonic", "banana"])
 def test_stepsizes_are_smaller_where_trajectories_diverge(target: Any) -> None:
-    """Of the trajectories of the last ten rounds, 800, at most two in a hundred diverge."""
+    """At most two per cent of the 800 trajectories of the last ten rounds diverge."""
     operation = Hybrid(steps="auto", stepsize="auto", stepsize_jitter=-0.1)
     rounds, settings, state, number = tuned(target, operation)
     assert sum(measured.diverged for measured in rounds[-10:]) <= 16

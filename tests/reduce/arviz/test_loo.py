@@ -136,7 +136,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def refuses_loo(tree: Any) -> bool:
-    """Whether neither generation of ArviZ finds log likelihoods in a tree."""
+    """Return True if neither generation of ArviZ finds log likelihoods in a tree."""
     from arviz_stats.utils import get_log_likelihood
 
     with pytest.raises(TypeError, match="log likelihood not found"):
