@@ -51,7 +51,8 @@ def committed(store: Store) -> Draws:
     """Return the draws that are committed now; StoreError if there are none."""
     draws = Draws(store, store.n_chains, store.committed_draws)
     if draws.n_draws == 0:
-        raise StoreError(f"{store.path}: no draws are committed yet; run `resume` on it first")
+        early = "; `predict` and `load` can use its earlier phases" if store.kind == "mcmc" else ""
+        raise StoreError(f"{store.path}: no draws are committed yet; run `resume` on it first{early}")
     return draws
 
 

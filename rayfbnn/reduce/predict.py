@@ -22,6 +22,7 @@ from rayfbnn.reduce.draws import (
     committed,
     output_blocks,
 )
+from rayfbnn.reduce.early import early_phase
 from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.known import known
 from rayfbnn.reduce.quantities import noise_sigmas
@@ -42,8 +43,9 @@ class Prediction:
     """The predictions of a posterior.
 
     summary  cases, draws, and with targets the mean over cases of each measure that applies, and its
-             standard error as <measure>_se (absent for a single case)
-    table    one row per case, on the scale of the data file
+             standard error as <measure>_se (absent for a single case); early_phase, the number of a phase,
+             if the draws are not from the posterior but from that phase
+    table    one row per case, on the scale of the data file; early_phase is its last column, if there is one
     verdict  whether the draws are enough for these predictions; None where that was not asked, or where the
              draws are not of Markov chains
     """
@@ -107,7 +109,11 @@ def predict(
         chunk = (inputs[cases], None if targets is None else targets[cases])
         tables.append(_predict_chunk(runs, *chunk, sigmas=sigmas, block_bytes=memory_bytes / 4))
     table = pd.concat(tables, ignore_index=True)
-    return Prediction(_summary(table, n_draws), table)
+    summary = _summary(table, n_draws)
+    phase = early_phase(stores[0])
+    if phase is not None:
+        table["early_phase"] = summary["early_phase"] = phase
+    return Prediction(summary, table)
 
 
 def _checked(store: Store, inputs: Array, targets: Array | None) -> tuple[Array, Array | None]:

@@ -56,6 +56,20 @@ def open_without_first(path: str | Path, skip: int) -> Store:
     return without_first(Store.open(Path(path)), skip)
 
 
+def open_for_predictions(path: str | Path, skip: int) -> Store:
+    """Open a store for reading; one whose draws have not begun is read by its earlier phases, with a warning.
+
+    Without any draw nothing can be skipped, so that `skip` then raises ConfigError as for any other store.
+    """
+    from rayfbnn.reduce.early import early_phase, early_warning, with_early_draws
+
+    store = open_without_first(path, skip)
+    store = with_early_draws(store) if skip == 0 else store
+    if early_phase(store) is not None:
+        _log.warning("%s", early_warning(store))
+    return store
+
+
 def check_counts(*, least: int, **values: int) -> None:
     """Raise ConfigError, naming the argument, unless each value is a whole number of at least `least`."""
     for name, value in values.items():

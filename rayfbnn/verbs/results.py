@@ -17,6 +17,7 @@ from rayfbnn.verbs.arguments import (
     check_decisive,
     check_folder,
     check_output,
+    open_for_predictions,
     open_without_first,
 )
 
@@ -42,6 +43,10 @@ def predict(
     file has the targets too, there are also errors and log probabilities. A line on standard error warns if
     the chains are too few, or disagree too much, for these predictions.
 
+    A run that has kept no draw yet is predicted from states of its latest earlier phase, which are not draws
+    from the posterior. A warning says so, and table and summary have `early_phase`, the phase's number. This
+    is for one store alone.
+
     Parameters
     ----------
     path
@@ -58,13 +63,14 @@ def predict(
     -------
     Prediction
         The table, a summary of the errors with their standard errors, and the verdict of `diagnose` on
-        predictions, for these cases and from some of the draws.
+        predictions, for these cases and from some of the draws; there is no verdict on an earlier phase.
     """
     from rayfbnn.reduce.judging.of_predictions import verdict_on_predictions
     from rayfbnn.reduce.predict import predict as reduce_predict
 
     paths = [path] if isinstance(path, str | Path) else path
-    stores = [open_without_first(path_of_one, skip) for path_of_one in paths]
+    opened = open_for_predictions if len(paths) == 1 else open_without_first
+    stores = [opened(path_of_one, skip) for path_of_one in paths]
     if not stores:
         raise ConfigError("path: no store given; give one or several")
     if out is not None:

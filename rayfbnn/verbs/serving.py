@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.errors import ConfigError
-from rayfbnn.verbs.arguments import check_counts, check_folder, check_output, open_without_first
+from rayfbnn.verbs.arguments import (
+    check_counts,
+    check_folder,
+    check_output,
+    open_for_predictions,
+    open_without_first,
+)
 
 if TYPE_CHECKING:
     from rayfbnn.reduce.serving.predictor import Predictor
@@ -23,7 +29,8 @@ def load(
     """Load draws of a run into memory, as a predictor that answers in milliseconds.
 
     As few draws are taken as keep the Monte Carlo error small, evenly spaced in every chain. With all draws
-    (`max_mcse=0`) the predictions are those of `predict`.
+    (`max_mcse=0`) the predictions are those of `predict`, also of a run that has kept no draw yet: all states
+    of its latest earlier phase are taken, with a warning, and `early_phase` of the predictor is its number.
 
     Parameters
     ----------
@@ -44,12 +51,15 @@ def load(
     Predictor
         Its method `predict` takes an array of inputs or a file.
     """
+    from rayfbnn.reduce.early import early_phase
     from rayfbnn.reduce.serving.predictor import Predictor
 
     _check_thinning(draws, max_mcse)
     if not max_memory > 0:
         raise ConfigError(f"max_memory: must be a number of bytes above 0, such as 256e6, got {max_memory}")
-    store = open_without_first(path, skip)
+    store = open_for_predictions(path, skip)
+    if early_phase(store) is not None:
+        max_mcse = 0  # a Monte Carlo error is of draws of the posterior
     return Predictor.from_store(store, draws=draws, max_mcse=max_mcse, max_memory=max_memory)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.reduce.diagnostics import summarize
 from rayfbnn.reduce.draws import Draws, committed
+from rayfbnn.reduce.early import early_phase
 from rayfbnn.reduce.judging.chain_average import average_error
 from rayfbnn.reduce.judging.modes import modes
 from rayfbnn.reduce.judging.verdicts import Evidence, Thresholds, Verdict, judge_predictions
@@ -24,13 +25,15 @@ _DRAWS, _LEAST_DRAWS = 4_000, 100  # of all chains together, and of each: enough
 def verdict_on_predictions(stores: Sequence[Store], inputs: Array) -> Verdict | None:
     """Judge predictions that average over one or several runs; None unless all are of Markov chains.
 
+    Draws of an earlier phase are not judged either: they are not from the posterior.
+
     At most 50 cases, 16 blocks of each batch and about 4,000 draws are looked at, so that the time does not
     grow with the runs or with the cases. Divergences do not count here, and no number of iterations is
     given.
 
     inputs  (n_cases, n_inputs) as on file
     """
-    if any(store.kind != "mcmc" for store in stores):
+    if any(store.kind != "mcmc" or early_phase(store) is not None for store in stores):
         return None
     runs = [committed(store) for store in stores]
     at_most = max(_LEAST_DRAWS, _DRAWS // sum(run.n_chains for run in runs))

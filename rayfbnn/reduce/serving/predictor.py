@@ -9,6 +9,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data import Source, read_cases
 from rayfbnn.errors import ConfigError
+from rayfbnn.reduce.early import early_phase
 from rayfbnn.reduce.held import hold
 from rayfbnn.reduce.predict import Prediction, predict
 from rayfbnn.reduce.serving.monte_carlo import Thinning, thin
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
 class Predictor:
     """Draws of a run, held in memory, and what they predict.
 
-    mcse  largest Monte Carlo standard error of a predictive mean at some training cases, as a share of the
-          predictive standard deviation; NaN if there are fewer than four draws of each chain
+    mcse         largest Monte Carlo standard error of a predictive mean at some training cases, as a share of
+                 the predictive standard deviation; NaN if there are fewer than four draws of each chain
+    early_phase  number of the phase that the draws are from, counted from 1, of a run that had kept no draws;
+                 None if they are from the posterior
     """
 
     def __init__(self, store: Store, thinning: Thinning, *, max_memory: float) -> None:
         """Read the chosen draws of an open store."""
         self.mcse = thinning.mcse
+        self.early_phase = early_phase(store)
         self._held = hold(store, thinning.numbers)
         self._max_memory = max_memory
 
@@ -83,7 +87,8 @@ class Predictor:
 
     def __repr__(self) -> str:
         names = ", ".join(self.target_names)
-        return f"Predictor({names}: {self.n_draws} draws, Monte Carlo error {self.mcse:.2g} sd)"
+        early = "" if self.early_phase is None else f", NOT FROM THE POSTERIOR: phase {self.early_phase}"
+        return f"Predictor({names}: {self.n_draws} draws, Monte Carlo error {self.mcse:.2g} sd{early})"
 
 
 def _cases(data: Source, spec: RunSpec) -> tuple[Array, Array | None]:
