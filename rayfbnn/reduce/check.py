@@ -37,9 +37,16 @@ _MIN_ESS = 100  # below, an effective sample size is itself a guess and the stat
 class CheckResult:
     """The results of the two tests of each quantity, and the verdict on all of them.
 
-    table             one row per quantity: mean_mcmc, mean_exact, z, p_mean, ks, p_ks, ess
-    threshold         p-value below which a difference is reported: false_alarm_rate / number of tests
-    false_alarm_rate  largest probability of any report if both samples are from one distribution
+    Attributes
+    ----------
+    table
+        One row for each quantity: mean_mcmc, mean_exact, z, p_mean, ks, p_ks, ess.
+    threshold
+        The p-value below which a difference is reported: false_alarm_rate / number of tests.
+    false_alarm_rate
+        Largest probability of any report if both samples are from one distribution.
+    reasons
+        A sentence for each difference that is reported.
     """
 
     table: pd.DataFrame

@@ -38,16 +38,27 @@ MAX_DIVERGED = 0.01  # share of iterations
 class Diagnosis:
     """The diagnostics of a run, their thresholds, and two verdicts.
 
-    quantities   one row per quantity: mean, sd, rhat (rank-normalised, split), ess_bulk, ess_tail, mcse of
-                 the mean, NaN where the draws are too few to tell; and where a quantity falls short, the
-                 iterations of the last phase that would do, NaN if none can be promised
-    acceptance   mean share of updates accepted, over the draws looked at and all chains; None if nothing was
-                 accepted or rejected (exact draws)
-    divergences  number of updates at these draws with an energy that was not finite; each was rejected
-    warmup_acceptance, warmup_divergences  the same for all iterations not kept for the posterior
-    predictions, hyperparameters  the verdicts
-    modes        groups of chains whose log likelihoods lie apart, the largest first; one if none do
-    decisive     which verdict makes `ok`: "predictions", or "all" if everything must have converged
+    Attributes
+    ----------
+    quantities
+        One row for each quantity: mean, sd, rhat (rank-normalised, split), ess_bulk, ess_tail and mcse of the
+        mean, NaN where the draws are too few to tell; and where a quantity falls short, the iterations of
+        the last phase that would do, NaN if none can be promised.
+    acceptance
+        Mean share of updates accepted, over the draws looked at and all chains; None if nothing was accepted
+        or rejected (exact draws).
+    divergences
+        Number of updates at these draws with an energy that was not finite; each was rejected.
+    warmup_acceptance, warmup_divergences
+        The same for all iterations not kept for the posterior.
+    predictions, hyperparameters
+        The verdicts.
+    modes
+        Groups of chains whose log likelihoods lie apart, the largest first; one if none do.
+    thresholds
+        The limits of R-hat, ESS and the share of diverging trajectories.
+    decisive
+        Which verdict makes `ok`: "predictions", or "all" if everything must have converged.
     """
 
     quantities: pd.DataFrame

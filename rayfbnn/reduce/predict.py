@@ -42,12 +42,17 @@ MEASURES = ("squared_error", "absolute_error", "log_probability", "error_rate")
 class Prediction:
     """The predictions of a posterior.
 
-    summary  cases, draws, and with targets the mean over cases of each measure that applies, and its
-             standard error as <measure>_se (absent for a single case); early_phase, the number of a phase,
-             if the draws are not from the posterior but from that phase
-    table    one row per case, on the scale of the data file; early_phase is its last column, if there is one
-    verdict  whether the draws are enough for these predictions; None where that was not asked, or where the
-             draws are not of Markov chains
+    Attributes
+    ----------
+    summary
+        Number of cases and draws. If the cases have targets, also the mean over cases of each measure that
+        applies, and its standard error as <measure>_se (absent for a single case). early_phase, the
+        number of a phase, if the draws are not from the posterior but from that phase.
+    table
+        One row for each case, on the scale of the data file; early_phase is its last column, if there is one.
+    verdict
+        Whether the draws are enough for these predictions; None where that was not asked, or where the draws
+        are not of Markov chains.
     """
 
     summary: dict[str, float]

@@ -28,11 +28,21 @@ if TYPE_CHECKING:
 class Evidence:
     """An estimate of the log marginal likelihood, with its error and the settings of the runs behind it.
 
-    log_marginal_likelihood  of the targets on the scale of the data file, in nats
-    standard_error           standard error of the estimate, no better than a guess if effective_runs is small
-    effective_runs           number of equally weighted runs that would be as good
-    path                     inverse temperature b, and on the network's scale the log of the integral of
-                             prior * likelihood**b with its standard error, at each temperature but the first
+    Attributes
+    ----------
+    log_marginal_likelihood
+        The estimate, for the targets on the scale of the data file, in nats.
+    standard_error
+        Standard error of the estimate, no better than a guess if effective_runs is small.
+    effective_runs
+        Number of equally weighted runs that would be as good.
+    runs
+        Number of chains, each of which went once through the temperatures.
+    temperatures, power
+        The settings of the inverse temperatures.
+    path
+        For each temperature but the first: inverse temperature b, and on the network's scale the log of the
+        integral of prior * likelihood**b with its standard error.
     """
 
     log_marginal_likelihood: float

@@ -27,13 +27,25 @@ _log = logging.getLogger(__name__)
 class RunSummary:
     """The counts of a finished run.
 
-    draws        of the posterior, in each chain
-    acceptance   mean share of updates accepted in the iterations kept for the posterior; None where nothing
-                 was accepted or rejected
-    divergences  number of updates in these iterations with an energy that was not finite; each was rejected
-    warmup_acceptance, warmup_divergences  the same for all other iterations
-    failures     number of workers that died and were replaced
-    ok           whether the verdict of a run in rounds is ok; None for any other run
+    Attributes
+    ----------
+    path
+        The store.
+    chains
+        Number of chains.
+    draws
+        Number of draws of the posterior in each chain.
+    acceptance
+        Mean share of updates accepted in the iterations kept for the posterior; None where nothing was
+        accepted or rejected.
+    divergences
+        Number of updates in these iterations with an energy that was not finite; each was rejected.
+    warmup_acceptance, warmup_divergences
+        The same for all other iterations.
+    failures
+        Number of workers that died and were replaced.
+    ok
+        Whether the verdict of a run in rounds is ok; None for any other run.
     """
 
     path: str

@@ -22,8 +22,12 @@ _CHAINS = 64  # enough to estimate the standard error of a chain's mean
 class Mode:
     """Chains with about the same log likelihood, apart from that of all others.
 
-    chains          their numbers
-    log_likelihood  mean over their draws
+    Attributes
+    ----------
+    chains
+        Their numbers.
+    log_likelihood
+        Mean over their draws.
     """
 
     chains: tuple[int, ...]

@@ -39,14 +39,23 @@ class Thresholds:
 class Verdict:
     """The judgement of some of a run's results.
 
-    subject     "predictions": functions, log likelihood and noise; "hyperparameters": everything else
-    grade       "converged"; for predictions also "usable" and "not usable", for hyperparameters "not
-                converged"; "cannot tell" where chains or draws are too few
-    reasons     a sentence for each check of convergence that falls short
-    remarks     what else there is to know: the error of the average over chains, and modes
-    advice      what to do, each a sentence
-    iterations  length of the last phase that would do, None if no number can be promised
-    error       of the average over chains; None for hyperparameters
+    Attributes
+    ----------
+    subject
+        "predictions": functions, log likelihood and noise; "hyperparameters": everything else.
+    grade
+        "converged"; for predictions also "usable" and "not usable", for hyperparameters "not converged";
+        "cannot tell" where chains or draws are too few.
+    reasons
+        A sentence for each check of convergence that falls short.
+    remarks
+        What else there is to know: the error of the average over chains, and modes.
+    advice
+        What to do, each a sentence.
+    iterations
+        Length of the last phase that would do, None if no number can be promised.
+    error
+        The error of the average over chains; None for hyperparameters.
     """
 
     subject: Subject

@@ -22,10 +22,14 @@ if TYPE_CHECKING:
 class Predictor:
     """Draws of a run, held in memory, and what they predict.
 
-    mcse         largest Monte Carlo standard error of a predictive mean at some training cases, as a share of
-                 the predictive standard deviation; NaN if there are fewer than four draws of each chain
-    early_phase  number of the phase that the draws are from, counted from 1, of a run that had kept no draws;
-                 None if they are from the posterior
+    Attributes
+    ----------
+    mcse
+        Largest Monte Carlo standard error of a predictive mean at some training cases, as a share of the
+        predictive standard deviation; NaN if there are fewer than four draws of each chain.
+    early_phase
+        Number of the phase that the draws are from, counted from 1, of a run that had kept no draws; None if
+        they are from the posterior.
     """
 
     def __init__(self, store: Store, thinning: Thinning, *, max_memory: float) -> None:
