@@ -15,7 +15,7 @@ export MALLOC_TRIM_THRESHOLD_ ?= 1073741824
 # How many tests run at once.
 JOBS ?= 2
 
-.PHONY: demo test test-long check bench bench-steps bench-draws bench-overheads bench-tables peers
+.PHONY: demo test test-long check docs bench bench-steps bench-draws bench-overheads bench-tables peers
 
 demo: $(VENV)/.installed-plots
 	$(BIN)/rayfbnn demo
@@ -30,6 +30,11 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The documents as a site in site/. A warning, such as a link to nowhere, is an error.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+	$(BIN)/python -m tests.project.offline site
 
 # The short form of docs/benchmarks.md, on a machine where nothing else runs; a first call installs the peers too.
 # Results are added to a file of lines of JSON.
@@ -80,6 +85,10 @@ $(VENV)/.installed-plots: $(SOURCES) | $(VENV)/bin/python
 $(VENV)/.installed-dev: $(SOURCES) | $(VENV)/bin/python
 	@echo "installing into $(VENV): a minute or two"
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(SOURCES) | $(VENV)/bin/python
+	@$(PIP) --editable '.[docs]'
 	@touch $@
 
 .venv-peers/.installed: tests/benchmarks/requirements-peers.txt
