@@ -569,7 +569,10 @@ def plot(
     ] = Path("plots"),
     data: Annotated[
         Path | None,
-        typer.Option(help="Cases with real targets. Adds predicted against actual values, and an overview."),
+        typer.Option(
+            help="Cases with their targets. Adds a picture of predictions beside what happened, and an"
+            " overview."
+        ),
     ] = None,
     input_name: Annotated[
         str | None,

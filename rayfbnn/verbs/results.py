@@ -201,7 +201,7 @@ def plot(
     out
         The folder for the pictures; created if it does not exist.
     data
-        Cases with real targets. Adds predicted against actual values, and an overview.
+        Cases with their targets. Adds a picture of predictions beside what happened, and an overview.
     input_name
         Name of the input that the predictive bands run along; the first one if not given.
     skip
@@ -212,41 +212,40 @@ def plot(
     list of Path
         The files of the pictures.
     """
-    from rayfbnn.reduce import plots
+    from rayfbnn.reduce.pictures import along_input, convergence, predicted, relevance, survival
 
     store, folder = open_without_first(path, skip), Path(out)
     _check_plot_arguments(store, folder, data, input_name)
     if store.kind == "prior":
         folder.mkdir(exist_ok=True)
         return [
-            plots.function_lines(store, folder / "functions.png", input_name=input_name),
-            plots.predictive_bands([store], folder / "bands.png", input_name=input_name),
+            along_input.function_lines(store, folder / "functions.png", input_name=input_name),
+            along_input.predictive_bands([store], folder / "bands.png", input_name=input_name),
         ]
-    prediction, targets = None, None
+    cases = None
     if data is not None:
-        _, targets = read_cases(data, store.spec)
+        inputs, targets = read_cases(data, store.spec)
         if targets is None:
             named = data if is_path(data) else "the table"
             raise ConfigError(
                 f"data: {named} has no targets to compare with predictions; add them, or leave it out"
             )
-        prediction = predict(path, data=data, skip=skip)
+        cases = predict(path, data=data, skip=skip), inputs, targets
     diagnosis = diagnose(path, skip=skip)
     folder.mkdir(exist_ok=True)
     pictures = [
-        plots.traces_and_ranks(store, folder / "traces.png"),
-        plots.rhat_and_ess(diagnosis, folder / "convergence.png"),
-        plots.predictive_bands([store], folder / "bands.png", input_name=input_name),
+        convergence.traces_and_ranks(store, folder / "traces.png"),
+        convergence.rhat_and_ess(diagnosis, folder / "convergence.png"),
+        along_input.predictive_bands([store], folder / "bands.png", input_name=input_name),
     ]
-    if plots.has_relevance(store):
-        pictures.append(plots.relevance_of_inputs(store, folder / "relevance.png"))
-    if plots.has_survival_curves(store):
-        pictures.append(plots.survival_curves(store, folder / "survival.png"))
-    if prediction is not None:
-        names = store.data.target_names
+    if relevance.has_relevance(store):
+        pictures.append(relevance.relevance_of_inputs(store, folder / "relevance.png"))
+    if survival.has_survival_curves(store):
+        pictures.append(survival.survival_curves(store, folder / "survival.png"))
+    if cases is not None:
         pictures += [
-            plots.predicted_against_actual(prediction, targets, folder / "predicted.png", target_names=names),
-            plots.overview(store, diagnosis, prediction, targets, folder / "overview.png"),
+            predicted.predicted_against_actual(store, *cases, folder / "predicted.png"),
+            predicted.overview(store, diagnosis, *cases, folder / "overview.png"),
         ]
     return pictures
 
@@ -263,10 +262,11 @@ def _check_plot_arguments(store: Store, folder: Path, data: Source | None, input
         raise ConfigError(
             f"input_name: is not an input of the store, got {input_name}; the inputs are {names}"
         )
-    if data is not None and (store.kind == "prior" or not store.spec.data_model.has_residuals):
-        what = "draws from the prior" if store.kind == "prior" else f"{store.spec.model.kind} targets"
+    if data is not None and store.kind == "prior":
         named = data if is_path(data) else "data"
-        raise ConfigError(f"data: there are no pictures of {what} against actual values; leave {named} out")
+        raise ConfigError(
+            f"data: there are no pictures of draws from the prior against actual values; leave {named} out"
+        )
 
 
 def _input_files(store: Store, data: Source | None) -> list[Path]:

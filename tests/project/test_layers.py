@@ -49,7 +49,7 @@ HOMES = {
     "tomllib": {"spec/text.py"},
     "pydantic": {"spec/"},
     "typer": {"cli.py"},
-    "matplotlib": {"reduce/figures.py"},
+    "matplotlib": {"reduce/pictures/figures.py"},
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))

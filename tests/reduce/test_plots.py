@@ -13,15 +13,26 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the plots extra is not installed")
 
+from matplotlib.figure import Figure  # noqa: E402
+
 from rayfbnn.errors import ConfigError  # noqa: E402
-from rayfbnn.reduce import plots  # noqa: E402
 from rayfbnn.reduce.diagnostics import diagnose  # noqa: E402
-from rayfbnn.reduce.panels import (
-    describe_quantity,  # noqa: E402
-    kaplan_meier,  # noqa: E402
+from rayfbnn.reduce.pictures import (  # noqa: E402
+    along_input,
+    convergence,
+    predicted,
+    relevance,
+    survival,
 )
+from rayfbnn.reduce.pictures.chains import describe_quantity  # noqa: E402
+from rayfbnn.reduce.pictures.panels import kaplan_meier  # noqa: E402
 from rayfbnn.reduce.predict import predict  # noqa: E402
-from tests.support.store.data_models import PIECEWISE, log_hazards_by_hand, store_of, survival_by_hand
+from tests.support.store.data_models import (
+    PIECEWISE,
+    log_hazards_by_hand,
+    store_of,
+    survival_by_hand,
+)
 from tests.support.store.standin_store import make_data, make_spec, make_store  # noqa: E402
 
 
@@ -32,8 +43,10 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     Any warning is an error, such as missing glyphs or labels that do not fit.
     """
     saved: list[Any] = []
-    save = plots.save
-    monkeypatch.setattr(plots, "save", lambda figure, path: saved.append(figure) or save(figure, path))
+    write = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda figure, path, **how: saved.append(figure) or write(figure, path, **how)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield saved
@@ -59,7 +72,7 @@ def prepared(kind: str = "real", **changes: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
 def test_functions_along_an_input(kind: str, tmp_path: Path, figures: list[Any]) -> None:
     store, _ = prepared(kind)
-    check_picture(plots.function_lines(store, tmp_path / "functions.png", n_functions=5), figures)
+    check_picture(along_input.function_lines(store, tmp_path / "functions.png", n_functions=5), figures)
     (figure,) = figures
     assert [len(axis.lines) for axis in figure.axes] == [5] * store.spec.network.outputs
 
@@ -67,20 +80,20 @@ def test_functions_along_an_input(kind: str, tmp_path: Path, figures: list[Any])
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
 def test_bands_along_an_input(kind: str, tmp_path: Path, figures: list[Any]) -> None:
     store, _ = prepared(kind)
-    check_picture(plots.predictive_bands([store], tmp_path / "bands.png", input_name="x2"), figures)
+    check_picture(along_input.predictive_bands([store], tmp_path / "bands.png", input_name="x2"), figures)
     assert figures[0].axes[0].get_xlabel() == "x2"
 
 
 def test_bands_along_an_unknown_input_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not an input of the store, got x3; the inputs are x1, x2"):
-        plots.predictive_bands([prepared()[0]], tmp_path / "bands.png", input_name="x3")
+        along_input.predictive_bands([prepared()[0]], tmp_path / "bands.png", input_name="x3")
 
 
 def test_predicted_against_actual(tmp_path: Path, figures: list[Any]) -> None:
     store, unseen = prepared()
     prediction = predict([store], unseen.inputs, unseen.targets)
-    path = plots.predicted_against_actual(
-        prediction, unseen.targets, tmp_path / "predicted.png", target_names=store.data.target_names
+    path = predicted.predicted_against_actual(
+        store, prediction, unseen.inputs, unseen.targets, tmp_path / "predicted.png"
     )
     check_picture(path, figures)
     y1 = unseen.targets[:, 0]
@@ -97,8 +110,7 @@ def test_missing_targets_are_not_in_the_count_of_predicted_against_actual(
     targets[2:, 0], targets[:, 1] = np.nan, np.nan
     prediction = predict([store], unseen.inputs, targets)
     targets[:2, 0] = prediction.table["y1_median"][:2]
-    names = store.data.target_names
-    plots.predicted_against_actual(prediction, targets, tmp_path / "predicted.png", target_names=names)
+    predicted.predicted_against_actual(store, prediction, unseen.inputs, targets, tmp_path / "predicted.png")
     first, second = figures[0].axes[0], figures[0].axes[1]
     assert first.get_title(loc="left") == "y1: 100 % of 2 cases in their 80 % interval"
     assert second.get_title(loc="left") == "y2: 0 cases in their 80 % interval"
@@ -110,7 +122,7 @@ def test_missing_labels_are_not_drawn_as_zero(tmp_path: Path, figures: list[Any]
     store, _ = prepared("binary")
     store.data.targets[:, 0] = np.nan
     store.data.targets[:5, 0] = [0, 1, 1, 0, 1]
-    plots.predictive_bands([store], tmp_path / "bands.png")
+    along_input.predictive_bands([store], tmp_path / "bands.png")
     ones, zeros = figures[0].axes[0].lines[1:3]
     assert len(ones.get_xdata()) == 3 and len(zeros.get_xdata()) == 2
 
@@ -118,13 +130,13 @@ def test_missing_labels_are_not_drawn_as_zero(tmp_path: Path, figures: list[Any]
 @pytest.mark.parametrize("changes", [{}, {"model__noise": "0.3:4:2", "chains": 9}, {"chains": 1}])
 def test_traces_and_ranks(changes: dict[str, Any], tmp_path: Path, figures: list[Any]) -> None:
     store, _ = prepared(**changes)
-    check_picture(plots.traces_and_ranks(store, tmp_path / "traces.png"), figures)
+    check_picture(convergence.traces_and_ranks(store, tmp_path / "traces.png"), figures)
 
 
 @pytest.mark.parametrize("n_draws", [1, 2, 40])
 def test_bars_whatever_the_number_of_draws(n_draws: int, tmp_path: Path, figures: list[Any]) -> None:
     store = make_store(make_spec(), n_draws=n_draws)
-    check_picture(plots.rhat_and_ess(diagnose(store), tmp_path / "bars.png"), figures)
+    check_picture(convergence.rhat_and_ess(diagnose(store), tmp_path / "bars.png"), figures)
 
 
 @pytest.mark.parametrize("n_draws", [1, 40])
@@ -132,8 +144,8 @@ def test_overview(n_draws: int, tmp_path: Path, figures: list[Any]) -> None:
     store = make_store(make_spec(), n_draws=n_draws)
     unseen = make_data(store.spec, 30, seed=41)
     prediction = predict([store], unseen.inputs, unseen.targets)
-    path = plots.overview(
-        store, diagnose(store), prediction, unseen.targets, tmp_path / "all.png", title="Arm"
+    path = predicted.overview(
+        store, diagnose(store), prediction, unseen.inputs, unseen.targets, tmp_path / "all.png", title="Arm"
     )
     check_picture(path, figures)
     assert figures[0].get_suptitle().startswith(f"Arm: 4 chains of {n_draws} draws; squared error")
@@ -144,7 +156,9 @@ def test_overview_where_every_sigma_is_fixed(tmp_path: Path, figures: list[Any])
     store = make_store(make_spec(model__noise="0.3", **fixed), n_draws=20)
     unseen = make_data(store.spec, 30, seed=41)
     prediction = predict([store], unseen.inputs, unseen.targets)
-    path = plots.overview(store, diagnose(store), prediction, unseen.targets, tmp_path / "all.png")
+    path = predicted.overview(
+        store, diagnose(store), prediction, unseen.inputs, unseen.targets, tmp_path / "all.png"
+    )
     check_picture(path, figures)
 
 
@@ -153,7 +167,7 @@ def test_sigmas_over_hundreds_of_decades_have_few_ticks(tmp_path: Path, figures:
     store.precisions[...] = np.exp(np.linspace(-600, 600, store.precisions.size)).reshape(
         store.precisions.shape
     )
-    plots.traces_and_ranks(store, tmp_path / "traces.png")
+    convergence.traces_and_ranks(store, tmp_path / "traces.png")
     assert 2 <= len(figures[0].axes[0].get_yticks()) <= 7
 
 
@@ -166,7 +180,7 @@ def test_a_narrow_range_has_several_ticks(
     store.precisions[...] = (
         np.linspace(low, high, store.precisions.size).reshape(store.precisions.shape) ** -2
     )
-    plots.traces_and_ranks(store, tmp_path / "traces.png")
+    convergence.traces_and_ranks(store, tmp_path / "traces.png")
     ticks = figures[0].axes[0].get_yticks()
     assert 2 <= len(ticks) <= 6 and min(ticks) >= 0.98 * low and max(ticks) <= 1.02 * high
 
@@ -176,14 +190,7 @@ def test_without_matplotlib_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"install rayfbnn\[plots\]"):
-        plots.traces_and_ranks(make_store(make_spec()), tmp_path / "traces.png")
-
-
-def test_overview_is_for_real_targets(tmp_path: Path) -> None:
-    store, unseen = prepared("binary")
-    prediction = predict([store], unseen.inputs, unseen.targets)
-    with pytest.raises(ConfigError, match="overview: needs real targets"):
-        plots.overview(store, diagnose(store), prediction, unseen.targets, tmp_path / "all.png")
+        convergence.traces_and_ranks(make_store(make_spec()), tmp_path / "traces.png")
 
 
 @pytest.mark.parametrize(
@@ -208,7 +215,7 @@ def test_quantities_are_explained(name: str, words: str) -> None:
 @pytest.mark.parametrize("model", [{"kind": "survival", "hazard": "constant"}, PIECEWISE])
 def test_survival_curves(model: dict[str, Any], tmp_path: Path, figures: list[Any]) -> None:
     store, _, _ = store_of(model)
-    check_picture(plots.survival_curves(store, tmp_path / "survival.png"), figures)
+    check_picture(survival.survival_curves(store, tmp_path / "survival.png"), figures)
     whole, groups = figures[0].axes
     model_line, steps = whole.lines[:2]
     log_hazard = log_hazards_by_hand(store, store.data.inputs)
@@ -235,13 +242,13 @@ def test_kaplan_and_meiers_estimate_by_hand() -> None:
 def test_survival_curves_where_all_are_censored(tmp_path: Path, figures: list[Any]) -> None:
     store, _, _ = store_of(PIECEWISE)
     store.data.targets[:] = -abs(store.data.targets)
-    check_picture(plots.survival_curves(store, tmp_path / "survival.png"), figures)
+    check_picture(survival.survival_curves(store, tmp_path / "survival.png"), figures)
 
 
 def test_relevance_of_inputs(tmp_path: Path, figures: list[Any]) -> None:
     store, _ = prepared(network__priors__io="0.5:3:3")
-    assert plots.has_relevance(store)
-    check_picture(plots.relevance_of_inputs(store, tmp_path / "relevance.png"), figures)
+    assert relevance.has_relevance(store)
+    check_picture(relevance.relevance_of_inputs(store, tmp_path / "relevance.png"), figures)
     hidden, outputs = figures[0].axes
     assert [label.get_text() for label in hidden.get_yticklabels()] == ["x1", "x2"]
     assert "hidden layer 0" in hidden.get_title(loc="left") and "outputs" in outputs.get_title(loc="left")
@@ -253,7 +260,7 @@ def test_relevance_of_inputs(tmp_path: Path, figures: list[Any]) -> None:
 def test_relevance_of_many_inputs_shows_the_largest(tmp_path: Path, figures: list[Any]) -> None:
     names = [f"x{number}" for number in range(1, 61)]
     store, _ = prepared(data__inputs=str(names))
-    check_picture(plots.relevance_of_inputs(store, tmp_path / "relevance.png"), figures)
+    check_picture(relevance.relevance_of_inputs(store, tmp_path / "relevance.png"), figures)
     axis = figures[0].axes[0]
     units = store.precision_layout.units["ih0"]
     medians = np.median(store.precisions[:, :, units] ** -0.5, axis=(0, 1))
@@ -265,4 +272,4 @@ def test_relevance_of_many_inputs_shows_the_largest(tmp_path: Path, figures: lis
 
 
 def test_without_sigmas_of_inputs_there_is_no_relevance() -> None:
-    assert not plots.has_relevance(prepared(network__priors__ih0="1:4")[0])
+    assert not relevance.has_relevance(prepared(network__priors__ih0="1:4")[0])

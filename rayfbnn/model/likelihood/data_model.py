@@ -37,7 +37,6 @@ class DataModel(ABC):
     has_noise           whether noise precisions are sampled
     has_labels          whether targets are labels, each with a probability, rather than numbers
     are_times           whether targets are times, negative where they are censored
-    has_residuals       whether there are pictures of predicted against actual targets
     usual_bias          width of the default prior of the outputs' biases (spec/default_network.py)
     starts_with_sigmas_held  whether the schedule of a configuration without phases begins with iterations
                         that leave the sigmas of weights as they are
@@ -53,7 +52,6 @@ class DataModel(ABC):
     has_noise: ClassVar[bool] = False
     has_labels: ClassVar[bool] = False
     are_times: ClassVar[bool] = False
-    has_residuals: ClassVar[bool] = False
     usual_bias: ClassVar[float] = 1.0
     starts_with_sigmas_held: ClassVar[bool] = True
 
@@ -312,6 +310,17 @@ class DataModel(ABC):
         outputs          (n_cases, n_outputs, n_draws), or for several cells (n_cases, n_cells, n_draws)
         noise_sigmas     (1, n_targets, n_draws), on the network's scale; no targets without noise
         training_targets (n_training_cases, n_targets)
+        """
+        raise NotImplementedError
+
+    def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
+        """Return P(Y < y) and P(Y <= y) for each target y, averaged over draws, where targets are numbers.
+
+        The two are equal where targets have a density. For a censored time they are P(T <= y) and 1, because
+        no more is known of it. Both are (n_cases, n_targets), NaN where a target is missing.
+
+        outputs, noise_sigmas  as in `predict`
+        targets                (n_cases, n_targets), on the network's scale
         """
         raise NotImplementedError
 

@@ -93,14 +93,18 @@ class Hazard:
 
     def survival_curve(self, log_hazard: Array, times: Array) -> Array:
         """Return P(T > t) averaged over draws, (n_cases, n_times), from (n_cases, n_draws, n_pieces)."""
+        curve = np.empty((len(log_hazard), len(times)))
+        for column, time in enumerate(times):
+            curve[:, column] = self.survival_at(log_hazard, np.full(len(log_hazard), time))
+        return curve
+
+    def survival_at(self, log_hazard: Array, times: Array) -> Array:
+        """Return P(T > t) averaged over draws for a time of each case, (n_cases,)."""
         v = _clipped(log_hazard)
         starts = np.array(self.piece_starts)
         ends = np.append(starts[1:], np.inf)
-        curve = np.empty((len(v), len(times)))
-        for column, time in enumerate(times):
-            lived = np.maximum(np.minimum(time, ends) - starts, 0.0)
-            curve[:, column] = np.exp(-(np.exp(v) * lived).sum(axis=2)).mean(axis=1)
-        return curve
+        lived = np.maximum(np.minimum(times[:, None, None], ends) - starts, 0.0)
+        return np.asarray(np.exp(-(np.exp(v) * lived).sum(axis=2)).mean(axis=1))
 
     def time_quantiles(self, log_hazard: Array, probabilities: Sequence[float]) -> Array:
         """Return the times t with P(T <= t) = p over all draws, (n_cases, n_probabilities).

@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.likelihood.real import predict_real
+from rayfbnn.model.likelihood.real import cumulative_real, predict_real
 from rayfbnn.model.likelihood.records import Predictive
 from rayfbnn.streams import Purpose, Streams
 
@@ -122,6 +122,9 @@ class HeteroscedasticTargets(DataModel):
     def exported_settings(self, training_targets: Array) -> dict[str, float]:
         """Return the least standard deviation of the noise."""
         return {"noise_floor": self.noise_floor}
+
+    def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
+        return cumulative_real(*self._means_and_sigmas(outputs), math.inf, targets)
 
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
         """Describe mixtures of Gaussian distributions whose noise each draw tells for each case."""

@@ -29,7 +29,6 @@ class RealTargets(DataModel):
     required = {"noise": 'the prior of the noise, such as "0.1:0.2"'}
     is_real = True
     has_noise = True
-    has_residuals = True
 
     alpha: float
 
@@ -116,9 +115,22 @@ class RealTargets(DataModel):
         """Return the degrees of freedom of t noise, None for Gaussian noise."""
         return {"noise_df": None if math.isinf(self.alpha) else self.alpha}
 
+    def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
+        return cumulative_real(outputs, noise_sigmas, self.alpha, targets)
+
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
         """Describe mixtures of Gaussian or t distributions, noise included."""
         return predict_real(outputs, noise_sigmas, self.alpha)
+
+
+def cumulative_real(outputs: Array, sigmas: Array, df: float, targets: Array) -> tuple[Array, Array]:
+    """Return the distribution function of such mixtures at the targets, twice; the arguments are as below."""
+    import scipy.special
+
+    z = (targets[:, :, None] - outputs) / sigmas
+    values = scipy.special.ndtr(z) if math.isinf(df) else scipy.special.stdtr(df, z)
+    mean = values.mean(axis=2)
+    return mean, mean
 
 
 def predict_real(outputs: Array, sigmas: Array, df: float) -> Predictive:

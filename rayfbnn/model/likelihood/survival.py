@@ -177,6 +177,10 @@ class SurvivalTargets(DataModel):
             more={name: values[:, None] for name, values in more.items()},
         )
 
+    def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
+        died = 1 - self.hazard.survival_at(outputs.swapaxes(1, 2), np.abs(targets[:, 0]))[:, None]
+        return died, np.where(targets < 0, 1.0, died)
+
     def _curve_times(self, training_targets: Array) -> Array:
         """Return the times at which the survival curve is given."""
         if self.hazard.times:

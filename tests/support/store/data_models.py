@@ -14,6 +14,12 @@ from rayfbnn.spec import RunSpec
 from tests.support.store.standin_store import MemoryStore, make_spec, make_store, normal
 
 PIECEWISE = {"kind": "survival", "hazard": "piecewise", "time_points": [0.4, 1.0, 2.5], "log_time": True}
+OTHER_MODELS: list[dict[str, Any]] = [
+    {"kind": "count"},
+    {"kind": "survival", "hazard": "constant"},
+    PIECEWISE,
+    {"kind": "heteroscedastic"},
+]
 N_TEST = 6
 
 

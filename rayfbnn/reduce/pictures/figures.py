@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import Any, ParamSpec, TypeAlias
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+Figure: TypeAlias = Any  # matplotlib's, or a part of one
 
 STYLE: Any = {
     "font.size": 9,
@@ -49,9 +48,9 @@ def styled(draw: Callable[P, Path]) -> Callable[P, Path]:
 
 def blank_figure(width: float, height: float) -> Figure:
     """Return an empty figure of a size in inches."""
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as new_figure
 
-    return Figure(figsize=(width, height), layout="constrained", dpi=_DPI)
+    return new_figure(figsize=(width, height), layout="constrained", dpi=_DPI)
 
 
 def figure_with_axes(
