@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
+from rayfbnn.mcmc.operation import AUTO, Tuning, gradient_evaluations
 from rayfbnn.store.rounds import round_of
 
 if TYPE_CHECKING:
@@ -76,8 +76,16 @@ class Estimate:
             acceptance=_acceptance(progress.acceptance, is_warmup=not is_kept),
             divergences=f"{progress.divergences} (warm-up {progress.warmup_divergences})",
             rate="-" if math.isnan(rate) or not is_kept else f"{rate:.3g}",
-            left=duration(self._seconds_left(progress.batch)),
+            left=duration(self._seconds_left(progress.batch)) + self._reservation(progress),
         )
+
+    def _reservation(self, progress: Progress) -> str:
+        """Say that lengths of trajectories may still change; "" once they cannot."""
+        is_open = any(
+            one.last > progress.iteration and any(operation.steps == AUTO for operation in one.operations)
+            for one in self._store.tuning.rounds
+        )
+        return " if lengths stay" if is_open else ""
 
     def _round(self, progress: Progress) -> str:
         """Name the tuning round that a batch is in, if it is in one."""

@@ -213,5 +213,11 @@ def show_trial(seconds: float, *, show: bool) -> None:
         print(f"the first rounds of tuning, for {seconds:g} seconds", file=sys.stderr, flush=True)
 
 
+def show_text(text: str) -> None:
+    """Write some lines on standard error; nothing if there are none."""
+    if text:
+        print(text.strip(), file=sys.stderr, flush=True)
+
+
 def _write_at_once(text: str) -> None:
     os.write(2, f"\n{text}\n".encode())  # not print: a signal may have come in the midst of one

@@ -19,7 +19,7 @@ from rayfbnn.mcmc.operation import Operation, automatic, unrolled
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.run.blocks import BlockPlan, next_block
 from rayfbnn.run.collecting import Collected, names_in_summary
-from rayfbnn.state import ChainState, Trajectory
+from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.store.records import BatchProgress, Record
 from rayfbnn.store.rounds import n_finished
 from rayfbnn.store.store import Store
@@ -97,6 +97,24 @@ def acceptance_by_operation(store: Store, phase: int) -> dict[Operation, float]:
     return shares
 
 
+def densities_of(state: ChainState, posterior: SampledPosterior, advance: Advance) -> dict[str, Array]:
+    """Return total energy (potential and kinetic), log likelihood and log prior, (n_chains,) each.
+
+    The potential is the one that accept decisions see. The log likelihood follows from what remains of it
+    without the prior's energy.
+    """
+    xp = array_namespace(state.position)
+    still = xp.zeros_like(state.momentum)
+    trajectory = Trajectory(state.position, state.momentum, state.precisions, still)
+    _, potential = advance(posterior, trajectory, n_steps=0)
+    prior_energy = posterior.prior_energy(state.position, state.precisions)
+    return {
+        "energy": total_energy(potential, state.momentum),
+        "log_likelihood": (prior_energy - potential) / posterior.inverse_temperature,
+        "log_prior": posterior.log_prior(state.position, state.precisions),
+    }
+
+
 @dataclass(frozen=True, eq=False)
 class _FirstStep:
     """Result of the first iteration of a block, launched while the block before was being committed."""
@@ -150,7 +168,7 @@ class Sampler:
                 info = first_step.info
             else:
                 state, info = iteration(state, streams.at(iteration=number))
-            densities = self._densities(state) if collected.keep else {}
+            densities = densities_of(state, self.posterior, self.advance) if collected.keep else {}
             collected.add(state, info, densities, streams.at(iteration=number))
             if number == plan.last or should_stop():
                 break
@@ -193,23 +211,6 @@ class Sampler:
             )
             known = self._iterations[plan.phase] = current, built
         return known[1]
-
-    def _densities(self, state: ChainState) -> dict[str, Array]:
-        """Return total energy (potential and kinetic), log likelihood and log prior, (n_chains,) each.
-
-        The potential is the one that accept decisions see. The log likelihood follows from what remains of it
-        without the prior's energy.
-        """
-        xp = array_namespace(state.position)
-        still = xp.zeros_like(state.momentum)
-        trajectory = Trajectory(state.position, state.momentum, state.precisions, still)
-        _, potential = self.advance(self.posterior, trajectory, n_steps=0)
-        prior_energy = self.posterior.prior_energy(state.position, state.precisions)
-        return {
-            "energy": total_energy(potential, state.momentum),
-            "log_likelihood": (prior_energy - potential) / self.posterior.inverse_temperature,
-            "log_prior": self.posterior.log_prior(state.position, state.precisions),
-        }
 
     def _streams(self, batch: int) -> Streams:
         xp = device_namespace(self.store.spec.device)

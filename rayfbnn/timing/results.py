@@ -1,8 +1,9 @@
-"""The records that `bench` returns: the time of each kernel's steps, and an estimate of a whole run."""
+"""The records of measured times: of each kernel's steps, and of whole runs."""
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -55,6 +56,40 @@ class RunEstimate:
     least: Cost
     most: Cost
     likely: Cost | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """The time that a run would take after a change of its configuration.
+
+    what     the change in words
+    seconds  the time of the changed run
+    """
+
+    what: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The time that a run will take, measured in a second or two.
+
+    workers         number of processes that share the batches
+    seconds         time of the whole run, without the start of the workers
+    before_draws    the part of it before the first draw is kept
+    lengths         numbers of steps that were taken for automatic lengths; empty if all are configured
+    is_tried        whether these are what the first rounds of tuning found; else they are where tuning begins
+    longest         time with the longest trajectories that tuning may find
+    changes         changes that would make the run quicker, the quickest first
+    """
+
+    workers: int
+    seconds: float
+    before_draws: float
+    lengths: tuple[int, ...] = ()
+    is_tried: bool = False
+    longest: float = math.nan
+    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,9 @@ def estimate_run(
     seconds        time spent on each operation
     """
     chains_per_batch = min(chains, chains_per_batch)
-    advance, _ = choose.advance_for(posterior)
-    state, streams = started(posterior, chains_per_batch, sigmas)
+    times = UpdateTimes(posterior, chains=chains_per_batch, sigmas=sigmas, seconds=seconds)
     n_batches = math.ceil(chains / chains_per_batch)
     workers = min(workers, n_batches)
-    times: dict[Operation, float] = {}
 
     def cost(tunings: Sequence[Tuning]) -> Cost:
         """Return the cost of the run with the automatic settings that each phase has."""
@@ -59,12 +57,7 @@ def estimate_run(
         for (written, iterations), tuning in zip(phases, tunings, strict=True):
             operations = tuple(with_numbers(operation, tuning) for operation in unrolled(written))
             evaluations += gradient_evaluations(operations) * iterations * chains
-            for operation in operations:
-                if operation not in times:
-                    times[operation] = operation_seconds(
-                        operation, posterior, advance, state, streams, seconds
-                    )
-                batch_seconds += iterations * times[operation]
+            batch_seconds += iterations * times.iteration(operations)
         return Cost(
             evaluations,
             core_seconds=four_digits(batch_seconds * chains / chains_per_batch),
@@ -81,6 +74,31 @@ def estimate_run(
         None if tried is None else cost([Tuning(tried, is_measured=is_measured) for is_measured in is_tuned])
     )
     return RunEstimate(workers, least, most, least if least == most else likely)
+
+
+class UpdateTimes:
+    """The times of single updates of a batch of chains, each measured once."""
+
+    def __init__(
+        self, posterior: SampledPosterior, *, chains: int, sigmas: float | None, seconds: float
+    ) -> None:
+        """Measure updates of `chains` chains that start with these sigmas, for `seconds` each."""
+        self.posterior, self.seconds = posterior, seconds
+        self.advance, _ = choose.advance_for(posterior)
+        self.state, self.streams = started(posterior, chains, sigmas)
+        self._times: dict[Operation, float] = {}
+
+    def iteration(self, operations: Sequence[Operation]) -> float:
+        """Return the time of one update by each of the operations, which have no automatic settings."""
+        return sum(self.update(operation) for operation in operations)
+
+    def update(self, operation: Operation) -> float:
+        """Return the time of one update."""
+        if operation not in self._times:
+            self._times[operation] = operation_seconds(
+                operation, self.posterior, self.advance, self.state, self.streams, self.seconds
+            )
+        return self._times[operation]
 
 
 def operation_seconds(

@@ -171,6 +171,17 @@ def repeated(run: Callable[[], float], *, seconds: float) -> list[float]:
     return results
 
 
+def timed(call: Callable[[], object], *, seconds: float) -> float:
+    """Return the median time of a call that is repeated for so long."""
+
+    def run() -> float:
+        started_at = time.perf_counter()
+        call()
+        return time.perf_counter() - started_at
+
+    return statistics.median(repeated(run, seconds=seconds))
+
+
 def started(
     posterior: SampledPosterior, chains: int, sigmas: float | None = 0.5
 ) -> tuple[ChainState, Streams]:

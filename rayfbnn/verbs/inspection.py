@@ -11,6 +11,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.run.cores import n_cores
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import Spec, check_counts, check_device, read_run_data, read_spec
+from rayfbnn.verbs.forecasting import forecast_text
 
 if TYPE_CHECKING:
     import xarray
@@ -60,7 +61,7 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
         return describe(spec)
     spec, dataset = read_training(spec, data)
     spec.check_data(dataset.n_cases)
-    return describe(spec)
+    return describe(spec) + forecast_text(spec, dataset, workers=n_cores())
 
 
 def _describe_progress(store: Store) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError
+from rayfbnn.run.cores import n_cores
 from rayfbnn.spec.messages import WEIGHTS_REFUSED
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
@@ -19,6 +20,7 @@ from rayfbnn.verbs.arguments import (
     read_run_data,
     read_spec,
 )
+from rayfbnn.verbs.forecasting import forecast_text
 from rayfbnn.verbs.until import check_can_go_on, read_until, run_until
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ def sample(
     max_failures
         How many workers may die and be replaced before the run is given up.
     progress
-        Shows the progress on standard error.
+        Shows the progress on standard error, and before the run how long it will take.
     sample_weight
         Is refused: cases cannot be weighted.
 
@@ -86,6 +88,7 @@ def sample(
     """
     from rayfbnn.run.cluster import check_ray
     from rayfbnn.run.kernel import kernel_for
+    from rayfbnn.run.progress import show_text
     from rayfbnn.run.running import run_to_end
 
     if sample_weight is not None:
@@ -101,6 +104,8 @@ def sample(
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
     check_ray(workers, address)
+    if progress and address is None:
+        show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
     store = Store.for_run(path, spec, dataset, kernel=kernel_for(spec))
     with store.lock():
         run = partial(

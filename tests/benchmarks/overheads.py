@@ -68,7 +68,7 @@ class Times:
         inner, commit, densities = (
             sampler.schedule.Iteration.__call__,
             sampler.Store.commit,
-            sampler.Sampler._densities,
+            sampler.densities_of,
         )
 
         def run(*arguments: Any) -> Any:
@@ -96,7 +96,7 @@ class Times:
             return result
 
         sampler.schedule.Iteration.__call__ = run  # type: ignore[method-assign]
-        sampler.Sampler._densities = timed_densities  # type: ignore[method-assign]
+        sampler.densities_of = timed_densities
         sampler.Store.commit = timed_commit  # type: ignore[method-assign]
 
 

@@ -94,13 +94,15 @@ def test_settings_are_looked_up_once_a_block(tmp_path: Path, monkeypatch: pytest
     estimate.row(dataclasses.replace(NEWS, iteration=0, block_iterations=0, phase=0, seconds=0.0))
     clock.now += 9
     for _ in range(3):
-        assert estimate.row(dataclasses.replace(NEWS, iteration=1, phase=0)).left == "1:33"  # 2 * 9 + 5 + 70
+        left = estimate.row(dataclasses.replace(NEWS, iteration=1, phase=0)).left
+        assert left == "1:33 if lengths stay"  # 2 * 9 + 5 + 70
     assert asked == [4]
     steps, clock.now = 8, clock.now + 8
-    assert (
-        estimate.row(dataclasses.replace(NEWS, iteration=2, phase=0)).left == "0:46"
-    )  # 17 + 75 at 2 a second
+    left = estimate.row(dataclasses.replace(NEWS, iteration=2, phase=0)).left
+    assert left == "0:46 if lengths stay"  # 17 + 75 at 2 a second
     assert asked == [4, 8]
+    left = estimate.row(dataclasses.replace(NEWS, iteration=3, phase=0)).left
+    assert left == "0:25"  # 75 at 3 a second; the last round is over, and no length can change any more
 
 
 def test_lines_come_with_commits_but_not_too_often(store: Store) -> None:

@@ -1,0 +1,31 @@
+"""What a run will take, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rayfbnn.describe.results import duration
+
+if TYPE_CHECKING:
+    from rayfbnn.timing.results import Forecast
+
+
+def describe_forecast(forecast: Forecast) -> str:
+    """Say how long a run will take, what that rests on, and what would be quicker, a line for each."""
+    with_workers = f"with {forecast.workers} worker{'s' if forecast.workers > 1 else ''}"
+    lines = [
+        f"Time: about {duration(forecast.seconds)} {with_workers}, {duration(forecast.before_draws)} of it"
+        " before the first draw is kept (measured on this machine; workers take some seconds to start)"
+    ]
+    if forecast.lengths:
+        steps = " and ".join(str(length) for length in forecast.lengths)
+        origin = "which a second of tuning found" if forecast.is_tried else "with which their search begins"
+        lines.append(
+            f"  the run finds the lengths of its trajectories itself: this is for {steps} steps, {origin};"
+            f" with the longest it would be {duration(forecast.longest)};"
+            " sample corrects the time left on the way"
+        )
+    if forecast.changes:
+        lines.append("  quicker would be (which says nothing about how many draws are enough):")
+        lines += [f"    {duration(change.seconds):>12}  {change.what}" for change in forecast.changes]
+    return "\n".join(lines)

@@ -1,0 +1,98 @@
+"""Changes of a configuration that make its trajectories quicker, and how much quicker they are here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rayfbnn.errors import ConfigError
+from rayfbnn.kernels import choose
+from rayfbnn.mcmc.hybrid import Hybrid
+from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
+from rayfbnn.mcmc.operation import Operation
+from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.run.sampler import build_posterior
+from rayfbnn.spec import RunSpec
+from rayfbnn.timing.runs import UpdateTimes
+from rayfbnn.timing.steps import seconds_per_step
+from rayfbnn.timing.trajectories import TrajectoryKind, trajectory_kinds
+
+if TYPE_CHECKING:
+    from rayfbnn.data import Dataset
+
+_STEP_SECONDS = 0.05  # spent on the steps of each change
+_PARTITIONS = 4
+
+
+def changes(
+    spec: RunSpec, dataset: Dataset, times: UpdateTimes, operation: Operation, *, workers: int
+) -> dict[str, float]:
+    """Return changes in words, with the factor that each puts on the time of an operation's updates.
+
+    times      the run's updates, with the chains that are measured
+    operation  the one whose updates take longest; without trajectories there is nothing to change
+    workers    processes that could share the batches
+
+    Most changes are to another configuration with another posterior or with trajectories that lead less far:
+    the factors say nothing about how many draws are needed.
+    """
+    kinds = trajectory_kinds((operation,))
+    if not kinds:
+        return {}
+    kind, posterior, chains = kinds[0], times.posterior, len(times.state.position)
+    now = _per_step(posterior, kind, chains)
+    factors = {
+        what: _per_step(build_posterior(other, dataset, device="cpu"), kind, chains) / now
+        for what, other in _other_posteriors(spec).items()
+    }
+    if isinstance(operation, HybridMarginal) and "outputs" in operation.over:
+        factors["hybrid in place of hybrid-marginal, as many steps"] = (
+            _per_step(posterior, TrajectoryKind(), chains) / now
+        )
+    if isinstance(operation, Hybrid) and _can_have_partial_gradients(operation, posterior):
+        steps = max(1, int(operation.steps) // _PARTITIONS)
+        partial = _per_step(posterior, replace(kind, partitions=_PARTITIONS), chains) / now
+        what = f"trajectories of {steps} steps with {_PARTITIONS} partial gradients each"
+        factors[what] = partial * steps / int(operation.steps)
+    batch = min(spec.chains, spec.chains_per_batch)
+    smaller = math.ceil(spec.chains / workers)
+    if smaller < batch:
+        per_step = _per_step(posterior, kind, min(chains, smaller)) / now
+        turns = math.ceil(math.ceil(spec.chains / batch) / workers)
+        what = f"chains_per_batch = {smaller}, so that {workers} workers share the chains"
+        factors[what] = per_step * smaller / (turns * batch)
+    return factors
+
+
+def _other_posteriors(spec: RunSpec) -> dict[str, RunSpec]:
+    """Return the configuration with float32, and with half of the units, where it can have them."""
+    others = {}
+    if spec.dtype == "float64":
+        others["dtype = float32"] = _changed(spec, {**spec.to_dict(), "dtype": "float32"})
+    raw: dict[str, Any] = spec.to_dict()
+    layers = raw["network"].get("hidden", [])
+    for layer in layers:
+        layer["units"] = max(1, layer["units"] // 2)
+    if layers:
+        units = ", ".join(str(layer["units"]) for layer in layers)
+        others[f"half of the units: {units}"] = _changed(spec, raw)
+    return {what: other for what, other in others.items() if other is not None}
+
+
+def _changed(spec: RunSpec, raw: dict[str, Any]) -> RunSpec | None:
+    """Return a configuration with other values; None if they do not fit one another."""
+    try:
+        return RunSpec.from_dict(raw).resolved(spec.encoding)
+    except ConfigError:
+        return None  # such as connections that name units which are no longer there
+
+
+def _can_have_partial_gradients(operation: Hybrid, posterior: SampledPosterior) -> bool:
+    is_plain = operation.partitions == 1 and operation.integrator == "leapfrog"
+    return is_plain and operation.steps != "auto" and posterior.n_cases >= _PARTITIONS
+
+
+def _per_step(posterior: SampledPosterior, kind: TrajectoryKind, chains: int) -> float:
+    advance, _ = choose.advance_for(posterior)
+    return seconds_per_step(posterior, advance, chains=chains, seconds=_STEP_SECONDS, trajectory=kind)

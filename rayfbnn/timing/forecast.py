@@ -1,0 +1,153 @@
+"""Says what a run will take on this machine, and what would be quicker, from a second or two of measuring."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rayfbnn.mcmc.operation import (
+    AUTO,
+    Operation,
+    Settings,
+    Tunable,
+    Tuning,
+    automatic,
+    gradient_evaluations,
+    unrolled,
+)
+from rayfbnn.mcmc.tuning.scaling import mean_squares
+from rayfbnn.mcmc.tuning.settings import extreme_tunings, first_settings
+from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.run.sampler import build_posterior, densities_of
+from rayfbnn.spec import RunSpec
+from rayfbnn.timing.changes import changes
+from rayfbnn.timing.results import Change, Forecast
+from rayfbnn.timing.runs import UpdateTimes, with_numbers
+from rayfbnn.timing.steps import floating_point_operations, timed
+from rayfbnn.timing.trial import has_lengths_to_find, tried_settings
+
+if TYPE_CHECKING:
+    from rayfbnn.data import Dataset
+
+TRIAL_SECONDS = 1.0
+_UPDATE_SECONDS = 0.1  # spent on each kind of update
+# A run of fewer seconds, by a guess without any measuring, is not worth a forecast.
+_LEAST_SECONDS = 5.0
+_GUESSED_RATE, _GUESSED_OVERHEAD = 5e9, 5e-4  # operations a second; seconds of an iteration of a batch
+_LARGEST_FACTOR = 0.9  # a change that saves less is not named
+_LEAST_FOR_CHANGES = 30.0  # seconds of a run from which on changes are looked at
+_MOST_VALUES = 2e6  # hidden values of all chains at all cases that are measured together
+
+
+def forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecast | None:
+    """Return what a run will take with so many processes, or None for a run of a few seconds or on a GPU.
+
+    Where the length of trajectories is automatic, the first rounds of tuning are tried for a second. If that
+    is not enough to find a length, the one with which tuning begins is taken.
+    """
+    if spec.device != "cpu":
+        return None
+    posterior = build_posterior(spec, dataset, device="cpu")
+    settings = _settings(spec, longest=False)
+    if _guessed_seconds(spec, posterior, settings) < _LEAST_SECONDS:
+        return None
+    tried = tried_settings(spec, dataset, seconds=TRIAL_SECONDS) if has_lengths_to_find(spec) else None
+    settings |= dict(tried or {})
+    run = _MeasuredRun(spec, posterior)
+    before, whole = run.seconds(settings, workers)
+    open_lengths = [operation for operation in settings if operation.steps == AUTO]
+    result = Forecast(
+        min(workers, _n_batches(spec)),
+        whole,
+        before,
+        lengths=tuple(dict.fromkeys(settings[operation].steps for operation in open_lengths)),
+        is_tried=tried is not None,
+        longest=run.seconds(_settings(spec, longest=True), workers)[1],
+    )
+    if whole < _LEAST_FOR_CHANGES:
+        return result
+    operation, share = run.slowest(settings)
+    quicker = changes(spec, dataset, run.times, operation, workers=workers)
+    factors = {what: 1 - share + share * factor for what, factor in quicker.items()}
+    return replace(
+        result,
+        changes=tuple(
+            Change(what, whole * factor)
+            for what, factor in sorted(factors.items(), key=lambda pair: pair[1])
+            if factor < _LARGEST_FACTOR
+        ),
+    )
+
+
+class _MeasuredRun:
+    """A run whose updates are measured for a number of chains, at most those of a batch."""
+
+    def __init__(self, spec: RunSpec, posterior: SampledPosterior) -> None:
+        self._spec = spec
+        units = max([1, *(layer.units for layer in posterior.network.hidden)])
+        # Chains of large tables do not gain from one another: a few of them stand for all.
+        most = int(_MOST_VALUES / (posterior.n_cases * units))
+        self._chains = max(1, min(_chains_per_batch(spec), most))
+        self.times = UpdateTimes(
+            posterior, chains=self._chains, sigmas=spec.initial.sigmas, seconds=_UPDATE_SECONDS
+        )
+        state, advance = self.times.state, self.times.advance
+        self._recording = timed(lambda: densities_of(state, posterior, advance), seconds=_UPDATE_SECONDS)
+        slopes = partial(mean_squares, posterior, state.position, state.precisions)
+        self._slopes = timed(slopes, seconds=_UPDATE_SECONDS)
+
+    def seconds(self, settings: Mapping[Tunable, Settings], workers: int) -> tuple[float, float]:
+        """Return the time before the first phase with draws, and that of the whole run."""
+        before = whole = 0.0
+        is_kept = False
+        for number, phase in enumerate(self._spec.phase):
+            is_kept = is_kept or phase.keep is True
+            tuning = Tuning(settings, is_measured=number in self._spec.tuning_phases)
+            updates = [with_numbers(operation, tuning) for operation in unrolled(phase.operations)]
+            one = self.times.iteration(updates) + (self._recording if phase.keep else 0.0)
+            if tuning.is_measured:
+                scaled = [operation for operation in automatic(phase.operations) if operation.scaling == AUTO]
+                one += len(scaled) * self._slopes
+            whole += phase.iterations * one
+            before += 0.0 if is_kept else phase.iterations * one
+        turns = math.ceil(_n_batches(self._spec) / max(1, workers))
+        scale = turns * _chains_per_batch(self._spec) / self._chains
+        return before * scale, whole * scale
+
+    def slowest(self, settings: Mapping[Tunable, Settings]) -> tuple[Operation, float]:
+        """Return the operation that takes longest in the last phase, with its share of an iteration."""
+        written = unrolled(self._spec.phase[-1].operations)
+        updates = [with_numbers(operation, Tuning(settings)) for operation in written]
+        slowest = max(updates, key=self.times.update)
+        return slowest, self.times.update(slowest) / (self.times.iteration(updates) + self._recording)
+
+
+def _guessed_seconds(
+    spec: RunSpec, posterior: SampledPosterior, settings: Mapping[Tunable, Settings]
+) -> float:
+    """Return a rough time for the whole run on one core, without measuring anything."""
+    evaluations = sum(
+        phase.iterations * gradient_evaluations(phase.operations, tuning=Tuning(settings))
+        for phase in spec.phase
+    )
+    operations = spec.chains * evaluations * floating_point_operations(posterior)
+    return operations / _GUESSED_RATE + _n_batches(spec) * spec.total_iterations * _GUESSED_OVERHEAD
+
+
+def _settings(spec: RunSpec, *, longest: bool) -> dict[Tunable, Settings]:
+    """Return the settings of automatic operations where tuning begins, or with the longest trajectories."""
+    operations = [operation for phase in spec.phase for operation in automatic(phase.operations)]
+    if not longest:
+        return {operation: first_settings(operation) for operation in operations}
+    return dict(extreme_tunings(tuple(operations), is_measured=False)[1].settings)
+
+
+def _chains_per_batch(spec: RunSpec) -> int:
+    return min(spec.chains, spec.chains_per_batch)
+
+
+def _n_batches(spec: RunSpec) -> int:
+    return math.ceil(spec.chains / _chains_per_batch(spec))

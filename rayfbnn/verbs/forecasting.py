@@ -1,0 +1,22 @@
+"""The forecast of a run's time, which show prints and sample writes before it begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rayfbnn.data import Dataset
+    from rayfbnn.spec import RunSpec
+
+
+def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
+    """Return lines that say what a run will take on this machine; "" for a run of a few seconds or on a GPU.
+
+    An empty line comes first. The measurements take a second or two.
+    """
+    from rayfbnn.describe.forecast import describe_forecast
+    from rayfbnn.timing.forecast import forecast
+
+    spec.check_gradient()
+    result = forecast(spec, dataset, workers=max(1, workers))
+    return "" if result is None else f"\n{describe_forecast(result)}\n"

@@ -1,0 +1,140 @@
+"""The forecast of a run: its sum over phases, what it is silent about, and the changes that it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rayfbnn
+from rayfbnn.data import Dataset, read_training
+from rayfbnn.describe.forecast import describe_forecast
+from rayfbnn.mcmc.operation import Operation, TrajectoryOperation
+from rayfbnn.spec import RunSpec
+from rayfbnn.timing import changes, forecast
+from rayfbnn.timing.results import Change, Forecast
+from rayfbnn.timing.runs import UpdateTimes
+from rayfbnn.timing.trajectories import TrajectoryKind
+from tests.support.small import small_spec
+
+HYBRID = {"op": "hybrid", "steps": 32, "stepsize": "auto", "scaling": "auto"}
+
+
+def training(folder: Path, *operations: dict[str, Any], **replaced: Any) -> tuple[RunSpec, Dataset]:
+    """A run of five chains with 10 iterations that tune, and 20 that are kept."""
+    phases = [
+        {"iterations": n, "keep": keep, "operations": operations} for n, keep in ((10, False), (20, True))
+    ]
+    return read_training(small_spec(folder, phase=phases, **replaced))
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run is worth a forecast. A trajectory takes a second a step, another update 2, densities 3."""
+    monkeypatch.setattr(forecast, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(forecast, "timed", lambda call, *, seconds: 3.0)
+
+    def update(times: UpdateTimes, operation: Operation) -> float:
+        return float(operation.gradients()) if isinstance(operation, TrajectoryOperation) else 2.0
+
+    monkeypatch.setattr(UpdateTimes, "update", update)
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_a_forecast_is_the_sum_over_phases_and_turns(tmp_path: Path) -> None:
+    spec, data = training(tmp_path, {"op": "sample-noise"}, {"op": "heatbath"}, HYBRID)
+    found = forecast.forecast(spec, data, workers=2)
+    assert found is not None
+    slopes = 3.0  # the gradients of array code that find the scales
+    assert found.before_draws == pytest.approx(2 * 10 * (4 + 32 + slopes))  # three batches, two workers
+    assert found.seconds == pytest.approx(found.before_draws + 2 * 20 * (4 + 32 + 3))
+    assert found.workers == 2
+    assert found.lengths == ()
+    alone = forecast.forecast(spec, data, workers=1)
+    assert alone is not None
+    assert alone.seconds == pytest.approx(found.seconds * 3 / 2)
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_lengths_that_are_not_tried_are_those_where_tuning_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, data = training(tmp_path, {"op": "heatbath"}, {**HYBRID, "steps": "auto"})
+    monkeypatch.setattr(forecast, "tried_settings", lambda *arguments, **named: None)
+    found = forecast.forecast(spec, data, workers=3)
+    assert found is not None
+    assert (found.lengths, found.is_tried) == ((16,), False)
+    # Trajectories of tuning are twice as long.
+    assert found.seconds == pytest.approx(10 * (2 + 32 + 3) + 20 * (2 + 16 + 3))
+    assert found.longest == pytest.approx(10 * (2 + 4096 + 3) + 20 * (2 + 4096 + 3))
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_lengths_that_tuning_found_are_taken(tmp_path: Path) -> None:
+    """The run is so small that a second is enough for all of its tuning."""
+    operations = [{"op": "sample-noise"}, {"op": "heatbath"}, {**HYBRID, "steps": "auto"}]
+    spec, data = training(tmp_path, *operations)
+    found = forecast.forecast(spec, data, workers=1)
+    assert found is not None
+    assert found.is_tried
+    assert len(found.lengths) == 1
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_changes_are_named_with_the_time_that_they_would_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def per_step(posterior: Any, kind: TrajectoryKind, chains: int) -> float:
+        return posterior.network.hidden[0].units * (2.0 if posterior.dtype == "float64" else 1.0)
+
+    monkeypatch.setattr(changes, "_per_step", per_step)
+    spec, data = training(tmp_path, {"op": "heatbath"}, HYBRID, dtype="float64", chains=4, chains_per_batch=4)
+    found = forecast.forecast(spec, data, workers=2)
+    assert found is not None
+    share = 32 / (32 + 2 + 3)
+
+    def after(factor: float) -> float:
+        return found.seconds * (1 - share + share * factor)
+
+    assert {change.what: change.seconds for change in found.changes} == pytest.approx(
+        {
+            "trajectories of 8 steps with 4 partial gradients each": after(1 / 4),
+            "half of the units: 1": after(1 / 3),
+            "dtype = float32": after(1 / 2),
+            "chains_per_batch = 2, so that 2 workers share the chains": after(1 / 2),
+        }
+    )
+    assert [change.seconds for change in found.changes] == sorted(change.seconds for change in found.changes)
+
+
+def test_a_run_of_a_few_seconds_has_no_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, data = training(tmp_path, {"op": "heatbath"}, HYBRID, chains=1)
+    assert forecast.forecast(spec, data, workers=1) is None
+    assert "Time:" not in rayfbnn.show(spec)
+    rayfbnn.sample(spec, tmp_path / "run.zarr", workers=0)
+    assert "Time:" not in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_show_and_sample_begin_with_the_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, _ = training(tmp_path, {"op": "heatbath"}, HYBRID, chains=1)
+    assert "\nTime: about " in rayfbnn.show(spec)
+    rayfbnn.sample(spec, tmp_path / "run.zarr", workers=0)
+    assert capsys.readouterr().err.startswith("Time: about ")
+    rayfbnn.sample(spec, tmp_path / "quiet.zarr", workers=0, progress=False)
+    assert "Time:" not in capsys.readouterr().err
+
+
+def test_a_forecast_in_words() -> None:
+    words = describe_forecast(
+        Forecast(2, 300.0, 45.0, lengths=(16,), longest=7300.0, changes=(Change("dtype = float32", 150.0),))
+    )
+    assert words.splitlines() == [
+        "Time: about 5 minutes with 2 workers, 45 seconds of it before the first draw is kept (measured on"
+        " this machine; workers take some seconds to start)",
+        "  the run finds the lengths of its trajectories itself: this is for 16 steps, with which their"
+        " search begins; with the longest it would be 2.03 hours; sample corrects the time left on the way",
+        "  quicker would be (which says nothing about how many draws are enough):",
+        "       2 minutes  dtype = float32",
+    ]
