@@ -9,7 +9,7 @@ import pytest
 
 import rayfbnn
 from tests.project.offline import main
-from tests.support.readme import ROOT
+from tests.support.pages import ROOT
 
 # mkdocs checks the links among the pages of docs/; these files are not among them.
 OUTSIDE_THE_SITE = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("examples/*/README.md")])

@@ -20,7 +20,7 @@ from rayfbnn.streams import Purpose, Streams
 from rayfbnn.timing import runs as run_times
 from rayfbnn.timing import steps as step_times
 from rayfbnn.verbs.sampling import sample as rayfbnn_sample
-from tests.support.readme import ROOT, first_problem
+from tests.support.pages import ROOT, first_problem
 
 SHORT = ("--set", "chains=2", "--set", "iterations=6")
 HERE = ("--workers", 0, "--no-progress")

@@ -15,9 +15,9 @@ from rayfbnn.reduce.serving import export as exporting
 from rayfbnn.store.store import Store
 from tests.support.data.tables import FULL, mixed_table, table_keys
 from tests.support.model.runs import MODELS, spec_of
+from tests.support.pages import ROOT, block_named
 from tests.support.small import small_spec
 
-DOCS = Path(__file__).parents[3] / "docs"
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
 NETWORKS: dict[str, dict[str, Any]] = {
     "every connection": {
@@ -56,12 +56,11 @@ NETWORKS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def page() -> dict[str, Any]:
     """The names that the page of code defines."""
-    block = re.search(r"<!-- numpy-page -->\n```python\n(.*?)```", (DOCS / "serving.md").read_text(), re.S)
-    assert block is not None
-    imported = set(re.findall(r"^(?:import|from) (\w+)", block[1], re.M))
+    text = block_named(ROOT / "docs" / "serving.md", "name: numpy-page")
+    imported = set(re.findall(r"^(?:import|from) (\w+)", text, re.M))
     assert imported == {"json", "math", "numpy"}
     names: dict[str, Any] = {}
-    exec(block[1], names)
+    exec(text, names)
     return names
 
 
@@ -140,16 +139,6 @@ def test_the_page_encodes_columns_of_text_and_missing_values(tmp_path: Path, pag
         page["encode"](description, [cases[0] | {"color": "mauve"}])
     with pytest.raises(ValueError, match="age: missing, as in no training case"):
         page["encode"](description, [cases[0] | {"age": None}])
-
-
-def test_the_examples_of_the_document_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rayfbnn.sample(small_spec(tmp_path), tmp_path / "run.zarr", **HERE)
-    rayfbnn.export(tmp_path / "run.zarr", out=tmp_path / "model.npz")
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", (DOCS / "serving.md").read_text(), re.S):
-        exec(block, names)
-    assert names["prediction"].summary["cases"] == 1
 
 
 def test_the_description_says_what_the_file_is(tmp_path: Path, page: dict[str, Any]) -> None:

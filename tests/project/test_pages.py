@@ -1,0 +1,214 @@
+"""Every code block of README.md and docs/ runs as it stands, page by page.
+
+A page is run from top to bottom in a folder of its own, with the files that it says its reader has. Blocks of
+Python are executed, those of the console are run command by command (lines that begin with `$ `), those
+of TOML are read as configurations or parts of one. tests/support/pages.py has the marks of blocks that cannot
+be run.
+
+The quick tests change one thing: how long runs are. A phase has two iterations, a longer run two more, and
+`--until ok` one round. Everything samples in this process. The tests marked `long` run the blocks with the
+lengths that the pages give, and also compare the output that a page shows with what was printed, word by word
+and without numbers.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import tomllib
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from packaging.requirements import Requirement
+from typer.testing import CliRunner
+
+import rayfbnn
+from rayfbnn import cli
+from rayfbnn.run import cluster, running
+from rayfbnn.spec import RunSpec, run_spec
+from rayfbnn.streams import Purpose, Streams
+from rayfbnn.verbs import until
+from tests.support.pages import PAGES, ROOT, Block, blocks, commands, first_problem, starts_with
+
+LANGUAGES = {"python", "console", "toml", "text"}  # text is output, or a formula
+MARKS = ("file", "exit", "name", "needs", "not run")
+SHORT = 2  # iterations of a phase
+JUDGING = re.compile(r"rayfbnn diagnose|--until")  # commands that end with 3 if a run is too short
+TESTED = [page for page in PAGES if any(block.language != "text" for block in blocks(page))]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sample without Ray."""
+    run_to_end = running.run_to_end
+
+    def without_ray(store: Any, **options: Any) -> Any:
+        return run_to_end(store, **(options | {"workers": 0, "progress": False}))
+
+    monkeypatch.setattr(running, "run_to_end", without_ray)
+    monkeypatch.setattr(cluster, "check_ray", lambda workers, address: None)
+
+
+def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every run short, whatever it was told."""
+    default_phases, with_iterations = run_spec.default_phases, RunSpec.with_iterations
+
+    def short_phases(*arguments: Any, **options: Any) -> Any:
+        phases = default_phases(*arguments, **options)
+        return tuple(phase.model_copy(update={"iterations": SHORT}) for phase in phases)
+
+    def little_longer(spec: RunSpec, iterations: int) -> RunSpec:
+        return with_iterations(spec, min(iterations, spec.phase[-1].iterations + SHORT))
+
+    monkeypatch.setattr(run_spec, "default_phases", short_phases)
+    monkeypatch.setattr(RunSpec, "with_iterations", little_longer)
+    monkeypatch.setattr(until, "_following", lambda *arguments: None)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a reader may have: tables of x1, x2 and y, the README's configuration, and a short run of it."""
+    folder = tmp_path_factory.mktemp("base")
+    numbers = Streams(seed=1, chains=np.zeros(1, dtype=np.uint64)).normal(Purpose.TARGET_VALUE, (30, 3))[0]
+    rows = [",".join(f"{value:.4f}" for value in row) for row in numbers]
+    for name in ("train.csv", "test.csv", "new.csv"):
+        (folder / name).write_text("\n".join(["x1,x2,y", *rows, ""]))
+    (folder / "run.toml").write_text(first_problem())
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        stay_in_this_process(monkeypatch)
+        shorten(monkeypatch)
+        rayfbnn.sample(folder / "run.toml", folder / "run.zarr")
+        rayfbnn.resume(folder / "run.zarr", iterations=2 * SHORT)  # four draws are enough for a diagnosis
+    return folder
+
+
+@dataclass
+class Reader:
+    """Somebody who does what a page says, in a folder.
+
+    is_short  whether runs are cut short, so that verdicts and numbers differ from the page's
+    names     what the page's Python has defined so far
+    """
+
+    page: Path
+    folder: Path
+    is_short: bool
+    names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
+
+    def do(self, block: Block) -> None:
+        if block.marked("not run") or not is_installed(block.marked("needs")):
+            return
+        if name := block.marked("file"):
+            (self.folder / name).write_text(block.text)
+        if block.language == "python":
+            exec(compile(block.text, f"{name_of(self.page)}:{block.line}", "exec"), self.names)
+        elif block.language == "console":
+            self.run_commands(block)
+        elif block.language == "toml":
+            self.read_configuration(block)
+
+    def run_commands(self, block: Block) -> None:
+        for command, shown in commands(block):
+            words = shlex.split(command, comments=True)
+            is_last = command == commands(block)[-1][0]
+            expected = {int(block.marked("exit") or 0) if is_last else 0}
+            if self.is_short and JUDGING.match(command):
+                expected |= {0, cli.NOT_CONVERGED}
+            assert words[0] == "rayfbnn", f"line {block.line}: only rayfbnn can be run here, got {command}"
+            result = CliRunner().invoke(cli.app, words[1:])
+            if result.exception is not None and not isinstance(result.exception, SystemExit):
+                raise result.exception
+            assert result.exit_code in expected, f"line {block.line}: {command}\n{result.output}"
+            if not self.is_short or words[1] == "show":
+                assert not missing_lines(shown, result.output), f"line {block.line}: {command}"
+
+    def read_configuration(self, block: Block) -> None:
+        """Read it alone if it is a file or has targets, otherwise as a change of the README's one."""
+        tables = tomllib.loads(block.text)
+        if not block.marked("file") and "targets" not in tables.get("data", {}):
+            tables = merged(tomllib.loads(first_problem()), tables)
+        RunSpec.from_dict(tables, base_dir=self.folder)
+
+
+def is_installed(requirement: str) -> bool:
+    """True if a package is installed in such a version, or none is required."""
+    if not requirement:
+        return True
+    parsed = Requirement(requirement)
+    return parsed.specifier.contains(version(parsed.name))
+
+
+def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The tables of `old` with those of `new` laid over them."""
+    both = {key: merged(old[key], new[key]) for key in old.keys() & new.keys() if isinstance(new[key], dict)}
+    return old | new | both
+
+
+def words_of(line: str) -> tuple[str, ...]:
+    """The words of a line without its numbers."""
+    return tuple(re.findall(r"[A-Za-z_]{2,}", line))
+
+
+def missing_lines(shown: list[str], output: str) -> list[str]:
+    """The lines that a page shows but the command did not print; "..." stands for anything."""
+    printed = {words_of(line) for line in output.splitlines()}
+    return [line for line in shown if "..." not in line and words_of(line) not in printed]
+
+
+def read_page(page: Path, base: Path, folder: Path, *, is_short: bool) -> None:
+    for name in starts_with(page):
+        source = base / name if (base / name).exists() else ROOT / name
+        if name.startswith("examples/"):
+            shutil.copytree(source, folder, dirs_exist_ok=True)
+        elif source.is_dir():
+            shutil.copytree(source, folder / name)
+        else:
+            shutil.copy(source, folder / name)
+    reader = Reader(page, folder, is_short)
+    for block in blocks(page):
+        reader.do(block)
+
+
+@pytest.mark.parametrize("page", TESTED, ids=name_of)
+def test_the_blocks_of_a_page_run(
+    page: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stay_in_this_process(monkeypatch)
+    shorten(monkeypatch)
+    read_page(page, base, tmp_path, is_short=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", TESTED, ids=name_of)
+def test_the_blocks_of_a_page_run_for_as_long_as_they_say(
+    page: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stay_in_this_process(monkeypatch)
+    read_page(page, base, tmp_path, is_short=False)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_of_a_page_is_of_a_kind_that_is_tested(page: Path) -> None:
+    for block in blocks(page):
+        assert block.language in LANGUAGES, f"line {block.line}"
+        assert not block.mark or any(block.marked(word) for word in MARKS), block.mark
+    # An indented block would escape the tests.
+    indented = re.findall(r"^    (?:\$|rayfbnn|make|pip|python|import|from) .*", page.read_text(), re.M)
+    in_blocks = "\n".join(block.text for block in blocks(page))
+    assert not [line for line in indented if line not in in_blocks]
+
+
+def test_output_that_is_not_printed_is_found() -> None:
+    printed = "Network: 12 inputs - 8 tanh\nok\n"
+    assert not missing_lines(["Network: 3 inputs - 8 tanh", "..."], printed)
+    assert missing_lines(["Network: 3 outputs - 8 tanh"], printed) == ["Network: 3 outputs - 8 tanh"]
