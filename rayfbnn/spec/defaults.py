@@ -15,8 +15,12 @@ from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.marginal.output_layer import why_outputs_stay
 from rayfbnn.spec.sections import PhaseSpec
 
-KEPT_ITERATIONS = 4000
-_MOST_TUNING_ITERATIONS = 500
+KEPT_ITERATIONS, KEPT_ITERATIONS_OF_LARGE = 4000, 1000
+_MOST_TUNING_ITERATIONS, _MOST_TUNING_ITERATIONS_OF_LARGE = 500, 200
+# Cases times inputs of a large table, docs/decisions/0018.
+_LARGE = 100_000
+# Chains of a large table do not gain from one another, and fewer in a batch keep more cores busy.
+CHAINS_PER_BATCH_OF_LARGE = 2
 # In these iterations the sigmas of weights stay at their start: drawn while weights are zero, they collapse.
 _FIRST_ITERATIONS = 40
 # The stepsize is jittered over 0.2 decades because a trajectory whose length is a period of the target would
@@ -27,34 +31,50 @@ _RESCALING_STEPSIZE = 1.0  # of the logarithm of the factor
 _MAX_SIGMAS = 100  # networks with more do not rescale them one by one: each costs an energy
 
 
+def is_large_table(*, n_cases: int, n_inputs: int) -> bool:
+    """Return True if a table is so large that nearly all of the time goes into gradients."""
+    return n_cases * n_inputs >= _LARGE
+
+
 def default_phases(
-    network: NetworkSpec, model: DataModel, *, is_tempered: bool, iterations: int
+    network: NetworkSpec,
+    model: DataModel,
+    *,
+    is_tempered: bool,
+    iterations: int | None = None,
+    is_large: bool = False,
 ) -> tuple[PhaseSpec, ...]:
     """Return one or two phases that tune, then one of `iterations` whose draws are kept.
 
     The first phase holds the sigmas of the weights fixed. The second one is half as long as the kept phase,
-    and at most 500 iterations.
+    and at most 500 iterations, or 200 for a large table. If `iterations` is None, the kept phase has 4000
+    iterations, or 1000 for a large table.
     A data model may do without the first (`starts_with_sigmas_held`).
 
     Where the outputs can be integrated out, trajectories are those of hybrid-marginal, at first over the
     outputs alone, then over common precisions too. Elsewhere they are those of hybrid, and each sigma is
     rescaled in turn unless there are too many. All sigmas of what leads into a layer are rescaled together
-    in every network.
+    in every network. For a large table trajectories are those of hybrid, without the rescaling of single
+    sigmas.
     """
+    if iterations is None:
+        iterations = KEPT_ITERATIONS_OF_LARGE if is_large else KEPT_ITERATIONS
     first: Operation
     later: Operation
     rescalings = [Rescale(along="incoming", stepsize=_RESCALING_STEPSIZE)]
-    if network.hidden and why_outputs_stay(network, model, is_tempered=is_tempered) is None:
+    leaves_outputs = network.hidden and why_outputs_stay(network, model, is_tempered=is_tempered) is None
+    if leaves_outputs and not is_large:
         first = HybridMarginal(over=("outputs",), steps=AUTO, **_AUTOMATIC)
         later = HybridMarginal(over=("outputs", "precisions"), steps=AUTO, **_AUTOMATIC)
     else:
         first = later = Hybrid(steps=_STEPS, window=_WINDOW, **_AUTOMATIC)
-        if _n_sigmas(network) <= _MAX_SIGMAS:
+        if _n_sigmas(network) <= _MAX_SIGMAS and not is_large:
             rescalings.append(Rescale(along="sigmas", stepsize=_RESCALING_STEPSIZE))
     noise: tuple[Operation, ...] = (SampleNoise(),) if model.has_noise else ()
     update = (SampleSigmas(), *rescalings, Heatbath(), later)
     held = PhaseSpec(iterations=_FIRST_ITERATIONS, keep=False, operations=(*noise, Heatbath(), first))
-    n_tuning = min(max(_FIRST_ITERATIONS, iterations // 2), _MOST_TUNING_ITERATIONS)
+    most = _MOST_TUNING_ITERATIONS_OF_LARGE if is_large else _MOST_TUNING_ITERATIONS
+    n_tuning = min(max(_FIRST_ITERATIONS, iterations // 2), most)
     tuned = PhaseSpec(iterations=n_tuning, keep=False, operations=update)
     kept = PhaseSpec(iterations=iterations, operations=update)
     return (held, tuned, kept) if model.starts_with_sigmas_held else (tuned, kept)

@@ -19,7 +19,7 @@ from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.registry import DATA_MODELS, data_model_from_spec
 from rayfbnn.spec.connections import with_tables
 from rayfbnn.spec.default_network import DEFAULT_NOISE, default_priors
-from rayfbnn.spec.defaults import KEPT_ITERATIONS, default_phases
+from rayfbnn.spec.defaults import CHAINS_PER_BATCH_OF_LARGE, default_phases, is_large_table
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.model_keys import ModelKeys, check_model, read_model
 from rayfbnn.spec.network_checks import check_gradient, check_network
@@ -121,6 +121,8 @@ class RunSpec(Record):
         # Default phases and priors follow when the network is known.
         if not self.phase:
             del keys["phase"]
+            if "chains_per_batch" not in self.model_fields_set:
+                del keys["chains_per_batch"]
         if not self.network_keys.priors and self.network_keys.has_default_priors:
             del keys["network"]["priors"]
         return keys
@@ -284,6 +286,11 @@ class RunSpec(Record):
             self._check_network()
         return self
 
+    @property
+    def _is_large(self) -> bool:
+        n_cases = 0 if self._encoding is None else self._encoding.n_cases
+        return is_large_table(n_cases=n_cases, n_inputs=len(self.input_names))
+
     def _check_network(self) -> None:
         """Check the network and the schedule; priors and phases are filled in if there are none."""
         if self.network_keys.has_default_priors:
@@ -294,8 +301,11 @@ class RunSpec(Record):
                 self.network,
                 self.data_model,
                 is_tempered=self.temperature != 1,
-                iterations=self.iterations or KEPT_ITERATIONS,
+                iterations=self.iterations,
+                is_large=self._is_large,
             )
+            if self._is_large and "chains_per_batch" not in self.model_fields_set:
+                object.__setattr__(self, "chains_per_batch", CHAINS_PER_BATCH_OF_LARGE)
             object.__setattr__(self, "phase", phases)
             object.__setattr__(self, "iterations", None)
         check_schedule(self.phase, network=self.network, model=self.data_model, temperature=self.temperature)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rayfbnn import api
+from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operations import Hybrid, HybridMarginal, Rescale, SampleNoise
 from rayfbnn.spec import RunSpec
@@ -135,3 +136,39 @@ def test_what_automatic_trajectories_cost_is_a_range_until_they_are_found(tmp_pa
     text = api.show(store.path)
     assert f"per chain: {counted:,} gradient evaluations, 2 draws kept" in text
     assert "the shortest" not in text
+
+
+@pytest.mark.parametrize(
+    ("n_cases", "is_large"), [(49_999, False), (50_000, True)], ids=["small table", "large table"]
+)
+def test_a_large_table_has_hybrid_and_shorter_phases_in_smaller_batches(n_cases: int, is_large: bool) -> None:
+    spec = without_phases(chains_per_batch=None)
+    resolved = spec.resolved(Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=n_cases))
+    assert resolved.chains_per_batch == (2 if is_large else 8)
+    assert [phase.iterations for phase in resolved.phase] == [40, *((200, 1000) if is_large else (500, 4000))]
+    for phase in resolved.phase:
+        trajectory = phase.operations[-1]
+        if is_large:
+            assert trajectory == Hybrid(
+                steps=32, stepsize="auto", window=4, stepsize_jitter=-0.2, scaling="auto"
+            )
+        else:
+            assert isinstance(trajectory, HybridMarginal)
+    n_rescalings = sum(isinstance(operation, Rescale) for operation in resolved.phase[-1].operations)
+    assert n_rescalings == 1
+    assert RunSpec.from_json(resolved.to_json()) == resolved  # a store needs no number of cases
+
+
+def test_what_is_written_is_kept_for_a_large_table() -> None:
+    encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=10**6)
+    spec = without_phases(chains_per_batch=4, iterations=300).resolved(encoding)
+    assert spec.chains_per_batch == 4
+    assert [phase.iterations for phase in spec.phase] == [40, 150, 300]
+
+
+def test_a_configuration_that_was_written_out_before_its_cases_were_read_can_still_be_large() -> None:
+    keys = small(phase=None, chains_per_batch=None)
+    del keys["data"]["inputs"]
+    spec = RunSpec.from_dict(RunSpec.from_dict(keys).to_dict())
+    encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=10**6)
+    assert spec.resolved(encoding).chains_per_batch == 2
