@@ -9,6 +9,7 @@ predict   predict the targets of new cases
 diagnose  say whether the chains of a run agree
 check     compare a run with exact draws of the same posterior
 plot      draw pictures of a run
+report    write a page of HTML on one or several runs
 show      describe a configuration or a store in words
 open      open the draws of a store as an xarray DataTree
 to_datatree  open them with the groups that are computed for ArviZ
@@ -23,6 +24,7 @@ error that is not a bug is a RayFBNNError (rayfbnn/errors.py).
 
 from rayfbnn.verbs.independent import evidence, prior, reject
 from rayfbnn.verbs.inspection import bench, open, show, to_datatree, verify
+from rayfbnn.verbs.reporting import report
 from rayfbnn.verbs.results import check, diagnose, plot, predict
 from rayfbnn.verbs.sampling import resume, sample
 from rayfbnn.verbs.serving import export, load
@@ -39,6 +41,7 @@ __all__ = [
     "predict",
     "prior",
     "reject",
+    "report",
     "resume",
     "sample",
     "show",

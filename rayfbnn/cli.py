@@ -593,6 +593,34 @@ def plot(
 
 
 @_command
+def report(
+    path: Annotated[
+        list[Path], typer.Argument(metavar="STORE...", help="The store, or several stores to compare.")
+    ],
+    out: Annotated[
+        Path, typer.Option(help="The file to write, which must end in .html; replaced if it exists.")
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Held-out cases with their targets, at which predictions are compared with what happened;"
+            " the training cases if not given. A CSV or Parquet file."
+        ),
+    ] = None,
+    skip: Skip = 0,
+    progress: Annotated[bool, typer.Option(help="Shows on standard error what is computed.")] = True,
+) -> None:
+    """Write a report on a run, or on several side by side: one page of HTML that needs no network.
+
+    It has the data, the model in words, the verdicts with their advice, predictions with their calibration,
+    residuals, the relevance and the averaged effects of inputs, traces, and how to repeat and cite the run.
+    """
+    from rayfbnn import api
+
+    print(api.report(path, out=out, data=data, skip=skip, progress=progress))
+
+
+@_command
 def demo(
     folder: Annotated[
         Path, typer.Argument(help="The folder for the data, the store, the predictions and the pictures.")

@@ -51,6 +51,7 @@ class Purpose(IntEnum):
     OUTPUT_WEIGHT = 30
     OUTPUT_RESIDUAL = 31
     POLYA_GAMMA = 40
+    PERMUTATION = 50
 
 
 @dataclass(frozen=True)

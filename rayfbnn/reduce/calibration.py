@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.special
-import scipy.stats
 
 from rayfbnn.arrays import Array
 from rayfbnn.reduce.draws import committed, output_blocks
@@ -105,6 +104,8 @@ def share_limits(n_cases: int, share: float, probability: float = 0.95) -> tuple
     """Return between which shares of `n_cases` a binomial share lies with a probability."""
     if n_cases == 0:
         return 0.0, 1.0
+    import scipy.stats  # takes a second, and is not needed for places
+
     low, high = scipy.stats.binom.interval(probability, n_cases, share)
     return float(low) / n_cases, float(high) / n_cases
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.markup import tables
 from rayfbnn.reduce.draws import Draws, committed
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_tail, mcse_mean, rhat
 from rayfbnn.reduce.judging.advice import iterations_that_would_do
@@ -81,6 +82,19 @@ class Diagnosis:
     def reasons(self) -> tuple[str, ...]:
         """A sentence for each check of convergence that falls short, of predictions first."""
         return tuple(dict.fromkeys((*self.predictions.reasons, *self.hyperparameters.reasons)))
+
+    def _repr_html_(self) -> str:
+        """Return the verdicts and the table of quantities as HTML, for notebooks."""
+        verdicts = (self.predictions, self.hyperparameters)
+        return "".join(verdict._repr_html_() for verdict in verdicts) + self.quantities_html()
+
+    def quantities_html(self, *, at_most: int | None = None) -> str:
+        """Return the table of quantities as HTML, if there are many only those with the largest R-hat."""
+        rows = self.quantities
+        if at_most is not None and len(rows) > at_most:
+            rows = rows.loc[rows["rhat"].sort_values(ascending=False).index[:at_most]]
+        cells = [(str(name), *row) for name, row in zip(rows.index, rows.to_numpy().tolist(), strict=True)]
+        return tables.table(("quantity", *rows.columns), cells)
 
     def to_json(self) -> str:
         """Return one JSON object; what is not known is null."""

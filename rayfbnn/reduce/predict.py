@@ -13,6 +13,7 @@ import scipy.special
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import DataError, StoreError
+from rayfbnn.markup import tables
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.reduce.draws import (
     Draws,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from rayfbnn.store.store import Store
 
 MEASURES = ("squared_error", "absolute_error", "log_probability", "error_rate")
+_ROWS_SHOWN = 10  # in a notebook
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,24 @@ class Prediction:
     summary: dict[str, float]
     table: pd.DataFrame
     verdict: Verdict | None = None
+
+    def _repr_html_(self) -> str:
+        """Return the summary, the first rows of the table and the verdict as HTML, for notebooks."""
+        rows = self.table.head(_ROWS_SHOWN)
+        cells = [(number, *row) for number, row in enumerate(rows.itertuples(index=False), start=1)]
+        more = len(self.table) - len(rows)
+        left_out = tables.paragraph(f"and {more:,} more cases") if more else ""
+        verdict = "" if self.verdict is None else self.verdict._repr_html_()
+        return self.measures_html() + tables.table(("case", *rows.columns), cells) + left_out + verdict
+
+    def measures_html(self) -> str:
+        """Return the summary as HTML: a row for each measure, with its standard error."""
+        rows = [
+            (name.replace("_", " "), value, self.summary.get(f"{name}_se"))
+            for name, value in self.summary.items()
+            if not name.endswith("_se")
+        ]
+        return tables.table(("", "mean", "standard error"), rows)
 
     def to_json(self) -> str:
         """Return the summary and the verdict as one JSON object; unknown values are null."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from socket import gethostname
 
+from rayfbnn.markup import tables
 from rayfbnn.run.cores import n_cores
 from rayfbnn.run.executor import Executor, InProcess
 from rayfbnn.run.progress import Display, display
@@ -57,6 +58,22 @@ class RunSummary:
     warmup_divergences: int = 0
     failures: int = 0
     ok: bool | None = None
+
+    def _repr_html_(self) -> str:
+        """Return the counts as HTML, for notebooks."""
+        return tables.pairs(
+            {
+                "store": self.path,
+                "chains": self.chains,
+                "draws of each chain": self.draws,
+                "acceptance": self.acceptance,
+                "divergences": self.divergences,
+                "acceptance in the warm-up": self.warmup_acceptance,
+                "divergences in the warm-up": self.warmup_divergences,
+                "workers replaced": self.failures or None,
+                "verdict": None if self.ok is None else "ok" if self.ok else "not ok",
+            }
+        )
 
 
 def run_to_end(

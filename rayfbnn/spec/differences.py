@@ -13,7 +13,7 @@ def differences(stored: RunSpec, asked: RunSpec) -> list[str]:
 
     No key is ignored: equal configurations give an empty list, and others do not.
     """
-    old, new = _leaves(stored.to_dict(), ""), _leaves(asked.to_dict(), "")
+    old, new = settings(stored), settings(asked)
     keys = list(dict.fromkeys([*old, *new]))
     return [
         f"{key}: was {short(old[key]) if key in old else 'absent'}, "
@@ -21,6 +21,11 @@ def differences(stored: RunSpec, asked: RunSpec) -> list[str]:
         for key in keys
         if key not in old or key not in new or old[key] != new[key]
     ]
+
+
+def settings(spec: RunSpec) -> dict[str, Any]:
+    """Return every value of a configuration by its full key, such as "phase[0].iterations"."""
+    return _leaves(spec.to_dict(), "")
 
 
 def _leaves(value: Any, key: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from rayfbnn.markup import tables
 from rayfbnn.reduce.effective import MIN_DRAWS
 from rayfbnn.reduce.judging import advice
 from rayfbnn.reduce.judging.chain_average import MAX_ERROR, MIN_CHAINS, AverageError
@@ -83,6 +84,17 @@ class Verdict:
             else f"{self.subject} are {self.grade}"
         )
         return f"{words}: {(*self.remarks, *self.reasons)[0]}"
+
+    def _repr_html_(self) -> str:
+        """Return the verdict as HTML, for notebooks and the report."""
+        return tables.verdict(
+            self.subject,
+            self.grade,
+            is_ok=self.ok,
+            remarks=self.remarks,
+            reasons=self.reasons,
+            advice=self.advice,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON, with None for numbers that are not known."""

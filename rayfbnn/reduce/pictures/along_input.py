@@ -111,6 +111,7 @@ def _compress(axis: Any, values: Array, *, typical: float | None = None) -> None
     low, high = math.ceil(math.log10(2 * typical)), math.floor(math.log10(sizes.max()))
     decades = [10.0**power for power in range(low, high + 1, max(1, (high - low) // 3))]
     axis.set_yticks([*(-decade for decade in decades), 0, *decades])
+    axis.yaxis.set_major_formatter("{x:g}")
     axis.minorticks_off()
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rayfbnn.arrays import Array
 from rayfbnn.reduce.calibration import BINS, Places, reliability, share_limits
-from rayfbnn.reduce.pictures.panels import BLUE, CHAIN_COLOURS, GREY, SKY, Axes, opacity
+from rayfbnn.reduce.pictures.panels import BLUE, CHAIN_COLOURS, GREY, SKY, Axes, opacity, set_log_scale
 
 _MAX_LABELS = len(CHAIN_COLOURS)  # with a line each
 
@@ -73,7 +73,8 @@ def draw_actual(axis: Axes, median: Array, actual: Array, name: str, *, are_time
     both = np.append(values, median)
     ends = [both.min(), both.max()] if both.size else []
     if are_times and both.size:
-        axis.set(xscale="log", yscale="log")
+        set_log_scale(axis, "x")
+        set_log_scale(axis, "y")
     axis.plot(ends, ends, color="black", lw=0.8, zorder=1)
     points: dict[str, Any] = {
         "marker": "o",
@@ -91,7 +92,7 @@ def draw_actual(axis: Axes, median: Array, actual: Array, name: str, *, are_time
 
 
 def draw_scores(axis: Axes, median: Array, places: Places, *, are_times: bool = False) -> None:
-    """Draw the normal scores of targets by their predicted value; 95 % belong between the dashed lines.
+    """Draw the normal scores of targets by their predicted value; 95 % belong into the band.
 
     median  (n_cases,), of the cases whose places are known
     """
@@ -99,7 +100,7 @@ def draw_scores(axis: Axes, median: Array, places: Places, *, are_times: bool = 
     axis.axhspan(-1.96, 1.96, color=SKY, alpha=0.2, lw=0, zorder=0)
     axis.axhline(0, color="black", lw=0.6, zorder=1)
     if are_times and len(median):
-        axis.set_xscale("log")
+        set_log_scale(axis, "x")
     axis.plot(median, scores, "o", ms=2.6, mew=0, color=BLUE, alpha=opacity(len(scores)), zorder=2)
     reach = 1.08 * max(2.6, float(np.abs(scores).max(initial=0)))
     axis.set_ylim(-reach, reach)

@@ -53,13 +53,13 @@ def _group_in_words(group: str) -> str:
 def draw_traces(axes: Array, drawn: dict[str, Array]) -> None:
     """Draw a row for each quantity: its values by draw on the left, the ranks of its chains on the right."""
     for row, (name, values) in enumerate(drawn.items()):
-        _draw_trace(axes[row, 0], values, name)
+        draw_trace(axes[row, 0], values, name)
         axes[row, 0].set_title(describe_quantity(name))
-    _draw_ranks(axes[:, 1], list(drawn.values()))
+    draw_rank_differences(axes[:, 1], list(drawn.values()))
     axes[-1, 0].set_xlabel(f"draw ({len(values)} chains)")
 
 
-def _draw_trace(axis: Axes, values: Array, name: str) -> None:
+def draw_trace(axis: Axes, values: Array, name: str) -> None:
     """Draw the values of each chain by draw, on a logarithmic scale for sigmas."""
     for chain, trace in enumerate(values):
         axis.plot(trace, color=_chain_colour(chain), lw=0.7, alpha=0.8)
@@ -69,7 +69,7 @@ def _draw_trace(axis: Axes, values: Array, name: str) -> None:
     axis.margins(y=0.05)
 
 
-def _draw_ranks(axes: Sequence[Axes], drawn: Sequence[Array]) -> None:
+def draw_rank_differences(axes: Sequence[Axes], drawn: Sequence[Array]) -> None:
     """Draw the distribution function of each chain's ranks minus the uniform one, on one scale.
 
     The grey band holds one chain of independent draws with probability 95 %.

@@ -1,9 +1,14 @@
-"""The style of all pictures, figures outside pyplot's global state, and PNG files."""
+"""The style of all pictures, figures outside pyplot's global state, PNG files, and SVG for a page of HTML."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import hashlib
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias
 
@@ -25,6 +30,7 @@ STYLE: Any = {
     "legend.frameon": False,
     "legend.fontsize": 8,
     "lines.linewidth": 1.2,
+    "text.parse_math": False,  # a dollar sign in the name of a column is one
 }
 _DPI = 160
 
@@ -36,14 +42,21 @@ def styled(draw: Callable[P, Path]) -> Callable[P, Path]:
 
     @functools.wraps(draw)
     def in_style(*args: P.args, **kwargs: P.kwargs) -> Path:
-        try:
-            import matplotlib
-        except ImportError as exc:
-            raise ConfigError("plots: matplotlib is not installed; install rayfbnn[plots]") from exc
-        with matplotlib.rc_context(STYLE):
+        with in_force(STYLE):
             return draw(*args, **kwargs)
 
     return in_style
+
+
+@contextmanager
+def in_force(style: Any) -> Iterator[None]:
+    """Put a style in force; ConfigError where matplotlib is not installed."""
+    try:
+        import matplotlib
+    except ImportError as exc:
+        raise ConfigError("plots: matplotlib is not installed; install rayfbnn[plots]") from exc
+    with matplotlib.rc_context(style):
+        yield
 
 
 def blank_figure(width: float, height: float) -> Figure:
@@ -66,3 +79,26 @@ def save(figure: Figure, path: str | Path) -> Path:
     path = Path(path)
     figure.savefig(path, format="png", dpi=_DPI)
     return path
+
+
+def to_svg(figure: Figure, colours: Mapping[str, str]) -> str:
+    """Return the figure as an SVG element for a page of HTML, which gives it font, text colour and size.
+
+    Text stays text. Black and the colours of the style take the place that the page gives them.
+
+    colours  hexadecimal colour -> what the page calls it
+    """
+    file = io.StringIO()
+    with warnings.catch_warnings():
+        # The page's font has the letters that matplotlib's lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    text = file.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r"<svg [^>]*?(viewBox=\"[^\"]*\")[^>]*>", r"<svg \1>", text, count=1)
+    text = re.sub(r"font: ([0-9.]+px)[^;\"]*", r"font-size: \1", text)
+    text = re.sub("#[0-9a-f]{6}", lambda match: colours.get(match[0], match[0]), text)
+    # Several pictures in one page must not have the same names for different parts.
+    prefix = f"f{hashlib.sha256(text.encode()).hexdigest()[:10]}-"
+    text = re.sub(r'\bid="', f'id="{prefix}', text)
+    return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", text)

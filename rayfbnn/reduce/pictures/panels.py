@@ -38,7 +38,7 @@ def draw_targets(axis: Axes, x: Array, y: Array, *, are_times: bool, is_only_inp
     points |= {"color": "black" if is_only_input else GREY, "zorder": 3 if is_only_input else 0}
     label = "data" if is_only_input else "data, whatever the other inputs"
     if are_times:
-        axis.set_yscale("log")
+        set_log_scale(axis, "y")
         if (y < 0).any():
             axis.plot(x[y < 0], -y[y < 0], label="censored", **{**points, "mfc": "none", "mew": 0.7})
         x, y = x[~(y < 0)], y[~(y < 0)]
@@ -147,6 +147,14 @@ def draw_predicted(axes: Array, table: pd.DataFrame, actual: Array, name: str) -
     above.set_ylabel(f"actual {name}")
     below.set_ylabel("place in the\n80 % interval")
     below.set_xlabel(f"predicted {name} (median)")
+
+
+def set_log_scale(axis: Axes, which: str) -> None:
+    """Set a logarithmic scale whose ticks are written as plain numbers."""
+    axis.set(**{f"{which}scale": "log"})
+    scaled = axis.yaxis if which == "y" else axis.xaxis
+    scaled.set_major_formatter("{x:g}")
+    scaled.set_minor_formatter("")
 
 
 def logarithmic(axis: Axes, values: Array, *, which: str = "y") -> None:

@@ -1,0 +1,1 @@
+"""Tables and lists as HTML, for notebooks and for the report."""

@@ -1,0 +1,103 @@
+"""HTML of tables, lists and verdicts, with everything from users escaped.
+
+Notebooks show it as it is; the report has a style for its classes.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+
+
+@dataclass(frozen=True)
+class Html:
+    """Text that is HTML already, and must not be escaped again."""
+
+    text: str
+
+
+Cell = object  # text, a number, None for what is not known, or Html
+
+
+def escaped(cell: Cell) -> str:
+    """Return a cell as HTML: text escaped, numbers with four digits, "-" for what is not known."""
+    if isinstance(cell, Html):
+        return cell.text
+    return html.escape(cell_text(cell))
+
+
+def cell_text(cell: Cell) -> str:
+    """Return a cell as text: numbers with four digits, "-" for what is not known."""
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool | str) or not isinstance(cell, Real):
+        return str(cell)
+    value = float(cell)
+    if math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return str(value)
+    if value.is_integer() and abs(value) < 1e9:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, caption: str = "") -> str:
+    """Return a table whose first column names the rows; numbers are aligned to the right."""
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in header)
+    body = "".join(f"<tr>{_row(row)}</tr>" for row in rows)
+    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return (
+        f'<div class="table"><table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def pairs(rows: Mapping[str, Cell]) -> str:
+    """Return a table of names and values, without the values that are not known."""
+    body = "".join(f"<tr>{_row((name, cell))}</tr>" for name, cell in rows.items() if cell is not None)
+    return f'<div class="table"><table class="pairs"><tbody>{body}</tbody></table></div>'
+
+
+def items(sentences: Iterable[str]) -> str:
+    """Return sentences as a list, "" without any."""
+    lines = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
+    return f"<ul>{lines}</ul>" if lines else ""
+
+
+def paragraph(text: str) -> str:
+    """Return a text as a paragraph, "" for an empty one."""
+    return f"<p>{html.escape(text)}</p>" if text else ""
+
+
+def grade_badge(grade: str, *, is_ok: bool) -> Html:
+    """Return a grade of a verdict, marked as good or bad."""
+    kind = "good" if is_ok else "bad"
+    return Html(f'<strong class="grade {kind}">{html.escape(grade)}</strong>')
+
+
+def verdict(
+    subject: str,
+    grade: str,
+    *,
+    is_ok: bool,
+    remarks: Sequence[str],
+    reasons: Sequence[str],
+    advice: Sequence[str],
+) -> str:
+    """Return a verdict: the grade, what there is to know, the reasons, and what to do."""
+    heading = f"<p>{html.escape(subject)}: {grade_badge(grade, is_ok=is_ok).text}</p>"
+    todo = f"<p>What to do:</p>{items(advice)}" if advice else ""
+    return f'<div class="verdict">{heading}{items((*remarks, *reasons))}{todo}</div>'
+
+
+def _row(cells: Sequence[Cell]) -> str:
+    first, *others = cells
+    return f'<th scope="row">{escaped(first)}</th>' + "".join(_cell(cell) for cell in others)
+
+
+def _cell(cell: Cell) -> str:
+    is_number = cell is None or (isinstance(cell, Real) and not isinstance(cell, bool))
+    return f'<td class="number">{escaped(cell)}</td>' if is_number else f"<td>{escaped(cell)}</td>"

@@ -1,0 +1,126 @@
+"""The section on predictions: their errors, and whether what they say comes true as often as they say."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from rayfbnn.markup import tables
+from rayfbnn.reduce.calibration import LEVELS, Places, labelled, reliability, share_limits
+from rayfbnn.reduce.pictures.calibrated import (
+    draw_coverage,
+    draw_pit,
+    draw_probability_histogram,
+    draw_reliability,
+)
+from rayfbnn.reporting.pictures import beside, picture
+from rayfbnn.reporting.runs import ReportedRun
+
+
+def calibration_section(run: ReportedRun) -> str:
+    """Return the errors, and coverage with PIT histograms for numbers, reliability for labels."""
+    about = tables.paragraph(_cases_in_words(run))
+    measures = run.prediction.measures_html()
+    if run.places is None:
+        return about + measures + _labels(run)
+    return about + measures + _numbers(run, run.places)
+
+
+def _cases_in_words(run: ReportedRun) -> str:
+    cases = run.cases
+    words = f"At {cases.n_all:,} {'held-out' if cases.is_held_out else 'training'} cases"
+    if len(cases.rows) < cases.n_all:
+        words += f", of which {len(cases.rows):,} evenly spaced ones are looked at"
+    words += f", from {run.n_held:,} of {run.n_draws:,} draws."
+    if not cases.is_held_out and run.store.kind != "prior":
+        words += (
+            " The network has learnt from these cases, so that errors are smaller and intervals fit better"
+            " than they will for new cases; give held-out cases with --data for an honest picture."
+        )
+    return words
+
+
+def _numbers(run: ReportedRun, places: Places) -> str:
+    names = run.store.data.target_names
+    every = [places.of_target(target) for target in range(len(names))]
+    rows = [(f"{level:.0%}", *(_share_in_words(of_target, level) for of_target in every)) for level in LEVELS]
+    header = ("central interval", *(f"cases of {name} inside" for name in names))
+    pictures = []
+    for name, of_target in zip(names, every, strict=True):
+        if len(of_target.low) == 0:
+            continue
+        pictures += [
+            picture(
+                partial(draw_pit, places=of_target),
+                alt=f"Histogram of the places of {name} in its predictive distributions",
+                caption=f"{name}: 95 % of the bars of calibrated predictions end in the grey band. A valley"
+                " in the middle means intervals that are too narrow, a hill ones that are too wide, and a"
+                " slope predictions that are too low or too high.",
+            ),
+            picture(
+                partial(draw_coverage, places=of_target),
+                alt=f"Share of cases of {name} in central intervals by their probability",
+                caption=f"{name}: the share of cases in central intervals. Below the line intervals are too"
+                " narrow, above it too wide.",
+            ),
+        ]
+    return tables.table(header, rows) + tables.paragraph(_spread_in_words(run)) + beside(pictures)
+
+
+def _spread_in_words(run: ReportedRun) -> str:
+    if run.store.spec.data_model.are_times:
+        return (
+            "A censored time is spread evenly over what is left of its predictive distribution beyond it,"
+            " because no more is known of it."
+        )
+    if run.places is not None and (run.places.high > run.places.low).any():
+        return "A count is spread evenly over its probability, so that shares can be met exactly."
+    return ""
+
+
+def _share_in_words(places: Places, level: float) -> str:
+    n = len(places.low)
+    if n == 0:
+        return "-"
+    share = float(places.coverage([level])[0])
+    low, high = share_limits(n, level)
+    return f"{share:.1%} (calibrated: {low:.0%} to {high:.0%})"
+
+
+def _labels(run: ReportedRun) -> str:
+    by_label = labelled(run.store, run.prediction.table, run.cases.targets)
+    if not any(len(probability) for probability, _ in by_label.values()):
+        return ""
+    rows = []
+    for words, (probability, happened) in by_label.items():
+        if len(probability) == 0:
+            continue
+        bins = reliability(probability, happened)
+        gap = np.average(np.abs(bins["predicted"] - bins["observed"]), weights=bins["cases"])
+        rows.append((words, float(probability.mean()), float(happened.mean()), float(gap)))
+    header = ("label", "mean probability", "share of cases", "mean gap between the two, by bin")
+    pictures = [
+        picture(
+            partial(draw_reliability, by_label=by_label),
+            alt="Share of cases with a label by its predicted probability",
+            caption="How often a label happened, by its predicted probability. 95 % of the points of"
+            " calibrated predictions lie within the bars.",
+        ),
+        picture(
+            partial(draw_probability_histogram, by_label=by_label),
+            alt="Histogram of predicted probabilities",
+            caption="How many predictions have which probability.",
+        ),
+    ]
+    return tables.table(header, rows) + beside(pictures)
+
+
+def log_probability_in_words(run: ReportedRun) -> str:
+    """Return the mean log probability of a case with its standard error, "-" if it is not known."""
+    value = run.prediction.summary.get("log_probability", math.nan)
+    error = run.prediction.summary.get("log_probability_se", math.nan)
+    if math.isnan(value):
+        return "-"
+    return f"{value:.4g}" if math.isnan(error) else f"{value:.4g} ± {error:.2g}"

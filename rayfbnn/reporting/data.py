@@ -1,0 +1,113 @@
+"""The section on the data: cases, columns and what became of them, targets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.data.encoding import InputColumn
+from rayfbnn.markup import tables
+from rayfbnn.reduce.effects import columns_of
+from rayfbnn.reporting.runs import ReportedRun
+
+if TYPE_CHECKING:
+    from rayfbnn.store.store import Store
+
+_MAX_ROWS = 60
+_KINDS = {
+    "number": "number",
+    "levels": "levels, an input of 0 or 1 for each",
+    "ordered": "ordered levels, the place from 0",
+    "missing": "only whether it is missing",
+}
+
+
+def data_section(run: ReportedRun) -> str:
+    """Return how many cases there are, a table of the columns, and one of the targets."""
+    store, cases = run.store, run.cases
+    spec, data = store.spec, store.data
+    held_out = f"{cases.n_all:,}, {cases.source}" if cases.is_held_out else "none given"
+    numbers = tables.pairs(
+        {
+            "training cases": data.n_cases,
+            "source": spec.data.train or "from memory",
+            "held-out cases": held_out,
+            "columns that are inputs": len(columns_of(store)),
+            "inputs of the network": data.n_inputs,
+            "standardised": " and ".join(spec.data.standardize) or "nothing",
+        }
+    )
+    return numbers + _inputs(store) + _targets(store) + _left_out(store)
+
+
+def _inputs(store: Store) -> str:
+    columns = columns_of(store)
+    rows = [_input_row(store, column) for column in columns[:_MAX_ROWS]]
+    more = len(columns) - len(rows)
+    header = ("input", "type", "values in the training cases", "missing")
+    return tables.table(header, rows) + tables.paragraph(f"and {more:,} more columns" if more else "")
+
+
+def _input_row(store: Store, column: InputColumn) -> tuple[tables.Cell, ...]:
+    names = store.data.input_names
+    if column.kind == "levels":
+        values = [store.data.inputs[:, names.index(name)].sum() for name in column.value_names]
+        words = ", ".join(
+            f"{level} ({count:.0f})" for level, count in zip(column.levels, values, strict=True)
+        )
+    elif column.kind == "ordered":
+        places = store.data.inputs[:, names.index(column.name)]
+        counts = [int((places == place).sum()) for place in range(len(column.levels))]
+        words = ", ".join(f"{level} ({count})" for level, count in zip(column.levels, counts, strict=True))
+    elif column.kind == "missing":
+        words = "always the same"
+    else:
+        words = _range_in_words(store.data.inputs[:, names.index(column.name)])
+    return column.name, _KINDS[column.kind], words, column.n_missing
+
+
+def _range_in_words(values: Array) -> str:
+    low, middle, high = (tables.cell_text(float(value)) for value in np.quantile(values, [0, 0.5, 1]))
+    return f"{low} to {high}, median {middle}"
+
+
+def _targets(store: Store) -> str:
+    rows = []
+    for target, name in enumerate(store.data.target_names):
+        values = store.data.targets[:, target]
+        n_missing = int(np.isnan(values).sum())
+        rows.append((name, store.spec.data_model.in_words, _target_in_words(store, name, values), n_missing))
+    return tables.table(("target", "data model", "values in the training cases", "missing"), rows)
+
+
+def _target_in_words(store: Store, name: str, values: Array) -> str:
+    model, known = store.spec.data_model, values[~np.isnan(values)]
+    if len(known) == 0:
+        return "none"
+    if model.has_labels:
+        encoding = store.spec.encoding
+        labels = encoding.labels.get(name, ()) if encoding is not None else ()
+        numbers, counts = np.unique(known, return_counts=True)
+        return ", ".join(
+            f"{labels[int(number)] if labels else f'{number:g}'} ({count})"
+            for number, count in zip(numbers, counts, strict=True)
+        )
+    if model.are_times:
+        return f"{_range_in_words(np.abs(known))}; {int((known < 0).sum())} censored"
+    return f"{_range_in_words(known)}, mean {tables.cell_text(float(known.mean()))}"
+
+
+def _left_out(store: Store) -> str:
+    encoding = store.spec.encoding
+    if encoding is None:
+        return ""
+    sentences = []
+    if encoding.constant:
+        constant = ", ".join(f"{name} (always {value})" for name, value in encoding.constant.items())
+        sentences.append(f"Left out, because they are constant: {constant}.")
+    if encoding.not_used:
+        names = ", ".join(encoding.not_used)
+        sentences.append(f"Left out, because the configuration does not ask for them: {names}.")
+    return tables.items(sentences)

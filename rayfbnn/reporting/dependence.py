@@ -1,0 +1,112 @@
+"""The section on effects: predictions averaged over the cases, by the value of one column."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.data.encoding import InputColumn
+from rayfbnn.markup import tables
+from rayfbnn.reduce.effects import Dependence, partial_dependence, value_names
+from rayfbnn.reduce.pictures.panels import CHAIN_COLOURS, GREY, Axes, set_log_scale
+from rayfbnn.reporting.pictures import beside, picture
+from rayfbnn.reporting.runs import ReportedRun
+
+_MAX_COLUMNS = 6
+_MAX_VALUES = 6
+_MAX_TICKS = 60
+_MAX_LETTERS = 24  # of the names of levels side by side
+
+
+def dependence_section(run: ReportedRun, columns: list[InputColumn]) -> str:
+    """Return a picture for each of the columns, at most six."""
+    names = value_names(run.store)
+    model, data = run.store.spec.data_model, run.store.data
+    # Targets that are numbers have scales of their own, and so pictures of their own.
+    panels = [list(range(len(names)))[:_MAX_VALUES]] if model.has_labels else [[n] for n in range(len(names))]
+    pictures = []
+    dependences = [partial_dependence(run.few, run.cases.few, column) for column in columns[:_MAX_COLUMNS]]
+    for column, dependence in zip(columns, dependences, strict=False):
+        ticks = np.empty(0)
+        if not dependence.levels and column.value_names:
+            values = data.inputs[:, data.input_names.index(column.name)]
+            ticks = np.quantile(values, np.linspace(0.02, 0.98, min(_MAX_TICKS, len(values))))
+        for which in panels[:_MAX_VALUES]:
+            draw = partial(
+                _draw,
+                dependence=dependence,
+                names=names,
+                which=which,
+                reach=_reach(dependences, which),
+                ticks=ticks,
+                is_log=model.are_times,
+            )
+            shown = ", ".join(names[number] for number in which)
+            pictures.append(
+                picture(draw, alt=f"{shown} averaged over the cases, by {column.name}", width=3.2, height=2.5)
+            )
+    words = (
+        "Each picture sets one column to a value in all cases and averages the predictions over them, with"
+        " the other columns as they are. The band, or the bar, holds 80 % of the posterior of that average;"
+        " noise is not in it. All pictures have one scale. Where columns depend on each other, some of these"
+        " combinations do not occur."
+    )
+    if model.are_times:
+        words += " Times are averaged by their logarithms."
+    return tables.paragraph(words) + beside(pictures)
+
+
+def _reach(dependences: list[Dependence], which: list[int]) -> tuple[float, float]:
+    """Return the least and the largest value of all columns, so that their pictures have one scale."""
+    low = min(float(one.low[:, which].min()) for one in dependences)
+    high = max(float(one.high[:, which].max()) for one in dependences)
+    return low, high
+
+
+def _draw(
+    axis: Axes,
+    dependence: Dependence,
+    names: list[str],
+    which: list[int],
+    reach: tuple[float, float],
+    ticks: Array,
+    is_log: bool,
+) -> None:
+    for number in which:
+        colour = CHAIN_COLOURS[number % len(CHAIN_COLOURS)]
+        mean, low, high = (values[:, number] for values in (dependence.mean, dependence.low, dependence.high))
+        if dependence.levels:
+            axis.errorbar(
+                dependence.points,
+                mean,
+                yerr=np.abs(np.stack([mean - low, high - mean])),
+                fmt="o",
+                color=colour,
+                ms=4,
+                label=names[number],
+            )
+            continue
+        axis.fill_between(dependence.points, low, high, color=colour, alpha=0.22, lw=0)
+        axis.plot(dependence.points, mean, color=colour, label=names[number])
+    if dependence.levels:
+        is_crowded = len("".join(dependence.levels)) > _MAX_LETTERS
+        axis.set_xticks(dependence.points, dependence.levels, rotation=90 if is_crowded else 0)
+        axis.margins(x=0.15)
+    if is_log:
+        set_log_scale(axis, "y")
+    low, high = reach
+    margin = 0.06 * (high - low)
+    if is_log:
+        axis.set_ylim(low / 1.1, high * 1.1)
+    elif margin > 0 and np.isfinite(margin):
+        axis.set_ylim(low - margin, high + margin)
+    if len(ticks):
+        axis.plot(ticks, np.zeros(len(ticks)), "|", color=GREY, ms=5, transform=axis.get_xaxis_transform())
+    axis.set_xlabel(dependence.column)
+    if len(which) > 1:
+        axis.set_ylabel("probability")
+        axis.legend(loc="best")
+    else:
+        axis.set_ylabel(names[which[0]])

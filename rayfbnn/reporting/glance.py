@@ -1,0 +1,96 @@
+"""The first section: what a reader in a hurry wants to know, of one run or of several side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from rayfbnn.markup import tables
+from rayfbnn.reporting.calibration import log_probability_in_words
+from rayfbnn.reporting.runs import ReportedRun
+from rayfbnn.spec.differences import settings
+
+_LEVEL = 0.8
+
+
+def glance_section(runs: Sequence[ReportedRun]) -> str:
+    """Return a table with a column for each run; for several runs also the settings that differ."""
+    facts = [_facts(run) for run in runs]
+    if len(runs) == 1:
+        return tables.pairs(facts[0]) + tables.paragraph(runs[0].note) + tables.paragraph(runs[0].progress)
+    names = list(dict.fromkeys(name for of_run in facts for name in of_run))
+    rows = [(name, *(of_run.get(name) for of_run in facts)) for name in names]
+    rows += _compared(runs)
+    header = ("", *(run.label for run in runs))
+    notes = tables.items(f"{run.label}: {text}" for run in runs for text in (run.note, run.progress) if text)
+    return tables.table(header, rows) + notes + _settings_that_differ(runs)
+
+
+def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
+    store, summary = run.store, run.prediction.summary
+    facts: dict[str, tables.Cell] = {
+        "targets": f"{', '.join(store.data.target_names)} ({store.spec.data_model.in_words})",
+        "training cases": store.data.n_cases,
+        "draws": f"{store.n_chains} chains of {store.committed_draws:,}",
+    }
+    if run.diagnosis is not None:
+        for verdict in (run.diagnosis.predictions, run.diagnosis.hyperparameters):
+            facts[verdict.subject] = tables.grade_badge(verdict.grade, is_ok=verdict.ok)
+    facts["errors at"] = "held-out cases" if run.cases.is_held_out else "training cases"
+    facts["log probability of a case"] = log_probability_in_words(run)
+    for measure in ("squared_error", "error_rate"):
+        if not math.isnan(summary.get(measure, math.nan)):
+            facts[measure.replace("_", " ")] = summary[measure]
+    if run.places is not None:
+        for target, name in enumerate(store.data.target_names):
+            places = run.places.of_target(target)
+            if len(places.low):
+                share = float(places.coverage([_LEVEL])[0])
+                facts[f"cases in {_LEVEL:.0%} intervals of {name}"] = f"{share:.0%}"
+    return facts
+
+
+def _compared(runs: Sequence[ReportedRun]) -> list[tuple[tables.Cell, ...]]:
+    """Return the differences of log probabilities to those of the first run, where the cases are the same."""
+    first = runs[0]
+    if not all(_same_cases(first, run) for run in runs[1:]):
+        return []
+    of_first = first.prediction.table["log_probability"].to_numpy()
+    cells: list[tables.Cell] = [None]
+    for run in runs[1:]:
+        difference = run.prediction.table["log_probability"].to_numpy() - of_first
+        difference = difference[~np.isnan(difference)]
+        if len(difference) < 2:
+            cells.append(None)
+            continue
+        error = difference.std(ddof=1) / math.sqrt(len(difference))
+        cells.append(f"{difference.mean():+.3g} ± {error:.2g}")
+    return [("log probability, difference to the first, case by case", *cells)]
+
+
+def _same_cases(first: ReportedRun, other: ReportedRun) -> bool:
+    ours, theirs = first.cases.targets, other.cases.targets
+    same_kind = first.store.spec.model.kind == other.store.spec.model.kind
+    return same_kind and ours.shape == theirs.shape and bool(np.array_equal(ours, theirs, equal_nan=True))
+
+
+def _settings_that_differ(runs: Sequence[ReportedRun]) -> str:
+    """Return a table of the settings that are not the same in all runs."""
+    by_run = [settings(run.store.spec) for run in runs]
+    names = list(dict.fromkeys(name for of_run in by_run for name in of_run))
+    rows = []
+    for name in names:
+        cells = [_setting(of_run, name) for of_run in by_run]
+        if len(set(cells)) > 1:
+            rows.append((name, *cells))
+    if len({run.store.data.hash for run in runs}) > 1:
+        rows.append(("training cases, digest", *(run.store.data.hash[:12] for run in runs)))
+    if not rows:
+        return tables.paragraph("The configurations and training cases are the same.")
+    return tables.table(("setting", *(run.label for run in runs)), rows, caption="The settings that differ")
+
+
+def _setting(of_run: dict[str, object], name: str) -> str:
+    return str(of_run[name]) if name in of_run else "absent"

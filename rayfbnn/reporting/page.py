@@ -1,0 +1,48 @@
+"""The page: its sections laid out by a template, with a table of contents and a style of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from rayfbnn.errors import ConfigError
+from rayfbnn.version import __version__
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of the page.
+
+    key     its name in links
+    title   its heading
+    panels  for each run its label and HTML; of a section on all runs together one, without a label
+    """
+
+    key: str
+    title: str
+    panels: tuple[tuple[str, str], ...]
+
+
+def check_jinja() -> None:
+    """Raise ConfigError where Jinja is not installed."""
+    try:
+        import jinja2  # noqa: F401
+    except ImportError as exc:
+        raise ConfigError("report: Jinja is not installed; install rayfbnn[plots]") from exc
+
+
+def page(title: str, subtitle: str, sections: Sequence[Section]) -> str:
+    """Return the whole page as HTML."""
+    import jinja2
+
+    folder = files("rayfbnn.reporting") / "templates"
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
+    return template.render(
+        title=title,
+        subtitle=subtitle,
+        sections=sections,
+        style=(folder / "style.css").read_text(encoding="utf-8"),
+        version=__version__,
+    )

@@ -1,0 +1,49 @@
+"""A picture for the page: one panel, which follows the page's colours and fits a narrow window."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+
+from rayfbnn.reduce.pictures import panels
+from rayfbnn.reduce.pictures.figures import STYLE, figure_with_axes, in_force, to_svg
+from rayfbnn.reduce.pictures.panels import Axes
+
+_STYLE = STYLE | {"svg.fonttype": "none", "svg.hashsalt": "rayfbnn", "path.simplify_threshold": 0.5}
+# The names are those of the style sheet, which has a light and a dark value for each.
+_COLOURS = {
+    "#000000": "currentColor",
+    "#ffffff": "var(--page)",
+    "#e6e6e6": "var(--line)",
+    panels.BLUE.lower(): "var(--blue)",
+    panels.ORANGE.lower(): "var(--orange)",
+    panels.GREEN.lower(): "var(--green)",
+    panels.RED.lower(): "var(--red)",
+    panels.PURPLE.lower(): "var(--purple)",
+    panels.SKY.lower(): "var(--sky)",
+    panels.YELLOW.lower(): "var(--yellow)",
+    panels.GREY.lower(): "var(--grey)",
+}
+
+
+def picture(
+    draw: Callable[[Axes], None], *, alt: str, caption: str = "", width: float = 3.6, height: float = 2.7
+) -> str:
+    """Return a figure of HTML with one panel, drawn by `draw` on its axes.
+
+    alt            what it shows, for readers who do not see it
+    width, height  in inches of 96 pixels, where the window is wide enough
+    """
+    with in_force(_STYLE):
+        figure, axes = figure_with_axes(1, 1, width=width, height=height)
+        draw(axes[0, 0])
+        svg = to_svg(figure, _COLOURS)
+    label = f'<svg role="img" aria-label="{html.escape(alt)}" '
+    below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
+    size = f"max-width: {96 * width:.0f}px"
+    return f'<figure style="{size}">{svg.replace("<svg ", label, 1)}{below}</figure>'
+
+
+def beside(pictures: list[str]) -> str:
+    """Return pictures in rows, as many in each as the window has place for."""
+    return f'<div class="pictures">{"".join(pictures)}</div>' if pictures else ""

@@ -1,0 +1,62 @@
+"""The section on how to repeat the run and how to cite what it rests on."""
+
+from __future__ import annotations
+
+import html
+import platform
+import shlex
+
+import numpy as np
+
+from rayfbnn.markup import tables
+from rayfbnn.reporting.runs import ReportedRun
+from rayfbnn.version import __version__
+
+_REFERENCES = (
+    "Neal, R. M. (1996). Bayesian Learning for Neural Networks. Lecture Notes in Statistics 118. Springer."
+    " The models, their priors and hybrid Monte Carlo for them.",
+    "Neal, R. M. Software for Flexible Bayesian Modeling (FBM). The family of models and the notation of"
+    " priors.",
+    "Vehtari, A., Gelman, A., Simpson, D., Carpenter, B. and Bürkner, P.-C. (2021). Rank-normalization,"
+    " folding, and localization: an improved R-hat for assessing convergence of MCMC. Bayesian Analysis 16,"
+    " 667-718. R-hat and effective sample sizes.",
+)
+
+
+def repeating_section(run: ReportedRun) -> str:
+    """Return versions, seed and digests, the commands and the configuration, and what to cite."""
+    store = run.store
+    spec, root = store.spec, store.root
+    facts = tables.pairs(
+        {
+            "rayfbnn that made the store": root.version,
+            "rayfbnn that made this page": __version__,
+            "Python, NumPy": f"{platform.python_version()}, {np.__version__}",
+            "kernel of the run": root.kernel,
+            "arithmetic, device": f"{spec.dtype}, {spec.device}",
+            "seed": str(spec.seed),
+            "chains": spec.chains,
+            "digest of the store": root.identity,
+            "digest of the training cases (SHA-256)": store.data.hash,
+        }
+    )
+    verb = {"mcmc": "sample", "exact": "reject", "prior": "prior"}[store.kind]
+    draws = "" if store.kind == "mcmc" else f" --draws {store.n_chains * store.committed_draws}"
+    name = shlex.quote(store.path.name)
+    commands = f"rayfbnn {verb} run.toml {name}{draws}\nrayfbnn verify {name}"
+    words = (
+        "The same version draws the same bits from the same configuration and training cases, on machines of"
+        " one kind, with any number of workers. With the configuration below in run.toml:"
+    )
+    cite = f"rayfbnn, version {root.version}: posterior draws of Bayesian neural networks."
+    return "".join(
+        [
+            facts,
+            tables.paragraph(words),
+            f"<pre>{html.escape(commands)}</pre>",
+            "<details><summary>The configuration, run.toml</summary>",
+            f"<pre>{html.escape(spec.to_toml())}</pre></details>",
+            tables.paragraph("To cite:"),
+            tables.items((cite, *_REFERENCES)),
+        ]
+    )

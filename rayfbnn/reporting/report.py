@@ -1,0 +1,75 @@
+"""The report on one or several runs: its sections in order, and the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rayfbnn.reporting.calibration import calibration_section
+from rayfbnn.reporting.data import data_section
+from rayfbnn.reporting.dependence import dependence_section
+from rayfbnn.reporting.glance import glance_section
+from rayfbnn.reporting.model import model_section
+from rayfbnn.reporting.page import Section, page
+from rayfbnn.reporting.relevance import by_relevance, relevance_section
+from rayfbnn.reporting.repeating import repeating_section
+from rayfbnn.reporting.residuals import residuals_section
+from rayfbnn.reporting.runs import Report, ReportedRun
+from rayfbnn.reporting.traces import traces_section
+from rayfbnn.reporting.verdicts import verdicts_section
+
+_MAX_COLUMNS = 6  # whose effects are shown
+
+
+def report_html(runs: Sequence[ReportedRun], report: Report) -> str:
+    """Return the page on the runs, with those of several side by side in each section.
+
+    report  is told what is computed
+    """
+    ranked = {}
+    for run in runs:
+        report(f"{run.label}: relevance of inputs")
+        ranked[run.label] = by_relevance(run)
+    # The same columns for all, so that they can be compared: those that matter to the first run.
+    first = [column.name for column, _ in ranked[runs[0].label]]
+
+    def dependence(run: ReportedRun) -> str:
+        of_run = {column.name: column for column, _ in ranked[run.label]}
+        chosen = [of_run[name] for name in [*first, *of_run] if name in of_run]
+        return dependence_section(run, list(dict.fromkeys(chosen))[:_MAX_COLUMNS])
+
+    parts: tuple[tuple[str, str, Callable[[ReportedRun], str]], ...] = (
+        ("data", "Data", data_section),
+        ("model", "Model", model_section),
+        ("verdicts", "Verdicts", verdicts_section),
+        ("predictions", "Predictions and their calibration", calibration_section),
+        ("residuals", "Residuals", residuals_section),
+        ("inputs", "Relevance of inputs", lambda run: relevance_section(run, ranked[run.label])),
+        ("effects", "Averaged effects of inputs", dependence),
+        ("traces", "Traces", traces_section),
+        ("repeat", "How to repeat and cite", repeating_section),
+    )
+    sections = [Section("glance", "At a glance", (("", glance_section(runs)),))]
+    for key, title, section_of in parts:
+        report(title)
+        panels = tuple((run.label, section_of(run)) for run in runs)
+        if any(html for _, html in panels):
+            sections.append(Section(key, title, panels))
+    labels = ", ".join(run.label for run in runs)
+    return page(f"Report on {labels}", _subtitle(runs), sections)
+
+
+def _subtitle(runs: Sequence[ReportedRun]) -> str:
+    cases = runs[0].cases
+    at = f"{cases.n_all:,} held-out cases" if cases.is_held_out else "the training cases"
+    return f"Draws of Bayesian neural networks. Predictions are compared with what happened at {at}."
+
+
+def write_page(text: str, path: Path) -> None:
+    """Write a page, whole or not at all."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,128 @@
+"""The section on residuals: actual beside predicted values, normal scores, and the least probable cases."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.markup import tables
+from rayfbnn.reduce.calibration import Places
+from rayfbnn.reduce.pictures.calibrated import draw_actual, draw_scores
+from rayfbnn.reduce.pictures.panels import Axes
+from rayfbnn.reporting.pictures import beside, picture
+from rayfbnn.reporting.runs import ReportedRun
+
+_SURPRISES = 8
+_MAX_CLASSES = 12
+
+
+def residuals_section(run: ReportedRun) -> str:
+    """Return the pictures for numbers, or for labels how often each is taken for another; then surprises."""
+    if run.places is None:
+        return _confusion(run) + _surprises(run)
+    return _numbers(run, run.places) + _surprises(run)
+
+
+def _numbers(run: ReportedRun, places: Places) -> str:
+    are_times = run.store.spec.data_model.are_times
+    pictures = []
+    for target, name in enumerate(run.store.data.target_names):
+        actual = run.cases.targets[:, target]
+        is_known = ~np.isnan(actual)
+        if not is_known.any():
+            continue
+        median = run.prediction.table[f"{name}_median"].to_numpy()[is_known]
+        pictures += [
+            picture(
+                partial(_draw_actual, median=median, actual=actual[is_known], name=name, are_times=are_times),
+                alt=f"Actual against predicted {name}",
+            ),
+            picture(
+                partial(
+                    _draw_scores,
+                    median=median,
+                    places=places.of_target(target),
+                    name=name,
+                    are_times=are_times,
+                ),
+                alt=f"Normal scores of {name} by its predicted value",
+            ),
+        ]
+    words = (
+        "The normal score of a target is the standard normal quantile of its place in the predictive"
+        " distribution, a residual in units that fit: 95 % belong into the band, without any pattern."
+    )
+    return tables.paragraph(words) + beside(pictures)
+
+
+def _draw_actual(axis: Axes, median: Array, actual: Array, name: str, are_times: bool) -> None:
+    draw_actual(axis, median, actual, name, are_times=are_times)
+    axis.set_xlabel(f"predicted {name} (median)")
+
+
+def _draw_scores(axis: Axes, median: Array, places: Places, name: str, are_times: bool) -> None:
+    draw_scores(axis, median, places, are_times=are_times)
+    axis.set_xlabel(f"predicted {name} (median)")
+
+
+def _confusion(run: ReportedRun) -> str:
+    """Return how many cases of each label have which most probable one, where there are not too many."""
+    store, targets = run.store, run.cases.targets
+    model, names = store.spec.data_model, store.data.target_names
+    p = run.prediction.table[model.probability_columns(names)].to_numpy()
+    html = []
+    for target, name in enumerate(names):
+        is_known = ~np.isnan(targets[:, target])
+        actual = targets[is_known, target].astype(int)
+        if p.shape[1] == len(names):  # the probability of the second of two labels
+            guess, n_labels = (p[is_known, target] > 0.5).astype(int), 2
+        else:
+            guess, n_labels = p[is_known].argmax(axis=1), p.shape[1]
+        if n_labels > _MAX_CLASSES or len(actual) == 0:
+            continue
+        labels = _labels(run, name, n_labels)
+        counts = np.zeros((n_labels, n_labels), dtype=int)
+        np.add.at(counts, (actual, guess), 1)
+        rows = [(label, *map(int, row)) for label, row in zip(labels, counts, strict=True)]
+        header = (f"actual {name}", *(f"taken for {label}" for label in labels))
+        html.append(tables.table(header, rows))
+    return "".join(html)
+
+
+def _labels(run: ReportedRun, name: str, n_labels: int) -> tuple[str, ...]:
+    encoding = run.store.spec.encoding
+    labels = encoding.labels.get(name, ()) if encoding is not None else ()
+    return labels or tuple(str(number) for number in range(n_labels))
+
+
+def _surprises(run: ReportedRun) -> str:
+    """Return the cases with the smallest log probabilities."""
+    table = run.prediction.table
+    if "log_probability" not in table or table["log_probability"].notna().sum() == 0:
+        return ""
+    worst = table["log_probability"].sort_values(kind="stable").index[:_SURPRISES]
+    names = run.store.data.target_names
+    model = run.store.spec.data_model
+    shown = model.probability_columns(names) or [f"{name}_median" for name in names]
+    shown = shown[:_SURPRISES]
+    rows = [
+        (
+            int(run.cases.rows[case]),
+            *(_target_text(run, name, run.cases.targets[case, n]) for n, name in enumerate(names)),
+            *(float(table[column].iloc[case]) for column in shown),
+            float(table["log_probability"].iloc[case]),
+        )
+        for case in worst
+    ]
+    header = ("case", *(f"actual {name}" for name in names), *shown, "log probability")
+    return tables.table(header, rows, caption="The cases that the model finds least probable")
+
+
+def _target_text(run: ReportedRun, name: str, value: float) -> tables.Cell:
+    if np.isnan(value):
+        return None
+    encoding = run.store.spec.encoding
+    labels = encoding.labels.get(name, ()) if encoding is not None else ()
+    return labels[int(value)] if labels else float(value)

@@ -1,0 +1,137 @@
+"""A run as the report looks at it: its store, some draws in memory, the cases, and what is predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.reduce.calibration import Places, places
+from rayfbnn.reduce.diagnostics import Diagnosis, diagnose
+from rayfbnn.reduce.draws import committed
+from rayfbnn.reduce.early import early_phase, early_warning
+from rayfbnn.reduce.held import hold, spread
+from rayfbnn.reduce.predict import Prediction, predict
+from rayfbnn.reduce.thinning import evenly_spaced, thinned
+
+if TYPE_CHECKING:
+    from rayfbnn.store.store import Store
+
+_DRAWS = 1000  # of all chains together: their Monte Carlo error cannot be seen in a picture
+_FEW_DRAWS = 96  # where the networks are evaluated at many points
+_MOST_BYTES = 100e6  # of the draws that are held
+_CASES = 2000
+_FEW_CASES = 100
+Report = Callable[[str], None]  # is told what is computed
+
+
+@dataclass(frozen=True)
+class Cases:
+    """The cases at which predictions are compared with what happened.
+
+    inputs, targets  (n_cases, ...) as on file, at most 2,000, evenly spaced
+    rows             their numbers among all cases, from 1
+    n_all            how many there are in all
+    source           where they are from, in words
+    is_held_out      False for the training cases
+    """
+
+    inputs: Array
+    targets: Array
+    rows: Array
+    n_all: int
+    source: str
+    is_held_out: bool
+
+    @staticmethod
+    def chosen_from(inputs: Array, targets: Array, source: str, *, is_held_out: bool) -> Cases:
+        """Return the cases, evenly spaced ones if there are many."""
+        chosen = evenly_spaced(len(inputs), _CASES)
+        return Cases(inputs[chosen], targets[chosen], chosen + 1, len(inputs), source, is_held_out)
+
+    @property
+    def few(self) -> Array:
+        """Return the inputs of some cases, where a network is evaluated at many points for each."""
+        return np.asarray(self.inputs[evenly_spaced(len(self.inputs), _FEW_CASES)])
+
+
+@dataclass(frozen=True)
+class ReportedRun:
+    """One run of a report.
+
+    label       its name on the page
+    store       all its draws, which its verdicts are from
+    held        at most about 1,000 of them in memory, which all else is from
+    few         about 100 of these
+    prediction  at the cases
+    diagnosis   None where there are no draws of Markov chains from the posterior
+    """
+
+    label: str
+    store: Store
+    held: Store
+    few: Store
+    cases: Cases
+    prediction: Prediction
+    diagnosis: Diagnosis | None
+
+    @property
+    def note(self) -> str:
+        """Why there is no verdict on the draws, "" if there is one."""
+        if self.store.kind == "prior":
+            return (
+                "These are draws from the prior. No case has been learnt from, so that the predictions say"
+                " what the prior says, and there is nothing that could converge."
+            )
+        if self.store.kind == "exact":
+            return "These are exact and independent draws by rejection, so that there is nothing to converge."
+        return early_warning(self.store) if early_phase(self.store) is not None else ""
+
+    @property
+    def progress(self) -> str:
+        """How far a run that is not finished has come, "" for any other."""
+        spec = self.store.spec
+        if self.store.kind != "mcmc":
+            return ""
+        done = min(self.store.progress(batch).iteration for batch in range(self.store.n_batches))
+        if done >= spec.total_iterations:
+            return ""
+        return f"The run is not finished: iteration {done:,} of {spec.total_iterations:,}."
+
+    @cached_property
+    def places(self) -> Places | None:
+        """The places of the targets in their predictive distributions; None where targets are labels."""
+        if self.store.spec.data_model.has_labels:
+            return None
+        return places([self.held], self.cases.inputs, self.cases.targets)
+
+    @property
+    def n_held(self) -> int:
+        """Number of draws in memory, of all chains."""
+        return self.held.n_chains * self.held.committed_draws
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws of all chains."""
+        return self.store.n_chains * self.store.committed_draws
+
+
+def read_run(label: str, store: Store, cases: Cases, report: Report) -> ReportedRun:
+    """Read some of the draws into memory, predict the cases, and judge the run."""
+    report(f"{label}: reading draws")
+    run = committed(store)
+    at_most = min(_DRAWS, int(_MOST_BYTES / (8 * store.spec.network.n_parameters)))
+    some = thinned(run, max(4, at_most // run.n_chains))
+    held = hold(some.store, np.arange(some.n_draws))
+    few = hold(held, spread(some.n_draws, max(1, _FEW_DRAWS // run.n_chains)))
+    report(f"{label}: predicting {len(cases.inputs):,} cases")
+    prediction = predict([held], cases.inputs, cases.targets)
+    diagnosis = None
+    if store.kind == "mcmc" and early_phase(store) is None:
+        report(f"{label}: judging {run.total:,} draws")
+        diagnosis = diagnose(store)
+    return ReportedRun(label, store, held, few, cases, prediction, diagnosis)

@@ -1,0 +1,66 @@
+"""The section on the chains: traces of the quantities that agree least, thinned to be read."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from rayfbnn.arrays import Array
+from rayfbnn.markup import tables
+from rayfbnn.reduce.draws import committed
+from rayfbnn.reduce.pictures.chains import describe_quantity, draw_rank_differences, draw_trace
+from rayfbnn.reduce.pictures.panels import Axes
+from rayfbnn.reduce.pictures.selection import least_converged, log_densities
+from rayfbnn.reduce.quantities import adjustments, sigmas
+from rayfbnn.reduce.thinning import thinned
+from rayfbnn.reporting.pictures import beside, picture
+from rayfbnn.reporting.runs import ReportedRun
+
+_ROWS = 6
+_POINTS = 3000  # of one trace, of all chains
+
+
+def traces_section(run: ReportedRun) -> str:
+    """Return a trace and the ranks of the chains for some quantities; nothing without Markov chains."""
+    if run.diagnosis is None:
+        return ""
+    all_draws = committed(run.store)
+    at_most = max(50, _POINTS // all_draws.n_chains)
+    some = thinned(all_draws, at_most)
+    candidates = sigmas(some) | adjustments(some) | log_densities(some)
+    pictures = []
+    for name in least_converged(candidates, _ROWS):
+        words = describe_quantity(name)
+        pictures += [
+            picture(
+                partial(_draw_trace, values=candidates[name], name=name),
+                alt=f"Trace of {words}",
+                caption=words,
+                width=4.6,
+                height=1.7,
+            ),
+            picture(
+                partial(_draw_ranks, values=candidates[name]),
+                alt=f"Ranks of each chain's draws of {name}",
+                width=2.6,
+                height=1.7,
+            ),
+        ]
+    n_shown = min(_ROWS, len(candidates))
+    text = (
+        f"The {n_shown} of {len(candidates)} quantities whose chains agree least, from"
+        f" {some.n_draws:,} of the {all_draws.n_draws:,} draws of each chain. Beside each trace is the"
+        " distribution of each chain's ranks minus the uniform one: the grey band holds a chain of"
+        " independent draws with a probability of 95 %."
+    )
+    return tables.paragraph(text) + beside(pictures)
+
+
+def _draw_trace(axis: Axes, values: Array, name: str) -> None:
+    draw_trace(axis, values, name)
+    axis.set_xlabel("draw that is shown")
+
+
+def _draw_ranks(axis: Axes, values: Array) -> None:
+    draw_rank_differences([axis], [values])
+    axis.set_title("")
+    axis.set_xlabel("rank")

@@ -1,0 +1,40 @@
+"""The section on the verdicts: whether predictions and hyperparameters can be used, and what to do."""
+
+from __future__ import annotations
+
+from rayfbnn.markup import tables
+from rayfbnn.reporting.runs import ReportedRun
+
+_ROWS = 15
+
+
+def verdicts_section(run: ReportedRun) -> str:
+    """Return both verdicts with their advice, and the quantities that they are from."""
+    if run.diagnosis is None:
+        return tables.paragraph(run.note)
+    diagnosis = run.diagnosis
+    counts = tables.pairs(
+        {
+            "chains": run.store.n_chains,
+            "draws of each chain": run.store.committed_draws,
+            "share of updates accepted": diagnosis.acceptance,
+            "updates that diverged": diagnosis.divergences,
+            "the same in the warm-up": diagnosis.warmup_divergences,
+        }
+    )
+    n_all = len(diagnosis.quantities)
+    shown = f"The {_ROWS} of {n_all} quantities with the largest R-hat" if n_all > _ROWS else ""
+    every = ""
+    if n_all > _ROWS:
+        every = f"<details><summary>All {n_all} quantities</summary>{diagnosis.quantities_html()}</details>"
+    return "".join(
+        [
+            tables.paragraph(run.progress),
+            diagnosis.predictions._repr_html_(),
+            diagnosis.hyperparameters._repr_html_(),
+            counts,
+            tables.paragraph(shown),
+            diagnosis.quantities_html(at_most=_ROWS),
+            every,
+        ]
+    )

@@ -1,0 +1,107 @@
+"""The verb that writes a page of HTML on one or several runs: report."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayfbnn.data import Source, is_path, read_cases
+from rayfbnn.errors import ConfigError
+from rayfbnn.store.store import Store
+from rayfbnn.verbs.arguments import check_folder, check_output, open_for_predictions
+
+if TYPE_CHECKING:
+    from rayfbnn.reporting.runs import Cases
+
+
+def report(
+    path: str | Path | Sequence[str | Path],
+    *,
+    out: str | Path,
+    data: Source | None = None,
+    skip: int = 0,
+    progress: bool = True,
+) -> Path:
+    """Write a report on a run, or on several side by side: one page of HTML that needs no network.
+
+    It has the data, the model in words, the verdicts with their advice, predictions with their calibration,
+    residuals, the relevance and the averaged effects of inputs, traces, and how to repeat and cite the run.
+    Verdicts are from all draws, everything else from about a thousand.
+
+    Parameters
+    ----------
+    path
+        The store, or several stores to compare; they need not be of the same posterior.
+    out
+        The file to write, which must end in .html; replaced if it exists.
+    data
+        Held-out cases with their targets, at which predictions are compared with what happened; the training
+        cases if not given. A CSV or Parquet file, a DataFrame or a pair (X, y).
+    skip
+        Number of draws to leave out at the start of each chain.
+    progress
+        Shows on standard error what is computed.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    from rayfbnn.reporting.page import check_jinja
+    from rayfbnn.reporting.report import report_html, write_page
+    from rayfbnn.reporting.runs import read_run
+
+    paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
+    if not paths:
+        raise ConfigError("path: no store given; give one or several")
+    out = Path(out)
+    if out.suffix not in (".html", ".htm"):
+        raise ConfigError(f"out: must end in .html, got {out}")
+    if out.is_dir():
+        raise ConfigError(f"out: {out} is a folder; give the path of an .html file")
+    check_folder(out)
+    check_jinja()
+    stores = [open_for_predictions(one, skip) for one in paths]
+    trained = [file for store in stores if (file := store.spec.train_path) is not None]
+    check_output(out, inputs=trained + ([Path(data)] if isinstance(data, str | Path) else []))
+    every_case = [_cases(store, data) for store in stores]
+
+    def tell(what: str) -> None:
+        if progress:
+            print(f"report: {what}", file=sys.stderr, flush=True)
+
+    runs = [
+        read_run(label, store, cases, tell)
+        for label, store, cases in zip(_labels(paths), stores, every_case, strict=True)
+    ]
+    write_page(report_html(runs, tell), out)
+    return out
+
+
+def _cases(store: Store, data: Source | None) -> Cases:
+    """Return the cases that predictions are compared with: those given, or the training cases."""
+    from rayfbnn.reporting.runs import Cases
+
+    if data is None:
+        return Cases.chosen_from(
+            store.data.inputs, store.data.targets, "the training cases", is_held_out=False
+        )
+    inputs, targets = read_cases(data, store.spec)
+    named = str(data) if is_path(data) else "the table"
+    if targets is None:
+        raise ConfigError(
+            f"data: {named} has no targets to compare with predictions; add them, or leave it out"
+        )
+    return Cases.chosen_from(inputs, targets, named, is_held_out=True)
+
+
+def _labels(paths: Sequence[Path]) -> list[str]:
+    """Return the names of the stores, in full where two of them have the same name."""
+    names = [path.resolve().name for path in paths]
+    counts = Counter(names)
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise ConfigError("path: the same store is given twice; give each store once")
+    return [name if counts[name] == 1 else str(path) for name, path in zip(names, paths, strict=True)]

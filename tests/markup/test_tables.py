@@ -1,0 +1,67 @@
+"""HTML of results: everything from users is escaped, and numbers are written alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.markup.tables import Html, cell_text, items, pairs, paragraph, table, verdict
+from rayfbnn.reduce.diagnostics import diagnose
+from rayfbnn.reduce.judging.verdicts import Verdict
+from rayfbnn.reduce.predict import predict
+from rayfbnn.run.running import RunSummary
+from tests.support.store.standin_store import make_data, make_spec, make_store
+
+HOSTILE = '<b onclick="x">&'
+ESCAPED = "&lt;b onclick=&quot;x&quot;&gt;&amp;"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        table([HOSTILE], [[HOSTILE, HOSTILE]], caption=HOSTILE),
+        pairs({HOSTILE: HOSTILE}),
+        items([HOSTILE]),
+        paragraph(HOSTILE),
+        verdict(HOSTILE, HOSTILE, is_ok=False, remarks=[HOSTILE], reasons=[HOSTILE], advice=[HOSTILE]),
+    ],
+)
+def test_text_is_escaped(made: str) -> None:
+    assert ESCAPED in made and "<b" not in made
+
+
+def test_html_is_not_escaped_again() -> None:
+    assert "<td><em>so</em></td>" in table(["a"], [["b", Html("<em>so</em>")]])
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (None, "-"),
+        (float("nan"), "-"),
+        (float("inf"), "inf"),
+        (1234567.0, "1,234,567"),
+        (0.123456, "0.1235"),
+        (np.float32(2.5), "2.5"),
+        (np.int64(3), "3"),
+        (True, "True"),
+        ("a", "a"),
+    ],
+)
+def test_cells_as_text(cell: Any, text: str) -> None:
+    assert cell_text(cell) == text
+
+
+def test_results_show_themselves_in_notebooks() -> None:
+    store = make_store(make_spec(data__inputs='["<x1>", "x2"]', network__priors__ih0="1:3:3"))
+    unseen = make_data(store.spec, 12, seed=41)
+    diagnosis = diagnose(store)
+    shown = diagnosis._repr_html_()
+    assert "sigma_ih0_unit[&lt;x1&gt;]" in shown and "<x1>" not in shown
+    assert f'">{diagnosis.predictions.grade}</strong>' in shown
+    predicted = predict([store], unseen.inputs, unseen.targets)._repr_html_()
+    assert "log probability" in predicted and "y1_mean" in predicted and "and 2 more cases" in predicted
+    assert "<td>run.zarr</td>" in RunSummary("run.zarr", 4, 10)._repr_html_()
+    assert Verdict("predictions", "usable")._repr_html_().count("good") == 1

@@ -1,0 +1,232 @@
+"""The report is one page without outside help, for every data model and state of a run."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+pytest.importorskip("jinja2", reason="the plots extra is not installed")
+
+from rayfbnn import api  # noqa: E402
+from rayfbnn.errors import ConfigError  # noqa: E402
+from rayfbnn.run.sampler import Sampler  # noqa: E402
+from rayfbnn.store.store import Store  # noqa: E402
+from tests.support.small import make_store, small_spec  # noqa: E402
+from tests.support.store.standin_store import normal  # noqa: E402
+
+HERE: dict[str, Any] = {"workers": 0, "progress": False}
+QUIET: dict[str, Any] = {"progress": False}
+HOSTILE = "<script>alert('$x$ & \"y\"')</script>"
+MODELS: dict[str, dict[str, Any]] = {
+    "real": {"kind": "real"},
+    "binary": {"kind": "binary"},
+    "class": {"kind": "class"},
+    "count": {"kind": "count"},
+    "survival": {"kind": "survival", "hazard": "piecewise", "time_points": [0.5, 1.0]},
+    "heteroscedastic": {"kind": "heteroscedastic"},
+}
+SECTIONS = ["glance", "data", "model", "verdicts", "predictions", "residuals", "inputs", "effects"]
+
+
+def table(kind: str, n_cases: int = 24, seed: int = 3) -> pd.DataFrame:
+    """A number, text, a number with a hostile name, and targets of which one is missing."""
+    x, other, noise = normal(seed, (3, n_cases))
+    city = np.array(["Oslo", "Rome", "Łódź"])[np.arange(n_cases) % 3]
+    v = x + 0.5 * (city == "Oslo") + 0.3 * noise
+    targets = {
+        "real": v,
+        "heteroscedastic": v,
+        "binary": np.where(v > 0, "yes", "no"),
+        "class": np.array(["low <", "mid", "high"])[np.digitize(v, [-0.5, 0.5])],
+        "count": np.floor(np.exp(1 + 0.5 * v)),
+        "survival": np.exp(v) * np.where(np.arange(n_cases) % 3 == 1, -1, 1),
+    }
+    frame = pd.DataFrame({"x": x, HOSTILE: other, "city": city, "y": targets[kind]})
+    if kind in ("real", "count"):
+        frame.loc[4, "y"] = np.nan
+    return frame
+
+
+def keys(kind: str, **changes: Any) -> dict[str, Any]:
+    operations = [
+        {"op": "sample-sigmas"},
+        {"op": "heatbath"},
+        {"op": "hybrid", "steps": 3, "stepsize": 0.1},
+    ]
+    return {
+        "seed": 1,
+        "chains": 2,
+        "draws_per_block": 4,
+        "data": {"targets": ["y"]},
+        "model": MODELS[kind],
+        "network": {"hidden": [{"units": 2, "activation": "tanh"}]},
+        "phase": [{"iterations": 8, "operations": operations}],
+        **changes,
+    }
+
+
+@pytest.fixture(scope="module")
+def store_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A function that returns the store of a data model, sampled once."""
+    folder = tmp_path_factory.mktemp("report")
+
+    def store(kind: str) -> Path:
+        path = folder / f"{kind}.zarr"
+        if not path.exists():
+            api.sample(keys(kind), path, data=table(kind), **HERE)
+        return path
+
+    return store
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are made, but not laid out and written, which takes most of the time."""
+    monkeypatch.setattr("rayfbnn.reporting.pictures.to_svg", lambda *_: '<svg viewBox="0 0 1 1"></svg>')
+
+
+class Page(HTMLParser):
+    """The text of a page, its addresses, scripts, names and links within it, by section."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.scripts, self.unlabelled = 0, 0
+        self.names: list[str] = []
+        self.links: list[str] = []
+        self.sections: list[str] = []
+        self.text = ""
+        self.source = path.read_text()
+        self.feed(self.source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        of_tag = {name: value or "" for name, value in attrs}
+        if tag == "script" or any(name.startswith("on") for name in of_tag):
+            self.scripts += 1
+        if tag == "section":
+            self.sections.append(of_tag["id"])
+        if tag == "svg" and not of_tag.get("aria-label"):
+            self.unlabelled += 1
+        if "id" in of_tag:
+            self.names.append(of_tag["id"])
+        for name in ("src", "href", "xlink:href", "action"):
+            address = of_tag.get(name, "")
+            (self.links if address.startswith("#") else self.addresses).append(address)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "class",
+        "survival",
+        "count",
+        *(pytest.param(k, marks=pytest.mark.long) for k in ("binary", "heteroscedastic")),
+    ],
+)
+def test_every_data_model_has_a_report(kind: str, store_of: Callable[[str], Path], tmp_path: Path) -> None:
+    page = Page(api.report(store_of(kind), out=tmp_path / "r.html", data=table(kind, 9, 5), **QUIET))
+    assert page.sections == [*SECTIONS, "traces", "repeat"]
+    assert "9 held-out cases" in page.text and "has learnt from these cases" not in page.text
+    words = {"class": "P(low <)", "binary": "P(y = yes)", "survival": "A censored time is spread evenly"}
+    assert words.get(kind, "central interval") in page.text
+
+
+def test_the_page_needs_nothing_else_and_escapes_names(
+    store_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    out = api.report(store_of("real"), out=tmp_path / "report.html", **QUIET)
+    page = Page(out)
+    assert page.scripts == 0 and page.unlabelled == 0
+    assert HOSTILE in page.text and html.escape(HOSTILE) in page.source
+    assert [address for address in page.addresses if address and not address.startswith("data:")] == []
+    assert not re.search(r"@import|url\((?!#)", page.source)
+    assert {link.removeprefix("#") for link in page.links if link} <= set(page.names)
+    assert len(page.names) == len(set(page.names)), "two parts have one name"
+    assert "has learnt from these cases" in page.text and "24 training cases" in page.text
+    assert Store.open(store_of("real")).data.hash in page.text and 'kind = "real"' in page.text
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_several_runs_are_side_by_side(store_of: Callable[[str], Path], tmp_path: Path) -> None:
+    other = tmp_path / "other.zarr"
+    api.sample(keys("real", seed=2, chains=3), other, data=table("real"), **HERE)
+    page = Page(api.report([store_of("real"), other], out=tmp_path / "both.html", **QUIET))
+    assert "The settings that differ" in page.text and "chains23" in page.text and "seed12" in page.text
+    assert "difference to the first, case by case" in page.text and "±" in page.text
+    assert page.text.count("Predictions: ") == 0 and page.text.count("predictions: ") == 2
+    with pytest.raises(ConfigError, match="the same store is given twice"):
+        api.report([other, other], out=tmp_path / "both.html", **QUIET)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_draws_of_other_kinds_have_no_verdict(tmp_path: Path) -> None:
+    spec = keys("real", network={"hidden": [{"units": 2, "activation": "tanh"}]})
+    api.prior(spec, tmp_path / "prior.zarr", draws=6, data=table("real"))
+    page = Page(api.report(tmp_path / "prior.zarr", out=tmp_path / "prior.html", **QUIET))
+    assert "draws from the prior" in page.text and "traces" not in page.sections
+    few = table("binary", 4)
+    api.reject(keys("binary"), tmp_path / "exact.zarr", draws=4, data=few, progress=False)
+    page = Page(api.report(tmp_path / "exact.zarr", out=tmp_path / "exact.html", **QUIET))
+    assert "exact and independent draws" in page.text and "traces" not in page.sections
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_an_unfinished_run_says_how_far_it_is(tmp_path: Path) -> None:
+    operations = keys("real")["phase"][0]["operations"]
+    phases = [
+        {"iterations": 4, "keep": False, "operations": operations},
+        {"iterations": 8, "operations": operations},
+    ]
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path, phase=phases, chains=2))
+    sampler = Sampler(store)
+    list(sampler.run_block(0))
+    page = Page(api.report(store.path, out=tmp_path / "r.html", **QUIET))
+    assert "NOT FROM THE POSTERIOR" in page.text and "iteration 4 of 12" in page.text
+    list(sampler.run_block(0))
+    page = Page(api.report(store.path, out=tmp_path / "r.html", **QUIET))
+    assert "The run is not finished: iteration 8 of 12." in page.text
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("report.pdf", "out: must end in .html"),
+        ("run.zarr/report.html", "lies inside the store"),
+        ("missing/report.html", "there is no folder"),
+        ("folder.html", "is a folder"),
+    ],
+)
+def test_a_wrong_output_is_refused_before_anything_is_computed(
+    out: str, words: str, store_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "run.zarr").symlink_to(store_of("real"))
+    with pytest.raises(ConfigError, match=words):
+        api.report(tmp_path / "run.zarr", out=tmp_path / out, **QUIET)
+
+
+def test_the_report_does_not_replace_its_input(store_of: Callable[[str], Path], tmp_path: Path) -> None:
+    (tmp_path / "cases.html").write_text("x,y\n1,2\n")
+    with pytest.raises(ConfigError, match="is the input .* itself"):
+        api.report(store_of("real"), out=tmp_path / "cases.html", data=tmp_path / "cases.html", **QUIET)
+
+
+def test_cases_without_targets_are_refused(store_of: Callable[[str], Path], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="data: the table has no targets"):
+        cases = table("real").drop(columns="y")
+        api.report(store_of("real"), out=tmp_path / "r.html", data=cases, **QUIET)
+    assert list(tmp_path.iterdir()) == []
