@@ -12,6 +12,9 @@ export OPENBLAS_NUM_THREADS ?= 1
 export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
 export MALLOC_TRIM_THRESHOLD_ ?= 1073741824
 
+# Compiled Python is kept: tests start hundreds of processes, and each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # How many tests run at once.
 JOBS ?= 2
 

@@ -14,6 +14,7 @@ os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 # A failing assertion in a helper shows its values, as in a test.
 pytest.register_assert_rewrite("tests.support")
 from tests.support.devices import cupy  # noqa: E402, F401, a fixture
+from tests.support.ray_session import ray_session  # noqa: E402, F401, a fixture
 from tests.support.reduce.pictures import undrawn_pictures  # noqa: E402, F401, a fixture
 
 # Derandomised: a test that passes goes on passing until the code changes.
@@ -29,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="other than 0: new random numbers for the cells")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the hook of pytest-xdist, which reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests that use Ray in one of several processes; skip tests of a device where there is none."""
     from rayfbnn.arrays import gpu_is_available

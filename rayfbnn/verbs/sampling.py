@@ -21,7 +21,7 @@ from rayfbnn.verbs.arguments import (
     read_spec,
 )
 from rayfbnn.verbs.forecasting import forecast_text
-from rayfbnn.verbs.until import check_can_go_on, read_until, run_until
+from rayfbnn.verbs.until import Until, check_can_go_on, read_until, run_until
 
 if TYPE_CHECKING:
     from rayfbnn.reduce.judging.verdicts import Decisive
@@ -89,7 +89,6 @@ def sample(
     from rayfbnn.run.cluster import check_ray
     from rayfbnn.run.kernel import kernel_for
     from rayfbnn.run.progress import show_text
-    from rayfbnn.run.running import run_to_end
 
     if sample_weight is not None:
         raise ConfigError(f"sample_weight: {WEIGHTS_REFUSED}")
@@ -108,15 +107,7 @@ def sample(
         show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
     store = Store.for_run(path, spec, dataset, kernel=kernel_for(spec))
     with store.lock():
-        run = partial(
-            run_to_end,
-            store,
-            workers=workers,
-            address=address,
-            max_failures=max_failures,
-            progress=progress,
-        )
-        return run() if goal is None else run_until(store, goal, run, progress=progress)
+        return _run(store, goal, workers, address, max_failures, progress)
 
 
 def resume(
@@ -176,7 +167,6 @@ def resume(
         ok.
     """
     from rayfbnn.run import resuming
-    from rayfbnn.run.running import run_to_end
 
     store = Store.open(Path(path))
     _check_is_run(store)
@@ -195,15 +185,29 @@ def resume(
     with store.lock():
         if iterations is not None:
             resuming.make_longer(store, iterations)
-        run = partial(
-            run_to_end,
-            store,
-            workers=workers,
-            address=address,
-            max_failures=max_failures,
-            progress=progress,
-        )
-        return run() if goal is None else run_until(store, goal, run, progress=progress)
+        return _run(store, goal, workers, address, max_failures, progress)
+
+
+def _run(
+    store: Store,
+    goal: Until | None,
+    workers: int | None,
+    address: str | None,
+    max_failures: int,
+    progress: bool,
+) -> RunSummary:
+    """Run the store's chains to their end, or in rounds to the goal if there is one."""
+    from rayfbnn.run.running import run_to_end
+
+    run = partial(
+        run_to_end,
+        store,
+        workers=workers,
+        address=address,
+        max_failures=max_failures,
+        progress=progress,
+    )
+    return run() if goal is None else run_until(store, goal, run, progress=progress)
 
 
 def _check_is_run(store: Store) -> None:

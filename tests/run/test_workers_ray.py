@@ -13,23 +13,14 @@ from typing import Any
 import pytest
 
 from rayfbnn.errors import SamplingError, StoreError, WorkerError
-from rayfbnn.run import cluster
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.sampler import Progress
 from rayfbnn.run.workers import RayExecutor, Worker
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small_spec
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_session")]
 pytest.importorskip("ray")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session() -> Iterator[Any]:
-    """Ray on the loopback interface, with more processors than the machine has, for up to five workers."""
-    ray, _ = cluster.connect(5, None)
-    yield ray
-    ray.shutdown()
 
 
 @pytest.fixture(scope="module")

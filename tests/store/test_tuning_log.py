@@ -250,6 +250,7 @@ def test_settings_do_not_depend_on_batches_and_blocks(
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("ray_session")
 def test_settings_do_not_depend_on_workers(tmp_path: Path, undisturbed: Path) -> None:
     pytest.importorskip("ray")
     from rayfbnn.run.workers import RayExecutor

@@ -59,9 +59,9 @@ def advance_of(
     return advance  # type: ignore[no-any-return]
 
 
-# Between them one system and several, noise that is the same in all cases and not, missing targets,
-# precisions that move, hidden groups' integrated out, factors a, offsets of units and inputs, connections
-# that leave out inputs, no hidden layer, nothing but biases, priors that are no priors.
+# Together the cases have one system and several, noise that is the same in all cases or not, missing targets,
+# precisions that move, integrated precisions of hidden groups, factors a, offsets of units and inputs,
+# connections that leave out inputs, no hidden layer, nothing but biases, and improper priors.
 CASES = [
     ("common precisions", "gaussian", BOTH, "float32", False),
     ("common precisions", "gaussian by target", BOTH, "float64", True),
