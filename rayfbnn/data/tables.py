@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ class Table:
     csv_path: Path | None = None
     read: dict[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of the columns."""
         return tuple(self.frame.columns)

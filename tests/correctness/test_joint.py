@@ -30,11 +30,17 @@ from tests.support.schedules import schedule_with
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_joint_distribution_stays(name: str) -> None:
+    assert stays_exact(PROBLEMS[name], f"{name}, few chains", n_chains=FEW)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_joint_distribution_stays_with_many_chains(name: str) -> None:
     assert stays_exact(PROBLEMS[name], name)
 
 
 def test_joint_distribution_stays_in_float32() -> None:
-    assert stays_exact(PROBLEMS["real"], "real in float32", dtype="float32")
+    assert stays_exact(PROBLEMS["real"], "real in float32, few chains", n_chains=FEW, dtype="float32")
 
 
 @pytest.mark.gpu

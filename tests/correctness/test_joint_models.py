@@ -265,6 +265,12 @@ LONG = ["count", "heteroscedastic", "missing classes", "missing labels", "missin
 
 @pytest.mark.parametrize("name", some_long(MODELS, LONG))
 def test_joint_distribution_stays(name: str) -> None:
+    assert stays_exact(MODELS[name], f"{name}, few chains", n_chains=FEW)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
+def test_joint_distribution_stays_with_many_chains(name: str) -> None:
     assert stays_exact(MODELS[name], name)
 
 

@@ -30,7 +30,7 @@ from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
 
 N_ITERATIONS = 5
-N_CHAINS, FEW = 20_000, 4_000
+N_CHAINS, FEW = 20_000, 4_000  # of the long tests and of the others
 # These steps give an acceptance of 0.4 to 0.7, and momentum lasts, so that wrong decisions show.
 ITERATION = (
     SampleSigmas(),

@@ -77,7 +77,7 @@ def test_draws_have_the_distribution() -> None:
 
 
 def test_moments_are_those_in_closed_form() -> None:
-    n_chains = 100_000
+    n_chains = 30_000
     drawn = draws(streams("moments", n_chains), np.array(PLACES))
     for i, z in enumerate(PLACES):
         error = drawn[:, i] - mean(z)
@@ -88,7 +88,7 @@ def test_moments_are_those_in_closed_form() -> None:
 
 
 def test_the_laplace_transform_is_that_in_closed_form() -> None:
-    n_chains = 100_000
+    n_chains = 30_000
     drawn = draws(streams("transform", n_chains), np.array(PLACES))
     for i, z in enumerate(PLACES):
         for s in (0.5, 3.0, 20.0):
