@@ -1,6 +1,7 @@
 """Settings that every test needs before NumPy or Ray is imported."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,7 +15,6 @@ os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 # A failing assertion in a helper shows its values, as in a test.
 pytest.register_assert_rewrite("tests.support")
 from tests.support.devices import cupy  # noqa: E402, F401, a fixture
-from tests.support.ray_session import ray_session  # noqa: E402, F401, a fixture
 from tests.support.reduce.pictures import undrawn_pictures  # noqa: E402, F401, a fixture
 
 # Derandomised: a test that passes goes on passing until the code changes.
@@ -43,3 +43,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs CuPy and a device"))
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[None]:
+    """Start Ray once, on the loopback interface, with five processors whatever the machine has."""
+    from rayfbnn.run import cluster
+
+    ray, _ = cluster.connect(5, None)
+    yield
+    ray.shutdown()
