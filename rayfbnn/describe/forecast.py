@@ -19,10 +19,9 @@ def describe_forecast(forecast: Forecast) -> str:
     ]
     if forecast.lengths:
         steps = " and ".join(str(length) for length in forecast.lengths)
-        origin = "which a second of tuning found" if forecast.is_tried else "with which their search begins"
         lines.append(
-            f"  the run finds the lengths of its trajectories itself: this is for {steps} steps, {origin};"
-            f" with the longest it would be {duration(forecast.longest)};"
+            f"  the run finds the lengths of its trajectories itself: this is for {steps} steps, with which"
+            f" their search begins; with the longest it would be {duration(forecast.longest)};"
             " sample corrects the time left on the way"
         )
     if forecast.changes:

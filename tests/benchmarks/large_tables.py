@@ -4,8 +4,8 @@
     python tests/benchmarks/large_tables.py friedman --workers 0  # in one process: processor time means most
     python tests/benchmarks/large_tables.py --seconds 120         # no more than that of each run
 
-`rayfbnn sample` runs in a process of its own. Meanwhile 2,000 test cases are predicted from its store every
-few seconds, at first from its early phases. What is printed: R-squared at the test cases of gradient
+`rayfbnn sample` runs in a process of its own. Meanwhile 2,000 test cases are predicted from its store at
+growing intervals, at first from its early phases. What is printed: R-squared at the test cases of gradient
 boosting, of the truth, and of the predictions; the first prediction whose R-squared is above 0.8 of
 boosting's, with the seconds since the start of the process and its processor seconds; the forecast of the
 run in one process and what it took, both in processor seconds; the verdict on the predictions in the end; the
@@ -143,7 +143,7 @@ def run(folder: Path, *, workers: int, seconds: float, overrides: list[str]) -> 
     started, seen = time.monotonic(), list[dict[str, float]]()
     with (folder / "log").open("w") as log, subprocess.Popen(command, stderr=log, stdout=log) as process:
         while process.poll() is None:
-            time.sleep(SECONDS_BETWEEN)
+            time.sleep(SECONDS_BETWEEN * 1.1 ** len(seen))
             elapsed, used = time.monotonic() - started, processor_seconds(process.pid)
             if elapsed > seconds:
                 process.terminate()

@@ -57,28 +57,14 @@ def test_a_forecast_is_the_sum_over_phases_and_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_lengths_that_are_not_tried_are_those_where_tuning_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_automatic_lengths_are_those_with_which_tuning_begins(tmp_path: Path) -> None:
     spec, data = training(tmp_path, {"op": "heatbath"}, {**HYBRID, "steps": "auto"})
-    monkeypatch.setattr(forecast, "tried_settings", lambda *arguments, **named: None)
     found = forecast.forecast(spec, data, workers=3)
     assert found is not None
-    assert (found.lengths, found.is_tried) == ((16,), False)
+    assert found.lengths == (16,)
     # Trajectories of tuning are twice as long.
     assert found.seconds == pytest.approx(10 * (2 + 32 + 3) + 20 * (2 + 16 + 3))
     assert found.longest == pytest.approx(10 * (2 + 4096 + 3) + 20 * (2 + 4096 + 3))
-
-
-@pytest.mark.usefixtures("by_hand")
-def test_lengths_that_tuning_found_are_taken(tmp_path: Path) -> None:
-    """The run is so small that a second is enough for all of its tuning."""
-    operations = [{"op": "sample-noise"}, {"op": "heatbath"}, {**HYBRID, "steps": "auto"}]
-    spec, data = training(tmp_path, *operations)
-    found = forecast.forecast(spec, data, workers=1)
-    assert found is not None
-    assert found.is_tried
-    assert len(found.lengths) == 1
 
 
 @pytest.mark.usefixtures("by_hand")
