@@ -50,7 +50,7 @@ def report(
     Path
         The file.
     """
-    from rayfbnn.reporting.page import check_jinja
+    from rayfbnn.reporting.page import check_installed
     from rayfbnn.reporting.report import report_html, write_page
     from rayfbnn.reporting.runs import read_run
 
@@ -63,7 +63,7 @@ def report(
     if out.is_dir():
         raise ConfigError(f"out: {out} is a folder; give the path of an .html file")
     check_folder(out)
-    check_jinja()
+    check_installed()
     stores = [open_for_predictions(one, skip) for one in paths]
     trained = [file for store in stores if (file := store.spec.train_path) is not None]
     check_output(out, inputs=trained + ([Path(data)] if isinstance(data, str | Path) else []))
