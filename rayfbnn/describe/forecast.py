@@ -9,6 +9,8 @@ from rayfbnn.describe.results import duration
 if TYPE_CHECKING:
     from rayfbnn.timing.results import Forecast
 
+_LONG_TO_WAIT = 30.0  # seconds before the first draw
+
 
 def describe_forecast(forecast: Forecast) -> str:
     """Say how long a run will take, what that rests on, and what would be quicker, a line for each."""
@@ -17,6 +19,8 @@ def describe_forecast(forecast: Forecast) -> str:
         f"Time: about {duration(forecast.seconds)} {with_workers}, {duration(forecast.before_draws)} of it"
         " before the first draw is kept (measured on this machine; workers take some seconds to start)"
     ]
+    if forecast.before_draws >= _LONG_TO_WAIT:
+        lines.append("  until then `rayfbnn predict` answers from the earlier phases, and marks the answers")
     if forecast.lengths:
         steps = " and ".join(str(length) for length in forecast.lengths)
         lines.append(

@@ -119,6 +119,7 @@ def test_a_forecast_in_words() -> None:
     assert words.splitlines() == [
         "Time: about 5 minutes with 2 workers, 45 seconds of it before the first draw is kept (measured on"
         " this machine; workers take some seconds to start)",
+        "  until then `rayfbnn predict` answers from the earlier phases, and marks the answers",
         "  the run finds the lengths of its trajectories itself: this is for 16 steps, with which their"
         " search begins; with the longest it would be 2.03 hours; sample corrects the time left on the way",
         "  quicker would be (which says nothing about how many draws are enough):",
