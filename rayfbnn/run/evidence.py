@@ -11,6 +11,7 @@ import numpy as np
 from rayfbnn.arrays import device_namespace, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
+from rayfbnn.markup import tables
 from rayfbnn.mcmc.dynamic import Dynamic
 from rayfbnn.mcmc.operation import Operation, automatic, unrolled
 from rayfbnn.mcmc.tempering.annealing import annealed_log_weights, inverse_temperatures, normaliser
@@ -52,6 +53,18 @@ class Evidence:
     temperatures: int
     power: float
     path: tuple[tuple[float, float, float], ...]
+
+    def _repr_html_(self) -> str:
+        """Return the estimate as HTML, for notebooks."""
+        return tables.pairs(
+            {
+                "log marginal likelihood": self.log_marginal_likelihood,
+                "standard error": self.standard_error,
+                "effective runs": self.effective_runs,
+                "runs": self.runs,
+                "temperatures": self.temperatures,
+            }
+        )
 
 
 def evidence(
