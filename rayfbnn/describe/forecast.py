@@ -1,4 +1,4 @@
-"""What a run will take, in words."""
+"""Says in words how long a run will take."""
 
 from __future__ import annotations
 

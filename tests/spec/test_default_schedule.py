@@ -172,3 +172,9 @@ def test_a_configuration_that_was_written_out_before_its_cases_were_read_can_sti
     spec = RunSpec.from_dict(RunSpec.from_dict(keys).to_dict())
     encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=10**6)
     assert spec.resolved(encoding).chains_per_batch == 2
+
+
+def test_a_large_table_of_classes_starts_with_its_sigmas_drawn_and_rescales_none_alone() -> None:
+    encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=10**6)
+    spec = without_phases(model={"kind": "class", "classes": 3}).resolved(encoding)
+    assert kinds(spec) == [["sample-sigmas", "rescale", "heatbath", "hybrid"]] * 2
