@@ -80,6 +80,15 @@ def default_phases(
     return (held, tuned, kept) if model.starts_with_sigmas_held else (tuned, kept)
 
 
+def default_annealing() -> tuple[Operation, ...]:
+    """Return the operations of annealed importance sampling where a configuration names no phases.
+
+    The stepsize is a factor of the heuristic stepsizes, which become smaller as the likelihood gains weight.
+    It therefore needs no tuning.
+    """
+    return (SampleSigmas(), Heatbath(), Hybrid(steps=20, stepsize=0.3, stepsize_jitter=-0.2))
+
+
 def _n_sigmas(network: NetworkSpec) -> int:
     """Return the number of sigmas of source units."""
     return sum(group.shape[0] for group in network.groups() if math.isfinite(group.prior.alphas[1]))
