@@ -50,7 +50,7 @@ HOMES = {
     "cupyx": {"arrays.py", "kernels/"},
     "tomllib": {"spec/text.py"},
     "pydantic": {"spec/"},
-    "typer": {"cli/"},
+    "typer": {"cli.py"},
     "jinja2": {"reporting/page.py"},
     "matplotlib": {"reduce/pictures/figures.py"},
 }

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 import rayfbnn
 from rayfbnn import api, cli
 
-OBJECTS = ("function_values", "load", "open", "to_datatree")  # what these give is not for a shell
-IN_SHELL = [name for name in api.__all__ if name not in OBJECTS]
+IN_SHELL = [name for name in api.__all__ if name not in ("open", "to_datatree", "load")]  # these give objects
 SHELL = {command.name: command for command in typer.main.get_group(cli.app).commands.values()}
 
 
