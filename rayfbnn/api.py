@@ -14,6 +14,7 @@ show      describe a configuration or a store in words
 open      open the draws of a store as an xarray DataTree
 to_datatree  open them with the groups that are computed for ArviZ
 load      load draws of a run into memory, as a predictor that answers in milliseconds
+function_values  give what the network of each draw says at some cases
 export    write draws of a run to a file from which NumPy alone can predict
 verify    check every file of a store
 bench     time leapfrog steps on this machine, and estimate what a run takes
@@ -22,6 +23,7 @@ Wrong input raises ConfigError or DataError, which name the key, the value, and 
 error that is not a bug is a RayFBNNError (rayfbnn/errors.py).
 """
 
+from rayfbnn.verbs.functions import function_values
 from rayfbnn.verbs.independent import evidence, prior, reject
 from rayfbnn.verbs.inspection import bench, open, show, to_datatree, verify
 from rayfbnn.verbs.reporting import report
@@ -35,6 +37,7 @@ __all__ = [
     "diagnose",
     "evidence",
     "export",
+    "function_values",
     "load",
     "open",
     "plot",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,10 +53,14 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
         api.resume(store, spec=_as_long(spec, store), workers=workers, progress=progress)
     else:
         api.sample(spec, store, workers=workers, progress=progress)
+    _say("predicting the test cases", show=progress)
     prediction = api.predict(store, data=cases, out=folder / "predictions.csv")
+    _say("comparing the chains", show=progress)
+    diagnosis = api.diagnose(store)
+    _say("drawing the pictures", show=progress)
     return Demo(
         store=store,
-        diagnosis=api.diagnose(store),
+        diagnosis=diagnosis,
         prediction=prediction,
         predictions=folder / "predictions.csv",
         pictures=_pictures(store, folder, cases),
@@ -90,6 +95,11 @@ def example() -> Path:
     package = Path(__file__).parent
     installed = package / "examples" / "robot_arm"
     return installed if installed.is_dir() else package.parent / "examples" / "robot_arm"
+
+
+def _say(text: str, *, show: bool) -> None:
+    if show:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _pictures(store: Path, folder: Path, cases: Path) -> list[Path]:

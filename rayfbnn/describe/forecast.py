@@ -1,4 +1,4 @@
-"""What a run will take, in words."""
+"""Says in words how long a run will take."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from rayfbnn.describe.results import duration
 if TYPE_CHECKING:
     from rayfbnn.timing.results import Forecast
 
+_LONG_TO_WAIT = 30.0  # seconds before the first draw
+
 
 def describe_forecast(forecast: Forecast) -> str:
     """Say how long a run will take, what that rests on, and what would be quicker, a line for each."""
@@ -17,12 +19,13 @@ def describe_forecast(forecast: Forecast) -> str:
         f"Time: about {duration(forecast.seconds)} {with_workers}, {duration(forecast.before_draws)} of it"
         " before the first draw is kept (measured on this machine; workers take some seconds to start)"
     ]
+    if forecast.before_draws >= _LONG_TO_WAIT:
+        lines.append("  until then `rayfbnn predict` answers from the earlier phases, and marks the answers")
     if forecast.lengths:
         steps = " and ".join(str(length) for length in forecast.lengths)
-        origin = "which a second of tuning found" if forecast.is_tried else "with which their search begins"
         lines.append(
-            f"  the run finds the lengths of its trajectories itself: this is for {steps} steps, {origin};"
-            f" with the longest it would be {duration(forecast.longest)};"
+            f"  the run finds the lengths of its trajectories itself: this is for {steps} steps, with which"
+            f" their search begins; with the longest it would be {duration(forecast.longest)};"
             " sample corrects the time left on the way"
         )
     if forecast.changes:

@@ -12,13 +12,17 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.kernels.array_code import ArrayCode
 from rayfbnn.kernels.backend import Backend, NotCovered
 from rayfbnn.kernels.cpu import advance as cpu
+from rayfbnn.kernels.cpu import extension
+from rayfbnn.kernels.cpu.streams import CompiledStreams
 from rayfbnn.kernels.cuda import advance as cuda
+from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.kernels.target_cache import posterior_of
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import Advance, Target
+from rayfbnn.streams import Streams
 
 VARIABLE = "RAYFBNN_KERNELS"
 """The environment variable that asks for a backend by its keyword; any other value is refused.
@@ -73,6 +77,13 @@ def advance_on(
             return compiled.advance, compiled.name
         refusal = compiled if number == 0 else refusal
     return leapfrog.advance, ARRAY_CODE[device].name_with(refusal)
+
+
+def streams_class(device: str) -> type[Streams]:
+    """Return the class whose random numbers are quickest on a device; uniform numbers are the same bits."""
+    if device != "cpu":
+        return DeviceStreams
+    return CompiledStreams if extension.has_uniforms() and _keyword() != "plain" else Streams
 
 
 def name_for(network: NetworkSpec, model: ModelSpec, *, n_targets: int, device: str) -> str:

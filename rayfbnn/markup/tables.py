@@ -40,14 +40,16 @@ def cell_text(cell: Cell) -> str:
         return "-"
     if math.isinf(value):
         return str(value)
-    if value.is_integer() and abs(value) < 1e9:
+    if (value.is_integer() or abs(value) >= 1e4) and abs(value) < 1e9:
         return f"{value:,.0f}"
     return f"{value:.4g}"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, caption: str = "") -> str:
     """Return a table whose first column names the rows; numbers are aligned to the right."""
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in header)
+    rows = list(rows)
+    columns = zip(*rows, strict=True) if rows else [()] * len(header)
+    head = "".join(_heading(name, column) for name, column in zip(header, columns, strict=True))
     body = "".join(f"<tr>{_row(row)}</tr>" for row in rows)
     title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     return (
@@ -93,11 +95,21 @@ def verdict(
     return f'<div class="verdict">{heading}{items((*remarks, *reasons))}{todo}</div>'
 
 
+def _heading(name: str, column: Sequence[Cell]) -> str:
+    """Return the heading of a column, to the right above numbers."""
+    kind = ' class="number"' if column and all(map(_is_number, column)) else ""
+    return f'<th scope="col"{kind}>{html.escape(name)}</th>'
+
+
 def _row(cells: Sequence[Cell]) -> str:
     first, *others = cells
     return f'<th scope="row">{escaped(first)}</th>' + "".join(_cell(cell) for cell in others)
 
 
 def _cell(cell: Cell) -> str:
-    is_number = cell is None or (isinstance(cell, Real) and not isinstance(cell, bool))
-    return f'<td class="number">{escaped(cell)}</td>' if is_number else f"<td>{escaped(cell)}</td>"
+    kind = ' class="number"' if _is_number(cell) else ""
+    return f"<td{kind}>{escaped(cell)}</td>"
+
+
+def _is_number(cell: Cell) -> bool:
+    return cell is None or (isinstance(cell, Real) and not isinstance(cell, bool))

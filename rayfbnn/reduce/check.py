@@ -12,6 +12,7 @@ import scipy.special
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreMismatchError
+from rayfbnn.markup import tables
 from rayfbnn.reduce.draws import check_same_posterior, committed
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mean
 from rayfbnn.reduce.known import known
@@ -53,6 +54,14 @@ class CheckResult:
     threshold: float
     false_alarm_rate: float
     reasons: tuple[str, ...]
+
+    def _repr_html_(self) -> str:
+        """Return the verdict and the table of tests as HTML, for notebooks."""
+        badge = tables.grade_badge("ok" if self.ok else "not ok", is_ok=self.ok).text
+        rows = self.table.to_numpy().tolist()
+        cells = [(str(name), *row) for name, row in zip(self.table.index, rows, strict=True)]
+        tests = tables.table(("quantity", *self.table.columns), cells)
+        return f"<p>{badge}</p>{tables.items(self.reasons)}{tests}"
 
     @property
     def ok(self) -> bool:

@@ -72,20 +72,29 @@ def functions(run: Draws, *, cases: int, inputs: Array | None = None) -> dict[st
     Each has shape (n_chains, n_draws). Outputs of real and heteroscedastic targets are on the scale of the
     data file.
     """
-    data, model = run.store.data, run.store.spec.data_model
+    data = run.store.data
     inputs = data.inputs if inputs is None else np.asarray(inputs, dtype=np.float64)
     chosen = evenly_spaced(len(inputs), cases)
-    standardized = (inputs[chosen] - data.input_center) / data.input_scale
-    labels = model.function_names(data.target_names)
-    values = np.empty((len(chosen), len(labels), run.n_chains, run.n_draws))
-    for chains, draws, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
-        outputs = model.functions(outputs, data.target_center, data.target_scale)
-        values[:, :, chains, draws] = np.moveaxis(outputs, (0, 1), (2, 3))
+    values = functions_at(run, inputs[chosen])
     return {
-        f"{label}[{case}]": values[row, output]
-        for output, label in enumerate(labels)
+        f"{label}[{case}]": values[:, :, row, number]
+        for number, label in enumerate(run.store.spec.data_model.function_names(data.target_names))
         for row, case in enumerate(chosen)
     }
+
+
+def functions_at(run: Draws, inputs: Array) -> Array:
+    """Return the functions that a run is judged by, (n_chains, n_draws, n_cases, n_functions).
+
+    inputs  (n_cases, n_inputs) as on file
+    """
+    data, model = run.store.data, run.store.spec.data_model
+    standardized = (inputs - data.input_center) / data.input_scale
+    n_functions = len(model.function_names(data.target_names))
+    values = np.empty((run.n_chains, run.n_draws, len(inputs), n_functions))
+    for chains, draws, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
+        values[chains, draws] = model.functions(outputs, data.target_center, data.target_scale)
+    return values
 
 
 def noise_sigmas(run: Draws) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import numpy as np
@@ -115,12 +114,3 @@ def _labels(run: ReportedRun) -> str:
         ),
     ]
     return tables.table(header, rows) + beside(pictures)
-
-
-def log_probability_in_words(run: ReportedRun) -> str:
-    """Return the mean log probability of a case with its standard error, "-" if it is not known."""
-    value = run.prediction.summary.get("log_probability", math.nan)
-    error = run.prediction.summary.get("log_probability_se", math.nan)
-    if math.isnan(value):
-        return "-"
-    return f"{value:.4g}" if math.isnan(error) else f"{value:.4g} ± {error:.2g}"

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from rayfbnn.markup import tables
-from rayfbnn.reporting.calibration import log_probability_in_words
 from rayfbnn.reporting.runs import ReportedRun
 from rayfbnn.spec.differences import settings
 
@@ -32,17 +31,16 @@ def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
     store, summary = run.store, run.prediction.summary
     facts: dict[str, tables.Cell] = {
         "targets": f"{', '.join(store.data.target_names)} ({store.spec.data_model.in_words})",
-        "training cases": store.data.n_cases,
+        "training cases": f"{store.data.n_cases:,}",
         "draws": f"{store.n_chains} chains of {store.committed_draws:,}",
     }
     if run.diagnosis is not None:
         for verdict in (run.diagnosis.predictions, run.diagnosis.hyperparameters):
             facts[verdict.subject] = tables.grade_badge(verdict.grade, is_ok=verdict.ok)
     facts["errors at"] = "held-out cases" if run.cases.is_held_out else "training cases"
-    facts["log probability of a case"] = log_probability_in_words(run)
-    for measure in ("squared_error", "error_rate"):
+    for measure in ("log_probability", "squared_error", "error_rate"):
         if not math.isnan(summary.get(measure, math.nan)):
-            facts[measure.replace("_", " ")] = summary[measure]
+            facts[measure.replace("_", " ")] = _with_error(summary, measure)
     if run.places is not None:
         for target, name in enumerate(store.data.target_names):
             places = run.places.of_target(target)
@@ -52,18 +50,24 @@ def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
     return facts
 
 
+def _with_error(summary: dict[str, float], measure: str) -> str:
+    error = summary.get(f"{measure}_se", math.nan)
+    value = tables.cell_text(summary[measure])
+    return value if math.isnan(error) else f"{value} ± {error:.2g}"
+
+
 def _compared(runs: Sequence[ReportedRun]) -> list[tuple[tables.Cell, ...]]:
     """Return the differences of log probabilities to those of the first run, where the cases are the same."""
     first = runs[0]
     if not all(_same_cases(first, run) for run in runs[1:]):
         return []
     of_first = first.prediction.table["log_probability"].to_numpy()
-    cells: list[tables.Cell] = [None]
+    cells: list[tables.Cell] = ["-"]
     for run in runs[1:]:
         difference = run.prediction.table["log_probability"].to_numpy() - of_first
         difference = difference[~np.isnan(difference)]
         if len(difference) < 2:
-            cells.append(None)
+            cells.append("-")
             continue
         error = difference.std(ddof=1) / math.sqrt(len(difference))
         cells.append(f"{difference.mean():+.3g} ± {error:.2g}")

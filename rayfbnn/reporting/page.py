@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.util import find_spec
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.version import __version__
@@ -24,12 +25,11 @@ class Section:
     panels: tuple[tuple[str, str], ...]
 
 
-def check_jinja() -> None:
-    """Raise ConfigError where Jinja is not installed."""
-    try:
-        import jinja2  # noqa: F401
-    except ImportError as exc:
-        raise ConfigError("report: Jinja is not installed; install rayfbnn[plots]") from exc
+def check_installed() -> None:
+    """Raise ConfigError unless what a page needs is installed."""
+    for name in ("jinja2", "matplotlib"):
+        if find_spec(name) is None:
+            raise ConfigError(f"report: {name} is not installed; install rayfbnn[plots]")
 
 
 def page(title: str, subtitle: str, sections: Sequence[Section]) -> str:

@@ -24,12 +24,26 @@ _MAX_BARS = 20
 def by_relevance(run: ReportedRun) -> list[tuple[InputColumn, float]]:
     """Return the columns with their shares of the predictions' variance, the largest first.
 
-    Of many columns only the first 60 are looked at.
+    Of many columns only 60 are looked at: those with the largest sigmas, or the first ones without sigmas.
     """
-    columns = columns_of(run.store)[:_MAX_COLUMNS]
-    shares = permutation_shares(run.few, run.cases.few, columns)
+    columns = _looked_at(run)
+    shares = permutation_shares(run.fewest, run.cases.some, columns)
     order = np.argsort(-np.nan_to_num(shares), kind="stable")
     return [(columns[place], float(shares[place])) for place in order]
+
+
+def _looked_at(run: ReportedRun) -> list[InputColumn]:
+    columns = list(columns_of(run.store))
+    if len(columns) <= _MAX_COLUMNS:
+        return columns
+    by_name = sigmas(committed(run.held))
+    sizes: dict[str, float] = {}
+    for group in relevance_groups(run.store):
+        for name, values in of_inputs(by_name, group).items():
+            sizes[name] = max(sizes.get(name, 0.0), float(np.median(values)))
+    of_columns = [max(sizes.get(name, 0.0) for name in column.input_names) for column in columns]
+    order = np.argsort(-np.array(of_columns), kind="stable")[:_MAX_COLUMNS]
+    return [columns[place] for place in order]
 
 
 def relevance_section(run: ReportedRun, ranked: list[tuple[InputColumn, float]]) -> str:
@@ -54,7 +68,8 @@ def relevance_section(run: ReportedRun, ranked: list[tuple[InputColumn, float]])
         " sigma: the size of the weights that lead from the input."
     )
     if left_out:
-        words += f" Only the first {_MAX_COLUMNS} columns are permuted; {left_out} are left out."
+        which = "with the largest sigmas" if relevance_groups(run.store) else "that come first"
+        words += f" Only the {_MAX_COLUMNS} columns {which} are permuted; {left_out:,} are left out."
     return tables.paragraph(words) + beside(pictures)
 
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from rayfbnn.store.store import Store
 
 _DRAWS = 1000  # of all chains together: their Monte Carlo error cannot be seen in a picture
-_FEW_DRAWS = 96  # where the networks are evaluated at many points
+_FEW_DRAWS, _FEWEST_DRAWS = 96, 32  # where the networks are evaluated at many points, or at very many
 _MOST_BYTES = 100e6  # of the draws that are held
 _CASES = 2000
-_FEW_CASES = 100
+_SOME_CASES, _FEW_CASES = 300, 100
 Report = Callable[[str], None]  # is told what is computed
 
 
@@ -54,8 +54,13 @@ class Cases:
         return Cases(inputs[chosen], targets[chosen], chosen + 1, len(inputs), source, is_held_out)
 
     @property
+    def some(self) -> Array:
+        """The inputs of at most 300 cases."""
+        return np.asarray(self.inputs[evenly_spaced(len(self.inputs), _SOME_CASES)])
+
+    @property
     def few(self) -> Array:
-        """Return the inputs of some cases, where a network is evaluated at many points for each."""
+        """The inputs of at most 100 cases, where networks are evaluated at many points for each."""
         return np.asarray(self.inputs[evenly_spaced(len(self.inputs), _FEW_CASES)])
 
 
@@ -66,7 +71,7 @@ class ReportedRun:
     label       its name on the page
     store       all its draws, which its verdicts are from
     held        at most about 1,000 of them in memory, which all else is from
-    few         about 100 of these
+    few, fewest about 100 and about 30 of these
     prediction  at the cases
     diagnosis   None where there are no draws of Markov chains from the posterior
     """
@@ -75,6 +80,7 @@ class ReportedRun:
     store: Store
     held: Store
     few: Store
+    fewest: Store
     cases: Cases
     prediction: Prediction
     diagnosis: Diagnosis | None
@@ -127,11 +133,14 @@ def read_run(label: str, store: Store, cases: Cases, report: Report) -> Reported
     at_most = min(_DRAWS, int(_MOST_BYTES / (8 * store.spec.network.n_parameters)))
     some = thinned(run, max(4, at_most // run.n_chains))
     held = hold(some.store, np.arange(some.n_draws))
-    few = hold(held, spread(some.n_draws, max(1, _FEW_DRAWS // run.n_chains)))
+    few, fewest = (
+        hold(held, spread(some.n_draws, max(1, n_draws // run.n_chains)))
+        for n_draws in (_FEW_DRAWS, _FEWEST_DRAWS)
+    )
     report(f"{label}: predicting {len(cases.inputs):,} cases")
     prediction = predict([held], cases.inputs, cases.targets)
     diagnosis = None
     if store.kind == "mcmc" and early_phase(store) is None:
         report(f"{label}: judging {run.total:,} draws")
         diagnosis = diagnose(store)
-    return ReportedRun(label, store, held, few, cases, prediction, diagnosis)
+    return ReportedRun(label, store, held, few, fewest, cases, prediction, diagnosis)

@@ -45,11 +45,12 @@ def traces_section(run: ReportedRun) -> str:
                 height=1.7,
             ),
         ]
-    n_shown = min(_ROWS, len(candidates))
+    which = f"The {_ROWS} of {len(candidates)} quantities whose chains agree least"
+    if len(candidates) <= _ROWS:
+        which = "All quantities but the functions"
     text = (
-        f"The {n_shown} of {len(candidates)} quantities whose chains agree least, from"
-        f" {some.n_draws:,} of the {all_draws.n_draws:,} draws of each chain. Beside each trace is the"
-        " distribution of each chain's ranks minus the uniform one: the grey band holds a chain of"
+        f"{which}, by {some.n_draws:,} of the {all_draws.n_draws:,} draws of each chain. Beside each trace is"
+        " the distribution of each chain's ranks minus the uniform one: the grey band holds a chain of"
         " independent draws with a probability of 95 %."
     )
     return tables.paragraph(text) + beside(pictures)

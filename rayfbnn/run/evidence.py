@@ -11,12 +11,14 @@ import numpy as np
 from rayfbnn.arrays import device_namespace, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
+from rayfbnn.markup import tables
 from rayfbnn.mcmc.dynamic import Dynamic
 from rayfbnn.mcmc.operation import Operation, automatic, unrolled
 from rayfbnn.mcmc.tempering.annealing import annealed_log_weights, inverse_temperatures, normaliser
 from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.mcmc.tempering.tempered_transition import TemperedTransition
 from rayfbnn.run.sampler import build_posterior
+from rayfbnn.spec.defaults import default_annealing
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
@@ -53,6 +55,18 @@ class Evidence:
     power: float
     path: tuple[tuple[float, float, float], ...]
 
+    def _repr_html_(self) -> str:
+        """Return the estimate as HTML, for notebooks."""
+        return tables.pairs(
+            {
+                "log marginal likelihood": self.log_marginal_likelihood,
+                "standard error": self.standard_error,
+                "effective runs": self.effective_runs,
+                "runs": self.runs,
+                "temperatures": self.temperatures,
+            }
+        )
+
 
 def evidence(
     spec: RunSpec,
@@ -64,16 +78,12 @@ def evidence(
 ) -> Evidence:
     """Run each chain once through the temperatures, with the last phase's operations once at each of them.
 
+    Without phases in the configuration the operations are those of `default_annealing`.
+
     on_progress  is called with the share that is done
     """
-    operations = spec.phase[-1].operations
-    if "phase" not in spec.model_fields_set and automatic(operations):
-        raise ConfigError(
-            "phase: annealed importance sampling tunes nothing and needs operations of your own, got none;"
-            " give [[phase]] in place of iterations, with iterations = 1 and operations such as"
-            ' { op = "sample-sigmas" },'
-            ' { op = "heatbath" } and { op = "hybrid", steps = 20, stepsize = 0.3 }'
-        )
+    is_default = "phase" not in spec.model_fields_set
+    operations = default_annealing() if is_default else spec.phase[-1].operations
     check_operations(operations)
     posterior = build_posterior(spec, dataset, device=spec.device)
     advance, _ = choose.advance_for(posterior)

@@ -12,7 +12,6 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, device_namespace
 from rayfbnn.kernels import choose
-from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.operation import Operation, automatic, unrolled
@@ -215,8 +214,7 @@ class Sampler:
     def _streams(self, batch: int) -> Streams:
         xp = device_namespace(self.store.spec.device)
         chains = xp.asarray(np.array(self.store.batch_chains(batch), dtype=np.uint64))
-        streams_class = Streams if self.store.spec.device == "cpu" else DeviceStreams
-        return streams_class(self.store.spec.seed, chains)
+        return choose.streams_class(self.store.spec.device)(self.store.spec.seed, chains)
 
     def _load(self, last: Record | None, streams: Streams) -> ChainState:
         """Return the state after a batch's last block, on the device, or the initial state without one."""

@@ -16,6 +16,7 @@ from rayfbnn.model.marginal.output_layer import why_outputs_stay
 from rayfbnn.spec.sections import PhaseSpec
 
 KEPT_ITERATIONS, KEPT_ITERATIONS_OF_LARGE = 4000, 1000
+KEPT_ITERATIONS_OF_HYBRID = 6000  # an iteration moves sigmas less than one of hybrid-marginal
 _MOST_TUNING_ITERATIONS, _MOST_TUNING_ITERATIONS_OF_LARGE = 500, 200
 # Cases times inputs of a large table, docs/decisions/0018.
 _LARGE = 100_000
@@ -48,7 +49,7 @@ def default_phases(
 
     The first phase holds the sigmas of the weights fixed. The second one is half as long as the kept phase,
     and at most 500 iterations, or 200 for a large table. If `iterations` is None, the kept phase has 4000
-    iterations, or 1000 for a large table.
+    iterations of hybrid-marginal or 6000 of hybrid, or 1000 for a large table.
     A data model may do without the first (`starts_with_sigmas_held`).
 
     Where the outputs can be integrated out, trajectories are those of hybrid-marginal, at first over the
@@ -57,12 +58,12 @@ def default_phases(
     in every network. For a large table trajectories are those of hybrid, without the rescaling of single
     sigmas.
     """
-    if iterations is None:
-        iterations = KEPT_ITERATIONS_OF_LARGE if is_large else KEPT_ITERATIONS
     first: Operation
     later: Operation
     rescalings = [Rescale(along="incoming", stepsize=_RESCALING_STEPSIZE)]
-    leaves_outputs = network.hidden and why_outputs_stay(network, model, is_tempered=is_tempered) is None
+    leaves_outputs = bool(network.hidden) and not why_outputs_stay(network, model, is_tempered=is_tempered)
+    if iterations is None:
+        iterations = _kept_iterations(leaves_outputs=leaves_outputs, is_large=is_large)
     if leaves_outputs and not is_large:
         first = HybridMarginal(over=("outputs",), steps=AUTO, **_AUTOMATIC)
         later = HybridMarginal(over=("outputs", "precisions"), steps=AUTO, **_AUTOMATIC)
@@ -78,6 +79,22 @@ def default_phases(
     tuned = PhaseSpec(iterations=n_tuning, keep=False, operations=update)
     kept = PhaseSpec(iterations=iterations, operations=update)
     return (held, tuned, kept) if model.starts_with_sigmas_held else (tuned, kept)
+
+
+def default_annealing() -> tuple[Operation, ...]:
+    """Return the operations of annealed importance sampling where a configuration names no phases.
+
+    The stepsize is a factor of the heuristic stepsizes, which become smaller as the likelihood gains weight.
+    It therefore needs no tuning.
+    """
+    return (SampleSigmas(), Heatbath(), Hybrid(steps=20, stepsize=0.3, stepsize_jitter=-0.2))
+
+
+def _kept_iterations(*, leaves_outputs: bool, is_large: bool) -> int:
+    """Return the length of the kept phase of a configuration that does not say it."""
+    if is_large:
+        return KEPT_ITERATIONS_OF_LARGE
+    return KEPT_ITERATIONS if leaves_outputs else KEPT_ITERATIONS_OF_HYBRID
 
 
 def _n_sigmas(network: NetworkSpec) -> int:

@@ -18,7 +18,7 @@ from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.registry import DATA_MODELS, data_model_from_spec
 from rayfbnn.spec.connections import with_tables
-from rayfbnn.spec.default_network import DEFAULT_NOISE, default_priors
+from rayfbnn.spec.default_network import default_noise, default_priors
 from rayfbnn.spec.defaults import CHAINS_PER_BATCH_OF_LARGE, default_phases, is_large_table
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.model_keys import ModelKeys, check_model, read_model
@@ -259,15 +259,20 @@ class RunSpec(Record):
             sides = ("inputs", "targets") if chosen.is_real else ("inputs",)
             object.__setattr__(self.data, "standardize", sides)
         if "noise" in chosen.required and self.model_keys.noise is None:
-            object.__setattr__(self.model_keys, "noise", DEFAULT_NOISE)
+            object.__setattr__(self.model_keys, "noise", default_noise(len(self.data.targets)))
         if "hazard" in chosen.required and self.model_keys.hazard is None:
             hazard = "constant" if self.model_keys.time_points is None else "piecewise"
             object.__setattr__(self.model_keys, "hazard", hazard)
 
     def _fill_priors(self) -> None:
         """Fill in the default priors of a network whose inputs are known."""
-        bias = DATA_MODELS[self.model_keys.kind].usual_bias
-        priors = default_priors(self.network_keys.hidden, n_inputs=len(self.network_inputs), bias=bias)
+        chosen = DATA_MODELS[self.model_keys.kind]
+        priors = default_priors(
+            self.network_keys.hidden,
+            n_inputs=len(self.network_inputs),
+            bias=chosen.usual_bias,
+            is_real=chosen.is_real,
+        )
         self.network_keys.priors.update(priors)
 
     @model_validator(mode="after")

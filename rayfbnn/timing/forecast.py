@@ -27,12 +27,10 @@ from rayfbnn.timing.changes import changes
 from rayfbnn.timing.results import Change, Forecast
 from rayfbnn.timing.runs import UpdateTimes, with_numbers
 from rayfbnn.timing.steps import floating_point_operations, timed
-from rayfbnn.timing.trial import has_lengths_to_find, tried_settings
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
 
-TRIAL_SECONDS = 1.0
 _UPDATE_SECONDS = 0.1  # spent on each kind of update
 # A run of fewer seconds, by a guess without any measuring, is not worth a forecast.
 _LEAST_SECONDS = 5.0
@@ -45,8 +43,8 @@ _MOST_VALUES = 2e6  # hidden values of all chains at all cases that are measured
 def forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecast | None:
     """Return what a run will take with so many processes, or None for a run of a few seconds or on a GPU.
 
-    Where the length of trajectories is automatic, the first rounds of tuning are tried for a second. If that
-    is not enough to find a length, the one with which tuning begins is taken.
+    Where the length of trajectories is automatic, the one with which tuning begins is taken. Tables mostly
+    keep it, and to try enough rounds of tuning would take longer than a forecast may.
     """
     if spec.device != "cpu":
         return None
@@ -54,8 +52,6 @@ def forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecast | Non
     settings = _settings(spec, longest=False)
     if _guessed_seconds(spec, posterior, settings) < _LEAST_SECONDS:
         return None
-    tried = tried_settings(spec, dataset, seconds=TRIAL_SECONDS) if has_lengths_to_find(spec) else None
-    settings |= dict(tried or {})
     run = _MeasuredRun(spec, posterior)
     before, whole = run.seconds(settings, workers)
     open_lengths = [operation for operation in settings if operation.steps == AUTO]
@@ -64,7 +60,6 @@ def forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecast | Non
         whole,
         before,
         lengths=tuple(dict.fromkeys(settings[operation].steps for operation in open_lengths)),
-        is_tried=tried is not None,
         longest=run.seconds(_settings(spec, longest=True), workers)[1],
     )
     if whole < _LEAST_FOR_CHANGES:

@@ -78,7 +78,6 @@ class Forecast:
     seconds         time of the whole run, without the start of the workers
     before_draws    the part of it before the first draw is kept
     lengths         numbers of steps that were taken for automatic lengths; empty if all are configured
-    is_tried        whether these are what the first rounds of tuning found; else they are where tuning begins
     longest         time with the longest trajectories that tuning may find
     changes         changes that would make the run quicker, the quickest first
     """
@@ -87,7 +86,6 @@ class Forecast:
     seconds: float
     before_draws: float
     lengths: tuple[int, ...] = ()
-    is_tried: bool = False
     longest: float = math.nan
     changes: tuple[Change, ...] = ()
 

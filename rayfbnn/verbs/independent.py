@@ -165,9 +165,9 @@ def evidence(
 
     Each chain of the configuration is an independent run from a draw of the prior to the posterior. It goes
     through the inverse temperatures (j/temperatures)**power and does the operations of the last phase once
-    at each. The mean of the runs' weights is an unbiased estimate of the marginal likelihood, Neal (2001),
-    "Annealed importance sampling". With more temperatures the weights differ less; with more chains their
-    mean is more accurate.
+    at each; without phases these are Gibbs updates and `hybrid` with fixed stepsizes. The mean of the runs'
+    weights is an unbiased estimate of the marginal likelihood, Neal (2001), "Annealed importance sampling".
+    With more temperatures the weights differ less; with more chains their mean is more accurate.
 
     Parameters
     ----------

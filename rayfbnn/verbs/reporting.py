@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rayfbnn.data import Source, is_path, read_cases
 from rayfbnn.errors import ConfigError
 from rayfbnn.store.store import Store
@@ -50,7 +52,7 @@ def report(
     Path
         The file.
     """
-    from rayfbnn.reporting.page import check_jinja
+    from rayfbnn.reporting.page import check_installed
     from rayfbnn.reporting.report import report_html, write_page
     from rayfbnn.reporting.runs import read_run
 
@@ -63,7 +65,7 @@ def report(
     if out.is_dir():
         raise ConfigError(f"out: {out} is a folder; give the path of an .html file")
     check_folder(out)
-    check_jinja()
+    check_installed()
     stores = [open_for_predictions(one, skip) for one in paths]
     trained = [file for store in stores if (file := store.spec.train_path) is not None]
     check_output(out, inputs=trained + ([Path(data)] if isinstance(data, str | Path) else []))
@@ -73,11 +75,14 @@ def report(
         if progress:
             print(f"report: {what}", file=sys.stderr, flush=True)
 
-    runs = [
-        read_run(label, store, cases, tell)
-        for label, store, cases in zip(_labels(paths), stores, every_case, strict=True)
-    ]
-    write_page(report_html(runs, tell), out)
+    labels = _labels(paths)
+    with np.errstate(over="ignore", invalid="ignore"):  # vague priors reach as far as infinity
+        runs = [
+            read_run(label, store, cases, tell)
+            for label, store, cases in zip(labels, stores, every_case, strict=True)
+        ]
+        text = report_html(runs, tell)
+    write_page(text, out)
     return out
 
 

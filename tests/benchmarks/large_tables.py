@@ -4,8 +4,8 @@
     python tests/benchmarks/large_tables.py friedman --workers 0  # in one process: processor time means most
     python tests/benchmarks/large_tables.py --seconds 120         # no more than that of each run
 
-`rayfbnn sample` runs in a process of its own. Meanwhile 2,000 test cases are predicted from its store every
-few seconds, at first from its early phases. What is printed: R-squared at the test cases of gradient
+`rayfbnn sample` runs in a process of its own. Meanwhile 2,000 test cases are predicted from its store at
+growing intervals, at first from its early phases. What is printed: R-squared at the test cases of gradient
 boosting, of the truth, and of the predictions; the first prediction whose R-squared is above 0.8 of
 boosting's, with the seconds since the start of the process and its processor seconds; the forecast of the
 run in one process and what it took, both in processor seconds; the verdict on the predictions in the end; the
@@ -49,14 +49,14 @@ CLOCK_TICK = os.sysconf("SC_CLK_TCK")
 
 
 def friedman() -> tuple[pd.DataFrame, Array]:
-    """Friedman 1 (1991) with 15 inputs that do not matter, noise of standard deviation 1, and the truth."""
+    """Return Friedman 1 (1991) with 15 inputs that do not matter and unit noise, and its truth."""
     inputs = _uniform(1, N_INPUTS)
     truth = _friedman(inputs)
     return _frame(inputs).assign(y=truth + _normal(1)), truth
 
 
 def regions() -> tuple[pd.DataFrame, Array]:
-    """The same with the last column a region, which shifts the target and turns the effect of x4 around."""
+    """Return a table whose last column is a region, which shifts the target and in one turns x4 around."""
     inputs = _uniform(2, N_INPUTS)
     region = np.minimum((inputs[:, -1] * len(LEVELS)).astype(int), len(LEVELS) - 1)
     shift = np.array([0.0, 2.0, -3.0, 4.0, -1.0])[region]
@@ -89,12 +89,12 @@ def _frame(inputs: Array) -> pd.DataFrame:
 
 
 def r_squared(predicted: Array, actual: Array) -> float:
-    """One minus the squared error as a share of the variance."""
+    """Return one minus the squared error as a share of the variance."""
     return float(1 - ((actual - predicted) ** 2).mean() / actual.var())
 
 
 def boosting(train: pd.DataFrame, test: pd.DataFrame) -> float:
-    """R-squared of gradient boosting with its own choice of the number of trees."""
+    """Return R-squared of gradient boosting, which stops by itself when more trees do not help."""
     frames = [frame.drop(columns="y").copy() for frame in (train, test)]
     for frame in frames:
         if "region" in frame:
@@ -106,15 +106,15 @@ def boosting(train: pd.DataFrame, test: pd.DataFrame) -> float:
 
 
 def forecast_in_processor_time(spec: RunSpec) -> float:
-    """What a run in one process is forecast to take, with clocks that stand still while others run."""
+    """Forecast the processor time of a run in one process."""
     clock = SimpleNamespace(perf_counter=time.process_time)
     runs.time = steps.time = clock  # type: ignore[assignment]
-    found = forecast.forecast(*read_training(spec), workers=1)
-    return float("nan") if found is None else found.seconds
+    result = forecast.forecast(*read_training(spec), workers=1)
+    return float("nan") if result is None else result.seconds
 
 
 def processor_seconds(pid: int) -> float:
-    """Processor time of a process and of those it has started, as far as they still run."""
+    """Return the processor time of a process and of those it has started, as far as they still run."""
     children: dict[int, list[int]] = {}
     seconds: dict[int, float] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -143,23 +143,23 @@ def run(folder: Path, *, workers: int, seconds: float, overrides: list[str]) -> 
     started, seen = time.monotonic(), list[dict[str, float]]()
     with (folder / "log").open("w") as log, subprocess.Popen(command, stderr=log, stdout=log) as process:
         while process.poll() is None:
-            time.sleep(SECONDS_BETWEEN)
+            time.sleep(SECONDS_BETWEEN * 1.1 ** len(seen))
             elapsed, used = time.monotonic() - started, processor_seconds(process.pid)
             if elapsed > seconds:
                 process.terminate()
                 process.wait()
             try:
-                found = rayfbnn.load(store, draws=100, max_memory=64e6).predict(test)
+                prediction = rayfbnn.load(store, draws=100, max_memory=64e6).predict(test)
             except StoreError:
                 continue
-            fit = r_squared(found.table["y_mean"].to_numpy(), test["y"].to_numpy())
-            phase = found.summary.get("early_phase", 3)
+            fit = r_squared(prediction.table["y_mean"].to_numpy(), test["y"].to_numpy())
+            phase = prediction.summary.get("early_phase", 3)
             seen.append({"seconds": elapsed, "processor": used, "r2": fit, "phase": phase})
     return seen
 
 
 def measured(name: str, *, workers: int, seconds: float, overrides: list[str]) -> dict[str, Any]:
-    """All figures of one table."""
+    """Return all figures of one table."""
     frame, truth = TABLES[name]()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
@@ -197,13 +197,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after which a run is stopped")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides of the defaults")
     parser.add_argument("--out", type=Path, help="a file that a line of JSON for each table is added to")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     logging.disable(logging.WARNING)  # that early predictions are not from the posterior
-    about = conditions(workers=given.workers, seconds_allowed=given.seconds, set=given.set)
+    about = conditions(workers=options.workers, seconds_allowed=options.seconds, set=options.set)
     print(heading(about), flush=True)
-    for name in given.tables or TABLES:
-        row = measured(name, workers=given.workers, seconds=given.seconds, overrides=given.set)
-        append(given.out, {"benchmark": "large tables", **about, **row})
+    for name in options.tables or TABLES:
+        row = measured(name, workers=options.workers, seconds=options.seconds, overrides=options.set)
+        append(options.out, {"benchmark": "large tables", **about, **row})
         for key, value in row.items():
             if key != "seen":
                 print(f"  {key:<12}{value}", flush=True)

@@ -8,8 +8,8 @@ The configuration has data and the data model, nothing else but what --set says.
 schedule is complete or when it has used --seconds of processor time, in one process. A table has, for each
 problem: the mean log probability of the test cases (nats a case, more is better), the number of draws, the
 share of test targets in the 80 % intervals (for labels the coverage of sets of labels would be another
-matter, and counts are discrete: theirs hold more than 80 %), the two verdicts of `diagnose`, each with the
-worst R-hat and the least ESS, the share of updates that diverged, and processor seconds.
+matter; for counts see `covered_counts`), the two verdicts of `diagnose`, each with the worst R-hat and the
+least ESS, the share of updates that diverged, and processor seconds.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ import numpy as np  # noqa: E402, after the threads are set
 import pandas as pd  # noqa: E402
 import table_baselines  # noqa: E402
 from machine import append, conditions, heading, pin  # noqa: E402
+from scipy import stats  # noqa: E402
 from table_problems import TABLES, Table  # noqa: E402
 
 import rayfbnn  # noqa: E402
 from rayfbnn.data import read_training  # noqa: E402
 from rayfbnn.reduce.effective import MIN_DRAWS  # noqa: E402
+from rayfbnn.reduce.functions import function_values  # noqa: E402
 from rayfbnn.reduce.quantities import is_of_predictions  # noqa: E402
 from rayfbnn.run.executor import InProcess  # noqa: E402
 from rayfbnn.run.kernel import kernel_for  # noqa: E402
@@ -117,7 +119,9 @@ def predicted(path: Path, table: Table, test: Path) -> dict[str, Any]:
     prediction = rayfbnn.predict(path, data=test)
     measures = ("log_probability", "log_probability_se", "squared_error", "error_rate")
     result = {name: prediction.summary[name] for name in measures if name in prediction.summary}
-    if table.kind not in LABELS:
+    if table.kind == "count":
+        result["coverage"] = covered_counts(path, table)
+    elif table.kind not in LABELS:
         held = [
             covered(prediction.table, name, table.test_targets[:, number])
             for number, name in enumerate(table.target_names)
@@ -130,6 +134,22 @@ def covered(predictions: pd.DataFrame, name: str, targets: np.ndarray) -> float:
     """The share of targets from the 10 % point to the 90 % point."""
     low, high = predictions[f"{name}_q10"].to_numpy(), predictions[f"{name}_q90"].to_numpy()
     return float(((low <= targets) & (targets <= high)).mean())
+
+
+def covered_counts(path: Path, table: Table) -> float:
+    """The share of counts between the 10 % and 90 % points of randomised intervals.
+
+    Quantiles of a discrete distribution are whole numbers, so that an interval from one to the other holds
+    more than 80 % even under the truth. If y is drawn from the distribution function F, then a uniform number
+    between F(y - 1) and F(y) is uniform (Smith 1985; Czado, Gneiting and Held 2009). This is the mean
+    probability that it lies between 0.1 and 0.9.
+    """
+    log_rates = function_values(Store.open(path), table.test_inputs, draws=1000)[:, :, 0]
+    counts = table.test_targets[:, 0]
+    upper = stats.poisson.cdf(counts, np.exp(log_rates)).mean(axis=0)
+    lower = stats.poisson.cdf(counts - 1, np.exp(log_rates)).mean(axis=0)
+    held = np.minimum(upper, 0.9) - np.maximum(lower, 0.1)
+    return float((np.maximum(held, 0) / (upper - lower)).mean())
 
 
 HEADINGS = (

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from rayfbnn.markup.tables import Html, cell_text, items, pairs, paragraph, table, verdict
+from rayfbnn.reduce.check import compare
 from rayfbnn.reduce.diagnostics import diagnose
 from rayfbnn.reduce.judging.verdicts import Verdict
 from rayfbnn.reduce.predict import predict
+from rayfbnn.run.evidence import Evidence
 from rayfbnn.run.running import RunSummary
-from tests.support.store.standin_store import make_data, make_spec, make_store
+from tests.support.store.standin_store import make_data, make_spec, make_store, normal
 
 HOSTILE = '<b onclick="x">&'
 ESCAPED = "&lt;b onclick=&quot;x&quot;&gt;&amp;"
@@ -21,7 +23,7 @@ ESCAPED = "&lt;b onclick=&quot;x&quot;&gt;&amp;"
 @pytest.mark.parametrize(
     "made",
     [
-        table([HOSTILE], [[HOSTILE, HOSTILE]], caption=HOSTILE),
+        table([HOSTILE, HOSTILE], [[HOSTILE, HOSTILE]], caption=HOSTILE),
         pairs({HOSTILE: HOSTILE}),
         items([HOSTILE]),
         paragraph(HOSTILE),
@@ -33,7 +35,13 @@ def test_text_is_escaped(made: str) -> None:
 
 
 def test_html_is_not_escaped_again() -> None:
-    assert "<td><em>so</em></td>" in table(["a"], [["b", Html("<em>so</em>")]])
+    assert "<td><em>so</em></td>" in table(["a", "b"], [["c", Html("<em>so</em>")]])
+
+
+def test_headings_stand_above_their_numbers() -> None:
+    made = table(["a", "b", "c"], [["x", 1.5, "y"], ["z", None, 2]])
+    assert '<th scope="col" class="number">b</th><th scope="col">c</th>' in made
+    assert "<tbody></tbody>" in table(["a"], [])
 
 
 @pytest.mark.parametrize(
@@ -44,6 +52,7 @@ def test_html_is_not_escaped_again() -> None:
         (float("inf"), "inf"),
         (1234567.0, "1,234,567"),
         (0.123456, "0.1235"),
+        (14380.4, "14,380"),
         (np.float32(2.5), "2.5"),
         (np.int64(3), "3"),
         (True, "True"),
@@ -64,4 +73,7 @@ def test_results_show_themselves_in_notebooks() -> None:
     predicted = predict([store], unseen.inputs, unseen.targets)._repr_html_()
     assert "log probability" in predicted and "y1_mean" in predicted and "and 2 more cases" in predicted
     assert "<td>run.zarr</td>" in RunSummary("run.zarr", 4, 10)._repr_html_()
+    tests = compare({"<x>": (normal(1, (4, 100)), normal(2, (1, 100)))}, false_alarm_rate=1e-3)
+    assert "&lt;x&gt;" in tests._repr_html_() and ">ok</strong>" in tests._repr_html_()
+    assert "-3.5" in Evidence(-3.5, 0.1, 4.0, 5, 10, 4.0, ())._repr_html_()
     assert Verdict("predictions", "usable")._repr_html_().count("good") == 1

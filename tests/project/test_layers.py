@@ -50,7 +50,7 @@ HOMES = {
     "cupyx": {"arrays.py", "kernels/"},
     "tomllib": {"spec/text.py"},
     "pydantic": {"spec/"},
-    "typer": {"cli.py"},
+    "typer": {"cli/"},
     "jinja2": {"reporting/page.py"},
     "matplotlib": {"reduce/pictures/figures.py"},
 }

@@ -133,6 +133,13 @@ def test_traces_and_ranks(changes: dict[str, Any], tmp_path: Path, figures: list
     check_picture(convergence.traces_and_ranks(store, tmp_path / "traces.png"), figures)
 
 
+@pytest.mark.usefixtures("undrawn_pictures")
+def test_traces_of_a_single_draw(tmp_path: Path, figures: list[Any]) -> None:
+    store = make_store(make_spec(chains=1), n_draws=1)
+    convergence.traces_and_ranks(store, tmp_path / "traces.png")
+    assert figures[0].axes[1].get_ylim() == (-1.08, 1.08)
+
+
 @pytest.mark.parametrize("n_draws", [1, 2, 40])
 def test_bars_whatever_the_number_of_draws(n_draws: int, tmp_path: Path, figures: list[Any]) -> None:
     store = make_store(make_spec(), n_draws=n_draws)

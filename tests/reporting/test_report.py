@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import html
+import json
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -97,7 +100,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 class Page(HTMLParser):
     """The text of a page, its addresses, scripts, names and links within it, by section."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, source: str | None = None) -> None:
         super().__init__()
         self.addresses: list[str] = []
         self.scripts, self.unlabelled = 0, 0
@@ -105,7 +108,7 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.sections: list[str] = []
         self.text = ""
-        self.source = path.read_text()
+        self.source = path.read_text() if source is None else source
         self.feed(self.source)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -144,11 +147,14 @@ def test_every_data_model_has_a_report(kind: str, store_of: Callable[[str], Path
     assert words.get(kind, "central interval") in page.text
 
 
-def test_the_page_needs_nothing_else_and_escapes_names(
-    store_of: Callable[[str], Path], tmp_path: Path
-) -> None:
-    out = api.report(store_of("real"), out=tmp_path / "report.html", **QUIET)
-    page = Page(out)
+@pytest.fixture(scope="module")
+def drawn(store_of: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with its pictures."""
+    return api.report(store_of("real"), out=tmp_path_factory.mktemp("drawn") / "report.html", **QUIET)
+
+
+def test_the_page_needs_nothing_else_and_escapes_names(drawn: Path, store_of: Callable[[str], Path]) -> None:
+    page = Page(drawn)
     assert page.scripts == 0 and page.unlabelled == 0
     assert HOSTILE in page.text and html.escape(HOSTILE) in page.source
     assert [address for address in page.addresses if address and not address.startswith("data:")] == []
@@ -157,7 +163,50 @@ def test_the_page_needs_nothing_else_and_escapes_names(
     assert len(page.names) == len(set(page.names)), "two parts have one name"
     assert "has learnt from these cases" in page.text and "24 training cases" in page.text
     assert Store.open(store_of("real")).data.hash in page.text and 'kind = "real"' in page.text
-    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert [file.name for file in drawn.parent.iterdir()] == ["report.html"]
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSER = next((path for path in map(shutil.which, BROWSERS) if path), None)
+
+
+OWN = "not an origin"  # the initiator of a request of the browser itself
+in_browser = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium on this machine")
+
+
+def browse(page: Path, folder: Path) -> tuple[str, list[str], list[str]]:
+    """What a browser makes of a page: its elements, messages of its console, addresses that it asks for."""
+    assert BROWSER is not None
+    flags = "headless no-sandbox disable-gpu disable-background-networking disable-component-update"
+    flags += " disable-sync no-first-run enable-logging=stderr dump-dom"
+    log = folder / "net.json"
+    own = (f"--user-data-dir={folder / 'profile'}", f"--log-net-log={log}")
+    command = [BROWSER, *(f"--{flag}" for flag in flags.split()), *own, page.as_uri()]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    events = [event.get("params", {}) for event in json.loads(log.read_text())["events"]]
+    asked = [event["url"] for event in events if "url" in event and event.get("initiator", OWN) != OWN]
+    messages = [line for line in result.stderr.splitlines() if "CONSOLE" in line]
+    return result.stdout, messages, [url for url in asked if not url.startswith(("file:", "data:"))]
+
+
+@in_browser
+def test_a_browser_shows_the_page_without_errors_or_requests(drawn: Path, tmp_path: Path) -> None:
+    elements, messages, asked = browse(drawn, tmp_path)
+    assert (messages, asked) == ([], [])
+    shown = Page(drawn, elements)
+    assert shown.sections == [*SECTIONS, "traces", "repeat"]
+    assert HOSTILE in shown.text and shown.scripts == 0
+    assert elements.count("<svg ") == drawn.read_text().count("<svg ") > 10
+
+
+@in_browser
+@pytest.mark.long
+def test_a_page_that_asks_for_something_is_found(tmp_path: Path) -> None:
+    """The control of the test above; nothing answers at port 9."""
+    page = tmp_path / "asks.html"
+    page.write_text('<img src="http://127.0.0.1:9/picture.png"><script>console.log("message")</script>')
+    _, messages, asked = browse(page, tmp_path)
+    assert len(messages) == 1 and "http://127.0.0.1:9/picture.png" in asked
 
 
 @pytest.mark.usefixtures("undrawn")

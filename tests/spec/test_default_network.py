@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,8 @@ def test_data_and_kind_are_enough(kind: str) -> None:
 
 def test_a_default_is_not_mistaken_for_what_another_configuration_wrote() -> None:
     first, second = RunSpec.from_dict(keys(inputs=4)), RunSpec.from_dict(keys(inputs=16))
-    assert first.network_keys.priors["io"] == "0.5:2" and second.network_keys.priors["io"] == "0.25:2"
+    assert first.network_keys.priors["io"] == "0.5:2:4"
+    assert second.network_keys.priors["io"] == "0.25:2:4"
 
 
 @pytest.mark.parametrize("hidden", [[], [(3,)], [(3,), (4,), (5,)]])
@@ -88,17 +91,33 @@ def test_priors_wait_for_the_inputs(tmp_path: Path) -> None:
     again = RunSpec.from_dict(unresolved.to_dict(), base_dir=tmp_path)
     for spec in (unresolved, again):
         resolved, dataset = read_training(spec)
-        assert dataset.n_inputs == 4 and resolved.network_keys.priors["ih0"] == "1:4"
+        assert dataset.n_inputs == 4 and resolved.network_keys.priors["ih0"] == "0.25:4:4"
         assert resolved.with_iterations(7).network_keys.priors == resolved.network_keys.priors
 
 
 def test_sums_over_inputs_have_the_same_scale_however_many_they_are() -> None:
     hidden = RunSpec.from_dict(keys()).network.hidden
-    for n_inputs in (1, 4, 25, 400):
-        for group, scale in (("ih0", 2.0), ("io", 1.0)):
-            text = default_priors(hidden, n_inputs=n_inputs, bias=1.0)[group]
+    for n_inputs, is_real in itertools.product((1, 4, 25, 400), (False, True)):
+        for group, scale in (("ih0", 0.5 if is_real else 2.0), ("io", 1.0)):
+            text = default_priors(hidden, n_inputs=n_inputs, bias=1.0, is_real=is_real)[group]
             width = PriorSpec.parse(text, key=group).width
             assert width * n_inputs**0.5 == pytest.approx(scale, rel=0.05)
+
+
+def test_each_of_several_inputs_has_a_sigma() -> None:
+    for n_inputs, is_own in ((1, False), (2, True)):
+        network = RunSpec.from_dict(keys(inputs=n_inputs)).network
+        assert all(math.isfinite(network.priors[group].alphas[1]) == is_own for group in ("ih0", "io"))
+
+
+def test_each_of_several_targets_has_the_noise_of_a_single_one() -> None:
+    """The marginal prior of each target's sigma is the same; no common sigma ties them together."""
+    single = RunSpec.from_dict(keys()).model_keys.noise
+    several = RunSpec.from_dict(keys(data={"targets": ["y", "z"]})).model_keys.noise
+    assert single is not None and several is not None
+    one, each = (PriorSpec.parse(text, key="model.noise") for text in (single, several))
+    assert one.width == each.width and one.alphas[0] == each.alphas[1]
+    assert each.alphas[0] == math.inf
 
 
 @pytest.mark.parametrize(("kind", "width"), [("real", 1), ("count", 10), ("survival", 10), ("binary", 1)])
@@ -108,13 +127,13 @@ def test_biases_of_outputs_reach_as_far_as_targets_in_any_unit(kind: str, width:
 
 def test_show_writes_the_defaults_out_and_says_them_in_words() -> None:
     text = api.show(keys())
-    assert 'ih0   "1:4": width 1' in text
-    assert "The weights from the inputs to hidden layer 0 share an unknown sigma." in text
+    assert 'ih0   "0.25:4:4": width 0.25' in text
+    assert "Each input has a sigma of its own around it" in text
     assert "The biases of the outputs have a known sigma." in text
     assert "The noise has an unknown sigma." in text
-    assert "Each input has a sigma" not in text
-    own = keys(network={"priors": {"ih0": "1:4:2", "ho0": "x1:4"}}, model={"noise": "1:1"})
-    assert "Each input has a sigma of its own around it" in api.show(own)
+    own = keys(network={"priors": {"ih0": "1:4", "ho0": "x1:4"}}, model={"noise": "1:1"})
+    assert "Each input has a sigma" not in api.show(own)
+    assert "The weights from the inputs to hidden layer 0 share an unknown sigma." in api.show(own)
     used = text.split("Defaults used: ")[1]
     for default in (
         'model.noise = "0.3:0.5"',

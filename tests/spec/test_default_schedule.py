@@ -59,6 +59,7 @@ def test_elsewhere_trajectories_are_those_of_hybrid(changes: dict[str, Any]) -> 
     assert any(isinstance(operation, SampleNoise) for operation in spec.phase[0].operations) == has_noise
     assert len(spec.phase) == (2 if spec.model.kind == "class" else 3)
     assert kinds(spec)[-1] == ["sample-sigmas", "rescale", "rescale", "heatbath", "hybrid"]
+    assert spec.phase[-1].iterations == 6000
 
 
 @pytest.mark.parametrize(("n_inputs", "along"), [(100, ["incoming", "sigmas"]), (101, ["incoming"])])
@@ -172,3 +173,9 @@ def test_a_configuration_that_was_written_out_before_its_cases_were_read_can_sti
     spec = RunSpec.from_dict(RunSpec.from_dict(keys).to_dict())
     encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=10**6)
     assert spec.resolved(encoding).chains_per_batch == 2
+
+
+def test_a_large_table_of_classes_starts_with_its_sigmas_drawn_and_rescales_none_alone() -> None:
+    encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=10**6)
+    spec = without_phases(model={"kind": "class", "classes": 3}).resolved(encoding)
+    assert kinds(spec) == [["sample-sigmas", "rescale", "heatbath", "hybrid"]] * 2

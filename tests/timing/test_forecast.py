@@ -44,41 +44,27 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("by_hand")
 def test_a_forecast_is_the_sum_over_phases_and_turns(tmp_path: Path) -> None:
     spec, data = training(tmp_path, {"op": "sample-noise"}, {"op": "heatbath"}, HYBRID)
-    found = forecast.forecast(spec, data, workers=2)
-    assert found is not None
+    result = forecast.forecast(spec, data, workers=2)
+    assert result is not None
     slopes = 3.0  # the gradients of array code that find the scales
-    assert found.before_draws == pytest.approx(2 * 10 * (4 + 32 + slopes))  # three batches, two workers
-    assert found.seconds == pytest.approx(found.before_draws + 2 * 20 * (4 + 32 + 3))
-    assert found.workers == 2
-    assert found.lengths == ()
+    assert result.before_draws == pytest.approx(2 * 10 * (4 + 32 + slopes))  # three batches, two workers
+    assert result.seconds == pytest.approx(result.before_draws + 2 * 20 * (4 + 32 + 3))
+    assert result.workers == 2
+    assert result.lengths == ()
     alone = forecast.forecast(spec, data, workers=1)
     assert alone is not None
-    assert alone.seconds == pytest.approx(found.seconds * 3 / 2)
+    assert alone.seconds == pytest.approx(result.seconds * 3 / 2)
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_lengths_that_are_not_tried_are_those_where_tuning_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_automatic_lengths_are_those_with_which_tuning_begins(tmp_path: Path) -> None:
     spec, data = training(tmp_path, {"op": "heatbath"}, {**HYBRID, "steps": "auto"})
-    monkeypatch.setattr(forecast, "tried_settings", lambda *arguments, **named: None)
-    found = forecast.forecast(spec, data, workers=3)
-    assert found is not None
-    assert (found.lengths, found.is_tried) == ((16,), False)
+    result = forecast.forecast(spec, data, workers=3)
+    assert result is not None
+    assert result.lengths == (16,)
     # Trajectories of tuning are twice as long.
-    assert found.seconds == pytest.approx(10 * (2 + 32 + 3) + 20 * (2 + 16 + 3))
-    assert found.longest == pytest.approx(10 * (2 + 4096 + 3) + 20 * (2 + 4096 + 3))
-
-
-@pytest.mark.usefixtures("by_hand")
-def test_lengths_that_tuning_found_are_taken(tmp_path: Path) -> None:
-    """The run is so small that a second is enough for all of its tuning."""
-    operations = [{"op": "sample-noise"}, {"op": "heatbath"}, {**HYBRID, "steps": "auto"}]
-    spec, data = training(tmp_path, *operations)
-    found = forecast.forecast(spec, data, workers=1)
-    assert found is not None
-    assert found.is_tried
-    assert len(found.lengths) == 1
+    assert result.seconds == pytest.approx(10 * (2 + 32 + 3) + 20 * (2 + 16 + 3))
+    assert result.longest == pytest.approx(10 * (2 + 4096 + 3) + 20 * (2 + 4096 + 3))
 
 
 @pytest.mark.usefixtures("by_hand")
@@ -90,14 +76,14 @@ def test_changes_are_named_with_the_time_that_they_would_take(
 
     monkeypatch.setattr(changes, "_per_step", per_step)
     spec, data = training(tmp_path, {"op": "heatbath"}, HYBRID, dtype="float64", chains=4, chains_per_batch=4)
-    found = forecast.forecast(spec, data, workers=2)
-    assert found is not None
+    result = forecast.forecast(spec, data, workers=2)
+    assert result is not None
     share = 32 / (32 + 2 + 3)
 
     def after(factor: float) -> float:
-        return found.seconds * (1 - share + share * factor)
+        return result.seconds * (1 - share + share * factor)
 
-    assert {change.what: change.seconds for change in found.changes} == pytest.approx(
+    assert {change.what: change.seconds for change in result.changes} == pytest.approx(
         {
             "trajectories of 8 steps with 4 partial gradients each": after(1 / 4),
             "half of the units: 1": after(1 / 3),
@@ -105,7 +91,9 @@ def test_changes_are_named_with_the_time_that_they_would_take(
             "chains_per_batch = 2, so that 2 workers share the chains": after(1 / 2),
         }
     )
-    assert [change.seconds for change in found.changes] == sorted(change.seconds for change in found.changes)
+    assert [change.seconds for change in result.changes] == sorted(
+        change.seconds for change in result.changes
+    )
 
 
 def test_a_run_of_a_few_seconds_has_no_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,6 +121,7 @@ def test_a_forecast_in_words() -> None:
     assert words.splitlines() == [
         "Time: about 5 minutes with 2 workers, 45 seconds of it before the first draw is kept (measured on"
         " this machine; workers take some seconds to start)",
+        "  until then `rayfbnn predict` answers from the earlier phases, and marks the answers",
         "  the run finds the lengths of its trajectories itself: this is for 16 steps, with which their"
         " search begins; with the longest it would be 2.03 hours; sample corrects the time left on the way",
         "  quicker would be (which says nothing about how many draws are enough):",

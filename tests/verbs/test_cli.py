@@ -31,6 +31,9 @@ VERBS = (
     "export",
     "bench",
 )
+COMMANDS = {
+    command.callback.__name__: command.callback for command in cli.app.registered_commands if command.callback
+}
 
 
 def rayfbnn(*arguments: object) -> Result:

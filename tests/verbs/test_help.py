@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 import rayfbnn
 from rayfbnn import api, cli
 
-IN_SHELL = [name for name in api.__all__ if name not in ("open", "to_datatree", "load")]  # these give objects
+OBJECTS = ("function_values", "load", "open", "to_datatree")  # what these give is not for a shell
+IN_SHELL = [name for name in api.__all__ if name not in OBJECTS]
 SHELL = {command.name: command for command in typer.main.get_group(cli.app).commands.values()}
 
 

@@ -50,6 +50,20 @@ def instruction_sets() -> tuple[str, ...]:
     return tuple(_cpu.instruction_sets()) if _cpu is not None else ()
 
 
+def has_uniforms() -> bool:
+    """Return True if the extension is there and draws uniform numbers."""
+    return hasattr(_cpu, "write_uniforms")
+
+
+def write_uniforms(
+    *, seed: int, use: int, operation: int, iteration: int, chains: Array, values: Array
+) -> None:
+    """Write uniform numbers to `values`, (n_chains, n) float64; the rest is Philox's key and counter."""
+    _cpu.write_uniforms(
+        seed=seed, use=use, operation=operation, iteration=iteration, chains=chains, values=values
+    )
+
+
 def kernel_for(
     plan: NetworkPlan,
     inputs: Array,

@@ -22,8 +22,8 @@ def draw_pit(axis: Axes, places: Places) -> None:
     shares = places.histogram()
     edges = np.linspace(0, 1, BINS + 1)
     low, high = share_limits(len(places.low), 1 / BINS)
-    axis.axhspan(BINS * low, BINS * high, color=GREY, alpha=0.18, lw=0, zorder=0)
-    axis.bar(edges[:-1], BINS * shares, width=1 / BINS, align="edge", color=BLUE, alpha=0.75, lw=0)
+    axis.bar(edges[:-1], BINS * shares, width=1 / BINS, align="edge", color=BLUE, lw=0)
+    axis.axhspan(BINS * low, BINS * high, color=GREY, alpha=0.3, lw=0, zorder=2)
     axis.axhline(1, color="black", lw=0.8)
     axis.set(xlim=(0, 1), xlabel="place in the predictive distribution (PIT)", ylabel="density")
 

@@ -92,7 +92,7 @@ def draw_rank_differences(axes: Sequence[Axes], drawn: Sequence[Array]) -> None:
         axis.axhspan(-width, width, color=GREY, alpha=0.18, lw=0, zorder=0)
         axis.axhline(0, color="black", lw=0.6, zorder=0)
         axis.set_xlim(0, 1)
-        axis.set_ylim(-1.08 * reach, 1.08 * reach)
+        axis.set_ylim(-1.08 * (reach or 1), 1.08 * (reach or 1))  # 0: one draw of one chain
     axes[0].set_title("ranks: distribution − uniform")
     axes[-1].set_xlabel("rank / number of draws")
 

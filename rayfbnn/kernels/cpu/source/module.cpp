@@ -16,6 +16,7 @@
 
 #define RAYFBNN_NAMESPACE rayfbnn
 #include "memory.hpp"
+#include "shared/random.hpp"
 #include "trajectory.hpp"
 
 namespace nb = nanobind;
@@ -347,6 +348,18 @@ class Kernel {
     bool is_double_ = false;
 };
 
+// Write the uniform numbers (n_chains, n) of a request of all chains.
+void write_uniforms(
+    uint32_t seed, uint32_t use, uint32_t operation, uint32_t iteration,
+    const nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& chains,
+    const nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>& values) {
+    require(values.shape(0) == chains.shape(0), "values: must have a row for each chain");
+    const Place place{seed, use, operation, iteration};
+    const size_t n = values.shape(1);
+    for (size_t row = 0; row < chains.shape(0); ++row)
+        uniforms(place, uint32_t(chains.data()[row]), n, values.data() + row * n);
+}
+
 }  // namespace
 }  // namespace rayfbnn
 
@@ -368,6 +381,10 @@ NB_MODULE(_cpu, module) {
             return names;
         },
         "Names of the instruction sets that this processor has, the best one first.");
+    module.def(
+        "write_uniforms", &write_uniforms, nb::kw_only(), nb::arg("seed"), nb::arg("use"), nb::arg("operation"),
+        nb::arg("iteration"), nb::arg("chains").noconvert(), nb::arg("values").noconvert(),
+        "Write the uniform numbers of streams.py for a request of all chains.");
     nb::class_<Kernel>(module, "Kernel")
         .def(
             nb::init<

@@ -1,0 +1,77 @@
+"""The parameters that several commands share, with their help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SpecFile = Annotated[Path, typer.Argument(metavar="RUN.TOML", help="The configuration, a TOML file.")]
+NewStore = Annotated[
+    Path, typer.Argument(metavar="STORE", help="The store to create; nothing may exist there yet.")
+]
+RunStore = Annotated[Path, typer.Argument(metavar="STORE", help="The store of the run.")]
+AnyStore = Annotated[Path, typer.Argument(metavar="STORE", help="The store.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY.PATH=VALUE",
+        help='Replaces values of the configuration by "key.path=value". Can be given several times.',
+    ),
+]
+Train = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="The training cases, in place of the file that data.train names. A CSV or Parquet file.",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of worker processes on this machine; one for each core if not given."
+        " 0 samples in this process, without Ray."
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help='Address of a Ray cluster to use instead, such as "auto" or "host:port".'
+        " The store must then be on storage that all its nodes share."
+    ),
+]
+MaxFailures = Annotated[
+    int, typer.Option(help="How many workers may die and be replaced before the run is given up.")
+]
+ShowProgress = Annotated[bool, typer.Option(help="Shows the progress on standard error.")]
+Decisive = Annotated[
+    str,
+    typer.Option(
+        "--for",
+        metavar="predictions|all",
+        help='The verdict that makes `ok`: "predictions" if these can be used, or "all" if everything has'
+        " converged.",
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ok",
+        help='"ok" makes the run longer, round by round, until its verdict is ok or the time is over. The'
+        " draws are those of a run that had the final length from the start.",
+    ),
+]
+MaxTime = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Time after which a run with `until` ends in any case: seconds, or text such as"
+        ' "30m" or "1h30m".',
+    ),
+]
+Skip = Annotated[int, typer.Option(help="Number of draws to leave out at the start of each chain.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Prints one JSON object on standard output, and nothing else.")
+]

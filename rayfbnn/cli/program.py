@@ -1,0 +1,76 @@
+"""The program `rayfbnn`: its commands register here, and errors become messages with exit codes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rayfbnn import __version__
+from rayfbnn.describe import results
+from rayfbnn.errors import RayFBNNError
+
+if TYPE_CHECKING:
+    from rayfbnn.run.running import RunSummary
+
+INTERRUPTED = 130  # the exit code of a process that SIGINT ended
+NOT_CONVERGED = 3
+
+app = typer.Typer(
+    name="rayfbnn",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # anything but a RayFBNNError is a bug, and shows its plain traceback
+)
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"rayfbnn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Prints the version.")
+    ] = False,
+) -> None:
+    """Sample the posterior of Bayesian neural networks: many chains, resumable to the bit."""
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Register a command; its RayFBNNErrors become a message on standard error and an exit code."""
+
+    @functools.wraps(function)
+    def with_exit_code(*args: Any, **kwargs: Any) -> None:
+        try:
+            function(*args, **kwargs)
+        except RayFBNNError as exc:
+            print(f"rayfbnn {function.__name__}: {exc}", file=sys.stderr)
+            raise typer.Exit(exc.exit_code) from None
+        except KeyboardInterrupt as exc:
+            print(f"rayfbnn {function.__name__}: {exc if str(exc) else 'stopped'}", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+
+    return app.command(help=_paragraphs(inspect.getdoc(function) or ""))(with_exit_code)
+
+
+def _paragraphs(text: str) -> str:
+    """Return a text with one line for each paragraph; typer would keep the line breaks of the source."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+def print_run(summary: RunSummary, as_json: bool) -> None:
+    """Print the summary of a run, as text or as one JSON object."""
+    print(json.dumps(asdict(summary)) if as_json else results.run_text(summary))
+
+
+def main() -> None:
+    """Run the program `rayfbnn` with the arguments of the shell."""
+    app()

@@ -1,0 +1,36 @@
+"""The random numbers of streams.py on a CPU, with uniform numbers from compiled code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.kernels.cpu import extension
+from rayfbnn.streams import Purpose, Streams
+
+
+@dataclass(frozen=True)
+class CompiledStreams(Streams):
+    """Streams that draw the same numbers, bit for bit.
+
+    In NumPy ten rounds of Philox are some 150 calls, whatever the number of chains: a quarter of the time of
+    an iteration where tables and networks are small.
+    """
+
+    def uniform(
+        self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0, attempt: int = 0
+    ) -> Array:
+        """Draw what Streams.uniform draws, bit for bit."""
+        values = np.empty((self.n_chains, prod(shape)))
+        extension.write_uniforms(
+            seed=self.seed,
+            use=self._use(purpose, index, attempt),
+            operation=self.operation,
+            iteration=self.iteration,
+            chains=self.chains,
+            values=values,
+        )
+        return values.reshape(self.n_chains, *shape)
