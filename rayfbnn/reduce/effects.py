@@ -1,4 +1,4 @@
-"""What inputs do to predictions: averaged partial dependence, and the change when an input is permuted."""
+"""Effects of inputs on predictions: averaged partial dependence, and the change when one is permuted."""
 
 from __future__ import annotations
 

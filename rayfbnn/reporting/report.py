@@ -1,9 +1,8 @@
-"""The report on one or several runs: its sections in order, and the file."""
+"""The report on one or several runs: its sections in order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from rayfbnn.reporting.calibration import calibration_section
 from rayfbnn.reporting.data import data_section
@@ -30,7 +29,7 @@ def report_html(runs: Sequence[ReportedRun], report: Report) -> str:
     for run in runs:
         report(f"{run.label}: relevance of inputs")
         ranked[run.label] = by_relevance(run)
-    # The same columns for all, so that they can be compared: those that matter to the first run.
+    # All runs have pictures of the same columns, those that matter to the first run.
     first = [column.name for column, _ in ranked[runs[0].label]]
 
     def dependence(run: ReportedRun) -> str:
@@ -63,13 +62,3 @@ def _subtitle(runs: Sequence[ReportedRun]) -> str:
     cases = runs[0].cases
     at = f"{cases.n_all:,} held-out cases" if cases.is_held_out else "the training cases"
     return f"Draws of Bayesian neural networks. Predictions are compared with what happened at {at}."
-
-
-def write_page(text: str, path: Path) -> None:
-    """Write a page, whole or not at all."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from rayfbnn.data import Source, is_path, read_cases
 from rayfbnn.errors import ConfigError
+from rayfbnn.reduce.whole_file import whole_file
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import check_folder, check_output, open_for_predictions
 
@@ -53,7 +54,7 @@ def report(
         The file.
     """
     from rayfbnn.reporting.page import check_installed
-    from rayfbnn.reporting.report import report_html, write_page
+    from rayfbnn.reporting.report import report_html
     from rayfbnn.reporting.runs import read_run
 
     paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
@@ -82,7 +83,8 @@ def report(
             for label, store, cases in zip(labels, stores, every_case, strict=True)
         ]
         text = report_html(runs, tell)
-    write_page(text, out)
+    with whole_file(out) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
     return out
 
 

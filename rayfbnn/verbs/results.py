@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayfbnn.data import Source, is_path, read_cases
 from rayfbnn.errors import ConfigError
+from rayfbnn.reduce.whole_file import whole_file
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     check_counts,
@@ -285,7 +286,8 @@ def _check_table_path(path: Path, inputs: list[Path]) -> None:
 
 
 def _write_table(table: Any, path: Path) -> None:
-    if path.suffix == ".csv":
-        table.to_csv(path, index=False)
-    else:
-        table.to_parquet(path, index=False)
+    with whole_file(path) as unfinished:
+        if path.suffix == ".csv":
+            table.to_csv(unfinished, index=False)
+        else:
+            table.to_parquet(unfinished, index=False)

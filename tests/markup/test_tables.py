@@ -21,7 +21,7 @@ ESCAPED = "&lt;b onclick=&quot;x&quot;&gt;&amp;"
 
 
 @pytest.mark.parametrize(
-    "made",
+    "text",
     [
         table([HOSTILE, HOSTILE], [[HOSTILE, HOSTILE]], caption=HOSTILE),
         pairs({HOSTILE: HOSTILE}),
@@ -30,8 +30,8 @@ ESCAPED = "&lt;b onclick=&quot;x&quot;&gt;&amp;"
         verdict(HOSTILE, HOSTILE, is_ok=False, remarks=[HOSTILE], reasons=[HOSTILE], advice=[HOSTILE]),
     ],
 )
-def test_text_is_escaped(made: str) -> None:
-    assert ESCAPED in made and "<b" not in made
+def test_text_is_escaped(text: str) -> None:
+    assert ESCAPED in text and "<b" not in text
 
 
 def test_html_is_not_escaped_again() -> None:
@@ -39,8 +39,8 @@ def test_html_is_not_escaped_again() -> None:
 
 
 def test_headings_stand_above_their_numbers() -> None:
-    made = table(["a", "b", "c"], [["x", 1.5, "y"], ["z", None, 2]])
-    assert '<th scope="col" class="number">b</th><th scope="col">c</th>' in made
+    text = table(["a", "b", "c"], [["x", 1.5, "y"], ["z", None, 2]])
+    assert '<th scope="col" class="number">b</th><th scope="col">c</th>' in text
     assert "<tbody></tbody>" in table(["a"], [])
 
 

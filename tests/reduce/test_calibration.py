@@ -63,8 +63,8 @@ def test_several_stores_are_pooled() -> None:
     first, second = make_store(make_spec()), make_store(make_spec(seed=2), seed=5)
     unseen = make_data(first.spec, 5, seed=41)
     both = places([first, second], unseen.inputs, unseen.targets).low
-    each = [places([store], unseen.inputs, unseen.targets).low for store in (first, second)]
-    np.testing.assert_allclose(both, np.mean(each, axis=0))
+    of_stores = [places([store], unseen.inputs, unseen.targets).low for store in (first, second)]
+    np.testing.assert_allclose(both, np.mean(of_stores, axis=0))
 
 
 def test_a_place_is_spread_evenly() -> None:

@@ -18,34 +18,34 @@ X1, X2 = InputColumn("x1"), InputColumn("x2")
 def test_partial_dependence_is_the_average_over_cases_by_hand() -> None:
     store = make_store(make_spec(data__standardize='["targets"]'))
     inputs, data = make_data(store.spec, 5, seed=41).inputs, store.data
-    found = partial_dependence(store, inputs, X2)
-    assert len(found.points) == 12 and found.points.tolist() == sorted(data.inputs[:, 1])
+    dependence = partial_dependence(store, inputs, X2)
+    assert len(dependence.points) == 12 and dependence.points.tolist() == sorted(data.inputs[:, 1])
     by_draw = []
-    for point in found.points:
+    for point in dependence.points:
         changed = np.column_stack([inputs[:, 0], np.full(5, point)])
         outputs = outputs_by_hand(store, changed).mean(axis=1)
         by_draw.append(outputs * data.target_scale + data.target_center)
-    np.testing.assert_allclose(found.mean, np.mean(by_draw, axis=1))
-    np.testing.assert_allclose(found.low, np.quantile(by_draw, 0.1, axis=1))
-    np.testing.assert_allclose(found.high, np.quantile(by_draw, 0.9, axis=1))
+    np.testing.assert_allclose(dependence.mean, np.mean(by_draw, axis=1))
+    np.testing.assert_allclose(dependence.low, np.quantile(by_draw, 0.1, axis=1))
+    np.testing.assert_allclose(dependence.high, np.quantile(by_draw, 0.9, axis=1))
 
 
 def test_times_are_averaged_by_their_logarithms() -> None:
     store, inputs, _ = store_of({"kind": "survival", "hazard": "constant"})
-    found = partial_dependence(store, inputs, X1)
-    changed = np.column_stack([np.full(len(inputs), found.points[3]), inputs[:, 1]])
+    dependence = partial_dependence(store, inputs, X1)
+    changed = np.column_stack([np.full(len(inputs), dependence.points[3]), inputs[:, 1]])
     mean_log_time = -log_hazards_by_hand(store, changed).mean()
-    np.testing.assert_allclose(found.mean[3, 0], np.exp(mean_log_time))
+    np.testing.assert_allclose(dependence.mean[3, 0], np.exp(mean_log_time))
 
 
 def test_a_column_of_levels_is_set_to_each_of_them() -> None:
     spec = make_spec(data__inputs='["city=Oslo", "city=Rome"]')
     store = make_store(spec)
     city = InputColumn("city", "levels", ("Oslo", "Rome"))
-    found = partial_dependence(store, store.data.inputs, city)
-    assert found.levels == ("Oslo", "Rome") and found.points.tolist() == [0, 1]
+    dependence = partial_dependence(store, store.data.inputs, city)
+    assert dependence.levels == ("Oslo", "Rome") and dependence.points.tolist() == [0, 1]
     expected = [outputs_by_hand(store, np.array([row])).mean(axis=(0, 1)) for row in ([1.0, 0.0], [0.0, 1.0])]
-    np.testing.assert_allclose(found.mean, expected)
+    np.testing.assert_allclose(dependence.mean, expected)
 
 
 def test_an_input_without_weights_has_no_share_and_the_only_one_has_all() -> None:
@@ -76,6 +76,6 @@ def test_every_kind_of_numbers_has_effects(model: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", ["binary", "class"])
 def test_labels_have_an_effect_on_each_probability(kind: str) -> None:
     store = make_store(make_spec(kind))
-    found = partial_dependence(store, store.data.inputs, X1)
-    assert found.mean.shape[1] == len(value_names(store))
-    assert (found.low >= 0).all() and (found.high <= 1).all()
+    dependence = partial_dependence(store, store.data.inputs, X1)
+    assert dependence.mean.shape[1] == len(value_names(store))
+    assert (dependence.low >= 0).all() and (dependence.high <= 1).all()

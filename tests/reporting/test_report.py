@@ -175,13 +175,13 @@ in_browser = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium on
 
 
 def browse(page: Path, folder: Path) -> tuple[str, list[str], list[str]]:
-    """What a browser makes of a page: its elements, messages of its console, addresses that it asks for."""
+    """Open a page in a browser: its elements, messages of its console, addresses that it asks for."""
     assert BROWSER is not None
     flags = "headless no-sandbox disable-gpu disable-background-networking disable-component-update"
     flags += " disable-sync no-first-run enable-logging=stderr dump-dom"
     log = folder / "net.json"
-    own = (f"--user-data-dir={folder / 'profile'}", f"--log-net-log={log}")
-    command = [BROWSER, *(f"--{flag}" for flag in flags.split()), *own, page.as_uri()]
+    files = (f"--user-data-dir={folder / 'profile'}", f"--log-net-log={log}")
+    command = [BROWSER, *(f"--{flag}" for flag in flags.split()), *files, page.as_uri()]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     events = [event.get("params", {}) for event in json.loads(log.read_text())["events"]]
     asked = [event["url"] for event in events if "url" in event and event.get("initiator", OWN) != OWN]

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeAlias
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
+from rayfbnn.reduce.whole_file import whole_file
 
 Figure: TypeAlias = Any  # matplotlib's, or a part of one
 
@@ -76,9 +77,9 @@ def figure_with_axes(
 
 def save(figure: Figure, path: str | Path) -> Path:
     """Write the figure as a PNG file, and return its path."""
-    path = Path(path)
-    figure.savefig(path, format="png", dpi=_DPI)
-    return path
+    with whole_file(path) as unfinished:
+        figure.savefig(unfinished, format="png", dpi=_DPI)
+    return Path(path)
 
 
 def to_svg(figure: Figure, colours: Mapping[str, str]) -> str:

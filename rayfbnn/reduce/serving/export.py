@@ -14,6 +14,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.model.network import summed_inputs
 from rayfbnn.model.wiring import Wiring
 from rayfbnn.reduce.held import hold
+from rayfbnn.reduce.whole_file import whole_file
 from rayfbnn.version import __version__
 
 if TYPE_CHECKING:
@@ -58,13 +59,8 @@ def exported(store: Store, numbers: Array) -> dict[str, Array]:
 
 def write(arrays: dict[str, Array], path: Path) -> None:
     """Write the arrays to a .npz file that needs no pickle, whole or not at all."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        with unfinished.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(path) as unfinished, unfinished.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def _into(layer: int, wiring: Wiring, positions: Array) -> dict[str, Array]:

@@ -1,0 +1,25 @@
+"""A file is replaced whole, or left as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rayfbnn.reduce.whole_file import whole_file
+
+
+def test_a_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("old")
+    with whole_file(tmp_path / "a.txt") as unfinished:
+        unfinished.write_text("new")
+        assert (tmp_path / "a.txt").read_text() == "old"
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "new"}
+
+
+def test_an_error_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("old")
+    with pytest.raises(ValueError, match="halfway"), whole_file(tmp_path / "a.txt") as unfinished:
+        unfinished.write_text("half")
+        raise ValueError("halfway")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "old"}
