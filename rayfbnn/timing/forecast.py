@@ -21,6 +21,7 @@ from rayfbnn.mcmc.operation import (
 from rayfbnn.mcmc.tuning.scaling import mean_squares
 from rayfbnn.mcmc.tuning.settings import extreme_tunings, first_settings
 from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.run.executor import InProcess
 from rayfbnn.run.sampler import build_posterior, densities_of
 from rayfbnn.spec import RunSpec
 from rayfbnn.timing.changes import changes
@@ -52,6 +53,21 @@ def forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecast | Non
     settings = _settings(spec, longest=False)
     if _guessed_seconds(spec, posterior, settings) < _LEAST_SECONDS:
         return None
+    with InProcess():  # one BLAS thread, as workers have
+        return _measured(spec, dataset, posterior, settings, workers)
+
+
+def _measured(
+    spec: RunSpec,
+    dataset: Dataset,
+    posterior: SampledPosterior,
+    settings: dict[Tunable, Settings],
+    workers: int,
+) -> Forecast:
+    """Return the forecast from measurements.
+
+    settings  those that automatic operations are likely to have
+    """
     run = _MeasuredRun(spec, posterior)
     before, whole = run.seconds(settings, workers)
     open_lengths = [operation for operation in settings if operation.steps == AUTO]
