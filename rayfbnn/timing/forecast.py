@@ -44,8 +44,8 @@ _MOST_VALUES = 2e6  # hidden values of all chains at all cases that are measured
 def forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecast | None:
     """Return what a run will take with so many processes, or None for a run of a few seconds or on a GPU.
 
-    Where the length of trajectories is automatic, the one with which tuning begins is taken. Tables mostly
-    keep it, and to try enough rounds of tuning would take longer than a forecast may.
+    Where the length of trajectories is automatic, the one with which tuning begins is taken. Many tables keep
+    it, and to try enough rounds of tuning would take longer than a forecast may.
     """
     if spec.device != "cpu":
         return None

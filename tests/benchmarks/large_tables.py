@@ -8,15 +8,17 @@
 growing intervals, at first from its early phases. What is printed: R-squared at the test cases of gradient
 boosting, of the truth, and of the predictions; the first prediction whose R-squared is above 0.8 of
 boosting's, with the seconds since the start of the process and its processor seconds; the forecast of the
-run in one process and what it took, both in processor seconds; the verdict on the predictions in the end; the
-load of the machine.
+run in one process and (with --workers 0) what it took, both in processor seconds; the verdict on the
+predictions in the end; the load of the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -110,32 +112,29 @@ def forecast_in_processor_time(spec: RunSpec) -> float:
     clock = SimpleNamespace(perf_counter=time.process_time)
     runs.time = steps.time = clock  # type: ignore[assignment]
     result = forecast.forecast(*read_training(spec), workers=1)
-    return float("nan") if result is None else result.seconds
+    return math.nan if result is None else result.seconds
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time of a process and of those it has started, as far as they still run."""
-    children: dict[int, list[int]] = {}
-    seconds: dict[int, float] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # the process has ended
-        number = int(stat.parent.name)
-        children.setdefault(int(fields[1]), []).append(number)
-        # Its own time, and that of children it has waited for.
-        seconds[number] = sum(int(field) for field in fields[11:15]) / CLOCK_TICK
-    waiting, total = [pid], 0.0
-    while waiting:
-        current = waiting.pop()
-        total += seconds.get(current, 0.0)
-        waiting += children.get(current, [])
-    return total
+    """Return the processor time of a process so far; NaN once it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return math.nan
+    return sum(int(field) for field in fields[11:13]) / CLOCK_TICK
+
+
+def children_seconds() -> float:
+    """Return the processor time of all processes that this one has started and that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def run(folder: Path, *, workers: int, seconds: float, overrides: list[str]) -> list[dict[str, float]]:
-    """Sample in a process of its own, and return what was predicted on the way."""
+    """Sample in a process of its own, and return what was predicted on the way.
+
+    Processor time is that of this process, so that it means nothing if there are workers besides.
+    """
     store, test = folder / "run.zarr", pd.read_csv(folder / "test.csv")
     program = [sys.executable, "-c", "from rayfbnn.cli import main; main()"]
     command = [*program, "sample", str(folder / "run.toml"), str(store)]
@@ -171,6 +170,7 @@ def measured(name: str, *, workers: int, seconds: float, overrides: list[str]) -
         )
         best = boosting(train, test)
         expected = forecast_in_processor_time(RunSpec.from_toml(path / "run.toml", overrides))
+        before = children_seconds()
         seen = run(path, workers=workers, seconds=seconds, overrides=overrides)
         useful = [one for one in seen if one["r2"] > USEFUL * best]
         verdict = rayfbnn.predict(path / "run.zarr", data=path / "test.csv").verdict
@@ -182,6 +182,7 @@ def measured(name: str, *, workers: int, seconds: float, overrides: list[str]) -
         "first": useful[0] if useful else None,
         "last": seen[-1] if seen else None,
         "forecast": expected,
+        "took": children_seconds() - before if workers == 0 else None,
         "verdict": None if verdict is None else f"{verdict.grade}, error {verdict.error}",
         "log": log[-1] if log else "",
         "load_after": round(os.getloadavg()[0], 1),
