@@ -95,11 +95,11 @@ def sample(
     path = Path(path)
     spec = read_spec(spec, set)
     goal = read_until(until, max_time, decisive)
-    if goal is not None:
-        check_can_go_on(spec)
     check_new_path(path)
     check_workers(spec, workers, address, max_failures)
     spec, dataset = read_run_data(spec, data)
+    if goal is not None:
+        check_can_go_on(spec)
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
     check_ray(workers, address)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -143,3 +144,12 @@ def test_a_wrong_goal_is_refused_before_anything_is_created(
     with pytest.raises(ConfigError, match=message):
         api.sample(small_spec(tmp_path, **changes), tmp_path / "run.zarr", **arguments, **HERE)  # type: ignore[arg-type]
     assert not (tmp_path / "run.zarr").exists()
+
+
+def test_a_goal_is_checked_once_the_inputs_follow_from_the_table(tmp_path: Path) -> None:
+    """Before the table is read there is no schedule yet."""
+    keys = {"data": {"targets": ["y"]}, "model": {"kind": "real"}, "chains": 1}
+    table = pd.DataFrame({"x": [0.1, 0.7, 0.4], "y": [1.0, 2.0, 4.0]})
+    with pytest.raises(ConfigError, match="until: one chain cannot be judged"):
+        api.sample(keys, tmp_path / "run.zarr", data=table, until="ok", max_time=1)
+    assert list(tmp_path.iterdir()) == []
