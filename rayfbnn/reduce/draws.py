@@ -88,6 +88,19 @@ def output_blocks(
             yield chains, draws, outputs, store.read_precisions(draws, chains)
 
 
+def outputs_by_case(run: Draws, inputs: Array, *, memory_bytes: float) -> Array:
+    """Return the outputs of every draw, (n_cases, n_outputs, n_chains, n_draws) in the run's dtype.
+
+    The parameters are those of `output_blocks`; the memory of the result itself comes on top.
+    """
+    values: Array = None
+    for chains, draws, outputs, _ in output_blocks(run, inputs, memory_bytes=memory_bytes):
+        if values is None:
+            values = np.empty((*outputs.shape[2:], run.n_chains, run.n_draws), dtype=outputs.dtype)
+        values[:, :, chains, draws] = np.moveaxis(outputs, (0, 1), (2, 3))
+    return values
+
+
 def activation_bytes(network: NetworkSpec, dtype: str) -> int:
     """Return about how many bytes the layers of one network take for one case during its evaluation."""
     units = network.inputs + sum(layer.units for layer in network.hidden) + network.outputs

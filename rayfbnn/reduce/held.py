@@ -19,19 +19,21 @@ def spread(n_draws: int, n_wanted: int) -> Array:
     return (n_draws - 1 - evenly_spaced(n_draws, n_wanted))[::-1]
 
 
-def hold(store: Store, numbers: Array) -> Store:
+def hold(store: Store, numbers: Array, *, dtype: str | None = None) -> Store:
     """Return the store as if only some draws had been kept, with these draws in memory.
 
     numbers  of the committed draws of each chain that are held, increasing
+    dtype    of the networks' evaluation; that of the run if it is None
     """
-    return cast("Store", _Held(with_draws(store, numbers)))
+    return cast("Store", _Held(with_draws(store, numbers), dtype or store.spec.dtype))
 
 
 class _Held:
     """Reads of draws are answered from memory; everything else is the store's."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, dtype: str) -> None:
         self._store = store
+        self.spec = store.spec.model_copy(update={"dtype": dtype})
         self._positions = store.read_positions()  # (n_chains, n_draws, n_parameters)
         self._precisions = store.read_precisions()  # (n_chains, n_draws, n_precisions)
         # How many are evaluated at once, where memory allows: none is read in parts.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,11 @@ from rayfbnn.verbs.arguments import (
 )
 
 if TYPE_CHECKING:
+    from rayfbnn.reduce.serving.monte_carlo import Thinning
     from rayfbnn.reduce.serving.predictor import Predictor
+    from rayfbnn.store.store import Store
+
+_log = logging.getLogger(__name__)
 
 
 def load(
@@ -60,7 +65,7 @@ def load(
     store = open_for_predictions(path, skip)
     if early_phase(store) is not None:
         max_mcse = 0  # a Monte Carlo error is of draws of the posterior
-    return Predictor.from_store(store, draws=draws, max_mcse=max_mcse, max_memory=max_memory)
+    return Predictor(store, _thinning(store, draws, max_mcse), max_memory=max_memory)
 
 
 def export(
@@ -96,7 +101,6 @@ def export(
         The file.
     """
     from rayfbnn.reduce.serving import export as exporting
-    from rayfbnn.reduce.serving.monte_carlo import thin
 
     _check_thinning(draws, max_mcse)
     out = Path(out)
@@ -107,9 +111,24 @@ def export(
     check_folder(out)
     store = open_without_first(path, skip)
     check_output(out, inputs=[] if store.spec.train_path is None else [store.spec.train_path])
-    numbers = thin(store, draws=draws, max_mcse=max_mcse).numbers
-    exporting.write(exporting.exported(store, numbers), out)
+    exporting.write(exporting.exported(store, _thinning(store, draws, max_mcse).numbers), out)
     return out
+
+
+def _thinning(store: Store, draws: int | None, max_mcse: float) -> Thinning:
+    """Return the draws to take; a warning says if even all draws leave a larger error than max_mcse."""
+    from rayfbnn.reduce.serving.monte_carlo import thin
+
+    thinning = thin(store, draws=draws, max_mcse=max_mcse)
+    if draws is None and max_mcse > 0 and not thinning.mcse_of_all <= max_mcse:
+        _log.warning(
+            "%s: the Monte Carlo error of the predictive mean is %.3g predictive standard deviations with all"
+            " draws, above %.3g; resume with more iterations",
+            store.path,
+            thinning.mcse_of_all,
+            max_mcse,
+        )
+    return thinning
 
 
 def _check_thinning(draws: int | None, max_mcse: float) -> None:

@@ -82,15 +82,15 @@ class CountTargets(DataModel):
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
         """Describe mixtures of Poisson distributions, by their modes too."""
         # Here rather than at the top: sampling does without SciPy.
-        from rayfbnn.model.mixtures.poisson import mixture_modes, mixture_quantiles
+        from rayfbnn.model.mixtures.poisson import mixture_modes
 
         targets = range(outputs.shape[1])
         with np.errstate(over="ignore", invalid="ignore"):
             rates = np.exp(outputs.astype(np.float64))
             mean = rates.mean(axis=2)
             sd = np.sqrt(rates.var(axis=2) + mean)  # the Poisson variance is the rate
-        values = [mixture_quantiles(outputs[:, target], list(QUANTILES.values())) for target in targets]
-        named = dict(zip(QUANTILES, np.stack(values, axis=-1).swapaxes(0, 1), strict=True))
+        quantiles = self.quantiles(outputs, noise_sigmas, list(QUANTILES.values()))
+        named = dict(zip(QUANTILES, quantiles, strict=True))
         low, high = named["q01"], named["q99"]
         modes = [mixture_modes(outputs[:, target], low[:, target], high[:, target]) for target in targets]
         median = named.pop("median")
@@ -105,6 +105,13 @@ class CountTargets(DataModel):
         above_rate = special_functions(rates).gammaincc  # P(Y <= k) = Q(k + 1, rate)
         before = np.where(y > 0, above_rate(np.maximum(y, 1.0), rates), 0 * y)
         return before.mean(axis=2), above_rate(y + 1, rates).mean(axis=2)
+
+    def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
+        from rayfbnn.model.mixtures.poisson import mixture_quantiles
+
+        targets = range(outputs.shape[1])
+        values = [mixture_quantiles(outputs[:, target], probabilities) for target in targets]
+        return np.stack(values, axis=-1).swapaxes(0, 1)
 
     def errors(
         self, columns: dict[str, Array], targets: Array, target_names: Sequence[str]

@@ -324,6 +324,14 @@ class DataModel(ABC):
         """
         raise NotImplementedError
 
+    def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
+        """Return quantiles of the predictive distribution, (n_probabilities, n_cases, n_targets).
+
+        outputs and noise_sigmas are as in `predict`; probabilities are strictly between 0 and 1. Targets
+        that are labels have none.
+        """
+        raise NotImplementedError
+
     def exported_settings(self, training_targets: Array) -> dict[str, Any]:
         """Return what an exported file must say of the data model besides its kind, as for JSON.
 

@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.likelihood.real import cumulative_real, predict_real
+from rayfbnn.model.likelihood.real import cumulative_real, predict_real, quantiles_real
 from rayfbnn.model.likelihood.records import Predictive
 from rayfbnn.streams import Purpose, Streams
 
@@ -129,6 +129,9 @@ class HeteroscedasticTargets(DataModel):
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
         """Describe mixtures of Gaussian distributions whose noise each draw tells for each case."""
         return predict_real(*self._means_and_sigmas(outputs), math.inf)
+
+    def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
+        return quantiles_real(*self._means_and_sigmas(outputs), probabilities, math.inf)
 
     def _means_and_sigmas(self, outputs: Array) -> tuple[Array, Array]:
         """Return means and noise standard deviations, (n_cases, n_targets, n_draws) each."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,6 +122,9 @@ class RealTargets(DataModel):
         """Describe mixtures of Gaussian or t distributions, noise included."""
         return predict_real(outputs, noise_sigmas, self.alpha)
 
+    def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
+        return quantiles_real(outputs, noise_sigmas, probabilities, self.alpha)
+
 
 def cumulative_real(outputs: Array, sigmas: Array, df: float, targets: Array) -> tuple[Array, Array]:
     """Return the distribution function of such mixtures at the targets, twice; the arguments are as below."""
@@ -141,19 +144,24 @@ def predict_real(outputs: Array, sigmas: Array, df: float) -> Predictive:
 
     outputs (n_cases, n_targets, n_draws); sigmas (n_cases or 1, n_targets, n_draws)
     """
-    # Here rather than at the top: sampling does without SciPy.
-    from rayfbnn.model.mixtures.gaussian import mixture_quantiles
-
-    n_cases, n_targets, _ = outputs.shape
     noise_variance = math.inf if df <= 2 else df / (df - 2) if math.isfinite(df) else 1.0
     # Case by case: all at once would need a second array of every draw's outputs.
     variance = np.stack([case.var(axis=1, dtype=np.float64) for case in outputs])
     sd = np.sqrt(variance + noise_variance * np.square(sigmas).mean(axis=2))
-    quantiles = np.empty((len(QUANTILES), n_cases, n_targets))
-    for target in range(n_targets):
-        values = mixture_quantiles(outputs[:, target], sigmas[:, target], list(QUANTILES.values()), df=df)
-        quantiles[:, :, target] = values.T
+    quantiles = quantiles_real(outputs, sigmas, list(QUANTILES.values()), df)
     named = dict(zip(QUANTILES, quantiles, strict=True))
     mean = outputs.mean(axis=2, dtype=np.float64)
     columns = {"mean": mean, "median": named.pop("median"), "sd": sd, **named}
     return Predictive(columns, draw_means=outputs)
+
+
+def quantiles_real(outputs: Array, sigmas: Array, probabilities: Sequence[float], df: float) -> Array:
+    """Return quantiles of the mixtures of `predict_real`, (n_probabilities, n_cases, n_targets)."""
+    # Here rather than at the top: sampling does without SciPy.
+    from rayfbnn.model.mixtures.gaussian import mixture_quantiles
+
+    quantiles = np.empty((len(probabilities), *outputs.shape[:2]))
+    for target in range(outputs.shape[1]):
+        values = mixture_quantiles(outputs[:, target], sigmas[:, target], list(probabilities), df=df)
+        quantiles[:, :, target] = values.T
+    return quantiles

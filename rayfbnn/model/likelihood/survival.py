@@ -164,10 +164,10 @@ class SurvivalTargets(DataModel):
         times = self.hazard.mean_times(log_hazard)
         mean = times.mean(axis=1)
         squares = self.hazard.second_moments(log_hazard).mean(axis=1)
-        quantiles = self.hazard.time_quantiles(log_hazard, list(QUANTILES.values()))
+        quantiles = self.quantiles(outputs, noise_sigmas, list(QUANTILES.values()))[:, :, 0]
         points = self._curve_times(training_targets)
         curve = self.hazard.survival_curve(log_hazard, points)
-        named = dict(zip(QUANTILES, quantiles.T, strict=True))
+        named = dict(zip(QUANTILES, quantiles, strict=True))
         sd = np.sqrt(np.maximum(squares - mean**2, 0))
         columns = {"mean": mean, "median": named.pop("median"), "sd": sd, **named}
         more = {f"survival_{time:.6g}": values for time, values in zip(points, curve.T, strict=True)}
@@ -180,6 +180,10 @@ class SurvivalTargets(DataModel):
     def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
         died = 1 - self.hazard.survival_at(outputs.swapaxes(1, 2), np.abs(targets[:, 0]))[:, None]
         return died, np.where(targets < 0, 1.0, died)
+
+    def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
+        times = self.hazard.time_quantiles(outputs.swapaxes(1, 2), list(probabilities))
+        return np.asarray(times.T[:, :, None])
 
     def _curve_times(self, training_targets: Array) -> Array:
         """Return the times at which the survival curve is given."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
-from rayfbnn.reduce.draws import committed, output_blocks
+from rayfbnn.reduce.draws import committed, outputs_by_case
 from rayfbnn.reduce.effective import MIN_DRAWS, mcse_mean
 from rayfbnn.reduce.held import spread
 from rayfbnn.reduce.quantities import noise_sigmas
@@ -26,20 +26,20 @@ _GROWTH = 1.25  # of the number of draws that is tried next
 _LITTLE_MORE = 1.05  # times the error of all draws
 _BLOCK_BYTES = 64e6
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class Thinning:
     """The draws that are taken.
 
-    numbers  of the draws of each chain, increasing
-    mcse     largest Monte Carlo standard error of a predictive mean at some training cases, as a share of the
-             predictive standard deviation; NaN if there are fewer than four draws of each chain
+    numbers      of the draws of each chain, increasing
+    mcse         largest Monte Carlo standard error of a predictive mean at some training cases, as a share of
+                 the predictive standard deviation; NaN if there are fewer than four draws of each chain
+    mcse_of_all  the same with all draws
     """
 
     numbers: Array
     mcse: float
+    mcse_of_all: float
 
 
 def thin(store: Store, *, draws: int | None, max_mcse: float) -> Thinning:
@@ -47,9 +47,8 @@ def thin(store: Store, *, draws: int | None, max_mcse: float) -> Thinning:
 
     max_mcse  largest error that is wanted; 0 takes all draws
 
-    If all draws leave a larger error, a warning says so, and as many are taken as leave little more: where
-    chains disagree, most of the error stays however many draws of each there are. ConfigError if `draws` is
-    fewer than the chains.
+    If all draws leave a larger error, as many are taken as leave little more: where chains disagree, most of
+    the error stays however many draws of each there are. ConfigError if `draws` is fewer than the chains.
     """
     run = committed(store)
     errors = _Errors(store)
@@ -60,14 +59,6 @@ def thin(store: Store, *, draws: int | None, max_mcse: float) -> Thinning:
     everything = errors.thinning(run.n_draws)
     if max_mcse == 0:
         return everything
-    if not everything.mcse <= max_mcse:
-        _log.warning(
-            "%s: the Monte Carlo error of the predictive mean is %.3g predictive standard deviations with all"
-            " draws, above %.3g; resume with more iterations",
-            store.path,
-            everything.mcse,
-            max_mcse,
-        )
     limit = max(max_mcse, _LITTLE_MORE * everything.mcse)
     wanted = max(MIN_DRAWS, -(-_LEAST_DRAWS // run.n_chains))
     while wanted < run.n_draws:
@@ -84,11 +75,7 @@ class _Errors:
     def __init__(self, store: Store) -> None:
         run, data = committed(store), store.data
         inputs = data.standardized_inputs[evenly_spaced(data.n_cases, _N_CASES)]
-        values: Array = None
-        for chains, draws, outputs, _ in output_blocks(run, inputs, memory_bytes=_BLOCK_BYTES):
-            if values is None:
-                values = np.empty((*outputs.shape[2:], run.n_chains, run.n_draws))
-            values[:, :, chains, draws] = np.moveaxis(outputs, (0, 1), (2, 3))
+        values = outputs_by_case(run, inputs, memory_bytes=_BLOCK_BYTES).astype(np.float64)
         flat = values.reshape(*values.shape[:2], -1)  # (n_cases, n_outputs, n_draws of all chains)
         sigmas = noise_sigmas(run).reshape(1, -1, run.total)
         means, variances = store.spec.data_model.moments(flat, sigmas)
@@ -99,9 +86,18 @@ class _Errors:
     def thinning(self, n_wanted: int) -> Thinning:
         """Return so many evenly spaced draws of each chain, with the error that they leave."""
         numbers = spread(self.n_draws, n_wanted)
-        if n_wanted < MIN_DRAWS:
-            return Thinning(numbers, math.nan)
+        return Thinning(numbers, self._mcse(numbers), self.of_all)
+
+    @cached_property
+    def of_all(self) -> float:
+        """The error that all draws leave."""
+        return self._mcse(np.arange(self.n_draws))
+
+    def _mcse(self, numbers: Array) -> float:
+        """Return the largest error with some draws of each chain, NaN if there are too few to tell."""
+        if len(numbers) < MIN_DRAWS:
+            return math.nan
         error = mcse_mean(self.means[..., numbers])
         is_spread = self.sd > 0
         shares = np.where(is_spread, np.nan_to_num(error) / np.where(is_spread, self.sd, 1.0), 0.0)
-        return Thinning(numbers, float(shares.max()))
+        return float(shares.max())

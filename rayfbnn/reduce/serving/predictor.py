@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.reduce.early import early_phase
 from rayfbnn.reduce.held import hold
 from rayfbnn.reduce.predict import Prediction, predict
+from rayfbnn.reduce.predictive import predictive_quantiles, predictive_sample
 from rayfbnn.reduce.serving.monte_carlo import Thinning, thin
 
 if TYPE_CHECKING:
@@ -32,19 +34,30 @@ class Predictor:
         they are from the posterior.
     """
 
-    def __init__(self, store: Store, thinning: Thinning, *, max_memory: float) -> None:
-        """Read the chosen draws of an open store."""
+    def __init__(
+        self, store: Store, thinning: Thinning, *, max_memory: float, dtype: str | None = None
+    ) -> None:
+        """Read the chosen draws of an open store.
+
+        dtype  of the arithmetic; the run's if it is None
+        """
         self.mcse = thinning.mcse
         self.early_phase = early_phase(store)
-        self._held = hold(store, thinning.numbers)
+        self._held = hold(store, thinning.numbers, dtype=dtype)
         self._max_memory = max_memory
 
     @staticmethod
     def from_store(
-        store: Store, *, draws: int | None = None, max_mcse: float = 0.05, max_memory: float = 256e6
+        store: Store,
+        *,
+        draws: int | None = None,
+        max_mcse: float = 0.05,
+        max_memory: float = 256e6,
+        dtype: str | None = None,
     ) -> Predictor:
         """Return a predictor with as many draws as asked for; see `rayfbnn.load`."""
-        return Predictor(store, thin(store, draws=draws, max_mcse=max_mcse), max_memory=max_memory)
+        thinning = thin(store, draws=draws, max_mcse=max_mcse)
+        return Predictor(store, thinning, max_memory=max_memory, dtype=dtype)
 
     @property
     def n_draws(self) -> int:
@@ -61,6 +74,14 @@ class Predictor:
     def target_names(self) -> tuple[str, ...]:
         """Names of the targets."""
         return self._held.data.target_names
+
+    @property
+    def probability_names(self) -> tuple[str, ...]:
+        """Names of the columns of probabilities in a table of predictions; none unless targets are labels.
+
+        For targets with two labels they are the probabilities of the second one.
+        """
+        return tuple(self._held.spec.data_model.probability_columns(self.target_names))
 
     def predict(self, data: Source, *, max_memory: float | None = None) -> Prediction:
         """Predict the targets of new cases, as `rayfbnn.predict` does from the same draws.
@@ -88,6 +109,37 @@ class Predictor:
             )
         inputs, targets = _cases(data, self._held.spec)
         return predict([self._held], inputs, targets, memory_bytes=memory_bytes)
+
+    def quantiles(self, data: Source, probabilities: Sequence[float]) -> Array:
+        """Return quantiles of the predictive distribution, (n_probabilities, n_cases, n_targets).
+
+        Parameters
+        ----------
+        data
+            The cases, as for `predict`.
+        probabilities
+            Strictly between 0 and 1. ConfigError names one that is not, and refuses targets that are labels.
+        """
+        inputs, _ = _cases(data, self._held.spec)
+        return predictive_quantiles(self._held, inputs, probabilities, memory_bytes=self._max_memory)
+
+    def sample(self, data: Source, n_samples: int, *, seed: int) -> Array:
+        """Draw targets of new cases from the predictive distribution, (n_samples, n_cases, n_targets).
+
+        In each sample all cases have one draw of the posterior, taken at random, so that samples are joint
+        over cases. Labels are their numbers from 0; survival times are never censored.
+
+        Parameters
+        ----------
+        data
+            The cases, as for `predict`.
+        n_samples
+            Number of samples.
+        seed
+            Of the random numbers, from 0 to 2**32 - 1; equal seeds give equal samples.
+        """
+        inputs, _ = _cases(data, self._held.spec)
+        return predictive_sample(self._held, inputs, n_samples, seed=seed)
 
     def __repr__(self) -> str:
         names = ", ".join(self.target_names)
