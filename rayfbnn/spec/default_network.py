@@ -19,12 +19,26 @@ def default_noise(n_targets: int) -> str:
 
 
 def default_priors(
-    hidden: Sequence[LayerSpec], *, n_inputs: int, bias: float, is_real: bool
+    hidden: Sequence[LayerSpec],
+    *,
+    n_inputs: int,
+    bias: float,
+    is_real: bool,
+    input_width: float | None = None,
+    linear_width: float = 1.0,
+    output_width: float | None = None,
+    alpha: float = 4.0,
+    relevance: float = 4.0,
 ) -> dict[str, str]:
     """Return the priors of a network whose layers feed one another, and whose inputs feed the outputs too.
 
-    bias     width for the biases of the outputs
-    is_real  whether targets are real numbers
+    bias          width for the biases of the outputs
+    is_real       whether targets are real numbers
+    input_width   of the weights from all inputs together to a unit of the first hidden layer
+    linear_width  of the weights from all inputs together to an output; 0 leaves these weights out
+    output_width  of the weights from all units of the last hidden layer together to an output
+    alpha         of the sigmas that the weights of hidden layers share
+    relevance     alpha of the sigma that each input has; infinite if there is none
 
     They are meant for inputs and real targets of standard deviation one. The sum of a standardised case's
     inputs times weights of width w has the standard deviation w sqrt(n_inputs), so widths of weights from
@@ -40,16 +54,22 @@ def default_priors(
     of 3.7 apart. The number of cases does not matter: a prior says what is known before any case is seen.
     docs/decisions/0017 has the figures.
     """
-    reach, outwards = (0.5, "x4:4") if is_real else (2.0, "x1:4")
-    of_units = ":4" if n_inputs > 1 else ""  # the sigmas of a single input would be two for one thing
+    usual_input_width, usual_output_width = (0.5, 4.0) if is_real else (2.0, 1.0)
+    input_width = usual_input_width if input_width is None else input_width
+    output_width = usual_output_width if output_width is None else output_width
+    # The sigmas of a single input would be two for one thing.
+    of_units = f":{relevance:g}" if n_inputs > 1 and math.isfinite(relevance) else ""
     of_direct = of_units if is_real else ""
     priors: dict[str, str] = {}
     if hidden:
-        priors |= {"ih0": f"{_two_digits(reach / math.sqrt(n_inputs))}:4{of_units}", "bh0": "1:4"}
+        priors["ih0"] = f"{_two_digits(input_width / math.sqrt(n_inputs))}:{alpha:g}{of_units}"
+        priors["bh0"] = f"1:{alpha:g}"
         for layer in range(1, len(hidden)):
-            priors |= {f"h{layer - 1}h{layer}": "x1:4", f"bh{layer}": "1:4"}
-        priors[f"ho{len(hidden) - 1}"] = outwards
-    return priors | {"io": f"{_two_digits(1 / math.sqrt(n_inputs))}:2{of_direct}", "bo": f"{bias:g}"}
+            priors |= {f"h{layer - 1}h{layer}": f"x1:{alpha:g}", f"bh{layer}": f"1:{alpha:g}"}
+        priors[f"ho{len(hidden) - 1}"] = f"x{output_width:g}:{alpha:g}"
+    if linear_width:
+        priors["io"] = f"{_two_digits(linear_width / math.sqrt(n_inputs))}:2{of_direct}"
+    return priors | {"bo": f"{bias:g}"}
 
 
 def _two_digits(width: float) -> str:

@@ -46,7 +46,7 @@ class NetworkKeys(Record):
 
     @model_validator(mode="after")
     def _use_full_names(self) -> Self:
-        full_names = _full_names(len(self.hidden))
+        full_names = short_names(len(self.hidden))
         for key in ("priors", "omit", "connections"):
             _rename_groups(getattr(self, key), full_names, key=f"network.{key}")
         for group in [group for group, text in self.priors.items() if text == "-"]:
@@ -54,7 +54,7 @@ class NetworkKeys(Record):
         return self
 
 
-def _full_names(n_hidden: int) -> dict[str, str]:
+def short_names(n_hidden: int) -> dict[str, str]:
     """Return FBM's short names of groups, each with its full name (FBM's net-spec.doc)."""
     if n_hidden == 0:
         return {}

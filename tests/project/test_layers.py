@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reporting": BASE | {"model", "spec", "data", "store", "reduce", "describe", "markup"},
     "verbs": SAMPLED | {"spec", "data", "store", "run", "reduce", "describe", "timing", "reporting"},
     "api": {"verbs"},
+    "sklearn": {"api", "arrays", "data", "errors", "model", "reduce", "spec", "store"},
     "__init__": {"api", "errors", "spec", "run", "version"},
     "demo": {"__init__", "api", "describe", "errors", "spec", "store"},
     "cli": {"__init__", "api", "demo", "describe", "errors", "selftest"},
@@ -53,6 +54,8 @@ HOMES = {
     "typer": {"cli/"},
     "jinja2": {"reporting/page.py"},
     "matplotlib": {"reduce/pictures/figures.py"},
+    "sklearn": {"sklearn/"},
+    "joblib": {"sklearn/"},
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -23,7 +23,15 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 """
 VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback]
-NEEDS_STORE = ["run", "store", "faults", "verbs/test_api.py", "verbs/test_cli.py", "project/test_examples.py"]
+NEEDS_STORE = [
+    "run",
+    "sklearn",
+    "store",
+    "faults",
+    "verbs/test_api.py",
+    "verbs/test_cli.py",
+    "project/test_examples.py",
+]
 
 
 def python(code: str, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
@@ -46,6 +54,19 @@ def test_the_block_holds() -> None:
 def test_every_public_name_is_there() -> None:
     result = python("import rayfbnn\nfor name in rayfbnn.__all__: getattr(rayfbnn, name)")
     assert result.returncode == 0, result.stderr
+
+
+def test_estimators_say_what_to_install() -> None:
+    """Nothing but the estimators needs scikit-learn."""
+    without = BLOCK.replace('"ray"', '"sklearn"')
+    code = "import rayfbnn.api\nimport rayfbnn.sklearn"
+    result = subprocess.run(
+        [sys.executable, "-c", without + code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "No module named 'sklearn'" in result.stderr
+    assert result.stderr.strip().endswith(
+        "ImportError: rayfbnn.sklearn: scikit-learn 1.6 or later is not installed; install rayfbnn[sklearn]"
+    )
 
 
 def test_help() -> None:

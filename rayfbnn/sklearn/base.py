@@ -1,0 +1,258 @@
+"""The common part of regressor and classifier: parameters, fitting, and the draws behind predictions."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from joblib import effective_n_jobs
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from rayfbnn import api
+from rayfbnn.errors import RayFBNNError
+from rayfbnn.reduce.early import early_phase, early_warning, with_early_draws
+from rayfbnn.reduce.serving.predictor import Predictor
+from rayfbnn.sklearn.configuration import configuration
+from rayfbnn.sklearn.resuming import configuration_to_resume
+from rayfbnn.sklearn.stores import TemporaryStore
+from rayfbnn.sklearn.tables import inputs_table, training_table
+from rayfbnn.sklearn.verdicts import warn_unless_ok
+from rayfbnn.spec.messages import WEIGHTS_REFUSED
+from rayfbnn.store.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rayfbnn.arrays import Array
+    from rayfbnn.reduce.judging.verdicts import Verdict
+    from rayfbnn.run.running import RunSummary
+    from rayfbnn.spec import RunSpec
+
+_MAX_MCSE = 0.02  # Monte Carlo error of predictive means, in predictive standard deviations
+_MAX_SEED = 2**32
+
+
+class BayesianNetwork(BaseEstimator):
+    """A Bayesian neural network as an estimator of scikit-learn, whatever its targets are.
+
+    The parameters are explained in the estimators.
+    """
+
+    def __init__(
+        self,
+        hidden_layer_sizes: Sequence[int] | int | None = None,
+        activation: str | None = None,
+        *,
+        input_width: float | None = None,
+        linear_width: float | None = None,
+        output_width: float | None = None,
+        alpha: float | None = None,
+        relevance: float | None = None,
+        priors: Mapping[str, str | float] | None = None,
+        missing: Literal["indicator"] | None = None,
+        iterations: int | None = None,
+        chains: int | None = None,
+        until: Literal["ok"] | None = None,
+        max_time: str | float | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        store: str | Path | None = None,
+        warm_start: bool = False,
+        spec: RunSpec | Mapping[str, Any] | str | Path | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.input_width = input_width
+        self.linear_width = linear_width
+        self.output_width = output_width
+        self.alpha = alpha
+        self.relevance = relevance
+        self.priors = priors
+        self.missing = missing
+        self.iterations = iterations
+        self.chains = chains
+        self.until = until
+        self.max_time = max_time
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.store = store
+        self.warm_start = warm_start
+        self.spec = spec
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, **refused: Any) -> Self:
+        """Sample the posterior given training cases.
+
+        A ConvergenceWarning says what to do if the chains do not agree well enough for predictions. A
+        ValueError says which parameter or which part of the data is wrong.
+
+        Parameters
+        ----------
+        X
+            The inputs, (n_cases, n_features): an array, or a DataFrame, whose columns may also hold text,
+            truth values and categories (docs/data.md says what becomes of them).
+        y
+            The targets, (n_cases,), or (n_cases, n_targets) for several numbers.
+        **refused
+            `sample_weight` is refused, with the reason; there are no other parameters.
+
+        Returns
+        -------
+        self
+        """
+        _refuse(refused)
+        inputs = inputs_table(self, X, is_training=True, requires_y=y is None)
+        check_consistent_length(inputs, y)
+        with as_value_errors():
+            targets = self._read_targets(y, taken=list(inputs.columns))
+            self._sample(training_table(inputs, targets), list(targets))
+        return self
+
+    @abstractmethod
+    def _read_targets(self, y: Any, *, taken: Sequence[str]) -> dict[str, Any]:
+        """Return the columns of the targets by name, and learn what is to be known of them.
+
+        taken  names that the targets cannot have
+        """
+
+    @property
+    @abstractmethod
+    def _kinds(self) -> tuple[str, ...]:
+        """The data models that there may be, the usual one first."""
+
+    @property
+    def store_(self) -> Path:
+        """The store that has the draws."""
+        check_is_fitted(self)
+        return _path(self._place)
+
+    def _sample(self, table: pd.DataFrame, targets: list[str]) -> None:
+        """Sample into a new store, or go on with the one there is; then hold some draws in memory."""
+        place = self._place_to_go_on() or self._new_place()
+        path = _path(place)
+        workers = effective_n_jobs(self.n_jobs)
+        spec = configuration(
+            self.get_params(deep=False),
+            table,
+            targets=targets,
+            kinds=self._kinds,
+            seed=self._seed(),
+            workers=workers,
+        )
+        settings: dict[str, Any] = {
+            "data": table,
+            "until": self.until,
+            "max_time": self.max_time,
+            "workers": 0 if workers == 1 else workers,
+            "progress": bool(self.verbose),
+        }
+        if path.exists() and self.warm_start:
+            spec, iterations = configuration_to_resume(path, spec, self.get_params(deep=False))
+            self.summary_: RunSummary = api.resume(path, spec=spec, iterations=iterations, **settings)
+        else:
+            self.summary_ = api.sample(spec, path, **settings)
+        self._place: TemporaryStore | Path = place
+        self._predictor: Predictor | None = _predictor(path)
+        self._judge(path)
+
+    def _place_to_go_on(self) -> TemporaryStore | Path | None:
+        """Return the temporary store of an earlier fit, if sampling is to go on there."""
+        is_possible = self.warm_start and self.store is None and self.__sklearn_is_fitted__()
+        return self._place if is_possible else None
+
+    def _new_place(self) -> TemporaryStore | Path:
+        return TemporaryStore() if self.store is None else Path(self.store).absolute()
+
+    def _seed(self) -> int:
+        """Return the seed of the run; a whole number is the seed itself, as in a configuration."""
+        if isinstance(self.random_state, int):
+            return self.random_state
+        return int(check_random_state(self.random_state).randint(_MAX_SEED, dtype="uint32"))
+
+    def _judge(self, path: Path) -> None:
+        """Set verdict_, and warn if it is not ok."""
+        self.verdict_: Verdict | None = None
+        store = with_early_draws(Store.open(path))
+        if early_phase(store) is not None:
+            warnings.warn(early_warning(store), ConvergenceWarning, stacklevel=4)
+            return
+        self.verdict_ = api.diagnose(path, decisive="predictions").predictions
+        iterations = store.spec.phase[-1].iterations
+        warn_unless_ok(self.verdict_, type(self).__name__, iterations=iterations, stacklevel=4)
+
+    def _loaded(self) -> Predictor:
+        """Return the draws in memory; they are read again where this object comes from a pickle."""
+        check_is_fitted(self)
+        if self._predictor is None:
+            self._predictor = _predictor(self.store_)
+        return self._predictor
+
+    def _table(self, X: Any) -> pd.DataFrame:
+        """Return the predictions for the cases, with the columns of `rayfbnn.predict`."""
+        check_is_fitted(self)
+        inputs = inputs_table(self, X, is_training=False)
+        with as_value_errors():
+            return self._loaded().predict(inputs).table
+
+    def _by_target(self, table: pd.DataFrame, statistic: str) -> Array:
+        """Return a statistic of each target, (n_cases, n_targets)."""
+        names = self._loaded().target_names
+        return table[[f"{name}_{statistic}" for name in names]].to_numpy()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        if "_predictor" in state:
+            state["_predictor"] = None
+        return state
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_place")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.allow_nan = self.missing == "indicator"
+        tags.input_tags.categorical = True
+        return tags
+
+
+def _path(place: TemporaryStore | Path) -> Path:
+    return place.path if isinstance(place, TemporaryStore) else place
+
+
+def _predictor(path: Path) -> Predictor:
+    """Return draws of a store, in memory: as few as keep the Monte Carlo error small.
+
+    In float64, since float32 rounds a case differently depending on its place among others, which
+    check_estimator does not allow.
+    """
+    store = with_early_draws(Store.open(path))
+    max_mcse = _MAX_MCSE if early_phase(store) is None else 0
+    return Predictor.from_store(store, max_mcse=max_mcse, dtype="float64")
+
+
+def _refuse(parameters: Mapping[str, Any]) -> None:
+    if parameters.get("sample_weight") is not None:
+        raise ValueError(f"sample_weight: {WEIGHTS_REFUSED}")
+    unknown = [name for name in parameters if name != "sample_weight"]
+    if unknown:
+        raise TypeError(f"fit() got an unexpected keyword argument '{unknown[0]}'")
+
+
+@contextmanager
+def as_value_errors() -> Iterator[None]:
+    """Turn errors about wrong input into ValueError, which scikit-learn expects."""
+    try:
+        yield
+    except RayFBNNError as exc:
+        if exc.exit_code != 2:
+            raise
+        raise ValueError(str(exc)) from exc

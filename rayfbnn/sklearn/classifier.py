@@ -1,0 +1,135 @@
+"""The classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils import check_array, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+
+from rayfbnn.model.likelihood.registry import DATA_MODELS
+from rayfbnn.sklearn.base import BayesianNetwork
+from rayfbnn.sklearn.tables import target_names
+
+if TYPE_CHECKING:
+    from rayfbnn.arrays import Array
+
+
+class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
+    """Classification by the posterior of a Bayesian neural network, sampled by many Markov chains.
+
+    Probabilities are averaged over networks, so that they include what the training cases leave open. Labels
+    may be of any kind, two or more. Inputs are standardised within.
+
+    A parameter that is None is as `spec` says, or else has the default that is named here.
+
+    Parameters
+    ----------
+    hidden_layer_sizes
+        Number of units in each hidden layer, such as (8,), the default, or (16, 8); () for a linear model.
+    activation
+        Activation of all hidden units, "tanh" by default; "relu", "softplus", "sigmoid" and others are in
+        docs/model.md.
+    input_width
+        Prior size of what the inputs of a case together add to a hidden unit: their weights share a standard
+        deviation centred on input_width / sqrt(n_inputs). Default 2; with more, functions bend more.
+    linear_width
+        Prior size of what the inputs add to the prediction directly, as in logistic regression, in logits.
+        Default 1; 0 leaves this part out.
+    output_width
+        Prior size of what the last hidden layer adds to the prediction, in logits. Default 1.
+    alpha
+        How well the sizes of the hidden layers' weights are known a priori: alpha = 4, the default, leaves
+        them a factor of 3.7 between their 5 and 95 % points; smaller values leave more.
+    relevance
+        How alike the sizes of single inputs are: each input has one of its own, so that it can be irrelevant.
+        Default 4; the smaller, the more they may differ, and float("inf") lets all inputs share one.
+    priors
+        Priors of single groups of weights in FBM's notation, in place of the default ones, such as
+        {"ih0": "0.5:4:2", "io": "-"}; "-" leaves a group out (docs/model.md).
+    missing
+        "indicator" takes NaN and None in X: the median takes their place, and a further input says so. By
+        default they are refused.
+    iterations
+        Number of iterations of the last phase, each of which keeps one draw of every chain. Default 4000
+        for two classes, 6000 for more, or 1000 for large tables.
+    chains
+        Number of Markov chains. Default 8; fewer than 4 cannot be judged.
+    until
+        "ok" makes the run longer, round by round, until its predictions can be used or max_time is over.
+    max_time
+        Time after which a run with `until` ends in any case: seconds, or text such as "30m".
+    random_state
+        A whole number from 0 to 2**32 - 1 is the seed of the run, which makes it repeatable. A RandomState,
+        or None for NumPy's global one, draws the seed.
+    n_jobs
+        Number of processes that sample at once; -1 uses every core. None or 1 samples in this process,
+        without Ray, also where GridSearchCV and the like have processes of their own.
+    store
+        Path of the store to create for the draws; nothing may exist there yet. By default the store is
+        temporary and is removed together with the estimator.
+    warm_start
+        Whether `fit` goes on with the store of an earlier fit, or with the one at `store`, so that more
+        `iterations` are added to those there are. Data and all other parameters must be the same.
+    spec
+        A configuration for everything that has no parameter here: a TOML file, nested dictionaries, or a
+        RunSpec. Its training file and targets do not count.
+    verbose
+        1 shows the progress on standard error; 0, the default, is silent.
+
+    Attributes
+    ----------
+    classes_
+        The labels, in the order of the columns of `predict_proba`.
+    n_features_in_, feature_names_in_
+        Number of columns of X, and their names if X was a DataFrame whose columns are named.
+    store_
+        Path of the store, for `rayfbnn.diagnose`, `rayfbnn.to_datatree` and every other verb.
+    summary_
+        Counts of the run: draws, divergences and acceptance (RunSummary).
+    verdict_
+        Verdict of `rayfbnn.diagnose` on predictions at training cases, with reasons and advice (Verdict);
+        None if max_time was over before the first draw.
+    """
+
+    def predict(self, X: Any) -> Array:
+        """Return the most probable label of each case, (n_cases,)."""
+        numbers = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[numbers]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probability of each label, (n_cases, n_classes), in the order of `classes_`.
+
+        It is the mean over draws of the posterior, so that it includes what is not known of the network.
+        """
+        p = self._table(X)[list(self._loaded().probability_names)].to_numpy()
+        return np.hstack([1 - p, p]) if p.shape[1] == 1 else p
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Return the natural logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        possible = (None, len(self.classes_))
+        models = DATA_MODELS.items()
+        return tuple(kind for kind, model in models if model.has_labels and model.n_labels in possible)
+
+    def _read_targets(self, y: Any, *, taken: Sequence[str]) -> dict[str, Any]:
+        """Return the labels as categories in the order of `classes_`, so that the store has their texts."""
+        import pandas as pd
+
+        check_array(y, dtype=None, ensure_2d=False, input_name="y")
+        check_classification_targets(y)
+        self.classes_, numbers = np.unique(column_or_1d(y, warn=True), return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y: there must be at least two classes, got one class, {self.classes_[0]}")
+        texts = [str(label).strip() for label in self.classes_]
+        if len({*texts, ""}) <= len(texts):
+            texts = [str(number) for number in range(len(texts))]
+        labels = pd.Categorical.from_codes(numbers, categories=pd.Index(texts))
+        return {target_names(y, 1, taken)[0]: labels}

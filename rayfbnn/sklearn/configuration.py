@@ -1,0 +1,166 @@
+"""The configuration of a run, from the parameters of an estimator."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rayfbnn.data import Source, read_training
+from rayfbnn.errors import ConfigError
+from rayfbnn.model.likelihood.registry import DATA_MODELS
+from rayfbnn.spec import RunSpec
+from rayfbnn.spec.connections import with_tables
+from rayfbnn.spec.default_network import DEFAULT_HIDDEN, default_priors
+from rayfbnn.spec.messages import short
+from rayfbnn.spec.network_keys import short_names
+from rayfbnn.spec.text import plain, read_toml
+
+Keys = dict[str, Any]
+PRIOR_PARAMETERS = ("input_width", "linear_width", "output_width", "alpha", "relevance")
+
+
+def configuration(
+    parameters: Mapping[str, Any],
+    table: Source,
+    *,
+    targets: Sequence[str],
+    kinds: Sequence[str],
+    seed: int,
+    workers: int,
+) -> RunSpec:
+    """Return the configuration of a run on these training cases.
+
+    parameters  of the estimator, by name
+    targets     names of the target columns
+    kinds       data models that the estimator can have, the first of them unless `spec` says otherwise
+    seed        of the random numbers, unless `spec` says otherwise and random_state is None
+    workers     number of processes that chains are to be divided among, unless `spec` says otherwise
+
+    Parameters that are None are as in `spec`, or else rayfbnn's default. ConfigError names the key that is
+    wrong.
+    """
+    parameters = {name: _without_numpy(value) for name, value in parameters.items()}
+    base = base_keys(parameters["spec"])
+    keys = copy.deepcopy(base)
+    _set_data(keys, parameters, targets)
+    _set_model(keys, parameters, kinds)
+    _set_hidden(keys, parameters)
+    _set_run(keys, parameters, seed)
+    resolved, _ = read_training(RunSpec.from_dict(keys), table)
+    constant = {} if resolved.encoding is None else resolved.encoding.constant
+    if constant and "inputs" not in keys["data"]:
+        keys["data"]["exclude"] = [*keys["data"].get("exclude", []), *constant]
+    if workers > 1 and "chains_per_batch" not in keys:
+        keys["chains_per_batch"] = min(resolved.chains_per_batch, -(-resolved.chains // workers))
+    _set_priors(keys, parameters, resolved, has_own="priors" in base.get("network", {}))
+    return RunSpec.from_dict(keys)
+
+
+def base_keys(spec: Any) -> Keys:
+    """Return the keys of a configuration: of a TOML file, dictionaries, or a RunSpec; none for None."""
+    if isinstance(spec, RunSpec):
+        return spec.to_dict()
+    if isinstance(spec, str | Path):
+        keys = with_tables(read_toml(Path(spec)), Path(spec).parent)
+    elif spec is None or isinstance(spec, Mapping):
+        keys = plain(spec or {})
+    else:
+        raise ConfigError(
+            f"spec: must be a TOML file, nested dictionaries or a RunSpec, got {type(spec).__name__}"
+        )
+    for section in ("data", "model", "network"):
+        if not isinstance(keys.get(section, {}), dict):
+            raise ConfigError(f"spec: {section} must be a table of keys, got {short(keys[section])}")
+    return keys
+
+
+def _without_numpy(value: Any) -> Any:
+    """Return numbers and lists for the scalars and arrays of NumPy, which grids of parameters are made of."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
+def _set_data(keys: Keys, parameters: Mapping[str, Any], targets: Sequence[str]) -> None:
+    data = {key: value for key, value in keys.get("data", {}).items() if key != "train"}
+    if parameters["missing"] is not None:
+        data["missing"] = parameters["missing"]
+    keys["data"] = data | {"targets": list(targets)}
+
+
+def _set_model(keys: Keys, parameters: Mapping[str, Any], kinds: Sequence[str]) -> None:
+    model = keys.setdefault("model", {})
+    if model.setdefault("kind", kinds[0]) not in kinds:
+        raise ConfigError(
+            f'spec: model.kind = "{model["kind"]}" is not for this estimator; it can be {" or ".join(kinds)}'
+        )
+    if parameters.get("noise") is not None:
+        model["noise"] = parameters["noise"]
+
+
+def _set_hidden(keys: Keys, parameters: Mapping[str, Any]) -> None:
+    sizes, activation = parameters["hidden_layer_sizes"], parameters["activation"]
+    if sizes is None and activation is None:
+        return
+    network = keys.setdefault("network", {})
+    layers = network.get("hidden", [{"units": layer.units} for layer in DEFAULT_HIDDEN])
+    if sizes is not None:
+        sizes = [sizes] if not isinstance(sizes, Sequence) else sizes
+        layers = [{"units": size} for size in sizes]
+    default = DEFAULT_HIDDEN[0].activation
+    if activation is not None:
+        layers = [{**layer, "activation": activation} for layer in layers]
+    network["hidden"] = [{"activation": default, **layer} for layer in layers]
+
+
+def _set_run(keys: Keys, parameters: Mapping[str, Any], seed: int) -> None:
+    if parameters["chains"] is not None:
+        keys["chains"] = parameters["chains"]
+    if parameters["iterations"] is not None:
+        section = keys["phase"][-1] if "phase" in keys else keys
+        section["iterations"] = parameters["iterations"]
+    if parameters["random_state"] is not None or "seed" not in keys:
+        keys["seed"] = seed
+
+
+def _set_priors(keys: Keys, parameters: Mapping[str, Any], resolved: RunSpec, *, has_own: bool) -> None:
+    """Write priors out if they are not all default ones, with the keys that default priors go with."""
+    named = {name: parameters[name] for name in PRIOR_PARAMETERS if parameters[name] is not None}
+    replaced = parameters["priors"] or {}
+    if not named and not replaced:
+        return
+    if named and has_own:
+        raise ConfigError(
+            f"{next(iter(named))}: changes the default priors, but spec has network.priors; change these, or"
+            " leave them out of spec"
+        )
+    _check_numbers(named)
+    hidden = resolved.network_keys.hidden
+    full_names = short_names(len(hidden))
+    network = keys.setdefault("network", {})
+    if not has_own:
+        chosen = DATA_MODELS[resolved.model_keys.kind]
+        network["priors"] = default_priors(
+            hidden,
+            n_inputs=len(resolved.network_inputs),
+            bias=chosen.usual_bias,
+            is_real=chosen.is_real,
+            **named,
+        )
+        keys["data"].setdefault("standardize", list(resolved.data.standardize))
+        if resolved.model_keys.noise is not None:
+            keys["model"].setdefault("noise", resolved.model_keys.noise)
+    priors = {full_names.get(name, name): text for name, text in network["priors"].items()}
+    network["priors"] = priors | {full_names.get(name, name): text for name, text in replaced.items()}
+
+
+def _check_numbers(named: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a width or alpha that is not a number, or not in its range."""
+    for name, value in named.items():
+        is_number = isinstance(value, int | float) and (math.isfinite(value) or name == "relevance")
+        least = "at least 0" if name == "linear_width" else "above 0"
+        if not is_number or not (value > 0 or (value == 0 and name == "linear_width")):
+            raise ConfigError(f"{name}: must be a number {least}, got {short(value)}")

@@ -1,0 +1,227 @@
+"""The regressor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_array, check_random_state
+
+from rayfbnn.model.likelihood.registry import DATA_MODELS
+from rayfbnn.sklearn.base import BayesianNetwork, as_value_errors
+from rayfbnn.sklearn.tables import inputs_table, target_names
+
+if TYPE_CHECKING:
+    from rayfbnn.arrays import Array
+    from rayfbnn.spec import RunSpec
+
+
+class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
+    """Regression by the posterior of a Bayesian neural network, sampled by many Markov chains.
+
+    Predictions have standard deviations and quantiles, which include the noise and what the training cases
+    leave open of the network. Several targets share the hidden layers. Inputs and targets are standardised
+    within.
+
+    A parameter that is None is as `spec` says, or else has the default that is named here.
+
+    Parameters
+    ----------
+    hidden_layer_sizes
+        Number of units in each hidden layer, such as (8,), the default, or (16, 8); () for a linear model.
+    activation
+        Activation of all hidden units, "tanh" by default; "relu", "softplus", "sigmoid" and others are in
+        docs/model.md.
+    input_width
+        Prior size of what the inputs of a case together add to a hidden unit: their weights share a standard
+        deviation centred on input_width / sqrt(n_inputs). Default 0.5; with more, functions bend more.
+    linear_width
+        Prior size of what the inputs add to the prediction directly, as in linear regression, in standard
+        deviations of the target. Default 1; 0 leaves this part out.
+    output_width
+        Prior size of what the last hidden layer adds to the prediction, in standard deviations of the
+        target. Default 4.
+    alpha
+        How well the sizes of the hidden layers' weights are known a priori: alpha = 4, the default, leaves
+        them a factor of 3.7 between their 5 and 95 % points; smaller values leave more.
+    relevance
+        How alike the sizes of single inputs are: each input has one of its own, so that it can be irrelevant.
+        Default 4; the smaller, the more they may differ, and float("inf") lets all inputs share one.
+    noise
+        Prior of the noise's standard deviation in FBM's notation, in standard deviations of the target. The
+        default "0.3:0.5" is centred on 0.3 and vague; each of several targets has one of its own.
+    priors
+        Priors of single groups of weights in FBM's notation, in place of the default ones, such as
+        {"ih0": "0.5:4:2", "io": "-"}; "-" leaves a group out (docs/model.md).
+    missing
+        "indicator" takes NaN and None in X: the median takes their place, and a further input says so. By
+        default they are refused.
+    iterations
+        Number of iterations of the last phase, each of which keeps one draw of every chain. Default 4000,
+        or 1000 for large tables.
+    chains
+        Number of Markov chains. Default 8; fewer than 4 cannot be judged.
+    until
+        "ok" makes the run longer, round by round, until its predictions can be used or max_time is over.
+    max_time
+        Time after which a run with `until` ends in any case: seconds, or text such as "30m".
+    random_state
+        A whole number from 0 to 2**32 - 1 is the seed of the run, which makes it repeatable. A RandomState,
+        or None for NumPy's global one, draws the seed.
+    n_jobs
+        Number of processes that sample at once; -1 uses every core. None or 1 samples in this process,
+        without Ray, also where GridSearchCV and the like have processes of their own.
+    store
+        Path of the store to create for the draws; nothing may exist there yet. By default the store is
+        temporary and is removed together with the estimator.
+    warm_start
+        Whether `fit` goes on with the store of an earlier fit, or with the one at `store`, so that more
+        `iterations` are added to those there are. Data and all other parameters must be the same.
+    spec
+        A configuration for everything that has no parameter here: a TOML file, nested dictionaries, or a
+        RunSpec. Its training file and targets do not count.
+    verbose
+        1 shows the progress on standard error; 0, the default, is silent.
+
+    Attributes
+    ----------
+    n_features_in_, feature_names_in_
+        Number of columns of X, and their names if X was a DataFrame whose columns are named.
+    store_
+        Path of the store, for `rayfbnn.diagnose`, `rayfbnn.to_datatree` and every other verb.
+    summary_
+        Counts of the run: draws, divergences and acceptance (RunSummary).
+    verdict_
+        Verdict of `rayfbnn.diagnose` on predictions at training cases, with reasons and advice (Verdict);
+        None if max_time was over before the first draw.
+    """
+
+    def __init__(
+        self,
+        hidden_layer_sizes: Sequence[int] | int | None = None,
+        activation: str | None = None,
+        *,
+        input_width: float | None = None,
+        linear_width: float | None = None,
+        output_width: float | None = None,
+        alpha: float | None = None,
+        relevance: float | None = None,
+        noise: str | float | None = None,
+        priors: Mapping[str, str | float] | None = None,
+        missing: Literal["indicator"] | None = None,
+        iterations: int | None = None,
+        chains: int | None = None,
+        until: Literal["ok"] | None = None,
+        max_time: str | float | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        store: str | Path | None = None,
+        warm_start: bool = False,
+        spec: RunSpec | Mapping[str, Any] | str | Path | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            hidden_layer_sizes,
+            activation,
+            input_width=input_width,
+            linear_width=linear_width,
+            output_width=output_width,
+            alpha=alpha,
+            relevance=relevance,
+            priors=priors,
+            missing=missing,
+            iterations=iterations,
+            chains=chains,
+            until=until,
+            max_time=max_time,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            store=store,
+            warm_start=warm_start,
+            spec=spec,
+            verbose=verbose,
+        )
+        self.noise = noise
+
+    def predict(
+        self, X: Any, return_std: bool = False, quantiles: Sequence[float] | None = None
+    ) -> Array | tuple[Array, ...]:
+        """Predict the mean of each case's targets, in the units of y.
+
+        Parameters
+        ----------
+        X
+            The cases, (n_cases, n_features).
+        return_std
+            Whether to return the standard deviation of a new target as well, noise included.
+        quantiles
+            Probabilities strictly between 0 and 1, such as (0.1, 0.9), whose quantiles of a new target are
+            returned as well, noise included.
+
+        Returns
+        -------
+        mean
+            (n_cases,), or (n_cases, n_targets) if y had two axes.
+        std
+            In the same shape, with return_std; infinite for t noise of at most two degrees of freedom.
+        values
+            The quantiles, (n_quantiles, n_cases) or (n_quantiles, n_cases, n_targets), if they are asked for.
+        """
+        table = self._table(X)
+        results = [self._shaped(self._by_target(table, "mean"))]
+        if return_std:
+            results.append(self._shaped(self._by_target(table, "sd")))
+        if quantiles is not None:
+            inputs = inputs_table(self, X, is_training=False)
+            with as_value_errors():
+                results.append(self._shaped(self._loaded().quantiles(inputs, list(quantiles))))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
+        """Draw targets from the predictive distribution, noise included.
+
+        In each sample all cases share one draw of the posterior, so that samples are joint over cases.
+
+        Parameters
+        ----------
+        X
+            The cases, (n_cases, n_features).
+        n_samples
+            Number of samples.
+        random_state
+            Seed or RandomState of the samples; equal seeds give equal samples.
+
+        Returns
+        -------
+        y
+            (n_cases, n_samples), or (n_cases, n_targets, n_samples) if y had two axes.
+        """
+        predictor = self._loaded()
+        seed = int(check_random_state(random_state).randint(2**31))
+        inputs = inputs_table(self, X, is_training=False)
+        with as_value_errors():
+            samples = predictor.sample(inputs, n_samples, seed=seed)
+        return np.moveaxis(self._shaped(samples), 0, -1)
+
+    def _shaped(self, values: Array) -> Array:
+        """Return values (..., n_targets) without the last axis if y had one axis."""
+        return values[..., 0] if self._y_has_one_axis else values
+
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        models = DATA_MODELS.items()
+        return tuple(kind for kind, model in models if not model.has_labels and not model.are_times)
+
+    def _read_targets(self, y: Any, *, taken: Sequence[str]) -> dict[str, Any]:
+        values = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        self._y_has_one_axis = values.ndim == 1
+        values = values.reshape(len(values), -1)
+        return dict(zip(target_names(y, values.shape[1], taken), values.T, strict=True))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

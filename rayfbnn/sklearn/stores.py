@@ -1,0 +1,49 @@
+"""Stores that estimators make for themselves: temporary, and carried along in pickles."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+import weakref
+from pathlib import Path
+
+
+class TemporaryStore:
+    """A place for a store that is removed together with this object, or when Python ends.
+
+    A pickle has all files of the store, since a path would lead nowhere; what is unpickled has a place of
+    its own.
+
+    Attributes
+    ----------
+    path
+        Where the store is to be, in a folder of its own.
+    """
+
+    def __init__(self) -> None:
+        self._make_folder()
+
+    def _make_folder(self) -> None:
+        folder = tempfile.mkdtemp(prefix="rayfbnn-")
+        self.path = Path(folder) / "run.zarr"
+        weakref.finalize(self, _remove, folder, os.getpid())
+
+    def __getstate__(self) -> bytes:
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as files:
+            files.add(self.path, arcname=self.path.name)
+        return archive.getvalue()
+
+    def __setstate__(self, archive: bytes) -> None:
+        self._make_folder()
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(self.path.parent, filter="data")
+
+
+def _remove(folder: str, process: int) -> None:
+    """Remove a folder, unless this is another process than the one that made it, such as a fork of it."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)

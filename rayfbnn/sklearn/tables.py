@@ -1,0 +1,88 @@
+"""The cases that scikit-learn hands to an estimator, as DataFrames with a name for each column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from rayfbnn.arrays import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def inputs_table(estimator: Any, X: Any, *, is_training: bool, requires_y: bool = False) -> pd.DataFrame:
+    """Return the inputs as a table, checked as scikit-learn does; ValueError says what is wrong.
+
+    In training the estimator gets n_features_in_ and, if all columns have names, feature_names_in_; later X
+    is compared with them. A DataFrame with columns of text, truth values or categories stays as it is, and
+    rayfbnn encodes it. Anything else becomes numbers, whose columns are named x1, x2, ... unless they have
+    names.
+
+    requires_y  makes scikit-learn say that y is missing
+    """
+    import pandas as pd
+
+    y = None if requires_y else "no_validation"
+    frame = _frame_with_text(X)
+    if frame is not None:
+        validate_data(estimator, X, y, reset=is_training, skip_check_array=True)
+        return frame
+    values = validate_data(
+        estimator,
+        X,
+        y,
+        reset=is_training,
+        dtype=np.float64,
+        ensure_all_finite="allow-nan" if estimator.missing == "indicator" else True,
+        ensure_min_samples=2 if is_training else 1,
+    )
+    numbered = [f"x{number + 1}" for number in range(values.shape[1])]
+    return pd.DataFrame(values, columns=list(getattr(estimator, "feature_names_in_", numbered)))
+
+
+def _frame_with_text(X: Any) -> pd.DataFrame | None:
+    """Return X as a DataFrame of pandas if it has columns that are not numbers; None if not."""
+    import pandas as pd
+
+    if isinstance(X, pd.DataFrame):
+        frame = X.reset_index(drop=True)
+    elif hasattr(X, "columns") and hasattr(X, "to_pandas"):
+        frame = X.to_pandas()
+    else:
+        return None
+    are_numbers = [
+        pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
+        for dtype in frame.dtypes
+    ]
+    if all(are_numbers) or len(frame) == 0:
+        return None
+    frame.columns = pd.Index([str(name).strip() for name in frame.columns])
+    return frame
+
+
+def target_names(y: Any, n_targets: int, taken: Sequence[str]) -> list[str]:
+    """Return a name for each target: those that y has, else y or y1, y2, ...
+
+    Names that are taken by inputs get an underscore.
+    """
+    names = [f"y{number + 1}" for number in range(n_targets)] if n_targets > 1 else ["y"]
+    named = list(getattr(y, "columns", [])) or [getattr(y, "name", None)]
+    if len(named) == n_targets and all(isinstance(name, str) and name.strip() for name in named):
+        names = [name.strip() for name in named]
+    unique: list[str] = []
+    for name in names:
+        while name in taken or name in unique:
+            name += "_"
+        unique.append(name)
+    return unique
+
+
+def training_table(inputs: pd.DataFrame, targets: dict[str, Array]) -> pd.DataFrame:
+    """Return one table of inputs and targets, each target (n_cases,)."""
+    import pandas as pd
+
+    return pd.concat([inputs, pd.DataFrame(targets)], axis=1)

@@ -1,0 +1,36 @@
+"""The warning that the chains of a run do not agree well enough, in terms of an estimator."""
+
+from __future__ import annotations
+
+import warnings
+
+from sklearn.exceptions import ConvergenceWarning
+
+from rayfbnn.reduce.judging.chain_average import MIN_CHAINS
+from rayfbnn.reduce.judging.verdicts import Verdict
+
+
+def warn_unless_ok(verdict: Verdict, estimator: str, *, iterations: int, stacklevel: int) -> None:
+    """Give a ConvergenceWarning that says what to do if the predictions cannot be used.
+
+    estimator   its name, for the message
+    iterations  length of the run's last phase
+    stacklevel  of `warnings.warn`, counted from the caller
+    """
+    if not verdict.ok:
+        message = f"{estimator}: {verdict.warning}. {what_to_do(verdict, iterations)}"
+        warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel + 1)
+
+
+def what_to_do(verdict: Verdict, iterations: int) -> str:
+    """Return the advice of a verdict in terms of an estimator's parameters."""
+    error = verdict.error
+    steps = []
+    if error is not None and error.chains < MIN_CHAINS:
+        steps.append(f"set chains={MIN_CHAINS} or more, since fewer cannot be judged")
+    elif verdict.grade == "not usable" and error is not None and not error.has_drift:
+        enough = error.chains_that_would_do
+        steps.append("use more chains" if enough is None else f"set chains={enough}")
+    longer = verdict.iterations or 2 * iterations
+    steps.append(f"set iterations={longer} (with warm_start=True the draws so far are kept)")
+    return f"What to do: {'; or '.join(steps)}; verdict_ has the reasons and more advice."

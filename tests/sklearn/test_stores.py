@@ -1,0 +1,107 @@
+"""Where the draws of an estimator are: temporary stores that go with it, stores that stay, and pickles."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rayfbnn
+from rayfbnn.sklearn.stores import TemporaryStore
+from rayfbnn.store.store import Store
+from tests.support.sklearn.small import line, numbers_spec, regressor
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+X, Y = line()
+SPEC = numbers_spec(first=2, kept=6)
+
+
+def test_a_temporary_store_goes_with_its_estimator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An estimator that is fitted again, or fails, leaves nothing behind either; nor do threads stay."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    estimator = regressor(spec=SPEC).fit(X, Y)
+    threads = set(threading.enumerate())
+    first = estimator.store_
+    assert first.is_relative_to(tmp_path)
+    estimator.fit(X, Y)
+    assert not first.exists() and len(list(tmp_path.iterdir())) == 1
+    with pytest.raises(ValueError, match="iterations"):
+        regressor(iterations=-1).fit(X, Y)
+    gc.disable()  # no circle of references may keep a store until the garbage is collected
+    try:
+        copied = copy.deepcopy(estimator)
+        del estimator
+        assert [copied.store_.parent] == list(tmp_path.iterdir())
+        del copied
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        gc.enable()
+    assert set(threading.enumerate()) <= threads
+
+
+def test_a_fork_does_not_remove_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = TemporaryStore()
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    folder = place.path.parent
+    del place
+    assert folder.is_dir()
+    folder.rmdir()
+
+
+def test_a_pickle_has_the_temporary_store(tmp_path: Path) -> None:
+    estimator = regressor(spec=SPEC).fit(X, Y)
+    expected, first = estimator.predict(X), estimator.store_
+    pickled = pickle.dumps(estimator)
+    del estimator
+    assert not first.exists()
+    restored = pickle.loads(pickled)
+    assert restored.store_ != first
+    np.testing.assert_array_equal(restored.predict(X), expected)
+    assert rayfbnn.verify(restored.store_).ok
+
+
+def test_a_store_that_is_named_stays_and_a_pickle_has_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    estimator = regressor(spec=SPEC, store="run.zarr").fit(X, Y)
+    expected = estimator.predict(X)
+    pickled = pickle.dumps(estimator)
+    assert len(pickled) < 10_000
+    del estimator
+    monkeypatch.chdir("/")
+    restored = pickle.loads(pickled)
+    assert restored.store_ == tmp_path / "run.zarr"
+    np.testing.assert_array_equal(restored.predict(X), expected)
+    with pytest.raises(ValueError, match="run.zarr: already exists"):
+        regressor(spec=SPEC, store=tmp_path / "run.zarr").fit(X, Y)
+
+
+def test_warm_start_goes_on_to_the_draws_of_a_longer_run(tmp_path: Path) -> None:
+    """With a store that is named, as in another process, the seed is the store's."""
+    whole = regressor(spec=numbers_spec(first=2, kept=9), random_state=3).fit(X, Y)
+    part = regressor(spec=SPEC, random_state=3, store=tmp_path / "run.zarr").fit(X, Y)
+    settings = {**part.get_params(), "random_state": None, "warm_start": True, "iterations": 9}
+    grown = regressor(**settings).fit(X, Y)
+    np.testing.assert_array_equal(*(Store.open(one.store_).read_positions() for one in (whole, grown)))
+    np.testing.assert_array_equal(whole.predict(X), grown.predict(X))
+    with pytest.raises(
+        ValueError, match="the last phase has 9; a run can be made longer, not shorter, got 5"
+    ):
+        grown.set_params(iterations=5).fit(X, Y)
+    with pytest.raises(ValueError, match="was made from other data"):
+        grown.set_params(iterations=12).fit(X, -Y)
+    with pytest.raises(ValueError, match=r"network\.hidden"):
+        grown.set_params(hidden_layer_sizes=(3,)).fit(X, Y)
+
+
+def test_warm_start_goes_on_with_the_temporary_store() -> None:
+    estimator = regressor(spec=SPEC, random_state=None, warm_start=True).fit(X, Y)
+    place = estimator.store_
+    assert estimator.set_params(iterations=8).fit(X, Y).summary_.draws == 8
+    assert estimator.store_ == place

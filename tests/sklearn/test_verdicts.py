@@ -1,0 +1,40 @@
+"""Warnings about convergence speak of the parameters of an estimator."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from rayfbnn.reduce.judging.chain_average import AverageError
+from rayfbnn.reduce.judging.verdicts import Verdict
+from rayfbnn.sklearn.verdicts import warn_unless_ok, what_to_do
+
+ERROR = AverageError(
+    mean=0.3, mean_bound=0.5, sd=math.nan, sd_bound=math.nan, drift=0.0, has_drift=False, chains=8, cases=10
+)
+VERDICT = Verdict("predictions", "not usable", reasons=("R-hat above 1.01: y 1.5",), error=ERROR)
+
+
+def test_what_to_do_has_numbers_where_there_are_any() -> None:
+    enough = ERROR.chains_that_would_do
+    assert enough is not None and enough > 8
+    assert what_to_do(VERDICT, 4000).startswith(f"What to do: set chains={enough}; or set iterations=8000 (")
+    assert "set iterations=5600 (" in what_to_do(replace(VERDICT, iterations=5600), 4000)
+    hopeless = replace(VERDICT, error=replace(ERROR, mean=100.0))
+    assert what_to_do(hopeless, 4000).startswith("What to do: use more chains; or")
+    drifting = replace(VERDICT, error=replace(ERROR, has_drift=True))
+    assert what_to_do(drifting, 4000).startswith("What to do: set iterations=8000 (with warm_start=True")
+    few = replace(VERDICT, grade="cannot tell", error=replace(ERROR, chains=3))
+    assert "set chains=4 or more, since fewer cannot be judged; or set iterations=" in what_to_do(few, 10)
+
+
+def test_a_verdict_that_is_ok_gives_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_unless_ok(replace(VERDICT, grade="usable"), "Regressor", iterations=5, stacklevel=1)
+    with pytest.warns(ConvergenceWarning, match=r"^Regressor: predictions are not usable: R-hat above 1.01"):
+        warn_unless_ok(VERDICT, "Regressor", iterations=5, stacklevel=1)
