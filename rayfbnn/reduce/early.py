@@ -27,7 +27,7 @@ def with_early_draws(store: Store) -> Store:
     """
     if store.kind != "mcmc" or store.committed_draws > 0:
         return store
-    records = [_in_order(store, batch) for batch in range(store.n_batches)]
+    records = [_records_with_state(store, batch) for batch in range(store.n_batches)]
     ends = np.cumsum([phase.iterations for phase in store.spec.phase])
     phases = [[int(np.searchsorted(ends, record.first_iteration)) for record in some] for some in records]
     if not all(phases):
@@ -61,7 +61,7 @@ def early_warning(store: Store) -> str:
     )
 
 
-def _in_order(store: Store, batch: int) -> list[Record]:
+def _records_with_state(store: Store, batch: int) -> list[Record]:
     return [record for record in store.commits.all(batch) if record.state]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rayfbnn.errors import ConfigError
+
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
     from rayfbnn.spec import RunSpec
@@ -12,11 +14,15 @@ if TYPE_CHECKING:
 def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
     """Return lines that say what a run will take on this machine; "" for a run of a few seconds or on a GPU.
 
-    An empty line comes first. The measurements take a second or two.
+    The text is "" as well for a network that can only be drawn from its prior. An empty line comes first. The
+    measurements take a second or two.
     """
     from rayfbnn.describe.forecast import describe_forecast
     from rayfbnn.timing.forecast import forecast
 
-    spec.check_gradient()
+    try:
+        spec.check_gradient()
+    except ConfigError:
+        return ""
     result = forecast(spec, dataset, workers=max(1, workers))
     return "" if result is None else f"\n{describe_forecast(result)}\n"

@@ -105,7 +105,17 @@ def test_a_run_of_a_few_seconds_has_no_forecast(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_show_and_sample_begin_with_the_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_that_is_only_for_draws_from_the_prior_is_shown_without_a_forecast(tmp_path: Path) -> None:
+    spec, _ = training(
+        tmp_path, {"op": "sample-sigmas"}, network__hidden=[{"units": 3, "activation": "step"}]
+    )
+    assert "3 step" in rayfbnn.show(spec) and "Time:" not in rayfbnn.show(spec)
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_show_ends_and_sample_begins_with_the_forecast(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     spec, _ = training(tmp_path, {"op": "heatbath"}, HYBRID, chains=1)
     assert "\nTime: about " in rayfbnn.show(spec)
     rayfbnn.sample(spec, tmp_path / "run.zarr", workers=0)
