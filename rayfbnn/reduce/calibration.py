@@ -120,17 +120,11 @@ def labelled(store: Store, table: pd.DataFrame, targets: Array) -> dict[str, tup
     """
     model, names = store.spec.data_model, store.data.target_names
     by_label = {}
-    for number, (column, words, (has_label, has_opposite)) in enumerate(
-        zip(
-            model.probability_columns(names),
-            model.probability_words(names),
-            model.labelled_cases(targets),
-            strict=True,
-        )
+    columns, in_words = model.probability_columns(names), model.probability_words(names)
+    for column, words, (has_label, has_opposite) in zip(
+        columns, in_words, model.labelled_cases(targets), strict=True
     ):
-        is_known = ~np.isnan(targets[:, min(number, targets.shape[1] - 1)])
-        if has_opposite is not None:
-            is_known = has_label | has_opposite
+        is_known = ~np.isnan(targets[:, 0]) if has_opposite is None else has_label | has_opposite
         by_label[words] = table[column].to_numpy()[is_known], has_label[is_known]
     return by_label
 

@@ -10,7 +10,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.markup import tables
 from rayfbnn.reduce.effects import columns_of
-from rayfbnn.reporting.runs import ReportedRun
+from rayfbnn.reporting.runs import ReportedRun, labels_of
 
 if TYPE_CHECKING:
     from rayfbnn.store.store import Store
@@ -87,8 +87,7 @@ def _target_in_words(store: Store, name: str, values: Array) -> str:
     if len(known) == 0:
         return "none"
     if model.has_labels:
-        encoding = store.spec.encoding
-        labels = encoding.labels.get(name, ()) if encoding is not None else ()
+        labels = labels_of(store, name)
         numbers, counts = np.unique(known, return_counts=True)
         return ", ".join(
             f"{labels[int(number)] if labels else f'{number:g}'} ({count})"

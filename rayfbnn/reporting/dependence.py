@@ -14,25 +14,20 @@ from rayfbnn.reduce.pictures.panels import CHAIN_COLOURS, GREY, Axes, set_log_sc
 from rayfbnn.reporting.pictures import beside, picture
 from rayfbnn.reporting.runs import ReportedRun
 
-_MAX_COLUMNS = 6
 _MAX_VALUES = 6
 _MAX_TICKS = 60
 _MAX_LETTERS = 24  # of the names of levels side by side
 
 
 def dependence_section(run: ReportedRun, columns: list[InputColumn]) -> str:
-    """Return a picture for each of the columns, at most six."""
+    """Return a picture for each of the columns."""
     names = value_names(run.store)
-    model, data = run.store.spec.data_model, run.store.data
+    model = run.store.spec.data_model
     # Targets that are numbers have scales of their own, and so pictures of their own.
     panels = [list(range(len(names)))[:_MAX_VALUES]] if model.has_labels else [[n] for n in range(len(names))]
     pictures = []
-    dependences = [partial_dependence(run.few, run.cases.few, column) for column in columns[:_MAX_COLUMNS]]
-    for column, dependence in zip(columns, dependences, strict=False):
-        ticks = np.empty(0)
-        if not dependence.levels and column.value_names:
-            values = data.inputs[:, data.input_names.index(column.name)]
-            ticks = np.quantile(values, np.linspace(0.02, 0.98, min(_MAX_TICKS, len(values))))
+    dependences = [partial_dependence(run.few, run.cases.few, column) for column in columns]
+    for column, dependence in zip(columns, dependences, strict=True):
         for which in panels[:_MAX_VALUES]:
             draw = partial(
                 _draw,
@@ -40,7 +35,7 @@ def dependence_section(run: ReportedRun, columns: list[InputColumn]) -> str:
                 names=names,
                 which=which,
                 reach=_reach(dependences, which),
-                ticks=ticks,
+                ticks=_ticks(run, column),
                 is_log=model.are_times,
             )
             shown = ", ".join(names[number] for number in which)
@@ -56,6 +51,14 @@ def dependence_section(run: ReportedRun, columns: list[InputColumn]) -> str:
     if model.are_times:
         words += " Times are averaged by their logarithms."
     return tables.paragraph(words) + beside(pictures)
+
+
+def _ticks(run: ReportedRun, column: InputColumn) -> Array:
+    """Return values of a column of numbers that show where the training cases are, none for levels."""
+    if column.kind != "number":
+        return np.empty(0)
+    values = run.store.data.inputs[:, run.store.data.input_names.index(column.name)]
+    return np.quantile(values, np.linspace(0.02, 0.98, min(_MAX_TICKS, len(values))))
 
 
 def _reach(dependences: list[Dependence], which: list[int]) -> tuple[float, float]:
@@ -75,38 +78,39 @@ def _draw(
     is_log: bool,
 ) -> None:
     for number in which:
-        colour = CHAIN_COLOURS[number % len(CHAIN_COLOURS)]
-        mean, low, high = (values[:, number] for values in (dependence.mean, dependence.low, dependence.high))
-        if dependence.levels:
-            axis.errorbar(
-                dependence.points,
-                mean,
-                yerr=np.abs(np.stack([mean - low, high - mean])),
-                fmt="o",
-                color=colour,
-                ms=4,
-                label=names[number],
-            )
-            continue
-        axis.fill_between(dependence.points, low, high, color=colour, alpha=0.22, lw=0)
-        axis.plot(dependence.points, mean, color=colour, label=names[number])
+        _draw_value(axis, dependence, number, names[number])
     if dependence.levels:
         is_crowded = len("".join(dependence.levels)) > _MAX_LETTERS
         axis.set_xticks(dependence.points, dependence.levels, rotation=90 if is_crowded else 0)
         axis.margins(x=0.15)
-    if is_log:
-        set_log_scale(axis, "y")
-    low, high = reach
-    margin = 0.06 * (high - low)
-    if is_log:
-        axis.set_ylim(low / 1.1, high * 1.1)
-    elif margin > 0 and np.isfinite(margin):
-        axis.set_ylim(low - margin, high + margin)
+    _set_reach(axis, reach, is_log=is_log)
     if len(ticks):
         axis.plot(ticks, np.zeros(len(ticks)), "|", color=GREY, ms=5, transform=axis.get_xaxis_transform())
     axis.set_xlabel(dependence.column)
+    axis.set_ylabel("probability" if len(which) > 1 else names[which[0]])
     if len(which) > 1:
-        axis.set_ylabel("probability")
         axis.legend(loc="best")
+
+
+def _draw_value(axis: Axes, dependence: Dependence, number: int, name: str) -> None:
+    """Draw one of the values that are predicted: a line with its band, or points with bars for levels."""
+    colour = CHAIN_COLOURS[number % len(CHAIN_COLOURS)]
+    mean, low, high = (values[:, number] for values in (dependence.mean, dependence.low, dependence.high))
+    if dependence.levels:
+        bars = np.abs(np.stack([mean - low, high - mean]))
+        axis.errorbar(dependence.points, mean, yerr=bars, fmt="o", color=colour, ms=4, label=name)
+        return
+    axis.fill_between(dependence.points, low, high, color=colour, alpha=0.22, lw=0)
+    axis.plot(dependence.points, mean, color=colour, label=name)
+
+
+def _set_reach(axis: Axes, reach: tuple[float, float], *, is_log: bool) -> None:
+    """Set the scale that all columns share, if their values are finite."""
+    low, high = reach
+    if is_log:
+        set_log_scale(axis, "y")
+        low, high = low / 1.1, high * 1.1
     else:
-        axis.set_ylabel(names[which[0]])
+        low, high = low - 0.06 * (high - low), high + 0.06 * (high - low)
+    if np.isfinite([low, high]).all() and low < high:
+        axis.set_ylim(low, high)

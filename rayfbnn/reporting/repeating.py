@@ -43,10 +43,12 @@ def repeating_section(run: ReportedRun) -> str:
     verb = {"mcmc": "sample", "exact": "reject", "prior": "prior"}[store.kind]
     draws = "" if store.kind == "mcmc" else f" --draws {store.n_chains * store.committed_draws}"
     name = shlex.quote(store.path.name)
-    commands = f"rayfbnn {verb} run.toml {name}{draws}\nrayfbnn verify {name}"
+    cases = "" if spec.data.train else " --data train.csv"  # they were given from memory
+    commands = f"rayfbnn {verb} run.toml {name}{cases}{draws}\nrayfbnn verify {name}"
+    files = "run.toml" if spec.data.train else "run.toml, and the training cases in train.csv"
     words = (
         "The same version draws the same bits from the same configuration and training cases, on machines of"
-        " one kind, with any number of workers. With the configuration below in run.toml:"
+        f" one kind, with any number of workers. With the configuration below in {files}:"
     )
     cite = f"rayfbnn, version {root.version}: posterior draws of Bayesian neural networks."
     return "".join(

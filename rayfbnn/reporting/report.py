@@ -13,21 +13,21 @@ from rayfbnn.reporting.page import Section, page
 from rayfbnn.reporting.relevance import by_relevance, relevance_section
 from rayfbnn.reporting.repeating import repeating_section
 from rayfbnn.reporting.residuals import residuals_section
-from rayfbnn.reporting.runs import Report, ReportedRun
+from rayfbnn.reporting.runs import ReportedRun, Tell
 from rayfbnn.reporting.traces import traces_section
 from rayfbnn.reporting.verdicts import verdicts_section
 
 _MAX_COLUMNS = 6  # whose effects are shown
 
 
-def report_html(runs: Sequence[ReportedRun], report: Report) -> str:
+def report_html(runs: Sequence[ReportedRun], tell: Tell) -> str:
     """Return the page on the runs, with those of several side by side in each section.
 
-    report  is told what is computed
+    tell  is told what is computed
     """
     ranked = {}
     for run in runs:
-        report(f"{run.label}: relevance of inputs")
+        tell(f"{run.label}: relevance of inputs")
         ranked[run.label] = by_relevance(run)
     # All runs have pictures of the same columns, those that matter to the first run.
     first = [column.name for column, _ in ranked[runs[0].label]]
@@ -50,7 +50,7 @@ def report_html(runs: Sequence[ReportedRun], report: Report) -> str:
     )
     sections = [Section("glance", "At a glance", (("", glance_section(runs)),))]
     for key, title, section_of in parts:
-        report(title)
+        tell(title)
         panels = tuple((run.label, section_of(run)) for run in runs)
         if any(html for _, html in panels):
             sections.append(Section(key, title, panels))

@@ -12,7 +12,7 @@ from rayfbnn.reduce.calibration import Places
 from rayfbnn.reduce.pictures.calibrated import draw_actual, draw_scores
 from rayfbnn.reduce.pictures.panels import Axes
 from rayfbnn.reporting.pictures import beside, picture
-from rayfbnn.reporting.runs import ReportedRun
+from rayfbnn.reporting.runs import ReportedRun, labels_of
 
 _SURPRISES = 8
 _MAX_CLASSES = 12
@@ -82,7 +82,7 @@ def _confusion(run: ReportedRun) -> str:
             guess, n_labels = p[is_known].argmax(axis=1), p.shape[1]
         if n_labels > _MAX_CLASSES or len(actual) == 0:
             continue
-        labels = _labels(run, name, n_labels)
+        labels = labels_of(store, name) or tuple(map(str, range(n_labels)))
         counts = np.zeros((n_labels, n_labels), dtype=int)
         np.add.at(counts, (actual, guess), 1)
         rows = [(label, *map(int, row)) for label, row in zip(labels, counts, strict=True)]
@@ -91,22 +91,14 @@ def _confusion(run: ReportedRun) -> str:
     return "".join(html)
 
 
-def _labels(run: ReportedRun, name: str, n_labels: int) -> tuple[str, ...]:
-    encoding = run.store.spec.encoding
-    labels = encoding.labels.get(name, ()) if encoding is not None else ()
-    return labels or tuple(str(number) for number in range(n_labels))
-
-
 def _surprises(run: ReportedRun) -> str:
     """Return the cases with the smallest log probabilities."""
     table = run.prediction.table
     if "log_probability" not in table or table["log_probability"].notna().sum() == 0:
         return ""
     worst = table["log_probability"].sort_values(kind="stable").index[:_SURPRISES]
-    names = run.store.data.target_names
-    model = run.store.spec.data_model
-    shown = model.probability_columns(names) or [f"{name}_median" for name in names]
-    shown = shown[:_SURPRISES]
+    names, model = run.store.data.target_names, run.store.spec.data_model
+    shown = (model.probability_columns(names) or [f"{name}_median" for name in names])[:_MAX_CLASSES]
     rows = [
         (
             int(run.cases.rows[case]),
@@ -123,6 +115,5 @@ def _surprises(run: ReportedRun) -> str:
 def _target_text(run: ReportedRun, name: str, value: float) -> tables.Cell:
     if np.isnan(value):
         return None
-    encoding = run.store.spec.encoding
-    labels = encoding.labels.get(name, ()) if encoding is not None else ()
+    labels = labels_of(run.store, name)
     return labels[int(value)] if labels else float(value)

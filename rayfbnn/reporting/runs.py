@@ -26,7 +26,7 @@ _FEW_DRAWS, _FEWEST_DRAWS = 96, 32  # where the networks are evaluated at many p
 _MOST_BYTES = 100e6  # of the draws that are held
 _CASES = 2000
 _SOME_CASES, _FEW_CASES = 300, 100
-Report = Callable[[str], None]  # is told what is computed
+Tell = Callable[[str], None]  # is told what is computed
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,9 @@ class ReportedRun:
         return self.store.n_chains * self.store.committed_draws
 
 
-def read_run(label: str, store: Store, cases: Cases, report: Report) -> ReportedRun:
+def read_run(label: str, store: Store, cases: Cases, tell: Tell) -> ReportedRun:
     """Read some of the draws into memory, predict the cases, and judge the run."""
-    report(f"{label}: reading draws")
+    tell(f"{label}: reading draws")
     run = committed(store)
     at_most = min(_DRAWS, int(_MOST_BYTES / (8 * store.spec.network.n_parameters)))
     some = thinned(run, max(4, at_most // run.n_chains))
@@ -137,10 +137,16 @@ def read_run(label: str, store: Store, cases: Cases, report: Report) -> Reported
         hold(held, spread(some.n_draws, max(1, n_draws // run.n_chains)))
         for n_draws in (_FEW_DRAWS, _FEWEST_DRAWS)
     )
-    report(f"{label}: predicting {len(cases.inputs):,} cases")
+    tell(f"{label}: predicting {len(cases.inputs):,} cases")
     prediction = predict([held], cases.inputs, cases.targets)
     diagnosis = None
     if store.kind == "mcmc" and early_phase(store) is None:
-        report(f"{label}: judging {run.total:,} draws")
+        tell(f"{label}: judging {run.total:,} draws")
         diagnosis = diagnose(store)
     return ReportedRun(label, store, held, few, fewest, cases, prediction, diagnosis)
+
+
+def labels_of(store: Store, target: str) -> tuple[str, ...]:
+    """Return the labels of a target in the order of their numbers, () if it is a number."""
+    encoding = store.spec.encoding
+    return () if encoding is None else encoding.labels.get(target, ())

@@ -44,8 +44,8 @@ def draw_reliability(axis: Axes, by_label: dict[str, tuple[Array, Array]]) -> No
     The bars hold 95 % of what calibrated predictions give. Beyond eight labels there is one line for all.
     """
     if len(by_label) > _MAX_LABELS:
-        pairs = list(by_label.values())
-        by_label = {"all labels": tuple(np.concatenate(values) for values in zip(*pairs, strict=True))}  # type: ignore[dict-item]
+        probability, happened = map(np.concatenate, zip(*by_label.values(), strict=True))
+        by_label = {"all labels": (probability, happened)}
     axis.plot([0, 1], [0, 1], color="black", lw=0.8)
     for number, (words, (probability, happened)) in enumerate(by_label.items()):
         bins = reliability(probability, happened)

@@ -97,9 +97,17 @@ def to_svg(figure: Figure, colours: Mapping[str, str]) -> str:
     text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r"<svg [^>]*?(viewBox=\"[^\"]*\")[^>]*>", r"<svg \1>", text, count=1)
-    text = re.sub(r"font: ([0-9.]+px)[^;\"]*", r"font-size: \1", text)
-    text = re.sub("#[0-9a-f]{6}", lambda match: colours.get(match[0], match[0]), text)
     # Several pictures in one page must not have the same names for different parts.
     prefix = f"f{hashlib.sha256(text.encode()).hexdigest()[:10]}-"
-    text = re.sub(r'\bid="', f'id="{prefix}', text)
-    return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", text)
+    return re.sub("<[^>]+>", lambda tag: _tag_for_pages(tag[0], colours, prefix), text)
+
+
+def _tag_for_pages(tag: str, colours: Mapping[str, str], prefix: str) -> str:
+    """Return a tag of an SVG with the page's font and colours, and a prefix before its name and its links.
+
+    The text between tags, which has the names of columns, stays as it is.
+    """
+    tag = re.sub(r"font: ([0-9.]+px)[^;\"]*", r"font-size: \1", tag)
+    tag = re.sub("#[0-9a-f]{6}", lambda colour: colours.get(colour[0], colour[0]), tag)
+    tag = re.sub(r'\bid="', f'id="{prefix}', tag)
+    return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", tag)
