@@ -19,7 +19,7 @@ def model_section(run: ReportedRun) -> str:
     sentence = (
         f"A network of {network.inputs} inputs, {' and then '.join(layers) or 'no hidden units'} and"
         f" {network.outputs} output{'s' if network.outputs > 1 else ''} has {network.n_parameters:,}"
-        f" parameters. The targets are {spec.data_model.in_words}."
+        f" parameters. The data model is {spec.data_model.in_words}."
     )
     rows: list[tuple[tables.Cell, ...]] = []
     for group in network.groups():
