@@ -1,8 +1,8 @@
-"""Quantiles at any probabilities, and random samples, of the predictive distribution at new cases."""
+"""The mean, quantiles at any probabilities, and samples of the predictive distribution at new cases."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,22 @@ if TYPE_CHECKING:
     from rayfbnn.store.store import Store
 
 _BLOCK_BYTES = 64e6
+
+
+def predictive_mean(store: Store, inputs: Array, *, memory_bytes: float = 256e6) -> Array:
+    """Return the mean of each target over all draws, (n_cases, n_targets), on the scale of the data file.
+
+    For labels it is the probability of each, (n_cases, n_labels).
+
+    inputs  (n_cases, n_inputs) as on file
+    """
+    model, data = store.spec.data_model, store.data
+    parts = [
+        model.draw_means(outputs, sigmas).mean(axis=2, dtype=np.float64)
+        for _, outputs, sigmas in _parts(store, inputs, memory_bytes)
+    ]
+    mean = np.concatenate(parts)
+    return mean if model.has_labels else mean * data.target_scale + data.target_center
 
 
 def predictive_quantiles(
@@ -38,16 +54,9 @@ def predictive_quantiles(
         raise ConfigError(
             f"quantiles: {model.kind} targets are labels, which have none; ask for probabilities"
         )
-    run = committed(store)
-    sigmas = noise_sigmas(run).reshape(1, -1, run.total)
     quantiles = np.empty((len(probabilities), len(inputs), data.n_targets))
-    per_case = 8 * run.total * max(model.n_cells, model.n_outputs(data.n_targets))
-    at_once = max(1, int(memory_bytes / 2 / per_case))
-    for first in range(0, len(inputs), at_once):
-        cases = slice(first, first + at_once)
-        outputs = outputs_by_case(run, _standardized(store, inputs[cases]), memory_bytes=memory_bytes / 4)
-        flat = outputs.reshape(*outputs.shape[:2], run.total)
-        quantiles[:, cases] = model.quantiles(flat, sigmas, probabilities)
+    for cases, outputs, sigmas in _parts(store, inputs, memory_bytes):
+        quantiles[:, cases] = model.quantiles(outputs, sigmas, probabilities)
     return quantiles * data.target_scale + data.target_center
 
 
@@ -74,6 +83,18 @@ def predictive_sample(store: Store, inputs: Array, n_samples: int, *, seed: int)
         streams = Streams(seed, np.arange(some.start, some.stop, dtype=np.uint64)).at(iteration=1)
         samples[some] = model.draw(by_unit, noise[some], streams).swapaxes(1, 2)
     return samples * data.target_scale + data.target_center
+
+
+def _parts(store: Store, inputs: Array, memory_bytes: float) -> Iterator[tuple[slice, Array, Array]]:
+    """Yield some cases at a time, their outputs (n_cases, n_outputs, n_draws), and the noise's sigmas."""
+    run, model = committed(store), store.spec.data_model
+    sigmas = noise_sigmas(run).reshape(1, -1, run.total)
+    per_case = 8 * run.total * max(model.n_cells, store.spec.network.outputs)
+    at_once = max(1, int(memory_bytes / 2 / per_case))
+    for first in range(0, len(inputs), at_once):
+        cases = slice(first, first + at_once)
+        outputs = outputs_by_case(run, _standardized(store, inputs[cases]), memory_bytes=memory_bytes / 4)
+        yield cases, outputs.reshape(*outputs.shape[:2], run.total), sigmas
 
 
 def _standardized(store: Store, inputs: Array) -> Array:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -16,21 +15,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from rayfbnn import api
-from rayfbnn.errors import RayFBNNError
 from rayfbnn.reduce.early import early_phase, early_warning, with_early_draws
 from rayfbnn.reduce.serving.predictor import Predictor
 from rayfbnn.sklearn.configuration import configuration
+from rayfbnn.sklearn.errors import as_value_errors, refuse_parameters
 from rayfbnn.sklearn.resuming import configuration_to_resume
 from rayfbnn.sklearn.stores import TemporaryStore
 from rayfbnn.sklearn.tables import inputs_table, training_table
 from rayfbnn.sklearn.verdicts import warn_unless_ok
-from rayfbnn.spec.messages import WEIGHTS_REFUSED
 from rayfbnn.store.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.arrays import Array
     from rayfbnn.reduce.judging.verdicts import Verdict
     from rayfbnn.run.running import RunSummary
     from rayfbnn.spec import RunSpec
@@ -108,7 +105,7 @@ class BayesianNetwork(BaseEstimator):
         -------
         self
         """
-        _refuse(refused)
+        refuse_parameters(refused)
         inputs = inputs_table(self, X, is_training=True, requires_y=y is None)
         check_consistent_length(inputs, y)
         with as_value_errors():
@@ -154,18 +151,27 @@ class BayesianNetwork(BaseEstimator):
             "workers": 0 if workers == 1 else workers,
             "progress": bool(self.verbose),
         }
-        if path.exists() and self.warm_start:
-            spec, iterations = configuration_to_resume(path, spec, self.get_params(deep=False))
-            self.summary_: RunSummary = api.resume(path, spec=spec, iterations=iterations, **settings)
-        else:
-            self.summary_ = api.sample(spec, path, **settings)
-        self._place: TemporaryStore | Path = place
+        self._place: TemporaryStore | Path
+        try:
+            self.summary_ = self._run(path, spec, settings)
+        except KeyboardInterrupt:
+            self._place = place  # so that warm_start=True can go on there
+            self.__dict__.pop("_predictor", None)
+            raise
+        self._place = place
         self._predictor: Predictor | None = _predictor(path)
         self._judge(path)
 
+    def _run(self, path: Path, spec: RunSpec, settings: dict[str, Any]) -> RunSummary:
+        """Sample into a new store, or go on with the one at `path`."""
+        if self.warm_start and path.exists():
+            spec, iterations = configuration_to_resume(path, spec, self.get_params(deep=False))
+            return api.resume(path, spec=spec, iterations=iterations, **settings)
+        return api.sample(spec, path, **settings)
+
     def _place_to_go_on(self) -> TemporaryStore | Path | None:
         """Return the temporary store of an earlier fit, if sampling is to go on there."""
-        is_possible = self.warm_start and self.store is None and self.__sklearn_is_fitted__()
+        is_possible = self.warm_start and self.store is None and hasattr(self, "_place")
         return self._place if is_possible else None
 
     def _new_place(self) -> TemporaryStore | Path:
@@ -195,18 +201,6 @@ class BayesianNetwork(BaseEstimator):
             self._predictor = _predictor(self.store_)
         return self._predictor
 
-    def _table(self, X: Any) -> pd.DataFrame:
-        """Return the predictions for the cases, with the columns of `rayfbnn.predict`."""
-        check_is_fitted(self)
-        inputs = inputs_table(self, X, is_training=False)
-        with as_value_errors():
-            return self._loaded().predict(inputs).table
-
-    def _by_target(self, table: pd.DataFrame, statistic: str) -> Array:
-        """Return a statistic of each target, (n_cases, n_targets)."""
-        names = self._loaded().target_names
-        return table[[f"{name}_{statistic}" for name in names]].to_numpy()
-
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
         if "_predictor" in state:
@@ -214,7 +208,7 @@ class BayesianNetwork(BaseEstimator):
         return state
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_place")
+        return hasattr(self, "_predictor")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -237,22 +231,3 @@ def _predictor(path: Path) -> Predictor:
     store = with_early_draws(Store.open(path))
     max_mcse = _MAX_MCSE if early_phase(store) is None else 0
     return Predictor.from_store(store, max_mcse=max_mcse, dtype="float64")
-
-
-def _refuse(parameters: Mapping[str, Any]) -> None:
-    if parameters.get("sample_weight") is not None:
-        raise ValueError(f"sample_weight: {WEIGHTS_REFUSED}")
-    unknown = [name for name in parameters if name != "sample_weight"]
-    if unknown:
-        raise TypeError(f"fit() got an unexpected keyword argument '{unknown[0]}'")
-
-
-@contextmanager
-def as_value_errors() -> Iterator[None]:
-    """Turn errors about wrong input into ValueError, which scikit-learn expects."""
-    try:
-        yield
-    except RayFBNNError as exc:
-        if exc.exit_code != 2:
-            raise
-        raise ValueError(str(exc)) from exc

@@ -12,7 +12,8 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.sklearn.base import BayesianNetwork
-from rayfbnn.sklearn.tables import target_names
+from rayfbnn.sklearn.errors import as_value_errors
+from rayfbnn.sklearn.tables import inputs_table, target_names
 
 if TYPE_CHECKING:
     from rayfbnn.arrays import Array
@@ -105,7 +106,10 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
 
         It is the mean over draws of the posterior, so that it includes what is not known of the network.
         """
-        p = self._table(X)[list(self._loaded().probability_names)].to_numpy()
+        predictor = self._loaded()
+        inputs = inputs_table(self, X, is_training=False)
+        with as_value_errors():
+            p = predictor.mean(inputs)
         return np.hstack([1 - p, p]) if p.shape[1] == 1 else p
 
     def predict_log_proba(self, X: Any) -> Array:

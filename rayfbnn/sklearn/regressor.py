@@ -11,10 +11,13 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_array, check_random_state
 
 from rayfbnn.model.likelihood.registry import DATA_MODELS
-from rayfbnn.sklearn.base import BayesianNetwork, as_value_errors
+from rayfbnn.sklearn.base import BayesianNetwork
+from rayfbnn.sklearn.errors import as_value_errors
 from rayfbnn.sklearn.tables import inputs_table, target_names
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from rayfbnn.arrays import Array
     from rayfbnn.spec import RunSpec
 
@@ -170,15 +173,22 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
         values
             The quantiles, (n_quantiles, n_cases) or (n_quantiles, n_cases, n_targets), if they are asked for.
         """
-        table = self._table(X)
-        results = [self._shaped(self._by_target(table, "mean"))]
-        if return_std:
-            results.append(self._shaped(self._by_target(table, "sd")))
-        if quantiles is not None:
-            inputs = inputs_table(self, X, is_training=False)
-            with as_value_errors():
-                results.append(self._shaped(self._loaded().quantiles(inputs, list(quantiles))))
-        return results[0] if len(results) == 1 else tuple(results)
+        predictor = self._loaded()
+        inputs = inputs_table(self, X, is_training=False)
+        with as_value_errors():
+            results = [predictor.mean(inputs)]
+            if return_std:
+                results.append(self._standard_deviations(inputs))
+            if quantiles is not None:
+                results.append(predictor.quantiles(inputs, list(quantiles)))
+        shaped = tuple(map(self._shaped, results))
+        return shaped[0] if len(shaped) == 1 else shaped
+
+    def _standard_deviations(self, inputs: pd.DataFrame) -> Array:
+        """Return the standard deviation of each new target, (n_cases, n_targets)."""
+        predictor = self._loaded()
+        table = predictor.predict(inputs).table
+        return table[[f"{name}_sd" for name in predictor.target_names]].to_numpy()
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw targets from the predictive distribution, noise included.

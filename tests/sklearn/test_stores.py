@@ -7,9 +7,11 @@ import gc
 import pickle
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import rayfbnn
 from rayfbnn.sklearn.stores import TemporaryStore
@@ -105,3 +107,21 @@ def test_warm_start_goes_on_with_the_temporary_store() -> None:
     place = estimator.store_
     assert estimator.set_params(iterations=8).fit(X, Y).summary_.draws == 8
     assert estimator.store_ == place
+
+
+def test_an_interrupted_fit_can_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = rayfbnn.sample
+
+    def interrupted(*arguments: Any, **settings: Any) -> None:
+        sample(*arguments, **settings)
+        raise KeyboardInterrupt
+
+    estimator = regressor(spec=SPEC, random_state=None, warm_start=True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("rayfbnn.api.sample", interrupted)
+        estimator.fit(X, Y)
+    with pytest.raises(NotFittedError):
+        estimator.predict(X)
+    place = estimator._place.path
+    monkeypatch.setattr("rayfbnn.api.sample", None)
+    assert estimator.fit(X, Y).store_ == place

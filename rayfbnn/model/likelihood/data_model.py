@@ -324,6 +324,13 @@ class DataModel(ABC):
         """
         raise NotImplementedError
 
+    def draw_means(self, outputs: Array, noise_sigmas: Array) -> Array:
+        """Return the mean of a target given each draw, (n_cases, n_values, n_draws); p of each label.
+
+        The arguments are as in `predict`.
+        """
+        return self.moments(outputs, noise_sigmas)[0]
+
     def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
         """Return quantiles of the predictive distribution, (n_probabilities, n_cases, n_targets).
 

@@ -181,6 +181,9 @@ class SurvivalTargets(DataModel):
         died = 1 - self.hazard.survival_at(outputs.swapaxes(1, 2), np.abs(targets[:, 0]))[:, None]
         return died, np.where(targets < 0, 1.0, died)
 
+    def draw_means(self, outputs: Array, noise_sigmas: Array) -> Array:
+        return np.asarray(self.hazard.mean_times(outputs.swapaxes(1, 2))[:, None])
+
     def quantiles(self, outputs: Array, noise_sigmas: Array, probabilities: Sequence[float]) -> Array:
         times = self.hazard.time_quantiles(outputs.swapaxes(1, 2), list(probabilities))
         return np.asarray(times.T[:, :, None])

@@ -13,7 +13,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.reduce.early import early_phase
 from rayfbnn.reduce.held import hold
 from rayfbnn.reduce.predict import Prediction, predict
-from rayfbnn.reduce.predictive import predictive_quantiles, predictive_sample
+from rayfbnn.reduce.predictive import predictive_mean, predictive_quantiles, predictive_sample
 from rayfbnn.reduce.serving.monte_carlo import Thinning, thin
 
 if TYPE_CHECKING:
@@ -75,14 +75,6 @@ class Predictor:
         """Names of the targets."""
         return self._held.data.target_names
 
-    @property
-    def probability_names(self) -> tuple[str, ...]:
-        """Names of the columns of probabilities in a table of predictions; none unless targets are labels.
-
-        For targets with two labels they are the probabilities of the second one.
-        """
-        return tuple(self._held.spec.data_model.probability_columns(self.target_names))
-
     def predict(self, data: Source, *, max_memory: float | None = None) -> Prediction:
         """Predict the targets of new cases, as `rayfbnn.predict` does from the same draws.
 
@@ -109,6 +101,19 @@ class Predictor:
             )
         inputs, targets = _cases(data, self._held.spec)
         return predict([self._held], inputs, targets, memory_bytes=memory_bytes)
+
+    def mean(self, data: Source) -> Array:
+        """Return the predictive mean of each target, (n_cases, n_targets), without the rest of `predict`.
+
+        For labels these are probabilities, (n_cases, n_labels); for targets with two labels, of the second.
+
+        Parameters
+        ----------
+        data
+            The cases, as for `predict`.
+        """
+        inputs, _ = _cases(data, self._held.spec)
+        return predictive_mean(self._held, inputs, memory_bytes=self._max_memory)
 
     def quantiles(self, data: Source, probabilities: Sequence[float]) -> Array:
         """Return quantiles of the predictive distribution, (n_probabilities, n_cases, n_targets).

@@ -52,10 +52,11 @@ def test_quantiles_and_samples_are_those_of_the_table(run: tuple[str, Path]) -> 
     predictor = rayfbnn.load(folder / "run.zarr", max_mcse=0)
     inputs = Store.open(folder / "run.zarr").data.inputs[:4]
     table = predictor.predict(inputs).table
+    columns = [column for column in table if "p" in column] or ["y_mean"]
+    np.testing.assert_allclose(predictor.mean(inputs), table[columns], rtol=1e-5)
     samples = predictor.sample(inputs, N_SAMPLES, seed=3)
     assert samples.shape == (N_SAMPLES, 4, 1)
     if name in ("binary", "class"):
-        columns = [column for column in table if "p" in column]
         labels = [1] if name == "binary" else [0, 1, 2]
         shares = np.stack([(samples[:, :, 0] == label).mean(axis=0) for label in labels], axis=1)
         np.testing.assert_allclose(shares, table[columns], atol=5 * 0.5 / np.sqrt(N_SAMPLES))
