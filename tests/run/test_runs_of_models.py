@@ -11,7 +11,7 @@ import pytest
 from rayfbnn import api
 from rayfbnn.data import read_dataset
 from rayfbnn.errors import ConfigError
-from rayfbnn.reduce import plots
+from rayfbnn.reduce.pictures import along_input, survival
 from rayfbnn.store.store import Store
 from tests.support.model.runs import spec_of
 from tests.support.reduce.pictures import leave_undrawn
@@ -46,9 +46,9 @@ def test_a_run_is_sampled_resumed_and_predicted_from(
         pictures = {picture.name for picture in api.plot(tmp_path / "run.zarr", out=tmp_path / "plots")}
     assert {"traces.png", "bands.png", "relevance.png"} <= pictures
     store = Store.open(tmp_path / "run.zarr")
-    drawn = [plots.predictive_bands([store], tmp_path / "bands.png")]
+    drawn = [along_input.predictive_bands([store], tmp_path / "bands.png")]
     if "survival.png" in pictures:
-        drawn.append(plots.survival_curves(store, tmp_path / "survival.png"))
+        drawn.append(survival.survival_curves(store, tmp_path / "survival.png"))
     assert ("survival.png" in pictures) == ("hazard" in name)
     assert all(picture.stat().st_size > 5000 for picture in drawn)
 
