@@ -14,7 +14,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 # The checks of both estimators with a fit that say most, and some that need none.
 TELLING = {
-    "check_dict_unchanged",
     "check_estimators_unfitted",
     "check_methods_sample_order_invariance",
     "check_estimators_empty_data_messages",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import pickle
 import threading
@@ -24,7 +23,10 @@ SPEC = numbers_spec(first=2, kept=6)
 
 
 def test_a_temporary_store_goes_with_its_estimator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An estimator that is fitted again, or fails, leaves nothing behind either; nor do threads stay."""
+    """An estimator that is fitted again, or fails, leaves nothing behind either; nor do threads stay.
+
+    A pickle has the whole store.
+    """
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     estimator = regressor(spec=SPEC).fit(X, Y)
     threads = set(threading.enumerate())
@@ -36,10 +38,14 @@ def test_a_temporary_store_goes_with_its_estimator(tmp_path: Path, monkeypatch: 
         regressor(iterations=-1).fit(X, Y)
     gc.disable()  # no circle of references may keep a store until the garbage is collected
     try:
-        copied = copy.deepcopy(estimator)
+        expected, pickled = estimator.predict(X), pickle.dumps(estimator)
         del estimator
-        assert [copied.store_.parent] == list(tmp_path.iterdir())
-        del copied
+        assert list(tmp_path.iterdir()) == []
+        restored = pickle.loads(pickled)
+        assert [restored.store_.parent] == list(tmp_path.iterdir())
+        np.testing.assert_array_equal(restored.predict(X), expected)
+        assert rayfbnn.verify(restored.store_).ok
+        del restored
         assert list(tmp_path.iterdir()) == []
     finally:
         gc.enable()
@@ -53,18 +59,6 @@ def test_a_fork_does_not_remove_the_store(monkeypatch: pytest.MonkeyPatch) -> No
     del place
     assert folder.is_dir()
     folder.rmdir()
-
-
-def test_a_pickle_has_the_temporary_store(tmp_path: Path) -> None:
-    estimator = regressor(spec=SPEC).fit(X, Y)
-    expected, first = estimator.predict(X), estimator.store_
-    pickled = pickle.dumps(estimator)
-    del estimator
-    assert not first.exists()
-    restored = pickle.loads(pickled)
-    assert restored.store_ != first
-    np.testing.assert_array_equal(restored.predict(X), expected)
-    assert rayfbnn.verify(restored.store_).ok
 
 
 def test_a_store_that_is_named_stays_and_a_pickle_has_its_path(
@@ -102,14 +96,9 @@ def test_warm_start_goes_on_to_the_draws_of_a_longer_run(tmp_path: Path) -> None
         grown.set_params(hidden_layer_sizes=(3,)).fit(X, Y)
 
 
-def test_warm_start_goes_on_with_the_temporary_store() -> None:
-    estimator = regressor(spec=SPEC, random_state=None, warm_start=True).fit(X, Y)
-    place = estimator.store_
-    assert estimator.set_params(iterations=8).fit(X, Y).summary_.draws == 8
-    assert estimator.store_ == place
-
-
-def test_an_interrupted_fit_can_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_start_goes_on_with_a_temporary_store_and_after_an_interruption(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sample = rayfbnn.sample
 
     def interrupted(*arguments: Any, **settings: Any) -> None:
@@ -124,4 +113,5 @@ def test_an_interrupted_fit_can_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
         estimator.predict(X)
     place = estimator._place.path
     monkeypatch.setattr("rayfbnn.api.sample", None)
-    assert estimator.fit(X, Y).store_ == place
+    assert estimator.set_params(iterations=8).fit(X, Y).store_ == place
+    assert estimator.summary_.draws == 8
