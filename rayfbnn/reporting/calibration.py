@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from rayfbnn.arrays import Array
 from rayfbnn.markup import tables
 from rayfbnn.reduce.calibration import LEVELS, Places, labelled, reliability, share_limits
 from rayfbnn.reduce.pictures.calibrated import (
@@ -14,8 +15,12 @@ from rayfbnn.reduce.pictures.calibrated import (
     draw_probability_histogram,
     draw_reliability,
 )
+from rayfbnn.reduce.pictures.panels import BLUE, Axes, draw_survival
+from rayfbnn.reduce.pictures.survival import curves_by_draw, has_survival_curves
 from rayfbnn.reporting.pictures import beside, picture
 from rayfbnn.reporting.runs import ReportedRun
+
+_TIMES = 60  # at which survival is drawn
 
 
 def calibration_section(run: ReportedRun) -> str:
@@ -65,7 +70,34 @@ def _numbers(run: ReportedRun, places: Places) -> str:
                 " narrow, above it too wide.",
             ),
         ]
+    if has_survival_curves(run.store):
+        pictures += _survival(run)
     return tables.table(header, rows) + tables.paragraph(_spread_in_words(run)) + beside(pictures)
+
+
+def _survival(run: ReportedRun) -> list[str]:
+    """Return a picture of the survival of the cases, by the model and by the cases themselves."""
+    targets = run.cases.some_targets[:, 0]
+    is_known = ~np.isnan(targets)
+    if not is_known.any():
+        return []
+    times = np.linspace(0, np.abs(targets[is_known]).max(), _TIMES)
+    curves = curves_by_draw(run.few, run.cases.some[is_known], times).mean(axis=1)
+    name = run.store.data.target_names[0]
+    return [
+        picture(
+            partial(_draw_survival, times=times, curves=curves, targets=targets[is_known], name=name),
+            alt=f"Share of cases that survive, by {name}",
+            caption=f"The share of {is_known.sum():,} cases that survive: averaged over their curves by the"
+            " model, and Kaplan and Meier's estimate from their times.",
+        )
+    ]
+
+
+def _draw_survival(axis: Axes, times: Array, curves: Array, targets: Array, name: str) -> None:
+    draw_survival(axis, times, curves, targets, label="model", colour=BLUE, explain=True)
+    axis.set(xlabel=name, ylabel="share surviving", xlim=(0, times[-1]), ylim=(-0.02, 1.02))
+    axis.legend(loc="best")
 
 
 def _spread_in_words(run: ReportedRun) -> str:

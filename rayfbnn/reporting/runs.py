@@ -59,6 +59,11 @@ class Cases:
         return np.asarray(self.inputs[evenly_spaced(len(self.inputs), _SOME_CASES)])
 
     @property
+    def some_targets(self) -> Array:
+        """The targets of these cases."""
+        return np.asarray(self.targets[evenly_spaced(len(self.inputs), _SOME_CASES)])
+
+    @property
     def few(self) -> Array:
         """The inputs of at most 100 cases, where networks are evaluated at many points for each."""
         return np.asarray(self.inputs[evenly_spaced(len(self.inputs), _FEW_CASES)])

@@ -143,7 +143,7 @@ def test_every_data_model_has_a_report(kind: str, store_of: Callable[[str], Path
     page = Page(api.report(store_of(kind), out=tmp_path / "r.html", data=table(kind, 9, 5), **QUIET))
     assert page.sections == [*SECTIONS, "traces", "repeat"]
     assert "9 held-out cases" in page.text and "has learnt from these cases" not in page.text
-    words = {"class": "P(low <)", "binary": "P(y = yes)", "survival": "A censored time is spread evenly"}
+    words = {"class": "P(low <)", "binary": "P(y = yes)", "survival": "Kaplan and Meier's estimate"}
     assert words.get(kind, "central interval") in page.text
 
 

@@ -33,7 +33,7 @@ def survival_curves(store: Store, path: str | Path, *, n_groups: int = 3, n_time
     is_known = ~np.isnan(data.targets[:, 0])
     targets = data.targets[is_known, 0]
     times = np.linspace(0, np.abs(targets).max(), n_times)
-    curves = _curves_by_draw(store, times)[:, is_known]  # (n_draws, n_cases, n_times)
+    curves = curves_by_draw(store, data.inputs[is_known], times)
     order = np.argsort(curves.mean(axis=(0, 2)), kind="stable")
     groups = np.array_split(order, min(n_groups, len(order)))
     figure, axes = figure_with_axes(1, 2, width=7.6, height=3.3, sharey="row")
@@ -57,14 +57,18 @@ def has_survival_curves(store: Store) -> bool:
     return isinstance(store.spec.data_model, SurvivalTargets)
 
 
-def _curves_by_draw(store: Store, times: Array) -> Array:
-    """Return P(T > t) of the training cases for at most _MAX_CURVES draws, (n_draws, n_cases, n_times)."""
+def curves_by_draw(store: Store, inputs: Array, times: Array) -> Array:
+    """Return P(T > t) of some cases for at most 400 draws, (n_draws, n_cases, n_times).
+
+    inputs  (n_cases, n_inputs) as on file
+    """
     run, model, data = committed(store), store.spec.data_model, store.data
     assert isinstance(model, SurvivalTargets)
+    standardized = (inputs - data.input_center) / data.input_scale
     stride = math.ceil(run.n_chains * run.n_draws / _MAX_CURVES)
     kept: list[Array] = []
     seen = 0
-    for _, _, outputs, _ in output_blocks(run, data.standardized_inputs, memory_bytes=_MEMORY_BYTES):
+    for _, _, outputs, _ in output_blocks(run, standardized, memory_bytes=_MEMORY_BYTES):
         log_hazard = outputs.reshape(-1, *outputs.shape[2:])  # (n_draws, n_cases, n_pieces)
         chosen = log_hazard[-seen % stride :: stride]
         seen += len(log_hazard)
