@@ -47,7 +47,8 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
         them a factor of 3.7 between their 5 and 95 % points; smaller values leave more.
     relevance
         How alike the sizes of single inputs are: each input has one of its own, so that it can be irrelevant.
-        Default 4; the smaller, the more they may differ, and float("inf") lets all inputs share one.
+        The smaller, the more they may differ, and float("inf") lets all inputs share one. Default
+        float("inf") for two classes and 4 for more.
     priors
         Priors of single groups of weights in FBM's notation, in place of the default ones, such as
         {"ih0": "0.5:4:2", "io": "-"}; "-" leaves a group out (docs/model.md).

@@ -148,7 +148,7 @@ def _set_priors(keys: Keys, parameters: Mapping[str, Any], resolved: RunSpec, *,
             n_inputs=len(resolved.network_inputs),
             bias=chosen.usual_bias,
             is_real=chosen.is_real,
-            **named,
+            **{"relevance": chosen.usual_relevance} | named,
         )
         keys["data"].setdefault("standardize", list(resolved.data.standardize))
         if resolved.model_keys.noise is not None:

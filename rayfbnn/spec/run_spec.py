@@ -272,6 +272,7 @@ class RunSpec(Record):
             n_inputs=len(self.network_inputs),
             bias=chosen.usual_bias,
             is_real=chosen.is_real,
+            relevance=chosen.usual_relevance,
         )
         self.network_keys.priors.update(priors)
 

@@ -105,8 +105,8 @@ def test_sums_over_inputs_have_the_same_scale_however_many_they_are() -> None:
 
 
 def test_each_of_several_inputs_has_a_sigma() -> None:
-    for n_inputs, is_own in ((1, False), (2, True)):
-        network = RunSpec.from_dict(keys(inputs=n_inputs)).network
+    for kind, n_inputs, is_own in (("real", 1, False), ("real", 2, True), ("binary", 2, False)):
+        network = RunSpec.from_dict(keys(kind, inputs=n_inputs)).network
         assert all(math.isfinite(network.priors[group].alphas[1]) == is_own for group in ("ih0", "io"))
 
 

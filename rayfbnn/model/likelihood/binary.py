@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ class BinaryTargets(DataModel):
     kind = "binary"
     has_labels = True
     n_labels = 2
+    # hybrid-marginal integrates a common sigma out, but not those of inputs (docs/decisions/0017)
+    usual_relevance = math.inf
 
     labels: tuple[tuple[str, ...], ...] = ()
 

@@ -38,6 +38,7 @@ class DataModel(ABC):
     has_labels          whether targets are labels, each with a probability, rather than numbers
     are_times           whether targets are times, negative where they are censored
     usual_bias          width of the default prior of the outputs' biases (spec/default_network.py)
+    usual_relevance     alpha of the sigma that each input has by default; infinite where inputs share one
     starts_with_sigmas_held  whether the schedule of a configuration without phases begins with iterations
                         that leave the sigmas of weights as they are
     """
@@ -53,6 +54,7 @@ class DataModel(ABC):
     has_labels: ClassVar[bool] = False
     are_times: ClassVar[bool] = False
     usual_bias: ClassVar[float] = 1.0
+    usual_relevance: ClassVar[float] = 4.0
     starts_with_sigmas_held: ClassVar[bool] = True
 
     @property
