@@ -21,7 +21,7 @@ TABLE["same"] = 3.0
 
 def resolved(table: pd.DataFrame = TABLE, workers: int = 1, **parameters: Any) -> RunSpec:
     every = BayesianNetworkRegressor(**parameters).get_params(deep=False)
-    kinds = ("real", "count")
+    kinds = ("real", "heteroscedastic", "count", "binary", "class")
     spec = configuration(every, table, targets=["y"], kinds=kinds, seed=5, workers=workers)
     return read_training(spec, table)[0]
 
@@ -42,6 +42,14 @@ def test_default_values_that_are_given_change_nothing() -> None:
         alpha=4, relevance=4.0, noise="0.3:0.5", iterations=np.int64(4000), chains=8,
     )  # fmt: skip
     assert written == resolved()
+
+
+@pytest.mark.parametrize("kind", ["real", "heteroscedastic", "count", "binary", "class"])
+def test_one_default_that_is_given_leaves_the_others(kind: str) -> None:
+    """The default priors depend on the data model, and are written out as soon as one of them is named."""
+    table = TABLE.assign(y=np.arange(20) % (3 if kind == "class" else 2))
+    spec = {"model": {"kind": kind}}
+    assert resolved(table, spec=spec, alpha=4) == resolved(table, spec=spec)
 
 
 def test_priors_by_number_and_in_the_notation_of_fbm() -> None:
