@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -107,7 +107,7 @@ def sample(
         show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
     store = Store.for_run(path, spec, dataset, kernel=kernel_for(spec))
     with store.lock():
-        return _run(store, goal, workers, address, max_failures, progress)
+        return _runner(store, goal, workers, address, max_failures, progress)()
 
 
 def resume(
@@ -185,18 +185,18 @@ def resume(
     with store.lock():
         if iterations is not None:
             resuming.make_longer(store, iterations)
-        return _run(store, goal, workers, address, max_failures, progress)
+        return _runner(store, goal, workers, address, max_failures, progress)()
 
 
-def _run(
+def _runner(
     store: Store,
     goal: Until | None,
     workers: int | None,
     address: str | None,
     max_failures: int,
     progress: bool,
-) -> RunSummary:
-    """Run the store's chains to their end, or in rounds to the goal if there is one."""
+) -> Callable[[], RunSummary]:
+    """Return what runs the store's chains to their end, or in rounds to the goal if there is one."""
     from rayfbnn.run.running import run_to_end
 
     run = partial(
@@ -207,7 +207,7 @@ def _run(
         max_failures=max_failures,
         progress=progress,
     )
-    return run() if goal is None else run_until(store, goal, run, progress=progress)
+    return run if goal is None else partial(run_until, store, goal, run, progress=progress)
 
 
 def _check_is_run(store: Store) -> None:
