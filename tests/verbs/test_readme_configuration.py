@@ -150,12 +150,6 @@ def test_plot_draws_every_picture(folder: Path, tmp_path: Path) -> None:
     assert {Path(picture).name for picture in pictures} >= {"traces.png", "bands.png", "overview.png"}
 
 
-def test_evidence_takes_the_operations_that_it_asks_for(folder: Path, tmp_path: Path) -> None:
-    refused = rayfbnn("evidence", folder / "run.toml", *SHORT)
-    assert refused.exit_code == 2 and "give [[phase]] in place of iterations" in refused.stderr
-    lines = [line for line in first_problem().splitlines() if not line.startswith("iterations")]
-    operations = '{ op = "sample-sigmas" }, { op = "heatbath" }, { op = "hybrid", steps = 3, stepsize = 0.3 }'
-    lines += ["[[phase]]", "iterations = 1", f"operations = [{operations}]"]
-    (tmp_path / "run.toml").write_text("\n".join(lines))
-    arguments = (f'--set=data.train="{folder}/train.csv"', "--set=chains=4", "--temperatures", 5, "--json")
-    assert json.loads(succeeded("evidence", tmp_path / "run.toml", *arguments))["runs"] == 4
+def test_evidence_needs_no_phases(folder: Path) -> None:
+    arguments = ("--set=chains=4", "--temperatures", 5, "--json")
+    assert json.loads(succeeded("evidence", folder / "run.toml", *arguments))["runs"] == 4
