@@ -85,7 +85,10 @@ def save_blank(figure: Figure, file: Any, **options: Any) -> None:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a reader may have: tables of x1, x2 and y, the README's configuration, and a short run of it."""
+    """Make the files that a page may start with.
+
+    They are tables of x1, x2 and y, the README's configuration, and a short run of it.
+    """
     folder = tmp_path_factory.mktemp("base")
     numbers = Streams(seed=1, chains=np.zeros(1, dtype=np.uint64)).normal(Purpose.TARGET_VALUE, (30, 3))[0]
     rows = [",".join(f"{value:.4f}" for value in row) for row in numbers]
