@@ -16,6 +16,7 @@ from rayfbnn.selftest.pivots import joint_p_values
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.correctness.cells import ARCHITECTURES, DATA, N_CASES, Cell
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact
 
 
@@ -60,7 +61,7 @@ def look(
                    This sees errors that accumulate, but not a sampler that ignores the data
     Starts, data and statistics are the package's, also if the sampler is a mutant.
     """
-    streams = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+    streams = chain_streams(seed, n_chains)
     target = posterior_of(cell)
     state, data = exact_start(target, cell, streams)
     accepted = []

@@ -14,7 +14,7 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleNoise, Sampl
 from rayfbnn.mcmc.schedule import build_iteration, run
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.streams import Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.fbm import statistics
 from tests.support.marks import some_long
 
@@ -54,7 +54,7 @@ def simulate(kind: str) -> tuple[SampledPosterior, np.ndarray, np.ndarray]:
     updates = {"sample-sigmas": posterior.sample_sigmas, "sample-noise": posterior.sample_noise}
     start = (SampleNoise(), Heatbath(), Hybrid(steps=50, window=5, stepsize=0.3))
     main = (SampleSigmas(), Heatbath(), Hybrid(steps=30, window=5, stepsize=0.4))
-    streams = Streams(20261121, np.arange(N_CHAINS, dtype=np.uint64))
+    streams = chain_streams(20261121, N_CHAINS)
     state = posterior.initial_state(streams, sigmas=0.5)
     initial = build_iteration((Repeat(20, start),), target=posterior, updates=updates)
     iteration = build_iteration((Repeat(10, main),), target=posterior, updates=updates)

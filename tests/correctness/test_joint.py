@@ -16,6 +16,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.joint import (
     FEW,
     ITERATION,
@@ -58,7 +59,7 @@ def test_float32_decides_on_the_energy_changes_of_float64() -> None:
 
     Decisions turn on differences of order one.
     """
-    streams = Streams(3, np.arange(500, dtype=np.uint64))
+    streams = chain_streams(3, 500)
     state, data = exact_start(PROBLEMS["real"].posterior(), streams)
     changes = []
     for dtype in ("float32", "float64"):

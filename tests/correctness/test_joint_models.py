@@ -26,6 +26,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.selftest.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value
 from tests.support.joint import FEW, N_CHAINS, N_ITERATIONS, Problem, noise, outputs
 from tests.support.marks import some_long
@@ -193,7 +194,7 @@ def exact_start(target: SampledPosterior, model: Model, streams: Streams) -> tup
 
 def p_values(model: Model, *, seed: int, n_chains: int, posterior: ModuleType = sampled) -> dict[str, float]:
     """One p-value for each statistic after the iterations, which run on `posterior`'s class."""
-    streams = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+    streams = chain_streams(seed, n_chains)
     target = model.posterior()
     state, data = exact_start(target, model, streams)
     # Only the class: statistics and starts are the package's also if the sampler is a mutant.

@@ -13,7 +13,7 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleNoise, Sampl
 from rayfbnn.mcmc.schedule import build_iteration, run
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.streams import Streams
+from tests.support.chain_streams import chain_streams
 
 TESTS = Path(__file__).parents[1]
 FBM = TESTS / "data" / "fbm" / "robot_arm"
@@ -56,7 +56,7 @@ def test_robot_arm_agrees_with_fbm() -> None:
         target=posterior,
         updates=updates,
     )
-    streams = Streams(1996, np.arange(N_CHAINS, dtype=np.uint64))
+    streams = chain_streams(1996, N_CHAINS)
     state, _ = start(posterior.initial_state(streams, sigmas=0.5), streams.at(iteration=1))
     log_sigmas, predictions = [], []
     for number, drawn, _ in run(state, streams, iteration=iteration, first=2, count=N_BURN_IN + N_DRAWS):

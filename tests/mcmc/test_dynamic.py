@@ -16,6 +16,7 @@ from rayfbnn.mcmc.dynamic import dynamic
 from rayfbnn.mcmc.operations import Dynamic, Heatbath, Hybrid
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import chi2_p_value
 from tests.support.invariance import ONE, stays_exact
 from tests.support.kernels.trajectories import end_of
@@ -31,7 +32,7 @@ PERMUTED = (Heatbath(decay=0.5), Dynamic(steps=8, stepsize=0.05, partitions=3, p
 
 
 def start(n_chains: int) -> tuple[ChainState, Streams]:
-    streams = Streams(23, np.arange(n_chains, dtype=np.uint64), iteration=1)
+    streams = chain_streams(23, n_chains, iteration=1)
     position = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
     momentum = streams.normal(Purpose.MOMENTUM, (3,))
     return ChainState(position, momentum, np.ones((n_chains, 1))), streams

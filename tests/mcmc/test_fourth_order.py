@@ -14,7 +14,8 @@ from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Dynamic, Heatbath, Hybrid, HybridMax, Negate
 from rayfbnn.state import Trajectory
-from rayfbnn.streams import Purpose, Streams
+from rayfbnn.streams import Purpose
+from tests.support.chain_streams import chain_streams
 from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, stays_exact
 from tests.support.kernels.trajectories import end_of
 from tests.support.mutants import importing, mutant
@@ -66,7 +67,7 @@ def test_mutant_is_killed(name: str) -> None:
 
 def start(n_chains: int) -> Trajectory:
     """A trajectory before its first step."""
-    streams = Streams(53, np.arange(n_chains, dtype=np.uint64))
+    streams = chain_streams(53, n_chains)
     position = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
     stepsizes = 0.2 * (1 + streams.uniform(Purpose.STEPSIZE, (3,)))
     momentum = streams.normal(Purpose.MOMENTUM, (3,))

@@ -23,6 +23,7 @@ from rayfbnn.mcmc.heatbath import heatbath, negate
 from rayfbnn.mcmc.hybrid_max import hybrid_max
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import chi2_p_value, ks_p_value
 from tests.support.kernels.trajectories import end_of
 from tests.support.mutants import mutant
@@ -32,7 +33,7 @@ BANANA = banana()
 
 
 def start(n_chains: int, n_parameters: int = 3, *, seed: int = 11) -> tuple[ChainState, Streams]:
-    streams = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+    streams = chain_streams(seed, n_chains)
     position = streams.normal(Purpose.INITIAL_PARAMETER, (n_parameters,)) / 2
     momentum = streams.normal(Purpose.MOMENTUM, (n_parameters,))
     return ChainState(position, momentum, np.ones((n_chains, 1))), streams.at(iteration=1)

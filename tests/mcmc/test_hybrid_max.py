@@ -14,6 +14,7 @@ from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, HybridMax, Negate
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, stays_exact
 from tests.support.kernels.trajectories import end_of
 from tests.support.mutants import mutant
@@ -80,7 +81,7 @@ def test_mutant_is_killed(name: str) -> None:
 
 
 def start(n_chains: int) -> tuple[ChainState, Streams]:
-    streams = Streams(47, np.arange(n_chains, dtype=np.uint64), iteration=1)
+    streams = chain_streams(47, n_chains, iteration=1)
     position = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
     return ChainState(position, streams.normal(Purpose.MOMENTUM, (3,)), np.ones((n_chains, 1))), streams
 

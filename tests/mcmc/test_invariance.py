@@ -15,7 +15,8 @@ from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Metropolis, Negate
 from rayfbnn.state import Advance, ChainState, Target
-from rayfbnn.streams import Purpose, Streams
+from rayfbnn.streams import Purpose
+from tests.support.chain_streams import streams_on_array
 from tests.support.exactness import is_exact, ks_p_value, square_p_value
 from tests.support.marks import some_long
 from tests.support.mutants import mutant
@@ -56,7 +57,7 @@ def after_iterations(
     dtype: str = "float64",
 ) -> tuple[ChainState, Any]:
     """Return the state N_ITERATIONS after exact draws of position and momentum."""
-    streams = Streams(seed, xp.arange(n_chains, dtype=xp.uint64))
+    streams = streams_on_array(seed, xp.arange(n_chains, dtype=xp.uint64))
     state = ChainState(
         anharmonic_draws(streams).astype(dtype),
         streams.normal(Purpose.MOMENTUM, (1,)).astype(dtype),

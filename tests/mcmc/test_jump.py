@@ -11,6 +11,7 @@ from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, stays_exact
 from tests.support.mutants import mutant
 from tests.support.schedules import schedule_with
@@ -51,7 +52,7 @@ def test_mutant_is_killed(name: str) -> None:
 
 
 def test_a_jump_over_the_whole_trajectory_is_plain_hybrid_bit_for_bit() -> None:
-    streams = Streams(43, np.arange(300, dtype=np.uint64), iteration=1)
+    streams = chain_streams(43, 300, iteration=1)
     position = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
     state = ChainState(position, streams.normal(Purpose.MOMENTUM, (3,)), np.ones((300, 1)))
     whole, info = hmc.hybrid(state, streams, target=BANANA, steps=6, stepsize=0.4)

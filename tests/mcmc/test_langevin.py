@@ -8,7 +8,8 @@ from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate
 from rayfbnn.state import ChainState
-from rayfbnn.streams import Purpose, Streams
+from rayfbnn.streams import Purpose
+from tests.support.chain_streams import chain_streams
 from tests.support.invariance import ONE, THREE, after_iterations, stays_exact
 from tests.support.mutants import mutant
 from tests.support.schedules import schedule_with
@@ -22,7 +23,7 @@ BANANA = banana()
 
 def test_one_step_is_a_metropolis_hastings_update_with_langevin_proposals() -> None:
     """q' ~ Normal(q - s**2 U'(q) / 2, s**2), accepted by Hastings's ratio computed from the densities."""
-    streams = Streams(31, np.arange(500, dtype=np.uint64), iteration=1)
+    streams = chain_streams(31, 500, iteration=1)
     q = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
     start = ChainState(q, np.zeros_like(q), np.ones((500, 1)))
     start, _ = heatbath(start, streams)

@@ -13,12 +13,13 @@ from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.metropolis import metropolis
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import ks_p_value
 from tests.support.targets import banana, gaussian, wall
 
 
 def start(n_chains: int, n_parameters: int = 3) -> tuple[ChainState, Streams]:
-    streams = Streams(13, np.arange(n_chains, dtype=np.uint64))
+    streams = chain_streams(13, n_chains)
     position = streams.normal(Purpose.INITIAL_PARAMETER, (n_parameters,))
     momentum = streams.normal(Purpose.MOMENTUM, (n_parameters,))
     return ChainState(position, momentum, np.ones((n_chains, 1))), streams.at(iteration=1)

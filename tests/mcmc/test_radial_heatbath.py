@@ -10,6 +10,7 @@ from rayfbnn.mcmc import heatbath
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, RadialHeatbath
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import ks_p_value
 from tests.support.invariance import ONE, THREE, stays_exact
 from tests.support.mutants import mutant
@@ -26,7 +27,7 @@ def test_exact_draws_stay_exact() -> None:
 
 def heated(n_chains: int, n_parameters: int) -> tuple[np.ndarray, np.ndarray]:
     """Momenta before and after the update."""
-    streams = Streams(41, np.arange(n_chains, dtype=np.uint64))
+    streams = chain_streams(41, n_chains)
     before = streams.normal(Purpose.PROPOSAL, (n_parameters,))
     state = ChainState(np.zeros_like(before), before, np.ones((n_chains, 1)))
     after, _ = heatbath.radial_heatbath(state, streams.at(iteration=1))

@@ -10,6 +10,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.rejection import most_expected, rejection_draws
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import ks_p_value
 
 
@@ -59,7 +60,7 @@ def test_draws_do_not_depend_on_the_size_of_a_round() -> None:
 
 def test_draws_share_no_numbers_with_a_run_of_the_same_seed() -> None:
     position, _ = drawn(draws=50)
-    streams = Streams(3, np.arange(1_000, dtype=np.uint64))
+    streams = chain_streams(3, 1_000)
     for iteration in (0, 1, 2):
         used = streams.at(iteration=iteration).uniform(Purpose.INITIAL_PARAMETER, (2,))
         assert not np.isin(position, used).any()

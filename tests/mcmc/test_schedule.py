@@ -22,6 +22,7 @@ from rayfbnn.mcmc.operations import (
 )
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.targets import banana, wall
 
 BANANA = banana()
@@ -34,7 +35,7 @@ EVERYTHING: tuple[Operation, ...] = (
 
 
 def start(n_chains: int = 6) -> tuple[ChainState, Streams]:
-    streams = Streams(17, np.arange(n_chains, dtype=np.uint64))
+    streams = chain_streams(17, n_chains)
     position = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
     return ChainState(position, streams.normal(Purpose.MOMENTUM, (3,)), np.ones((n_chains, 1))), streams
 

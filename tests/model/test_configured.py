@@ -10,8 +10,8 @@ import pytest
 from rayfbnn.model import configured
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Connections, Generated, Table
-from rayfbnn.streams import Streams
 from tests.support import problems
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.model.architectures import assert_batch_independent, assert_right
 from tests.support.model.derivatives import mutated, worst_error
@@ -137,7 +137,7 @@ def test_exact_draws_of_shared_weights_stay_exact_under_gibbs_updates() -> None:
     target = problem("t by target", spec=spec)
 
     def p_values(seed: int, n_chains: int) -> list[float]:
-        random = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+        random = chain_streams(seed, n_chains)
         state = target.initial_state(random, sigmas=None)
         targets = target.sample_targets(state.position, state.precisions, random)
         informed = target.with_targets(targets)

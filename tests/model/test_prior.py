@@ -14,8 +14,8 @@ import scipy.stats
 from rayfbnn.model import prior, sampled
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.streams import Streams
 from tests.support import problems
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.mutants import mutant, sampled_with
@@ -27,7 +27,7 @@ def test_draws_from_the_prior_follow_every_level(model: str) -> None:
     target = problem(model, spec=problems.network(HIERARCHIES, outputs=3 if model == "class" else 2))
 
     def p_values(seed: int, n: int) -> list[float]:
-        random = Streams(seed, np.arange(n, dtype=np.uint64))
+        random = chain_streams(seed, n)
         state = target.initial_state(random, sigmas=None)
         targets = target.sample_targets(state.position, state.precisions, random)
         return [ks_p_value(values) for values in uniforms_of(target, state, targets)]

@@ -15,6 +15,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import MODELS, PRIORS, network, parse, problem, streams
@@ -133,7 +134,7 @@ def noise_stays_exact(name: str, factor: float, *, gibbs_module: ModuleType = gi
     tempered = target.tempered(factor)
 
     def p_values(seed: int, n_chains: int) -> list[float]:
-        random = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+        random = chain_streams(seed, n_chains)
         start = np.interp(random.uniform(Purpose.PROPOSAL), area / area[-1], log_tau)
         precisions = np.tile(grid[:1], (n_chains, 1))
         precisions[:, column] = np.exp(start)

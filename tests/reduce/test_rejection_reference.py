@@ -24,7 +24,7 @@ from rayfbnn.run.exact import exact_blocks
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.records import Block
 from rayfbnn.store.store import Store
-from rayfbnn.streams import Streams
+from tests.support.chain_streams import chain_streams
 
 N_EXACT, N_CHAINS, N_WARMUP, N_DRAWS = 4000, 64, 8, 50
 # Stepsizes over a decade: with 0.6 throughout, a chain that started in a tail of the prior, where hazards (or
@@ -106,7 +106,7 @@ def chain_store(path: Path, spec: RunSpec, data: Dataset, posterior: SampledPost
     operations = (SampleSigmas(), Heatbath(), TRAJECTORY)
     updates = {"sample-sigmas": posterior.sample_sigmas, "sample-noise": posterior.sample_noise}
     iteration = build_iteration((Repeat(N_REPEATS, operations),), target=posterior, updates=updates)
-    streams = Streams(5, np.arange(N_CHAINS, dtype=np.uint64))
+    streams = chain_streams(5, N_CHAINS)
     state = posterior.initial_state(streams, sigmas=None)
     draws = []
     states = run(state, streams, iteration=iteration, first=1, count=N_WARMUP + N_DRAWS)

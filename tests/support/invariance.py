@@ -16,6 +16,7 @@ from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.schedule import IterationInfo
 from rayfbnn.state import Advance, ChainState, Target
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import streams_on_array
 from tests.support.exactness import is_exact, ks_p_value, square_p_value
 from tests.support.targets import (
     ANHARMONIC,
@@ -55,7 +56,7 @@ def after_iterations(
     dtype: str = "float64",
 ) -> tuple[ChainState, IterationInfo]:
     """Return the state N_ITERATIONS after exact draws of position and momentum."""
-    streams = Streams(seed, xp.arange(n_chains, dtype=xp.uint64))
+    streams = streams_on_array(seed, xp.arange(n_chains, dtype=xp.uint64))
     state = ChainState(
         exact.draws(streams).astype(dtype),
         streams.normal(Purpose.MOMENTUM, (exact.target.n_parameters,)).astype(dtype),

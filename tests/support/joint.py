@@ -27,6 +27,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.selftest.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams, streams_on_array
 from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
 
 N_ITERATIONS = 5
@@ -181,7 +182,7 @@ def p_values(
     schedule: ModuleType = schedule,
     prepare: Callable[[SampledPosterior], Any] = lambda target: target,
     advance_for: Callable[[Any], Advance] = lambda target: leapfrog.advance,
-    streams_of: Callable[[int, Array], Streams] = Streams,
+    streams_of: Callable[[int, Array], Streams] = streams_on_array,
 ) -> dict[str, float]:
     """Return one p-value for each statistic after the iterations; `prepare` lets mutants change the data."""
     device_streams = streams_of(seed, xp.arange(n_chains, dtype=xp.uint64))
@@ -198,7 +199,7 @@ def p_values(
         state = after
 
     # Statistics are computed on the host in float64, whatever the dtype and device of the sampler.
-    target, streams = problem.posterior(), Streams(seed, np.arange(n_chains, dtype=np.uint64))
+    target, streams = problem.posterior(), chain_streams(seed, n_chains)
     state = ChainState(*(to_host(array).astype(float) for array in vars(state).values()))
     data = to_host(data)
     uniform = pivots(target, state, data, streams)

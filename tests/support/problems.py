@@ -10,6 +10,7 @@ from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorS
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import seed_of
 
 # A network of two hidden layers with every group it can have; every combination of levels occurs among them.
@@ -58,7 +59,7 @@ def network(
 
 def streams(name: str, n_chains: int, *, iteration: int = 0) -> Streams:
     """Random numbers of a test, as a function of its name."""
-    return Streams(seed_of(name), np.arange(n_chains, dtype=np.uint64), iteration)
+    return chain_streams(seed_of(name), n_chains, iteration=iteration)
 
 
 def log_density(target: SampledPosterior, outputs: Any, targets: Any, precisions: Any) -> Any:

@@ -11,6 +11,7 @@ import scipy.special
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.state import Trajectory
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 
 Term = Callable[
     [Array], tuple[Array, Array]
@@ -174,7 +175,7 @@ BANANA = banana()
 
 def start(n_chains: int, target: SumOfTerms = BANANA) -> tuple[Trajectory, Array]:
     """A trajectory before its first step, with an order of three partial gradients."""
-    streams = Streams(7, np.arange(n_chains, dtype=np.uint64))
+    streams = chain_streams(7, n_chains)
     position = streams.normal(Purpose.INITIAL_PARAMETER, (target.n_parameters,)) / 2
     momentum = streams.normal(Purpose.MOMENTUM, (target.n_parameters,))
     stepsizes = 0.05 * (1 + streams.uniform(Purpose.STEPSIZE, (target.n_parameters,)))

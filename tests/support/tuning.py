@@ -17,6 +17,7 @@ from rayfbnn.mcmc.tuning.measured import Measured
 from rayfbnn.mcmc.tuning.settings import first_settings
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import streams_on_array
 
 AUTOMATIC = Hybrid(steps="auto", stepsize="auto")
 ONE = 1 << 40  # in the numbers of Measured
@@ -46,7 +47,7 @@ class Scaled:
 
 
 def streams(n_chains: int, *, seed: int = 1, first: int = 0) -> Streams:
-    return Streams(seed, np.arange(first, first + n_chains, dtype=np.uint64), iteration=1)
+    return streams_on_array(seed, np.arange(first, first + n_chains, dtype=np.uint64), iteration=1)
 
 
 def start(n_chains: int, n_parameters: int, *, seed: int = 1, first: int = 0) -> ChainState:

@@ -14,6 +14,7 @@ from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Metropolis1, Slice1
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import ks_p_value
 from tests.support.invariance import (
     LONG,
@@ -199,7 +200,7 @@ def test_exact_draws_stay_exact_in_float32() -> None:
 
 
 def start(n_chains: int) -> tuple[ChainState, Streams]:
-    streams = Streams(29, np.arange(n_chains, dtype=np.uint64), iteration=1)
+    streams = chain_streams(29, n_chains, iteration=1)
     position = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
     return ChainState(position, position[:, ::-1], np.ones((n_chains, 1))), streams
 

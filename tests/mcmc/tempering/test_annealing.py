@@ -23,6 +23,7 @@ from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import seed_of
 from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import parse
@@ -80,7 +81,7 @@ def log_weights(
     module: ModuleType = annealing,
     operations: tuple[Operation, ...] = OPERATIONS,
 ) -> Array:
-    streams = Streams(seed_of(name), np.arange(chains, dtype=np.uint64))
+    streams = chain_streams(seed_of(name), chains)
     weights: Array = module.annealed_log_weights(
         target.initial_state(streams, sigmas=None),
         streams,

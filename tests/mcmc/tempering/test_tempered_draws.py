@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rayfbnn.mcmc import schedule
@@ -24,7 +23,8 @@ from rayfbnn.model.likelihood import real
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs, random_grid
 from rayfbnn.state import ChainState
-from rayfbnn.streams import Purpose, Streams
+from rayfbnn.streams import Purpose
+from tests.support.chain_streams import chain_streams
 from tests.support.exact_draws import MODELS, exact_draws, quantities, target_of
 from tests.support.exactness import is_exact, ks_two_sample_p_value
 from tests.support.mutants import mutant, sampled_with
@@ -61,7 +61,7 @@ def stays_exact(
 
     def p_values(seed: int, n_chains: int) -> list[float]:
         positions, precisions = exact_draws(target, seed=seed, draws=2 * n_chains)
-        streams = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+        streams = chain_streams(seed, n_chains)
         momentum = streams.normal(Purpose.MOMENTUM, (target.n_parameters,))
         state = ChainState(positions[:n_chains], momentum, precisions[:n_chains])
         *_, (_, state, _) = schedule.run(state, streams, iteration=iteration, first=1, count=3)

@@ -28,6 +28,7 @@ from rayfbnn.mcmc.operations import (
 from rayfbnn.mcmc.tempering import selection, simulated_tempering, stages, tempered_transition
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.exact_draws import exact_draws, quantities, target_of
 from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
 from tests.support.mutants import mutant
@@ -92,7 +93,7 @@ CONFIGURATIONS: dict[str, tuple[Operation, ...]] = {
 def after(
     operations: tuple[Operation, ...], *, seed: int, n_chains: int, schedule: ModuleType = schedule
 ) -> tuple[ChainState, Any]:
-    streams = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+    streams = chain_streams(seed, n_chains)
     start = np.interp(streams.uniform(Purpose.INITIAL_PARAMETER), CDF, GRID)[:, None]
     momentum = streams.normal(Purpose.MOMENTUM, (1,))
     state = ChainState(start, momentum, np.ones((n_chains, 1)))
@@ -207,7 +208,7 @@ def network_stays_exact(op: str, name: str, prepare: Callable[[Any], Any] = lamb
 
     def p_values(seed: int, n_chains: int) -> list[float]:
         positions, precisions = exact_draws(target, seed=seed, draws=2 * n_chains)
-        streams = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+        streams = chain_streams(seed, n_chains)
         momentum = streams.normal(Purpose.MOMENTUM, (target.n_parameters,))
         state = ChainState(positions[:n_chains], momentum, precisions[:n_chains])
         *_, (_, state, _) = schedule.run(state, streams, iteration=iteration, first=1, count=2)

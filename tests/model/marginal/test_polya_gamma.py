@@ -11,6 +11,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.model.marginal import polya_gamma
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.mutants import mutant
 from tests.support.problems import streams
@@ -62,7 +63,7 @@ def distribution(values: Array, z: float) -> Array:
 
 
 def p_values(seed: int, n_chains: int, *, module: ModuleType = polya_gamma) -> list[float]:
-    random = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+    random = chain_streams(seed, n_chains)
     drawn = draws(random, np.array(PLACES), module=module)
     return [ks_p_value(distribution(drawn[:, i], z)) for i, z in enumerate(PLACES)]
 

@@ -13,8 +13,8 @@ from rayfbnn.model import sampled
 from rayfbnn.model.architecture import NetworkSpec
 from rayfbnn.model.layout import PrecisionLayout
 from rayfbnn.model.updates import adjustments, gibbs
-from rayfbnn.streams import Streams
 from tests.support import problems
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.model.architectures import assert_batch_independent, assert_right
 from tests.support.model.conditionals import grid_of_joint, log_gamma_conditional
@@ -88,7 +88,7 @@ def stays_exact(name: str, *, module: Any = sampled) -> bool:
     target = problem("t by target", spec=spec, posterior=module.SampledPosterior)
 
     def p_values(seed: int, n_chains: int) -> list[float]:
-        random = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+        random = chain_streams(seed, n_chains)
         state = target.initial_state(random, sigmas=None)
         targets = target.sample_targets(state.position, state.precisions, random)
         informed = target.with_targets(targets)

@@ -16,8 +16,9 @@ from rayfbnn.model import sampled
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs, hyperbolic
-from rayfbnn.streams import Purpose, Streams
+from rayfbnn.streams import Purpose
 from tests.support import problems
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value
 from tests.support.model.conditionals import grid_of_joint, log_gamma_conditional
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
@@ -76,7 +77,7 @@ def upper_is_exact(
             alpha,
             np.full((n, 1), mean),
             alpha_below,
-            Streams(seed, np.arange(n, dtype=np.uint64)),
+            chain_streams(seed, n),
             index=0,
             purpose=Purpose.PRECISION_COMMON,
         )
@@ -176,7 +177,7 @@ def stays_exact(
     target = problem(model, spec=spec, posterior=module.SampledPosterior)
 
     def p_values(seed: int, n_chains: int) -> list[float]:
-        random = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+        random = chain_streams(seed, n_chains)
         state = target.initial_state(random, sigmas=None)
         targets = target.sample_targets(state.position, state.precisions, random)
         informed = target.with_targets(targets)

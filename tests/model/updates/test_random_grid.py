@@ -13,6 +13,7 @@ from rayfbnn.model.updates import random_grid
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support import problems
+from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.mutants import mutant, sampled_with
@@ -34,7 +35,7 @@ def stays_exact(model: str, *, module: ModuleType = random_grid, n_chains: int =
     target = with_module(model, module)
 
     def p_values(seed: int, n_chains: int) -> list[float]:
-        random = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+        random = chain_streams(seed, n_chains)
         state = target.initial_state(random, sigmas=None)
         targets = target.sample_targets(state.position, state.precisions, random)
         informed = target.with_targets(targets)

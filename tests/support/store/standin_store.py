@@ -12,12 +12,13 @@ from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.records import RunUpdates, Updates
 from rayfbnn.streams import Purpose, Streams
+from tests.support.chain_streams import chain_streams
 
 ALL = slice(None)
 
 
 def streams(seed: int, n: int = 1) -> Streams:
-    return Streams(seed, np.arange(n, dtype=np.uint64))
+    return chain_streams(seed, n)
 
 
 def normal(seed: int, shape: tuple[int, ...]) -> Array:
