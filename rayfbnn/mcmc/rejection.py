@@ -34,6 +34,7 @@ def rejection_draws(
     draws: int,
     chains_per_round: int,
     max_proposals: int,
+    streams_class: type[Streams] = Streams,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[tuple[Array, Array]]:
     """Yield the accepted (positions, precisions) of each round that has any, `draws` of them in all.
@@ -48,6 +49,7 @@ def rejection_draws(
     chains_per_round : int   number of proposals made at once, which is limited by memory
     max_proposals : int      number of proposals after which SamplingError is raised; it is raised earlier if
         it becomes plain that they will not suffice
+    streams_class : the class of the random numbers, which may be one that draws the same by compiled code
     on_progress : called after each round with the numbers of draws and of proposals so far; after the last
         round, with the proposals up to the last draw
     """
@@ -61,7 +63,7 @@ def rejection_draws(
         block, first = divmod(n_proposals, _CHAINS)
         n = min(chains_per_round, max_proposals - n_proposals, _CHAINS - first)
         chains = np.arange(first, first + n, dtype=np.uint64)
-        streams = Streams(seed, chains, iteration=1 + block, operation=_OPERATION)
+        streams = streams_class(seed, chains, iteration=1 + block, operation=_OPERATION)
         position, precisions, log_acceptance = propose(streams)
         if bool((log_acceptance > 1e-9).any()):
             raise AssertionError(

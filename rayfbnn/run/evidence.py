@@ -19,7 +19,6 @@ from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.mcmc.tempering.tempered_transition import TemperedTransition
 from rayfbnn.run.sampler import build_posterior
 from rayfbnn.spec.defaults import default_annealing
-from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
@@ -92,7 +91,7 @@ def evidence(
     parts = []
     for first in range(0, spec.chains, spec.chains_per_batch):
         chains = range(first, min(first + spec.chains_per_batch, spec.chains))
-        streams = Streams(spec.seed, xp.asarray(np.array(chains, dtype=np.uint64)))
+        streams = choose.streams_class(spec.device)(spec.seed, xp.asarray(np.array(chains, dtype=np.uint64)))
 
         def done(number: int, before: int = first, n: int = len(chains)) -> None:
             on_progress((before + n * number / temperatures) / spec.chains)

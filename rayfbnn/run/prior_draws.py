@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.kernels import choose
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.store.records import Block
 from rayfbnn.streams import Streams
@@ -26,9 +27,10 @@ def prior_blocks(
     Draw d has the random numbers of chain d at iteration 0. Outputs are as the network gives them, targets
     as on file.
     """
+    streams_class = choose.streams_class("cpu")
     for first in range(0, draws, draws_per_block):
         parts = [
-            _draw(posterior, dataset, Streams(seed, chains))
+            _draw(posterior, dataset, streams_class(seed, chains))
             for chains in _pieces(posterior, first, min(first + draws_per_block, draws))
         ]
         drawn = {name: np.concatenate([part[name] for part in parts])[None] for name in parts[0]}

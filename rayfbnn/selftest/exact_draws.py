@@ -75,6 +75,12 @@ class Anharmonic:
         return grid, area / area[-1]
 
 
+def _streams(xp: ModuleType, seed: int, n_chains: int) -> Streams:
+    """Return random numbers for chains on the host or a device, of the class that a run has there."""
+    streams_class = choose.streams_class("cpu" if xp is np else "gpu")
+    return streams_class(seed, xp.arange(n_chains, dtype=xp.uint64))
+
+
 def toy_target(name: str, xp: ModuleType, seed: int, chains: int, dtype: Dtype) -> Judgement:
     """Test that exact draws of a known density stay exact: position, momentum, and the two together."""
     target = Anharmonic()
@@ -82,7 +88,7 @@ def toy_target(name: str, xp: ModuleType, seed: int, chains: int, dtype: Dtype) 
     iteration = schedule.build_iteration(TOY_OPERATIONS[name], target=target, updates={})
 
     def p_values(seed: int, n_chains: int) -> list[float]:
-        streams = Streams(seed, xp.arange(n_chains, dtype=xp.uint64))
+        streams = _streams(xp, seed, n_chains)
         uniform = to_host(streams.uniform(Purpose.INITIAL_PARAMETER))
         state = ChainState(
             xp.asarray(np.interp(uniform, area, grid)[:, None]).astype(dtype),
@@ -102,7 +108,7 @@ def joint(name: str, xp: ModuleType, seed: int, chains: int, dtype: Dtype) -> Ju
     plain = PROBLEMS[name].posterior(np, "float64")  # for the statistics, on the host
 
     def p_values(seed: int, n_chains: int) -> list[float]:
-        streams = Streams(seed, xp.arange(n_chains, dtype=xp.uint64))
+        streams = _streams(xp, seed, n_chains)
         target = PROBLEMS[name].posterior(xp, dtype)
         state, data = exact_start(target, streams)
         posterior = target.with_targets(data)
@@ -112,7 +118,7 @@ def joint(name: str, xp: ModuleType, seed: int, chains: int, dtype: Dtype) -> Ju
         )
         state = _after_iterations(state, streams, iteration)
         after = ChainState(*(to_host(array).astype(float) for array in vars(state).values()))
-        host = Streams(seed, np.arange(n_chains, dtype=np.uint64))
+        host = _streams(np, seed, n_chains)
         other = replace(host, chains=host.chains + np.uint64(2**31))
         values = joint_p_values(plain, (after, to_host(data)), exact_start(plain, other), host)
         return list(values.values())

@@ -70,6 +70,7 @@ def reject(
     RunSummary
         Number of draws, and the share of the proposals that was accepted.
     """
+    from rayfbnn.kernels import choose
     from rayfbnn.mcmc.rejection import rejection_draws
     from rayfbnn.run.exact import exact_blocks
     from rayfbnn.run.progress import show_rejection
@@ -97,6 +98,7 @@ def reject(
             draws=draws,
             chains_per_round=proposals_per_round,
             max_proposals=max_proposals,
+            streams_class=choose.streams_class("cpu"),
             on_progress=on_progress,
         )
         positions, precisions = (np.concatenate(parts) for parts in zip(*rounds, strict=True))

@@ -16,8 +16,8 @@ from rayfbnn.selftest.pivots import joint_p_values
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.correctness.cells import ARCHITECTURES, DATA, N_CASES, Cell
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact
+from tests.support.model.chain_streams import chain_streams
 
 
 def posterior_of(cell: Cell, module: ModuleType = sampled) -> SampledPosterior:

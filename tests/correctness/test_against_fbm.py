@@ -14,9 +14,9 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleNoise, Sampl
 from rayfbnn.mcmc.schedule import build_iteration, run
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
-from tests.support.chain_streams import chain_streams
 from tests.support.fbm import statistics
 from tests.support.marks import some_long
+from tests.support.model.chain_streams import chain_streams
 
 DATA = Path(__file__).parents[1] / "data" / "fbm"
 N_CHAINS, N_WARMUP, N_DRAWS = 256, 8, 20  # at least 2,000 effective draws of every quantity

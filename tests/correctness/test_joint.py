@@ -16,7 +16,6 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
-from tests.support.chain_streams import chain_streams
 from tests.support.joint import (
     FEW,
     ITERATION,
@@ -25,6 +24,7 @@ from tests.support.joint import (
     exact_start,
     stays_exact,
 )
+from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant
 from tests.support.schedules import schedule_with
 

@@ -26,10 +26,10 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.selftest.pivots import chi2_uniform, gamma_uniform, randomised_uniforms, value_uniforms
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value
 from tests.support.joint import FEW, N_CHAINS, N_ITERATIONS, Problem, noise, outputs
 from tests.support.marks import some_long
+from tests.support.model.chain_streams import chain_streams
 from tests.support.model.data_models import distribution_functions
 from tests.support.mutants import mutant, sampled_with
 

@@ -16,10 +16,10 @@ from rayfbnn.mcmc.dynamic import dynamic
 from rayfbnn.mcmc.operations import Dynamic, Heatbath, Hybrid
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import chi2_p_value
 from tests.support.invariance import ONE, stays_exact
 from tests.support.kernels.trajectories import end_of
+from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant
 from tests.support.schedules import schedule_with
 from tests.support.targets import banana, wall

@@ -23,9 +23,9 @@ from rayfbnn.mcmc.heatbath import heatbath, negate
 from rayfbnn.mcmc.hybrid_max import hybrid_max
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import chi2_p_value, ks_p_value
 from tests.support.kernels.trajectories import end_of
+from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant
 from tests.support.targets import ANHARMONIC, SumOfTerms, banana, gaussian, wall
 

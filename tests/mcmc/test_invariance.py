@@ -16,9 +16,9 @@ from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Metropolis, Negate
 from rayfbnn.state import Advance, ChainState, Target
 from rayfbnn.streams import Purpose
-from tests.support.chain_streams import streams_on_array
 from tests.support.exactness import is_exact, ks_p_value, square_p_value
 from tests.support.marks import some_long
+from tests.support.model.chain_streams import streams_on_array
 from tests.support.mutants import mutant
 from tests.support.schedules import schedule_with
 from tests.support.targets import ANHARMONIC, ANHARMONIC_IN_TWO, anharmonic_cdf, anharmonic_draws

@@ -9,8 +9,8 @@ from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
-from tests.support.chain_streams import chain_streams
 from tests.support.invariance import ONE, THREE, after_iterations, stays_exact
+from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant
 from tests.support.schedules import schedule_with
 from tests.support.targets import banana

@@ -13,8 +13,8 @@ from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.metropolis import metropolis
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import ks_p_value
+from tests.support.model.chain_streams import chain_streams
 from tests.support.targets import banana, gaussian, wall
 
 

@@ -10,9 +10,9 @@ from rayfbnn.mcmc import heatbath
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, RadialHeatbath
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import ks_p_value
 from tests.support.invariance import ONE, THREE, stays_exact
+from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant
 from tests.support.schedules import schedule_with
 

@@ -11,9 +11,9 @@ from rayfbnn.model import configured
 from rayfbnn.model.architecture import LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Connections, Generated, Table
 from tests.support import problems
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.model.architectures import assert_batch_independent, assert_right
+from tests.support.model.chain_streams import chain_streams
 from tests.support.model.derivatives import mutated, worst_error
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.model.reference import outputs_by_loops, triples

@@ -15,8 +15,8 @@ from rayfbnn.model import prior, sampled
 from rayfbnn.model.architecture import ModelSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
 from tests.support import problems
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value
+from tests.support.model.chain_streams import chain_streams
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import MODELS, problem, streams

@@ -15,8 +15,8 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value
+from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import MODELS, PRIORS, network, parse, problem, streams
 

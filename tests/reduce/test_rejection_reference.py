@@ -15,6 +15,7 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset, make_dataset
+from rayfbnn.kernels import choose
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleSigmas
 from rayfbnn.mcmc.rejection import rejection_draws
 from rayfbnn.mcmc.schedule import build_iteration, run
@@ -24,7 +25,7 @@ from rayfbnn.run.exact import exact_blocks
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.records import Block
 from rayfbnn.store.store import Store
-from tests.support.chain_streams import chain_streams
+from tests.support.model.chain_streams import chain_streams
 
 N_EXACT, N_CHAINS, N_WARMUP, N_DRAWS = 4000, 64, 8, 50
 # Stepsizes over a decade: with 0.6 throughout, a chain that started in a tail of the prior, where hazards (or
@@ -86,6 +87,7 @@ def exact_draws(name: str) -> tuple[Array, Array]:
         draws=N_EXACT,
         chains_per_round=2000,
         max_proposals=8_000_000,
+        streams_class=choose.streams_class("cpu"),
     )
     positions, precisions = (np.concatenate(parts) for parts in zip(*rounds, strict=True))
     return positions, precisions

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.kernels import choose
 from rayfbnn.mcmc.rejection import rejection_draws
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
@@ -33,7 +34,12 @@ def target_of(name: str, make: Any = SampledPosterior) -> SampledPosterior:
 
 def exact_draws(target: SampledPosterior, *, seed: int, draws: int) -> tuple[Array, Array]:
     rounds = rejection_draws(
-        target.rejection_proposal, seed=seed, draws=draws, chains_per_round=20_000, max_proposals=4_000_000
+        target.rejection_proposal,
+        seed=seed,
+        draws=draws,
+        chains_per_round=20_000,
+        max_proposals=4_000_000,
+        streams_class=choose.streams_class("cpu"),
     )
     positions, precisions = (np.concatenate(parts) for parts in zip(*rounds, strict=True))
     return positions, precisions

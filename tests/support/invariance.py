@@ -16,8 +16,8 @@ from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.schedule import IterationInfo
 from rayfbnn.state import Advance, ChainState, Target
 from rayfbnn.streams import Purpose, Streams
-from tests.support.chain_streams import streams_on_array
 from tests.support.exactness import is_exact, ks_p_value, square_p_value
+from tests.support.model.chain_streams import streams_on_array
 from tests.support.targets import (
     ANHARMONIC,
     anharmonic_cdf,

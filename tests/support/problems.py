@@ -10,8 +10,8 @@ from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorS
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose, Streams
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import seed_of
+from tests.support.model.chain_streams import chain_streams
 
 # A network of two hidden layers with every group it can have; every combination of levels occurs among them.
 PRIORS = {

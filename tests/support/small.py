@@ -14,8 +14,7 @@ from rayfbnn.run.kernel import kernel_for
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.store import Store
-from rayfbnn.streams import Purpose
-from tests.support.chain_streams import chain_streams
+from rayfbnn.streams import Purpose, Streams
 
 _HEATBATH = {"op": "heatbath"}
 SMALL: dict[str, Any] = {
@@ -67,7 +66,7 @@ def small(**replaced: Any) -> dict[str, Any]:
 
 def write_train(folder: Path, *, n_cases: int = 12) -> Path:
     """train.csv with columns x1, x2, y."""
-    numbers = chain_streams(11, n_cases).normal(Purpose.TARGET_VALUE, (3,))
+    numbers = Streams(11, np.arange(n_cases, dtype=np.uint64)).normal(Purpose.TARGET_VALUE, (3,))
     rows = ["x1,x2,y", *(",".join(repr(float(value)) for value in row) for row in numbers)]
     path = folder / "train.csv"
     path.write_text("\n".join(rows) + "\n")

@@ -14,7 +14,6 @@ from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Metropolis1, Slice1
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import ks_p_value
 from tests.support.invariance import (
     LONG,
@@ -25,6 +24,7 @@ from tests.support.invariance import (
     after_iterations,
     stays_exact,
 )
+from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant
 from tests.support.schedules import schedule_with
 from tests.support.targets import SumOfTerms, banana, gaussian

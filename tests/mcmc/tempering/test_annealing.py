@@ -23,8 +23,8 @@ from rayfbnn.model.architecture import ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs
 from rayfbnn.streams import Purpose, Streams
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import seed_of
+from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import parse
 

@@ -24,9 +24,9 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs, random_grid
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
-from tests.support.chain_streams import chain_streams
 from tests.support.exact_draws import MODELS, exact_draws, quantities, target_of
 from tests.support.exactness import is_exact, ks_two_sample_p_value
+from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant, sampled_with
 
 N_DRAWS = 4_000

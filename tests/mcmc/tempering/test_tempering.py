@@ -28,9 +28,9 @@ from rayfbnn.mcmc.operations import (
 from rayfbnn.mcmc.tempering import selection, simulated_tempering, stages, tempered_transition
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.chain_streams import chain_streams
 from tests.support.exact_draws import exact_draws, quantities, target_of
 from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value, square_p_value
+from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant
 from tests.support.schedules import schedule_with
 

@@ -11,8 +11,8 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import SamplingError
 from rayfbnn.model.marginal import polya_gamma
 from rayfbnn.streams import Purpose, Streams
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value
+from tests.support.model.chain_streams import chain_streams
 from tests.support.mutants import mutant
 from tests.support.problems import streams
 

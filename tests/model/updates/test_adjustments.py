@@ -14,9 +14,9 @@ from rayfbnn.model.architecture import NetworkSpec
 from rayfbnn.model.layout import PrecisionLayout
 from rayfbnn.model.updates import adjustments, gibbs
 from tests.support import problems
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value
 from tests.support.model.architectures import assert_batch_independent, assert_right
+from tests.support.model.chain_streams import chain_streams
 from tests.support.model.conditionals import grid_of_joint, log_gamma_conditional
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.mutants import mutant, sampled_with

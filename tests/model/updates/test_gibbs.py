@@ -18,8 +18,8 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs, hyperbolic
 from rayfbnn.streams import Purpose
 from tests.support import problems
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value, ks_two_sample_p_value
+from tests.support.model.chain_streams import chain_streams
 from tests.support.model.conditionals import grid_of_joint, log_gamma_conditional
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.mutants import mutant, sampled_with

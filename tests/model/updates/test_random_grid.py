@@ -13,8 +13,8 @@ from rayfbnn.model.updates import random_grid
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support import problems
-from tests.support.chain_streams import chain_streams
 from tests.support.exactness import is_exact, ks_p_value
+from tests.support.model.chain_streams import chain_streams
 from tests.support.model.hierarchy import HIERARCHIES, uniforms_of
 from tests.support.mutants import mutant, sampled_with
 from tests.support.problems import problem, streams

@@ -12,7 +12,7 @@ from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.records import RunUpdates, Updates
 from rayfbnn.streams import Purpose, Streams
-from tests.support.chain_streams import chain_streams
+from tests.support.model.chain_streams import chain_streams
 
 ALL = slice(None)
 
