@@ -1,5 +1,6 @@
 """Settings that every test needs before NumPy or Ray is imported."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -43,6 +44,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs CuPy and a device"))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking at all that was imported and collected, again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ def autocorrelated(seed: int, shape: tuple[int, int], rho: float) -> Array:
     return chains
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.6, -0.4])
+@pytest.mark.parametrize("rho", [0.6, *(pytest.param(rho, marks=pytest.mark.long) for rho in (0.0, -0.4))])
 def test_false_alarms_are_as_rare_as_stated(rho: float) -> None:
     n_repeats, rate = 150, 0.1
     alarms = 0
