@@ -288,3 +288,10 @@ def _whole(path: str, dims: tuple[str, ...], values: Array) -> ArrayPlan:
     """Return an array in one chunk, complete from the start."""
     dtype = "string" if values.dtype == object else str(values.dtype)
     return ArrayPlan(path, dims, values.shape, values.shape, dtype, values)
+
+
+def chunk_rows(first: int, n_draws: int, size: int) -> Iterator[tuple[int, slice, slice]]:
+    """Yield chunks of draws first .. first + n_draws - 1: number, rows of the block, rows of the chunk."""
+    for number in range(first // size, -(-(first + n_draws) // size)):
+        start, stop = max(first, number * size), min(first + n_draws, (number + 1) * size)
+        yield number, slice(start - first, stop - first), slice(start - number * size, stop - number * size)

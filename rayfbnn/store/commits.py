@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -78,17 +79,27 @@ class CommitLog:
 
     def all(self, batch: int) -> list[Record]:
         """Return every record of a batch, each checked against the one before it."""
-        records: list[Record] = []
-        for block in range(self.n_blocks(batch)):
+        return list(self.records(batch))
+
+    def records(self, batch: int, *, first: int = 0, previous: str = "") -> Iterator[Record]:
+        """Yield the records of a batch from block `first` on, each checked against the one before it.
+
+        previous  digest of the record of block `first` - 1; StoreCorruptError if that block is gone
+        """
+        n_blocks = self.n_blocks(batch)
+        if n_blocks < first:
+            raise StoreCorruptError(
+                f"{self.file(batch, n_blocks)}: missing: the commit of block {n_blocks} of batch {batch}"
+            )
+        for block in range(first, n_blocks):
             record = self.read(batch, block)
-            previous = records[-1].digest if records else ""
             if record.previous != previous:
                 raise StoreCorruptError(
                     f"{self.file(batch, block)}: does not follow the commit of block {block - 1}"
                     f" of batch {batch}"
                 )
-            records.append(record)
-        return records
+            previous = record.digest
+            yield record
 
     def progress(self, batch: int) -> BatchProgress:
         """Return how far a batch is. Only one small file is read, so this is cheap enough to ask often."""

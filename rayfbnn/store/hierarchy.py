@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,18 +26,28 @@ METADATA = "zarr.json"
 ADVICE = "; verify says what can be kept"
 
 
+ChunkChecker = Callable[[ArrayPlan, str, bytes], None]
+
+
 class Hierarchy:
     """The arrays of a store: chunks are read through `fs`, metadata is given.
 
     metadata   path of a metadata file -> its checked content, which is what Zarr gets for the file
+    check      raises StoreCorruptError if the content of a chunk file is not what was recorded of it;
+               None for `verify`, which compares chunks itself
     """
 
     def __init__(
-        self, fs: FileSystem, root: Path, plans: Mapping[str, ArrayPlan], metadata: Mapping[str, bytes]
+        self,
+        fs: FileSystem,
+        root: Path,
+        plans: Mapping[str, ArrayPlan],
+        metadata: Mapping[str, bytes],
+        check: ChunkChecker | None = None,
     ) -> None:
         self.plans = plans
         self._root = root
-        self._files = _Files(fs, root, plans, metadata)
+        self._files = _Files(fs, root, plans, metadata, check)
         self._arrays: dict[str, zarr.Array[Any]] = {}
 
     def encode(self, path: str, index: tuple[int, ...], values: Array) -> tuple[str, bytes]:
@@ -86,10 +96,7 @@ class Hierarchy:
 
         Zarr itself takes as long for each chunk as for writing one, see `_encoded`.
         """
-        raw = self._files.raw(file)
-        if _checksum(raw[:-4]) != raw[-4:]:
-            reason = "Stored and computed checksum do not match"
-            raise StoreCorruptError(f"{self._root / file}: damaged: {reason}{_holds(plan, file)}")
+        raw = self._files.content(file)
         dtype = np.dtype(plan.dtype).newbyteorder("<")
         return np.frombuffer(raw, dtype, count=math.prod(plan.chunks)).reshape(plan.chunks)
 
@@ -200,32 +207,52 @@ class _Files(MutableMapping[str, Any]):
     """
 
     def __init__(
-        self, fs: FileSystem, root: Path, plans: Mapping[str, ArrayPlan], metadata: Mapping[str, bytes]
+        self,
+        fs: FileSystem,
+        root: Path,
+        plans: Mapping[str, ArrayPlan],
+        metadata: Mapping[str, bytes],
+        check: ChunkChecker | None,
     ) -> None:
         self._fs, self._root, self._plans, self._metadata = fs, root, plans, metadata
+        self._checker = check
         self.writing = ""
         self.written: dict[str, bytes] = {}
 
     def __getitem__(self, key: str) -> Any:
         if key in self._metadata:
             return _buffer(self._metadata[key])
-        return _buffer(self.raw(key))
+        return _buffer(self.content(key))
 
-    def raw(self, key: str) -> bytes:
-        """Return the bytes of a chunk file; StoreCorruptError if it is missing or has another size."""
+    def content(self, key: str) -> bytes:
+        """Return the bytes of a chunk file; StoreCorruptError if it is missing, or not what was written.
+
+        A file that is wrong is read a second time, as `verify` does, before it is believed to be damaged.
+        """
         path, _, name = key.rpartition("/")
         if path not in self._plans or not name.startswith("c.") or key == self.writing:
             raise KeyError(key)
-        plan = self._plans[path]
+        try:
+            return self._checked(self._plans[path], key)
+        except StoreCorruptError:
+            if self._checker is None:
+                raise
+            return self._checked(self._plans[path], key)
+
+    def _checked(self, plan: ArrayPlan, key: str) -> bytes:
         try:
             raw = self._fs.read(self._root / key)
         except FileNotFoundError:
             raise StoreCorruptError(f"{self._root / key}: missing{_holds(plan, key)}") from None
-        expected = plan.chunk_bytes
+        expected, reason = plan.chunk_bytes, ""
         if expected is not None and len(raw) != expected:
-            raise StoreCorruptError(
-                f"{self._root / key}: damaged: {len(raw)} bytes instead of {expected}{_holds(plan, key)}"
-            )
+            reason = f"{len(raw)} bytes instead of {expected}"
+        elif expected is not None and _checksum(raw[:-4]) != raw[-4:]:
+            reason = "Stored and computed checksum do not match"
+        if reason:
+            raise StoreCorruptError(f"{self._root / key}: damaged: {reason}{_holds(plan, key)}")
+        if self._checker is not None:
+            self._checker(plan, key, raw)
         return raw
 
     def __setitem__(self, key: str, value: Any) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import Header, array_plans
+from rayfbnn.store.checking.chunks import ChunkCheck
+from rayfbnn.store.checking.rows import RowDigests
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import Hierarchy
@@ -22,8 +24,9 @@ class OpenStore:
     """The contents of the metadata files of a store, with the objects that read its arrays and records.
 
     root        the root metadata, with the extensions applied
-    hierarchy   the arrays
+    hierarchy   the arrays, whose chunks are checked as they are read
     commits     the commit records
+    rows        the digests of the draws in them
     tuning      the records of the tuning
     parameter_layout, precision_layout    columns of the positions and of the precisions
     is_pending  an extension was published, and some arrays are not lengthened yet
@@ -34,6 +37,7 @@ class OpenStore:
     root: Root
     hierarchy: Hierarchy
     commits: CommitLog
+    rows: RowDigests
     tuning: TuningLog
     parameter_layout: ParameterLayout
     precision_layout: PrecisionLayout
@@ -50,12 +54,16 @@ class OpenStore:
         plans = array_plans(header, spec)
         metadata, is_pending = read_metadata(fs, path, plans)
         network = spec.network
+        commits = CommitLog(fs, path, root.identity)
+        rows = RowDigests(header, commits)
+        check = ChunkCheck(path, header, root.fixed_chunks, rows)
         return OpenStore(
             fs,
             path,
             root,
-            Hierarchy(fs, path, plans, metadata),
-            CommitLog(fs, path, root.identity),
+            Hierarchy(fs, path, plans, metadata, check),
+            commits,
+            rows,
             TuningLog(fs, path, root.identity, spec, header.n_batches),
             ParameterLayout.from_network(network),
             PrecisionLayout.from_specs(network, spec.model, len(spec.data.targets)),

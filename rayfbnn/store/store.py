@@ -125,7 +125,7 @@ class Store:
         fs, path = FileSystem() if fs is None else fs, Path(path).absolute()
         store = Store(OpenStore.from_files(fs, path))
         for batch in range(store.n_batches if check_records else 0):
-            store.commits.all(batch)
+            store.opened.rows.refresh(batch)
         return store
 
     # Properties of the run.

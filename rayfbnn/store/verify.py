@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
-from rayfbnn.store.catalogue import COMMITS, array_plans
+from rayfbnn.store.catalogue import COMMITS, array_plans, chunk_rows
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import ADVICE, METADATA, Hierarchy, array_metadata
@@ -24,7 +24,7 @@ from rayfbnn.store.metadata import (
 from rayfbnn.store.records import Problem, Record, VerifyReport, unseal
 from rayfbnn.store.root import HOLDER, extension_files, read_fixed, read_root, read_sealed
 from rayfbnn.store.tuning_log import TuningLog
-from rayfbnn.store.writing import chunk_rows, digest
+from rayfbnn.store.writing import digest
 
 Value = TypeVar("Value")
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 
 import numpy as np
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.errors import StoreError
-from rayfbnn.store.catalogue import STATE, STATS, ArrayPlan, sigma_plans, stat_array
+from rayfbnn.store.catalogue import STATE, STATS, ArrayPlan, chunk_rows, sigma_plans, stat_array
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import BatchProgress, Block, Record
 
@@ -118,13 +117,6 @@ def _arrays_of(store: OpenStore, block: Block) -> dict[str, Array]:
     for name, values in block.predictive.items():
         arrays[f"prior_predictive/{name}"] = to_host(values)
     return arrays
-
-
-def chunk_rows(first: int, n_draws: int, size: int) -> Iterator[tuple[int, slice, slice]]:
-    """Yield chunks of draws first .. first + n_draws - 1: number, rows of the block, rows of the chunk."""
-    for number in range(first // size, -(-(first + n_draws) // size)):
-        start, stop = max(first, number * size), min(first + n_draws, (number + 1) * size)
-        yield number, slice(start - first, stop - first), slice(start - number * size, stop - number * size)
 
 
 def digest(values: Array) -> str:

@@ -1,0 +1,91 @@
+"""The digests of committed draws, by the chunk that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.store.catalogue import Header, chunk_rows
+from rayfbnn.store.commits import CommitLog
+from rayfbnn.store.records import Record, Section
+
+
+@dataclass(frozen=True)
+class CommittedRows:
+    """Draws of one block in one chunk of every array of a section.
+
+    rows     place of the draws in the chunk
+    names    paths of the arrays, in the order of `digests`
+    digests  SHA-256 of the values in each array, 32 bytes each
+    """
+
+    block: int
+    rows: slice
+    names: tuple[str, ...]
+    digests: bytes
+
+    def digest(self, name: str) -> bytes | None:
+        """Return the SHA-256 of the values in an array; None if the record does not name the array."""
+        if name not in self.names:
+            return None
+        place = self.names.index(name) * 32
+        return self.digests[place : place + 32]
+
+
+@dataclass
+class _Batch:
+    """The records of a batch that were read so far: their number, the last digest, and their rows."""
+
+    n_records: int = 0
+    last: str = ""
+    chunks: dict[tuple[bool, int], list[CommittedRows]] = field(default_factory=dict)
+
+
+class RowDigests:
+    """The digests in all commit records of a store, each record read once.
+
+    A block takes about a kilobyte, since the digests are held as bytes and not as the records have them.
+    """
+
+    def __init__(self, header: Header, commits: CommitLog) -> None:
+        """Start with no records; `refresh` reads them."""
+        self._header, self._commits = header, commits
+        self._batches: dict[int, _Batch] = {}
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # one tuple for all blocks
+
+    def of_chunk(self, batch: int, section: Section, number: int) -> list[CommittedRows]:
+        """Return the committed draws in a chunk as far as they are known, in order."""
+        known = self._batches.get(batch)
+        return [] if known is None else known.chunks.get((section == "warmup", number), [])
+
+    def refresh(self, batch: int) -> None:
+        """Read the records that were added; StoreCorruptError if one is damaged, lost or out of place."""
+        known = self._batches.setdefault(batch, _Batch())
+        try:
+            self._read_on(batch, known)
+        except StoreCorruptError:
+            if not known.n_records:
+                raise
+            # A repair may have set aside records that were read before, and a run replaced them.
+            self._batches[batch] = known = _Batch()
+            self._read_on(batch, known)
+
+    def _read_on(self, batch: int, known: _Batch) -> None:
+        for record in self._commits.records(batch, first=known.n_records, previous=known.last):
+            for number, committed in self._rows_of(record):
+                known.chunks.setdefault((record.section == "warmup", number), []).append(committed)
+            known.n_records, known.last = record.block + 1, record.digest
+
+    def _rows_of(self, record: Record) -> Iterator[tuple[int, CommittedRows]]:
+        """Yield the number of each chunk that a block touches, and its draws there."""
+        size = self._header.draws_per_block
+        by_chunk: dict[int, dict[str, bytes]] = {}
+        for file, expected in record.chunks.items():
+            path, _, name = file.rpartition("/")
+            by_chunk.setdefault(int(name.split(".")[2]), {})[path] = bytes.fromhex(expected)
+        for number, _, rows in chunk_rows(record.first_draw, record.n_draws, size):
+            digests = by_chunk.get(number, {})
+            names = tuple(sorted(digests))
+            names = self._names.setdefault(names, names)
+            yield number, CommittedRows(record.block, rows, names, b"".join(map(digests.__getitem__, names)))
