@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.checking.heads import HEAD, Head, read_head
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.records import BatchProgress, Record, RunUpdates
 
@@ -17,10 +18,13 @@ DISCARDED = "discarded"
 
 
 class CommitLog:
-    """The records `commits/batch<b>/<block>.json` of the store whose root metadata has the digest `store`."""
+    """The records `commits/batch<b>/<block>.json` of the store whose root metadata has the digest `store`.
 
-    def __init__(self, fs: FileSystem, root: Path, store: str) -> None:
-        self._fs, self._root, self._store = fs, root, store
+    has_heads  False for stores that were made before there were heads
+    """
+
+    def __init__(self, fs: FileSystem, root: Path, store: str, *, has_heads: bool) -> None:
+        self._fs, self._root, self._store, self._has_heads = fs, root, store, has_heads
         self._updates: dict[
             int, tuple[Record, RunUpdates]
         ] = {}  # by batch: the last record summed, and the sum
@@ -37,8 +41,29 @@ class CommitLog:
         """Hold the lock for writing a block: a worker thought dead may still be at its successor's block."""
         return self._fs.lock(self.folder(batch) / "lock", attempts=200)
 
+    def head_file(self, batch: int) -> Path:
+        """Return the file that says how many records a batch has at least."""
+        return self.folder(batch) / HEAD
+
+    def head(self, batch: int) -> Head | None:
+        """Read the head of a batch; None in a store without heads."""
+        if not self._has_heads:
+            return None
+        return read_head(self._fs, self.head_file(batch), self._store, batch)
+
     def n_blocks(self, batch: int) -> int:
-        """Count the records; StoreCorruptError if one is missing before the last."""
+        """Count the records; StoreCorruptError if one is seen to be missing.
+
+        With a head only a record that a crash left behind it is looked for, and so no folder is listed.
+        """
+        return self._n_blocks(batch, self.head(batch))
+
+    def _n_blocks(self, batch: int, head: Head | None) -> int:
+        if head is not None:
+            n_blocks = head.blocks
+            while self._fs.exists(self.file(batch, n_blocks)):
+                n_blocks += 1
+            return n_blocks
         blocks = self.blocks(batch)
         for expected, block in enumerate(blocks):
             if block != expected:
@@ -74,8 +99,14 @@ class CommitLog:
 
     def last(self, batch: int) -> Record | None:
         """Return the last record of a batch; None before its first block."""
-        n_blocks = self.n_blocks(batch)
-        return self.read(batch, n_blocks - 1) if n_blocks else None
+        head = self.head(batch)
+        n_blocks = self._n_blocks(batch, head)
+        if not n_blocks:
+            return None
+        record = self.read(batch, n_blocks - 1)
+        if head is not None:
+            head.check(record, self.file(batch, record.block))
+        return record
 
     def all(self, batch: int) -> list[Record]:
         """Return every record of a batch, each checked against the one before it."""
@@ -86,7 +117,8 @@ class CommitLog:
 
         previous  digest of the record of block `first` - 1; StoreCorruptError if that block is gone
         """
-        n_blocks = self.n_blocks(batch)
+        head = self.head(batch)
+        n_blocks = self._n_blocks(batch, head)
         if n_blocks < first:
             raise StoreCorruptError(
                 f"{self.file(batch, n_blocks)}: missing: the commit of block {n_blocks} of batch {batch}"
@@ -98,6 +130,8 @@ class CommitLog:
                     f"{self.file(batch, block)}: does not follow the commit of block {block - 1}"
                     f" of batch {batch}"
                 )
+            if head is not None:
+                head.check(record, self.file(batch, block))
             previous = record.digest
             yield record
 
@@ -127,17 +161,42 @@ class CommitLog:
         return updates
 
     def publish(self, record: Record) -> bool:
-        """Make the block exist, durably; return False if its record exists already."""
+        """Make the block exist, durably; return False if its record exists already.
+
+        `advance` follows; until then the record is the one that the head may lack.
+        """
         return self._fs.write_exclusive(self.file(record.batch, record.block), record.to_bytes())
+
+    def advance(self, batch: int) -> None:
+        """Let the head of a batch name its last record. The caller holds the lock of the batch or the store.
+
+        The new name of the file is durable with the next record; until then a head that is one behind may
+        come back after a power loss.
+        """
+        head = self.head(batch)
+        if head is not None and self._n_blocks(batch, head) > head.blocks:
+            last = self.last(batch)
+            assert last is not None
+            self._fs.write_atomic(self.head_file(batch), Head.from_record(last).to_bytes())
+
+    def set_head(self, batch: int, n_blocks: int) -> None:
+        """Let the head of a batch name its first `n_blocks` records and no others, durably."""
+        if not self._has_heads:
+            return
+        head = Head.from_record(self.read(batch, n_blocks - 1)) if n_blocks else Head(self._store, batch)
+        self._fs.write_atomic(self.head_file(batch), head.to_bytes())
+        self._fs.fsync_dir(self.folder(batch))
 
     def discard(self, batch: int, first_block: int) -> list[Path]:
         """Set aside the records of a batch from `first_block` on, last first: a crash leaves a prefix.
 
-        Unreadable and out-of-place files are set aside too. Returns their new paths.
+        Unreadable and out-of-place files are set aside too. The head goes back first, since it must not name
+        what is not there. Returns the records' new paths.
         """
         folder = self._root / COMMITS / DISCARDED
         for needed in (folder, self.folder(batch)):
             self._fs.mkdir(needed)
+        self.set_head(batch, first_block)
         names = [name for name in self._fs.listdir(self.folder(batch)) if _RECORD.fullmatch(name)]
         blocks = [name for name in names if int(name[: -len(".json")]) >= first_block]
         taken = len(self._fs.listdir(folder))

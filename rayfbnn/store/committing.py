@@ -1,8 +1,8 @@
 """Adds a block of draws to a batch: whole and durable, or not at all.
 
 The chunk files are written beside the files they replace, synced and renamed; then the folders are synced;
-then the record is published under a name that must be free. A crash before that leaves files that no record
-names.
+then the record is published under a name that must be free, and last the head of the batch names it. A crash
+before the record leaves files that no record names, and one after it a head that is one record behind.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def commit(store: OpenStore, batch: int, block: Block) -> BatchProgress:
             _write(store, files)
             if not store.commits.publish(record):
                 return _recommit(store, batch, block, n_blocks + 1)
+            store.commits.advance(batch)
         except StoreFullError as exc:
             raise StoreFullError(
                 f"{exc}; batch {batch} has {progress.draws} draws committed; free some space, then resume"
@@ -49,6 +50,7 @@ def _recommit(store: OpenStore, batch: int, block: Block, n_blocks: int) -> Batc
                 raise StoreCorruptError(f"{what}: are committed with other values; run `verify` on the store")
             # The first attempt may have failed just before this.
             store.fs.fsync_dir(store.commits.folder(batch))
+            store.commits.advance(batch)
             return store.commits.progress(batch)
     raise StoreError(f"{what}: another worker has committed later iterations; load the state again")
 

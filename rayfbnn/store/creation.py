@@ -11,11 +11,13 @@ from rayfbnn.data import Dataset
 from rayfbnn.errors import StoreError, StoreExistsError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import COMMITS, Header, array_plans
+from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
 from rayfbnn.store.limits import Length, check_size
 from rayfbnn.store.metadata import is_draw_coordinate
-from rayfbnn.store.root import FORMAT, LOCK
+from rayfbnn.store.records import seal_of
+from rayfbnn.store.root import FORMAT, HEADS, LOCK
 from rayfbnn.version import __version__
 
 
@@ -64,10 +66,12 @@ def _build(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Data
             "spec": spec.to_dict(),
             "fixed_chunks": fixed,
             "kernel": kernel,
+            HEADS: True,
         }
         | ({} if spec.encoding is None else {"encoding": spec.encoding.to_dict()})
     )
-    batches = [path / COMMITS / f"batch{batch:04d}" for batch in range(header.n_batches)]
+    commits = CommitLog(fs, path, seal_of(files[METADATA], path / METADATA), has_heads=True)
+    batches = [commits.folder(batch) for batch in range(header.n_batches)]
     folders = dict.fromkeys(
         parent for file in files for parent in (path / file).parents if path in parent.parents
     )
@@ -75,7 +79,9 @@ def _build(fs: FileSystem, path: Path, header: Header, spec: RunSpec, data: Data
         fs.mkdir(folder)
     for file, content in files.items():
         fs.write_atomic(path / file, content)
-    for folder in (*batches, *sorted(folders, reverse=True), path):
+    for batch in range(header.n_batches):
+        commits.set_head(batch, 0)
+    for folder in (*sorted(folders, reverse=True), path):
         fs.fsync_dir(folder)
 
 

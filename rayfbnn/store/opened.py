@@ -54,7 +54,7 @@ class OpenStore:
         plans = array_plans(header, spec)
         metadata, is_pending = read_metadata(fs, path, plans)
         network = spec.network
-        commits = CommitLog(fs, path, root.identity)
+        commits = CommitLog(fs, path, root.identity, has_heads=root.has_heads)
         rows = RowDigests(header, commits)
         check = ChunkCheck(path, header, root.fixed_chunks, rows)
         return OpenStore(
@@ -64,7 +64,7 @@ class OpenStore:
             Hierarchy(fs, path, plans, metadata, check),
             commits,
             rows,
-            TuningLog(fs, path, root.identity, spec, header.n_batches),
+            TuningLog(fs, path, root.identity, spec, header.n_batches, commits),
             ParameterLayout.from_network(network),
             PrecisionLayout.from_specs(network, spec.model, len(spec.data.targets)),
             is_pending,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.checking.heads import HEAD
 from rayfbnn.store.lengthening.verdict_log import VERDICTS, VerdictLog
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import Problem, VerifyReport
@@ -24,9 +25,16 @@ def repair(store: OpenStore) -> VerifyReport:
     """
     report = verify(store.path, fs=store.fs)
     of_tuning = [problem for problem in report.damage if problem.file.startswith(f"{COMMITS}/{TUNING}/")]
-    of_blocks = [problem for problem in report.damage if problem.batch is not None]
+    of_heads = [problem for problem in report.damage if Path(problem.file).name == HEAD]
+    of_blocks = [
+        problem for problem in report.damage if problem.batch is not None and problem not in of_heads
+    ]
     of_verdicts = [problem for problem in report.damage if problem.file.startswith(f"{COMMITS}/{VERDICTS}/")]
-    lost = [problem for problem in report.damage if problem not in [*of_tuning, *of_blocks, *of_verdicts]]
+    lost = [
+        problem
+        for problem in report.damage
+        if problem not in [*of_tuning, *of_heads, *of_blocks, *of_verdicts]
+    ]
     if lost:
         listed = "\n  ".join(f"{problem.file}: {problem.what}" for problem in lost)
         raise StoreCorruptError(
@@ -42,6 +50,8 @@ def repair(store: OpenStore) -> VerifyReport:
         first_blocks |= _first_blocks_after_round(store, first_wrong, first_blocks)
     for batch, block in first_blocks.items():
         store.commits.discard(batch, block)
+    for batch in {problem.batch for problem in of_heads if problem.batch is not None}:
+        store.commits.set_head(batch, len(store.commits.blocks(batch)))
     for number in rounds:
         store.tuning.discard(number)
     for problem in of_blocks:

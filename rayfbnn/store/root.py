@@ -21,6 +21,7 @@ from rayfbnn.store.records import seal_of, unseal
 FORMAT = "rayfbnn"
 LOCK = "lock"
 HOLDER = "holder.json"
+HEADS = "head_records"  # key of the root's attributes, absent in stores that have none
 _FIRST_KERNEL = "plain NumPy"  # what stores without a kernel in their metadata were made with
 _EXTENSION = re.compile(r"extension(\d{4,})\.json")
 
@@ -35,6 +36,7 @@ class Root:
     before        the header before the last extension, which a crash may have left some arrays at
     version       of rayfbnn that created the store
     kernel        name of the code that the run started with for its leapfrog steps
+    has_heads     each batch has a file that says how many commit records there are at least
     """
 
     identity: str
@@ -45,6 +47,7 @@ class Root:
     before: Header
     version: str
     kernel: str
+    has_heads: bool
 
 
 def read_root(fs: FileSystem, path: Path) -> Root:
@@ -90,6 +93,7 @@ def read_root(fs: FileSystem, path: Path) -> Root:
         before,
         attributes["rayfbnn_version"],
         attributes.get("kernel", _FIRST_KERNEL),
+        attributes.get(HEADS, False),
     )
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
-from rayfbnn.errors import StoreBusyError, StoreError, StoreMismatchError
+from rayfbnn.errors import StoreBusyError, StoreCorruptError, StoreError, StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
@@ -308,6 +308,9 @@ class Store:
             self._sweep()
             self._read_again()
             self._finish_extension()
+            for batch in range(self.n_batches):
+                with suppress(StoreCorruptError):  # for a repair; whoever reads the batch is told
+                    self.commits.advance(batch)
             self.fs.write_atomic(
                 holder, seal({"host": socket.gethostname(), "pid": os.getpid(), SEAL: NO_SEAL})
             )

@@ -50,9 +50,11 @@ class RoundRecord:
 class TuningLog:
     """The records `commits/tuning/<round>.json` of the store whose root metadata has the digest `store`."""
 
-    def __init__(self, fs: FileSystem, root: Path, store: str, spec: RunSpec, n_batches: int) -> None:
+    def __init__(
+        self, fs: FileSystem, root: Path, store: str, spec: RunSpec, n_batches: int, commits: CommitLog
+    ) -> None:
         self._fs, self._root, self._store, self._spec = fs, root, store, spec
-        self._commits = CommitLog(fs, root, store)
+        self._commits = commits
         self._n_batches = n_batches
         self._cache: dict[int, RoundRecord] = {}
         self._commits_cache: dict[tuple[int, int], Record] = {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -72,7 +73,7 @@ class _Verification:
             path = self.path / file
             self._check(path, partial(read_metadata_file, self.fs, path, self.plans, file))
         self._check_fixed()
-        commits = CommitLog(self.fs, self.path, self.root.identity)
+        commits = CommitLog(self.fs, self.path, self.root.identity, has_heads=self.root.has_heads)
         for batch in range(self.root.header.n_batches):
             self._check_batch(commits, batch)
         self._check_tuning(commits)
@@ -100,9 +101,16 @@ class _Verification:
             unseal(self.fs.read(path), path)
 
     def _check_batch(self, commits: CommitLog, batch: int) -> None:
-        blocks = self._check(commits.folder(batch), partial(commits.blocks, batch), batch, 0, is_file=False)
+        folder = commits.folder(batch)
+        blocks = self._check(folder, partial(commits.blocks, batch), batch, 0, is_file=False)
+        head = None
+        if self.root.has_heads:
+            head = self._check(commits.head_file(batch), partial(commits.head, batch), batch)
+        listed = blocks or []
+        if head is not None and head.blocks > max(listed, default=-1) + 1:
+            listed = [*listed, head.blocks - 1]  # the head names records that are gone
         previous: str | None = ""  # None behind a record that cannot be read
-        for block in range(max(blocks or (), default=-1) + 1):
+        for block in _with_first_missing(listed):
             path = commits.file(batch, block)
             record = self._check(path, partial(commits.read, batch, block), batch, block)
             if record is None:
@@ -111,6 +119,8 @@ class _Verification:
             if previous is not None and record.previous != previous:
                 reason = f"does not follow the commit of block {block - 1} of batch {batch}"
                 self._add(path, StoreCorruptError(reason), batch, block)
+            if head is not None:
+                self._check(path, partial(head.check, record, path), batch, block)
             previous = record.digest
             self._check_block(record)
 
@@ -141,7 +151,7 @@ class _Verification:
     def _check_tuning(self, commits: CommitLog) -> None:
         """Check the record of every round that some batch has gone beyond, and all others that exist."""
         header = self.root.header
-        log = TuningLog(self.fs, self.path, self.root.identity, self.root.spec, header.n_batches)
+        log = TuningLog(self.fs, self.path, self.root.identity, self.root.spec, header.n_batches, commits)
         done = 0
         for batch in range(header.n_batches if log.rounds else 0):
             with suppress(StoreError):  # reported with the batch
@@ -194,6 +204,14 @@ class _Verification:
         self.problems.append(
             Problem(file, what, batch, block, draws, is_chunk=is_chunk, is_read_error=is_read_error)
         )
+
+
+def _with_first_missing(blocks: list[int]) -> Iterator[int]:
+    """Yield the blocks, which are in order, and the first number of each gap before or between them."""
+    for previous, block in pairwise([-1, *blocks]):
+        if block > previous + 1:
+            yield previous + 1
+        yield block
 
 
 def _attempt(check: Callable[[], Value]) -> tuple[Value | None, StoreError | None]:

@@ -164,6 +164,13 @@ class MemoryDisk(SystemCalls):
             paths |= {path / name: node} if isinstance(node, File) else self.files(path / name)
         return paths
 
+    def put(self, path: Path, content: bytes | None) -> None:
+        """Give a file this content whatever was there; None removes it."""
+        if self.exists(path):
+            self.unlink(path)
+        if content is not None:
+            self._new(path, File(content, content))
+
     def _new(self, path: Path, node: File | Folder) -> None:
         parent = self.folder(path.parent)
         if path.name in parent.live:

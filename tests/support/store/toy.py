@@ -63,7 +63,7 @@ def next_block(store: Store, batch: int, *, ends: tuple[int, ...] = ENDS) -> Blo
     end = next((end for end in ends if end > iteration), None)
     if end is None:
         return None
-    streams = Streams(3, np.array(store.batch_chains(batch), dtype=np.uint64))
+    streams = Streams(store.spec.seed, np.array(store.batch_chains(batch), dtype=np.uint64))
     draws = []
     for number in range(iteration + 1, end + 1):
         noise = streams.at(iteration=number).normal(Purpose.PROPOSAL, (n_parameters,))

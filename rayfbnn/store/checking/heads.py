@@ -1,0 +1,64 @@
+"""The head of a batch: a small file that says how many commit records there are at least.
+
+It is replaced after each record is published, so that a crash may leave it one record behind, and never
+ahead. Without it a batch whose last records are gone would look like one that is not as far.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.store.filesystem import FileSystem
+from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
+
+HEAD = "head.json"
+
+
+@dataclass(frozen=True)
+class Head:
+    """What the head of a batch says.
+
+    store   digest of the store's root metadata
+    blocks  number of records that were published
+    last    digest of the last of them, "" if there is none
+    """
+
+    store: str
+    batch: int
+    blocks: int = 0
+    last: str = ""
+
+    @staticmethod
+    def from_record(record: Record) -> Head:
+        """Return the head of a batch whose last record this is."""
+        return Head(record.store, record.batch, record.block + 1, record.digest)
+
+    def to_bytes(self) -> bytes:
+        """Return the head as a sealed JSON file."""
+        return seal({**asdict(self), SEAL: NO_SEAL})
+
+    def check(self, record: Record, path: Path) -> None:
+        """Raise StoreCorruptError if a record, read from `path`, is not what the head says of its place."""
+        if record.block == self.blocks - 1 and record.digest != self.last:
+            raise StoreCorruptError(f"{path}: is not the record that {HEAD} of batch {self.batch} names")
+        if record.block == self.blocks and record.previous != self.last:
+            raise StoreCorruptError(
+                f"{path}: does not follow the record that {HEAD} of batch {self.batch} names"
+            )
+
+
+def read_head(fs: FileSystem, path: Path, store: str, batch: int) -> Head:
+    """Read the head of a batch; StoreCorruptError if it is missing, damaged or that of another batch."""
+    try:
+        document = unseal(fs.read(path), path)
+    except FileNotFoundError:
+        raise StoreCorruptError(f"{path}: missing: how many commits batch {batch} has") from None
+    try:
+        head = Head(document["store"], document["batch"], document["blocks"], document["last"])
+    except KeyError as exc:
+        raise StoreCorruptError(f"{path}: is not the head of a batch of this format ({exc})") from exc
+    if (head.store, head.batch) != (store, batch):
+        raise StoreCorruptError(f"{path}: belongs to another store, or to another batch")
+    return head

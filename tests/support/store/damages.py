@@ -1,0 +1,171 @@
+"""Damage that no checksum of a single file shows: files that are whole, but not those that belong there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import google_crc32c
+import numpy as np
+
+from rayfbnn.store.checking.heads import HEAD
+from rayfbnn.store.records import NO_SEAL, SEAL, seal
+from rayfbnn.streams import Purpose, Streams
+
+Item = TypeVar("Item")
+Files = Mapping[str, bytes]  # by the path in the store
+Change = dict[str, bytes | None]  # new contents, None for what is removed
+
+
+@dataclass(frozen=True)
+class Stores:
+    """A store, the same store some blocks earlier, and one of another run with the same configuration."""
+
+    now: Files
+    earlier: Files
+    other: Files
+
+
+class Chooser:
+    """Chooses from lists by a number, the same way each time."""
+
+    def __init__(self, number: int) -> None:
+        streams = Streams(number, np.arange(1, dtype=np.uint64))
+        self._numbers = iter(streams.uniform(Purpose.ACCEPT, (64,))[0])
+
+    def below(self, n: int) -> int:
+        return int(next(self._numbers) * n)
+
+    def one(self, some: list[Item]) -> Item:
+        return some[self.below(len(some))]
+
+
+def damage(number: int, stores: Stores) -> tuple[str, Change]:
+    """Return damage number `number`: its kind in words, and the files that it changes."""
+    kinds = list(KINDS)
+    name = kinds[number % len(kinds)]
+    for attempt in range(50):
+        change = KINDS[name](Chooser(number * 50 + attempt), stores)
+        if change and all(stores.now.get(file) != content for file, content in change.items()):
+            return name, change
+    raise AssertionError(f"found no files for damage {number}: {name}")
+
+
+def _chunks(files: Files) -> list[str]:
+    """The chunks of draws and of states."""
+    return [
+        file
+        for file in sorted(files)
+        if file.startswith(("posterior/", "warmup_", "sample_", "state/"))
+        and "/c." in file
+        and file.count(".") > 1
+    ]
+
+
+def _records(files: Files) -> list[str]:
+    return [file for file in sorted(files) if file.startswith("commits/batch") and file[-11:-5].isdigit()]
+
+
+def _swapped_chunks(choose: Chooser, stores: Stores) -> Change:
+    one = choose.one(_chunks(stores.now))
+    size = len(stores.now[one])
+    other = choose.one([file for file in _chunks(stores.now) if len(stores.now[file]) == size])
+    return {one: stores.now[other], other: stores.now[one]} if one != other else {}
+
+
+def _earlier_chunk(choose: Chooser, stores: Stores) -> Change:
+    file = choose.one([file for file in _chunks(stores.earlier) if stores.earlier[file] != stores.now[file]])
+    return {file: stores.earlier[file]}
+
+
+def _other_block(choose: Chooser, stores: Stores) -> Change:
+    file = choose.one(_chunks(stores.now))
+    folder = file.rpartition("/")[0]
+    return {
+        file: stores.now[choose.one([one for one in _chunks(stores.now) if one.startswith(folder + "/")])]
+    }
+
+
+def _other_run(choose: Chooser, stores: Stores) -> Change:
+    file = choose.one(_chunks(stores.now))
+    return {file: stores.other[file]}
+
+
+def _rewritten(choose: Chooser, stores: Stores) -> Change:
+    """Another number somewhere in a chunk, with the crc32c that belongs to it."""
+    file = choose.one(_chunks(stores.now))
+    raw = bytearray(stores.now[file][:-4])
+    raw[choose.below(len(raw))] ^= 1 << choose.below(8)
+    return {file: bytes(raw) + int(google_crc32c.value(bytes(raw))).to_bytes(4, "little")}
+
+
+def _removed_tail(choose: Chooser, stores: Stores) -> Change:
+    """The last records of a batch, one or more."""
+    folder = choose.one(_records(stores.now)).rpartition("/")[0]
+    records = [file for file in _records(stores.now) if file.startswith(folder + "/")]
+    return dict.fromkeys(records[choose.below(len(records)) :])
+
+
+def _removed_last(choose: Chooser, stores: Stores) -> Change:
+    folder = choose.one(_records(stores.now)).rpartition("/")[0]
+    return {[file for file in _records(stores.now) if file.startswith(folder + "/")][-1]: None}
+
+
+def _removed_record(choose: Chooser, stores: Stores) -> Change:
+    return {choose.one(_records(stores.now)): None}
+
+
+def _repeated_record(choose: Chooser, stores: Stores) -> Change:
+    """A record once more, in the place of another or behind the last."""
+    record = choose.one(_records(stores.now))
+    folder, block = record.rpartition("/")[0], int(record[-11:-5])
+    return {f"{folder}/{block + 1:06d}.json": stores.now[record]}
+
+
+def _swapped_records(choose: Chooser, stores: Stores) -> Change:
+    one, other = choose.one(_records(stores.now)), choose.one(_records(stores.now))
+    return {one: stores.now[other], other: stores.now[one]} if one != other else {}
+
+
+def _other_record(choose: Chooser, stores: Stores) -> Change:
+    record = choose.one(_records(stores.now))
+    return {record: stores.other[record]}
+
+
+def _resealed_record(choose: Chooser, stores: Stores) -> Change:
+    """A digest, or a number of draws, changed by someone who made the seal anew."""
+    record = choose.one(_records(stores.now))
+    document = json.loads(stores.now[record])
+    digests = document[choose.one(["chunks", "state"])]
+    if digests and choose.below(2):
+        digests[choose.one(sorted(digests))] = "0" * 64
+    else:
+        document["progress"]["draws"] += 1
+    return {record: seal({**document, SEAL: NO_SEAL})}
+
+
+def _wrong_head(choose: Chooser, stores: Stores) -> Change:
+    """The head of another batch or of another run, or none."""
+    heads = [file for file in sorted(stores.now) if file.endswith(f"/{HEAD}")]
+    head = choose.one(heads)
+    contents: list[bytes | None] = [None, stores.other[head], stores.now[choose.one(heads)]]
+    return {head: choose.one(contents)}
+
+
+KINDS: dict[str, Callable[[Chooser, Stores], Change]] = {
+    "swapped chunks": _swapped_chunks,
+    "a chunk as it was earlier": _earlier_chunk,
+    "a chunk of another block or batch": _other_block,
+    "a chunk of another run": _other_run,
+    "a chunk with a changed value": _rewritten,
+    "last records removed": _removed_tail,
+    "the last record removed": _removed_last,
+    "a record removed": _removed_record,
+    "a record repeated": _repeated_record,
+    "swapped records": _swapped_records,
+    "a record of another run": _other_record,
+    "a changed record, sealed again": _resealed_record,
+    "a wrong head": _wrong_head,
+}
