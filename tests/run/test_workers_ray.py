@@ -87,14 +87,15 @@ def _deaths(folder: Path, count: int) -> None:
         (folder / "deaths" / str(number)).touch()
 
 
-@pytest.mark.parametrize("n_workers", [1, 3])
+@pytest.mark.parametrize("n_workers", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_any_number_of_workers_draws_the_same_bits(tmp_path: Path, undisturbed: Path, n_workers: int) -> None:
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
     _run(store, workers=n_workers)
     assert_same_draws(store.path, undisturbed)
 
 
-@pytest.mark.parametrize("kind", [DyingWorker, DyingBeforeReply])
+# The next test has workers that die before they reply in the quick tests too.
+@pytest.mark.parametrize("kind", [DyingWorker, pytest.param(DyingBeforeReply, marks=pytest.mark.long)])
 def test_a_killed_worker_is_replaced_and_the_bits_are_the_same(
     tmp_path: Path, undisturbed: Path, kind: type[Worker]
 ) -> None:

@@ -98,7 +98,12 @@ def test_threads_may_run_in_any_order(kernel: str) -> None:
 
 # All barriers but the warp's last; the shuffles before it stand in for that one, but on a device they order
 # no memory.
-BARRIERS = [("block", which) for which in range(10)] + [("warp", which) for which in range(2)]
+QUICK_BARRIERS = {("block", 0), ("block", 4), ("block", 9), ("warp", 0), ("warp", 1)}
+BARRIERS = [
+    pytest.param(kernel, which, marks=() if (kernel, which) in QUICK_BARRIERS else pytest.mark.long)
+    for kernel, n_barriers in (("block", 10), ("warp", 2))
+    for which in range(n_barriers)
+]
 
 
 @pytest.mark.parametrize("kernel, which", BARRIERS)
@@ -122,25 +127,30 @@ def test_every_barrier_is_needed(kernel: str, which: int) -> None:
 
 
 MUTANTS = [
-    ("warp", "is_end ? full[i] / 2 : full[i]", "full[i]"),
     ("block", "is_end ? own.stepsize[i] / 2 : own.stepsize[i]", "own.stepsize[i]"),
     ("warp", "real(n_partitions * inverse_temperature[chain])", "real(inverse_temperature[chain])"),
     ("block", "(long long)n_cases * part / n_partitions", "n_cases / n_partitions * part"),
+    ("block", "seen[p] += tile.offset(m)", "seen[p] += 0"),
+    ("warp", "slope[p] = slope_of<L>(A, u[m][p])", "slope[p] = 1"),
+    ("block", "sums[i][j] += value[p] * slope[j][p]", "sums[i][j] += value[p] * slope[j][0]"),
+    ("warp", "(alpha + 1) / (alpha + slope * w)", "(alpha + 1) / (alpha + w)"),
+    ("block", "* inverse_temperature[chain]", ""),
+]
+LONG_MUTANTS = [
+    ("warp", "is_end ? full[i] / 2 : full[i]", "full[i]"),
     ("warp", "order[chain * n_partitions + sub_step % n_partitions]", "sub_step % n_partitions"),
     ("block", "value += shared[offset_of(0) + unit]", "value += 0"),
     ("warp", "gradient[offset_of(LAYER) + unit] += derivative[0][0];", ""),
     ("warp", "u[m][p] += bias", "u[m][p] += 0"),
-    ("block", "seen[p] += tile.offset(m)", "seen[p] += 0"),
     ("block", "derivative[m][p] *= slope[p]", "derivative[m][p] *= 1"),
-    ("warp", "slope[p] = slope_of<L>(A, u[m][p])", "slope[p] = 1"),
-    ("block", "sums[i][j] += value[p] * slope[j][p]", "sums[i][j] += value[p] * slope[j][0]"),
     ("block", "shared[GRADIENT + parameter] = 0;\n    own.momentum[i] -=", "own.momentum[i] -="),
-    ("warp", "(alpha + 1) / (alpha + slope * w)", "(alpha + 1) / (alpha + w)"),
-    ("block", "* inverse_temperature[chain]", ""),
 ]
 
 
-@pytest.mark.parametrize("kernel, before, after", MUTANTS)
+@pytest.mark.parametrize(
+    "kernel, before, after",
+    [*MUTANTS, *(pytest.param(*mutant, marks=pytest.mark.long) for mutant in LONG_MUTANTS)],
+)
 def test_mutants_are_told_from_the_array_code(kernel: str, before: str, after: str) -> None:
     target = full_problem("gaussian", kernel, "float64", n_cases=38).tempered(0.7)
     start = Start.of(target, n_partitions=4)
