@@ -48,20 +48,23 @@ def verify(
             " again.",
         ),
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Says what a repair would do, and changes nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check every file of a store against its checksum and commit record.
 
-    The exit code is 1 if a file is damaged and --repair is not given.
+    The exit code is 1 if a file cannot be read, or is damaged and is not repaired.
     """
     from rayfbnn import api
 
-    report = api.verify(path, repair=repair)
+    report = api.verify(path, repair=repair, dry_run=dry_run)
     if as_json:
         print(json.dumps(asdict(report), default=str))
     else:
-        print(results.verification_text(report, repair=repair))
-    if report.read_errors or (report.problems and not repair):
+        print(results.verification_text(report, repair=repair, dry_run=dry_run))
+    if report.read_errors or (report.problems and (dry_run or not repair)):
         raise typer.Exit(1)
 
 

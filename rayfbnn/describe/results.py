@@ -127,11 +127,14 @@ def evidence_text(evidence: Evidence) -> str:
     )
 
 
-def verification_text(report: VerifyReport, *, repair: bool) -> str:
+def verification_text(report: VerifyReport, *, repair: bool, dry_run: bool) -> str:
     """Return a line for each problem, their number, and what was done or can be done about them."""
     lines = [f"{problem.file}: {problem.what}" for problem in report.problems]
     lines.append(f"{report.files_checked} files checked, {len(report.problems)} problems")
-    if report.damage and repair:
+    lines.extend(f"{'would ' if dry_run else ''}{step}" for step in report.repairs)
+    if report.damage and dry_run:
+        lines.append("nothing was changed; without --dry-run this is done, and resume computes it again")
+    elif report.damage and repair:
         lines.append("what was damaged is set aside; resume computes it again")
     elif report.damage:
         lines.append("--repair sets damaged blocks aside, and resume computes them again")

@@ -31,6 +31,9 @@ PARTIAL = ".partial"  # the end of the name of a file that is being written; a c
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _READING = {"read", "list", "look at"}
+# Errors that may be over when a file is read again: a network file system that was not there for a moment.
+_PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR}
+_PAUSES = (0.1, 0.4)  # seconds before the second and the third attempt to read
 _counter = count()
 
 Result = TypeVar("Result")
@@ -132,12 +135,23 @@ class FileSystem:
     def read(self, path: Path) -> bytes:
         """Return the content of a file; FileNotFoundError if there is none."""
         with _translated("read", path):
-            return self._calls.read(path)
+            return self._again(lambda: self._calls.read(path))
 
     def listdir(self, path: Path) -> list[str]:
         """Return the names in a directory, in order."""
         with _translated("list", path):
-            return sorted(self._calls.listdir(path))
+            return sorted(self._again(lambda: self._calls.listdir(path)))
+
+    def _again(self, action: Callable[[], Result]) -> Result:
+        """Return what an action reads; it is tried three times if it fails with an error that may pass."""
+        for pause in _PAUSES:
+            try:
+                return action()
+            except OSError as exc:
+                if exc.errno not in _PASSING:
+                    raise
+                self._calls.sleep(pause)
+        return action()
 
     def exists(self, path: Path) -> bool:
         """Return True if the name is taken, even by a broken link."""

@@ -145,10 +145,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The result of `verify`: the number of files checked, and the problems in the order they were found."""
+    """The result of `verify`.
+
+    files_checked  number of files
+    problems       in the order they were found
+    repairs        what a repair did, or would do, a line for each step
+    """
 
     files_checked: int
     problems: tuple[Problem, ...]
+    repairs: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

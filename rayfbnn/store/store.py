@@ -343,8 +343,13 @@ class Store:
         """Check every file against its checksum and its record; problems are listed, not raised."""
         return verify(self.path, fs=self.fs)
 
-    def repair(self) -> VerifyReport:
-        """Set aside the records of damaged blocks and of those after them: resume computes them again."""
+    def repair(self, *, dry_run: bool = False) -> VerifyReport:
+        """Set aside the records of damaged blocks and of those after them: resume computes them again.
+
+        With `dry_run` nothing is changed, and the report says what would be.
+        """
+        if dry_run:
+            return repair(self.opened, dry_run=True)
         with self._locked():
             return repair(self.opened)
 

@@ -153,7 +153,7 @@ def to_datatree(
     )
 
 
-def verify(path: str | Path, *, repair: bool = False) -> VerifyReport:
+def verify(path: str | Path, *, repair: bool = False, dry_run: bool = False) -> VerifyReport:
     """Check every file of a store against its checksum and commit record.
 
     Parameters
@@ -161,16 +161,24 @@ def verify(path: str | Path, *, repair: bool = False) -> VerifyReport:
     path
         The store.
     repair
-        Sets damaged blocks aside, and the blocks after them, so that `resume` computes them again.
+        Sets damaged blocks aside, and the blocks after them, so that `resume` computes them again. Files are
+        moved to `commits/discarded` in the store and never removed. A store of another version of rayfbnn is
+        refused, since this version could not compute its draws again.
+    dry_run
+        Says what a repair would do, and changes nothing. The steps are in the report's `repairs`.
 
     Returns
     -------
     VerifyReport
-        Number of files checked, and every problem that was found (before a repair).
+        Number of files checked, every problem that was found (before a repair), and what was done.
     """
     from rayfbnn.store.verify import verify as verify_files
 
-    return Store.open(Path(path), check_records=False).repair() if repair else verify_files(Path(path))
+    if dry_run and not repair:
+        raise ConfigError("dry_run: says what a repair would do, so it needs repair as well")
+    if not repair:
+        return verify_files(Path(path))
+    return Store.open(Path(path), check_records=False).repair(dry_run=dry_run)
 
 
 def bench(

@@ -81,28 +81,28 @@ def outcome(change: Change, reader: str) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("round_", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 26))])
-def test_whole_files_in_the_wrong_place_are_never_used(kind: str, round_: int) -> None:
-    """1,014 damages in all; each is an error, or changes nothing of what is read."""
-    number = round_ * 3 * len(KINDS) + list(KINDS).index(kind)
-    for damage_number in range(number, number + 3 * len(KINDS), len(KINDS)):
-        name, change = damage(damage_number, stores())
+@pytest.mark.parametrize("n_damages", [1, pytest.param(77, marks=pytest.mark.long)])
+def test_whole_files_in_the_wrong_place_are_never_used(kind: str, n_damages: int) -> None:
+    """1,001 damages in the long tests; each is an error, or changes nothing of what is read."""
+    first = list(KINDS).index(kind)
+    for number in range(first, first + n_damages * len(KINDS), len(KINDS)):
+        name, change = damage(number, stores())
         assert name == kind
         for reader in READERS:
-            assert outcome(change, reader) != "silent", (damage_number, reader, list(change))
+            assert outcome(change, reader) != "silent", (number, reader, list(change))
         assert not verify(PATH, fs=FileSystem(changed(change))).ok
 
 
 @pytest.mark.parametrize("kind", ["the last record removed", "last records removed", "a wrong head"])
 def test_lost_records_are_seen_by_every_reader(kind: str) -> None:
-    for number in range(list(KINDS).index(kind), 5 * len(KINDS), len(KINDS)):
+    for number in range(list(KINDS).index(kind), 2 * len(KINDS), len(KINDS)):
         _, change = damage(number, stores())
         assert [outcome(change, reader) for reader in READERS] == ["error"] * len(READERS)
 
 
 @pytest.mark.parametrize("kind", ["a record removed", "the last record removed", "a wrong head"])
 def test_lost_records_and_heads_are_repaired(kind: str) -> None:
-    for number in range(list(KINDS).index(kind), 5 * len(KINDS), len(KINDS)):
+    for number in range(list(KINDS).index(kind), 2 * len(KINDS), len(KINDS)):
         disk = changed(damage(number, stores())[1])
         store = Store.open(PATH, fs=FileSystem(disk), check_records=False)
         assert not store.repair().ok

@@ -94,10 +94,10 @@ def _other_run(choose: Chooser, stores: Stores) -> Change:
 
 
 def _rewritten(choose: Chooser, stores: Stores) -> Change:
-    """Another number somewhere in a chunk, with the crc32c that belongs to it."""
+    """Another number at the start of a chunk, which is always a draw, with the crc32c that belongs to it."""
     file = choose.one(_chunks(stores.now))
     raw = bytearray(stores.now[file][:-4])
-    raw[choose.below(len(raw))] ^= 1 << choose.below(8)
+    raw[choose.below(4)] ^= 1 << choose.below(8)
     return {file: bytes(raw) + int(google_crc32c.value(bytes(raw))).to_bytes(4, "little")}
 
 
