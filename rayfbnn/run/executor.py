@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import chain
-from pathlib import Path
 from typing import Protocol, Self
 
 from threadpoolctl import threadpool_limits
 
 from rayfbnn.run.sampler import Progress, Sampler
+from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
 
 
@@ -24,7 +24,7 @@ class Executor(Protocol):
     failures: int  # workers that died and were replaced
 
     def run(
-        self, store_path: Path, batches: Sequence[int], *, until: int | None = None
+        self, store_path: Place, batches: Sequence[int], *, until: int | None = None
     ) -> Iterator[Progress]:
         """Run batches until each has committed `until` iterations (all, with None), and yield their progress.
 
@@ -53,13 +53,13 @@ class InProcess:
         self._sampler: Sampler | None = None  # of the store that was run last
 
     def run(
-        self, store_path: Path, batches: Sequence[int], *, until: int | None = None
+        self, store_path: Place, batches: Sequence[int], *, until: int | None = None
     ) -> Iterator[Progress]:
         """Run the batches in this process, a block of each in turn, and yield their progress."""
         return chain.from_iterable(self._blocks(store_path, batches, until))
 
     def _blocks(
-        self, store_path: Path, batches: Sequence[int], until: int | None
+        self, store_path: Place, batches: Sequence[int], until: int | None
     ) -> Iterator[Iterator[Progress]]:
         if self._sampler is None or self._sampler.store.path != store_path:
             self._sampler = Sampler(Store.open(store_path), worker=worker_name())

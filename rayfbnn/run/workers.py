@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from rayfbnn.errors import RayFBNNError, WorkerError
 from rayfbnn.run.cluster import ONE_THREAD, connect, first_line
 from rayfbnn.run.executor import worker_name
 from rayfbnn.run.sampler import Progress, Sampler
+from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Worker:
     """
 
     def __init__(self, store_path: str, is_stopped: Callable[[], bool] = lambda: False) -> None:
-        self._store_path = Path(store_path)
+        self._store_path = store_path
         self._is_stopped = is_stopped
         self._sampler: Sampler | None = None
         self._latest: Progress | None = None
@@ -105,7 +105,7 @@ class RayExecutor:
         self._ray, self._is_ours = connect(workers, address)
 
     def run(
-        self, store_path: Path, batches: Sequence[int], *, until: int | None = None
+        self, store_path: Place, batches: Sequence[int], *, until: int | None = None
     ) -> Iterator[Progress]:
         """Run the batches on the actors, and yield their progress as it arrives."""
         waiting, pending = deque(batches), self._pending
@@ -153,7 +153,7 @@ class RayExecutor:
             return max(1, int(resources.get("GPU", 0) / self._gpus_per_worker))
         return max(1, int(resources.get("CPU", 1)))
 
-    def _start_actor(self, store_path: Path, pending: dict[Any, tuple[_Actor, str]]) -> None:
+    def _start_actor(self, store_path: Place, pending: dict[Any, tuple[_Actor, str]]) -> None:
         # No restarts and no retries: a retried call runs its side effects twice, and a restarted actor has
         # lost its state anyway. A new actor reads the last commit and repeats the same numbers.
         remote_class = self._ray.remote(
@@ -176,7 +176,7 @@ class RayExecutor:
         reference: Any,
         actor: _Actor,
         question: str,
-        store_path: Path,
+        store_path: Place,
         waiting: deque[int],
         pending: dict[Any, tuple[_Actor, str]],
     ) -> Progress | None:

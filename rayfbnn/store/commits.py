@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import COMMITS
 from rayfbnn.store.checking.heads import HEAD, Head, read_head
-from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.records import BatchProgress, Record, RunUpdates
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import Storage
 
 _RECORD = re.compile(r"(\d{6,})\.json")
 DISCARDED = "discarded"
@@ -23,25 +23,25 @@ class CommitLog:
     has_heads  False for stores that were made before there were heads
     """
 
-    def __init__(self, fs: FileSystem, root: Path, store: str, *, has_heads: bool) -> None:
+    def __init__(self, fs: Storage, root: Place, store: str, *, has_heads: bool) -> None:
         self._fs, self._root, self._store, self._has_heads = fs, root, store, has_heads
         self._updates: dict[
             int, tuple[Record, RunUpdates]
         ] = {}  # by batch: the last record summed, and the sum
 
-    def folder(self, batch: int) -> Path:
+    def folder(self, batch: int) -> Place:
         """Return the folder of a batch's records."""
         return self._root / COMMITS / f"batch{batch:04d}"
 
-    def file(self, batch: int, block: int) -> Path:
+    def file(self, batch: int, block: int) -> Place:
         """Return the file of the record of a block."""
         return self.folder(batch) / f"{block:06d}.json"
 
     def lock(self, batch: int) -> AbstractContextManager[None]:
         """Hold the lock for writing a block: a worker thought dead may still be at its successor's block."""
-        return self._fs.lock(self.folder(batch) / "lock", attempts=200)
+        return self._fs.writer_lock(self.folder(batch) / "lock")
 
-    def head_file(self, batch: int) -> Path:
+    def head_file(self, batch: int) -> Place:
         """Return the file that says how many records a batch has at least."""
         return self.folder(batch) / HEAD
 
@@ -187,7 +187,7 @@ class CommitLog:
         self._fs.write_atomic(self.head_file(batch), head.to_bytes())
         self._fs.fsync_dir(self.folder(batch))
 
-    def discard(self, batch: int, first_block: int) -> list[Path]:
+    def discard(self, batch: int, first_block: int) -> list[Place]:
         """Set aside the records of a batch from `first_block` on, last first: a crash leaves a prefix.
 
         Unreadable and out-of-place files are set aside too. The head goes back first, since it must not name

@@ -7,10 +7,12 @@ before the record leaves files that no record names, and one after it a head tha
 
 from __future__ import annotations
 
+from functools import partial
+
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreFullError
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import BatchProgress, Block
-from rayfbnn.store.writing import prepare
+from rayfbnn.store.writing import holds_block, prepare
 
 
 def commit(store: OpenStore, batch: int, block: Block) -> BatchProgress:
@@ -28,7 +30,8 @@ def commit(store: OpenStore, batch: int, block: Block) -> BatchProgress:
         _check_follows(store, batch, block, progress)
         record, files = prepare(store, batch, block, last)
         try:
-            _write(store, files)
+            places = {store.path / file: content for file, content in files.items()}
+            store.fs.write_block(places, partial(holds_block, store, block))
             if not store.commits.publish(record):
                 return _recommit(store, batch, block, n_blocks + 1)
             store.commits.advance(batch)
@@ -69,10 +72,3 @@ def _check_follows(store: OpenStore, batch: int, block: Block, progress: BatchPr
         problem = f"ends at draw {first + block.n_draws}, but {planned} are planned"
     if problem:
         raise StoreError(f"{store.path}: batch {batch}: the block {problem}")
-
-
-def _write(store: OpenStore, files: dict[str, bytes]) -> None:
-    for file, content in files.items():
-        store.fs.write_atomic(store.path / file, content)
-    for folder in dict.fromkeys((store.path / file).parent for file in files):
-        store.fs.fsync_dir(folder)

@@ -1,4 +1,4 @@
-"""Zarr arrays whose bytes all go through the FileSystem: Zarr decodes them, and opens no file itself."""
+"""Zarr arrays whose bytes all go through the storage: Zarr decodes them, and opens no file itself."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import ArrayPlan
-from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.posix import FileSystem
+from rayfbnn.store.storage.protocol import Storage
 
 if TYPE_CHECKING:
     import zarr
@@ -39,8 +41,8 @@ class Hierarchy:
 
     def __init__(
         self,
-        fs: FileSystem,
-        root: Path,
+        fs: Storage,
+        root: Place,
         plans: Mapping[str, ArrayPlan],
         metadata: Mapping[str, bytes],
         check: ChunkChecker | None = None,
@@ -189,6 +191,7 @@ def planned_chunks(plan: ArrayPlan, *, first: int = 0) -> Iterator[tuple[str, by
     """Yield the chunk files of an array whose values are planned, from index `first` of the first axis on."""
     rounded = tuple(-(-n // size) * size for n, size in zip(plan.shape, plan.chunks, strict=True))
     whole = replace(plan, shape=rounded)  # the last chunk is filled beyond the edge, which nobody sees
+    # Only `encode` is called, which looks at no file.
     hierarchy = Hierarchy(
         FileSystem(), Path(), {plan.path: whole}, {f"{plan.path}/{METADATA}": array_metadata(whole)}
     )
@@ -208,8 +211,8 @@ class _Files(MutableMapping[str, Any]):
 
     def __init__(
         self,
-        fs: FileSystem,
-        root: Path,
+        fs: Storage,
+        root: Place,
         plans: Mapping[str, ArrayPlan],
         metadata: Mapping[str, bytes],
         check: ChunkChecker | None,

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import ArrayPlan
-from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import METADATA, array_metadata, planned_chunks
 from rayfbnn.store.root import Root, read_sealed
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import Storage
 
 
-def read_metadata(
-    fs: FileSystem, path: Path, plans: Mapping[str, ArrayPlan]
-) -> tuple[dict[str, bytes], bool]:
+def read_metadata(fs: Storage, path: Place, plans: Mapping[str, ArrayPlan]) -> tuple[dict[str, bytes], bool]:
     """Return every metadata file, checked, as planned, and True if an extension is still unfinished.
 
     During an extension the numbers of the draws are among them, because their files may be short too.
@@ -35,7 +33,7 @@ def read_metadata(
 
 
 def read_metadata_file(
-    fs: FileSystem, path: Path, plans: Mapping[str, ArrayPlan], file: str
+    fs: Storage, path: Place, plans: Mapping[str, ArrayPlan], file: str
 ) -> tuple[bytes, bool]:
     """Return one metadata file as planned, and True if it is still as before an extension."""
     raw = read_sealed(fs, path)
@@ -74,7 +72,7 @@ def is_draw_coordinate(plan: ArrayPlan) -> bool:
     return plan.path.endswith("/draw")
 
 
-def draw_chunks(fs: FileSystem, path: Path, plan: ArrayPlan, root: Root) -> list[Path]:
+def draw_chunks(fs: Storage, path: Place, plan: ArrayPlan, root: Root) -> list[Place]:
     """Return the files of a draw coordinate, without those that an extension has still to write."""
     file = f"{plan.path}/{METADATA}"
     try:
@@ -85,7 +83,7 @@ def draw_chunks(fs: FileSystem, path: Path, plan: ArrayPlan, root: Root) -> list
     return [path / file for file in plan.chunk_files(range(length))]
 
 
-def check_draws(fs: FileSystem, file: Path, plan: ArrayPlan, root: Root) -> None:
+def check_draws(fs: Storage, file: Place, plan: ArrayPlan, root: Root) -> None:
     """Raise StoreCorruptError unless a chunk of a draw coordinate is as now, or as before an extension."""
     raw = fs.read(file)
     lengths = {plan.shape[0]}
@@ -93,6 +91,7 @@ def check_draws(fs: FileSystem, file: Path, plan: ArrayPlan, root: Root) -> None
         lengths.add(root.before.n_draws)
     for length in lengths:
         planned = replace(plan, shape=(length,), values=np.arange(length, dtype=np.int64))
-        if any(file.name == Path(name).name and content == raw for name, content in planned_chunks(planned)):
+        contents = {name.rpartition("/")[2]: content for name, content in planned_chunks(planned)}
+        if contents.get(file.name) == raw:
             return
     raise StoreCorruptError(f"{file}: damaged: its values are not the numbers of the draws")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
@@ -11,11 +10,12 @@ from rayfbnn.store.catalogue import Header, array_plans
 from rayfbnn.store.checking.chunks import ChunkCheck
 from rayfbnn.store.checking.rows import RowDigests
 from rayfbnn.store.commits import CommitLog
-from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import Hierarchy
 from rayfbnn.store.metadata import read_metadata
 from rayfbnn.store.records import Section
 from rayfbnn.store.root import Root, read_root
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.tuning_log import TuningLog
 
 
@@ -32,8 +32,8 @@ class OpenStore:
     is_pending  an extension was published, and some arrays are not lengthened yet
     """
 
-    fs: FileSystem
-    path: Path
+    fs: Storage
+    path: Place
     root: Root
     hierarchy: Hierarchy
     commits: CommitLog
@@ -44,7 +44,7 @@ class OpenStore:
     is_pending: bool
 
     @staticmethod
-    def from_files(fs: FileSystem, path: Path) -> OpenStore:
+    def from_files(fs: Storage, path: Place) -> OpenStore:
         """Read and check every metadata file of the store at `path`; commit records are not looked at.
 
         StoreError if there is no store, StoreCorruptError if one of the files is damaged.

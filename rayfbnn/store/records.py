@@ -8,12 +8,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.state import ChainState
+from rayfbnn.store.storage.places import Place
 
 SEAL = "sha256_of_this_file"
 NO_SEAL = "0" * 64  # the digest is of the file with this in the digest's place
@@ -227,7 +227,7 @@ class Record:
         return seal({**document, "progress": progress, SEAL: NO_SEAL})
 
     @staticmethod
-    def from_bytes(raw: bytes, path: Path) -> Record:
+    def from_bytes(raw: bytes, path: Place) -> Record:
         """Read what `to_bytes` wrote; StoreCorruptError, naming `path`, if it was changed."""
         document = unseal(raw, path)
         digest = document.pop(SEAL, "")
@@ -252,7 +252,7 @@ def seal(document: dict[str, Any]) -> bytes:
     return raw.replace(placeholder, f'"{SEAL}": "{digest}"'.encode())
 
 
-def seal_of(raw: bytes, path: Path) -> str:
+def seal_of(raw: bytes, path: Place) -> str:
     """Return the digest that a sealed file carries; StoreCorruptError unless it is that of the file."""
     seals = _SEALED.findall(raw)
     if len(seals) != 1:
@@ -264,7 +264,7 @@ def seal_of(raw: bytes, path: Path) -> str:
     return digest
 
 
-def unseal(raw: bytes, path: Path) -> dict[str, Any]:
+def unseal(raw: bytes, path: Place) -> dict[str, Any]:
     """Return the document in a sealed file; StoreCorruptError if a bit of it has changed."""
     seal_of(raw, path)
     try:

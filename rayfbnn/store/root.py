@@ -14,9 +14,10 @@ from rayfbnn.data.paths import near_paths
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import COMMITS, FORMAT_VERSION, Header
-from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import METADATA
 from rayfbnn.store.records import seal_of, unseal
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import Storage
 
 FORMAT = "rayfbnn"
 LOCK = "lock"
@@ -50,16 +51,15 @@ class Root:
     has_heads: bool
 
 
-def read_root(fs: FileSystem, path: Path) -> Root:
+def read_root(fs: Storage, path: Place) -> Root:
     """Return the root metadata; StoreError if no store is here, StoreCorruptError if it is damaged."""
     file = path / METADATA
     try:
         raw = fs.read(file)
     except FileNotFoundError:
         if not fs.exists(path):
-            raise StoreError(
-                f"{path}: does not exist{near_paths(path, ['.zarr'])}; give the path of a store"
-            ) from None
+            near = near_paths(path, [".zarr"]) if isinstance(path, Path) else ""
+            raise StoreError(f"{path}: does not exist{near}; give the path of a store") from None
         raise StoreError(f"{path}: has no {METADATA}, so it is not a store, or a damaged one") from None
     identity = seal_of(raw, file)
     attributes = unseal(raw, file).get("attributes", {})
@@ -97,14 +97,14 @@ def read_root(fs: FileSystem, path: Path) -> Root:
     )
 
 
-def _spec(document: Any, encoding: Encoding | None, file: Path) -> RunSpec:
+def _spec(document: Any, encoding: Encoding | None, file: Place) -> RunSpec:
     try:
         return RunSpec.from_json(json.dumps(document)).resolved(encoding)
     except ConfigError as exc:
         raise StoreError(f"{file}: this version cannot read the configuration in it: {exc}") from exc
 
 
-def read_sealed(fs: FileSystem, file: Path) -> bytes:
+def read_sealed(fs: Storage, file: Place) -> bytes:
     """Return the content of a file that must be there and match its checksum."""
     try:
         raw = fs.read(file)
@@ -114,7 +114,7 @@ def read_sealed(fs: FileSystem, file: Path) -> bytes:
     return raw
 
 
-def read_fixed(fs: FileSystem, file: Path, expected: str) -> None:
+def read_fixed(fs: Storage, file: Place, expected: str) -> None:
     """Raise StoreCorruptError unless a chunk written at creation is as it was."""
     try:
         raw = fs.read(file)
@@ -133,7 +133,7 @@ def store_around(path: Path) -> Path | None:
     return None
 
 
-def extension_files(fs: FileSystem, path: Path) -> list[Path]:
+def extension_files(fs: Storage, path: Place) -> list[Place]:
     """Return the records of extensions that are there."""
     try:
         return [path / COMMITS / name for name in fs.listdir(path / COMMITS) if _EXTENSION.fullmatch(name)]
@@ -141,7 +141,7 @@ def extension_files(fs: FileSystem, path: Path) -> list[Path]:
         return []
 
 
-def _extensions(fs: FileSystem, path: Path) -> int:
+def _extensions(fs: Storage, path: Place) -> int:
     try:
         names = fs.listdir(path / COMMITS)
     except FileNotFoundError:
@@ -153,6 +153,6 @@ def _extensions(fs: FileSystem, path: Path) -> int:
     return len(numbers)
 
 
-def extension_file(path: Path, number: int) -> Path:
+def extension_file(path: Place, number: int) -> Place:
     """Return the file of the record of an extension."""
     return path / COMMITS / f"extension{number:04d}.json"

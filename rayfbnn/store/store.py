@@ -10,7 +10,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.arrays import Array
@@ -22,7 +21,6 @@ from rayfbnn.state import ChainState
 from rayfbnn.store import committing, creation, reading
 from rayfbnn.store.catalogue import COMMITS, Header, Kind
 from rayfbnn.store.commits import CommitLog
-from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import Hierarchy
 from rayfbnn.store.lengthening import extension
 from rayfbnn.store.lengthening.verdict_log import VerdictLog
@@ -41,6 +39,9 @@ from rayfbnn.store.records import (
 )
 from rayfbnn.store.repair import repair
 from rayfbnn.store.root import HOLDER, LOCK, Root
+from rayfbnn.store.storage.homes import storage_of
+from rayfbnn.store.storage.places import Place, place_of
+from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.tuning_log import TuningLog
 from rayfbnn.store.verify import verify
 
@@ -63,7 +64,7 @@ class Store:
 
     @staticmethod
     def create(
-        path: str | Path,
+        path: str | Place,
         *,
         spec: RunSpec,
         data: Dataset,
@@ -74,7 +75,7 @@ class Store:
         chains: int,
         chains_per_batch: int,
         draws_per_block: int,
-        fs: FileSystem | None = None,
+        fs: Storage | None = None,
     ) -> Store:
         """Create a store at `path` with nothing committed; StoreExistsError if anything is there.
 
@@ -82,7 +83,8 @@ class Store:
         `path`. `kernel` is the name of the code that will run the leapfrog steps: the store records it, and
         workers on other machines keep to it.
         """
-        fs, path = FileSystem() if fs is None else fs, Path(path).absolute()
+        path = place_of(path)
+        fs = storage_of(path) if fs is None else fs
         header = Header(
             kind=kind,
             chains=chains,
@@ -100,7 +102,7 @@ class Store:
 
     @staticmethod
     def for_run(
-        path: str | Path, spec: RunSpec, data: Dataset, *, kernel: str, fs: FileSystem | None = None
+        path: str | Place, spec: RunSpec, data: Dataset, *, kernel: str, fs: Storage | None = None
     ) -> Store:
         """Create a store at `path` for the draws of the specification's phases."""
         return Store.create(
@@ -117,12 +119,13 @@ class Store:
         )
 
     @staticmethod
-    def open(path: str | Path, *, fs: FileSystem | None = None, check_records: bool = True) -> Store:
+    def open(path: str | Place, *, fs: Storage | None = None, check_records: bool = True) -> Store:
         """Open the store at `path`; every metadata file and commit record is checked against its checksum.
 
         Without `check_records` a store with damaged records can be opened too, for `verify` and `repair`.
         """
-        fs, path = FileSystem() if fs is None else fs, Path(path).absolute()
+        path = place_of(path)
+        fs = storage_of(path) if fs is None else fs
         store = Store(OpenStore.from_files(fs, path))
         for batch in range(store.n_batches if check_records else 0):
             store.opened.rows.refresh(batch)
@@ -131,12 +134,12 @@ class Store:
     # Properties of the run.
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Place:
         """The store's folder, as an absolute path."""
         return self.opened.path
 
     @property
-    def fs(self) -> FileSystem:
+    def fs(self) -> Storage:
         """The file system that all bytes of the store pass through."""
         return self.opened.fs
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property, reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
@@ -19,9 +18,10 @@ from rayfbnn.mcmc.tuning.measured import Measured
 from rayfbnn.mcmc.tuning.settings import first_settings
 from rayfbnn.store.catalogue import COMMITS
 from rayfbnn.store.commits import DISCARDED, CommitLog
-from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
 from rayfbnn.store.rounds import Round, n_finished, n_rounds, round_of, rounds
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import Storage
 
 if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
@@ -51,7 +51,7 @@ class TuningLog:
     """The records `commits/tuning/<round>.json` of the store whose root metadata has the digest `store`."""
 
     def __init__(
-        self, fs: FileSystem, root: Path, store: str, spec: RunSpec, n_batches: int, commits: CommitLog
+        self, fs: Storage, root: Place, store: str, spec: RunSpec, n_batches: int, commits: CommitLog
     ) -> None:
         self._fs, self._root, self._store, self._spec = fs, root, store, spec
         self._commits = commits
@@ -65,11 +65,11 @@ class TuningLog:
         return rounds(self._spec)
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Place:
         """Folder of the records."""
         return self._root / COMMITS / TUNING
 
-    def file(self, number: int) -> Path:
+    def file(self, number: int) -> Place:
         """Return the file of the record of a round."""
         return self.folder / f"{number:06d}.json"
 

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import TypeVar
 
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.store.catalogue import COMMITS, array_plans, chunk_rows
 from rayfbnn.store.commits import CommitLog
-from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import ADVICE, METADATA, Hierarchy, array_metadata
 from rayfbnn.store.lengthening.verdict_log import VerdictLog
 from rayfbnn.store.metadata import (
@@ -24,13 +22,16 @@ from rayfbnn.store.metadata import (
 )
 from rayfbnn.store.records import Problem, Record, VerifyReport, unseal
 from rayfbnn.store.root import HOLDER, extension_files, read_fixed, read_root, read_sealed
+from rayfbnn.store.storage.homes import storage_of
+from rayfbnn.store.storage.places import Place, key_below, place_of
+from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.tuning_log import TuningLog
 from rayfbnn.store.writing import digest
 
 Value = TypeVar("Value")
 
 
-def verify(path: str | Path, *, fs: FileSystem | None = None) -> VerifyReport:
+def verify(path: str | Place, *, fs: Storage | None = None) -> VerifyReport:
     """List what is wrong with a store, file by file, even if it cannot be opened. Nothing is changed.
 
     Checked are the metadata, the coordinates, the training cases, the commit records and their order, every
@@ -41,7 +42,8 @@ def verify(path: str | Path, *, fs: FileSystem | None = None) -> VerifyReport:
     A file whose content is wrong is read a second time, and is damaged only if it is wrong again. Where the
     system fails to read a file, or reads it differently the second time, the problem is a read error.
     """
-    verification = _Verification(FileSystem() if fs is None else fs, Path(path).absolute())
+    place = place_of(path)
+    verification = _Verification(storage_of(place) if fs is None else fs, place)
     if not verification.fs.exists(verification.path):
         raise StoreError(f"{verification.path}: does not exist; give the path of a store")
     verification.run()
@@ -51,9 +53,9 @@ def verify(path: str | Path, *, fs: FileSystem | None = None) -> VerifyReport:
 class _Verification:
     """The files checked and the problems found so far."""
 
-    def __init__(self, fs: FileSystem, path: Path) -> None:
+    def __init__(self, fs: Storage, path: Place) -> None:
         self.fs, self.path = fs, path
-        self.checked: set[Path] = set()
+        self.checked: set[Place] = set()
         self.problems: list[Problem] = []
 
     def run(self) -> None:
@@ -96,7 +98,7 @@ class _Verification:
         if self.fs.exists(holder):
             self._check(holder, partial(self._read_holder, holder))
 
-    def _read_holder(self, path: Path) -> None:
+    def _read_holder(self, path: Place) -> None:
         with suppress(FileNotFoundError):  # the run may just have ended
             unseal(self.fs.read(path), path)
 
@@ -163,7 +165,7 @@ class _Verification:
 
     def _check(
         self,
-        path: Path,
+        path: Place,
         check: Callable[[], Value],
         batch: int | None = None,
         block: int | None = None,
@@ -189,7 +191,7 @@ class _Verification:
 
     def _add(
         self,
-        path: Path,
+        path: Place,
         error: StoreError,
         batch: int | None = None,
         block: int | None = None,
@@ -197,7 +199,7 @@ class _Verification:
         *,
         is_chunk: bool = False,
     ) -> None:
-        file = str(path.relative_to(self.path)) if path != self.path else "."
+        file = key_below(path, self.path)
         is_read_error = isinstance(error, StoreReadError)
         what = str(error).removeprefix(f"{path}: ").removesuffix(ADVICE)
         what = f"read error: {what}" if is_read_error else what

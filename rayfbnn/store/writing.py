@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from rayfbnn.errors import StoreError
 from rayfbnn.store.catalogue import STATE, STATS, ArrayPlan, chunk_rows, sigma_plans, stat_array
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import BatchProgress, Block, Record
+from rayfbnn.store.storage.places import Place, key_below
 
 
 def prepare(
@@ -97,6 +99,28 @@ def _whole_chunk(
         )
     whole[:, inside] = values
     return whole
+
+
+def holds_block(store: OpenStore, block: Block, place: Place, content: bytes, existing: bytes) -> bool:
+    """Return True if a chunk file has all that `content` has of the block and of the draws before it.
+
+    It may have later draws too: those of a worker that went further.
+
+    content   what is to be written at `place`
+    existing  what is there
+    """
+    path, _, name = key_below(place, store.path).rpartition("/")
+    plan = store.hierarchy.plans[path]
+    if existing == content or len(existing) != len(content) or plan.dims[0] == "block":
+        return existing == content
+    number = int(name.split(".")[2])
+    n_draws = block.first_draw + block.n_draws - number * store.header.draws_per_block
+    dtype, n_values = np.dtype(plan.dtype), math.prod(plan.chunks)
+    ours, theirs = (
+        np.frombuffer(raw, dtype, n_values).reshape(plan.chunks)[:, :n_draws].tobytes()
+        for raw in (content, existing)
+    )
+    return ours == theirs
 
 
 def _arrays_of(store: OpenStore, block: Block) -> dict[str, Array]:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rayfbnn.errors import StoreError
-from rayfbnn.store.filesystem import FileSystem, SystemCalls
+from rayfbnn.store.storage.posix import FileSystem
+from rayfbnn.store.storage.system_calls import SystemCalls
 from tests.support.store.crashes import assert_sound, choices, commit_one, crashes, half_way, undisturbed
 from tests.support.store.disks import Failing, MemoryDisk
 from tests.support.store.toy import PATH, contents, create, opened, run_to_end, step, toy_spec

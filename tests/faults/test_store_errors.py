@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from rayfbnn.errors import StoreError, StoreExistsError, StoreFullError
-from rayfbnn.store.filesystem import PARTIAL, FileSystem, SystemCalls
+from rayfbnn.store.storage.posix import FileSystem
+from rayfbnn.store.storage.protocol import PARTIAL
+from rayfbnn.store.storage.system_calls import SystemCalls
 from tests.support.store.crashes import assert_sound, commit_one, half_way
 from tests.support.store.disks import Failing, MemoryDisk
 from tests.support.store.toy import PATH, create, next_block, opened, step

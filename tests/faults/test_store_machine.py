@@ -18,7 +18,8 @@ from hypothesis.stateful import (
 
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreBusyError, StoreError
-from rayfbnn.store.filesystem import PARTIAL, FileSystem
+from rayfbnn.store.storage.posix import FileSystem
+from rayfbnn.store.storage.protocol import PARTIAL
 from rayfbnn.store.store import Store
 from tests.support.store.crashes import choices
 from tests.support.store.disks import Crash, Failing, MemoryDisk, flipped

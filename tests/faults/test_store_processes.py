@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from rayfbnn.errors import StoreBusyError
-from rayfbnn.store.filesystem import PARTIAL, FileSystem
+from rayfbnn.store.storage.posix import FileSystem
+from rayfbnn.store.storage.protocol import PARTIAL
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 from tests.support.store.crashes import undisturbed
@@ -38,7 +39,8 @@ def start(code: str, *args: object) -> subprocess.Popen[str]:
 RUN = """
     import sys
     from pathlib import Path
-    from rayfbnn.store.filesystem import FileSystem, SystemCalls
+    from rayfbnn.store.storage.posix import FileSystem
+    from rayfbnn.store.storage.system_calls import SystemCalls
     from rayfbnn.store.store import Store
     from tests.support.store.disks import Failing
     from tests.support.store.toy import run_to_end

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from rayfbnn.errors import StoreError, StoreMismatchError, StoreReadError
-from rayfbnn.store.filesystem import FileSystem, SystemCalls
 from rayfbnn.store.records import NO_SEAL, SEAL, VerifyReport, seal, unseal
+from rayfbnn.store.storage.posix import FileSystem
+from rayfbnn.store.storage.system_calls import SystemCalls
 from rayfbnn.store.store import Store
 from rayfbnn.store.verify import verify
 from tests.support.store.crashes import half_way, undisturbed

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.store.filesystem import FileSystem
+from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
 from rayfbnn.store.verify import verify
 from tests.support.store.crashes import half_way

@@ -12,7 +12,9 @@ from rayfbnn.run.executor import InProcess
 from rayfbnn.run.running import run_rounds
 from rayfbnn.run.sampler import Sampler
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.filesystem import PARTIAL, FileSystem, SystemCalls
+from rayfbnn.store.storage.posix import FileSystem
+from rayfbnn.store.storage.protocol import PARTIAL
+from rayfbnn.store.storage.system_calls import SystemCalls
 from rayfbnn.store.store import Store
 from tests.support.store.crashes import choices, crashes
 from tests.support.store.disks import MemoryDisk

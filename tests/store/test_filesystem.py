@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from rayfbnn.errors import StoreBusyError, StoreError, StoreExistsError, StoreFullError
-from rayfbnn.store.filesystem import PARTIAL, FileSystem, SystemCalls
+from rayfbnn.store.storage.posix import FileSystem
+from rayfbnn.store.storage.protocol import PARTIAL
+from rayfbnn.store.storage.system_calls import SystemCalls
 
 FS = FileSystem()
 

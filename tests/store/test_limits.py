@@ -11,7 +11,7 @@ from rayfbnn.api import prior, resume, sample
 from rayfbnn.errors import ConfigError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store import limits
-from rayfbnn.store.filesystem import FileSystem
+from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
 from tests.support.small import make_store, small_spec
 from tests.support.store.disks import MemoryDisk

@@ -24,9 +24,9 @@ from rayfbnn.run.executor import InProcess
 from rayfbnn.run.running import run_rounds, unfinished_batches
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.rounds import MOST_ROUNDS, n_finished, round_of, rounds
+from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small, small_spec
 from tests.support.store.disks import MemoryDisk

@@ -12,7 +12,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data import read_dataset
 from rayfbnn.run.kernel import kernel_for
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.filesystem import FileSystem
+from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from rayfbnn.store.catalogue import ArrayPlan, Header
 from rayfbnn.store.checking.rows import CommittedRows, RowDigests
 from rayfbnn.store.metadata import is_draw_coordinate
 from rayfbnn.store.records import Section
+from rayfbnn.store.storage.places import Place
 
 
 class ChunkCheck:
@@ -22,7 +22,9 @@ class ChunkCheck:
     States are left out: `reading.state_after` compares each with the record of its own block.
     """
 
-    def __init__(self, root: Path, header: Header, fixed_chunks: Mapping[str, str], rows: RowDigests) -> None:
+    def __init__(
+        self, root: Place, header: Header, fixed_chunks: Mapping[str, str], rows: RowDigests
+    ) -> None:
         """Take the store's folder, the digests of the chunks written at creation, and those of draws."""
         self._root, self._header, self._fixed, self._rows = root, header, fixed_chunks, rows
 

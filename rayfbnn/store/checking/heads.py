@@ -7,11 +7,11 @@ ahead. Without it a batch whose last records are gone would look like one that i
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import Storage
 
 HEAD = "head.json"
 
@@ -39,7 +39,7 @@ class Head:
         """Return the head as a sealed JSON file."""
         return seal({**asdict(self), SEAL: NO_SEAL})
 
-    def check(self, record: Record, path: Path) -> None:
+    def check(self, record: Record, path: Place) -> None:
         """Raise StoreCorruptError if a record, read from `path`, is not what the head says of its place."""
         if record.block == self.blocks - 1 and record.digest != self.last:
             raise StoreCorruptError(f"{path}: is not the record that {HEAD} of batch {self.batch} names")
@@ -49,7 +49,7 @@ class Head:
             )
 
 
-def read_head(fs: FileSystem, path: Path, store: str, batch: int) -> Head:
+def read_head(fs: Storage, path: Place, store: str, batch: int) -> Head:
     """Read the head of a batch; StoreCorruptError if it is missing, damaged or that of another batch."""
     try:
         document = unseal(fs.read(path), path)

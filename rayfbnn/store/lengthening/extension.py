@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from rayfbnn.errors import StoreError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import array_plans
-from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.hierarchy import METADATA, array_metadata, planned_chunks
 from rayfbnn.store.limits import Length, check_size
 from rayfbnn.store.metadata import is_draw_coordinate, matches
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.root import Root, extension_file, read_sealed
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import Storage
 
 
-def check_longer(fs: FileSystem, path: Path, root: Root, spec: RunSpec, n_draws: int) -> None:
+def check_longer(fs: Storage, path: Place, root: Root, spec: RunSpec, n_draws: int) -> None:
     """Raise ConfigError if a run of this length does not fit into memory or onto the disk."""
     longer = replace(root.header, n_draws=n_draws, n_blocks=_n_blocks(spec, n_draws))
     length = Length.from_phase(spec, len(spec.phase) - 1)
     check_size(longer, spec, length, free_bytes=fs.free_bytes(path), before=root.header)
 
 
-def publish_extension(fs: FileSystem, path: Path, root: Root, spec: RunSpec, n_draws: int) -> None:
+def publish_extension(fs: Storage, path: Place, root: Root, spec: RunSpec, n_draws: int) -> None:
     """Decide that the run is longer: from here on `carry_through` makes it so, whoever runs it."""
     document = {
         "store": root.identity,
@@ -37,7 +37,7 @@ def publish_extension(fs: FileSystem, path: Path, root: Root, spec: RunSpec, n_d
         raise StoreError(f"{path}: another process extended the run at the same time; try again")
 
 
-def carry_through(fs: FileSystem, path: Path, root: Root) -> None:
+def carry_through(fs: Storage, path: Place, root: Root) -> None:
     """Lengthen every array as the extensions say; again after a crash, until all are as planned.
 
     Coordinates first: an index that is longer than its array is not seen, a shorter one would read as 0.

@@ -7,13 +7,13 @@ from the start.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import COMMITS
 from rayfbnn.store.commits import DISCARDED
-from rayfbnn.store.filesystem import FileSystem
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import Storage
 
 VERDICTS = "verdicts"
 
@@ -44,22 +44,22 @@ class RoundVerdict:
 class VerdictLog:
     """The records `commits/verdicts/<number>.json` of the store with the identity `store` (Root.identity)."""
 
-    def __init__(self, fs: FileSystem, root: Path, store: str) -> None:
+    def __init__(self, fs: Storage, root: Place, store: str) -> None:
         """Take the file system, the store's folder and its identity."""
         self._fs, self._root, self._store = fs, root, store
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Place:
         """Folder of the records, which is there once there is a record."""
         return self._root / COMMITS / VERDICTS
 
-    def files(self) -> list[Path]:
+    def files(self) -> list[Place]:
         """List the files of the records in order."""
         if not self._fs.exists(self.folder):
             return []
         return [self.folder / name for name in self._fs.listdir(self.folder) if name.endswith(".json")]
 
-    def read(self, file: Path) -> RoundVerdict:
+    def read(self, file: Place) -> RoundVerdict:
         """Read one record; StoreCorruptError if it is damaged or in the wrong place."""
         document = unseal(self._fs.read(file), file)
         if (document.pop("store", None), document.pop("number", None)) != (self._store, int(file.stem)):
@@ -82,7 +82,7 @@ class VerdictLog:
         document = {"store": self._store, "number": number, **asdict(verdict), SEAL: NO_SEAL}
         self._fs.write_exclusive(self.folder / f"{number:06d}.json", seal(document))
 
-    def discard(self, file: Path) -> None:
+    def discard(self, file: Place) -> None:
         """Move a damaged record aside."""
         aside = self._root / COMMITS / DISCARDED
         self._fs.mkdir(aside)

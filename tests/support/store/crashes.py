@@ -8,7 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from rayfbnn.store.filesystem import PARTIAL, SystemCalls
+from rayfbnn.store.storage.protocol import PARTIAL
+from rayfbnn.store.storage.system_calls import SystemCalls
 from rayfbnn.streams import Purpose, Streams
 from tests.support.store.disks import READING, Crash, Failing, MemoryDisk
 from tests.support.store.toy import contents, half_run, opened, run_to_end, step

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from rayfbnn.store.filesystem import SystemCalls
+from rayfbnn.store.storage.system_calls import SystemCalls
 
 CALLS = (
     "open_new write fsync close read replace link unlink listdir exists is_directory free_bytes mkdir rmdir"

@@ -12,8 +12,9 @@ from rayfbnn.data import Dataset, make_dataset
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATS
-from rayfbnn.store.filesystem import FileSystem, SystemCalls
 from rayfbnn.store.records import Block
+from rayfbnn.store.storage.posix import FileSystem
+from rayfbnn.store.storage.system_calls import SystemCalls
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
 

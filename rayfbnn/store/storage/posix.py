@@ -1,19 +1,17 @@
-"""The only access to the disk: all bytes of a run pass through here, so that tests can fail any call.
+"""Storage in folders of a POSIX file system. All bytes of a run on disk pass through here.
 
-`SystemCalls` holds the calls to the operating system, one for each method. Tests put another class in its
-place that crashes, fails, or loses what was not synced. `FileSystem` builds from these calls the few
-operations that the store needs, and turns an OSError into a StoreError that names the file.
+Tests put another class in the place of `SystemCalls` that crashes, fails, or loses what was not synced.
+`FileSystem` builds from these calls the few operations that the store needs, and turns an OSError into a
+StoreError that names the file.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import socket
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
@@ -25,8 +23,9 @@ from rayfbnn.errors import (
     StoreFullError,
     StoreReadError,
 )
-
-PARTIAL = ".partial"  # the end of the name of a file that is being written; a crash may leave some behind
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import PARTIAL, Holds
+from rayfbnn.store.storage.system_calls import SystemCalls
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -39,108 +38,21 @@ _counter = count()
 Result = TypeVar("Result")
 
 
-class SystemCalls:
-    """The calls to the operating system, one for each method. Every method may raise OSError."""
-
-    def open_new(self, path: Path) -> int:
-        """Return a file descriptor of a new, empty file; FileExistsError if there is one."""
-        return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-
-    def write(self, descriptor: int, data: memoryview) -> int:
-        """Return how many bytes were written, which may be fewer than all."""
-        return os.write(descriptor, data)
-
-    def fsync(self, descriptor: int) -> None:
-        """Make the content of an open file durable."""
-        os.fsync(descriptor)
-
-    def close(self, descriptor: int) -> None:
-        """Close a file, or let go of a lock."""
-        os.close(descriptor)
-
-    def read(self, path: Path) -> bytes:
-        """Return the content of a file."""
-        return path.read_bytes()
-
-    def replace(self, source: Path, destination: Path) -> None:
-        """Rename a file; what has the name `destination` is gone."""
-        os.replace(source, destination)
-
-    def link(self, source: Path, destination: Path) -> None:
-        """Give a file a second name; FileExistsError if the name is taken."""
-        os.link(source, destination)
-
-    def unlink(self, path: Path) -> None:
-        """Remove a file."""
-        path.unlink()
-
-    def listdir(self, path: Path) -> list[str]:
-        """Return the names in a directory, in any order."""
-        return os.listdir(path)
-
-    def exists(self, path: Path) -> bool:
-        """Return True if the name is taken, even by a broken link."""
-        return os.path.lexists(path)
-
-    def is_directory(self, path: Path) -> bool:
-        """Return True if the name is that of a directory, not of a link to one."""
-        return path.is_dir() and not path.is_symlink()
-
-    def free_bytes(self, path: Path) -> int:
-        """Return the bytes that are left for this user on the disk of a folder."""
-        disk = os.statvfs(path)
-        return disk.f_bavail * disk.f_frsize
-
-    def mkdir(self, path: Path) -> None:
-        """Make a directory; FileExistsError if the name is taken."""
-        path.mkdir()
-
-    def rmdir(self, path: Path) -> None:
-        """Remove an empty directory."""
-        path.rmdir()
-
-    def fsync_dir(self, path: Path) -> None:
-        """Make the names in a directory durable."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def lock(self, path: Path) -> int:
-        """Return a descriptor that locks a file until it is closed or the process ends; never waits.
-
-        BlockingIOError means that another process holds it. The kernel releases the lock of a process that
-        dies, so no lock is ever stale.
-        """
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
-
-
 class FileSystem:
-    """File operations of a store. An OSError becomes a StoreError, but not FileNotFoundError on reading."""
+    """Storage on a disk. An OSError becomes a StoreError, but not FileNotFoundError on reading."""
 
     def __init__(self, calls: SystemCalls | None = None) -> None:
         self._calls = SystemCalls() if calls is None else calls
 
-    def read(self, path: Path) -> bytes:
+    def read(self, place: Place) -> bytes:
         """Return the content of a file; FileNotFoundError if there is none."""
-        with _translated("read", path):
-            return self._again(lambda: self._calls.read(path))
+        with _translated("read", place):
+            return self._again(lambda: self._calls.read(_local(place)))
 
-    def listdir(self, path: Path) -> list[str]:
+    def listdir(self, place: Place) -> list[str]:
         """Return the names in a directory, in order."""
-        with _translated("list", path):
-            return sorted(self._again(lambda: self._calls.listdir(path)))
+        with _translated("list", place):
+            return sorted(self._again(lambda: self._calls.listdir(_local(place))))
 
     def _again(self, action: Callable[[], Result]) -> Result:
         """Return what an action reads; it is tried three times if it fails with an error that may pass."""
@@ -153,63 +65,76 @@ class FileSystem:
                 self._calls.sleep(pause)
         return action()
 
-    def exists(self, path: Path) -> bool:
+    def exists(self, place: Place) -> bool:
         """Return True if the name is taken, even by a broken link."""
-        with _translated("look at", path):
-            return self._calls.exists(path)
+        with _translated("look at", place):
+            return self._calls.exists(_local(place))
 
-    def is_directory(self, path: Path) -> bool:
+    def is_directory(self, place: Place) -> bool:
         """Return True if the name is that of a directory, not of a link to one."""
-        with _translated("look at", path):
-            return self._calls.is_directory(path)
+        with _translated("look at", place):
+            return self._calls.is_directory(_local(place))
 
-    def free_bytes(self, path: Path) -> int:
+    def free_bytes(self, place: Place) -> int:
         """Return the bytes that are left for this user on the disk of a folder."""
-        with _translated("look at", path):
-            return self._calls.free_bytes(path)
+        with _translated("look at", place):
+            return self._calls.free_bytes(_local(place))
 
-    def mkdir(self, path: Path) -> None:
+    def mkdir(self, place: Place) -> None:
         """Make a directory; nothing if it is there."""
-        with _translated("make", path), suppress(FileExistsError):
-            self._calls.mkdir(path)
+        with _translated("make", place), suppress(FileExistsError):
+            self._calls.mkdir(_local(place))
 
-    def fsync_dir(self, path: Path) -> None:
+    def fsync_dir(self, place: Place) -> None:
         """Make the names in a directory durable."""
-        with _translated("sync", path):
-            self._calls.fsync_dir(path)
+        with _translated("sync", place):
+            self._calls.fsync_dir(_local(place))
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, place: Place) -> None:
         """Remove a file; nothing if it is gone."""
-        with _translated("remove", path), suppress(FileNotFoundError):
-            self._calls.unlink(path)
+        with _translated("remove", place), suppress(FileNotFoundError):
+            self._calls.unlink(_local(place))
 
-    def write_atomic(self, path: Path, data: bytes) -> None:
-        """Put `data` at `path`, synced: a reader, or a crash, finds the old content or the new, whole.
+    def write_atomic(self, place: Place, data: bytes) -> None:
+        """Put `data` at `place`, synced: a reader, or a crash, finds the old content or the new, whole.
 
         The name itself is durable only after `fsync_dir` of the directory: one such call serves many files.
         """
+        path = _local(place)
         with _translated("write", path):
             temporary = self._write_temporary(path, data)
             self._or_remove(temporary, lambda: self._calls.replace(temporary, path))
 
-    def write_exclusive(self, path: Path, data: bytes) -> bool:
-        """Put `data` at `path` unless something is there: True if it was put. Content and name are durable.
+    def write_exclusive(self, place: Place, data: bytes) -> bool:
+        """Put `data` at `place` unless something is there: True if it was put. Content and name are durable.
 
         A hard link from a finished temporary: it fails if the name is taken, and shows the content whole.
         Where the file system has no hard links the caller must hold a lock that keeps other writers away.
         """
+        path = _local(place)
         with _translated("write", path):
             temporary = self._write_temporary(path, data)
             is_new = self._or_remove(temporary, lambda: self._publish(temporary, path))
             self._calls.fsync_dir(path.parent)
             return is_new
 
-    def rename_new(self, source: Path, destination: Path) -> None:
+    def write_files(self, files: Mapping[Place, bytes]) -> None:
+        """Put several files, each as `write_atomic` does."""
+        for place, content in files.items():
+            self.write_atomic(place, content)
+
+    def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> None:
+        """Put the chunk files of a block. `holds` is not asked, because `writer_lock` keeps others away."""
+        self.write_files(files)
+        for folder in dict.fromkeys(place.parent for place in files):
+            self.fsync_dir(folder)
+
+    def rename_new(self, source: Place, destination: Place) -> None:
         """Move a file or directory to a name that is not taken (else StoreExistsError), durably."""
         if self.exists(destination):
             raise StoreExistsError(f"{destination}: already exists; choose another path, or remove it")
         try:
-            self._calls.replace(source, destination)
+            self._calls.replace(_local(source), _local(destination))
         except OSError as exc:
             if exc.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
                 raise StoreExistsError(
@@ -219,30 +144,30 @@ class FileSystem:
         for directory in dict.fromkeys((destination.parent, source.parent)):
             self.fsync_dir(directory)
 
-    def remove_tree(self, path: Path) -> None:
+    def remove_tree(self, place: Place) -> None:
         """Remove a directory and all in it."""
-        for name in self.listdir(path):
-            if self.is_directory(path / name):
-                self.remove_tree(path / name)
+        for name in self.listdir(place):
+            if self.is_directory(place / name):
+                self.remove_tree(place / name)
             else:
-                self.unlink(path / name)
-        with _translated("remove", path):
-            self._calls.rmdir(path)
+                self.unlink(place / name)
+        with _translated("remove", place):
+            self._calls.rmdir(_local(place))
 
-    def sweep(self, directory: Path) -> int:
+    def sweep(self, place: Place) -> int:
         """Remove what crashes left half written in a directory, and say how many files that was."""
-        partial = [name for name in self.listdir(directory) if name.endswith(PARTIAL)]
+        partial = [name for name in self.listdir(place) if name.endswith(PARTIAL)]
         for name in partial:
-            self.unlink(directory / name)
+            self.unlink(place / name)
         return len(partial)
 
     @contextmanager
-    def lock(self, path: Path, *, attempts: int = 1) -> Iterator[None]:
-        """Hold the lock on the file `path`; StoreBusyError if it is held after `attempts`, 0.05 s apart."""
+    def lock(self, place: Place, *, attempts: int = 1) -> Iterator[None]:
+        """Hold the lock on the file `place`; StoreBusyError if it is held after `attempts`, 0.05 s apart."""
         for attempt in range(attempts):
             try:
-                with _translated("lock", path):
-                    descriptor = self._calls.lock(path)
+                with _translated("lock", place):
+                    descriptor = self._calls.lock(_local(place))
                 break
             except StoreBusyError:
                 if attempt == attempts - 1:
@@ -252,6 +177,39 @@ class FileSystem:
             yield
         finally:
             self._calls.close(descriptor)
+
+    def writer_lock(self, place: Place) -> AbstractContextManager[None]:
+        """Hold the lock of a batch; wait 10 s for a worker thought dead, which may still write a block."""
+        return self.lock(place, attempts=200)
+
+    @contextmanager
+    def creation(self, place: Place, lock: str) -> Iterator[Place]:
+        """Give a hidden folder beside `place`, which is renamed at the end: a crash leaves nothing there."""
+        building = place.parent / f".{place.name}.creating"
+        lock_file = building / lock
+        self.mkdir(building)
+        self.mkdir(lock_file.parent)
+        with self.lock(lock_file):  # two creators at once, or what a crash left to clear away
+            self._clear(building, keep=lock_file.parent.name)
+            self._clear(lock_file.parent, keep=lock_file.name)
+            try:
+                yield building
+                self.rename_new(building, place)
+            except StoreError:
+                with suppress(StoreError):  # the first error is the one to report
+                    self.remove_tree(building)
+                raise
+
+    def write_root(self, place: Place, data: bytes) -> None:
+        """Put the root metadata of a new store, which nobody sees before the store is renamed."""
+        self.write_atomic(place, data)
+
+    def _clear(self, folder: Place, *, keep: str) -> None:
+        """Empty a folder of a creation that crashed, but for one name."""
+        for name in self.listdir(folder):
+            if name != keep:
+                inner = folder / name
+                self.remove_tree(inner) if self.is_directory(inner) else self.unlink(inner)
 
     def _write_temporary(self, path: Path, data: bytes) -> Path:
         """Write and sync the content to a file beside `path`, with a name that no other attempt uses."""
@@ -302,8 +260,14 @@ class FileSystem:
             raise
 
 
+def _local(place: Place) -> Path:
+    if not isinstance(place, Path):
+        raise TypeError(f"{place} is not on a disk")
+    return place
+
+
 @contextmanager
-def _translated(action: str, path: Path) -> Iterator[None]:
+def _translated(action: str, path: Place) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
@@ -312,7 +276,7 @@ def _translated(action: str, path: Path) -> Iterator[None]:
         raise _store_error(action, path, exc) from exc
 
 
-def _store_error(action: str, path: Path, exc: OSError) -> StoreError:
+def _store_error(action: str, path: Place, exc: OSError) -> StoreError:
     reason = exc.strerror or str(exc)
     if isinstance(exc, BlockingIOError):
         return StoreBusyError(f"{path}: another process holds this lock")

@@ -1,0 +1,12 @@
+"""Chooses the storage of a place."""
+
+from __future__ import annotations
+
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.posix import FileSystem
+from rayfbnn.store.storage.protocol import Storage
+
+
+def storage_of(place: Place) -> Storage:
+    """Return the storage that a place lies in."""
+    return FileSystem()

@@ -1,0 +1,90 @@
+"""The places of stores and of the files in them: paths on disks, and keys in buckets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from rayfbnn.errors import ConfigError
+
+SCHEMES = ("s3", "gs", "az")
+_ADDRESS = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}(?!/)(.*)", re.DOTALL)  # pathlib makes one / of two
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, order=True)
+class ObjectPath:
+    """A key in a bucket, with the same operators as a Path, whose own would change "s3://" to "s3:/".
+
+    scheme  "s3", "gs" or "az"
+    bucket  name of the bucket; for "az" the container, whose account the environment names
+    key     names joined by "/", without one at either end; "" for the bucket itself
+    """
+
+    scheme: str
+    bucket: str
+    key: str
+
+    def __str__(self) -> str:
+        """Return the address, such as "s3://bucket/run.zarr"."""
+        return f"{self.scheme}://{self.bucket}/{self.key}".rstrip("/")
+
+    def __truediv__(self, name: str) -> ObjectPath:
+        """Return the key of `name` below this one."""
+        return ObjectPath(self.scheme, self.bucket, f"{self.key}/{name}" if self.key else name)
+
+    @property
+    def name(self) -> str:
+        """The last name of the key."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def stem(self) -> str:
+        """The last name of the key without its suffix."""
+        return Path(self.name).stem
+
+    @property
+    def parent(self) -> ObjectPath:
+        """The key without its last name."""
+        return ObjectPath(self.scheme, self.bucket, self.key.rpartition("/")[0])
+
+
+Place: TypeAlias = Path | ObjectPath
+
+
+def place_of(place: str | Place) -> Place:
+    """Return the key that an address such as "s3://bucket/run.zarr" names, or else an absolute path.
+
+    ConfigError if the address holds credentials, or names no bucket or no key.
+    """
+    if isinstance(place, ObjectPath):
+        return place
+    match = _ADDRESS.fullmatch(str(place))
+    if match is None:
+        return Path(place).absolute()
+    scheme, rest = match.groups()
+    bucket, _, key = rest.partition("/")
+    if "@" in bucket or "?" in rest:
+        # The address is not repeated, because it may hold a secret.
+        raise ConfigError(
+            f"{scheme}:// address: must hold no user, password or options; credentials come from the"
+            " environment or the machine (docs/store.md)"
+        )
+    key = key.strip("/")
+    if not _BUCKET.fullmatch(bucket) or not key or any(part in ("", ".", "..") for part in key.split("/")):
+        raise ConfigError(f"{scheme}://{rest}: is not an address; write {scheme}://bucket/run.zarr")
+    return ObjectPath(scheme, bucket, key)
+
+
+def key_below(place: Place, store: Place) -> str:
+    """Return the key of a place relative to the store that it lies in; "." for the store itself."""
+    return "." if place == store else str(place).removeprefix(f"{store}/")
+
+
+def is_address(place: object) -> bool:
+    """Return True for an ObjectPath, and for the address of one, even after pathlib has read it."""
+    return isinstance(place, ObjectPath) or (
+        isinstance(place, str | Path) and _ADDRESS.fullmatch(str(place)) is not None
+    )

@@ -1,0 +1,104 @@
+"""The operations that a store needs of the storage it lies in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeAlias
+
+from rayfbnn.store.storage.places import Place
+
+PARTIAL = ".partial"  # the end of the name of a file that is being written; a crash may leave some behind
+
+# True if a file has the values that are to be written, and maybe more. Takes the place, the content that is
+# to be written, and the content that is there.
+Holds: TypeAlias = Callable[[Place, bytes, bytes], bool]
+
+
+class Storage(Protocol):
+    """Files by their place. Each write is whole or absent, for other processes and after a crash.
+
+    A failure is a StoreError that names the file: StoreReadError on reading, StoreFullError without space.
+    A missing file or folder is a FileNotFoundError on reading alone. An object store has no folders: those
+    that are asked for are there and empty, and what makes or syncs them does nothing.
+    """
+
+    def read(self, place: Place) -> bytes:
+        """Return the content of a file; FileNotFoundError if there is none."""
+        ...
+
+    def listdir(self, place: Place) -> list[str]:
+        """Return the names in a folder, in order."""
+        ...
+
+    def exists(self, place: Place) -> bool:
+        """Return True if there is a file or a folder of this name."""
+        ...
+
+    def free_bytes(self, place: Place) -> int:
+        """Return the bytes that can still be written into a folder."""
+        ...
+
+    def write_atomic(self, place: Place, data: bytes) -> None:
+        """Put `data` at a place; its name is durable after `fsync_dir` of the folder."""
+        ...
+
+    def write_exclusive(self, place: Place, data: bytes) -> bool:
+        """Put `data` at a place unless something else is there, durably; True if it was put."""
+        ...
+
+    def write_files(self, files: Mapping[Place, bytes]) -> None:
+        """Put several files, each as `write_atomic` does."""
+        ...
+
+    def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> None:
+        """Put the chunk files of a block, durably; they may replace chunks that an earlier block began.
+
+        A file that `holds` the block already can stay: another worker has put it, and may have committed
+        later draws in it.
+        """
+        ...
+
+    def unlink(self, place: Place) -> None:
+        """Remove a file; nothing if it is gone."""
+        ...
+
+    def rename_new(self, source: Place, destination: Place) -> None:
+        """Move a file to a name that is not taken (else StoreExistsError), durably."""
+        ...
+
+    def mkdir(self, place: Place) -> None:
+        """Make a folder; nothing if it is there."""
+        ...
+
+    def fsync_dir(self, place: Place) -> None:
+        """Make the names in a folder durable."""
+        ...
+
+    def sweep(self, place: Place) -> int:
+        """Remove what crashes left half written in a folder, and say how many files that was."""
+        ...
+
+    def lock(self, place: Place) -> AbstractContextManager[None]:
+        """Hold the lock of a store; StoreBusyError if another process holds it."""
+        ...
+
+    def writer_lock(self, place: Place) -> AbstractContextManager[None]:
+        """Keep other writers away from a batch while a block is written, as far as the storage can.
+
+        An object store cannot: `write_block` and `write_exclusive` alone must keep its draws.
+        """
+        ...
+
+    def creation(self, place: Place, lock: str) -> AbstractContextManager[Place]:
+        """Give the place to write a new store to. It is at `place` once the context ends without an error.
+
+        lock  key of the lock file in the store, which is held meanwhile
+        StoreExistsError if something is there, StoreError if the storage lacks an operation that the store
+        relies on.
+        """
+        ...
+
+    def write_root(self, place: Place, data: bytes) -> None:
+        """Put the root metadata of a new store, its last file."""
+        ...
