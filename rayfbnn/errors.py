@@ -4,6 +4,7 @@ RayFBNNError
   ConfigError            a key of the configuration
   DataError              a file, row, column
   StoreError             a store cannot be read or written
+    StoreMissingError      the place to read has no store
     StoreExistsError       a new store would replace something; nothing is ever replaced
     StoreBusyError         another process is running on this store
     StoreFullError         the disk is full; everything that is committed is kept
@@ -14,8 +15,9 @@ RayFBNNError
   SamplingError          the sampler cannot start or continue
   CheckFailed            two samples differ by more than chance allows
 
-`exit_code` is the exit code of the command: 2 for wrong input, 73 for a store that is in use, 75 for a full
-disk (in sysexits.h these are "cannot create" and "try again later"), and 1 for everything else.
+`exit_code` is the exit code of the command: 2 for wrong input or a wrong STORE; 73 for a store that is
+in use; 75 for a full disk (in sysexits.h these are "cannot create" and "try again later"); 1 for everything
+else.
 """
 
 
@@ -39,6 +41,12 @@ class DataError(RayFBNNError):
 
 class StoreError(RayFBNNError):
     """A store cannot be read or written; names the path and the reason."""
+
+
+class StoreMissingError(StoreError):
+    """The path to read is not that of a store: nothing is there, or something else."""
+
+    exit_code = 2
 
 
 class StoreExistsError(StoreError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import os
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -71,8 +72,10 @@ def is_whole(path: Path, n_rows: int) -> Array:
 
 def _check_is_table_file(path: Path) -> None:
     """Raise DataError for a path at which there is no file, or one of a kind that is not read."""
-    if not path.is_file():
-        reason = "is a folder" if path.is_dir() else f"there is no such file{near_paths(path, _SUFFIXES)}"
+    if not os.path.isfile(path):  # False also where no file can have the name
+        reason = (
+            "is a folder" if os.path.isdir(path) else f"there is no such file{near_paths(path, _SUFFIXES)}"
+        )
         raise DataError(f"{path}: {reason}; {_NEEDED}")
     if path.suffix.lower() in _EXCEL_SUFFIXES:
         raise DataError(

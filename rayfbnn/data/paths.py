@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def near_paths(path: Path, suffixes: Sequence[str]) -> str:
     instead.
     """
     folder = path.absolute().parent
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return f" (there is no folder {folder})"
     try:
         names = sorted(file.name for file in folder.iterdir() if file.name.lower().endswith(tuple(suffixes)))

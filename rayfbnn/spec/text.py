@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as exc:
-        hint = "" if path.exists() else near_paths(path, [".toml"])
+        hint = "" if os.path.lexists(path) else near_paths(path, [".toml"])
         raise ConfigError(f"{path}: cannot be read: {exc.strerror}{hint}; give a TOML file") from exc
     except UnicodeDecodeError as exc:
         raise ConfigError(f"{path}: byte {exc.start} is not UTF-8; TOML files are UTF-8 text") from exc

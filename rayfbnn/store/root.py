@@ -11,11 +11,11 @@ from typing import Any
 
 from rayfbnn.data.encoding import Encoding
 from rayfbnn.data.paths import near_paths
-from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
+from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreMissingError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import COMMITS, FORMAT_VERSION, Header
 from rayfbnn.store.hierarchy import METADATA
-from rayfbnn.store.records import seal_of, unseal
+from rayfbnn.store.records import SEAL, seal_of, unseal
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 
@@ -51,20 +51,54 @@ class Root:
     has_heads: bool
 
 
-def read_root(fs: Storage, path: Place) -> Root:
-    """Return the root metadata; StoreError if no store is here, StoreCorruptError if it is damaged."""
-    file = path / METADATA
+def check_is_store(fs: Storage, path: Place) -> bytes:
+    """Return the file of the root metadata, which may be damaged.
+
+    StoreMissingError if there is no store at this place, StoreCorruptError if its root metadata is missing.
+    """
     try:
-        raw = fs.read(file)
+        raw = fs.read(path / METADATA)
     except FileNotFoundError:
         if not fs.exists(path):
             near = near_paths(path, [".zarr"]) if isinstance(path, Path) else ""
-            raise StoreError(f"{path}: does not exist{near}; give the path of a store") from None
-        raise StoreError(f"{path}: has no {METADATA}, so it is not a store, or a damaged one") from None
+            raise StoreMissingError(f"{path}: does not exist{near}; give the path of a store") from None
+        if _has_commits(fs, path):
+            raise StoreCorruptError(f"{path / METADATA}: missing: the metadata of the store") from None
+        raise StoreMissingError(
+            f"{path}: has no {METADATA}, so it is not a store, or a damaged one"
+        ) from None
+    if _is_of_another_program(raw):
+        raise StoreMissingError(f"{path}: {METADATA} is not that of a rayfbnn store")
+    return raw
+
+
+def _has_commits(fs: Storage, path: Place) -> bool:
+    try:
+        return bool(fs.listdir(path / COMMITS))
+    except FileNotFoundError:
+        return False
+
+
+def _is_of_another_program(raw: bytes) -> bool:
+    """Return True for the metadata of a Zarr hierarchy that has neither our seal nor our format."""
+    if SEAL.encode() in raw:
+        return False
+    try:
+        document = json.loads(raw)
+    except (ValueError, RecursionError):
+        return False
+    attributes = document.get("attributes", {}) if isinstance(document, dict) else None
+    return isinstance(attributes, dict) and attributes.get("format") != FORMAT
+
+
+def read_root(fs: Storage, path: Place) -> Root:
+    """Return the root metadata; StoreMissingError if no store is here, StoreCorruptError if it is damaged."""
+    file = path / METADATA
+    raw = check_is_store(fs, path)
     identity = seal_of(raw, file)
     attributes = unseal(raw, file).get("attributes", {})
     if attributes.get("format") != FORMAT:
-        raise StoreError(f"{path}: {METADATA} is not that of a rayfbnn store")
+        raise StoreMissingError(f"{path}: {METADATA} is not that of a rayfbnn store")
     version = attributes.get("format_version")
     if version not in range(1, FORMAT_VERSION + 1):
         raise StoreError(

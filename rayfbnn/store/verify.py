@@ -21,7 +21,7 @@ from rayfbnn.store.metadata import (
     read_metadata_file,
 )
 from rayfbnn.store.records import Problem, Record, VerifyReport, unseal
-from rayfbnn.store.root import HOLDER, extension_files, read_fixed, read_root, read_sealed
+from rayfbnn.store.root import HOLDER, check_is_store, extension_files, read_fixed, read_root, read_sealed
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, key_below, place_of
 from rayfbnn.store.storage.protocol import Storage
@@ -44,8 +44,8 @@ def verify(path: str | Place, *, fs: Storage | None = None) -> VerifyReport:
     """
     place = place_of(path)
     verification = _Verification(storage_of(place) if fs is None else fs, place)
-    if not verification.fs.exists(verification.path):
-        raise StoreError(f"{verification.path}: does not exist; give the path of a store")
+    with suppress(StoreCorruptError, StoreReadError):  # listed below
+        check_is_store(verification.fs, verification.path)
     verification.run()
     return VerifyReport(len(verification.checked), tuple(verification.problems))
 

@@ -15,6 +15,7 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.store.root import store_around
 from rayfbnn.store.store import Store
 
+_LONGEST_NAME = 200  # bytes; files have 255, but what is not finished has a longer name than what is
 _log = logging.getLogger(__name__)
 
 Spec = RunSpec | Mapping[str, Any] | str | Path  # a configuration, its tables, or the TOML file they are in
@@ -98,7 +99,9 @@ def check_new_path(path: Path) -> None:
 def check_folder(path: Path) -> None:
     """Raise ConfigError unless the folder that `path` is in exists and can be written to."""
     folder = path.absolute().parent
-    if not folder.is_dir():
+    if len(os.fsencode(path.name)) > _LONGEST_NAME:
+        raise ConfigError(f"{path}: the name is longer than {_LONGEST_NAME} bytes; give a shorter one")
+    if not os.path.isdir(folder):
         raise ConfigError(f"{path}: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(f"{path}: the folder {folder} cannot be written to; give another path")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +42,7 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
     from rayfbnn.describe.configuration import describe
     from rayfbnn.describe.schedule import describe_rounds, describe_tuning
 
-    if isinstance(what, str | Path) and Path(what).is_dir():
+    if isinstance(what, str | Path) and os.path.isdir(what):
         if set:
             raise ConfigError(
                 f"set: the configuration of the store {what} is fixed, got {set[0]}; leave it out"
@@ -57,7 +58,7 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
             + _describe_progress(store)
         )
     spec = read_spec(what, set)
-    if data is None and spec.is_resolved and (spec.train_path is None or not spec.train_path.exists()):
+    if data is None and spec.is_resolved and (spec.train_path is None or not os.path.exists(spec.train_path)):
         return describe(spec)
     spec, dataset = read_training(spec, data)
     spec.check_data(dataset.n_cases)

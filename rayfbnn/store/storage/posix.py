@@ -29,6 +29,8 @@ from rayfbnn.store.storage.system_calls import SystemCalls
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+# A file cannot be there if a part of its path is no folder, or its name is longer than names can be.
+_MISSING = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 _READING = {"read", "list", "look at"}
 # Errors that may be over when a file is read again: a network file system that was not there for a moment.
 _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR}
@@ -271,8 +273,8 @@ def _translated(action: str, path: Place) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        if isinstance(exc, FileNotFoundError) and action in ("read", "list"):
-            raise  # what is missing means is for the caller to say
+        if exc.errno in _MISSING and action in ("read", "list"):
+            raise FileNotFoundError(*exc.args) from exc  # what is missing means is for the caller to say
         raise _store_error(action, path, exc) from exc
 
 
