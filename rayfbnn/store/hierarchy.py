@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 METADATA = "zarr.json"
 ADVICE = "; verify says what can be kept"
+_FILL: dict[str, Any] = {"int64": 0, "string": ""}  # of arrays of these types; NaN for others
 
 
 ChunkChecker = Callable[[ArrayPlan, str, bytes], None]
@@ -59,9 +60,9 @@ class Hierarchy:
         """
         plan = self.plans[path]
         file = plan.chunk_file(*index)
-        if values.shape == plan.chunks and plan.dtype != "string":
-            return file, _encoded(values, plan.dtype)
-        return file, self._encoded_by_zarr(plan, index, values)
+        if plan.is_text:
+            return file, self._encoded_by_zarr(plan, index, values)
+        return file, _encoded(_filled_up(values, plan), plan.dtype)
 
     def _encoded_by_zarr(self, plan: ArrayPlan, index: tuple[int, ...], values: Array) -> bytes:
         file = plan.chunk_file(*index)
@@ -134,6 +135,15 @@ class Hierarchy:
         return self._arrays[path]
 
 
+def _filled_up(values: Array, plan: ArrayPlan) -> Array:
+    """Return the values of a whole chunk: those given, and the fill value after them in each axis."""
+    if values.shape == plan.chunks:
+        return values
+    chunk = np.full(plan.chunks, _FILL.get(plan.dtype, np.nan), dtype=plan.dtype)
+    chunk[tuple(slice(n) for n in values.shape)] = values
+    return chunk
+
+
 def _encoded(values: Array, dtype: str) -> bytes:
     """Write a whole chunk as Zarr's codecs of `array_metadata` do: the values, their crc32c, little-endian.
 
@@ -167,13 +177,12 @@ def _array_metadata(
     from zarr.codecs import Crc32cCodec
 
     files: dict[str, Any] = {}
-    fill: dict[str, Any] = {"int64": 0, "string": ""}
     zarr.create_array(
         _zarr_store(files),
         shape=shape,
         chunks=chunks,
         dtype=dtype,
-        fill_value=fill.get(dtype, np.nan),
+        fill_value=_FILL.get(dtype, np.nan),
         compressors=[Crc32cCodec()],
         dimension_names=dims,
         chunk_key_encoding={"name": "default", "separator": "."},
