@@ -235,13 +235,16 @@ def test_a_kernel_without_memory_raises_an_error() -> None:
 @pytest.mark.parametrize("instruction_set", some_long(SETS, SETS[1:]))
 @pytest.mark.parametrize("name", some_long(PROBLEMS, ["class"]))
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.long)])
-def test_joint_distribution_stays_through_the_kernel(name: str, dtype: Any, instruction_set: str) -> None:
+@pytest.mark.parametrize("n_chains", [FEW, pytest.param(10_000, marks=pytest.mark.long)])
+def test_joint_distribution_stays_through_the_kernel(
+    name: str, dtype: Any, instruction_set: str, n_chains: int
+) -> None:
     assert stays_exact(
         PROBLEMS[name],
-        f"{name} compiled {dtype} {instruction_set}",
+        f"{name} compiled {dtype} {instruction_set}, {n_chains} chains",
         advance_for=partial(on_cpu, instruction_set=instruction_set),
         dtype=dtype,
-        n_chains=10_000,
+        n_chains=n_chains,
     )
 
 
