@@ -274,7 +274,7 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
 def test_mutant_is_killed(name: str) -> None:
     module, replacement, cell = MUTANTS[name]
     assert not judged(
-        MARGINAL[cell], n_chains=2 * QUICK, name=f", {name}", **on(module, replacement)
+        MARGINAL[cell], n_chains=QUICK, name=f", {name}", **on(module, replacement)
     ).is_exact
 
 

@@ -105,7 +105,7 @@ MUTANTS: dict[str, tuple[str, str, tuple[str, rescaling.Along]]] = {
 def test_mutant_is_killed(name: str) -> None:
     old, new, cell = MUTANTS[name]
     changed = sampled_with(mutant(rescaling, (old, new)))
-    assert not judged(CELLS[cell], n_chains=4_000, name=f", {name}", posterior=changed).is_exact
+    assert not judged(CELLS[cell], n_chains=2_000, name=f", {name}", posterior=changed).is_exact
 
 
 def rescaled(along: rescaling.Along, target: SampledPosterior) -> tuple[ChainState, ChainState]:
