@@ -158,4 +158,6 @@ def with_bug(module: ModuleType, old: str, new: str) -> ModuleType:
 def test_mutant_is_killed(name: str) -> None:
     module, old, new, row = MUTANTS[name]
     cell = next(cell for cell in CELLS if str(cell) == row)
-    assert not judged(cell, n_chains=QUICK, name=f", {name}", posterior=with_bug(module, old, new)).is_exact
+    assert not judged(
+        cell, n_chains=QUICK // 2, name=f", {name}", posterior=with_bug(module, old, new)
+    ).is_exact

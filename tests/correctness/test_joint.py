@@ -109,14 +109,16 @@ def test_mutant_of_hybrid_is_killed(name: str) -> None:
     changed = schedule_with(mutant(heatbath if name == "decay_wrong" else hmc, HMC_MUTANTS[name]))
     # With the operation `negate` a missing reversal on acceptance is nearly undone by the next trajectory.
     operations = ITERATION[:-1] if name == "no_negate" else ITERATION
-    assert not stays_exact(replace(PROBLEMS["real"], operations=operations), name, schedule=changed)
+    problem = replace(PROBLEMS["real"], operations=operations)
+    assert not stays_exact(problem, name, n_chains=FEW, schedule=changed)
 
 
 def test_accepting_on_an_approximate_energy_is_killed() -> None:
     approximate = mutant(hmc)
     wrong = mutant(energy, ("potential + kinetic)", "0.9 * potential + kinetic)"))
     approximate.__dict__.update(total_energy=wrong.total_energy)
-    assert not stays_exact(PROBLEMS["real"], "approx_energy", schedule=schedule_with(approximate))
+    schedule = schedule_with(approximate)
+    assert not stays_exact(PROBLEMS["real"], "approx_energy", n_chains=FEW, schedule=schedule)
 
 
 class IgnoresData:

@@ -345,5 +345,5 @@ MUTANTS: dict[str, tuple[ModuleType, str, str, str]] = {
 def test_mutant_is_killed(name: str) -> None:
     module, old, new, model = MUTANTS[name]
     assert not stays_exact(
-        MODELS[model], name, n_chains=FEW, posterior=sampled_with(mutant(module, (old, new)))
+        MODELS[model], name, n_chains=FEW // 2, posterior=sampled_with(mutant(module, (old, new)))
     )

@@ -273,9 +273,7 @@ MUTANTS: dict[str, tuple[ModuleType, tuple[str, str], str]] = {
 @pytest.mark.parametrize("name", some_long(MUTANTS, ["adjustments not in the integrated prior"]))
 def test_mutant_is_killed(name: str) -> None:
     module, replacement, cell = MUTANTS[name]
-    assert not judged(
-        MARGINAL[cell], n_chains=QUICK, name=f", {name}", **on(module, replacement)
-    ).is_exact
+    assert not judged(MARGINAL[cell], n_chains=QUICK, name=f", {name}", **on(module, replacement)).is_exact
 
 
 def drift_and_difference(**modules: ModuleType) -> tuple[float, float]:
