@@ -57,6 +57,9 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt as exc:
             print(f"rayfbnn {function.__name__}: {exc if str(exc) else 'stopped'}", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
+        except MemoryError as exc:
+            print(f"rayfbnn {function.__name__}: out of memory: {exc or 'no more is left'}", file=sys.stderr)
+            raise typer.Exit(1) from None
 
     return app.command(help=_paragraphs(inspect.getdoc(function) or ""))(with_exit_code)
 

@@ -15,6 +15,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.files import is_whole
 from rayfbnn.data.tables import Table, short
 from rayfbnn.errors import DataError
+from rayfbnn.numerals import has_other_digits, read_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +99,8 @@ class Cells:
         if self.is_number.any() or not all(isinstance(value, str | bool | np.bool_) for value in rest):
             return "number"
         texts = [str(value).strip() for value in rest]
-        is_other = any(all(pattern.fullmatch(text) for text in texts) for pattern in (_DECIMAL_COMMA, _DATE))
+        others = (_DECIMAL_COMMA.fullmatch, _DATE.fullmatch, has_other_digits)
+        is_other = any(all(is_one(text) for text in texts) for is_one in others)
         return "number" if is_other or not any(texts) else "levels"
 
     @cached_property
@@ -148,10 +150,8 @@ def number(value: object) -> float:
         return math.nan
     if not isinstance(value, (int, float, str, Decimal, np.integer, np.floating)):
         return math.nan
-    if isinstance(value, str) and "_" in value:  # float("1_000") is 1000
-        return math.nan
     try:
-        return float(value)
+        return read_number(value) if isinstance(value, str) else float(value)
     except (ValueError, OverflowError):
         return math.nan
 
@@ -163,6 +163,8 @@ def _hint(value: object) -> str:
     if not isinstance(value, str):
         return ""
     text = value.strip()
+    if has_other_digits(text):
+        return "; write numbers with the digits 0 to 9"
     if _DECIMAL_COMMA.fullmatch(text):
         return "; write a decimal point in place of the comma"
     if text.lower() in _MISSING_WORDS:

@@ -7,6 +7,7 @@ import gzip
 import io
 import os
 import warnings
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data.paths import near_paths
+from rayfbnn.data.sizes import check_csv_size, check_parquet_size
 from rayfbnn.data.tables import Table, short
 from rayfbnn.errors import DataError
 
@@ -26,6 +28,7 @@ _EXCEL_SUFFIXES = (".xls", ".xlsx", ".xlsm", ".xlsb", ".ods")
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 # The first bytes of files that are often taken for CSV, with what they are and what to do.
 _SIGNATURES = {
+    b"PK\x05\x06": ("an empty zip archive", "give the table itself"),
     b"PK\x03\x04": ("a zip archive or an Excel file", "unpack it, or save the sheet as CSV"),
     b"\xd0\xcf\x11\xe0": ("an Excel file", "save the sheet as CSV"),
     b"\xff\xfe": ("UTF-16 text", "save it as UTF-8"),
@@ -85,10 +88,12 @@ def _check_is_table_file(path: Path) -> None:
     if path.suffix.lower() in (".parquet", ".pq"):
         return
     try:
-        with path.open("rb") as file:
+        with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
             first_bytes = file.read(4)
-    except OSError as exc:
-        raise DataError(f"{path}: cannot be read: {exc.strerror}; {_NEEDED}") from exc
+    except (OSError, EOFError, zlib.error) as exc:
+        raise DataError(f"{path}: cannot be read: {getattr(exc, 'strerror', '') or exc}; {_NEEDED}") from exc
+    if first_bytes.count(0) == 2:
+        raise DataError(f"{path}: is UTF-16 text; save it as UTF-8; {_NEEDED}")
     for signature, (what, remedy) in _SIGNATURES.items():
         if first_bytes.startswith(signature):
             raise DataError(f"{path}: is {what}; {remedy}; {_NEEDED}")
@@ -96,11 +101,10 @@ def _check_is_table_file(path: Path) -> None:
 
 def _read_csv(path: Path) -> pd.DataFrame:
     """Read every cell as text: float() then rounds numbers correctly, whatever the version of pandas."""
-    import zlib
-
     import pandas as pd
 
     try:
+        check_csv_size(path, is_gzip=_is_gzip(path))
         _check_separator(path)
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # given for rows that are too long
@@ -148,6 +152,7 @@ def _open_csv(path: Path) -> io.TextIOWrapper:
 def _read_parquet(path: Path) -> pd.DataFrame:
     import pandas as pd
 
+    check_parquet_size(path)
     table: pd.DataFrame = pd.read_parquet(path)
     return table
 

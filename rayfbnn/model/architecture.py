@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.connections import Connections
+from rayfbnn.numerals import read_number
 
 Activation: TypeAlias = Literal[
     "tanh",
@@ -108,7 +109,7 @@ def _positive(text: str, *, when_special: dict[str, float]) -> float | None:
     if text in when_special:
         return when_special[text]
     try:
-        value = float(text)
+        value = read_number(text)
     except ValueError:
         return None
     return value if value > 0 else None
@@ -171,7 +172,7 @@ class Subgroups:
         """Read "i // n" or "i % n"; None means one group. Raises ValueError if the text is neither."""
         if text is None:
             return Subgroups(1, units, True)
-        match = re.fullmatch(r"\s*i\s*(//|%)\s*(\d{1,7})\s*", text)
+        match = re.fullmatch(r"\s*i\s*(//|%)\s*([0-9]{1,7})\s*", text)
         if match is None or int(match[2]) < 1 or units % int(match[2]) != 0:
             raise ValueError(
                 f'must be "i // n" or "i % n" with n a divisor of the {units} units, such as "i // {units}"'

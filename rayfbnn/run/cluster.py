@@ -85,7 +85,7 @@ def _check_somebody_listens(address: str) -> None:
     if address == "auto" or "://" in address:  # Ray knows where
         return
     host, port = _host_and_port(address)
-    if not host or not port.isdecimal():
+    if not host or not (port.isascii() and port.isdecimal()):
         raise ConfigError(f'address: must be "auto" or host:port, got {address}')
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()

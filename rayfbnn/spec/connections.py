@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import NetworkSpec, destination
 from rayfbnn.model.connections import Connections, Generated, Table
+from rayfbnn.numerals import read_number
 from rayfbnn.spec.messages import nearest, short
 
 _COLUMNS = ("source", "destination", "weight")
@@ -40,7 +42,11 @@ def with_tables(raw: dict[str, Any], base_dir: Path) -> dict[str, Any]:
             key = f"network.connections.{name}"
             if len(keys) > 1 or not isinstance(keys["file"], str):
                 raise ConfigError(f"{key}: a file needs its name, and no other keys, got {short(keys)}")
-            connections[name] = _read(base_dir / keys["file"], key=f"{key}.file")
+            path = base_dir / keys["file"]
+            if not os.path.isfile(path):  # nor a pipe, which would wait, or a device, which has no end
+                named = short(keys["file"])
+                raise ConfigError(f"{key}.file: {named} cannot be read: there is no such file")
+            connections[name] = _read(path, key=f"{key}.file")
     return raw
 
 
@@ -76,7 +82,7 @@ def _read(path: Path, *, key: str) -> dict[str, list[int]]:
 
 def _whole(value: Any, where: str) -> int:
     try:
-        number = float(value)
+        number = read_number(value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not (0 <= number <= _MAX_WEIGHT and number == int(number)):

@@ -63,7 +63,7 @@ RIGHT = {
     "product": "the number of an earlier hidden layer, from 0",
     "priors": 'a table of priors, such as ih0 = "1:0.2"',
     "initial": "a table with sigmas = 0.5 or from_prior = true",
-    "sigmas": "a positive number, such as 0.5",
+    "sigmas": "a number from 1e-12 to 1e12, such as 0.5",
     "from_prior": "true or false",
     "phase": "at least one [[phase]] with iterations and operations",
     "iterations": f"a whole number from 1 to {MAX_WORD}",

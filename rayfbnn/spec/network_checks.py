@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from rayfbnn.spec.connections import check_connections
 from rayfbnn.spec.messages import nearest
 from rayfbnn.spec.ranges import check_prior
 
+MAX_PARAMETERS = 100_000_000  # each takes some 100 bytes of indices, gradients and momenta in every chain
+
 
 def check_network(network: NetworkSpec, prior_texts: Mapping[str, str]) -> None:
     """Raise ConfigError for the first thing about the network that makes no sense.
@@ -18,6 +21,7 @@ def check_network(network: NetworkSpec, prior_texts: Mapping[str, str]) -> None:
     prior_texts  group -> its prior as written, for the messages
     """
     _check_products(network)
+    _check_size(network)
     full = replace(network, omitted={}, connections={}).possible_groups()
     _check_omitted(network, full)
     check_connections(network, full)
@@ -35,6 +39,17 @@ def check_gradient(network: NetworkSpec) -> None:
                 f'and cannot be sampled by their gradient, got "{layer.activation}"; use `rayfbnn prior`, '
                 'or units such as "tanh"'
             )
+
+
+def _check_size(network: NetworkSpec) -> None:
+    if network.n_parameters > MAX_PARAMETERS:
+        name, shape = max(
+            ((group.name, group.shape) for group in network.groups()), key=lambda group: math.prod(group[1])
+        )
+        raise ConfigError(
+            f"network: has {network.n_parameters} parameters, most of them in {name}"
+            f" ({' x '.join(map(str, shape))}); it must have at most {MAX_PARAMETERS}; use fewer units"
+        )
 
 
 def _check_products(network: NetworkSpec) -> None:

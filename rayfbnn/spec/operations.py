@@ -19,6 +19,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import OPERATIONS
 
+_MAX_WHOLE = 2**31 - 1  # compiled code counts steps in 32 bits
+
 
 class Record(BaseModel):
     """A frozen table whose keys are all known and whose values have the right type: "16" is not 16."""
@@ -47,6 +49,9 @@ def _operation(value: object) -> Operation:
     for key, setting in settings.items():
         if key not in known:
             raise _wrong_field(PydanticCustomError("unknown_key", "unknown", {"known": known}), key, setting)
+        if isinstance(setting, int) and abs(setting) > _MAX_WHOLE:
+            too_large = PydanticCustomError("operation", f"must be at most {_MAX_WHOLE}")
+            raise _wrong_field(too_large, key, setting)
     record = table.model_validate_json(json.dumps(settings))
     return kind(**{key: getattr(record, key) for key in table.model_fields})
 

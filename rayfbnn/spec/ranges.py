@@ -6,6 +6,7 @@ import math
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import PriorSpec
+from rayfbnn.numerals import read_number
 
 SCALE_RANGE = (1e-12, 1e12)  # of a width; its square times any n must stay inside float32's range
 ALPHA_RANGE = (1e-6, 1e6)  # below, a precision's logarithm overflows; above, it is infinity in all but name
@@ -40,7 +41,7 @@ def adjustment_alpha(text: str, *, key: str) -> float:
     """Return the alpha of a layer's adjustments, which have nothing else because their mean is one."""
     low, high = ALPHA_RANGE
     try:
-        alpha = float(text)
+        alpha = read_number(text)
     except ValueError:
         alpha = math.nan
     if not low <= alpha <= high:

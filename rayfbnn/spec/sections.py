@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from rayfbnn.errors import ConfigError
 from rayfbnn.spec.messages import MAX_WORD
 from rayfbnn.spec.operations import AnyOperation, Record
+from rayfbnn.spec.ranges import SCALE_RANGE
 
 
 def _number_as_text(value: object) -> object:
@@ -19,6 +20,7 @@ def _number_as_text(value: object) -> object:
 PriorText = Annotated[str, BeforeValidator(_number_as_text)]
 Name = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=MAX_WORD)]
+FileName = Annotated[str, Field(min_length=1, max_length=4000, pattern=r"^[^\x00]*$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -37,7 +39,7 @@ class DataSpec(Record):
     standardize  which of inputs and targets are shifted and scaled to mean 0 and standard deviation 1
     """
 
-    train: Name | None = None
+    train: FileName | None = None
     inputs: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     exclude: tuple[Name, ...] | None = None
     targets: Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -55,7 +57,7 @@ class InitialSpec(Record):
     from_prior  True for a draw from the prior instead
     """
 
-    sigmas: Positive | None = None
+    sigmas: Annotated[float, Field(ge=SCALE_RANGE[0], le=SCALE_RANGE[1])] | None = None
     from_prior: bool = False
 
     @model_validator(mode="before")

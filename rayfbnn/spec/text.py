@@ -83,12 +83,17 @@ def override(raw: dict[str, Any], text: str) -> None:
     path, equals, value = text.partition("=")
     parts = re.findall(r"[^.\[\]\s]+", path)
     if not equals or not parts:
-        raise ConfigError(f'override: must be key.path=value, got "{text}"')
+        raise ConfigError(f"override: must be key.path=value, got {short(text)}")
+    if len(parts) > _MAX_DEPTH:
+        raise ConfigError(
+            f"override: {short(path)} has {len(parts)} parts; no configuration is nested more than"
+            f" {_MAX_DEPTH} deep"
+        )
     container: Any = raw
     for position, part in enumerate(parts):
         key = ".".join(parts[: position + 1])
         if isinstance(container, list):
-            if not re.fullmatch(r"-?\d+", part) or not -len(container) <= int(part) < len(container):
+            if not re.fullmatch(r"-?[0-9]{1,9}", part) or not -len(container) <= int(part) < len(container):
                 raise ConfigError(
                     f"{key}: must be a number below {len(container)}, the elements counted from 0,"
                     f' got "{part}"'

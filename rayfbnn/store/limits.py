@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import resource
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from rayfbnn.errors import ConfigError
+from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import ArrayPlan, Header, array_plans
 
@@ -104,15 +103,8 @@ def check_size(
         if needed(value) > available:
             most = _largest_that_fits(value, needed, available)
             must_be = f"it must be at most {most}" if most else "not even 1 fits"
-            sizes_in_words = what.format(_text(needed(value)), _text(available))
+            sizes_in_words = what.format(bytes_text(needed(value)), bytes_text(available))
             raise ConfigError(f"{key}: {sizes_in_words}; {must_be}, got {value}")
-
-
-def memory_of_machine() -> int:
-    """Return the bytes of memory that this process may have: the machine's, or less where a limit is set."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return physical if limit == resource.RLIM_INFINITY else min(physical, limit)
 
 
 @dataclass(frozen=True)
@@ -171,12 +163,3 @@ def _largest_that_fits(value: int, needed: Callable[[int], int], available: int)
 
 def _bytes(plan: ArrayPlan) -> int:
     return math.prod(plan.shape) * np.dtype(plan.dtype).itemsize
-
-
-def _text(n_bytes: float) -> str:
-    """Format a number of bytes, such as 1.5 GB."""
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.3g} PB"

@@ -10,6 +10,7 @@ import numpy as np
 
 from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError
+from rayfbnn.memory import check_memory
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     Spec,
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from rayfbnn.run.running import RunSummary
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.catalogue import Kind
+
+
+_COPIES = 3  # of large arrays, while one is computed from another
+_BYTES_OF_TEMPERATURE = 500  # of the records of the path to the posterior
 
 
 def reject(
@@ -84,6 +89,11 @@ def reject(
     if reason := spec.data_model.why_unbounded:
         raise ConfigError(reason)
     posterior = build_posterior(spec, dataset, device="cpu")
+    bytes_of_state = 8 * (posterior.n_parameters + posterior.n_precisions)
+    check_memory("draws", draws, _COPIES * bytes_of_state)
+    check_memory(
+        "proposals_per_round", proposals_per_round, _COPIES * (bytes_of_state + 8 * dataset.targets.size)
+    )
     n_proposals = 0
     with show_rejection(draws, show=progress) as show_round:
 
@@ -211,6 +221,7 @@ def evidence(
     spec, dataset = read_run_data(spec, data)
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
+    check_memory("temperatures", temperatures, _BYTES_OF_TEMPERATURE + _COPIES * 8 * spec.chains)
     with show_evidence(show=progress) as on_progress:
         return estimate(spec, dataset, temperatures=temperatures, power=power, on_progress=on_progress)
 

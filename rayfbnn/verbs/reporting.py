@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -63,7 +64,7 @@ def report(
     out = Path(out)
     if out.suffix not in (".html", ".htm"):
         raise ConfigError(f"out: must end in .html, got {out}")
-    if out.is_dir():
+    if os.path.isdir(out):
         raise ConfigError(f"out: {out} is a folder; give the path of an .html file")
     check_folder(out)
     check_installed()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -252,9 +253,9 @@ def plot(
 
 
 def _check_plot_arguments(store: Store, folder: Path, data: Source | None, input_name: str | None) -> None:
-    if folder.exists() and not folder.is_dir():
+    if os.path.lexists(folder) and not os.path.isdir(folder):
         raise ConfigError(f"out: {folder} is a file; give a folder for the pictures")
-    check_folder(folder / "bands.png" if folder.exists() else folder)
+    check_folder(folder / "bands.png" if os.path.isdir(folder) else folder)
     inputs = _input_files(store, data)
     for path in (folder, *folder.glob("*.png")):  # an old picture may be a link
         check_output(path, inputs=inputs)
@@ -279,7 +280,7 @@ def _input_files(store: Store, data: Source | None) -> list[Path]:
 def _check_table_path(path: Path, inputs: list[Path]) -> None:
     if path.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"out: must end in .csv or .parquet, got {path}")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise ConfigError(f"out: {path} is a folder; give the path of a .csv or .parquet file")
     check_folder(path)
     check_output(path, inputs=inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,7 +107,7 @@ def export(
     out = Path(out)
     if out.suffix != ".npz":
         raise ConfigError(f"out: must end in .npz, got {out}")
-    if out.is_dir():
+    if os.path.isdir(out):
         raise ConfigError(f"out: {out} is a folder; give a file")
     check_folder(out)
     store = open_without_first(path, skip)

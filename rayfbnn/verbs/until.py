@@ -28,7 +28,7 @@ _LEAST_GROWTH, _MOST_GROWTH = 1.5, 2.0
 _TIME_MARGIN = 0.9  # of the time that is left is planned for; speeds vary
 _LEAST_ROUND = 0.05  # of the run's length; a shorter round would hardly change the verdict
 _UNLIMITED = 10**9  # iterations
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pandas as pd
 import pytest
 
 from rayfbnn import api
-from rayfbnn.data import first_difference, make_dataset, read_cases, read_dataset, read_training_file
+from rayfbnn.data import first_difference, make_dataset, read_cases, read_dataset, read_training_file, sizes
 from rayfbnn.errors import DataError
 from rayfbnn.spec import RunSpec
 from tests.support.small import small, small_spec
@@ -158,6 +159,11 @@ CORPUS: dict[str, tuple[str | bytes, str, list[str]]] = {
     "NUL byte": (GOOD.encode() + b"1\x002,1,1\n", "real", ["train.csv"]),
     "latin-1": (GOOD.encode() + b"1,\xe9,1\n", "real", ["cannot be read", "save it as UTF-8", "latin-1"]),
     "utf-16": (GOOD.encode("utf-16"), "real", ["is UTF-16 text; save it as UTF-8"]),
+    "utf-16 without a mark": (GOOD.encode("utf-16-le"), "real", ["is UTF-16 text; save it as UTF-8"]),
+    "utf-16, high bytes first": (GOOD.encode("utf-16-be"), "real", ["is UTF-16 text; save it as UTF-8"]),
+    "empty zip": (b"PK\x05\x06" + bytes(18), "real", ["an empty zip archive"]),
+    "other digits": (GOOD + "\u0661,1,1\n", "real", ["row 4, column x1", "the digits 0 to 9"]),
+    "only other digits": ("x1,x2,y\n\u0661,1,1\n\u0662,2,3\n", "real", ["row 1, column x1", "0 to 9"]),
     "open quote": (GOOD + '"1,1,1\n', "real", ["train.csv"]),
     "binary junk": (bytes(range(256)), "real", ["train.csv"]),
     "Excel": (b"PK\x03\x04\x14\x00\x06\x00" + bytes(50), "real", ["a zip archive or an Excel file"]),
@@ -237,6 +243,39 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.csv").mkdir()
     assert "is a folder" in _sample_is_refused(_spec("real", tmp_path), tmp_path)
+
+
+def test_a_small_archive_of_a_huge_file_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sizes, "_ALWAYS_UNPACKED", 100_000)
+    (tmp_path / "train.csv.gz").write_bytes(gzip.compress(GOOD.encode() + b"1,2,3\n" * 500_000))
+    message = _sample_is_refused(_spec("real", tmp_path, "train.csv.gz"), tmp_path)
+    assert "holds more than" in message
+    assert "unpack it yourself" in message
+
+
+@pytest.mark.parametrize("name", ["train.csv", "train.csv.gz", "train.parquet"])
+def test_a_table_that_no_memory_holds_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(sizes, "memory_of_machine", lambda: 100)
+    table = pd.read_csv(io.StringIO(GOOD))
+    if name == "train.parquet":
+        table.to_parquet(tmp_path / name)
+    else:
+        table.to_csv(tmp_path / name, index=False)
+    assert "this machine has 100 bytes" in _sample_is_refused(_spec("real", tmp_path, name), tmp_path)
+
+
+def test_decimals_of_a_parquet_file_are_numbers(tmp_path: Path) -> None:
+    texts = {"x1": ["0.1", "2.25", "-3"], "x2": ["1.5", "2", "1e-7"], "y": ["12345678.5", "0", "1"]}
+    table = pd.DataFrame({name: [Decimal(text) for text in column] for name, column in texts.items()})
+    table.to_parquet(tmp_path / "train.parquet")
+    data = read_dataset(_spec("real", tmp_path, "train.parquet"))
+    expected = np.array([[float(text) for text in texts[name]] for name in ("x1", "x2")]).T
+    np.testing.assert_array_equal(data.inputs, expected)
+    np.testing.assert_array_equal(data.targets[:, 0], [12345678.5, 0, 1])
 
 
 PARQUET_COLUMNS: dict[str, list[Any]] = {

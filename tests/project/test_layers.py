@@ -14,15 +14,17 @@ TESTS = Path(__file__).parents[1]
 PACKAGE = Path(__file__).parents[2] / "rayfbnn"
 
 # Folders that each folder, or file directly in the package, may import besides itself.
-BASE = {"errors", "arrays", "streams", "state", "version"}
+BASE = {"errors", "arrays", "streams", "state", "version", "memory", "numerals"}
 SAMPLED = BASE | {"model", "mcmc", "kernels"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
+    "numerals": set(),
+    "memory": {"errors"},
     "arrays": {"errors"},
     "streams": {"arrays", "errors"},
     "state": {"arrays", "streams"},
-    "data": {"arrays", "errors", "model"},
+    "data": {"arrays", "errors", "memory", "model", "numerals"},
     "model": BASE,
     "mcmc": BASE,
     "kernels": BASE | {"model", "mcmc"},

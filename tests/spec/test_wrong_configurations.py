@@ -43,6 +43,33 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("dtype=Float32",), "dtype", '"float32" or "float64"'),
     (("device=cuda",), "device", '"cpu" or "gpu"'),
     (("device=0",), "device", '"cpu" or "gpu"'),
+    # more than can be held, or than numbers can be
+    (("initial.sigmas=1e-300",), "initial.sigmas", "from 1e-12 to 1e12"),
+    (("initial.sigmas=1e300",), "initial.sigmas", "from 1e-12 to 1e12"),
+    ((f"{HYBRID}.steps={10**18}",), f"{HYBRID}.steps", "at most 2147483647"),
+    ((f"{HYBRID}.partitions={2**31}",), f"{HYBRID}.partitions", "at most 2147483647"),
+    (
+        (
+            "network.hidden=[{units=1000000,activation='tanh'}]",
+            "network.priors={ih0='1',ho0='1',bo='1',ti='1'}",
+            "data.inputs=" + str([f"x{i}" for i in range(100)]),
+        ),
+        "network",
+        "at most 100000000",
+    ),
+    # digits of other scripts, and underscores
+    ((f"{PRIORS}.ih0=1_0:1",), f"{PRIORS}.ih0", "width must be a positive number"),
+    ((f"{PRIORS}.ih0=\u0661:1",), f"{PRIORS}.ih0", "width must be a positive number"),
+    ((f"{PRIORS}.ih0=1:\u0661",), f"{PRIORS}.ih0", "alpha must be a positive number"),
+    ((f"{PRIORS}.ah0=\uff13",), f"{PRIORS}.ah0", "a number from 1e-06"),
+    (("phase[\u0660].keep=false",), "phase.\u0660", "a number below 2"),
+    # files of connections that are none
+    (('network.connections.ih0={file="a\\u0000b"}',), "network.connections.ih0.file", "no such file"),
+    ((f"network.connections.ih0.file={'x' * 5000}",), "network.connections.ih0.file", "no such file"),
+    (("network.connections.ih0.file=/dev/null",), "network.connections.ih0.file", "no such file"),
+    # deeper than any configuration
+    ((".".join(["a"] * 1600) + "=1",), "override", "nested more than 20 deep"),
+    (("phase" + "[0]" * 1600 + "=1",), "override", "nested more than 20 deep"),
     # unknown keys
     (("chain=3",), "chain", "did you mean chains?"),
     (("sed=3",), "sed", "did you mean seed?"),
@@ -69,6 +96,8 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("data.train=3",), "data.train", "the file of training cases"),
     (("data.train=''",), "data.train", "the file of training cases"),
     (("data.train=[]",), "data.train", "the file of training cases"),
+    ((f"data.train={'x' * 5000}",), "data.train", "the file of training cases"),
+    (('data.train="a\\u0000b.csv"',), "data.train", "the file of training cases"),
     (("data.inputs=x1",), "data.inputs", "a list of at least one column name"),
     (("data.inputs=[]",), "data.inputs", "a list of at least one column name"),
     (("data.inputs=[1]",), "data.inputs[0]", "a column name"),
@@ -164,11 +193,11 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     ((f"{PRIORS}.ih0={{width=1}}",), f"{PRIORS}.ih0", 'such as "0.5:0.2"'),
     # initial
     (("initial=0.5",), "initial", "a table with sigmas"),
-    (("initial.sigmas=0",), "initial.sigmas", "a positive number"),
-    (("initial.sigmas=-1",), "initial.sigmas", "a positive number"),
-    (("initial.sigmas=inf",), "initial.sigmas", "a positive number"),
-    (("initial.sigmas=nan",), "initial.sigmas", "a positive number"),
-    (("initial.sigmas=half",), "initial.sigmas", "a positive number"),
+    (("initial.sigmas=0",), "initial.sigmas", "from 1e-12 to 1e12"),
+    (("initial.sigmas=-1",), "initial.sigmas", "from 1e-12 to 1e12"),
+    (("initial.sigmas=inf",), "initial.sigmas", "from 1e-12 to 1e12"),
+    (("initial.sigmas=nan",), "initial.sigmas", "from 1e-12 to 1e12"),
+    (("initial.sigmas=half",), "initial.sigmas", "from 1e-12 to 1e12"),
     (("initial.from_prior=true",), "initial", "one of the two"),
     (("initial.from_prior=1",), "initial.from_prior", "true or false"),
     # phases and operations

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rayfbnn import api
 from rayfbnn.api import prior, resume, sample
 from rayfbnn.errors import ConfigError
 from rayfbnn.spec import RunSpec
@@ -93,3 +94,24 @@ def test_draws_from_the_prior_that_do_not_fit_create_nothing(tmp_path: Path) -> 
         prior(spec, tmp_path / "prior.zarr", draws=4_000_000_000)
     assert not (tmp_path / "prior.zarr").exists()
     assert Store.open(make_store(tmp_path / "run.zarr", spec).path).committed_draws == 0
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "key"),
+    [
+        ("reject", {"draws": 10, "proposals_per_round": 10**12}, "proposals_per_round"),
+        ("reject", {"draws": 10**12}, "draws"),
+        ("evidence", {"temperatures": 10**15}, "temperatures"),
+        ("prior", {"draws": 10**12}, "draws"),
+    ],
+)
+def test_draws_that_no_memory_holds_are_refused_before_any_is_made(
+    tmp_path: Path, verb: str, arguments: dict[str, Any], key: str
+) -> None:
+    spec = small_spec(tmp_path)
+    before = files(tmp_path)
+    places = [] if verb == "evidence" else [tmp_path / "new.zarr"]
+    with pytest.raises(ConfigError, match=rf"{key}: .* of memory.* it must be at most \d+, got 10+$"):
+        getattr(api, verb)(spec, *places, **arguments)
+    assert files(tmp_path) == before
+    assert not list(tmp_path.glob(".*"))

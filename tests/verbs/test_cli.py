@@ -235,6 +235,16 @@ def test_an_interrupted_run_exits_with_130_and_says_how_to_go_on(
     assert (result.exit_code, result.stderr) == (130, "rayfbnn resume: go on with: rayfbnn resume run.zarr\n")
 
 
+def test_a_lack_of_memory_exits_with_1_and_a_message(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def allocate(*_: object, **__: object) -> None:
+        raise MemoryError("unable to allocate 7 TiB")
+
+    monkeypatch.setattr(api, "diagnose", allocate)
+    result = rayfbnn("diagnose", folder / "run.zarr")
+    assert result.exit_code == 1
+    assert result.stderr == "rayfbnn diagnose: out of memory: unable to allocate 7 TiB\n"
+
+
 def test_a_bug_shows_its_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(*_: object, **__: object) -> None:
         raise ZeroDivisionError

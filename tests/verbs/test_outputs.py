@@ -100,3 +100,23 @@ def test_an_old_table_is_replaced(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "old.csv").write_text("old")
     api.predict(folder / "run.zarr", data=folder / "new.csv", out=tmp_path / "old.csv")
     assert (tmp_path / "old.csv").read_text().startswith("y_mean,")
+
+
+@pytest.mark.parametrize("length", [201, 300])
+@pytest.mark.parametrize(
+    ("verb", "suffix", "arguments"),
+    [
+        ("predict", ".csv", {"data": "new.csv"}),
+        ("report", ".html", {}),
+        ("export", ".npz", {}),
+        ("plot", "", {}),
+    ],
+)
+def test_a_name_that_is_too_long_is_refused(
+    folder: Path, verb: str, suffix: str, arguments: dict[str, str], length: int
+) -> None:
+    before = tree(folder)
+    data = {name: folder / value for name, value in arguments.items()}
+    with pytest.raises(ConfigError, match="the name is longer than 200 bytes"):
+        getattr(api, verb)(folder / "run.zarr", out=folder / ("x" * length + suffix), **data)
+    assert tree(folder) == before
