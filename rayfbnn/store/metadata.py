@@ -5,15 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import ArrayPlan
-from rayfbnn.store.hierarchy import METADATA, array_metadata, planned_chunks
+from rayfbnn.store.checking.documents import parse_json
+from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
+from rayfbnn.store.records import SEAL
 from rayfbnn.store.root import Root, read_sealed
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
+
+_NAMES_OF_TEXT: tuple[object, ...] = (
+    "string",
+    {"name": "string"},
+    {"name": "string", "configuration": {}},
+    {"name": "variable_length_utf8"},
+    {"name": "variable_length_utf8", "configuration": {}},
+)
 
 
 def read_metadata(fs: Storage, path: Place, plans: Mapping[str, ArrayPlan]) -> tuple[dict[str, bytes], bool]:
@@ -38,11 +49,16 @@ def read_metadata_file(
     """Return one metadata file as planned, and True if it is still as before an extension."""
     raw = read_sealed(fs, path)
     plan = plans.get(file.rpartition("/")[0])
-    if plan is None or matches(raw, plan):
+    if plan is None:
+        if file != METADATA and parse_json(raw, path) != parse_json(group_metadata({}), path):
+            raise StoreCorruptError(f"{path}: does not describe a group of this run")
         return raw, False
-    shape = tuple(json.loads(raw).get("shape", ()))
+    document = parse_json(raw, path)
+    if matches(raw, plan):
+        return array_metadata(plan), False
+    shape = tuple(document["shape"]) if isinstance(document.get("shape"), list) else ()
     is_short = len(shape) == len(plan.shape) and all(
-        n <= planned if dim in ("draw", "block") else n == planned
+        type(n) is int and (0 <= n <= planned if dim in ("draw", "block") else n == planned)
         for n, planned, dim in zip(shape, plan.shape, plan.dims, strict=True)
     )
     if is_short and matches(raw, replace(plan, shape=shape)):
@@ -57,14 +73,25 @@ def metadata_files(plans: Mapping[str, ArrayPlan]) -> list[str]:
 
 
 def matches(raw: bytes, plan: ArrayPlan) -> bool:
-    """Return True if a metadata file describes the array as planned; Zarr versions name text differently."""
+    """Return True if a metadata file describes the array as planned, in every key that Zarr knows."""
+    return _as_compared(raw, plan) == _as_compared(array_metadata(plan), plan)
+
+
+def _as_compared(raw: bytes, plan: ArrayPlan) -> dict[str, Any]:
+    """Return the metadata without what differs between versions of Zarr: the name of text, empty settings."""
     document = json.loads(raw)
-    return (
-        document.get("shape") == list(plan.shape)
-        and document.get("dimension_names") == list(plan.dims)
-        and document.get("chunk_grid", {}).get("configuration", {}).get("chunk_shape") == list(plan.chunks)
-        and (plan.is_text or document.get("data_type") == plan.dtype)
-    )
+    if not isinstance(document, dict):
+        return {}
+    attributes, codecs = document.get("attributes"), document.get("codecs")
+    if isinstance(attributes, dict):
+        document["attributes"] = {**attributes, SEAL: ""}
+    if isinstance(codecs, list):
+        document["codecs"] = [
+            {"configuration": {}, **codec} if isinstance(codec, dict) else codec for codec in codecs
+        ]
+    if plan.is_text and document.get("data_type") in _NAMES_OF_TEXT:
+        document["data_type"] = "string"
+    return {"storage_transformers": [], **document}
 
 
 def is_draw_coordinate(plan: ArrayPlan) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.state import ChainState
+from rayfbnn.store.checking.documents import RecordDocument, as_document, parse_json
 from rayfbnn.store.storage.places import Place
 
 SEAL = "sha256_of_this_file"
@@ -229,17 +230,13 @@ class Record:
     @staticmethod
     def from_bytes(raw: bytes, path: Place) -> Record:
         """Read what `to_bytes` wrote; StoreCorruptError, naming `path`, if it was changed."""
-        document = unseal(raw, path)
-        digest = document.pop(SEAL, "")
-        try:
-            progress = document.pop("progress")
-            for name in ("totals", "last"):
-                progress[name] = {
-                    key: math.nan if value is None else float(value) for key, value in progress[name].items()
-                }
-            return Record(**document, progress=BatchProgress(**progress), digest=digest)
-        except (KeyError, TypeError, AttributeError, ValueError) as exc:
-            raise StoreCorruptError(f"{path}: is not a commit record of this format ({exc})") from exc
+        document = as_document(RecordDocument, unseal(raw, path), path, "a commit record").model_dump()
+        progress = document.pop("progress")
+        for name in ("totals", "last"):
+            numbers = progress[name].items()
+            progress[name] = {key: math.nan if value is None else value for key, value in numbers}
+        digest = document.pop("seal")
+        return Record(**document, progress=BatchProgress(**progress), digest=digest)
 
 
 def seal(document: dict[str, Any]) -> bytes:
@@ -267,10 +264,4 @@ def seal_of(raw: bytes, path: Place) -> str:
 def unseal(raw: bytes, path: Place) -> dict[str, Any]:
     """Return the document in a sealed file; StoreCorruptError if a bit of it has changed."""
     seal_of(raw, path)
-    try:
-        document = json.loads(raw)
-    except ValueError as exc:
-        raise StoreCorruptError(f"{path}: is not JSON ({exc})") from exc
-    if not isinstance(document, dict):
-        raise StoreCorruptError(f"{path}: is not a JSON object")
-    return document
+    return parse_json(raw, path)

@@ -13,7 +13,9 @@ from rayfbnn.data.encoding import Encoding
 from rayfbnn.data.paths import near_paths
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreMissingError
 from rayfbnn.spec import RunSpec
+from rayfbnn.spec.messages import short
 from rayfbnn.store.catalogue import COMMITS, FORMAT_VERSION, Header
+from rayfbnn.store.checking.documents import ExtensionDocument, RootDocument, as_document, parse_json
 from rayfbnn.store.hierarchy import METADATA
 from rayfbnn.store.records import SEAL, seal_of, unseal
 from rayfbnn.store.storage.places import Place
@@ -84,10 +86,9 @@ def _is_of_another_program(raw: bytes) -> bool:
     if SEAL.encode() in raw:
         return False
     try:
-        document = json.loads(raw)
-    except (ValueError, RecursionError):
+        attributes = parse_json(raw, METADATA).get("attributes", {})
+    except StoreCorruptError:
         return False
-    attributes = document.get("attributes", {}) if isinstance(document, dict) else None
     return isinstance(attributes, dict) and attributes.get("format") != FORMAT
 
 
@@ -96,39 +97,71 @@ def read_root(fs: Storage, path: Place) -> Root:
     file = path / METADATA
     raw = check_is_store(fs, path)
     identity = seal_of(raw, file)
-    attributes = unseal(raw, file).get("attributes", {})
-    if attributes.get("format") != FORMAT:
-        raise StoreMissingError(f"{path}: {METADATA} is not that of a rayfbnn store")
-    version = attributes.get("format_version")
-    if version not in range(1, FORMAT_VERSION + 1):
-        raise StoreError(
-            f"{path}: has format version {version}, and this program reads 1 to {FORMAT_VERSION}; use the"
-            " version that wrote it"
-        )
-    header = Header(**attributes["header"], format_version=version)
-    encoding = Encoding.from_dict(attributes["encoding"]) if "encoding" in attributes else None
-    spec = _spec(attributes["spec"], encoding, file)
+    document = unseal(raw, file)
+    _check_is_ours(document.get("attributes"), path)
+    attributes = as_document(RootDocument, document, file, "the metadata of a store").attributes
+    encoding = None if attributes.encoding is None else Encoding.from_dict(attributes.encoding.model_dump())
+    header = Header(**attributes.header.model_dump(), format_version=attributes.format_version)
+    spec = _spec(attributes.spec, encoding, file)
+    _check_sizes(header, spec, file)
     before = header
     extensions = _extensions(fs, path)
     for number in range(extensions):
         file = extension_file(path, number)
-        document = unseal(fs.read(file), file)
-        if (document.get("store"), document.get("number")) != (identity, number):
+        extension = as_document(ExtensionDocument, unseal(fs.read(file), file), file, "an extension")
+        if (extension.store, extension.number) != (identity, number):
             raise StoreCorruptError(f"{file}: belongs to another store, or to another place")
         before = header
-        header = replace(header, n_draws=document["n_draws"], n_blocks=document["n_blocks"])
-        spec = _spec(document["spec"], encoding, file)
+        header = replace(header, n_draws=extension.n_draws, n_blocks=extension.n_blocks)
+        spec = _spec(extension.spec, encoding, file)
+        _check_sizes(header, spec, file)
+        if before.n_draws > header.n_draws or before.n_blocks > header.n_blocks:
+            raise StoreCorruptError(f"{file}: makes the run shorter")
     return Root(
         identity,
         header,
         spec,
-        attributes["fixed_chunks"],
+        attributes.fixed_chunks,
         extensions,
         before,
-        attributes["rayfbnn_version"],
-        attributes.get("kernel", _FIRST_KERNEL),
-        attributes.get(HEADS, False),
+        attributes.rayfbnn_version,
+        attributes.kernel or _FIRST_KERNEL,
+        attributes.head_records,
     )
+
+
+def _check_is_ours(attributes: Any, path: Place) -> None:
+    """Raise StoreError if the root is that of another program, or of a later version of this one."""
+    if not isinstance(attributes, dict) or attributes.get("format") != FORMAT:
+        raise StoreMissingError(f"{path}: {METADATA} is not that of a rayfbnn store")
+    version = attributes.get("format_version")
+    if not isinstance(version, int) or version not in range(1, FORMAT_VERSION + 1):
+        raise StoreError(
+            f"{path}: has format version {short(version)}, and this program reads 1 to {FORMAT_VERSION}; use"
+            " the version that wrote it"
+        )
+
+
+def _check_sizes(header: Header, spec: RunSpec, file: Place) -> None:
+    """Raise StoreCorruptError unless the sizes are those that a run of this specification has."""
+    planned = {
+        "coordinate_chunk": max(header.draws_per_block, header.n_draws, header.n_warmup_draws),
+        "n_blocks": max(spec.total_iterations, header.n_draws),
+        "chains_per_batch": min(header.chains_per_batch, header.chains),
+    }
+    if header.kind == "mcmc":
+        planned |= {
+            "chains": spec.chains,
+            "chains_per_batch": min(spec.chains_per_batch, spec.chains),
+            "draws_per_block": spec.draws_per_block,
+            "n_draws": spec.kept_draws,
+            "n_warmup_draws": spec.warmup_draws,
+        }
+    for name, size in planned.items():
+        value = getattr(header, name)
+        # Extensions leave the chunks of the numbers of the draws as they were.
+        if value > size if name == "coordinate_chunk" else value != size:
+            raise StoreCorruptError(f"{file}: {name} is {value}, and a run of its configuration has {size}")
 
 
 def _spec(document: Any, encoding: Encoding | None, file: Place) -> RunSpec:

@@ -17,6 +17,7 @@ from rayfbnn.mcmc.tuning.choosing import settings_after
 from rayfbnn.mcmc.tuning.measured import Measured
 from rayfbnn.mcmc.tuning.settings import first_settings
 from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.checking.documents import TuningDocument, as_document
 from rayfbnn.store.commits import DISCARDED, CommitLog
 from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
 from rayfbnn.store.rounds import Round, n_finished, n_rounds, round_of, rounds
@@ -220,17 +221,17 @@ class TuningLog:
 
     def _parse(self, document: dict[str, Any], number: int) -> RoundRecord:
         path, tuning_round = self.file(number), self.rounds[number]
-        try:
-            if (document["store"], document["round"]) != (self._store, number):
-                raise StoreCorruptError(f"{path}: belongs to another store, or to another place")
-            pairs = list(zip(tuning_round.operations, document["operations"], strict=True))
-            return RoundRecord(
-                {operation: measured_from(entry["measured"]) for operation, entry in pairs},
-                {operation: _settings_from(entry["settings"]) for operation, entry in pairs},
-                document[SEAL],
-            )
-        except (KeyError, TypeError, ValueError) as exc:
-            raise StoreCorruptError(f"{path}: is not a record of tuning of this format ({exc})") from exc
+        parsed = as_document(TuningDocument, document, path, "a record of tuning")
+        if (parsed.store, parsed.round) != (self._store, number):
+            raise StoreCorruptError(f"{path}: belongs to another store, or to another place")
+        if [entry.op for entry in parsed.operations] != [op.op for op in tuning_round.operations]:
+            raise StoreCorruptError(f"{path}: is not of the operations that round {number} tunes")
+        pairs = list(zip(tuning_round.operations, parsed.operations, strict=True))
+        return RoundRecord(
+            {operation: measured_from(entry.measured.model_dump()) for operation, entry in pairs},
+            {operation: _settings_from(entry.settings.model_dump()) for operation, entry in pairs},
+            parsed.seal,
+        )
 
 
 def to_document(measured: Measured) -> dict[str, Any]:

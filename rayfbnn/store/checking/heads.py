@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from rayfbnn.errors import StoreCorruptError
+from rayfbnn.store.checking.documents import HeadDocument, as_document
 from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
@@ -55,10 +56,8 @@ def read_head(fs: Storage, path: Place, store: str, batch: int) -> Head:
         document = unseal(fs.read(path), path)
     except FileNotFoundError:
         raise StoreCorruptError(f"{path}: missing: how many commits batch {batch} has") from None
-    try:
-        head = Head(document["store"], document["batch"], document["blocks"], document["last"])
-    except KeyError as exc:
-        raise StoreCorruptError(f"{path}: is not the head of a batch of this format ({exc})") from exc
+    parsed = as_document(HeadDocument, document, path, "the head of a batch")
+    head = Head(parsed.store, parsed.batch, parsed.blocks, parsed.last)
     if (head.store, head.batch) != (store, batch):
         raise StoreCorruptError(f"{path}: belongs to another store, or to another batch")
     return head

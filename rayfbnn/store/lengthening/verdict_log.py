@@ -6,16 +6,19 @@ from the start.
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.checking.documents import VerdictDocument, as_document
 from rayfbnn.store.commits import DISCARDED
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 
 VERDICTS = "verdicts"
+_RECORD = re.compile(r"[0-9]{6,9}\.json")
 
 
 @dataclass(frozen=True)
@@ -57,18 +60,16 @@ class VerdictLog:
         """List the files of the records in order."""
         if not self._fs.exists(self.folder):
             return []
-        return [self.folder / name for name in self._fs.listdir(self.folder) if name.endswith(".json")]
+        return [self.folder / name for name in self._fs.listdir(self.folder) if _RECORD.fullmatch(name)]
 
     def read(self, file: Place) -> RoundVerdict:
         """Read one record; StoreCorruptError if it is damaged or in the wrong place."""
-        document = unseal(self._fs.read(file), file)
-        if (document.pop("store", None), document.pop("number", None)) != (self._store, int(file.stem)):
+        raw = unseal(self._fs.read(file), file)
+        document = as_document(VerdictDocument, raw, file, "a record of a verdict").model_dump()
+        if (document.pop("store"), document.pop("number")) != (self._store, int(file.stem)):
             raise StoreCorruptError(f"{file}: belongs to another store, or to another place")
-        document.pop(SEAL)
-        try:
-            return RoundVerdict(**document)
-        except TypeError as exc:
-            raise StoreCorruptError(f"{file}: is not a record of a verdict of this format ({exc})") from exc
+        del document["seal"]
+        return RoundVerdict(**document)
 
     def all(self) -> list[RoundVerdict]:
         """Read all records in order."""

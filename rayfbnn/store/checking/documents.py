@@ -1,0 +1,257 @@
+"""The JSON files of a store as typed records with bounds, so that no file from elsewhere can do harm.
+
+A file that has another key, a value of another type, or a number out of range is refused as damaged before
+anything is done with it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rayfbnn.errors import StoreCorruptError
+
+MOST_BYTES = 64 * 2**20  # of a JSON file
+MOST_VALUES = 3_000_000  # in a JSON file: each takes up to a hundred bytes once it is read
+MOST_CHAINS = 1_000_000
+MOST_DRAWS = 10_000_000  # of a chain in one section; their numbers are coordinates, and held in memory
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+DigestOrNone = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
+Name = Annotated[str, Field(max_length=1000)]
+Plain = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]  # is shown to people
+ChunkFile = Annotated[str, Field(pattern=r"^(?:[A-Za-z0-9_]{1,200}/){1,2}c(?:\.[0-9]{1,9}){1,8}$")]
+Whole = Annotated[int, Field(ge=0, le=2**53)]
+Draws = Annotated[int, Field(ge=0, le=MOST_DRAWS)]
+Count = Annotated[int, Field(ge=1, le=2**31)]
+Sum = Annotated[int, Field(ge=-(2**120), le=2**120)]  # of values of at most 2**50, in units of 2**-40
+Sums = Annotated[list[Sum], Field(max_length=100_000)]
+Seal = Annotated[Digest, Field(alias="sha256_of_this_file")]
+
+Model = TypeVar("Model", bound="Document")
+
+
+class Document(BaseModel):
+    """A JSON object with exactly these keys; a number is no text, and text no number."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class HeaderDocument(Document):
+    """`header` of the root metadata, see `catalogue.Header`."""
+
+    kind: Literal["mcmc", "exact", "prior"]
+    chains: Annotated[int, Field(ge=1, le=MOST_CHAINS)]
+    chains_per_batch: Annotated[int, Field(ge=1, le=MOST_CHAINS)]
+    draws_per_block: Count
+    n_draws: Draws
+    n_warmup_draws: Draws
+    n_blocks: Whole
+    n_cases: Whole
+    coordinate_chunk: Count
+    data_hash: Digest
+
+
+class InputColumnDocument(Document):
+    """A column of the training table, see `data.encoding.InputColumn`."""
+
+    name: Name
+    kind: Literal["number", "levels", "ordered", "missing"]
+    levels: list[Name]
+    n_missing: Whole
+    median: float | None
+
+
+class EncodingDocument(Document):
+    """`encoding` of the root metadata, see `data.encoding.Encoding`."""
+
+    columns: list[Name]
+    inputs: list[InputColumnDocument]
+    constant: dict[Name, Name]
+    labels: dict[Name, list[Name]]
+    n_cases: Whole
+
+
+class RootAttributes(Document):
+    """What the root metadata says of a store; `spec` is checked where configurations are."""
+
+    format: Literal["rayfbnn"]
+    format_version: Whole
+    rayfbnn_version: Plain
+    header: HeaderDocument
+    spec: dict[str, Any]
+    fixed_chunks: dict[ChunkFile, Digest]
+    kernel: Plain | None = None
+    head_records: bool = False
+    encoding: EncodingDocument | None = None
+    seal: Seal
+
+
+class RootDocument(Document):
+    """The root's zarr.json."""
+
+    zarr_format: Literal[3]
+    node_type: Literal["group"]
+    attributes: RootAttributes
+
+
+class ExtensionDocument(Document):
+    """A record that makes the run longer."""
+
+    store: Digest
+    number: Whole
+    n_draws: Draws
+    n_blocks: Whole
+    spec: dict[str, Any]
+    seal: Seal
+
+
+class MeasuredDocument(Document):
+    """What trajectories measured, see `mcmc.tuning.measured.Measured`."""
+
+    trajectories: Whole
+    lengths: Sums
+    acceptance: Sums
+    jumps: Annotated[list[Sums], Field(max_length=100_000)]
+    sums: Sums
+    squares: Sums
+    slopes: Sums
+    diverged: Whole
+
+
+class SettingsDocument(Document):
+    """Settings that tuning found, see `mcmc.operation.Settings`."""
+
+    stepsize: Annotated[float, Field(gt=0)]
+    steps: Count
+    longest: Count
+    scales: Annotated[list[float], Field(max_length=100_000)]
+
+
+class TunedDocument(Document):
+    """What a round of tuning measured and found for one operation."""
+
+    op: Plain
+    measured: MeasuredDocument
+    settings: SettingsDocument
+
+
+class TuningDocument(Document):
+    """The record of a round of tuning."""
+
+    store: Digest
+    round: Whole
+    iterations: Annotated[list[Whole], Field(min_length=2, max_length=2)]
+    previous: DigestOrNone
+    operations: list[TunedDocument]
+    seal: Seal
+
+
+class ProgressDocument(Document):
+    """How far a batch is after a block, see `records.BatchProgress`; null is a number that is not finite."""
+
+    iteration: Whole
+    draws: Draws
+    warmup_draws: Draws
+    blocks: Whole
+    totals: dict[Name, float | None]
+    last: dict[Name, float | None]
+
+
+class RecordDocument(Document):
+    """A commit record, see `records.Record`."""
+
+    store: Digest
+    batch: Whole
+    block: Whole
+    previous: DigestOrNone
+    first_iteration: Whole
+    n_iterations: Whole
+    section: Literal["posterior", "warmup"] | None
+    first_draw: Draws
+    n_draws: Draws
+    chunks: dict[ChunkFile, Digest]
+    state: dict[ChunkFile, Digest]
+    progress: ProgressDocument
+    tuning: list[MeasuredDocument] = []
+    seal: Seal
+
+
+class HeadDocument(Document):
+    """How many records a batch has, see `heads.Head`."""
+
+    store: Digest
+    batch: Whole
+    blocks: Whole
+    last: DigestOrNone
+    seal: Seal
+
+
+class VerdictDocument(Document):
+    """A verdict of a run in rounds, see `lengthening.verdict_log.RoundVerdict`."""
+
+    store: Digest
+    number: Whole
+    iterations: Whole
+    draws: Draws
+    decisive: Plain
+    predictions: Plain
+    hyperparameters: Plain
+    ok: bool
+    seconds: Annotated[float, Field(ge=0)]
+    next_iterations: Whole | None
+    seal: Seal
+
+
+class HolderDocument(Document):
+    """Who runs the store."""
+
+    host: Plain
+    pid: Whole
+    seal: Seal
+
+
+def parse_json(raw: bytes, path: object) -> dict[str, Any]:
+    """Return the JSON object in a file; StoreCorruptError, naming `path`, if there is none or it is too big.
+
+    The values are counted before the file is parsed, because each may take more memory than it has bytes.
+    """
+    n_values = sum(raw.count(mark) for mark in (b",", b"[", b"{"))
+    if len(raw) > MOST_BYTES or n_values > MOST_VALUES:
+        raise StoreCorruptError(
+            f"{path}: has {len(raw)} bytes and about {n_values} values, and no store has more than"
+            f" {MOST_BYTES} and {MOST_VALUES} in a file"
+        )
+    try:
+        document = json.loads(raw, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as exc:
+        raise StoreCorruptError(f"{path}: is not JSON ({exc})") from exc
+    if not isinstance(document, dict):
+        raise StoreCorruptError(f"{path}: is not a JSON object")
+    return document
+
+
+def as_document(model: type[Model], document: dict[str, Any], path: object, what: str) -> Model:
+    """Return a parsed file as a typed record; StoreCorruptError says that it is not `what`, and which key.
+
+    Parameters
+    ----------
+    document
+        The parsed file, which is left as it is.
+    what
+        What the file should be, in words, such as "a commit record".
+    """
+    try:
+        return model.model_validate(document)
+    except ValidationError as exc:
+        first = exc.errors(include_url=False, include_context=False)[0]
+        key = ".".join(str(part) for part in first["loc"])[:200]
+        raise StoreCorruptError(
+            f"{path}: is not {what} of this format ({key or 'document'}: {first['msg'][:200]})"
+        ) from exc
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
