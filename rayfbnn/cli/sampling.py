@@ -83,7 +83,8 @@ def resume(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="The training file, if it is no longer where it was. Its cases must be those in the store."
+            help="Training cases to compare with those in the store: a CSV or Parquet file. Any difference is"
+            " refused."
         ),
     ] = None,
     until: Until = None,

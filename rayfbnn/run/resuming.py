@@ -55,21 +55,18 @@ def compare_kernel(store: Store) -> None:
 
 
 def compare_data(store: Store, data: Source | None) -> None:
-    """Refuse training cases that are not the store's; a file that is gone is no obstacle."""
-    source = store.spec.train_path if data is None else data
-    if source is None:
+    """Refuse training cases that are not the store's.
+
+    The file that the store's configuration names is not opened: who made the store may have named any file.
+    """
+    if data is None:
         return
-    if data is None and not source.exists():
-        _log.warning(
-            "%s: does not exist any more; the store's own copy of the training cases is used", source
-        )
-        return
-    cases = read_training_file(source, store.spec)
+    cases = read_training_file(data, store.spec)
     if cases.hash != store.data.hash:
         raise StoreMismatchError(
-            f"{store.path}: was made from other data than {source if is_path(source) else 'data'} holds now:"
+            f"{store.path}: was made from other data than {data if is_path(data) else 'data'} holds now:"
             f" {first_difference(store.data, cases)};"
-            " put the old file back, or move this one away to continue with the store's own copy"
+            " leave the data out to continue with the store's own copy"
         )
 
 

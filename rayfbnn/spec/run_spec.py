@@ -95,14 +95,14 @@ class RunSpec(Record):
 
     @staticmethod
     def from_json(text: str, *, base_dir: str | Path = ".") -> RunSpec:
-        """Read what `to_json` wrote."""
+        """Read what `to_json` wrote. No file is opened, whatever the text names."""
         try:
             raw = json.loads(text)
         except (ValueError, RecursionError) as exc:
             raise ConfigError(f"configuration: is not valid JSON: {exc}") from exc
         if not isinstance(raw, dict):
             raise ConfigError(f"configuration: must be a JSON object, got {short(raw)}")
-        return RunSpec.from_dict(raw, base_dir=base_dir)
+        return RunSpec._from_keys(plain(raw), Path(base_dir), None)
 
     def resolved(self, encoding: Encoding | None) -> RunSpec:
         """Return the configuration with what `encoding` says of the training cases, checked against it.

@@ -23,6 +23,8 @@ PREDICTIVE = ("outputs", "targets")  # at the training inputs, of draws from the
 Kind = Literal["mcmc", "exact", "prior"]  # Markov chains, draws by rejection, draws from the prior
 COMMITS = "commits"  # an array, since readers of Zarr do not look inside an array's folder: records lie there
 
+DISCARDED, TUNING, VERDICTS = "discarded", "tuning", "verdicts"  # folders in that of the commits
+
 
 @dataclass(frozen=True)
 class Header:
@@ -82,6 +84,14 @@ class ArrayPlan:
         if self.is_text:
             return None
         return int(np.prod(self.chunks, dtype=np.int64)) * np.dtype(self.dtype).itemsize + 4
+
+    @property
+    def most_bytes(self) -> int:
+        """Largest size of a chunk file."""
+        if self.chunk_bytes is not None:
+            return self.chunk_bytes
+        names = () if self.values is None else self.values
+        return 8 + sum(len(str(name).encode()) + 4 for name in names)
 
     def chunk_file(self, *index: int) -> str:
         """Return the file of the chunk whose first indices are given, 0 in the other axes."""

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.catalogue import COMMITS, DISCARDED
 from rayfbnn.store.checking.heads import HEAD, Head, read_head
 from rayfbnn.store.records import BatchProgress, Record, RunUpdates
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 
 _RECORD = re.compile(r"(\d{6,})\.json")
-DISCARDED = "discarded"
 
 
 class CommitLog:

@@ -160,6 +160,16 @@ def _checksum(raw: bytes) -> bytes:
     return int(google_crc32c.value(raw)).to_bytes(4, "little")
 
 
+def text_chunk(plan: ArrayPlan) -> bytes:
+    """Return the content of the one chunk of an array of names, as Zarr's codec vlen-utf8 writes it."""
+    names = [str(name).encode() for name in (() if plan.values is None else plan.values)]
+    parts = [len(names).to_bytes(4, "little")]
+    for name in names:
+        parts += [len(name).to_bytes(4, "little"), name]
+    raw = b"".join(parts)
+    return raw + _checksum(raw)
+
+
 def array_metadata(plan: ArrayPlan) -> bytes:
     """Return the sealed zarr.json of an array.
 
@@ -253,7 +263,7 @@ class _Files(MutableMapping[str, Any]):
 
     def _checked(self, plan: ArrayPlan, key: str) -> bytes:
         try:
-            raw = self._fs.read(self._root / key)
+            raw = self._fs.read(self._root / key, at_most=plan.most_bytes)
         except FileNotFoundError:
             raise StoreCorruptError(f"{self._root / key}: missing{_holds(plan, key)}") from None
         expected, reason = plan.chunk_bytes, ""

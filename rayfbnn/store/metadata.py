@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.store.catalogue import ArrayPlan
+from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING, VERDICTS, ArrayPlan, Header
 from rayfbnn.store.checking.documents import parse_json
 from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
+from rayfbnn.store.limits import memory_of_machine
 from rayfbnn.store.records import SEAL
 from rayfbnn.store.root import Root, read_sealed
 from rayfbnn.store.storage.places import Place
@@ -70,6 +71,34 @@ def metadata_files(plans: Mapping[str, ArrayPlan]) -> list[str]:
     """Return the paths of the metadata files of groups and arrays in the store."""
     groups = dict.fromkeys(path.partition("/")[0] for path in plans if "/" in path)
     return [METADATA, *(f"{path}/{METADATA}" for path in (*groups, *plans))]
+
+
+def check_layout(fs: Storage, path: Place, header: Header, plans: Mapping[str, ArrayPlan]) -> None:
+    """Raise StoreCorruptError if a folder of the store leads elsewhere, or chunks do not fit into memory."""
+    memory = memory_of_machine()
+    for plan in plans.values():
+        if plan.most_bytes > memory:
+            raise StoreCorruptError(
+                f"{path / plan.path}: its chunks have {plan.most_bytes} bytes each, which do not fit into"
+                f" the memory of this machine, {memory} bytes"
+            )
+    groups = dict.fromkeys(name.partition("/")[0] for name in plans)
+    commits = path / COMMITS
+    fs.check_folders(path / name for name in (*groups, *plans))
+    fs.check_folders(commits / name for name in (DISCARDED, TUNING, VERDICTS))
+    fs.check_folders(commits / f"batch{batch:04d}" for batch in range(header.n_batches))
+
+
+def check_fixed_chunks(path: Place, fixed: Mapping[str, str], plans: Mapping[str, ArrayPlan]) -> None:
+    """Raise StoreCorruptError unless the root metadata has a digest of each chunk written at creation."""
+    planned = {
+        plan.chunk_file()
+        for plan in plans.values()
+        if plan.dims[:2] != ("chain", "draw") and plan.dims[0] != "block" and not is_draw_coordinate(plan)
+    }
+    for file in planned.symmetric_difference(fixed):
+        what = "has no digest of" if file in planned else "has a digest of a file that the run does not have:"
+        raise StoreCorruptError(f"{path / METADATA}: {what} {file}")
 
 
 def matches(raw: bytes, plan: ArrayPlan) -> bool:

@@ -11,7 +11,7 @@ from rayfbnn.store.checking.chunks import ChunkCheck
 from rayfbnn.store.checking.rows import RowDigests
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.hierarchy import Hierarchy
-from rayfbnn.store.metadata import read_metadata
+from rayfbnn.store.metadata import check_fixed_chunks, check_layout, read_metadata
 from rayfbnn.store.records import Section
 from rayfbnn.store.root import Root, read_root
 from rayfbnn.store.storage.places import Place
@@ -52,10 +52,12 @@ class OpenStore:
         root = read_root(fs, path)
         header, spec = root.header, root.spec
         plans = array_plans(header, spec)
+        check_layout(fs, path, header, plans)
+        check_fixed_chunks(path, root.fixed_chunks, plans)
         metadata, is_pending = read_metadata(fs, path, plans)
         network = spec.network
         commits = CommitLog(fs, path, root.identity, has_heads=root.has_heads)
-        rows = RowDigests(header, commits)
+        rows = RowDigests(header, plans, commits)
         check = ChunkCheck(path, header, root.fixed_chunks, rows)
         return OpenStore(
             fs,

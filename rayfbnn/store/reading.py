@@ -13,7 +13,6 @@ from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATE, TOTAL_LOG_LIKELIHOOD, sigma_plans, stat_array
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import SEAL, Record, Section
-from rayfbnn.store.root import read_fixed
 from rayfbnn.store.writing import digest
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 def training_data(store: OpenStore) -> Dataset:
     """Read the training cases; StoreCorruptError if they are not those of the run."""
-    for file, expected in store.root.fixed_chunks.items():
-        read_fixed(store.fs, store.path / file, expected)
     read = store.hierarchy.read
     data = Dataset(
         inputs=read("constant_data/inputs"),

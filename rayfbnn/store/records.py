@@ -97,8 +97,8 @@ class Updates:
         """Return the counts in the summary of a block."""
         return Updates(
             summary.get("accepted_sum", 0.0),
-            int(summary.get("n_accepted", 0)),
-            int(summary.get("diverged", 0)),
+            _whole(summary.get("n_accepted", 0)),
+            _whole(summary.get("diverged", 0)),
         )
 
     def __add__(self, other: Updates) -> Updates:
@@ -237,6 +237,11 @@ class Record:
             progress[name] = {key: math.nan if value is None else value for key, value in numbers}
         digest = document.pop("seal")
         return Record(**document, progress=BatchProgress(**progress), digest=digest)
+
+
+def _whole(number: float) -> int:
+    """Return a count; 0 where it was not finite."""
+    return int(number) if math.isfinite(number) else 0
 
 
 def seal(document: dict[str, Any]) -> bytes:

@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rayfbnn.errors import StoreCorruptError, StoreMismatchError
-from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING, VERDICTS
 from rayfbnn.store.checking.heads import HEAD
-from rayfbnn.store.commits import DISCARDED
-from rayfbnn.store.lengthening.verdict_log import VERDICTS, VerdictLog
+from rayfbnn.store.lengthening.verdict_log import VerdictLog
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import Problem, VerifyReport
-from rayfbnn.store.tuning_log import TUNING
 from rayfbnn.store.verify import verify
 from rayfbnn.version import __version__
 

@@ -58,6 +58,7 @@ def check_is_store(fs: Storage, path: Place) -> bytes:
 
     StoreMissingError if there is no store at this place, StoreCorruptError if its root metadata is missing.
     """
+    fs.check_folders([path / COMMITS])
     try:
         raw = fs.read(path / METADATA)
     except FileNotFoundError:
@@ -181,10 +182,10 @@ def read_sealed(fs: Storage, file: Place) -> bytes:
     return raw
 
 
-def read_fixed(fs: Storage, file: Place, expected: str) -> None:
-    """Raise StoreCorruptError unless a chunk written at creation is as it was."""
+def read_fixed(fs: Storage, file: Place, expected: str, *, at_most: int) -> None:
+    """Raise StoreCorruptError unless a chunk written at creation is as it was, of at most so many bytes."""
     try:
-        raw = fs.read(file)
+        raw = fs.read(file, at_most=at_most)
     except FileNotFoundError:
         raise StoreCorruptError(f"{file}: missing") from None
     if hashlib.sha256(raw).hexdigest() != expected:

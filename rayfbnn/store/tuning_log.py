@@ -16,9 +16,9 @@ from rayfbnn.mcmc.operation import Settings, Tunable, Tuning
 from rayfbnn.mcmc.tuning.choosing import settings_after
 from rayfbnn.mcmc.tuning.measured import Measured
 from rayfbnn.mcmc.tuning.settings import first_settings
-from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING
 from rayfbnn.store.checking.documents import TuningDocument, as_document
-from rayfbnn.store.commits import DISCARDED, CommitLog
+from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.records import NO_SEAL, SEAL, Record, seal, unseal
 from rayfbnn.store.rounds import Round, n_finished, n_rounds, round_of, rounds
 from rayfbnn.store.storage.places import Place
@@ -26,8 +26,6 @@ from rayfbnn.store.storage.protocol import Storage
 
 if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
-
-TUNING = "tuning"
 
 
 @dataclass(frozen=True)

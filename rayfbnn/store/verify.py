@@ -10,18 +10,30 @@ from typing import TypeVar
 
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.store.catalogue import COMMITS, array_plans, chunk_rows
+from rayfbnn.store.checking.consistency import check_record
+from rayfbnn.store.checking.documents import HolderDocument, as_document
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.hierarchy import ADVICE, METADATA, Hierarchy, array_metadata
 from rayfbnn.store.lengthening.verdict_log import VerdictLog
 from rayfbnn.store.metadata import (
     check_draws,
+    check_fixed_chunks,
+    check_layout,
     draw_chunks,
     is_draw_coordinate,
     metadata_files,
     read_metadata_file,
 )
-from rayfbnn.store.records import Problem, Record, VerifyReport, unseal
-from rayfbnn.store.root import HOLDER, check_is_store, extension_files, read_fixed, read_root, read_sealed
+from rayfbnn.store.records import BatchProgress, Problem, Record, VerifyReport, unseal
+from rayfbnn.store.root import (
+    HOLDER,
+    Root,
+    check_is_store,
+    extension_files,
+    read_fixed,
+    read_root,
+    read_sealed,
+)
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, key_below, place_of
 from rayfbnn.store.storage.protocol import Storage
@@ -59,6 +71,9 @@ class _Verification:
         self.problems: list[Problem] = []
 
     def run(self) -> None:
+        self._check(self.path / COMMITS, partial(self.fs.check_folders, [self.path / COMMITS]), is_file=False)
+        if self.problems:
+            return
         for path in (self.path / METADATA, *extension_files(self.fs, self.path)):
             self._check(path, partial(read_sealed, self.fs, path))
         if self.problems:
@@ -68,6 +83,9 @@ class _Verification:
             return
         self.root = root
         self.plans = array_plans(self.root.header, self.root.spec)
+        self._check(self.path / METADATA, partial(self._check_layout, self.root))
+        if self.problems:
+            return
         # Zarr is given the metadata that should be there: chunks can be checked also where it is damaged.
         metadata = {f"{name}/{METADATA}": array_metadata(plan) for name, plan in self.plans.items()}
         self.hierarchy = Hierarchy(self.fs, self.path, self.plans, metadata)
@@ -83,11 +101,16 @@ class _Verification:
         for path in verdicts.files():
             self._check(path, partial(verdicts.read, path))
 
+    def _check_layout(self, root: Root) -> None:
+        check_layout(self.fs, self.path, root.header, self.plans)
+        check_fixed_chunks(self.path, root.fixed_chunks, self.plans)
+
     def _check_fixed(self) -> None:
         """Check coordinates, names and training cases, which only creation and `extend` write."""
         for file, expected in self.root.fixed_chunks.items():
             path = self.path / file
-            self._check(path, partial(read_fixed, self.fs, path, expected))
+            at_most = self.plans[file.rpartition("/")[0]].most_bytes
+            self._check(path, partial(read_fixed, self.fs, path, expected, at_most=at_most))
         for plan in self.plans.values():
             if is_draw_coordinate(plan):
                 metadata = self.path / plan.path / METADATA
@@ -100,7 +123,9 @@ class _Verification:
 
     def _read_holder(self, path: Place) -> None:
         with suppress(FileNotFoundError):  # the run may just have ended
-            unseal(self.fs.read(path), path)
+            as_document(
+                HolderDocument, unseal(self.fs.read(path), path), path, "the process that runs a store"
+            )
 
     def _check_batch(self, commits: CommitLog, batch: int) -> None:
         folder = commits.folder(batch)
@@ -112,11 +137,12 @@ class _Verification:
         if head is not None and head.blocks > max(listed, default=-1) + 1:
             listed = [*listed, head.blocks - 1]  # the head names records that are gone
         previous: str | None = ""  # None behind a record that cannot be read
+        before: BatchProgress | None = BatchProgress()  # the same
         for block in _with_first_missing(listed):
             path = commits.file(batch, block)
             record = self._check(path, partial(commits.read, batch, block), batch, block)
             if record is None:
-                previous = None
+                previous = before = None
                 continue
             if previous is not None and record.previous != previous:
                 reason = f"does not follow the commit of block {block - 1} of batch {batch}"
@@ -124,7 +150,18 @@ class _Verification:
             if head is not None:
                 self._check(path, partial(head.check, record, path), batch, block)
             previous = record.digest
-            self._check_block(record)
+            is_consistent = self._is_consistent(record, before or _progress_before(record), path)
+            before = record.progress
+            if is_consistent:
+                self._check_block(record)
+
+    def _is_consistent(self, record: Record, before: BatchProgress, path: Place) -> bool:
+        try:
+            check_record(record, before, self.root.header, self.plans, path)
+        except StoreCorruptError as exc:
+            self._add(path, exc, record.batch, record.block)
+            return False
+        return True
 
     def _check_block(self, record: Record) -> None:
         header = self.root.header
@@ -206,6 +243,16 @@ class _Verification:
         self.problems.append(
             Problem(file, what, batch, block, draws, is_chunk=is_chunk, is_read_error=is_read_error)
         )
+
+
+def _progress_before(record: Record) -> BatchProgress:
+    """Return the progress before a block by its own record, behind one that cannot be read."""
+    progress, is_warmup = record.progress, record.section == "warmup"
+    return BatchProgress(
+        progress.iteration - record.n_iterations,
+        progress.draws - (0 if is_warmup else record.n_draws),
+        progress.warmup_draws - (record.n_draws if is_warmup else 0),
+    )
 
 
 def _with_first_missing(blocks: list[int]) -> Iterator[int]:

@@ -139,8 +139,9 @@ def resume(
         A configuration to compare with the store's: a TOML file, nested dictionaries, or a RunSpec. Any
         difference but a longer last phase is refused.
     data
-        The training file, if it is no longer where it was. Its cases must be those in the store. A DataFrame
-        or a pair (X, y) of arrays is compared as well. None of them is needed.
+        Training cases to compare with those in the store: a CSV or Parquet file. Any difference is refused. A
+        DataFrame or a pair (X, y) of arrays is compared as well. Without them the store's own copy is used,
+        and no file is opened.
     until
         "ok" makes the run longer, round by round, until its verdict is ok or the time is over. The draws are
         those of a run that had the final length from the start.

@@ -11,6 +11,7 @@ import numpy as np
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import ArrayPlan, Header
 from rayfbnn.store.checking.rows import CommittedRows, RowDigests
+from rayfbnn.store.hierarchy import text_chunk
 from rayfbnn.store.metadata import is_draw_coordinate
 from rayfbnn.store.records import Section
 from rayfbnn.store.storage.places import Place
@@ -34,6 +35,9 @@ class ChunkCheck:
         raw  content of the whole chunk file, which has the size of a chunk of `plan`
         """
         if file in self._fixed:
+            # Text is decoded by Zarr, which is to see no bytes but those that the configuration makes.
+            if plan.is_text and raw != text_chunk(plan):
+                raise StoreCorruptError(f"{self._root / file}: damaged: its names are not those of the run")
             if hashlib.sha256(raw).hexdigest() != self._fixed[file]:
                 raise StoreCorruptError(f"{self._root / file}: damaged: its content is not what was written")
         elif is_draw_coordinate(plan):

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rayfbnn.errors import StoreCorruptError
 
-MOST_BYTES = 64 * 2**20  # of a JSON file
 MOST_VALUES = 3_000_000  # in a JSON file: each takes up to a hundred bytes once it is read
 MOST_CHAINS = 1_000_000
 MOST_DRAWS = 10_000_000  # of a chain in one section; their numbers are coordinates, and held in memory
@@ -219,10 +218,9 @@ def parse_json(raw: bytes, path: object) -> dict[str, Any]:
     The values are counted before the file is parsed, because each may take more memory than it has bytes.
     """
     n_values = sum(raw.count(mark) for mark in (b",", b"[", b"{"))
-    if len(raw) > MOST_BYTES or n_values > MOST_VALUES:
+    if n_values > MOST_VALUES:
         raise StoreCorruptError(
-            f"{path}: has {len(raw)} bytes and about {n_values} values, and no store has more than"
-            f" {MOST_BYTES} and {MOST_VALUES} in a file"
+            f"{path}: has about {n_values} values, and no file of a store has more than {MOST_VALUES}"
         )
     try:
         document = json.loads(raw, parse_constant=_refuse_constant)

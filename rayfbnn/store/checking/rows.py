@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.store.catalogue import Header, chunk_rows
+from rayfbnn.store.catalogue import ArrayPlan, Header, chunk_rows
+from rayfbnn.store.checking.consistency import check_record
 from rayfbnn.store.commits import CommitLog
-from rayfbnn.store.records import Record, Section
+from rayfbnn.store.records import BatchProgress, Record, Section
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,11 @@ class CommittedRows:
 
 @dataclass
 class _Batch:
-    """The records of a batch that were read so far: their number, the last digest, and their rows."""
+    """The records of a batch that were read so far: their number, what the last says, and their rows."""
 
     n_records: int = 0
     last: str = ""
+    progress: BatchProgress = BatchProgress()
     chunks: dict[tuple[bool, int], list[CommittedRows]] = field(default_factory=dict)
 
 
@@ -48,9 +50,9 @@ class RowDigests:
     A block takes about a kilobyte, since the digests are held as bytes and not as the records have them.
     """
 
-    def __init__(self, header: Header, commits: CommitLog) -> None:
+    def __init__(self, header: Header, plans: Mapping[str, ArrayPlan], commits: CommitLog) -> None:
         """Start with no records; `refresh` reads them."""
-        self._header, self._commits = header, commits
+        self._header, self._plans, self._commits = header, plans, commits
         self._batches: dict[int, _Batch] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # one tuple for all blocks
 
@@ -73,9 +75,11 @@ class RowDigests:
 
     def _read_on(self, batch: int, known: _Batch) -> None:
         for record in self._commits.records(batch, first=known.n_records, previous=known.last):
+            path = self._commits.file(batch, record.block)
+            check_record(record, known.progress, self._header, self._plans, path)
             for number, committed in self._rows_of(record):
                 known.chunks.setdefault((record.section == "warmup", number), []).append(committed)
-            known.n_records, known.last = record.block + 1, record.digest
+            known.n_records, known.last, known.progress = record.block + 1, record.digest, record.progress
 
     def _rows_of(self, record: Record) -> Iterator[tuple[int, CommittedRows]]:
         """Yield the number of each chunk that a block touches, and its draws there."""

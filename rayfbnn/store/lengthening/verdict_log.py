@@ -10,14 +10,12 @@ import re
 from dataclasses import asdict, dataclass
 
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.catalogue import COMMITS, DISCARDED, VERDICTS
 from rayfbnn.store.checking.documents import VerdictDocument, as_document
-from rayfbnn.store.commits import DISCARDED
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 
-VERDICTS = "verdicts"
 _RECORD = re.compile(r"[0-9]{6,9}\.json")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -18,19 +18,21 @@ from typing import TypeVar
 
 from rayfbnn.errors import (
     StoreBusyError,
+    StoreCorruptError,
     StoreError,
     StoreExistsError,
     StoreFullError,
     StoreReadError,
 )
 from rayfbnn.store.storage.places import Place
-from rayfbnn.store.storage.protocol import PARTIAL, Holds
+from rayfbnn.store.storage.protocol import MOST_BYTES, PARTIAL, Holds
 from rayfbnn.store.storage.system_calls import SystemCalls
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 # A file cannot be there if a part of its path is no folder, or its name is longer than names can be.
 _MISSING = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
+_NO_FILE = {errno.ELOOP, errno.ENXIO, errno.EISDIR}
 _READING = {"read", "list", "look at"}
 # Errors that may be over when a file is read again: a network file system that was not there for a moment.
 _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR}
@@ -46,10 +48,27 @@ class FileSystem:
     def __init__(self, calls: SystemCalls | None = None) -> None:
         self._calls = SystemCalls() if calls is None else calls
 
-    def read(self, place: Place) -> bytes:
-        """Return the content of a file; FileNotFoundError if there is none."""
+    def read(self, place: Place, *, at_most: int = MOST_BYTES) -> bytes:
+        """Return the content of a file; FileNotFoundError if there is none.
+
+        StoreCorruptError if it has more than `at_most` bytes, or is a link, a pipe or a device.
+        """
+        path = _local(place)
         with _translated("read", place):
-            return self._again(lambda: self._calls.read(_local(place)))
+            size = self._again(lambda: self._calls.size(path))
+            if size > at_most:
+                raise StoreCorruptError(
+                    f"{path}: damaged: {size} bytes, where at most {at_most} are expected"
+                )
+            return self._again(lambda: self._calls.read(path))
+
+    def check_folders(self, places: Iterable[Place]) -> None:
+        """Raise StoreCorruptError if there is something else in the place of a folder, such as a link."""
+        for place in places:
+            if self.exists(place) and not self.is_directory(place):
+                raise StoreCorruptError(
+                    f"{place}: is no folder but a link or a file; files of a store lie in its own folders"
+                )
 
     def listdir(self, place: Place) -> list[str]:
         """Return the names in a directory, in order."""
@@ -282,6 +301,8 @@ def _store_error(action: str, path: Place, exc: OSError) -> StoreError:
     reason = exc.strerror or str(exc)
     if isinstance(exc, BlockingIOError):
         return StoreBusyError(f"{path}: another process holds this lock")
+    if action in ("read", "lock") and exc.errno in _NO_FILE:
+        return StoreCorruptError(f"{path}: damaged: it is no file but a link, a pipe, a device or a folder")
     if exc.errno in _FULL:
         return StoreFullError(f"{path}: no space to write it ({reason}); what was committed before is kept")
     error = StoreReadError if action in _READING else StoreError

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
 from rayfbnn.store.storage.places import Place
 
+MOST_BYTES = 64 * 2**20  # of a file that is not a chunk
 PARTIAL = ".partial"  # the end of the name of a file that is being written; a crash may leave some behind
 
 # True if a file has the values that are to be written, and maybe more. Takes the place, the content that is
@@ -23,8 +24,15 @@ class Storage(Protocol):
     that are asked for are there and empty, and what makes or syncs them does nothing.
     """
 
-    def read(self, place: Place) -> bytes:
-        """Return the content of a file; FileNotFoundError if there is none."""
+    def read(self, place: Place, *, at_most: int = MOST_BYTES) -> bytes:
+        """Return the content of a file; FileNotFoundError if there is none.
+
+        StoreCorruptError, before anything is read, if it has more than `at_most` bytes or is no file.
+        """
+        ...
+
+    def check_folders(self, places: Iterable[Place]) -> None:
+        """Raise StoreCorruptError if one of the places is there and leads elsewhere, as a link does."""
         ...
 
     def listdir(self, place: Place) -> list[str]:

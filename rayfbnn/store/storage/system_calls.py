@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -27,9 +29,17 @@ class SystemCalls:
         """Close a file, or let go of a lock."""
         os.close(descriptor)
 
+    def size(self, path: Path) -> int:
+        """Return the bytes of a file; OSError (ENXIO) if it is a link, a pipe, a device or a folder."""
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.ENXIO, "it is no file but a link, a pipe, a device or a folder")
+        return status.st_size
+
     def read(self, path: Path) -> bytes:
-        """Return the content of a file."""
-        return path.read_bytes()
+        """Return the content of a file; a link is not followed."""
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            return file.read()
 
     def replace(self, source: Path, destination: Path) -> None:
         """Rename a file; what has the name `destination` is gone."""
@@ -82,7 +92,7 @@ class SystemCalls:
         BlockingIOError means that another process holds it. The kernel releases the lock of a process that
         dies, so no lock is ever stale.
         """
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

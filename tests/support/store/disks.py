@@ -13,10 +13,10 @@ from typing import Any
 from rayfbnn.store.storage.system_calls import SystemCalls
 
 CALLS = (
-    "open_new write fsync close read replace link unlink listdir exists is_directory free_bytes mkdir rmdir"
-    " fsync_dir lock sleep"
+    "open_new write fsync close size read replace link unlink listdir exists is_directory free_bytes mkdir"
+    " rmdir fsync_dir lock sleep"
 ).split()
-READING = {"read", "listdir", "exists", "is_directory", "free_bytes"}
+READING = {"size", "read", "listdir", "exists", "is_directory", "free_bytes"}
 
 
 class Crash(BaseException):
@@ -195,6 +195,9 @@ class MemoryDisk(SystemCalls):
     def close(self, descriptor: int) -> None:
         self.open_files.pop(descriptor, None)
         self.locks.pop(descriptor, None)
+
+    def size(self, path: Path) -> int:
+        return len(self.file(path).live)
 
     def read(self, path: Path) -> bytes:
         return self.file(path).live

@@ -1,0 +1,73 @@
+"""Checks that a commit record says what a block of the run can say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.store.catalogue import ArrayPlan, Header
+from rayfbnn.store.records import BatchProgress, Record
+from rayfbnn.store.storage.places import Place
+
+
+def check_record(
+    record: Record, before: BatchProgress, header: Header, plans: Mapping[str, ArrayPlan], path: Place
+) -> None:
+    """Raise StoreCorruptError, naming `path`, unless a record follows the progress before it.
+
+    Its draws must be the next ones and among those planned, and its chunk files those of its batch and draws.
+    """
+    problem = _progress_problem(record, before, header) or _files_problem(record, header, plans)
+    if problem:
+        raise StoreCorruptError(f"{path}: is not the commit of a block of this run: {problem}")
+
+
+def _progress_problem(record: Record, before: BatchProgress, header: Header) -> str:
+    """Return what is wrong with the numbers of iterations and draws, or ""."""
+    is_warmup = record.section == "warmup"
+    first, planned = (
+        (before.warmup_draws, header.n_warmup_draws) if is_warmup else (before.draws, header.n_draws)
+    )
+    if record.n_iterations < 1 or record.first_iteration != before.iteration + 1:
+        return f"it starts at iteration {record.first_iteration}, after {before.iteration}"
+    if record.n_draws and (record.section is None or record.first_draw != first):
+        return f"it starts at draw {record.first_draw}, after {first}"
+    if record.n_draws and first + record.n_draws > planned:
+        return f"it ends at draw {first + record.n_draws}, of {planned}"
+    expected = (
+        before.iteration + record.n_iterations,
+        before.draws + (0 if is_warmup else record.n_draws),
+        before.warmup_draws + (record.n_draws if is_warmup else 0),
+        record.block + 1,
+    )
+    progress = record.progress
+    if (progress.iteration, progress.draws, progress.warmup_draws, progress.blocks) != expected:
+        return "its progress is not that of its draws"
+    return ""
+
+
+def _files_problem(record: Record, header: Header, plans: Mapping[str, ArrayPlan]) -> str:
+    """Return which chunk file is not one of the block's, or ""."""
+    size = header.draws_per_block
+    numbers = range(record.first_draw // size, -(-(record.first_draw + record.n_draws) // size))
+    if record.n_draws and len(numbers) > len(record.chunks):
+        return f"it has {record.n_draws} draws and {len(record.chunks)} chunks"
+    is_warmup = record.section == "warmup"
+    for file in record.chunks:
+        path, _, name = file.rpartition("/")
+        plan, index = plans.get(path), name.split(".")
+        if (
+            plan is None
+            or plan.dims[:2] != ("chain", "draw")
+            or path.startswith("warmup_") != is_warmup
+            or int(index[2]) not in numbers
+            or file != plan.chunk_file(record.batch, int(index[2]))
+        ):
+            return f"it names {file}"
+    if record.state:
+        states = {
+            plan.chunk_file(record.block, record.batch) for plan in plans.values() if plan.dims[0] == "block"
+        }
+        for file in states.symmetric_difference(record.state):
+            return f"it names {file}" if file in record.state else f"it does not name {file}"
+    return ""
