@@ -55,13 +55,13 @@ def _files_problem(record: Record, header: Header, plans: Mapping[str, ArrayPlan
     is_warmup = record.section == "warmup"
     for file in record.chunks:
         path, _, name = file.rpartition("/")
-        plan, index = plans.get(path), name.split(".")
+        plan, number = plans.get(path), int((*name.split("."), "-1", "-1")[2])
         if (
             plan is None
             or plan.dims[:2] != ("chain", "draw")
             or path.startswith("warmup_") != is_warmup
-            or int(index[2]) not in numbers
-            or file != plan.chunk_file(record.batch, int(index[2]))
+            or number not in numbers
+            or file != plan.chunk_file(record.batch, number)
         ):
             return f"it names {file}"
     if record.state:

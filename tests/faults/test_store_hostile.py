@@ -1,0 +1,145 @@
+"""A store that someone has made to do harm is refused, or used without any."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xarray  # noqa: F401  so that each process below has it
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+
+from rayfbnn.store.storage.posix import FileSystem
+from tests.support.store.forging import chain_again, outcome, sealed
+from tests.support.store.hostile import Attack, corpus
+from tests.support.store.toy import create, step
+
+CORPUS = corpus()
+HARMLESS = {  # what no verb reads, or what a reader has no reason to refuse
+    "commits/lock is a pipe",
+    "the holder is a pipe",
+    "the holder has control characters",
+    "the holder has no process",
+    "root: spec.data.train = /dev/zero",
+    "root: spec.data.train = ../outside/secret.txt",
+    "record: progress.last = {'n_accepted': None, 'accepted_sum': 1.0}",
+    "record: progress.last = {'n_accepted': 1e+308, 'diverged': 1e+308}",
+    "record number 999999999",
+    "a verdict called x.json",
+    "an empty verdict",
+    "a tuning record of a run without any",
+}
+QUICK = 17  # one of so many attacks is in the quick tests
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store, whose run has still to be finished, and another folder outside of it."""
+    folder = tmp_path_factory.mktemp("hostile") / "original"
+    (folder / "outside").mkdir(parents=True)
+    for name in ("secret.txt", "c.0"):
+        (folder / "outside" / name).write_text("secret")
+    store = create(FileSystem(), folder / "toy.zarr")
+    while step(store, 1):
+        pass
+    for _ in range(3):
+        step(store, 0)
+    return folder
+
+
+def happens(original: Path, folder: Path, attack: Attack) -> str:
+    shutil.copytree(original, folder)
+    try:
+        attack(folder / "toy.zarr", folder / "outside")
+        before = content(folder / "outside")
+        said = outcome(folder / "toy.zarr")
+        return said if content(folder / "outside") == before else f"changes the outside, {said}"
+    finally:
+        shutil.rmtree(folder)
+
+
+def content(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if number % QUICK == 0 else pytest.param(name, marks=pytest.mark.long)
+        for number, name in enumerate(CORPUS)
+    ],
+)
+def test_a_hostile_store_does_no_harm(name: str, original: Path, tmp_path: Path) -> None:
+    said = happens(original, tmp_path / "attacked", CORPUS[name])
+    assert said == ("used" if name in HARMLESS else "refused")
+
+
+def test_the_corpus_is_large_and_an_honest_store_is_used(original: Path, tmp_path: Path) -> None:
+    assert len(CORPUS) >= 150 and set(CORPUS) >= HARMLESS
+    assert happens(original, tmp_path / "honest", lambda store, outside: chain_again(store)) == "used"
+
+
+JSON_FILES = (
+    "zarr.json",
+    "posterior/io/zarr.json",
+    "posterior/input/zarr.json",
+    "commits/batch0000/000002.json",
+    "commits/batch0000/head.json",
+)
+VALUES = some.one_of(
+    some.none(),
+    some.booleans(),
+    some.integers(),
+    some.sampled_from([-1, 0, 2**31, 2**53, 2**63, 10**6, 10**7, 10**15, 1e308, 1e-308, float("nan")]),
+    some.text(max_size=20),
+    some.sampled_from(["../outside/secret.txt", "/dev/zero", "c.0", "posterior/io/c.0.0.0.0", "0" * 64]),
+    some.recursive(
+        some.integers() | some.text(max_size=5),
+        lambda inner: some.lists(inner, max_size=4) | some.dictionaries(some.text(max_size=5), inner),
+        max_leaves=8,
+    ),
+)
+
+
+def places(value: Any, *before: Any) -> Iterator[tuple[Any, ...]]:
+    """The path of every key and element of a JSON document."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield (*before, key)
+        yield from places(one, *before, key)
+
+
+def check_fields(original: Path, data: some.DataObject) -> None:
+    name = data.draw(some.sampled_from(JSON_FILES), label="file")
+    document = json.loads((original / "toy.zarr" / name).read_bytes())
+    place = data.draw(some.sampled_from(list(places(document))), label="place")
+    value = data.draw(VALUES, label="value")
+
+    def attack(store: Path, outside: Path) -> None:
+        inner = document
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = value
+        (store / name).write_bytes(sealed(document))
+        chain_again(store)
+
+    with tempfile.TemporaryDirectory() as folder:
+        assert happens(original, Path(folder) / "attacked", attack) in ("used", "refused")
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=some.data())
+def test_no_value_of_any_field_does_harm(original: Path, data: some.DataObject) -> None:
+    check_fields(original, data)
+
+
+@pytest.mark.long
+@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=some.data())
+def test_none_of_many_values_of_any_field_does_harm(original: Path, data: some.DataObject) -> None:
+    check_fields(original, data)

@@ -1,0 +1,150 @@
+"""Stores that someone has made to do harm: every file is sealed, and every record follows the one before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import signal
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rayfbnn.errors import RayFBNNError
+from rayfbnn.store.records import NO_SEAL, SEAL, seal, seal_of
+from rayfbnn.store.store import Store
+from rayfbnn.store.verify import verify
+from tests.support.store.toy import contents, step
+
+MOST_MEMORY = 2**30  # bytes beyond those that the process had
+MOST_SECONDS = 10
+
+
+def document(file: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(file.read_bytes())
+    return content
+
+
+def sealed(content: dict[str, Any]) -> bytes:
+    """The document with a seal that fits, as whoever forges one would make it."""
+    place = content["attributes"] if isinstance(content.get("attributes"), dict) else content
+    place.pop(SEAL, None)
+    place[SEAL] = NO_SEAL
+    try:
+        return seal(content)
+    except ValueError:  # not a number that JSON has; the json module reads it all the same
+        raw = json.dumps(content, indent=1).encode()
+        digest = hashlib.sha256(raw).hexdigest()
+        return raw.replace(NO_SEAL.encode(), digest.encode())
+
+
+def forge(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a JSON file, and seal it and all records that follow from it again."""
+    content = document(file)
+    change(content)
+    file.write_bytes(sealed(content))
+    chain_again(store_of(file))
+
+
+def store_of(file: Path) -> Path:
+    return next(folder for folder in file.parents if folder.name.endswith(".zarr"))
+
+
+def chain_again(store: Path) -> None:
+    """Let every record name the root and the record before it, and every head the last."""
+    try:
+        identity = seal_of((store / "zarr.json").read_bytes(), store)
+    except RayFBNNError:
+        return
+    commits = store / "commits"
+    for file in sorted(commits.glob("extension*.json")):
+        file.write_bytes(sealed(document(file) | {"store": identity}))
+    for batch in sorted(commits.glob("batch*")):
+        last, n_blocks = "", 0
+        for file in sorted(batch.glob("0*.json")):
+            content = document(file)
+            content |= {"store": identity, "previous": last}
+            file.write_bytes(sealed(content))
+            last, n_blocks = seal_of(file.read_bytes(), file), n_blocks + 1
+        head = document(batch / "head.json")
+        if isinstance(head.get("blocks"), int) and head["blocks"] <= n_blocks:
+            head |= {"blocks": n_blocks, "last": last}
+        (batch / "head.json").write_bytes(sealed(head | {"store": identity}))
+
+
+def outcome(store: Path) -> str:
+    """What happens to a process that uses the store: "refused", "used", or the harm that it came to.
+
+    It opens the store, reads all of it, resumes it, verifies it and plans its repair, within 10 seconds and
+    a gigabyte of memory, and may open and change nothing outside the store.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        os.write(writing, _in_child(store).encode()[:4000])
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return "hangs" if os.WTERMSIG(status) == signal.SIGALRM else f"dies of {os.WTERMSIG(status)}"
+    return said
+
+
+def _in_child(store: Path) -> str:
+    outside: list[str] = []
+    allowed = [str(store), *(sysconfig.get_paths()[name] for name in ("stdlib", "platlib", "purelib"))]
+    allowed += [sys.base_prefix, str(Path(__file__).parents[3]), "/proc/", "/sys/", "/etc/localtime"]
+    allowed += [entry for entry in sys.path if entry]
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in ("open", "os.listdir", "os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir"):
+            for path in arguments[: 2 if event in ("os.rename", "os.link") else 1]:
+                if isinstance(path, str | os.PathLike):
+                    parent, name = os.path.split(os.path.abspath(path))
+                    real = os.path.join(os.path.realpath(parent), name)
+                    if not real.startswith(tuple(allowed)):
+                        outside.append(f"{event} {real}")
+
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(MOST_SECONDS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY,) * 2)
+    sys.addaudithook(watch)
+    is_refused = False
+    for use in (_read, _load, _resume, verify, _plan_repair):
+        try:
+            use(store)
+        except RayFBNNError:
+            is_refused = True
+        except BaseException:
+            return "traceback " + "".join(traceback.format_exc())[-3500:]
+    if outside:
+        return f"leaves the store: {outside[0]}"
+    return "refused" if is_refused else "used"
+
+
+def _read(store: Path) -> None:
+    contents(Store.open(store))
+
+
+def _load(store: Path) -> None:
+    Store.open(store).datatree().load()
+
+
+def _resume(store: Path) -> None:
+    opened = Store.open(store)
+    opened.data.hash  # noqa: B018  the training cases are read
+    with opened.lock():
+        for batch in range(min(opened.n_batches, 3)):
+            step(opened, batch)
+
+
+def _plan_repair(store: Path) -> None:
+    Store.open(store, check_records=False).repair(dry_run=True)

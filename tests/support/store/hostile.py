@@ -1,0 +1,323 @@
+"""A corpus of stores that were made to do harm."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support.store.forging import chain_again, document, forge, sealed
+
+Attack = Callable[[Path, Path], object]  # changes a store, with a folder outside of it at hand
+DIGEST = "0" * 64
+
+
+def corpus() -> dict[str, Attack]:
+    """Every attack by a name that says what it is."""
+    return dict([*_links(), *_roots(), *_arrays(), *_records(), *_heads(), *_chunks(), *_texts()])
+
+
+def _linked(name: str) -> Attack:
+    """The folder or file of the store is moved outside, and a link to it is in its place."""
+
+    def attack(store: Path, outside: Path) -> None:
+        (store / name).rename(outside / "moved")
+        (store / name).symlink_to(outside / "moved")
+
+    return attack
+
+
+def _in_place(name: str, make: Callable[[Path], object]) -> Attack:
+    def attack(store: Path, outside: Path) -> None:
+        (store / name).unlink(missing_ok=True)
+        make(store / name)
+
+    return attack
+
+
+def _links() -> Iterator[tuple[str, Attack]]:
+    for name in (
+        "posterior",
+        "posterior/io",
+        "state/position",
+        "constant_data/inputs",
+        "commits",
+        "commits/batch0000",
+        "commits/batch0000/000001.json",
+        "commits/batch0000/head.json",
+        "zarr.json",
+        "posterior/io/zarr.json",
+        "posterior/io/c.0.0.0.0",
+        "state/momentum/c.2.0.0",
+    ):
+        yield f"{name} is a link to the outside", _linked(name)
+    for name in ("discarded", "tuning", "verdicts"):
+        yield (
+            f"commits/{name} is a link to the outside",
+            lambda store, outside, name=name: (store / "commits" / name).symlink_to(outside),
+        )
+    yield (
+        "commits/lock is a link to nothing",
+        _in_place("commits/lock", lambda path: path.symlink_to(path.parents[2] / "outside" / "made")),
+    )
+    yield (
+        "a batch's lock is a link to a file outside",
+        _in_place(
+            "commits/batch0000/lock", lambda path: path.symlink_to(path.parents[3] / "outside" / "secret.txt")
+        ),
+    )
+    chunk = "posterior/io/c.0.0.0.0"
+    yield (
+        "a chunk is a link to /dev/zero",
+        _in_place(chunk, lambda path: path.symlink_to("/dev/zero")),
+    )
+    for name in (chunk, "zarr.json", "commits/batch0000/000001.json", "commits/lock"):
+        yield f"{name} is a pipe", _in_place(name, os.mkfifo)
+    yield "the holder is a pipe", _in_place("commits/holder.json", os.mkfifo)
+    yield "a chunk is a folder", _in_place(chunk, os.mkdir)
+    yield (
+        "a chunk is a loop of links",
+        _in_place(chunk, lambda path: path.symlink_to(path)),
+    )
+
+
+def _root(change: Callable[[dict[str, Any]], object]) -> Attack:
+    return lambda store, outside: forge(store / "zarr.json", lambda content: change(content["attributes"]))
+
+
+def _set(keys: str, value: object) -> Callable[[dict[str, Any]], None]:
+    """A change that puts a value at a path of keys."""
+
+    def change(content: dict[str, Any]) -> None:
+        *path, last = keys.split(".")
+        inner: Any = content
+        for key in path:
+            inner = inner[int(key)] if isinstance(inner, list) else inner[key]
+        inner[int(last) if isinstance(inner, list) else last] = value
+
+    return change
+
+
+def _roots() -> Iterator[tuple[str, Attack]]:
+    for keys, value in (
+        ("header.chains", 10**12),
+        ("header.chains", 10**6),
+        ("header.chains_per_batch", 0),
+        ("header.chains_per_batch", -1),
+        ("header.draws_per_block", 0),
+        ("header.draws_per_block", 10**9),
+        ("header.n_draws", 10**15),
+        ("header.n_draws", 10**7),
+        ("header.n_draws", -5),
+        ("header.n_draws", "5"),
+        ("header.n_warmup_draws", 10**7),
+        ("header.n_blocks", 10**18),
+        ("header.n_cases", 10**12),
+        ("header.coordinate_chunk", 0),
+        ("header.coordinate_chunk", 10**9),
+        ("header.kind", "other"),
+        ("header.kind", "prior"),
+        ("header", None),
+        ("header", {}),
+        ("spec", []),
+        ("spec", {}),
+        ("spec.seed", 2**70),
+        ("spec.network.hidden", [{"units": 10**9, "activation": "tanh"}]),
+        ("spec.network.hidden", [{"units": 1, "activation": "tanh"}] * 5000),
+        ("spec.phase.2.iterations", 10**15),
+        ("spec.data.train", "/dev/zero"),
+        ("spec.data.train", "../outside/secret.txt"),
+        ("spec.data.inputs", ["*"]),
+        ("spec.data.inputs", ["x"] * 100_000),
+        ("spec.network.connections", {"io": {"file": "/dev/zero"}}),
+        ("spec.network.connections", {"io": {"file": "../outside/secret.txt"}}),
+        ("spec.network.connections", {"io": {"generator": "dense", "sources": 1, "destinations": 10**6}}),
+        ("spec.model", {"kind": "class", "classes": 100_000}),
+        ("fixed_chunks", {"/dev/zero": DIGEST}),
+        ("fixed_chunks", {"../outside/secret.txt": DIGEST}),
+        ("fixed_chunks", {"../outside/c.0": DIGEST}),
+        ("fixed_chunks", {}),
+        ("fixed_chunks", {"posterior/io/c.0.0.0.0": DIGEST}),
+        ("fixed_chunks", "text"),
+        ("format_version", 1e300),
+        ("format_version", True),
+        ("format_version", [2]),
+        ("rayfbnn_version", "\x1b[31m"),
+        ("kernel", "k" * 10**6),
+        ("kernel", 5),
+        ("head_records", "yes"),
+        ("encoding", {"columns": 5}),
+        ("encoding", {"columns": [], "inputs": [{}], "constant": {}, "labels": {}, "n_cases": 1}),
+        ("other", 1),
+    ):
+        yield f"root: {keys} = {str(value)[:60]}", _root(_set(keys, value))
+    yield "root: nested 100,000 deep", _raw("zarr.json", b"[" * 100_000 + b"]" * 100_000)
+    yield "root: 40 million values", _raw("zarr.json", b"[" + b"[]," * 20_000_000 + b"1]")
+    yield "root: a sparse file of 100 GB", lambda store, outside: os.truncate(store / "zarr.json", 10**11)
+    yield "an extension to 10**15 draws", _extension(n_draws=10**15, n_blocks=10**15)
+    yield "an extension that is shorter", _extension(n_draws=1, n_blocks=1)
+    yield (
+        "extension number 999999999",
+        _new("commits/extension999999999.json"),
+    )
+    yield (
+        "another key beside the attributes",
+        lambda store, outside: forge(store / "zarr.json", _set("other", 1)),
+    )
+
+
+def _raw(name: str, raw: bytes) -> Attack:
+    return lambda store, outside: (store / name).write_bytes(raw)
+
+
+def _extension(**values: int) -> Attack:
+    def attack(store: Path, outside: Path) -> None:
+        spec = document(store / "zarr.json")["attributes"]["spec"]
+        content = {"store": "", "number": 0, "spec": spec, **values}
+        (store / "commits/extension0000.json").write_bytes(sealed(content))
+        chain_again(store)
+
+    return attack
+
+
+def _arrays() -> Iterator[tuple[str, Attack]]:
+    for name, keys, value in (
+        ("posterior/io", "codecs", [{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 5}}]),
+        ("posterior/io", "codecs.0.configuration.endian", "big"),
+        ("posterior/io", "codecs", []),
+        ("posterior/io", "codecs", None),
+        ("posterior/io", "fill_value", 7.0),
+        ("posterior/io", "data_type", "int32"),
+        ("posterior/io", "shape", [10**12, 5, 1, 1]),
+        ("posterior/io", "shape", [3, [5], 1, 1]),
+        ("posterior/io", "shape", "3511"),
+        ("posterior/io", "chunk_grid", None),
+        ("posterior/io", "chunk_key_encoding.configuration.separator", "/"),
+        ("posterior/io", "dimension_names", ["draw", "chain", "input", "output"]),
+        ("posterior/io", "attributes", {"scale_factor": 2.0}),
+        ("posterior/io", "storage_transformers", [{"name": "other"}]),
+        ("posterior/input", "data_type", "fixed_length_utf32"),
+        ("posterior/input", "codecs.0.name", "pickle"),
+        ("posterior/draw", "shape", [10**9]),
+        ("posterior", "attributes", {"coordinates": "x"}),
+        ("posterior", "consolidated_metadata", {"metadata": {}}),
+    ):
+        file = f"{name}/zarr.json"
+        yield (
+            f"{file}: {keys} = {str(value)[:50]}",
+            lambda store, outside, file=file, keys=keys, value=value: forge(store / file, _set(keys, value)),
+        )
+
+
+def _record(change: Callable[[dict[str, Any]], object], block: int = 2) -> Attack:
+    return lambda store, outside: forge(store / f"commits/batch0000/{block:06d}.json", change)
+
+
+def _records() -> Iterator[tuple[str, Attack]]:
+    for keys, value in (
+        ("batch", 10**9),
+        ("batch", "0"),
+        ("block", -1),
+        ("first_iteration", 10**15),
+        ("n_iterations", 0),
+        ("n_iterations", 10**15),
+        ("first_draw", 10**9),
+        ("n_draws", 10**7),
+        ("n_draws", -1),
+        ("n_draws", 1.5),
+        ("n_draws", None),
+        ("section", "other"),
+        ("section", None),
+        ("chunks", {}),
+        ("chunks", {"../../outside/c.0.0.0.0": DIGEST}),
+        ("chunks", {"posterior/io/c.x.y.0.0": DIGEST}),
+        ("chunks", {"posterior/io/c.0": DIGEST}),
+        ("chunks", {"posterior/io/c.99999.0.0.0": DIGEST}),
+        ("chunks", {"posterior/none/c.0.0.0.0": DIGEST}),
+        ("chunks", {"posterior/io/c.0.0.0.0": "short"}),
+        ("chunks", [1, 2]),
+        ("state", {"state/position/c.2.0.0": DIGEST}),
+        ("state", {"../../outside/secret.txt": DIGEST}),
+        ("progress", None),
+        ("progress.draws", 10**7),
+        ("progress.draws", -1),
+        ("progress.iteration", 10**15),
+        ("progress.totals", {"updates": "many"}),
+        ("progress.last", {"n_accepted": None, "accepted_sum": 1.0}),
+        ("progress.last", {"n_accepted": 1e308, "diverged": 1e308}),
+        ("tuning", [{"trajectories": 0}]),
+        ("tuning", "text"),
+        ("extra", 1),
+    ):
+        yield f"record: {keys} = {str(value)[:60]}", _record(_set(keys, value))
+    yield "record: not a number", _record(_set("progress.totals", {"updates": float("nan")}))
+    yield (
+        "record number 999999999",
+        _new("commits/batch0000/999999999.json"),
+    )
+    yield "a record that is a list", _raw("commits/batch0000/000002.json", b"[]")
+    yield "an empty record", _raw("commits/batch0000/000002.json", b"")
+    yield "a verdict called x.json", _new("commits/verdicts/x.json")
+    yield "an empty verdict", _new("commits/verdicts/000000.json")
+    yield "a tuning record of a run without any", _new("commits/tuning/000000.json")
+
+
+def _new(name: str) -> Attack:
+    def attack(store: Path, outside: Path) -> None:
+        (store / name).parent.mkdir(exist_ok=True)
+        (store / name).write_bytes(b"")
+
+    return attack
+
+
+def _heads() -> Iterator[tuple[str, Attack]]:
+    for keys, value in (
+        ("blocks", 10**15),
+        ("blocks", -1),
+        ("blocks", "3"),
+        ("batch", 1),
+        ("last", DIGEST),
+        ("last", 5),
+        ("extra", []),
+    ):
+        yield f"head: {keys} = {value}", _head(_set(keys, value))
+    yield "the holder has control characters", _holder({"host": "\x1b[2J", "pid": 1})
+    yield "the holder has no process", _holder({"host": "a"})
+
+
+def _head(change: Callable[[dict[str, Any]], object]) -> Attack:
+    def attack(store: Path, outside: Path) -> None:
+        file = store / "commits/batch0000/head.json"
+        content = document(file)
+        change(content)
+        file.write_bytes(sealed(content))
+
+    return attack
+
+
+def _holder(content: dict[str, Any]) -> Attack:
+    return lambda store, outside: (store / "commits/holder.json").write_bytes(sealed(content))
+
+
+def _chunks() -> Iterator[tuple[str, Attack]]:
+    chunk = "posterior/io/c.0.0.0.0"
+    yield "a chunk that expands to 2 GB", _raw(chunk, gzip.compress(bytes(2 * 10**7)) * 100)
+    yield "a sparse chunk of 100 GB", lambda store, outside: os.truncate(store / chunk, 10**11)
+    yield (
+        "a sparse chunk of cases of 100 GB",
+        lambda store, outside: os.truncate(store / "constant_data/inputs/c.0.0", 10**11),
+    )
+    yield "names of 2**31 values", _raw("posterior/input/c.0", b"\xff\xff\xff\x7f" + bytes(100))
+    yield (
+        "a sparse chunk of names of 100 GB",
+        lambda store, outside: os.truncate(store / "posterior/input/c.0", 10**11),
+    )
+    yield "an empty chunk of names", _raw("posterior/input/c.0", b"")
+
+
+def _texts() -> Iterator[tuple[str, Attack]]:
+    yield "a name of a million characters", _root(_set("spec.data.targets", ["y" * 10**6]))
+    yield "half a surrogate pair as a name", _root(_set("spec.data.targets", ["\ud800"]))
+    yield "a number of 5,000 digits", _raw("zarr.json", b'{"a": ' + b"1" * 5000 + b"}")
