@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,8 @@ from rayfbnn.spec.messages import nearest, short
 from rayfbnn.spec.operations import Record
 from rayfbnn.spec.ranges import adjustment_alpha
 from rayfbnn.spec.sections import Name, PriorText
+
+MOST_LAYERS = 1000  # hidden ones; any two of them may be connected
 
 
 class NetworkKeys(Record):
@@ -34,7 +36,7 @@ class NetworkKeys(Record):
     last layer, hh is h0h1, hh2 is h1h2, h1o is ho1.
     """
 
-    hidden: tuple[LayerSpec, ...] = DEFAULT_HIDDEN
+    hidden: Annotated[tuple[LayerSpec, ...], Field(max_length=MOST_LAYERS)] = DEFAULT_HIDDEN
     priors: dict[str, PriorText] = Field(default_factory=dict)
     omit: dict[str, tuple[Name, ...]] = Field(default_factory=dict)
     connections: dict[str, dict[str, Any]] = Field(default_factory=dict)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import asdict
 
 from rayfbnn.data import Dataset
-from rayfbnn.errors import StoreExistsError
+from rayfbnn.errors import ConfigError, StoreExistsError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import COMMITS, Header, array_plans
+from rayfbnn.store.checking.documents import MOST_VALUES, values_in
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
 from rayfbnn.store.limits import Length, check_size
@@ -16,7 +18,7 @@ from rayfbnn.store.metadata import is_draw_coordinate
 from rayfbnn.store.records import seal_of
 from rayfbnn.store.root import FORMAT, HEADS, LOCK
 from rayfbnn.store.storage.places import Place
-from rayfbnn.store.storage.protocol import Storage
+from rayfbnn.store.storage.protocol import MOST_BYTES, Storage
 from rayfbnn.version import __version__
 
 
@@ -24,10 +26,23 @@ def create(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Datase
     """Create a store at `path`: a crash leaves no store there."""
     if fs.exists(path):
         raise StoreExistsError(f"{path}: already exists; choose another path, or resume it")
+    _check_text(spec)
     length = Length.from_longest(header, spec)
     check_size(header, spec, length, free_bytes=fs.free_bytes(path.parent))
     with fs.creation(path, f"{COMMITS}/{LOCK}") as building:
         _build(fs, building, header, spec, data, kernel)
+
+
+def _check_text(spec: RunSpec) -> None:
+    """Raise ConfigError if the configuration is larger than what is read from a store."""
+    encoding = None if spec.encoding is None else spec.encoding.to_dict()
+    raw = json.dumps([spec.to_dict(), encoding], indent=1).encode()
+    if values_in(raw) > 0.9 * MOST_VALUES or len(raw) > 0.9 * MOST_BYTES:
+        raise ConfigError(
+            f"configuration: has {len(raw)} bytes and {values_in(raw)} values, with the names and labels of"
+            f" the table, and a store holds {0.9 * MOST_BYTES:.0f} and {0.9 * MOST_VALUES:.0f}; describe"
+            " connections by a generator"
+        )
 
 
 def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Dataset, kernel: str) -> None:

@@ -14,6 +14,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import ArrayPlan, Header, array_plans
+from rayfbnn.store.checking.documents import MOST_CHAINS, MOST_DRAWS
 
 _NUMBER_BYTES = 8  # of the number of a draw or a chain, as a coordinate
 _COPIES_OF_NUMBERS = 3  # while a store is created: arrays, files, and one more copy of the largest
@@ -105,6 +106,13 @@ def check_size(
             must_be = f"it must be at most {most}" if most else "not even 1 fits"
             sizes_in_words = what.format(bytes_text(needed(value)), bytes_text(available))
             raise ConfigError(f"{key}: {sizes_in_words}; {must_be}, got {value}")
+    for key, most, n in (
+        ("chains", MOST_CHAINS, header.chains),
+        (length.key, MOST_DRAWS, max(header.n_draws, header.n_warmup_draws)),
+    ):
+        if n > most:
+            what = "chains" if key == "chains" else "draws of each chain"
+            raise ConfigError(f"{key}: a store holds at most {most} {what}, and these would be {n}")
 
 
 @dataclass(frozen=True)

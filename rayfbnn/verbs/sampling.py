@@ -137,7 +137,8 @@ def resume(
         Length of the last phase in all; more than planned makes the run longer.
     spec
         A configuration to compare with the store's: a TOML file, nested dictionaries, or a RunSpec. Any
-        difference but a longer last phase is refused.
+        difference but a longer last phase is refused. The training file that it names is compared as well, if
+        it is there.
     data
         Training cases to compare with those in the store: a CSV or Parquet file. Any difference is refused. A
         DataFrame or a pair (X, y) of arrays is compared as well. Without them the store's own copy is used,
@@ -178,7 +179,10 @@ def resume(
     resuming.check_version(store)
     resuming.compare_kernel(store)
     if spec is not None:
-        iterations = resuming.agreed_iterations(store, read_spec(spec, ()), iterations)
+        asked = read_spec(spec, ())
+        iterations = resuming.agreed_iterations(store, asked, iterations)
+        if data is None and asked.train_path is not None and asked.train_path.exists():
+            data = asked.train_path
     if iterations is not None:
         check_counts(least=1, iterations=iterations)
         resuming.check_length(store, iterations)

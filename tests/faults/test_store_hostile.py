@@ -6,15 +6,19 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import xarray  # noqa: F401  so that each process below has it
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
+from rayfbnn.store.hierarchy import planned_chunks, text_chunk
 from rayfbnn.store.storage.posix import FileSystem
+from rayfbnn.store.store import Store
 from tests.support.store.forging import chain_again, outcome, sealed
 from tests.support.store.hostile import Attack, corpus
 from tests.support.store.toy import create, step
@@ -82,6 +86,17 @@ def test_a_hostile_store_does_no_harm(name: str, original: Path, tmp_path: Path)
 def test_the_corpus_is_large_and_an_honest_store_is_used(original: Path, tmp_path: Path) -> None:
     assert len(CORPUS) >= 150 and set(CORPUS) >= HARMLESS
     assert happens(original, tmp_path / "honest", lambda store, outside: chain_again(store)) == "used"
+
+
+def test_names_are_compared_with_what_zarr_writes(original: Path) -> None:
+    plans = Store.open(original / "toy.zarr").hierarchy.plans
+    texts = [plan for plan in plans.values() if plan.is_text]
+    assert len(texts) >= 6
+    for plan in texts:
+        odd = replace(plan, shape=(3,), chunks=(3,), values=np.array(["", "ä, ß", "x" * 300], dtype=object))
+        for names in (plan, odd):
+            assert dict(planned_chunks(names)) == {names.chunk_file(): text_chunk(names)}
+            assert len(text_chunk(names)) == names.most_bytes
 
 
 JSON_FILES = (

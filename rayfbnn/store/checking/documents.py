@@ -217,7 +217,7 @@ def parse_json(raw: bytes, path: object) -> dict[str, Any]:
 
     The values are counted before the file is parsed, because each may take more memory than it has bytes.
     """
-    n_values = sum(raw.count(mark) for mark in (b",", b"[", b"{"))
+    n_values = values_in(raw)
     if n_values > MOST_VALUES:
         raise StoreCorruptError(
             f"{path}: has about {n_values} values, and no file of a store has more than {MOST_VALUES}"
@@ -229,6 +229,11 @@ def parse_json(raw: bytes, path: object) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise StoreCorruptError(f"{path}: is not a JSON object")
     return document
+
+
+def values_in(raw: bytes) -> int:
+    """Return about how many values a JSON file has, and at least that many."""
+    return sum(raw.count(mark) for mark in (b",", b"[", b"{"))
 
 
 def as_document(model: type[Model], document: dict[str, Any], path: object, what: str) -> Model:
