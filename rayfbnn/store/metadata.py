@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING, VERDICTS, ArrayPlan, Header
+from rayfbnn.memory import memory_of_machine
+from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING, VERDICTS, ArrayPlan
 from rayfbnn.store.checking.documents import parse_json
 from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
-from rayfbnn.store.limits import memory_of_machine
 from rayfbnn.store.records import SEAL
 from rayfbnn.store.root import Root, read_sealed
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 
+_BATCH = re.compile(r"batch\d+")
 _NAMES_OF_TEXT: tuple[object, ...] = (
     "string",
     {"name": "string"},
@@ -73,7 +75,7 @@ def metadata_files(plans: Mapping[str, ArrayPlan]) -> list[str]:
     return [METADATA, *(f"{path}/{METADATA}" for path in (*groups, *plans))]
 
 
-def check_layout(fs: Storage, path: Place, header: Header, plans: Mapping[str, ArrayPlan]) -> None:
+def check_layout(fs: Storage, path: Place, plans: Mapping[str, ArrayPlan]) -> None:
     """Raise StoreCorruptError if a folder of the store leads elsewhere, or chunks do not fit into memory."""
     memory = memory_of_machine()
     for plan in plans.values():
@@ -85,8 +87,17 @@ def check_layout(fs: Storage, path: Place, header: Header, plans: Mapping[str, A
     groups = dict.fromkeys(name.partition("/")[0] for name in plans)
     commits = path / COMMITS
     fs.check_folders(path / name for name in (*groups, *plans))
-    fs.check_folders(commits / name for name in (DISCARDED, TUNING, VERDICTS))
-    fs.check_folders(commits / f"batch{batch:04d}" for batch in range(header.n_batches))
+    # Only folders that are there: whoever made the store may say that it has a million batches.
+    names = _listed(fs, commits)
+    others = (DISCARDED, TUNING, VERDICTS)
+    fs.check_folders(commits / name for name in names if name in others or _BATCH.fullmatch(name))
+
+
+def _listed(fs: Storage, folder: Place) -> list[str]:
+    try:
+        return fs.listdir(folder)
+    except FileNotFoundError:
+        return []
 
 
 def check_fixed_chunks(path: Place, fixed: Mapping[str, str], plans: Mapping[str, ArrayPlan]) -> None:

@@ -52,7 +52,7 @@ class OpenStore:
         root = read_root(fs, path)
         header, spec = root.header, root.spec
         plans = array_plans(header, spec)
-        check_layout(fs, path, header, plans)
+        check_layout(fs, path, plans)
         check_fixed_chunks(path, root.fixed_chunks, plans)
         metadata, is_pending = read_metadata(fs, path, plans)
         network = spec.network

@@ -153,8 +153,6 @@ def _check_sizes(header: Header, spec: RunSpec, file: Place) -> None:
     if header.kind == "mcmc":
         planned |= {
             "chains": spec.chains,
-            "chains_per_batch": min(spec.chains_per_batch, spec.chains),
-            "draws_per_block": spec.draws_per_block,
             "n_draws": spec.kept_draws,
             "n_warmup_draws": spec.warmup_draws,
         }
