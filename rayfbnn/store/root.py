@@ -70,7 +70,7 @@ def check_is_store(fs: Storage, path: Place) -> bytes:
         raise StoreMissingError(
             f"{path}: has no {METADATA}, so it is not a store, or a damaged one"
         ) from None
-    if _is_of_another_program(raw):
+    if _is_of_another_program(raw) and not _has_commits(fs, path):
         raise StoreMissingError(f"{path}: {METADATA} is not that of a rayfbnn store")
     return raw
 
