@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import socket
 from typing import Any
 
@@ -13,6 +14,7 @@ from rayfbnn.errors import ConfigError, WorkerError
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _CONNECT_SECONDS = 10.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_OPEN_FILES = 512
 _OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; Ray would take a third of the memory
 
 
@@ -21,9 +23,29 @@ def check_ray(workers: int | None, address: str | None) -> None:
     if workers == 0:
         return
     if address is None:
+        _allow_open_files()
         _import_ray(None)
     else:
         connect(workers, address)
+
+
+def _allow_open_files() -> None:
+    """Raise this process's limit of open files to what Ray needs; ConfigError if the system forbids it.
+
+    Ray's processes inherit the limit. With too few files they fail without a word, and the driver waits.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if _is_below(soft, _OPEN_FILES):
+        if _is_below(hard, _OPEN_FILES):
+            raise ConfigError(
+                f"workers: Ray needs {_OPEN_FILES} open files, and this shell allows {hard} (ulimit -n);"
+                " raise the limit, or use workers = 0 to run in this process"
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, hard))
+
+
+def _is_below(limit: int, needed: int) -> bool:
+    return limit != resource.RLIM_INFINITY and limit < needed
 
 
 def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
@@ -39,6 +61,7 @@ def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
             os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "2")
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             return ray, False
+        _allow_open_files()
         inherited = {name: os.environ.get(name) for name in ONE_THREAD}
         os.environ.update(ONE_THREAD)  # the workers on this machine inherit it
         try:
