@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 
 from rayfbnn.data import Dataset
@@ -22,8 +23,19 @@ from rayfbnn.store.storage.protocol import MOST_BYTES, Storage
 from rayfbnn.version import __version__
 
 
-def create(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Dataset, kernel: str) -> None:
-    """Create a store at `path`: a crash leaves no store there."""
+def create(
+    fs: Storage,
+    path: Place,
+    header: Header,
+    spec: RunSpec,
+    data: Dataset,
+    kernel: str,
+    fill: Callable[[Place], None] | None = None,
+) -> None:
+    """Create a store at `path`: a crash leaves no store there.
+
+    fill  commits what the store is to hold from the start; takes the place where the store is built
+    """
     if fs.exists(path):
         raise StoreExistsError(f"{path}: already exists; choose another path, or resume it")
     _check_text(spec)
@@ -31,6 +43,8 @@ def create(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Datase
     check_size(header, spec, length, free_bytes=fs.free_bytes(path.parent))
     with fs.creation(path, f"{COMMITS}/{LOCK}") as building:
         _build(fs, building, header, spec, data, kernel)
+        if fill is not None:
+            fill(building)
 
 
 def _check_text(spec: RunSpec) -> None:

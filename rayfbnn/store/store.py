@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -75,13 +75,15 @@ class Store:
         chains: int,
         chains_per_batch: int,
         draws_per_block: int,
+        blocks: Iterable[Block] = (),
         fs: Storage | None = None,
     ) -> Store:
-        """Create a store at `path` with nothing committed; StoreExistsError if anything is there.
+        """Create a store at `path` in which `blocks` are committed; StoreExistsError if anything is there.
 
         It is built in a hidden folder beside `path` and then renamed, so that a crash leaves nothing at
         `path`. `kernel` is the name of the code that will run the leapfrog steps: the store records it, and
-        workers on other machines keep to it.
+        workers on other machines keep to it. `blocks` belong to the first batch and are committed before the
+        store is renamed.
         """
         path = place_of(path)
         fs = storage_of(path) if fs is None else fs
@@ -97,7 +99,13 @@ class Store:
             coordinate_chunk=max(draws_per_block, n_draws, n_warmup_draws),
             data_hash=data.hash,
         )
-        creation.create(fs, path, header, spec, data, kernel)
+
+        def fill(place: Place) -> None:
+            store = Store.open(place, fs=fs)
+            for block in blocks:
+                store.commit(0, block)
+
+        creation.create(fs, path, header, spec, data, kernel, fill)
         return Store.open(path, fs=fs)
 
     @staticmethod

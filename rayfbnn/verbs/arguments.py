@@ -115,6 +115,13 @@ def check_output(path: Path, *, inputs: Sequence[Path]) -> None:
     for file in inputs:
         if path.exists() and file.exists() and path.samefile(file):
             raise ConfigError(f"out: {path} is the input {file} itself; give another path")
+    target = Path(os.path.realpath(path))  # a link is followed
+    if not os.path.isdir(target):
+        if os.path.lexists(target) and not os.path.isfile(target):
+            raise ConfigError(f"out: {path} is not an ordinary file; give another path")
+        if os.path.lexists(target) and not os.access(target, os.W_OK):
+            raise ConfigError(f"out: {path} cannot be written to; give another path, or make it writable")
+        check_folder(target)
     store = store_around(path)
     if store is not None:
         raise ConfigError(f"out: {path} lies inside the store {store}; give a path outside of it")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rayfbnn.run.running import RunSummary
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.catalogue import Kind
+    from rayfbnn.store.records import Block
 
 
 _COPIES = 3  # of large arrays, while one is computed from another
@@ -112,10 +113,8 @@ def reject(
             on_progress=on_progress,
         )
         positions, precisions = (np.concatenate(parts) for parts in zip(*rounds, strict=True))
-    store = _new_store_of_independent_draws(path, spec, dataset, "exact", draws)
-    with store.lock():
-        for block in exact_blocks(posterior, positions, precisions, store.draws_per_block):
-            store.commit(0, block)
+    blocks = exact_blocks(posterior, positions, precisions, min(draws, spec.draws_per_block))
+    _store_independent_draws(path, spec, dataset, "exact", draws, blocks)
     return _summary_of_independent_draws(path, draws, acceptance=draws / n_proposals)
 
 
@@ -157,10 +156,8 @@ def prior(
     check_counts(least=1, draws=draws)
     spec, dataset = read_run_data(spec, data)
     posterior = build_posterior(spec, dataset, device="cpu")
-    store = _new_store_of_independent_draws(path, spec, dataset, "prior", draws)
-    with store.lock():
-        for block in prior_blocks(posterior, dataset, spec.seed, draws, store.draws_per_block):
-            store.commit(0, block)
+    blocks = prior_blocks(posterior, dataset, spec.seed, draws, min(draws, spec.draws_per_block))
+    _store_independent_draws(path, spec, dataset, "prior", draws, blocks)
     return _summary_of_independent_draws(path, draws)
 
 
@@ -226,13 +223,13 @@ def evidence(
         return estimate(spec, dataset, temperatures=temperatures, power=power, on_progress=on_progress)
 
 
-def _new_store_of_independent_draws(
-    path: Path, spec: RunSpec, dataset: Dataset, kind: Kind, draws: int
-) -> Store:
-    """Create a store with one chain, for "exact" draws or those of the "prior"."""
+def _store_independent_draws(
+    path: Path, spec: RunSpec, dataset: Dataset, kind: Kind, draws: int, blocks: Iterable[Block]
+) -> None:
+    """Create a store with one chain of "exact" draws or those of the "prior", whole or not at all."""
     from rayfbnn.run.kernel import kernel_for
 
-    return Store.create(
+    Store.create(
         path,
         spec=spec,
         data=dataset,
@@ -242,6 +239,7 @@ def _new_store_of_independent_draws(
         chains=1,
         chains_per_batch=1,
         draws_per_block=min(draws, spec.draws_per_block),
+        blocks=blocks,
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayfbnn.data import Source, is_path, read_cases
 from rayfbnn.errors import ConfigError
+from rayfbnn.reduce.formulas import without_formulas
 from rayfbnn.reduce.whole_file import whole_file
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
@@ -289,6 +290,6 @@ def _check_table_path(path: Path, inputs: list[Path]) -> None:
 def _write_table(table: Any, path: Path) -> None:
     with whole_file(path) as unfinished:
         if path.suffix == ".csv":
-            table.to_csv(unfinished, index=False)
+            without_formulas(table).to_csv(unfinished, index=False)
         else:
             table.to_parquet(unfinished, index=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -23,3 +25,21 @@ def test_an_error_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
         unfinished.write_text("half")
         raise ValueError("halfway")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "old"}
+
+
+def test_two_that_write_the_same_file_do_not_mix(tmp_path: Path) -> None:
+    with whole_file(tmp_path / "a.txt") as first, whole_file(tmp_path / "a.txt") as second:
+        first.write_text("first")
+        second.write_text("second")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "first"}
+
+
+def test_a_kill_leaves_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("old")
+    child = os.fork()
+    if child == 0:
+        with whole_file(tmp_path / "a.txt") as unfinished:
+            unfinished.write_text("half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert (tmp_path / "a.txt").read_text() == "old"

@@ -11,6 +11,7 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.errors import ConfigError
+from rayfbnn.store.store import Store
 from tests.support.small import small_spec
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
@@ -120,3 +121,61 @@ def test_a_name_that_is_too_long_is_refused(
     with pytest.raises(ConfigError, match="the name is longer than 200 bytes"):
         getattr(api, verb)(folder / "run.zarr", out=folder / ("x" * length + suffix), **data)
     assert tree(folder) == before
+
+
+def test_a_file_that_cannot_be_written_to_is_not_replaced(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system lets root write everywhere, so its answer is replaced."""
+    out = tmp_path / "old.csv"
+    out.write_text("old")
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != out and may(path, mode))
+    with pytest.raises(ConfigError, match=r"out: .*old\.csv cannot be written to"):
+        api.predict(folder / "run.zarr", data=folder / "new.csv", out=out)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"old.csv": "old"}
+
+
+def test_a_pipe_is_not_replaced_by_a_file(folder: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(ConfigError, match=r"out: .*pipe\.csv is not an ordinary file"):
+        api.predict(folder / "run.zarr", data=folder / "new.csv", out=tmp_path / "pipe.csv")
+    assert (tmp_path / "pipe.csv").is_fifo()
+
+
+def test_a_link_is_followed_and_permissions_stay(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    target, link = tmp_path / "target" / "real.csv", tmp_path / "link.csv"
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    api.predict(folder / "run.zarr", data=folder / "new.csv", out=link)
+    assert link.is_symlink()
+    assert target.read_text().startswith("y_mean,")
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["link.csv", "real.csv", "target"]
+
+
+@pytest.mark.parametrize("verb", ["prior", "reject"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, OSError])
+def test_draws_that_are_cut_short_leave_no_store(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, error: type[BaseException]
+) -> None:
+    commit, n_commits = Store.commit, 0
+
+    def second_fails(*arguments: Any) -> Any:
+        nonlocal n_commits
+        n_commits += 1
+        if n_commits == 2:
+            raise error
+        return commit(*arguments)
+
+    monkeypatch.setattr(Store, "commit", second_fails)
+    draws = {"draws": 10, "set": ["data.standardize=[]", "model.noise=10"]}
+    with pytest.raises(error):
+        getattr(api, verb)(small_spec(tmp_path), tmp_path / "new.zarr", **draws)
+    assert n_commits == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["train.csv"]
+    monkeypatch.undo()
+    getattr(api, verb)(small_spec(tmp_path), tmp_path / "new.zarr", **draws)
+    assert Store.open(tmp_path / "new.zarr").committed_draws == 10

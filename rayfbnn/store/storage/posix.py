@@ -216,7 +216,7 @@ class FileSystem:
             try:
                 yield building
                 self.rename_new(building, place)
-            except StoreError:
+            except (Exception, KeyboardInterrupt):
                 with suppress(StoreError):  # the first error is the one to report
                     self.remove_tree(building)
                 raise
