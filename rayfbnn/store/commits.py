@@ -132,7 +132,14 @@ class CommitLog:
             if head is not None:
                 head.check(record, self.file(batch, block))
             previous = record.digest
+            self._add_updates(record)
             yield record
+
+    def _add_updates(self, record: Record) -> None:
+        """Add a record's updates to the sum of its batch if it is the next one."""
+        summed, updates = self._updates.get(record.batch, (None, RunUpdates()))
+        if record.previous == ("" if summed is None else summed.digest):
+            self._updates[record.batch] = record, updates + record.updates
 
     def progress(self, batch: int) -> BatchProgress:
         """Return how far a batch is. Only one small file is read, so this is cheap enough to ask often."""

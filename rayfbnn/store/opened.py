@@ -44,8 +44,10 @@ class OpenStore:
     is_pending: bool
 
     @staticmethod
-    def from_files(fs: Storage, path: Place) -> OpenStore:
+    def from_files(fs: Storage, path: Place, before: OpenStore | None = None) -> OpenStore:
         """Read and check every metadata file of the store at `path`; commit records are not looked at.
+
+        before  the same store as it was opened earlier, whose commit records need not be read again
 
         StoreError if there is no store, StoreCorruptError if one of the files is damaged.
         """
@@ -56,8 +58,12 @@ class OpenStore:
         check_fixed_chunks(path, root.fixed_chunks, plans)
         metadata, is_pending = read_metadata(fs, path, plans)
         network = spec.network
-        commits = CommitLog(fs, path, root.identity, has_heads=root.has_heads)
-        rows = RowDigests(header, plans, commits)
+        if before is not None and before.root.identity == root.identity:
+            commits, rows = before.commits, before.rows
+            rows.lengthen(header, plans)
+        else:
+            commits = CommitLog(fs, path, root.identity, has_heads=root.has_heads)
+            rows = RowDigests(header, plans, commits)
         check = ChunkCheck(path, header, root.fixed_chunks, rows)
         return OpenStore(
             fs,

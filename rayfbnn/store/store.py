@@ -388,7 +388,7 @@ class Store:
             self.fs.sweep(self.verdicts.folder)
 
     def _read_again(self) -> None:
-        self.opened = OpenStore.from_files(self.fs, self.path)
+        self.opened = OpenStore.from_files(self.fs, self.path, self.opened)
 
     def _finish_extension(self) -> None:
         if self.opened.is_pending:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.store.catalogue import ArrayPlan, Header
+from rayfbnn.store.catalogue import STATE, ArrayPlan, Header
 from rayfbnn.store.records import BatchProgress, Record
 from rayfbnn.store.storage.places import Place
 
@@ -53,21 +53,23 @@ def _files_problem(record: Record, header: Header, plans: Mapping[str, ArrayPlan
     if record.n_draws and len(numbers) > len(record.chunks):
         return f"it has {record.n_draws} draws and {len(record.chunks)} chunks"
     is_warmup = record.section == "warmup"
+    places = {f"c.{record.batch}.{number}" for number in numbers}
     for file in record.chunks:
         path, _, name = file.rpartition("/")
-        plan, number = plans.get(path), int((*name.split("."), "-1", "-1")[2])
+        plan = plans.get(path)
         if (
             plan is None
             or plan.dims[:2] != ("chain", "draw")
             or path.startswith("warmup_") != is_warmup
-            or number not in numbers
-            or file != plan.chunk_file(record.batch, number)
+            or not name.endswith(".0" * (len(plan.dims) - 2))
+            or name[: len(name) - 2 * (len(plan.dims) - 2)] not in places
         ):
             return f"it names {file}"
-    if record.state:
-        states = {
-            plan.chunk_file(record.block, record.batch) for plan in plans.values() if plan.dims[0] == "block"
-        }
-        for file in states.symmetric_difference(record.state):
-            return f"it names {file}" if file in record.state else f"it does not name {file}"
+    for file in record.state:
+        plan = plans.get(file.rpartition("/")[0])
+        is_state = plan is not None and plan.dims[0] == "block"
+        if plan is None or not is_state or file != plan.chunk_file(record.block, record.batch):
+            return f"it names {file}"
+    if record.state and len(record.state) != len(STATE):
+        return f"it names {len(record.state)} of {len(STATE)} parts of the state"
     return ""

@@ -56,6 +56,10 @@ class RowDigests:
         self._batches: dict[int, _Batch] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # one tuple for all blocks
 
+    def lengthen(self, header: Header, plans: Mapping[str, ArrayPlan]) -> None:
+        """Take the sizes of the run after it was made longer; what was read stays."""
+        self._header, self._plans = header, plans
+
     def of_chunk(self, batch: int, section: Section, number: int) -> list[CommittedRows]:
         """Return the committed draws in a chunk as far as they are known, in order."""
         known = self._batches.get(batch)
