@@ -7,11 +7,13 @@ before the record leaves files that no record names, and one after it a head tha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreFullError
 from rayfbnn.store.opened import OpenStore
-from rayfbnn.store.records import BatchProgress, Block
+from rayfbnn.store.records import BatchProgress, Block, Record
+from rayfbnn.store.storage.places import Place, key_below
 from rayfbnn.store.writing import holds_block, prepare
 
 
@@ -31,8 +33,9 @@ def commit(store: OpenStore, batch: int, block: Block) -> BatchProgress:
         record, files = prepare(store, batch, block, last)
         try:
             places = {store.path / file: content for file, content in files.items()}
-            store.fs.write_block(places, partial(holds_block, store, block))
+            replaced = store.fs.write_block(places, partial(_can_stay, store, block, record))
             if not store.commits.publish(record):
+                _give_back(store, record, replaced)
                 return _recommit(store, batch, block, n_blocks + 1)
             store.commits.advance(batch)
         except StoreFullError as exc:
@@ -40,6 +43,27 @@ def commit(store: OpenStore, batch: int, block: Block) -> BatchProgress:
                 f"{exc}; batch {batch} has {progress.draws} draws committed; free some space, then resume"
             ) from exc
         return record.progress
+
+
+def _can_stay(
+    store: OpenStore, block: Block, record: Record, place: Place, content: bytes, existing: bytes
+) -> bool:
+    """Return True if a chunk file that is there need not, or must not, be replaced.
+
+    It must not where another worker has committed the block meanwhile.
+    """
+    return holds_block(store, block, place, content, existing) or store.fs.exists(
+        store.commits.file(record.batch, record.block)
+    )
+
+
+def _give_back(store: OpenStore, record: Record, replaced: Mapping[Place, bytes]) -> None:
+    """Put back the state of a block that another worker committed, if this one has replaced it.
+
+    Both may have ended the block at different iterations, and states have no draws in common as chunks do.
+    """
+    states = {place: old for place, old in replaced.items() if key_below(place, store.path) in record.state}
+    store.fs.write_block(states, lambda place, content, existing: existing == content)
 
 
 def _recommit(store: OpenStore, batch: int, block: Block, n_blocks: int) -> BatchProgress:

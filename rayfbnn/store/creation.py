@@ -36,7 +36,7 @@ def create(
 
     fill  commits what the store is to hold from the start; takes the place where the store is built
     """
-    if fs.exists(path):
+    if fs.is_taken(path):
         raise StoreExistsError(f"{path}: already exists; choose another path, or resume it")
     _check_text(spec)
     length = Length.from_longest(header, spec)

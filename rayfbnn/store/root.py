@@ -62,7 +62,7 @@ def check_is_store(fs: Storage, path: Place) -> bytes:
     try:
         raw = fs.read(path / METADATA)
     except FileNotFoundError:
-        if not fs.exists(path):
+        if not fs.is_taken(path):
             near = near_paths(path, [".zarr"]) if isinstance(path, Path) else ""
             raise StoreMissingError(f"{path}: does not exist{near}; give the path of a store") from None
         if _has_commits(fs, path):

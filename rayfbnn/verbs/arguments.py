@@ -13,6 +13,8 @@ from rayfbnn.data import Dataset, Source, is_path, read_training
 from rayfbnn.errors import ConfigError, StoreExistsError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.root import store_around
+from rayfbnn.store.storage.homes import storage_of
+from rayfbnn.store.storage.places import Place, is_address, place_of
 from rayfbnn.store.store import Store
 
 _LONGEST_NAME = 200  # bytes; files have 255, but what is not finished has a longer name than what is
@@ -54,7 +56,7 @@ def open_without_first(path: str | Path, skip: int) -> Store:
     from rayfbnn.reduce.skipping import without_first
 
     check_counts(least=0, skip=skip)
-    return without_first(Store.open(Path(path)), skip)
+    return without_first(Store.open(path), skip)
 
 
 def open_for_predictions(path: str | Path, skip: int) -> Store:
@@ -86,8 +88,17 @@ def check_decisive(decisive: str) -> None:
         raise ConfigError(f'decisive: must be "predictions" or "all", got "{decisive}"')
 
 
-def check_new_path(path: Path) -> None:
+def place_given(path: str | Path) -> Place:
+    """Return the place that an argument names: a key in a bucket, or a path as it was written."""
+    return place_of(path) if is_address(path) else Path(path)
+
+
+def check_new_path(path: Place) -> None:
     """Raise an error unless a store can be created at `path`; nothing is ever replaced."""
+    if not isinstance(path, Path):
+        if storage_of(path).is_taken(path):
+            raise StoreExistsError(f"{path}: already exists; resume it, or give a new address")
+        return
     if os.path.lexists(path):
         raise StoreExistsError(f"{path}: already exists; resume it, or give a new path")
     check_folder(path)

@@ -11,12 +11,14 @@ import numpy as np
 from rayfbnn.data import Source
 from rayfbnn.errors import ConfigError
 from rayfbnn.memory import check_memory
+from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     Spec,
     check_counts,
     check_new_path,
     check_workers,
+    place_given,
     read_run_data,
     read_spec,
 )
@@ -82,9 +84,9 @@ def reject(
     from rayfbnn.run.progress import show_rejection
     from rayfbnn.run.sampler import build_posterior
 
-    path = Path(path)
+    place = place_given(path)
     spec = read_spec(spec, set)
-    check_new_path(path)
+    check_new_path(place)
     check_counts(least=1, draws=draws, proposals_per_round=proposals_per_round, max_proposals=max_proposals)
     spec, dataset = read_run_data(spec, data)
     if reason := spec.data_model.why_unbounded:
@@ -114,8 +116,8 @@ def reject(
         )
         positions, precisions = (np.concatenate(parts) for parts in zip(*rounds, strict=True))
     blocks = exact_blocks(posterior, positions, precisions, min(draws, spec.draws_per_block))
-    _store_independent_draws(path, spec, dataset, "exact", draws, blocks)
-    return _summary_of_independent_draws(path, draws, acceptance=draws / n_proposals)
+    _store_independent_draws(place, spec, dataset, "exact", draws, blocks)
+    return _summary_of_independent_draws(place, draws, acceptance=draws / n_proposals)
 
 
 def prior(
@@ -150,15 +152,15 @@ def prior(
     from rayfbnn.run.prior_draws import prior_blocks
     from rayfbnn.run.sampler import build_posterior
 
-    path = Path(path)
+    place = place_given(path)
     spec = read_spec(spec, set)
-    check_new_path(path)
+    check_new_path(place)
     check_counts(least=1, draws=draws)
     spec, dataset = read_run_data(spec, data)
     posterior = build_posterior(spec, dataset, device="cpu")
     blocks = prior_blocks(posterior, dataset, spec.seed, draws, min(draws, spec.draws_per_block))
-    _store_independent_draws(path, spec, dataset, "prior", draws, blocks)
-    return _summary_of_independent_draws(path, draws)
+    _store_independent_draws(place, spec, dataset, "prior", draws, blocks)
+    return _summary_of_independent_draws(place, draws)
 
 
 def evidence(
@@ -224,7 +226,7 @@ def evidence(
 
 
 def _store_independent_draws(
-    path: Path, spec: RunSpec, dataset: Dataset, kind: Kind, draws: int, blocks: Iterable[Block]
+    path: Place, spec: RunSpec, dataset: Dataset, kind: Kind, draws: int, blocks: Iterable[Block]
 ) -> None:
     """Create a store with one chain of "exact" draws or those of the "prior", whole or not at all."""
     from rayfbnn.run.kernel import kernel_for
@@ -243,7 +245,7 @@ def _store_independent_draws(
     )
 
 
-def _summary_of_independent_draws(path: Path, draws: int, *, acceptance: float | None = None) -> RunSummary:
+def _summary_of_independent_draws(path: Place, draws: int, *, acceptance: float | None = None) -> RunSummary:
     from rayfbnn.run.running import RunSummary
 
     return RunSummary(str(path), chains=1, draws=draws, acceptance=acceptance)

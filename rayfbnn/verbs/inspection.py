@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rayfbnn.data import Source, read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.run.cores import n_cores
+from rayfbnn.store.storage.places import is_address
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import Spec, check_counts, check_device, read_run_data, read_spec
 from rayfbnn.verbs.forecasting import forecast_text
@@ -42,14 +43,14 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
     from rayfbnn.describe.configuration import describe
     from rayfbnn.describe.schedule import describe_rounds, describe_tuning
 
-    if isinstance(what, str | Path) and os.path.isdir(what):
+    if isinstance(what, str | Path) and (is_address(what) or os.path.isdir(what)):
         if set:
             raise ConfigError(
                 f"set: the configuration of the store {what} is fixed, got {set[0]}; leave it out"
             )
         if data is not None:
             raise ConfigError(f"data: the store {what} has its own copy of the training cases; leave it out")
-        store = Store.open(Path(what))
+        store = Store.open(what)
         return (
             describe(store.spec, store=store)
             + "\n"
@@ -97,7 +98,7 @@ def open(path: str | Path) -> xarray.DataTree:
     """
     from rayfbnn.reduce.arviz.tree import stored_tree
 
-    return stored_tree(Store.open(Path(path)))
+    return stored_tree(Store.open(path))
 
 
 def to_datatree(
@@ -143,9 +144,9 @@ def to_datatree(
         check_counts(least=1, draws=draws)
     if not max_memory > 0:
         raise ConfigError(f"max_memory: must be a number of bytes above 0, such as 2e9, got {max_memory}")
-    drawn_from_prior = None if prior is None else Store.open(Path(prior))
+    drawn_from_prior = None if prior is None else Store.open(prior)
     return tree_of(
-        Store.open(Path(path)),
+        Store.open(path),
         groups,
         skip=skip,
         draws=draws,
@@ -178,8 +179,8 @@ def verify(path: str | Path, *, repair: bool = False, dry_run: bool = False) -> 
     if dry_run and not repair:
         raise ConfigError("dry_run: says what a repair would do, so it needs repair as well")
     if not repair:
-        return verify_files(Path(path))
-    return Store.open(Path(path), check_records=False).repair(dry_run=dry_run)
+        return verify_files(path)
+    return Store.open(path, check_records=False).repair(dry_run=dry_run)
 
 
 def bench(

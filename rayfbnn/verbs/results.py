@@ -179,7 +179,7 @@ def check(
     if not 0 < false_alarm_rate < 1:
         raise ConfigError(f"false_alarm_rate: must be between 0 and 1, got {false_alarm_rate}")
     check_counts(least=1, cases=cases)
-    stores = open_without_first(path, skip), Store.open(Path(exact))
+    stores = open_without_first(path, skip), Store.open(exact)
     return reduce_check(*stores, false_alarm_rate=false_alarm_rate, cases=cases)
 
 

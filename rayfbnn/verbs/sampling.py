@@ -17,6 +17,7 @@ from rayfbnn.verbs.arguments import (
     check_counts,
     check_new_path,
     check_workers,
+    place_given,
     read_run_data,
     read_spec,
 )
@@ -92,10 +93,10 @@ def sample(
 
     if sample_weight is not None:
         raise ConfigError(f"sample_weight: {WEIGHTS_REFUSED}")
-    path = Path(path)
+    place = place_given(path)
     spec = read_spec(spec, set)
     goal = read_until(until, max_time, decisive)
-    check_new_path(path)
+    check_new_path(place)
     check_workers(spec, workers, address, max_failures)
     spec, dataset = read_run_data(spec, data)
     if goal is not None:
@@ -105,7 +106,7 @@ def sample(
     check_ray(workers, address)
     if progress and address is None:
         show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
-    store = Store.for_run(path, spec, dataset, kernel=kernel_for(spec))
+    store = Store.for_run(place, spec, dataset, kernel=kernel_for(spec))
     with store.lock():
         return _runner(store, goal, workers, address, max_failures, progress)()
 
@@ -170,7 +171,7 @@ def resume(
     """
     from rayfbnn.run import resuming
 
-    store = Store.open(Path(path))
+    store = Store.open(path)
     _check_is_run(store)
     check_workers(store.spec, workers, address, max_failures)
     goal = read_until(until, max_time, decisive)

@@ -58,6 +58,7 @@ HOMES = {
     "matplotlib": {"reduce/pictures/figures.py"},
     "sklearn": {"sklearn/"},
     "joblib": {"sklearn/"},
+    "obstore": {"store/storage/bucket.py"},
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -63,7 +63,7 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str] | N
         time.sleep(0.005)
 
 
-def iterations_done(path: Path) -> int:
+def iterations_done(path: str | Path) -> int:
     """Number of committed iterations of all batches together; 0 for a store that does not exist yet."""
     try:
         store = Store.open(path)

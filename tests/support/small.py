@@ -12,6 +12,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data import read_dataset
 from rayfbnn.run.kernel import kernel_for
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
@@ -79,11 +80,11 @@ def small_spec(folder: Path, **replaced: Any) -> RunSpec:
     return RunSpec.from_dict(small(**replaced), base_dir=folder)
 
 
-def make_store(path: Path, spec: RunSpec, *, fs: FileSystem | None = None) -> Store:
+def make_store(path: str | Place, spec: RunSpec, *, fs: FileSystem | None = None) -> Store:
     return Store.for_run(path, spec, read_dataset(spec), kernel=kernel_for(spec), fs=fs)
 
 
-def contents(path: Path) -> dict[str, Array]:
+def contents(path: str | Place) -> dict[str, Array]:
     """Everything that a run draws, by name, to compare two stores bit for bit."""
     store = Store.open(path)
     stats = ("accepted", "energy", "energy_change", "log_likelihood", "log_prior", "diverged")
@@ -102,7 +103,7 @@ def contents(path: Path) -> dict[str, Array]:
     return draws
 
 
-def assert_same_draws(path: Path, other: Path) -> None:
+def assert_same_draws(path: str | Place, other: str | Place) -> None:
     """Check that two stores hold the same bits."""
     ours, theirs = contents(path), contents(other)
     assert ours.keys() == theirs.keys()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.objects import ObjectStorage
+from rayfbnn.store.storage.places import ObjectPath, Place
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.protocol import Storage
 
 
 def storage_of(place: Place) -> Storage:
-    """Return the storage that a place lies in."""
-    return FileSystem()
+    """Return the storage that a place lies in; ConfigError if a bucket needs what is not installed."""
+    return ObjectStorage.from_place(place) if isinstance(place, ObjectPath) else FileSystem()

@@ -91,6 +91,10 @@ class FileSystem:
         with _translated("look at", place):
             return self._calls.exists(_local(place))
 
+    def is_taken(self, place: Place) -> bool:
+        """Return True if there is anything of this name."""
+        return self.exists(place)
+
     def is_directory(self, place: Place) -> bool:
         """Return True if the name is that of a directory, not of a link to one."""
         with _translated("look at", place):
@@ -144,11 +148,12 @@ class FileSystem:
         for place, content in files.items():
             self.write_atomic(place, content)
 
-    def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> None:
+    def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> Mapping[Place, bytes]:
         """Put the chunk files of a block. `holds` is not asked, because `writer_lock` keeps others away."""
         self.write_files(files)
         for folder in dict.fromkeys(place.parent for place in files):
             self.fsync_dir(folder)
+        return {}
 
     def rename_new(self, source: Place, destination: Place) -> None:
         """Move a file or directory to a name that is not taken (else StoreExistsError), durably."""
@@ -214,6 +219,7 @@ class FileSystem:
             self._clear(building, keep=lock_file.parent.name)
             self._clear(lock_file.parent, keep=lock_file.name)
             try:
+                self._probe(lock_file.parent / "probe")
                 yield building
                 self.rename_new(building, place)
             except (Exception, KeyboardInterrupt):
@@ -224,6 +230,14 @@ class FileSystem:
     def write_root(self, place: Place, data: bytes) -> None:
         """Put the root metadata of a new store, which nobody sees before the store is renamed."""
         self.write_atomic(place, data)
+
+    def _probe(self, place: Place) -> None:
+        """Raise StoreError unless a file can be published here as a record is.
+
+        The first commit would otherwise find out that links fail, after the first block was sampled.
+        """
+        self.write_exclusive(place, b"")
+        self.unlink(place)
 
     def _clear(self, folder: Place, *, keep: str) -> None:
         """Empty a folder of a creation that crashed, but for one name."""

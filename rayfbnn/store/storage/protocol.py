@@ -43,6 +43,10 @@ class Storage(Protocol):
         """Return True if there is a file or a folder of this name."""
         ...
 
+    def is_taken(self, place: Place) -> bool:
+        """Return True if no store can be created at a place, because something is there."""
+        ...
+
     def free_bytes(self, place: Place) -> int:
         """Return the bytes that can still be written into a folder."""
         ...
@@ -59,11 +63,12 @@ class Storage(Protocol):
         """Put several files, each as `write_atomic` does."""
         ...
 
-    def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> None:
+    def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> Mapping[Place, bytes]:
         """Put the chunk files of a block, durably; they may replace chunks that an earlier block began.
 
         A file that `holds` the block already can stay: another worker has put it, and may have committed
-        later draws in it.
+        later draws in it. Returns what was replaced, for a caller that finds the block committed by another
+        worker; nothing where `writer_lock` keeps others away.
         """
         ...
 

@@ -13,7 +13,9 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATS
 from rayfbnn.store.records import Block
+from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.posix import FileSystem
+from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.storage.system_calls import SystemCalls
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
@@ -48,7 +50,7 @@ def toy_data() -> Dataset:
     return make_dataset(inputs, (inputs > 0).astype(float), input_names=["x"], target_names=["y"])
 
 
-def create(fs: FileSystem, path: Path = PATH, spec: RunSpec | None = None) -> Store:
+def create(fs: Storage, path: Place = PATH, spec: RunSpec | None = None) -> Store:
     spec = toy_spec() if spec is None else spec
     return Store.for_run(path, spec, toy_data(), kernel="plain NumPy", fs=fs)
 

@@ -1,0 +1,129 @@
+"""The lease of a store in a bucket: it keeps a second driver from repeating the work of the first.
+
+No draw depends on it. The holder replaces the object of the lease three times in the time that it lasts.
+Whoever finds an object that does not change for that time, by its own clock, takes the lease over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from rayfbnn.errors import StoreBusyError
+from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, Tag
+
+SECONDS = 60.0
+_RENEWALS = 3  # while a lease lasts
+_LOOKS = 30  # at the object of another holder, while its lease lasts
+
+
+class Lease:
+    """The lease on one key. `acquire` it, then look at `is_lost` now and then, and `release` it."""
+
+    def __init__(self, bucket: Bucket, key: str, *, seconds: float = SECONDS) -> None:
+        """Take the bucket and the key of the object, and the time after which a lease has run out."""
+        self._bucket, self._key, self._seconds = bucket, key, seconds
+        self._holder = {"holder": uuid.uuid4().hex, "machine": _machine(), "pid": os.getpid()}
+        self._renewals = 0
+        self._tag: Tag = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew, daemon=True)
+        self.is_lost = False
+
+    def acquire(self) -> None:
+        """Become the holder; StoreBusyError if another process renews its lease meanwhile."""
+        while True:
+            try:
+                self._tag = self._bucket.put_new(self._key, self._content())
+                break
+            except Changed:
+                if self._take_over():
+                    break
+            except BucketError:
+                if not self._is_ours(b""):
+                    raise
+                break
+        self._thread.start()
+
+    def release(self) -> None:
+        """Let another process have the lease at once."""
+        self._ended.set()
+        self._thread.join()
+        if not self.is_lost:
+            with suppress(BucketError):  # then it runs out
+                self._bucket.delete(self._key)
+
+    def _content(self) -> bytes:
+        return json.dumps({**self._holder, "renewals": self._renewals}).encode()
+
+    def _take_over(self) -> bool:
+        """Return True once another's lease has run out and is ours, False if there is none any more."""
+        with suppress(FileNotFoundError, Changed):
+            content, tag = self._bucket.get(self._key)
+            if content == self._content():  # the answer to our own put was lost
+                self._tag = tag
+                return True
+            end = time.monotonic() + self._seconds
+            while not _is_dead(content) and time.monotonic() < end:
+                time.sleep(self._seconds / _LOOKS)
+                if self._bucket.get(self._key)[0] != content:
+                    raise StoreBusyError(f"{self._key}: another process holds this lease")
+            self._tag = self._bucket.put_unchanged(self._key, self._content(), tag)
+            return True
+        return False
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._seconds / _RENEWALS):
+            before = self._content()
+            self._renewals += 1
+            try:
+                self._tag = self._bucket.put_unchanged(self._key, self._content(), self._tag)
+            except (Changed, BucketError, FileNotFoundError):
+                if not self._is_ours(before):
+                    self.is_lost = True
+                    return
+
+    def _is_ours(self, before: bytes) -> bool:
+        """Return True if the object is that of this holder; its tag is then the one to replace.
+
+        before  another content that this holder may have put; b"" if it has put none before
+        """
+        try:
+            content, tag = self._bucket.get(self._key)
+        except FileNotFoundError:
+            return False
+        except BucketError:  # nothing is known; the next renewal will tell
+            return bool(before)
+        if content not in (before, self._content()):
+            return False
+        self._tag = tag
+        return True
+
+
+def _machine() -> str:
+    """Return what tells processes apart that can have one process number: host, boot and namespace."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(parts)
+
+
+def _is_dead(content: bytes) -> bool:
+    """Return True if the holder was a process of this machine and has ended, so that nobody need wait."""
+    try:
+        holder = json.loads(content)
+        if holder["machine"] != _machine() or len(holder["machine"].split()) < 3:
+            return False
+        os.kill(int(holder["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, OverflowError):
+        return False
+    return False

@@ -1,0 +1,260 @@
+"""Storage in a bucket of an object store: S3, Google Cloud Storage or Azure.
+
+An object store has neither renames nor locks. It can put an object only where there is none, and replace one
+only if nobody else has. Records are put in the first way, and chunks that another block began in the second,
+so that whatever several workers do at once, a record holds what it says.
+
+An answer may be lost after a put was done. The object is then read back and compared.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any
+
+from rayfbnn.errors import StoreBusyError, StoreCorruptError, StoreError, StoreExistsError, StoreReadError
+from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, TooLarge
+from rayfbnn.store.storage.lease import SECONDS, Lease
+from rayfbnn.store.storage.places import ObjectPath, Place
+from rayfbnn.store.storage.protocol import MOST_BYTES, Holds
+
+_PUTS_AT_ONCE = 16
+_ATTEMPTS = 20  # to replace a chunk that others replace at the same time
+_CREATING = ".creating"  # beside a store that is being created
+_UNFIT = "{}: this object store ignores {} of a put, so that draws could be lost; use another"
+_METADATA = "zarr.json"  # what has none at its root is no store
+
+
+class ObjectStorage:
+    """Storage in one bucket. A BucketError becomes a StoreError."""
+
+    def __init__(self, bucket: Bucket, *, lease_seconds: float = SECONDS) -> None:
+        """Take the bucket, and the time after which the lease of a driver that is gone has run out."""
+        self._bucket, self._lease_seconds = bucket, lease_seconds
+        self._lease: Lease | None = None
+
+    @staticmethod
+    def from_place(place: ObjectPath) -> ObjectStorage:
+        """Return the storage of the bucket that a place is in."""
+        return ObjectStorage(Bucket.from_place(place))
+
+    def read(self, place: Place, *, at_most: int = MOST_BYTES) -> bytes:
+        """Return the content of an object; FileNotFoundError if there is none.
+
+        StoreCorruptError, before anything is read, if it has more than `at_most` bytes.
+        """
+        with _translated("read", place, StoreReadError):
+            try:
+                return self._bucket.get(_key(place), at_most)[0]
+            except TooLarge as exc:
+                raise StoreCorruptError(f"{place}: damaged: {exc}") from None
+
+    def check_folders(self, places: Iterable[Place]) -> None:
+        """Do nothing: keys lead nowhere else."""
+
+    def listdir(self, place: Place) -> list[str]:
+        """Return the next names of the keys below a place, in order; none if there are no such keys."""
+        with _translated("list", place, StoreReadError):
+            return self._bucket.names(_key(place))
+
+    def exists(self, place: Place) -> bool:
+        """Return True if there is an object with this key, or below it."""
+        with _translated("look at", place, StoreReadError):
+            return self._bucket.exists(_key(place)) or bool(self._bucket.names(_key(place)))
+
+    def is_taken(self, place: Place) -> bool:
+        """Return True if there are objects below a place, other than those of a creation that crashed."""
+        keys = [key for key in self._keys(place) if not key.endswith("/lock")]
+        is_store = _key(place / _METADATA) in keys
+        return is_store or (bool(keys) and _key(place / _CREATING) not in keys)
+
+    def free_bytes(self, place: Place) -> int:
+        """Return a number larger than any run: a bucket has no end."""
+        return sys.maxsize
+
+    def write_atomic(self, place: Place, data: bytes) -> None:
+        """Put an object, whatever is there."""
+        self._check_lease()
+        with _translated("write", place):
+            try:
+                self._bucket.put(_key(place), data)
+            except BucketError:
+                if not self._is_there(place, data):
+                    raise
+
+    def write_exclusive(self, place: Place, data: bytes) -> bool:
+        """Put an object where there is none; True if it was put, even if the answer was lost."""
+        self._check_lease()
+        with _translated("write", place):
+            try:
+                self._bucket.put_new(_key(place), data)
+                return True
+            except Changed:
+                return self._is_there(place, data)
+            except BucketError:
+                if self._is_there(place, data):
+                    return True
+                if self._bucket.exists(_key(place)):
+                    return False
+                raise
+
+    def write_files(self, files: Mapping[Place, bytes]) -> None:
+        """Put several objects at once."""
+        self._at_once((self.write_atomic, place, content) for place, content in files.items())
+
+    def write_block(self, files: Mapping[Place, bytes], holds: Holds) -> Mapping[Place, bytes]:
+        """Put the chunks of a block at once, and return what they replaced, after all answers.
+
+        A chunk only ever gains draws: one that has those of this block is left alone, and another is
+        replaced only if it is still the one that was looked at.
+        """
+        replaced = self._at_once(
+            (self._write_chunk, place, content, holds) for place, content in files.items()
+        )
+        return {place: old for place, old in zip(files, replaced, strict=True) if old is not None}
+
+    def unlink(self, place: Place) -> None:
+        """Remove an object; nothing if it is gone."""
+        with _translated("remove", place):
+            self._bucket.delete(_key(place))
+
+    def rename_new(self, source: Place, destination: Place) -> None:
+        """Copy an object to a key that is not taken (else StoreExistsError), then remove it."""
+        with _translated("read", source, StoreReadError):
+            content = self._bucket.get(_key(source))[0]
+        if not self.write_exclusive(destination, content):
+            raise StoreExistsError(f"{destination}: already exists; choose another path, or remove it")
+        self.unlink(source)
+
+    def mkdir(self, place: Place) -> None:
+        """Do nothing: there are no folders."""
+
+    def fsync_dir(self, place: Place) -> None:
+        """Do nothing: an object is durable when its put is answered."""
+
+    def sweep(self, place: Place) -> int:
+        """Do nothing and return 0: no put leaves half an object."""
+        return 0
+
+    @contextmanager
+    def lock(self, place: Place) -> Iterator[None]:
+        """Hold the lease at `place`; StoreBusyError if another process renews it."""
+        lease = Lease(self._bucket, _key(place), seconds=self._lease_seconds)
+        with _translated("lock", place):
+            lease.acquire()
+        self._lease = lease
+        try:
+            yield
+        finally:
+            self._lease = None
+            lease.release()
+
+    def writer_lock(self, place: Place) -> AbstractContextManager[None]:
+        """Hold nothing: `write_block` and `write_exclusive` keep the draws, whoever else writes."""
+        return nullcontext()
+
+    @contextmanager
+    def creation(self, place: Place, lock: str) -> Iterator[Place]:
+        """Give `place` itself. What a creation that crashed has left there is cleared away before."""
+        with self.lock(place / lock):
+            if self.is_taken(place):
+                raise StoreExistsError(f"{place}: already exists; choose another path, or remove it")
+            marker = place / _CREATING
+            kept = {_key(marker), _key(place / lock)}
+            try:
+                self._probe(marker)
+                self._delete(key for key in self._keys(place) if key not in kept)
+                yield place
+            except (StoreBusyError, StoreExistsError):
+                raise  # what is there may be what another creator has put meanwhile
+            except StoreError:
+                with suppress(StoreError):  # the first error is the one to report
+                    self.unlink(place / _METADATA)  # from here on it is no store
+                    self._delete(key for key in self._keys(place) if key != _key(place / lock))
+                raise
+            self.unlink(marker)
+
+    def write_root(self, place: Place, data: bytes) -> None:
+        """Put the root metadata of a new store; StoreExistsError if there is one."""
+        if not self.write_exclusive(place, data):
+            raise StoreExistsError(f"{place}: already exists; choose another path, or remove it")
+
+    def _probe(self, place: Place) -> None:
+        """Raise StoreError unless the server refuses the two kinds of put that it must refuse.
+
+        Some servers ignored their headers until lately, and would let one record replace another.
+        """
+        key = _key(place)
+        with _translated("write", place):
+            try:
+                old = self._bucket.put(key, uuid.uuid4().hex.encode())
+                self._bucket.put(key, uuid.uuid4().hex.encode())
+            except FileNotFoundError:
+                raise StoreError(f"{place}: cannot write it: there is no such bucket") from None
+            with suppress(Changed):
+                self._bucket.put_new(key, b"")
+                raise StoreError(_UNFIT.format(place, "If-None-Match: *"))
+            with suppress(Changed):
+                self._bucket.put_unchanged(key, b"", old)
+                raise StoreError(_UNFIT.format(place, "If-Match"))
+
+    def _write_chunk(self, place: Place, content: bytes, holds: Holds) -> bytes | None:
+        """Put one chunk, and return what it replaced; None if there was nothing, or what was there stayed."""
+        if self.write_exclusive(place, content):
+            return None
+        with _translated("write", place):
+            for _ in range(_ATTEMPTS):
+                existing, tag = self._bucket.get(_key(place))
+                if holds(place, content, existing):
+                    return None
+                try:
+                    self._bucket.put_unchanged(_key(place), content, tag)
+                    return existing
+                except (Changed, BucketError) as exc:  # look again: it may be ours, with its answer lost
+                    last = exc
+        raise StoreBusyError(f"{place}: is replaced by other processes again and again ({last})")
+
+    def _is_there(self, place: Place, data: bytes) -> bool:
+        try:
+            return self._bucket.get(_key(place))[0] == data
+        except FileNotFoundError:
+            return False
+
+    def _check_lease(self) -> None:
+        if self._lease is not None and self._lease.is_lost:
+            raise StoreBusyError("another process has taken over this store, because its lease had run out")
+
+    def _keys(self, place: Place) -> list[str]:
+        with _translated("list", place, StoreReadError):
+            return self._bucket.keys(_key(place))
+
+    def _delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            try:
+                self._bucket.delete(key)
+            except BucketError as exc:
+                raise StoreError(f"{key}: cannot remove it: {exc}") from None
+
+    def _at_once(self, calls: Iterable[tuple[Any, ...]]) -> list[Any]:
+        """Make the calls in threads, wait for all, and return their results, or raise the first error."""
+        with ThreadPoolExecutor(_PUTS_AT_ONCE) as threads:
+            answers = [threads.submit(*call) for call in calls]
+        return [answer.result() for answer in answers]
+
+
+def _key(place: Place) -> str:
+    if not isinstance(place, ObjectPath):
+        raise TypeError(f"{place} is not in a bucket")
+    return place.key
+
+
+@contextmanager
+def _translated(action: str, place: Place, error: type[StoreError] = StoreError) -> Iterator[None]:
+    try:
+        yield
+    except BucketError as exc:
+        raise error(f"{place}: cannot {action} it: {exc}") from None
