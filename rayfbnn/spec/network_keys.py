@@ -16,7 +16,7 @@ from rayfbnn.spec.operations import Record
 from rayfbnn.spec.ranges import adjustment_alpha
 from rayfbnn.spec.sections import Name, PriorText
 
-MOST_LAYERS = 1000  # hidden ones; any two of them may be connected
+MOST_LAYERS = 200  # hidden ones; any two of them may be connected
 
 
 class NetworkKeys(Record):

@@ -153,6 +153,9 @@ def _roots() -> Iterator[tuple[str, Attack]]:
         ("other", 1),
     ):
         yield f"root: {keys} = {str(value)[:60]}", _root(_set(keys, value))
+    yield "root: ten million draws in every place", _root(_many_draws)
+    yield "root: a million batches in every place", _root(_many_batches)
+    yield "root: blocks of 2**30 draws in every place", _root(_large_blocks)
     yield "root: nested 100,000 deep", _raw("zarr.json", b"[" * 100_000 + b"]" * 100_000)
     yield "root: 40 million values", _raw("zarr.json", b"[" + b"[]," * 20_000_000 + b"1]")
     yield "root: a sparse file of 100 GB", lambda store, outside: os.truncate(store / "zarr.json", 10**11)
@@ -166,6 +169,22 @@ def _roots() -> Iterator[tuple[str, Attack]]:
         "another key beside the attributes",
         lambda store, outside: forge(store / "zarr.json", _set("other", 1)),
     )
+
+
+def _many_draws(attributes: dict[str, Any]) -> None:
+    n = 10**7
+    attributes["spec"]["phase"][2]["iterations"] = n
+    attributes["header"] |= {"n_draws": n, "n_blocks": n + 3, "coordinate_chunk": n}
+
+
+def _many_batches(attributes: dict[str, Any]) -> None:
+    for place in ("spec", "header"):
+        attributes[place] |= {"chains": 10**6, "chains_per_batch": 1}
+
+
+def _large_blocks(attributes: dict[str, Any]) -> None:
+    attributes["spec"]["draws_per_block"] = 2**30
+    attributes["header"] |= {"draws_per_block": 2**30, "coordinate_chunk": 2**30}
 
 
 def _raw(name: str, raw: bytes) -> Attack:
