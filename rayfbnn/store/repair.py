@@ -17,7 +17,7 @@ from rayfbnn.version import __version__
 
 @dataclass(frozen=True)
 class _Repair:
-    """What is set aside, or made again.
+    """The files that a repair sets aside, or makes again.
 
     verdicts      damaged records of verdicts
     first_blocks  batch -> first block of those whose records are set aside

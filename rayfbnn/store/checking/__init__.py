@@ -1,1 +1,1 @@
-"""What is recorded of the files of a store, and the checks of what is read from them."""
+"""Checks of everything that is read from a store, against what was recorded when it was written."""

@@ -74,7 +74,7 @@ class EncodingDocument(Document):
 
 
 class RootAttributes(Document):
-    """What the root metadata says of a store; `spec` is checked where configurations are."""
+    """The attributes of the root metadata; `spec` is checked where configurations are."""
 
     format: Literal["rayfbnn"]
     format_version: Whole
@@ -108,7 +108,7 @@ class ExtensionDocument(Document):
 
 
 class MeasuredDocument(Document):
-    """What trajectories measured, see `mcmc.tuning.measured.Measured`."""
+    """Sums over measured trajectories, see `mcmc.tuning.measured.Measured`."""
 
     trajectories: Whole
     lengths: Sums
@@ -130,7 +130,7 @@ class SettingsDocument(Document):
 
 
 class TunedDocument(Document):
-    """What a round of tuning measured and found for one operation."""
+    """The measurements of a round of tuning for one operation, and the settings found."""
 
     op: Plain
     measured: MeasuredDocument

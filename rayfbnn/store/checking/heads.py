@@ -19,7 +19,7 @@ HEAD = "head.json"
 
 @dataclass(frozen=True)
 class Head:
-    """What the head of a batch says.
+    """The number of records of a batch, and the digest of the last.
 
     store   digest of the store's root metadata
     blocks  number of records that were published

@@ -77,7 +77,7 @@ def chain_again(store: Path) -> None:
 
 
 def outcome(store: Path) -> str:
-    """What happens to a process that uses the store: "refused", "used", or the harm that it came to.
+    """Return "refused" or "used", or the harm that came to a process that used the store.
 
     It opens the store, reads all of it, resumes it, verifies it and plans its repair, within 10 seconds and
     a gigabyte of memory, and may open and change nothing outside the store.
