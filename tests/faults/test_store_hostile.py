@@ -19,9 +19,9 @@ from hypothesis import strategies as some
 from rayfbnn.store.hierarchy import planned_chunks, text_chunk
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
-from tests.support.store.forging import chain_again, outcome, sealed
+from tests.support.store.forging import chain_again, forge, outcome, sealed
 from tests.support.store.hostile import Attack, corpus
-from tests.support.store.toy import create, step
+from tests.support.store.toy import create, run_to_end, step
 
 CORPUS = corpus()
 HARMLESS = {  # what no verb reads, or what a reader has no reason to refuse
@@ -97,6 +97,17 @@ def test_names_are_compared_with_what_zarr_writes(original: Path) -> None:
         for names in (plan, odd):
             assert dict(planned_chunks(names)) == {names.chunk_file(): text_chunk(names)}
             assert len(text_chunk(names)) == names.most_bytes
+
+
+def test_a_store_from_before_there_were_heads_is_resumed_and_verified(original: Path, tmp_path: Path) -> None:
+    store = tmp_path / "toy.zarr"
+    shutil.copytree(original / "toy.zarr", store)
+    forge(store / "zarr.json", lambda content: content["attributes"].pop("head_records"))
+    for head in store.glob("commits/*/head.json"):
+        head.unlink()
+    run_to_end(Store.open(store))
+    assert Store.open(store).verify().ok and Store.open(store).committed_draws == 5
+    assert not list(store.glob("commits/*/head.json"))
 
 
 JSON_FILES = (

@@ -19,7 +19,7 @@ MOST_DRAWS = 10_000_000  # of a chain in one section; their numbers are coordina
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 DigestOrNone = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
-Name = Annotated[str, Field(max_length=1000)]
+Name = Annotated[str, Field(max_length=1_000_000)]  # of columns and labels, which may be any text
 Plain = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]  # is shown to people
 ChunkFile = Annotated[str, Field(pattern=r"^(?:[A-Za-z0-9_]{1,200}/){1,2}c(?:\.[0-9]{1,9}){1,8}$")]
 Whole = Annotated[int, Field(ge=0, le=2**53)]
@@ -199,7 +199,7 @@ class VerdictDocument(Document):
     predictions: Plain
     hyperparameters: Plain
     ok: bool
-    seconds: Annotated[float, Field(ge=0)]
+    seconds: float
     next_iterations: Whole | None
     seal: Seal
 
