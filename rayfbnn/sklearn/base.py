@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from rayfbnn import api
+from rayfbnn.errors import ConfigError
 from rayfbnn.reduce.early import early_phase, early_warning, with_early_draws
 from rayfbnn.reduce.serving.predictor import Predictor
 from rayfbnn.sklearn.configuration import configuration
@@ -23,6 +24,7 @@ from rayfbnn.sklearn.resuming import configuration_to_resume
 from rayfbnn.sklearn.stores import TemporaryStore
 from rayfbnn.sklearn.tables import inputs_table, training_table
 from rayfbnn.sklearn.verdicts import warn_unless_ok
+from rayfbnn.store.storage.places import is_address
 from rayfbnn.store.store import Store
 
 if TYPE_CHECKING:
@@ -175,6 +177,8 @@ class BayesianNetwork(BaseEstimator):
         return self._place if is_possible else None
 
     def _new_place(self) -> TemporaryStore | Path:
+        if is_address(self.store):
+            raise ConfigError(f"store: must be on a disk, got {self.store}; rayfbnn.sample takes buckets")
         return TemporaryStore() if self.store is None else Path(self.store).absolute()
 
     def _seed(self) -> int:

@@ -115,3 +115,13 @@ def test_warm_start_goes_on_with_a_temporary_store_and_after_an_interruption(
     monkeypatch.setattr("rayfbnn.api.sample", None)
     assert estimator.set_params(iterations=8).fit(X, Y).store_ == place
     assert estimator.summary_.draws == 8
+
+
+def test_an_estimator_refuses_the_address_of_a_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path of that name would otherwise become folders on the disk."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="must be on a disk, got s3://bucket"):
+        regressor(spec=SPEC, store="s3://bucket/run.zarr").fit(X, Y)
+    assert list(tmp_path.iterdir()) == []
