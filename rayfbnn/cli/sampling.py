@@ -71,7 +71,10 @@ def resume(
     path: RunStore,
     iterations: Annotated[
         int | None,
-        typer.Option(help="Length of the last phase in all; more than planned makes the run longer."),
+        typer.Option(
+            help="Length of the last phase in all; more than planned makes the run longer, less takes back"
+            " what is not sampled yet."
+        ),
     ] = None,
     spec: Annotated[
         Path | None,

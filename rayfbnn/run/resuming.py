@@ -71,20 +71,23 @@ def compare_data(store: Store, data: Source | None) -> None:
 
 
 def check_length(store: Store, iterations: int) -> None:
-    """Raise ConfigError if the last phase would be shorter than planned."""
+    """Raise ConfigError if the last phase would be shorter than what is sampled of it."""
     planned = store.spec.phase[-1].iterations
-    if iterations < planned:
+    furthest = max(store.progress(batch).iteration for batch in range(store.n_batches))
+    sampled = furthest - (store.spec.total_iterations - planned)
+    if iterations < min(planned, sampled):
         raise ConfigError(
-            f"iterations: the last phase has {planned}; a run can be made longer, not shorter,"
-            f" got {iterations}"
+            f"iterations: {sampled} of the {planned} iterations of the last phase are sampled; a run can be"
+            f" made longer, and not shorter than what is sampled, got {iterations}"
         )
 
 
-def make_longer(store: Store, iterations: int) -> None:
-    """Give the last phase `iterations` in all, if it has fewer; the store must be locked.
+def set_length(store: Store, iterations: int) -> None:
+    """Give the last phase `iterations` in all; the store must be locked.
 
-    ConfigError if no phase may be so long, StoreMismatchError if the store cannot be extended.
+    ConfigError if no phase may be so long, StoreMismatchError if the store cannot have this length.
     """
-    if iterations > store.spec.phase[-1].iterations:
+    if iterations != store.spec.phase[-1].iterations:
+        check_length(store, iterations)  # another process may have sampled more meanwhile
         spec = store.spec.with_iterations(iterations)
         store.extend(spec, spec.kept_draws)

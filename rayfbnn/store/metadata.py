@@ -37,8 +37,8 @@ def read_metadata(fs: Storage, path: Place, plans: Mapping[str, ArrayPlan]) -> t
     """
     metadata, is_pending = {}, False
     for file in metadata_files(plans):
-        metadata[file], is_short = read_metadata_file(fs, path / file, plans, file)
-        is_pending = is_pending or is_short
+        metadata[file], is_other = read_metadata_file(fs, path / file, plans, file)
+        is_pending = is_pending or is_other
     if is_pending:
         for plan in plans.values():
             if is_draw_coordinate(plan):
@@ -60,11 +60,11 @@ def read_metadata_file(
     if matches(raw, plan):
         return array_metadata(plan), False
     shape = tuple(document["shape"]) if isinstance(document.get("shape"), list) else ()
-    is_short = len(shape) == len(plan.shape) and all(
-        type(n) is int and (0 <= n <= planned if dim in ("draw", "block") else n == planned)
+    is_other = len(shape) == len(plan.shape) and all(
+        type(n) is int and (n >= 0 and (dim in ("draw", "block") or n == planned))
         for n, planned, dim in zip(shape, plan.shape, plan.dims, strict=True)
     )
-    if is_short and matches(raw, replace(plan, shape=shape)):
+    if is_other and matches(raw, replace(plan, shape=shape)):
         return array_metadata(plan), True
     raise StoreCorruptError(f"{path}: does not describe the array {plan.path} of this run")
 
@@ -143,10 +143,10 @@ def draw_chunks(fs: Storage, path: Place, plan: ArrayPlan, root: Root) -> list[P
     """Return the files of a draw coordinate, without those that an extension has still to write."""
     file = f"{plan.path}/{METADATA}"
     try:
-        _, is_short = read_metadata_file(fs, path / file, {plan.path: plan}, file)
+        _, is_other = read_metadata_file(fs, path / file, {plan.path: plan}, file)
     except StoreCorruptError:
-        is_short = False
-    length = root.before.n_draws if is_short else plan.shape[0]
+        is_other = False
+    length = root.before.n_draws if is_other else plan.shape[0]
     return [path / file for file in plan.chunk_files(range(length))]
 
 

@@ -329,17 +329,19 @@ class Store:
             yield
 
     def extend(self, spec: RunSpec, n_draws: int) -> None:
-        """Make the run longer: `spec` has more iterations in its last phase, and n_draws draws in all.
+        """Give the run another length: `spec` differs in the iterations of its last phase; n_draws in all.
 
-        A record is published first. If this process does not live to lengthen the arrays, whoever locks the
-        store next does it. Nothing is changed if `spec` differs in anything else (StoreMismatchError), or if
-        a run of this length does not fit into memory or onto the disk (ConfigError).
+        It may be shorter as long as no batch has sampled more. A record is published first. If this process
+        does not live to change the arrays, whoever locks the store next does it. Nothing is changed if `spec`
+        differs in anything else (StoreMismatchError), or if a run of this length does not fit into memory or
+        onto the disk (ConfigError).
         """
         with self._locked():
             problems = differences(self.spec.with_iterations(spec.phase[-1].iterations), spec)
-            if spec.total_iterations < self.spec.total_iterations or n_draws < self.root.header.n_draws:
+            sampled = max(self.progress(batch).iteration for batch in range(self.n_batches))
+            if spec.total_iterations < sampled:
                 problems.append(
-                    f"draws: {self.root.header.n_draws} are planned, and {n_draws} would be fewer"
+                    f"draws: {sampled} iterations are sampled, and {n_draws} draws would be fewer"
                 )
             if problems:
                 raise StoreMismatchError(f"{self.path}: cannot be extended:\n  " + "\n  ".join(problems))

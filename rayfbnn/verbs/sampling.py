@@ -135,7 +135,8 @@ def resume(
     path
         The store of the run.
     iterations
-        Length of the last phase in all; more than planned makes the run longer.
+        Length of the last phase in all; more than planned makes the run longer, less takes back what is not
+        sampled yet.
     spec
         A configuration to compare with the store's: a TOML file, nested dictionaries, or a RunSpec. Any
         difference but a longer last phase is refused. The training file that it names is compared as well, if
@@ -190,7 +191,7 @@ def resume(
     resuming.compare_data(store, data)
     with store.lock():
         if iterations is not None:
-            resuming.make_longer(store, iterations)
+            resuming.set_length(store, iterations)
         return _runner(store, goal, workers, address, max_failures, progress)()
 
 

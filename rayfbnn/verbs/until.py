@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rayfbnn.describe.results import duration
 from rayfbnn.errors import ConfigError
 from rayfbnn.reduce.judging.advice import rounded_up
-from rayfbnn.run.resuming import make_longer
+from rayfbnn.run.resuming import set_length
 from rayfbnn.store.lengthening.verdict_log import RoundVerdict
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import check_decisive
@@ -106,7 +106,7 @@ def run_until(store: Store, until: Until, run: Callable[..., RunSummary], *, pro
             print(_line(number, verdict, store), file=sys.stderr, flush=True)
         if following is None:
             return replace(summary, ok=verdict.ok)
-        make_longer(store, following)
+        set_length(store, following)
 
 
 def _done(store: Store) -> int:

@@ -37,7 +37,7 @@ from rayfbnn.data import read_dataset  # noqa: E402
 from rayfbnn.run.executor import Executor, InProcess  # noqa: E402
 from rayfbnn.run.kernel import kernel_for  # noqa: E402
 from rayfbnn.run.progress import display  # noqa: E402
-from rayfbnn.run.resuming import make_longer  # noqa: E402
+from rayfbnn.run.resuming import set_length  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
 from rayfbnn.run.sampler import Progress  # noqa: E402
 from rayfbnn.run.workers import RayExecutor, Worker  # noqa: E402
@@ -134,7 +134,7 @@ def prepared(folder: Path, arguments: argparse.Namespace, *, batches: int) -> St
             if progress.phase < is_last:
                 kept_from = time.time()
         seconds_per_draw = (time.time() - kept_from) / (FIRST_ITERATIONS * batches)
-        make_longer(store, FIRST_ITERATIONS + max(10, int(arguments.seconds / seconds_per_draw)))
+        set_length(store, FIRST_ITERATIONS + max(10, int(arguments.seconds / seconds_per_draw)))
     return store
 
 

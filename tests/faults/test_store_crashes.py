@@ -114,5 +114,29 @@ def test_a_crash_at_any_call_of_extend_leaves_the_old_run_or_the_new() -> None:
                 assert contents(opened(after)) == expected
 
 
+def test_a_crash_at_any_call_of_taking_a_length_back_leaves_one_of_the_two_lengths() -> None:
+    start = half_way().copy()
+    run_to_end(opened(start))
+    shorter, longer = opened(start).spec, toy_spec().with_iterations(40)
+    opened(start).extend(longer, 40)
+
+    def take_back(calls: SystemCalls) -> None:
+        opened(calls).extend(shorter, 5)
+
+    for number, disk in enumerate(crashes(take_back, start.copy(), "crash", every=17)):
+        for after in (disk, disk.after_power_loss(choices(number))):
+            store = opened(after)
+            assert store.verify().ok
+            assert contents(store) == undisturbed()
+            assert store.root.header.n_draws in (5, 40)
+            assert store.datatree()["posterior"].sizes["draw"] == 5
+            store.extend(shorter, 5)
+            assert opened(after).verify().ok
+            if number % 5 == 0:
+                store.extend(toy_spec().with_iterations(9), 9)
+                assert opened(after).verify().ok
+                assert opened(after).root.header.n_draws == 9
+
+
 def none(_: object) -> None:
     return None

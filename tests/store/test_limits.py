@@ -14,7 +14,7 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.store import limits
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
-from tests.support.small import make_store, small_spec
+from tests.support.small import assert_same_draws, make_store, small_spec
 from tests.support.store.disks import MemoryDisk
 from tests.support.store.toy import PATH, create, opened, run_to_end, toy_spec
 
@@ -115,3 +115,34 @@ def test_draws_that_no_memory_holds_are_refused_before_any_is_made(
         getattr(api, verb)(spec, *places, **arguments)
     assert files(tmp_path) == before
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_length_can_be_taken_back_while_nothing_of_it_is_sampled(tmp_path: Path) -> None:
+    """Afterwards the run is as if it had never been longer, and can be made longer again."""
+    spec = small_spec(tmp_path)
+    for name in ("run.zarr", "straight.zarr"):
+        sample(spec, tmp_path / name, **HERE)
+    store = Store.open(tmp_path / "run.zarr")
+    store.extend(store.spec.with_iterations(1000), 1000)
+    assert Store.open(tmp_path / "run.zarr").root.header.n_draws == 1000
+    assert resume(tmp_path / "run.zarr", iterations=10, **HERE).draws == 10
+    assert not api.verify(tmp_path / "run.zarr").problems
+    for array in ("posterior/draw", "posterior/bo", "sample_stats/energy"):
+        names = [
+            sorted(path.name for path in (tmp_path / name / array).rglob("*"))
+            for name in ("run.zarr", "straight.zarr")
+        ]
+        assert names[0] == names[1]
+    for name in ("run.zarr", "straight.zarr"):
+        assert resume(tmp_path / name, iterations=14, **HERE).draws == 14
+        assert not api.verify(tmp_path / name).problems
+    assert_same_draws(tmp_path / "run.zarr", tmp_path / "straight.zarr")
+
+
+def test_a_length_of_which_some_is_sampled_is_taken_back_as_far_as_that(tmp_path: Path) -> None:
+    path = tmp_path / "run.zarr"
+    sample(small_spec(tmp_path), path, **HERE)
+    before = files(path)
+    with pytest.raises(ConfigError, match="10 of the 10 iterations of the last phase are sampled.* got 9"):
+        resume(path, iterations=9, **HERE)
+    assert files(path) == before

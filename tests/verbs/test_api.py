@@ -181,9 +181,9 @@ def test_a_longer_run_is_the_run_that_was_planned_longer(tmp_path: Path, copied:
     assert_same_draws(copied, tmp_path / "planned.zarr")
 
 
-def test_a_run_is_not_made_shorter(copied: Path) -> None:
+def test_a_run_is_not_made_shorter_than_what_is_sampled(copied: Path) -> None:
     before = tree(copied)
-    with pytest.raises(ConfigError, match="iterations: the last phase has 10; .*got 9"):
+    with pytest.raises(ConfigError, match="iterations: 10 of the 10 iterations .*got 9"):
         api.resume(copied, iterations=9, **HERE)
     assert tree(copied) == before
 

@@ -97,7 +97,7 @@ class RootDocument(Document):
 
 
 class ExtensionDocument(Document):
-    """A record that makes the run longer."""
+    """A record that gives the run another length."""
 
     store: Digest
     number: Whole

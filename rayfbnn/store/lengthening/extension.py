@@ -1,12 +1,13 @@
-"""Makes a run longer: a record is published first, then the arrays are lengthened."""
+"""Gives a run another length: a record is published first, then the arrays are made as long as it says."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rayfbnn.errors import StoreError
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.catalogue import array_plans
+from rayfbnn.store.catalogue import ArrayPlan, array_plans
 from rayfbnn.store.hierarchy import METADATA, array_metadata, planned_chunks
 from rayfbnn.store.limits import Length, check_size
 from rayfbnn.store.metadata import is_draw_coordinate, matches
@@ -24,7 +25,7 @@ def check_longer(fs: Storage, path: Place, root: Root, spec: RunSpec, n_draws: i
 
 
 def publish_extension(fs: Storage, path: Place, root: Root, spec: RunSpec, n_draws: int) -> None:
-    """Decide that the run is longer: from here on `carry_through` makes it so, whoever runs it."""
+    """Decide how long the run is: from here on `carry_through` makes it so, whoever runs it."""
     document = {
         "store": root.identity,
         "number": root.n_extensions,
@@ -38,16 +39,31 @@ def publish_extension(fs: Storage, path: Place, root: Root, spec: RunSpec, n_dra
 
 
 def carry_through(fs: Storage, path: Place, root: Root) -> None:
-    """Lengthen every array as the extensions say; again after a crash, until all are as planned.
+    """Make every array as long as the extensions say; again after a crash, until all are as planned.
 
-    Coordinates first: an index that is longer than its array is not seen, a shorter one would read as 0.
+    Coordinates come first where the run is longer, and last where it is shorter: an index that is longer than
+    its array is not seen, a shorter one would read as 0.
     """
     plans = array_plans(root.header, root.spec)
+    steps = [_set_coordinates, _set_metadata]
+    for step in steps if root.header.n_draws >= root.before.n_draws else reversed(steps):
+        step(fs, path, root, plans)
+
+
+def _set_coordinates(fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan]) -> None:
+    """Write the numbers of the draws from the end of the shorter run on; remove what no draw has."""
     for plan in plans.values():
         if is_draw_coordinate(plan) and plan.shape[0] == root.header.n_draws:
-            for file, content in planned_chunks(plan, first=root.before.n_draws):
+            for file, content in planned_chunks(plan, first=min(root.before.n_draws, plan.shape[0] - 1)):
                 fs.write_atomic(path / file, content)
+            kept = set(plan.chunk_files(range(plan.shape[0])))
+            for file in plan.chunk_files(range(root.before.n_draws)):
+                if file not in kept:
+                    fs.unlink(path / file)
             fs.fsync_dir(path / plan.path)
+
+
+def _set_metadata(fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan]) -> None:
     for plan in plans.values():
         metadata = path / plan.path / METADATA
         if not matches(read_sealed(fs, metadata), plan):
