@@ -70,6 +70,7 @@ def finished(server: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
     return spec
 
 
+@pytest.mark.long
 def test_every_verb_of_results_reads_a_bucket(finished: RunSpec, tmp_path: Path) -> None:
     local = tmp_path / "run.zarr"
     api.sample(finished, local, workers=0, progress=False)

@@ -221,7 +221,7 @@ def run_machine(n_examples: int, n_steps: int) -> None:
 
 
 def test_no_order_of_commits_kills_failures_damage_and_repairs_changes_a_draw() -> None:
-    run_machine(6, 10)
+    run_machine(4, 8)
 
 
 @pytest.mark.long

@@ -61,7 +61,7 @@ def test_sigkill_at_calls_to_the_disk_loses_no_bit(tmp_path: Path) -> None:
     """Each process kills itself at some call and the next continues, until one finishes."""
     path = tmp_path / "toy.zarr"
     create(FileSystem(), path)
-    numbers = Streams(9, np.arange(1, dtype=np.uint64)).uniform(Purpose.PROPOSAL, (8,))[0]
+    numbers = Streams(9, np.arange(1, dtype=np.uint64)).uniform(Purpose.PROPOSAL, (5,))[0]
     for number in numbers:
         process = start(RUN, path, 100 + int(number * 300))
         output, _ = process.communicate(timeout=60)

@@ -132,7 +132,7 @@ READERS: dict[str, Callable[[SystemCalls], object]] = {
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
-@pytest.mark.parametrize("every", [43, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [97, pytest.param(1, marks=pytest.mark.long)])
 def test_an_error_at_any_read_loses_nothing_and_is_not_called_damage(
     reader: str, forever: bool, every: int
 ) -> None:
