@@ -130,7 +130,12 @@ def test_an_answer_that_is_lost_loses_no_bit(start: MemoryBucket, fault: str, ev
 def test_a_worker_thought_dead_can_wake_at_any_write(
     start: MemoryBucket, ends: tuple[int, ...] | None, every: int
 ) -> None:
-    """Another driver finishes the run while a worker stands still before one of its writes."""
+    """Another driver finishes the run while a worker stands still before one of its writes.
+
+    If the two end a block at different iterations, the worker may replace the state that the other has
+    committed, until it puts it back. A driver that reads it in between stops, and a repair draws the block
+    again: the draws are the same.
+    """
     options = {} if ends is None else {"ends": ends}
 
     def commit_late(bucket: Bucket) -> None:
@@ -143,7 +148,13 @@ def test_a_worker_thought_dead_can_wake_at_any_write(
             FailingBucket(bucket, at=at, fault="pause", meanwhile=lambda b=bucket: run_to_end(opened(b)))
         )
         store = opened(bucket)
-        assert store.verify().problems == ()
+        problems = store.verify().problems
+        assert all(ends is not None and problem.file.startswith("state/") for problem in problems), problems
+        if problems:
+            store.repair()
+            run_to_end(opened(bucket))
+            store = opened(bucket)
+            assert store.verify().problems == ()
         assert without_states(contents(store)) == without_states(undisturbed())
 
 

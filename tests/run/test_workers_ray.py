@@ -36,7 +36,7 @@ class DyingWorker(Worker):
     """A worker that kills its process between iterations, once for each file in a folder beside the store."""
 
     def may_die(self) -> None:
-        for life in sorted((self._store_path.parent / "deaths").iterdir()):
+        for life in sorted((Path(self._store_path).parent / "deaths").iterdir()):
             with suppress(FileNotFoundError):  # another worker has just died of it
                 life.unlink()
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -149,7 +149,7 @@ LONG_MUTANTS = [
 
 @pytest.mark.parametrize(
     "kernel, before, after",
-    [*MUTANTS, *(pytest.param(*mutant, marks=pytest.mark.long) for mutant in LONG_MUTANTS)],
+    [*MUTANTS, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_MUTANTS)],
 )
 def test_mutants_are_told_from_the_array_code(kernel: str, before: str, after: str) -> None:
     target = full_problem("gaussian", kernel, "float64", n_cases=38).tempered(0.7)
