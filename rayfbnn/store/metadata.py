@@ -13,7 +13,7 @@ import numpy as np
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.memory import memory_of_machine
 from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING, VERDICTS, ArrayPlan
-from rayfbnn.store.checking.documents import parse_json
+from rayfbnn.store.checking.documents import MOST_DRAWS, parse_json
 from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
 from rayfbnn.store.records import SEAL
 from rayfbnn.store.root import Root, read_sealed
@@ -61,7 +61,7 @@ def read_metadata_file(
         return array_metadata(plan), False
     shape = tuple(document["shape"]) if isinstance(document.get("shape"), list) else ()
     is_other = len(shape) == len(plan.shape) and all(
-        type(n) is int and (n >= 0 and (dim in ("draw", "block") or n == planned))
+        type(n) is int and (0 <= n <= MOST_DRAWS if dim in ("draw", "block") else n == planned)
         for n, planned, dim in zip(shape, plan.shape, plan.dims, strict=True)
     )
     if is_other and matches(raw, replace(plan, shape=shape)):
