@@ -2,6 +2,7 @@
 
 sample    draw from the posterior that a configuration describes, into a new store
 resume    continue a run that was stopped or killed, or make a finished run longer
+sample_or_resume  bring a run to its end, wherever it stands (`rayfbnn run` in the shell)
 reject    draw exactly and independently by rejection, for small problems
 prior     draw networks, functions and data sets from the prior
 evidence  estimate the log marginal likelihood
@@ -26,6 +27,7 @@ error that is not a bug is a RayFBNNError (rayfbnn/errors.py).
 from rayfbnn.verbs.functions import function_values
 from rayfbnn.verbs.independent import evidence, prior, reject
 from rayfbnn.verbs.inspection import bench, open, show, to_datatree, verify
+from rayfbnn.verbs.jobs import sample_or_resume
 from rayfbnn.verbs.reporting import report
 from rayfbnn.verbs.results import check, diagnose, plot, predict
 from rayfbnn.verbs.sampling import resume, sample
@@ -47,6 +49,7 @@ __all__ = [
     "report",
     "resume",
     "sample",
+    "sample_or_resume",
     "show",
     "to_datatree",
     "verify",

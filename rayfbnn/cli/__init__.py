@@ -3,6 +3,8 @@
 # Each import registers its commands, which `rayfbnn --help` lists in this order.
 from rayfbnn.cli import sampling  # isort: split
 
+from rayfbnn.cli import jobs  # isort: split
+
 from rayfbnn.cli import results  # isort: split
 
 from rayfbnn.cli import inspection  # isort: split
@@ -10,15 +12,17 @@ from rayfbnn.cli import inspection  # isort: split
 from rayfbnn.cli import independent  # isort: split
 
 from rayfbnn.cli import demonstration
-from rayfbnn.cli.program import INTERRUPTED, NOT_CONVERGED, app, main
+from rayfbnn.cli.program import INTERRUPTED, NOT_CONVERGED, START_AGAIN, app, main
 
 __all__ = [
     "INTERRUPTED",
     "NOT_CONVERGED",
+    "START_AGAIN",
     "app",
     "demonstration",
     "independent",
     "inspection",
+    "jobs",
     "main",
     "results",
     "sampling",

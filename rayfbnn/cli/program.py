@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # the exit code of a process that SIGINT ended
 NOT_CONVERGED = 3
+START_AGAIN = 75  # "try again later" of sysexits.h
 
 app = typer.Typer(
     name="rayfbnn",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from rayfbnn.run.cores import n_cores
 from rayfbnn.run.executor import Executor, InProcess
 from rayfbnn.run.progress import Display, display
 from rayfbnn.run.sampler import Progress
+from rayfbnn.run.signals import stop_on_signal
 from rayfbnn.run.workers import RayExecutor
 from rayfbnn.store.store import Store
 
@@ -98,7 +98,7 @@ def run_to_end(
             with (
                 display(store, show=progress) as shown,
                 _executor(store, len(batches), workers, address, max_failures) as executor,
-                _stop_on_signal(executor, shown),
+                stop_on_signal(executor.request_stop, shown.note),
                 _stop_at(executor, deadline),
             ):
                 reported_kernels: set[str] = set()
@@ -173,30 +173,6 @@ def _stop_at(executor: Executor, deadline: float) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-@contextmanager
-def _stop_on_signal(executor: Executor, shown: Display) -> Iterator[None]:
-    """Request a stop at the first SIGINT or SIGTERM, and raise KeyboardInterrupt at the second."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
-        yield
-        return
-    n_signals = 0
-
-    def handle(number: int, frame: object) -> None:
-        nonlocal n_signals
-        n_signals += 1
-        if n_signals > 1:
-            raise KeyboardInterrupt
-        executor.request_stop()
-        shown.note("stopping: the iterations under way are finished and committed; again: stop at once")
-
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def show_progress(store: Store, shown: Display, reported_kernels: set[str], progress: Progress) -> None:

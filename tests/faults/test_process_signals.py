@@ -64,15 +64,34 @@ def test_one_signal_commits_what_is_done_and_says_how_to_go_on(
     _is_a_prefix(path, undisturbed)
 
 
-def test_two_signals_end_a_run_at_once(tmp_path: Path, undisturbed: Path) -> None:
+def test_a_second_signal_within_two_seconds_counts_as_the_first(tmp_path: Path, undisturbed: Path) -> None:
+    """Slurm sends SIGTERM to all processes of a job, and a script that passes it on makes two."""
     path, process = _begin(tmp_path)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     time.sleep(0.001)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     code, _, errors = finish(process)
     assert code == 130
+    assert errors.count("stopping: the iterations under way") == 1
     assert f"go on with: rayfbnn resume {path}" in errors
     _is_a_prefix(path, undisturbed)
+
+
+def test_a_stopped_job_asks_to_be_started_again_and_ends_with_the_draws_of_one_run(
+    tmp_path: Path, undisturbed: Path
+) -> None:
+    spec = slow_spec(tmp_path, iterations=N_COMPARED)
+    (tmp_path / "run.toml").write_text(spec.to_toml())
+    path = tmp_path / "run.zarr"
+    job = ("run", tmp_path / "run.toml", path, "--workers", 0, "--no-progress")
+    process = start(*job)
+    wait_until(lambda: iterations_done(path) >= 10, process)
+    process.send_signal(signal.SIGTERM)
+    code, output, errors = finish(process)
+    assert (code, output) == (75, "")
+    assert "rayfbnn run: stopped" in errors and "start it again" in errors
+    assert finish(start(*job))[0] == 0
+    assert_same_draws(path, undisturbed)
 
 
 def test_a_killed_driver_leaves_a_store_that_another_takes_over(tmp_path: Path, undisturbed: Path) -> None:

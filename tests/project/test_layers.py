@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sklearn": {"api", "arrays", "data", "errors", "model", "reduce", "spec", "store"},
     "__init__": {"api", "errors", "spec", "run", "version"},
     "demo": {"__init__", "api", "describe", "errors", "spec", "store"},
-    "cli": {"__init__", "api", "demo", "describe", "errors", "selftest"},
+    "cli": {"__init__", "api", "demo", "describe", "errors", "run", "selftest"},
 }
 
 HOMES = {

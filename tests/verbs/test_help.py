@@ -13,7 +13,9 @@ from rayfbnn import api, cli
 
 OBJECTS = ("function_values", "load", "open", "to_datatree")  # what these give is not for a shell
 IN_SHELL = [name for name in api.__all__ if name not in OBJECTS]
+NAMES_IN_SHELL = {"sample_or_resume": "run"}  # rayfbnn.run is a folder of the package
 SHELL = {command.name: command for command in typer.main.get_group(cli.app).commands.values()}
+SHELL |= {verb: SHELL[name] for verb, name in NAMES_IN_SHELL.items()}
 
 
 def words(text: str | None) -> str:

@@ -1,0 +1,84 @@
+"""The commands for jobs of a scheduler, which may be stopped and started again at any time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rayfbnn.cli.parameters import (
+    Address,
+    AsJson,
+    Decisive,
+    MaxFailures,
+    MaxTime,
+    Set,
+    ShowProgress,
+    SpecFile,
+    Train,
+    Until,
+    Workers,
+)
+from rayfbnn.cli.program import NOT_CONVERGED, START_AGAIN, command, print_run
+from rayfbnn.errors import StoreReadError, WorkerError
+
+
+@command
+def run(
+    spec: SpecFile,
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="STORE", help="The store of the run; it is created if nothing is there."),
+    ],
+    data: Train = None,
+    set: Set = None,
+    until: Until = None,
+    max_time: MaxTime = None,
+    decisive: Decisive = "predictions",
+    workers: Workers = None,
+    address: Address = None,
+    max_failures: MaxFailures = 3,
+    progress: ShowProgress = True,
+    as_json: AsJson = False,
+) -> None:
+    """Bring a run to its end, wherever it stands: sample, resume or extend it, or do nothing if complete.
+
+    The script of a job calls it: it may be started as often as a scheduler likes, and always ends with the
+    same draws. Exit code 75 means "start me again": the run was stopped by a signal, workers died, or storage
+    was full or could not be read. 0 means that the run is complete. After 1, 2 and 3 (with --until ok the
+    time was over) it must not be started again; after 73 another process is at work.
+    """
+    from rayfbnn import api
+    from rayfbnn.run.signals import interrupt_on_signal
+
+    with _start_again("run"), interrupt_on_signal():
+        summary = api.sample_or_resume(
+            spec,
+            path,
+            data=data,
+            set=set or (),
+            until=until,  # type: ignore[arg-type]  # checked there, as is decisive
+            max_time=max_time,
+            decisive=decisive,  # type: ignore[arg-type]
+            workers=workers,
+            address=address,
+            max_failures=max_failures,
+            progress=progress,
+        )
+        print_run(summary, as_json)
+    if summary.ok is False:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+@contextmanager
+def _start_again(name: str) -> Iterator[None]:
+    """End with exit code 75 after a signal and after errors that another start may not meet."""
+    try:
+        yield
+    except (KeyboardInterrupt, WorkerError, StoreReadError) as exc:
+        print(f"rayfbnn {name}: {exc if str(exc) else 'stopped'}; start it again", file=sys.stderr)
+        raise typer.Exit(START_AGAIN) from None

@@ -1,0 +1,63 @@
+"""Signals: the first stops a run after its iterations, one soon after it counts as the first."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from rayfbnn.run.signals import STOPPING, interrupt_on_signal, stop_on_signal
+
+
+class Recorder:
+    """Counts what a run is asked to do, with a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.stops, self.now = 0, 100.0
+        self.notes: list[str] = []
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+def send(number: signal.Signals = signal.SIGTERM) -> None:
+    os.kill(os.getpid(), number)
+
+
+def test_signals_within_two_seconds_of_the_first_count_as_one() -> None:
+    run = Recorder()
+    with stop_on_signal(run.stop, run.notes.append, clock=lambda: run.now):
+        for run.now in (100.0, 100.001, 101.9):
+            send()
+    assert run.stops == 1 and len(run.notes) == 1
+    assert "after 2 seconds: stop at once" in run.notes[0]
+
+
+@pytest.mark.parametrize("number", STOPPING)
+def test_a_later_signal_interrupts(number: signal.Signals) -> None:
+    run = Recorder()
+    with pytest.raises(KeyboardInterrupt), stop_on_signal(run.stop, run.notes.append, clock=lambda: run.now):
+        send(number)
+        run.now += 2.1
+        send(number)
+    assert run.stops == 1
+
+
+def test_handlers_are_put_back() -> None:
+    before = [signal.getsignal(number) for number in STOPPING]
+    run = Recorder()
+    with interrupt_on_signal(), stop_on_signal(run.stop, run.notes.append):
+        pass
+    assert [signal.getsignal(number) for number in STOPPING] == before
+
+
+def test_outside_of_the_sampling_the_first_signal_interrupts_and_others_do_not() -> None:
+    n_interrupts = 0
+    with interrupt_on_signal():
+        for _ in range(3):
+            try:
+                send()
+            except KeyboardInterrupt:
+                n_interrupts += 1
+    assert n_interrupts == 1
