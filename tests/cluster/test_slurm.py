@@ -1,0 +1,102 @@
+"""The scripts of cluster/slurm on a Slurm of one node: what stops a job does not change its draws.
+
+Run by hand with: python -m pytest -m long tests/cluster/test_slurm.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rayfbnn import api
+from tests.support.drivers import iterations_done, slow_spec, wait_until
+from tests.support.pages import ROOT
+from tests.support.cluster.slurm import Slurm, slurm, why_not
+from tests.support.small import assert_same_draws
+
+SCRIPTS = ROOT / "cluster" / "slurm"
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    with slurm(tmp_path_factory.mktemp("slurm")) as running:
+        running.environment["RAYFBNN_WORKERS"] = "0"
+        yield running
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that nothing disturbed, with its configuration in run.toml: some 30 seconds of one core."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    spec = slow_spec(folder, iterations=1500)
+    (folder / "run.toml").write_text(spec.to_toml())
+    api.sample(spec, folder / "run.zarr", workers=0, progress=False)
+    return folder / "run.zarr"
+
+
+def assert_ended_as_if_undisturbed(cluster: Slurm, job: str, store: Path, undisturbed: Path) -> None:
+    ended = cluster.wait_for(job, *ENDED)
+    assert (ended["JobState"], ended["ExitCode"]) == ("COMPLETED", "0:0"), ended
+    assert int(ended["Restarts"]) >= 1, "the job was never started again"
+    assert_same_draws(store, undisturbed)
+
+
+def test_a_job_at_its_time_limit_goes_on_in_another_turn(
+    cluster: Slurm, undisturbed: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "run.zarr"
+    limits = ("--time=00:02:00", "--signal=B:USR1@110", "--cpus-per-task=1")
+    config = undisturbed.parent / "run.toml"
+    job = cluster.submit(*limits, SCRIPTS / "one.sbatch", config, store, folder=tmp_path)
+    assert_ended_as_if_undisturbed(cluster, job, store, undisturbed)
+    assert "start it again" in (tmp_path / f"slurm-{job}.out").read_text()
+
+
+def test_a_job_that_is_preempted_goes_on_when_there_is_room(
+    cluster: Slurm, undisturbed: Path, tmp_path: Path
+) -> None:
+    """Slurm sends SIGTERM to the script and to rayfbnn."""
+    store = tmp_path / "run.zarr"
+    config = undisturbed.parent / "run.toml"
+    job = cluster.submit("--cpus-per-task=1", SCRIPTS / "one.sbatch", config, store, folder=tmp_path)
+    wait_until(lambda: iterations_done(store) > 100)
+    urgent = cluster.submit("--partition=high", "--exclusive", "--wrap=sleep 3", folder=tmp_path)
+    cluster.wait_for(urgent, "COMPLETED")
+    assert 100 < iterations_done(store) < 3000, "the job was over before it could be preempted"
+    assert_ended_as_if_undisturbed(cluster, job, store, undisturbed)
+
+
+def test_a_job_that_must_not_be_started_again_is_not(cluster: Slurm, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("chains = 4\n")
+    store = tmp_path / "run.zarr"
+    job = cluster.submit("--cpus-per-task=1", SCRIPTS / "one.sbatch", "run.toml", store, folder=tmp_path)
+    ended = cluster.wait_for(job, *ENDED)
+    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("FAILED", "2:0", "0")
+    assert not store.exists()
+
+
+def test_a_job_that_is_cancelled_stays_so(cluster: Slurm, undisturbed: Path, tmp_path: Path) -> None:
+    store = tmp_path / "run.zarr"
+    config = undisturbed.parent / "run.toml"
+    job = cluster.submit("--cpus-per-task=1", SCRIPTS / "one.sbatch", config, store, folder=tmp_path)
+    wait_until(lambda: iterations_done(store) > 100)
+    cluster("scancel", job)
+    ended = cluster.wait_for(job, *ENDED)
+    assert (ended["JobState"], ended["Restarts"]) == ("CANCELLED", "0")
+    assert api.verify(store).ok
+
+
+def test_a_ray_cluster_inside_an_allocation_runs_to_the_same_draws(
+    cluster: Slurm, undisturbed: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "run.zarr"
+    config = undisturbed.parent / "run.toml"
+    size = ("--nodes=1", "--cpus-per-task=2")
+    job = cluster.submit(*size, SCRIPTS / "many.sbatch", config, store, folder=tmp_path)
+    ended = cluster.wait_for(job, *ENDED)
+    assert ended["JobState"] == "COMPLETED", (tmp_path / f"slurm-{job}.out").read_text()[-3000:]
+    assert_same_draws(store, undisturbed)
