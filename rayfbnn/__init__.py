@@ -30,17 +30,20 @@ if TYPE_CHECKING:
         sample,
         sample_or_resume,
         show,
+        status,
         to_datatree,
         verify,
     )
     from rayfbnn.errors import RayFBNNError
     from rayfbnn.run.running import RunSummary
+    from rayfbnn.run.status import Status
     from rayfbnn.spec import RunSpec
 
 __all__ = [
     "RayFBNNError",
     "RunSpec",
     "RunSummary",
+    "Status",
     "__version__",
     "bench",
     "check",
@@ -59,6 +62,7 @@ __all__ = [
     "sample",
     "sample_or_resume",
     "show",
+    "status",
     "to_datatree",
     "verify",
 ]
@@ -67,6 +71,7 @@ _ELSEWHERE = {
     "RayFBNNError": "rayfbnn.errors",
     "RunSpec": "rayfbnn.spec",
     "RunSummary": "rayfbnn.run.running",
+    "Status": "rayfbnn.run.status",
 }
 
 

@@ -12,6 +12,7 @@ check     compare a run with exact draws of the same posterior
 plot      draw pictures of a run
 report    write a page of HTML on one or several runs
 show      describe a configuration or a store in words
+status    say how far a run is, how fast, and whether anyone is at work
 open      open the draws of a store as an xarray DataTree
 to_datatree  open them with the groups that are computed for ArviZ
 load      load draws of a run into memory, as a predictor that answers in milliseconds
@@ -26,7 +27,7 @@ error that is not a bug is a RayFBNNError (rayfbnn/errors.py).
 
 from rayfbnn.verbs.functions import function_values
 from rayfbnn.verbs.independent import evidence, prior, reject
-from rayfbnn.verbs.inspection import bench, open, show, to_datatree, verify
+from rayfbnn.verbs.inspection import bench, open, show, status, to_datatree, verify
 from rayfbnn.verbs.jobs import sample_or_resume
 from rayfbnn.verbs.reporting import report
 from rayfbnn.verbs.results import check, diagnose, plot, predict
@@ -51,6 +52,7 @@ __all__ = [
     "sample",
     "sample_or_resume",
     "show",
+    "status",
     "to_datatree",
     "verify",
 ]

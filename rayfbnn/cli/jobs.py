@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +17,10 @@ from rayfbnn.cli.parameters import (
     Address,
     AsJson,
     Decisive,
+    LogFormat,
     MaxFailures,
     MaxTime,
+    RunStore,
     Set,
     ShowProgress,
     SpecFile,
@@ -24,7 +29,7 @@ from rayfbnn.cli.parameters import (
     Workers,
 )
 from rayfbnn.cli.program import NOT_CONVERGED, START_AGAIN, command, print_run
-from rayfbnn.errors import StoreReadError, WorkerError
+from rayfbnn.errors import ConfigError, StoreReadError, WorkerError
 
 
 @command
@@ -43,6 +48,7 @@ def run(
     address: Address = None,
     max_failures: MaxFailures = 3,
     progress: ShowProgress = True,
+    log_format: LogFormat = "text",
     as_json: AsJson = False,
 ) -> None:
     """Bring a run to its end, wherever it stands: sample, resume or extend it, or do nothing if complete.
@@ -68,10 +74,41 @@ def run(
             address=address,
             max_failures=max_failures,
             progress=progress,
+            log_format=log_format,  # type: ignore[arg-type]
         )
         print_run(summary, as_json)
     if summary.ok is False:
         raise typer.Exit(NOT_CONVERGED)
+
+
+@command
+def status(
+    path: RunStore,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Prints the status again and again, until the run is complete.")
+    ] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two lines of --watch.")] = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """Say how far a run is, how fast, when it will end, and whether anyone is at work on it.
+
+    Any machine that reads the store can ask, while the run goes on or later. Nothing is locked or changed.
+    """
+    from rayfbnn import api
+    from rayfbnn.describe.status import status_text
+
+    if not every > 0:
+        raise ConfigError(f"every: must be a number of seconds above 0, got {every:g}")
+    while True:
+        current = api.status(path)
+        if as_json:
+            numbers = {"done": current.done, "seconds_left": current.seconds_left}
+            print(json.dumps(asdict(current) | numbers), flush=True)
+        else:
+            print(status_text(current), flush=True)
+        if not watch or current.complete:
+            return
+        time.sleep(every)
 
 
 @contextmanager

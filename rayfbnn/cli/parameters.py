@@ -46,6 +46,14 @@ MaxFailures = Annotated[
     int, typer.Option(help="How many workers may die and be replaced before the run is given up.")
 ]
 ShowProgress = Annotated[bool, typer.Option(help="Shows the progress on standard error.")]
+LogFormat = Annotated[
+    str,
+    typer.Option(
+        metavar="text|json",
+        help='"json" adds a line of JSON for each block to STORE.log.jsonl, beside the store (in the current'
+        " folder for a store in a bucket).",
+    ),
+]
 Decisive = Annotated[
     str,
     typer.Option(

@@ -11,6 +11,7 @@ from rayfbnn.cli.parameters import (
     Address,
     AsJson,
     Decisive,
+    LogFormat,
     MaxFailures,
     MaxTime,
     NewStore,
@@ -38,6 +39,7 @@ def sample(
     address: Address = None,
     max_failures: MaxFailures = 3,
     progress: ShowProgress = True,
+    log_format: LogFormat = "text",
     as_json: AsJson = False,
 ) -> None:
     """Draw from the posterior that a configuration describes, into a new store.
@@ -60,6 +62,7 @@ def sample(
         address=address,
         max_failures=max_failures,
         progress=progress,
+        log_format=log_format,  # type: ignore[arg-type]
     )
     print_run(summary, as_json)
     if summary.ok is False:
@@ -97,6 +100,7 @@ def resume(
     address: Address = None,
     max_failures: MaxFailures = 3,
     progress: ShowProgress = True,
+    log_format: LogFormat = "text",
     as_json: AsJson = False,
 ) -> None:
     """Continue a run that was stopped or killed, or make a finished run longer.
@@ -119,6 +123,7 @@ def resume(
         address=address,
         max_failures=max_failures,
         progress=progress,
+        log_format=log_format,  # type: ignore[arg-type]
     )
     print_run(summary, as_json)
     if summary.ok is False:

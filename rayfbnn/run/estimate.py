@@ -13,6 +13,7 @@ from rayfbnn.store.rounds import round_of
 
 if TYPE_CHECKING:
     from rayfbnn.run.sampler import Progress
+    from rayfbnn.spec import RunSpec
     from rayfbnn.store.store import Store
 
 
@@ -30,6 +31,30 @@ class BatchRow:
 
 
 HEADINGS = BatchRow("chains", "iteration", "draws", "acceptance", "divergences", "draws/s", "time left")
+
+
+def current_costs(store: Store) -> list[int]:
+    """Count the gradient evaluations of an iteration of each phase, with the latest tuned settings."""
+    spec, settings = store.spec, store.tuning.latest()[1]
+    return [
+        gradient_evaluations(
+            phase.operations, tuning=Tuning(settings, is_measured=number in spec.tuning_phases)
+        )
+        for number, phase in enumerate(spec.phase)
+    ]
+
+
+def work(spec: RunSpec, costs: list[int], iteration: int) -> float:
+    """Return the work of the iterations up to this one: their gradient evaluations, plus one for each.
+
+    costs  gradient evaluations of an iteration of each phase
+    """
+    total = 0.0
+    for phase, cost in zip(spec.phase, costs, strict=True):
+        count = min(iteration, phase.iterations)
+        total += count * (1 + cost)
+        iteration -= count
+    return total
 
 
 class Estimate:
@@ -58,7 +83,7 @@ class Estimate:
         if self._block_start.get(progress.batch) != block_start:
             # Settings change only between blocks. Looking them up at each iteration took a quarter as long as
             # the sampling of the robot arm.
-            self._block_start[progress.batch], self._costs = block_start, self._current_costs()
+            self._block_start[progress.batch], self._costs = block_start, current_costs(self._store)
         self._done[progress.batch] = progress.iteration
 
     def row(self, progress: Progress) -> BatchRow:
@@ -93,31 +118,13 @@ class Estimate:
         current = round_of(rounds, progress.iteration)
         return "" if current is None else f", tuning {current.number + 1}/{len(rounds)}"
 
-    def _current_costs(self) -> list[int]:
-        """Count the gradient evaluations of an iteration of each phase, with the current tuned settings."""
-        spec, settings = self._store.spec, self._store.tuning.latest()[1]
-        return [
-            gradient_evaluations(
-                phase.operations, tuning=Tuning(settings, is_measured=number in spec.tuning_phases)
-            )
-            for number, phase in enumerate(spec.phase)
-        ]
-
-    def _work(self, iteration: int) -> float:
-        """Return the work of the iterations up to this one."""
-        work = 0.0
-        for phase, cost in zip(self._store.spec.phase, self._costs, strict=True):
-            count = min(iteration, phase.iterations)
-            work += count * (1 + cost)
-            iteration -= count
-        return work
-
     def _seconds_left(self, batch: int) -> float:
-        done = self._work(self._done[batch])
-        done_now = done - self._work(self._done_before[batch])
+        spec, costs = self._store.spec, self._costs
+        done = work(spec, costs, self._done[batch])
+        done_now = done - work(spec, costs, self._done_before[batch])
         if done_now <= 0:
             return math.nan
-        remaining = self._work(self._store.spec.total_iterations) - done
+        remaining = work(spec, costs, spec.total_iterations) - done
         return remaining * (self._clock() - self._started) / done_now
 
 

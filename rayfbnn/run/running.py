@@ -7,14 +7,17 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from socket import gethostname
+from typing import Literal, TypeAlias
 
 from rayfbnn.markup import tables
 from rayfbnn.run.cores import n_cores
 from rayfbnn.run.executor import Executor, InProcess
+from rayfbnn.run.json_log import JsonLog
+from rayfbnn.run.metrics import RayMetrics
 from rayfbnn.run.progress import Display, display
 from rayfbnn.run.sampler import Progress
 from rayfbnn.run.signals import stop_on_signal
@@ -22,6 +25,8 @@ from rayfbnn.run.workers import RayExecutor
 from rayfbnn.store.store import Store
 
 _log = logging.getLogger(__name__)
+
+LogFormat: TypeAlias = Literal["text", "json"]
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,11 @@ def run_to_end(
     max_failures: int,
     progress: bool,
     deadline: float = math.inf,
+    log_format: LogFormat = "text",
 ) -> RunSummary:
     """Run every batch that is not complete, and return what the store then holds. The store must be locked.
+
+    With the log format "json" each block adds a line to a log beside the store (json_log.py).
 
     KeyboardInterrupt, saying how to go on, when a signal ended it before. At the deadline, a time on the
     monotonic clock, the run ends as after a signal, but without an error.
@@ -100,10 +108,13 @@ def run_to_end(
                 _executor(store, len(batches), workers, address, max_failures) as executor,
                 stop_on_signal(executor.request_stop, shown.note),
                 _stop_at(executor, deadline),
+                _observers(store, executor, address, log_format) as observers,
             ):
                 reported_kernels: set[str] = set()
                 for latest in run_rounds(store, executor):
                     show_progress(store, shown, reported_kernels, latest)
+                    for observer in observers:
+                        observer.update(latest)
                 failures = executor.failures
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_how_to_go_on(store)) from None
@@ -158,6 +169,20 @@ def _executor(
     return RayExecutor(
         workers=workers, address=address, max_failures=max_failures, gpus_per_worker=1 if is_gpu else 0
     )
+
+
+@contextmanager
+def _observers(
+    store: Store, executor: Executor, address: str | None, log_format: LogFormat
+) -> Iterator[list[JsonLog | RayMetrics]]:
+    """Yield what hears of all progress besides the display: a log, and the metrics of a cluster."""
+    with ExitStack() as stack:
+        observers: list[JsonLog | RayMetrics] = []
+        if log_format == "json":
+            observers.append(stack.enter_context(JsonLog(store, lambda: executor.failures)))
+        if address is not None:
+            observers.append(stack.enter_context(RayMetrics(store, lambda: executor.failures)))
+        yield observers
 
 
 @contextmanager

@@ -88,6 +88,12 @@ def check_decisive(decisive: str) -> None:
         raise ConfigError(f'decisive: must be "predictions" or "all", got "{decisive}"')
 
 
+def check_log_format(log_format: str) -> None:
+    """Raise ConfigError unless `log_format` names a format of a run's log."""
+    if log_format not in ("text", "json"):
+        raise ConfigError(f'log_format: must be "text" or "json", got "{log_format}"')
+
+
 def place_given(path: str | Path) -> Place:
     """Return the place that an argument names: a key in a bucket, or a path as it was written."""
     return place_of(path) if is_address(path) else Path(path)

@@ -18,6 +18,7 @@ from rayfbnn.verbs.forecasting import forecast_text
 if TYPE_CHECKING:
     import xarray
 
+    from rayfbnn.run.status import Status
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.records import VerifyReport
     from rayfbnn.timing.results import BenchResult
@@ -153,6 +154,26 @@ def to_datatree(
         prior=drawn_from_prior,
         max_memory=max_memory,
     )
+
+
+def status(path: str | Path) -> Status:
+    """Say how far a run is, how fast, when it will end, and whether anyone is at work on it.
+
+    Any machine that reads the store can ask, while the run goes on or later. Nothing is locked or changed.
+
+    Parameters
+    ----------
+    path
+        The store of the run.
+
+    Returns
+    -------
+    Status
+        The progress and speed of each batch, and the driver on record.
+    """
+    from rayfbnn.run.status import status_of
+
+    return status_of(Store.open(path, check_records=False))
 
 
 def verify(path: str | Path, *, repair: bool = False, dry_run: bool = False) -> VerifyReport:

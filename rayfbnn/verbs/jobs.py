@@ -17,7 +17,7 @@ from rayfbnn.verbs.sampling import resume, sample
 
 if TYPE_CHECKING:
     from rayfbnn.reduce.judging.verdicts import Decisive
-    from rayfbnn.run.running import RunSummary
+    from rayfbnn.run.running import LogFormat, RunSummary
 
 
 def sample_or_resume(
@@ -33,6 +33,7 @@ def sample_or_resume(
     address: str | None = None,
     max_failures: int = 3,
     progress: bool = True,
+    log_format: LogFormat = "text",
 ) -> RunSummary:
     """Bring a run to its end, wherever it stands: sample, resume or extend it, or do nothing if complete.
 
@@ -73,6 +74,10 @@ def sample_or_resume(
     progress
         Shows the progress on standard error.
 
+    log_format
+        "json" adds a line of JSON for each block to STORE.log.jsonl, beside the store (in the current folder
+        for a store in a bucket).
+
     Returns
     -------
     RunSummary
@@ -94,6 +99,7 @@ def sample_or_resume(
                 address=address,
                 max_failures=max_failures,
                 progress=progress,
+                log_format=log_format,
             )
         except StoreExistsError:  # another process has created it meanwhile, and may hold its lock
             pass
@@ -108,6 +114,7 @@ def sample_or_resume(
         address=address,
         max_failures=max_failures,
         progress=progress,
+        log_format=log_format,
     )
 
 

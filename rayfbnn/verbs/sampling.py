@@ -15,6 +15,7 @@ from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     Spec,
     check_counts,
+    check_log_format,
     check_new_path,
     check_workers,
     place_given,
@@ -26,7 +27,7 @@ from rayfbnn.verbs.until import Until, check_can_go_on, read_until, run_until
 
 if TYPE_CHECKING:
     from rayfbnn.reduce.judging.verdicts import Decisive
-    from rayfbnn.run.running import RunSummary
+    from rayfbnn.run.running import LogFormat, RunSummary
 
 
 def sample(
@@ -42,6 +43,7 @@ def sample(
     address: str | None = None,
     max_failures: int = 3,
     progress: bool = True,
+    log_format: LogFormat = "text",
     sample_weight: object = None,
 ) -> RunSummary:
     """Draw from the posterior that a configuration describes, into a new store.
@@ -82,6 +84,10 @@ def sample(
     sample_weight
         Is refused: cases cannot be weighted.
 
+    log_format
+        "json" adds a line of JSON for each block to STORE.log.jsonl, beside the store (in the current folder
+        for a store in a bucket).
+
     Returns
     -------
     RunSummary
@@ -98,6 +104,7 @@ def sample(
     goal = read_until(until, max_time, decisive)
     check_new_path(place)
     check_workers(spec, workers, address, max_failures)
+    check_log_format(log_format)
     spec, dataset = read_run_data(spec, data)
     if goal is not None:
         check_can_go_on(spec)
@@ -108,7 +115,7 @@ def sample(
         show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
     store = Store.for_run(place, spec, dataset, kernel=kernel_for(spec))
     with store.lock():
-        return _runner(store, goal, workers, address, max_failures, progress)()
+        return _runner(store, goal, workers, address, max_failures, progress, log_format)()
 
 
 def resume(
@@ -124,6 +131,7 @@ def resume(
     address: str | None = None,
     max_failures: int = 3,
     progress: bool = True,
+    log_format: LogFormat = "text",
 ) -> RunSummary:
     """Continue a run that was stopped or killed, or make a finished run longer.
 
@@ -164,6 +172,10 @@ def resume(
     progress
         Shows the progress on standard error.
 
+    log_format
+        "json" adds a line of JSON for each block to STORE.log.jsonl, beside the store (in the current folder
+        for a store in a bucket).
+
     Returns
     -------
     RunSummary
@@ -175,6 +187,7 @@ def resume(
     store = Store.open(path)
     _check_is_run(store)
     check_workers(store.spec, workers, address, max_failures)
+    check_log_format(log_format)
     goal = read_until(until, max_time, decisive)
     if goal is not None:
         check_can_go_on(store.spec)
@@ -192,7 +205,7 @@ def resume(
     with store.lock():
         if iterations is not None:
             resuming.set_length(store, iterations)
-        return _runner(store, goal, workers, address, max_failures, progress)()
+        return _runner(store, goal, workers, address, max_failures, progress, log_format)()
 
 
 def _runner(
@@ -202,6 +215,7 @@ def _runner(
     address: str | None,
     max_failures: int,
     progress: bool,
+    log_format: LogFormat,
 ) -> Callable[[], RunSummary]:
     """Return what runs the store's chains to their end, or in rounds to the goal if there is one."""
     from rayfbnn.run.running import run_to_end
@@ -213,6 +227,7 @@ def _runner(
         address=address,
         max_failures=max_failures,
         progress=progress,
+        log_format=log_format,
     )
     return run if goal is None else partial(run_until, store, goal, run, progress=progress)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from rayfbnn import api
+from tests.support.cluster.slurm import Slurm, slurm, why_not
 from tests.support.drivers import iterations_done, slow_spec, wait_until
 from tests.support.pages import ROOT
-from tests.support.cluster.slurm import Slurm, slurm, why_not
 from tests.support.small import assert_same_draws
 
 SCRIPTS = ROOT / "cluster" / "slurm"

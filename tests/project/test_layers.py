@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 HOMES = {
-    "ray": {"run/workers.py", "run/cluster.py"},
+    "ray": {"run/workers.py", "run/cluster.py", "run/metrics.py"},
     "zarr": {"store/"},
     "xarray": {"store/", "reduce/"},
     "cupy": {"arrays.py", "kernels/"},

@@ -13,6 +13,7 @@ from rayfbnn import api, cli
 
 OBJECTS = ("function_values", "load", "open", "to_datatree")  # what these give is not for a shell
 IN_SHELL = [name for name in api.__all__ if name not in OBJECTS]
+IN_SHELL_ALONE = ("as_json", "help", "watch", "every")
 NAMES_IN_SHELL = {"sample_or_resume": "run"}  # rayfbnn.run is a folder of the package
 SHELL = {command.name: command for command in typer.main.get_group(cli.app).commands.values()}
 SHELL |= {verb: SHELL[name] for verb, name in NAMES_IN_SHELL.items()}
@@ -37,7 +38,7 @@ def test_an_option_has_the_same_words_in_python_and_in_the_shell(verb: str) -> N
     in_python = words(inspect.getdoc(getattr(api, verb)))
     options = [parameter for parameter in SHELL[verb].params if parameter.param_type_name == "option"]
     for option in options:
-        if option.name in ("as_json", "help"):
+        if option.name in IN_SHELL_ALONE:
             continue
         sentence, *_ = words(option.help).partition(". ")
         assert f"{option.name} {sentence.removesuffix('.')}" in in_python, option.name

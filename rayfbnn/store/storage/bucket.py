@@ -94,6 +94,11 @@ class Bucket:
                 return False
             return True
 
+    def modified(self, key: str) -> float:
+        """Return the time an object was put, in seconds since 1970; FileNotFoundError if there is none."""
+        with _translated():
+            return float(self._objects.head(key)["last_modified"].timestamp())
+
     def names(self, key: str) -> list[str]:
         """Return the next names of all keys below `key`, in order."""
         with _translated():

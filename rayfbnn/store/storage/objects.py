@@ -66,6 +66,11 @@ class ObjectStorage:
         with _translated("look at", place, StoreReadError):
             return self._bucket.exists(_key(place)) or bool(self._bucket.names(_key(place)))
 
+    def modified(self, place: Place) -> float:
+        """Return the time an object was put, in seconds since 1970, by the server's clock."""
+        with _translated("read", place, StoreReadError):
+            return self._bucket.modified(_key(place))
+
     def is_taken(self, place: Place) -> bool:
         """Return True if there are objects below a place, other than those of a creation that crashed."""
         keys = [key for key in self._keys(place) if not key.endswith("/lock")]

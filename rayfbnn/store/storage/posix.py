@@ -91,6 +91,11 @@ class FileSystem:
         with _translated("look at", place):
             return self._calls.exists(_local(place))
 
+    def modified(self, place: Place) -> float:
+        """Return the time a file was written, in seconds since 1970."""
+        with _translated("read", place):
+            return self._calls.modified(_local(place))
+
     def is_taken(self, place: Place) -> bool:
         """Return True if there is anything of this name."""
         return self.exists(place)

@@ -43,6 +43,13 @@ class Storage(Protocol):
         """Return True if there is a file or a folder of this name."""
         ...
 
+    def modified(self, place: Place) -> float:
+        """Return the time a file was put, in seconds since 1970, by the clock of the storage.
+
+        FileNotFoundError if there is none.
+        """
+        ...
+
     def is_taken(self, place: Place) -> bool:
         """Return True if no store can be created at a place, because something is there."""
         ...

@@ -41,6 +41,10 @@ class SystemCalls:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             return file.read()
 
+    def modified(self, path: Path) -> float:
+        """Return the time of a file's last change, in seconds since 1970."""
+        return os.lstat(path).st_mtime
+
     def replace(self, source: Path, destination: Path) -> None:
         """Rename a file; what has the name `destination` is gone."""
         os.replace(source, destination)

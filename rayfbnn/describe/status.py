@@ -1,0 +1,65 @@
+"""The status of a run as the text that `rayfbnn status` prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rayfbnn.run.status import BatchStatus, Status
+
+_HEADINGS = ("chains", "iteration", "draws", "last commit", "block takes", "time left")
+
+
+def status_text(status: Status) -> str:
+    """Return the line of the run, the line of its driver, and a table with a row for each batch."""
+    rows = [_HEADINGS, *(_row(batch, status) for batch in status.batches)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    table = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join([f"{status.path}: {_run(status)}", _driver(status), *table])
+
+
+def _run(status: Status) -> str:
+    if status.complete:
+        return f"complete, {status.total_draws} draws of each chain"
+    left = status.seconds_left
+    end = "" if left is None or status.at_work is not True else f", complete in {_time(left)}"
+    acceptance = "" if status.acceptance is None else f", acceptance {status.acceptance:.0%}"
+    return f"{status.done:.1%} done{acceptance}, divergences {status.divergences}{end}"
+
+
+def _driver(status: Status) -> str:
+    if status.driver is None:
+        return "nobody is at work" if status.complete else "nobody is at work; go on with: rayfbnn resume"
+    if status.at_work is None:
+        return f"the last driver was {status.driver}; this machine cannot tell whether it is still at work"
+    if status.at_work:
+        return f"at work: {status.driver}"
+    return f"nobody is at work: {status.driver} was killed; go on with: rayfbnn resume"
+
+
+def _row(batch: BatchStatus, status: Status) -> tuple[str, ...]:
+    ago = batch.seconds_since_commit
+    return (
+        f"{batch.first_chain}-{batch.last_chain}",
+        f"{batch.iteration}/{status.total_iterations}",
+        f"{batch.draws}/{status.total_draws}",
+        "-" if ago is None else f"{_time(ago)} ago",
+        _time(batch.seconds_of_block),
+        _time(batch.seconds_left),
+    )
+
+
+def _time(seconds: float | None) -> str:
+    """Format seconds as 45 s, 12 min, 3.5 h or 2.1 days; "-" for None."""
+    if seconds is None or seconds != seconds:
+        return "-"
+    for size, unit in ((86_400, "days"), (3600, "h")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return (
+        f"{seconds / 60:.0f} min"
+        if seconds >= 120
+        else f"{seconds:.3g} s"
+        if seconds < 10
+        else f"{seconds:.0f} s"
+    )

@@ -1,0 +1,102 @@
+"""A log of a run for programs: one JSON object on a line for each block, in a file beside the store."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+from rayfbnn.version import __version__
+
+if TYPE_CHECKING:
+    from rayfbnn.run.sampler import Progress
+    from rayfbnn.store.storage.places import Place
+    from rayfbnn.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+
+def log_file(place: Place) -> Path:
+    """Return the file of a store's log: beside it, or in the current folder for a store in a bucket."""
+    return (place.parent if isinstance(place, Path) else Path()) / f"{place.name}.log.jsonl"
+
+
+class JsonLog:
+    """Adds a line to the log when a run starts, when a block is committed, and when the run ends.
+
+    Lines are added to what earlier starts have written. A log that cannot be written is given up with a
+    warning: the run goes on.
+    """
+
+    def __init__(self, store: Store, failures: Callable[[], int]) -> None:
+        """Take the store and a function that gives the number of workers that died so far."""
+        self._store, self._failures = store, failures
+        self._file: TextIO | None = None
+
+    def update(self, progress: Progress) -> None:
+        """Add the line of a block that was committed."""
+        if not progress.committed or not progress.block_iterations:
+            return
+        chains = self._store.batch_chains(progress.batch)
+        self._write(
+            "block",
+            batch=progress.batch,
+            chains=[chains[0], chains[-1]],
+            iteration=progress.iteration,
+            total_iterations=progress.total_iterations,
+            draws=progress.draws,
+            total_draws=progress.total_draws,
+            iterations=progress.block_iterations,
+            seconds=round(progress.seconds, 3),
+            acceptance=None if math.isnan(progress.acceptance) else round(progress.acceptance, 6),
+            divergences=progress.divergences,
+            warmup_divergences=progress.warmup_divergences,
+            failures=self._failures(),
+            worker=progress.worker,
+        )
+
+    def _write(self, event: str, **values: Any) -> None:
+        if self._file is None:
+            return
+        common = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
+        try:
+            print(json.dumps({**common, "store": str(self._store.path), **values}), file=self._file)
+        except OSError as exc:
+            _log.warning("%s: cannot be written any more: %s; the run goes on", self._file.name, exc)
+            self._close()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError as exc:
+                _log.debug("closing the log: %s", exc)
+            self._file = None
+
+    def __enter__(self) -> Self:
+        file = log_file(self._store.path)
+        try:
+            self._file = file.open("a", encoding="utf-8", buffering=1)
+        except OSError as exc:
+            _log.warning("%s: cannot be written: %s; the run goes on without a log", file, exc)
+        self._write(
+            "start", version=__version__, host=socket.gethostname(), pid=os.getpid(), done=self._done()
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        done = self._done()
+        is_complete = done == self._store.spec.total_iterations
+        how = kind.__name__ if kind is not None else "complete" if is_complete else "stopped"
+        self._write("end", how=how, done=done, failures=self._failures())
+        self._close()
+
+    def _done(self) -> int:
+        """Return the number of iterations that every chain has committed."""
+        return min(self._store.progress(batch).iteration for batch in range(self._store.n_batches))

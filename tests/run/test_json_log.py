@@ -1,0 +1,116 @@
+"""The log of a run for programs: a line of JSON for each block, which cannot stop a run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rayfbnn import api
+from rayfbnn.errors import ConfigError
+from rayfbnn.run.json_log import log_file
+from rayfbnn.run.sampler import Sampler
+from rayfbnn.store.storage.places import place_of
+from rayfbnn.store.store import Store
+from tests.support.small import make_store, small_spec
+
+HERE: dict[str, Any] = {"workers": 0, "progress": False}
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    text = (folder / "run.zarr.log.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_every_block_has_a_line_and_every_start_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "run.zarr"
+    api.sample(small_spec(tmp_path), path, log_format="json", **HERE)
+    store, log = Store.open(path), lines(tmp_path)
+    assert [log[0]["event"], log[-1]["event"], log[-1]["how"]] == ["start", "end", "complete"]
+    blocks = [line for line in log if line["event"] == "block"]
+    assert len(blocks) == sum(store.commits.n_blocks(batch) for batch in range(store.n_batches))
+    for batch in range(store.n_batches):
+        ours = [line for line in blocks if line["batch"] == batch]
+        assert sum(line["iterations"] for line in ours) == ours[-1]["iteration"] == 18
+        assert ours[-1]["draws"] == 10 and ours[-1]["failures"] == 0
+    api.resume(path, iterations=12, log_format="json", **HERE)
+    assert [line["event"] for line in lines(tmp_path)].count("start") == 2
+    assert lines(tmp_path)[-1]["done"] == 20
+
+
+def test_a_log_that_cannot_be_written_does_not_stop_a_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "run.zarr.log.jsonl").mkdir()
+    with caplog.at_level(logging.WARNING):
+        summary = api.sample(small_spec(tmp_path), tmp_path / "run.zarr", log_format="json", **HERE)
+    assert summary.draws == 10
+    assert "the run goes on without a log" in caplog.text
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_gives_up_the_log_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "run.zarr.log.jsonl").symlink_to("/dev/full")
+    with caplog.at_level(logging.WARNING):
+        assert api.sample(small_spec(tmp_path), tmp_path / "run.zarr", log_format="json", **HERE).draws == 10
+    assert caplog.text.count("cannot be written any more") == 1
+
+
+def test_the_log_of_a_store_in_a_bucket_is_in_the_current_folder() -> None:
+    assert log_file(place_of("s3://bucket/folder/run.zarr")) == Path("run.zarr.log.jsonl")
+
+
+def test_another_format_is_refused_before_anything_is_created(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match='log_format: must be "text" or "json", got "xml"'):
+        api.sample(small_spec(tmp_path), tmp_path / "run.zarr", log_format="xml", **HERE)  # type: ignore[arg-type]
+    assert not (tmp_path / "run.zarr").exists()
+
+
+class Recorder:
+    """A metric of Ray that keeps what it was told, by name and tags."""
+
+    values: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+
+    def __init__(self, name: str, description: str, tag_keys: tuple[str, ...]) -> None:
+        self._series = self.values.setdefault(name, {})
+        self._tag_keys = set(tag_keys)
+
+    def inc(self, value: float, tags: dict[str, str]) -> None:
+        assert value > 0 and set(tags) == self._tag_keys  # as Ray demands
+        key = tuple(sorted(tags.items()))
+        self._series[key] = self._series.get(key, 0) + value
+
+    def set(self, value: float, tags: dict[str, str]) -> None:
+        assert set(tags) == self._tag_keys
+        self._series[tuple(sorted(tags.items()))] = value
+
+
+def test_metrics_count_what_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("ray.util.metrics")
+    module.Counter = module.Gauge = Recorder  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray.util.metrics", module)
+    monkeypatch.setattr(Recorder, "values", {})
+    from rayfbnn.run.metrics import RayMetrics
+
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    sampler, failures = Sampler(store, worker="here"), 0
+    with RayMetrics(store, lambda: failures) as metrics:
+        while any(store.progress(batch).iteration < 18 for batch in range(store.n_batches)):
+            for batch in range(store.n_batches):
+                for progress in sampler.run_block(batch):
+                    metrics.update(progress)
+        failures = 2
+        metrics.update(replace(progress, block_iterations=1, acceptance=0.5, divergences=3))
+    totals = {name: sum(series.values()) for name, series in Recorder.values.items()}
+    n_blocks = sum(store.commits.n_blocks(batch) for batch in range(store.n_batches))
+    assert totals["rayfbnn_iterations"] == 5 * 18 + 1  # of the five chains, and of the made-up block
+    assert totals["rayfbnn_draws"] == 5 * 10 + 1
+    assert totals["rayfbnn_commits"] == n_blocks + 1
+    assert (totals["rayfbnn_failures"], totals["rayfbnn_divergences"]) == (2, 3)
+    assert len(Recorder.values["rayfbnn_seconds_behind"]) == store.n_batches
