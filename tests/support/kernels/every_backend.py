@@ -100,6 +100,8 @@ def copy_on_device(target: Any) -> Any:
     values = target.targets.T
     if target.model.kind == "class":
         values = values.argmax(axis=1)[:, None].astype(float)
+    if target.observed is not None:  # targets that are missing are kept as zeros
+        values = np.where(target.observed.T > 0, values, np.nan)
     copy = device_copy(target, values)
     if np.ndim(target.inverse_temperature) == 0:
         return copy.tempered(target.inverse_temperature)
