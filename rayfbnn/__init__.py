@@ -38,12 +38,14 @@ if TYPE_CHECKING:
     from rayfbnn.run.running import RunSummary
     from rayfbnn.run.status import Status
     from rayfbnn.spec import RunSpec
+    from rayfbnn.study import Study
 
 __all__ = [
     "RayFBNNError",
     "RunSpec",
     "RunSummary",
     "Status",
+    "Study",
     "__version__",
     "bench",
     "check",
@@ -72,6 +74,7 @@ _ELSEWHERE = {
     "RunSpec": "rayfbnn.spec",
     "RunSummary": "rayfbnn.run.running",
     "Status": "rayfbnn.run.status",
+    "Study": "rayfbnn.study",
 }
 
 

@@ -18,6 +18,7 @@ from rayfbnn.arrays import Array, array_namespace
 MAX_SEED = 2**32 - 1
 # Six bits of the counter. A loop that accepts one in two needs more than 64 rounds once in 10**19 times.
 _MAX_ATTEMPTS = 64
+SHARED = 2**32 - 1  # the number, which no chain has, for what all chains of a run share
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)

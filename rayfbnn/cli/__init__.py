@@ -11,6 +11,8 @@ from rayfbnn.cli import inspection  # isort: split
 
 from rayfbnn.cli import independent  # isort: split
 
+from rayfbnn.cli import study  # isort: split
+
 from rayfbnn.cli import demonstration
 from rayfbnn.cli.program import INTERRUPTED, NOT_CONVERGED, START_AGAIN, app, main
 
@@ -26,4 +28,5 @@ __all__ = [
     "main",
     "results",
     "sampling",
+    "study",
 ]

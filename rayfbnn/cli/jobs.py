@@ -61,7 +61,7 @@ def run(
     from rayfbnn import api
     from rayfbnn.run.signals import interrupt_on_signal
 
-    with _start_again("run"), interrupt_on_signal():
+    with start_again("run"), interrupt_on_signal():
         summary = api.sample_or_resume(
             spec,
             path,
@@ -112,7 +112,7 @@ def status(
 
 
 @contextmanager
-def _start_again(name: str) -> Iterator[None]:
+def start_again(name: str) -> Iterator[None]:
     """End with exit code 75 after a signal and after errors that another start may not meet."""
     try:
         yield

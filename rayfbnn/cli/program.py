@@ -8,7 +8,8 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -45,24 +46,37 @@ def options(
     """Sample the posterior of Bayesian neural networks: many chains, resumable to the bit."""
 
 
-def command(function: Callable[..., None]) -> Callable[..., None]:
+Command: TypeAlias = Callable[..., None]
+
+
+def command(function: Command) -> Command:
     """Register a command; its RayFBNNErrors become a message on standard error and an exit code."""
+    return command_of(app)(function)
+
+
+def command_of(group: typer.Typer) -> Callable[[Command], Command]:
+    """Return what registers a command of a group of commands, as `command` does those of the program."""
+    return partial(_register, group)
+
+
+def _register(group: typer.Typer, function: Command) -> Command:
+    name = function.__name__ if group is app else f"study {function.__name__}"
 
     @functools.wraps(function)
     def with_exit_code(*args: Any, **kwargs: Any) -> None:
         try:
             function(*args, **kwargs)
         except RayFBNNError as exc:
-            print(f"rayfbnn {function.__name__}: {exc}", file=sys.stderr)
+            print(f"rayfbnn {name}: {exc}", file=sys.stderr)
             raise typer.Exit(exc.exit_code) from None
         except KeyboardInterrupt as exc:
-            print(f"rayfbnn {function.__name__}: {exc if str(exc) else 'stopped'}", file=sys.stderr)
+            print(f"rayfbnn {name}: {exc if str(exc) else 'stopped'}", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
         except MemoryError as exc:
-            print(f"rayfbnn {function.__name__}: out of memory: {exc or 'no more is left'}", file=sys.stderr)
+            print(f"rayfbnn {name}: out of memory: {exc or 'no more is left'}", file=sys.stderr)
             raise typer.Exit(1) from None
 
-    return app.command(help=_paragraphs(inspect.getdoc(function) or ""))(with_exit_code)
+    return group.command(help=_paragraphs(inspect.getdoc(function) or ""))(with_exit_code)
 
 
 def _paragraphs(text: str) -> str:

@@ -38,6 +38,7 @@ def describe_schedule(spec: RunSpec, store: Store | None) -> list[str]:
     For a store the lines also give the kernel that its run started with, and the acceptance rates so far.
     """
     start = "a draw from the prior" if spec.initial.from_prior else f"all sigmas at {spec.initial.sigmas:g}"
+    start = "one draw from the prior, the same for all," if spec.initial.shared else start
     lines = [f"Schedule: each of {spec.chains} chains starts from {start}", *describe_kernels(spec, store)]
     costs = [_cost(spec, number, store) for number in range(len(spec.phase))]
     for number, (phase, cost) in enumerate(zip(spec.phase, costs, strict=True)):

@@ -16,7 +16,7 @@ from rayfbnn.model.network import Buffers, forward
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.model.updates import gibbs, random_grid, rescaling
 from rayfbnn.state import Advance, ChainState, Marginal, ProposalsInfo, Trajectory
-from rayfbnn.streams import Purpose, Streams
+from rayfbnn.streams import SHARED, Purpose, Streams
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,17 +45,19 @@ class SampledPosterior(Posterior):
         """Return the posterior with "outputs" or "precisions" or both integrated out (marginal/)."""
         return marginal.marginal(self, over)
 
-    def initial_state(self, streams: Streams, *, sigmas: float | None) -> ChainState:
+    def initial_state(self, streams: Streams, *, sigmas: float | None, is_shared: bool = False) -> ChainState:
         """Return the state that chains start in.
 
         Parameters are zero, every free sigma is `sigmas`, and adjustments are one, as with FBM's "fix"; or,
-        if `sigmas` is None, all are drawn from the prior. The momentum is standard normal.
+        if `sigmas` is None, all are drawn from the prior: for each chain or, if `is_shared`, one draw for all
+        chains of the run, which follows from the seed alone. The momentum of each chain is standard normal.
         """
         streams = streams.at(iteration=0)
         xp = array_namespace(streams.chains)
         momentum = streams.normal(Purpose.MOMENTUM, (self.n_parameters,)).astype(self.dtype)
         if sigmas is None:
-            position, precisions = self._prior_draw(streams)
+            start = replace(streams, chains=xp.full_like(streams.chains, SHARED)) if is_shared else streams
+            position, precisions = self._prior_draw(start)
             return ChainState(position, momentum, precisions)
         fixed = xp.empty(self.n_precisions)
         for group in self.precision_layout.groups:

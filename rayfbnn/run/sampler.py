@@ -221,7 +221,9 @@ class Sampler:
         spec = self.store.spec
         state = None if last is None else self.store.state_after(last)
         if state is None:
-            return self.posterior.initial_state(streams.at(iteration=0), sigmas=spec.initial.sigmas)
+            return self.posterior.initial_state(
+                streams.at(iteration=0), sigmas=spec.initial.sigmas, is_shared=spec.initial.shared
+            )
         xp = device_namespace(spec.device)
         return ChainState(
             xp.ascontiguousarray(xp.asarray(state.position, dtype=spec.dtype)),

@@ -115,6 +115,8 @@ class RunSpec(Record):
     def to_dict(self) -> dict[str, Any]:
         """Return every key with its value, defaults included, as dictionaries, lists, text and numbers."""
         keys = self.model_dump(mode="json", exclude_none=True, by_alias=True)
+        if not self.initial.shared:  # stores and files are as they were before there was the key
+            del keys["initial"]["shared"]
         for name in ("omit", "connections"):
             if not keys["network"][name]:
                 del keys["network"][name]

@@ -55,10 +55,12 @@ class InitialSpec(Record):
 
     sigmas      the value of every free sigma, with all parameters zero; 0.5 if nothing is written
     from_prior  True for a draw from the prior instead
+    shared      True if all chains of the run start from the same draw, which follows from the seed alone
     """
 
     sigmas: Annotated[float, Field(ge=SCALE_RANGE[0], le=SCALE_RANGE[1])] | None = None
     from_prior: bool = False
+    shared: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -67,6 +69,11 @@ class InitialSpec(Record):
             return value
         if value.get("from_prior") is True and value.get("sigmas") is not None:
             raise ConfigError("initial: has both sigmas and from_prior = true; it must have one of the two")
+        if value.get("shared") is True and value.get("from_prior") is not True:
+            raise ConfigError(
+                "initial.shared: is for from_prior = true alone; chains that start from given sigmas share"
+                " their start anyway"
+            )
         if value.get("from_prior") is not True and value.get("sigmas") is None:
             return {**value, "sigmas": 0.5}
         return value

@@ -38,11 +38,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "timing": SAMPLED | {"spec", "data", "store", "run"},
     "reporting": BASE | {"model", "spec", "data", "store", "reduce", "describe", "markup"},
     "verbs": SAMPLED | {"spec", "data", "store", "run", "reduce", "describe", "timing", "reporting"},
+    "study": SAMPLED | {"spec", "data", "store", "run", "reduce", "reporting", "markup", "verbs"},
     "api": {"verbs"},
     "sklearn": {"api", "arrays", "data", "errors", "model", "reduce", "spec", "store"},
-    "__init__": {"api", "errors", "spec", "run", "version"},
+    "__init__": {"api", "errors", "spec", "run", "study", "version"},
     "demo": {"__init__", "api", "describe", "errors", "spec", "store"},
-    "cli": {"__init__", "api", "demo", "describe", "errors", "run", "selftest"},
+    "cli": {"__init__", "api", "demo", "describe", "errors", "run", "selftest", "study"},
 }
 
 HOMES = {

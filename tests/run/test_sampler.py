@@ -194,6 +194,22 @@ def test_a_run_may_start_from_the_prior(tmp_path: Path) -> None:
     assert store.committed_draws == 10
 
 
+def test_chains_of_a_shared_start_begin_at_one_place_that_the_seed_alone_gives(tmp_path: Path) -> None:
+    spec = small_spec(tmp_path, initial={"from_prior": True, "shared": True})
+    posterior = build_posterior(spec, read_dataset(spec), device="cpu")
+
+    def start(seed: int, *chains: int) -> ChainState:
+        streams = Streams(seed, np.array(chains, dtype=np.uint64))
+        return posterior.initial_state(streams, sigmas=None, is_shared=True)
+
+    first, other = start(7, 0, 1, 2), start(7, 3)
+    assert (first.position == other.position[0]).all() and (first.precisions == other.precisions[0]).all()
+    assert len({row.tobytes() for row in first.momentum}) == 3  # chains part at their first step
+    assert (start(8, 0).position != other.position).all()
+    store = run_all(make_store(tmp_path / "run.zarr", spec))
+    assert store.committed_draws == 10 and "one draw from the prior, the same for all" in show(store.path)
+
+
 def test_progress_counts_what_is_done(tmp_path: Path) -> None:
     sampler = Sampler(make_store(tmp_path / "run.zarr", small_spec(tmp_path)), worker="me")
     first = list(sampler.run_block(1))

@@ -1,0 +1,88 @@
+"""The making of a study: everything is checked first, and its plan is written last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rayfbnn.data import Source
+from rayfbnn.errors import ConfigError, StoreExistsError
+from rayfbnn.run.kernel import kernel_for
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.storage.homes import storage_of
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.store import Store
+from rayfbnn.study.grid import grid
+from rayfbnn.study.members import FOLDER, Member
+from rayfbnn.study.plan import FILE, Configuration, lengths, write_plan
+from rayfbnn.study.rule import Rule
+from rayfbnn.verbs.arguments import Spec, check_device, read_run_data, read_spec
+
+if TYPE_CHECKING:
+    from rayfbnn.data import Dataset
+
+
+def create_study(
+    place: Place,
+    spec: Spec,
+    seeds: tuple[int, ...],
+    *,
+    data: Source | None,
+    vary: Sequence[str],
+    overrides: Sequence[str],
+    rule: Rule,
+) -> None:
+    """Make a study; the store of its first member comes first, because it keeps the training cases for all.
+
+    A crash before the plan is written leaves a folder that is no study, and that a second call completes.
+    """
+    combinations = grid(vary)
+    storage = storage_of(place)
+    if storage.exists(place / FILE):
+        raise StoreExistsError(f"{place}: is a study already; run it, or give a new folder")
+    specs: list[tuple[tuple[str, ...], RunSpec]] = []
+    dataset: Dataset | None = None
+    for varied in combinations:
+        asked = read_spec(spec, [*overrides, *varied, f"seed={seeds[0]}"])
+        resolved, dataset = read_run_data(asked, data)
+        _check(resolved, dataset)
+        specs.append((varied, resolved))
+    assert dataset is not None
+    first = Member(0, seeds[0]).name
+    _check_is_new(place, first)
+    for folder in (place, place / FOLDER):
+        storage.mkdir(folder)
+    planned = lengths(Configuration(0, (), specs[0][1].to_dict()), rule.looks)
+    shortest = specs[0][1].with_iterations(planned[0])
+    store = place / FOLDER / first
+    if not storage.is_taken(store):
+        Store.for_run(store, shortest, dataset, kernel=kernel_for(shortest))
+    elif Store.open(store).data.hash != dataset.hash or Store.open(store).spec != shortest:
+        raise StoreExistsError(f"{store}: is of another study that was not completed; remove {place} first")
+    write_plan(storage, place, specs, seeds, rule, dataset.hash)
+
+
+def _check(spec: RunSpec, dataset: Dataset) -> None:
+    """Raise ConfigError for a configuration that cannot be a member's."""
+    spec.check_gradient()
+    spec.check_data(dataset.n_cases)
+    check_device(spec.device)
+
+
+def _check_is_new(place: Place, first: str) -> None:
+    """Raise ConfigError if something is in the folder but what a crash while it was made has left."""
+    storage = storage_of(place)
+    if not storage.exists(place):
+        return
+    try:
+        names = storage.listdir(place)
+        members = storage.listdir(place / FOLDER) if FOLDER in names else []
+    except FileNotFoundError:
+        return
+    foreign = [name for name in names if name != FOLDER] + [
+        f"{FOLDER}/{name}" for name in members if name != first and not name.startswith(".")
+    ]
+    if foreign:
+        raise ConfigError(
+            f"{place}: has files that are not of a study, such as {foreign[0]}; give a new folder"
+        )

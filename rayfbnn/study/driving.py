@@ -1,0 +1,108 @@
+"""One driver of a study: it runs members that nobody else is at, and decides when a look is due.
+
+Several drivers may be at one study, on one machine or many. A member is taken by the lock of its store, and
+a decision is a file that is written once, whose bytes follow from the draws. So it does not matter who does
+what, how often, or who is killed meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rayfbnn.errors import SamplingError, StoreBusyError
+from rayfbnn.study.looks import Due
+from rayfbnn.study.members import Member
+from rayfbnn.study.status import look_head
+from rayfbnn.verbs.sampling import resume
+
+if TYPE_CHECKING:
+    from rayfbnn.run.running import LogFormat
+    from rayfbnn.study.files import StudyFiles
+
+
+@dataclass(frozen=True)
+class Driving:
+    """How one driver runs members.
+
+    workers, address, max_failures, log_format  as of `resume`
+    progress      True for a line on standard error after each member and each look
+    wait_seconds  pause where all members that are left are with other drivers
+    """
+
+    workers: int | None = 0
+    address: str | None = None
+    max_failures: int = 3
+    log_format: LogFormat = "text"
+    progress: bool = True
+    wait_seconds: float = 2.0
+
+
+def drive(study: StudyFiles, how: Driving, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Run members and decide, until no configuration has a look that is due."""
+    while True:
+        due = study.due()
+        if not due:
+            return
+        has_worked = False
+        for configuration, look in due.items():
+            has_worked |= _advance(study, configuration, look, how)
+            if all(study.is_ready(Member(configuration, seed), look) for seed in look.seeds):
+                decision = study.decide(configuration, look)
+                has_worked = True
+                if decision is not None:
+                    _say(how, _label(study, configuration) + look_head(decision))
+        if not has_worked:
+            sleep(how.wait_seconds)
+
+
+def _advance(study: StudyFiles, configuration: int, look: Due, how: Driving) -> bool:
+    """Bring members to the length of a look, but for those of other drivers; True if any was brought."""
+    has_worked = False
+    start = os.getpid() % len(look.seeds)  # drivers that start together begin at different members
+    for seed in (*look.seeds[start:], *look.seeds[:start]):
+        member = Member(configuration, seed)
+        if study.is_ready(member, look):
+            continue
+        try:
+            _run(study, member, look, how)
+        except StoreBusyError:
+            continue
+        except SamplingError as exc:
+            place = study.members.place(member)
+            study.members.fail(member, str(exc).removeprefix(f"{place}: "))
+        has_worked = True
+        reason = study.members.failure(member)
+        what = f"has {look.iterations} iterations" if reason is None else f"failed: {reason}"
+        _say(how, f"{_label(study, configuration)}look {look.number}: seed {seed} {what}")
+    return has_worked
+
+
+def _run(study: StudyFiles, member: Member, look: Due, how: Driving) -> None:
+    """Sample a member until its last phase has the iterations of a look; StoreBusyError if another does."""
+    if not study.members.is_there(member):
+        study.members.create(member, look.iterations)
+    store = study.members.open(member)
+    resume(
+        str(store.path),
+        iterations=max(look.iterations, store.spec.phase[-1].iterations),
+        workers=how.workers,
+        address=how.address,
+        max_failures=how.max_failures,
+        progress=False,
+        log_format=how.log_format,
+    )
+
+
+def _label(study: StudyFiles, configuration: int) -> str:
+    """Name a configuration at the start of a line, where there are several."""
+    return f"{study.configurations[configuration].label}: " if len(study.configurations) > 1 else ""
+
+
+def _say(how: Driving, line: str) -> None:
+    if how.progress:
+        print(line, file=sys.stderr, flush=True)

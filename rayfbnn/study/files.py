@@ -1,0 +1,147 @@
+"""The files of a study: its plan, members, additions of seeds and looks, and which look is due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from rayfbnn.errors import ConfigError, StoreError
+from rayfbnn.run.running import unfinished_batches
+from rayfbnn.store.storage.homes import storage_of
+from rayfbnn.store.storage.places import Place, place_of
+from rayfbnn.study.looks import Due, Look, due_look, take_look
+from rayfbnn.study.members import FAILURES, FOLDER, Member, Members
+from rayfbnn.study.plan import FILE, Configuration, Plan, checked_seeds, lengths
+from rayfbnn.study.records import RecordLog
+
+_ADDITIONS, _LOOKS = "additions", "looks"
+_OURS = (FILE, FOLDER, FAILURES, _ADDITIONS, _LOOKS)
+
+
+class StudyFiles:
+    """The content of a study's folder, or of the keys below its address.
+
+    Attributes
+    ----------
+    place
+        The folder.
+    plan
+        Its configurations, seeds and rule.
+    members
+        The stores of its members.
+    """
+
+    def __init__(self, place: Place, plan: Plan) -> None:
+        """Keep the plan that was read."""
+        self.place, self.plan = place, plan
+        self._storage = storage_of(place)
+        self.members = Members(self._storage, place, plan)
+        self._additions = RecordLog(self._storage, place / _ADDITIONS, plan.identity)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open a study; ConfigError if something lies in its folder that is not of a study."""
+        place = place_of(path)
+        storage = storage_of(place)
+        study = cls(place, Plan.from_file(storage, place))
+        foreign = [name for name in storage.listdir(place) if name not in _OURS and name[0] != "."]
+        if foreign:
+            raise ConfigError(f"{place}: {foreign[0]} is not of a study; move it elsewhere")
+        study.members.check_names()
+        return study
+
+    @property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """The configurations, in the order of the grid."""
+        return self.plan.configurations
+
+    def seeds(self, configuration: int = 0, *, look: int | None = None) -> tuple[int, ...]:
+        """Return the seeds of the members that a configuration has, or that a look at it has."""
+        seeds = list(self.plan.seeds)
+        for record in self._additions.all():
+            if look is None or record["after_looks"][configuration] < look:
+                seeds += record["seeds"]
+        return tuple(seeds)
+
+    def looks(self, configuration: int = 0) -> list[Look]:
+        """Return the looks that were taken at a configuration, in order."""
+        return [Look.from_document(document) for document in self._look_log(configuration).all()]
+
+    def _look_log(self, configuration: int) -> RecordLog:
+        return RecordLog(self._storage, self.place / _LOOKS / f"c{configuration:04d}", self.plan.identity)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if no look is due."""
+        return not self.due()
+
+    @property
+    def ok(self) -> bool:
+        """True if the last look at each configuration allowed to stop, and none is due."""
+        return self.is_complete and all(self.looks(one.number)[-1].ok for one in self.configurations)
+
+    def due(self) -> dict[int, Due]:
+        """Return the look that is due at each configuration that is not complete."""
+        result = {}
+        for configuration in self.configurations:
+            looks = self.looks(configuration.number)
+            seeds = self.seeds(configuration.number, look=len(looks) + 1)
+            due = due_look(looks, lengths(configuration, self.plan.rule.looks), seeds)
+            if due is not None:
+                result[configuration.number] = due
+        return result
+
+    def add(self, seeds: int | Sequence[int]) -> tuple[int, ...]:
+        """Add members with new seeds to every configuration, from the next look on; none is ever taken away.
+
+        seeds  how many, which are then those after the largest there is; or the seeds
+        ConfigError for a seed that the study has.
+        """
+        present = self.seeds()
+        if isinstance(seeds, int):
+            seeds = range(max(present) + 1, max(present) + 1 + seeds)
+        new = checked_seeds(list(seeds))
+        taken = [seed for seed in new if seed in present]
+        if taken:
+            raise ConfigError(
+                f"seeds: {taken[0]} is in the study already; the same seed gives the same draws"
+            )
+        number = len(self._additions.all()) + 1
+        after = [len(self.looks(one.number)) for one in self.configurations]
+        if not self._additions.put(number, {"seeds": list(new), "after_looks": after}):
+            raise StoreError(f"{self.place}: another process added seeds at the same time; try again")
+        return new
+
+    def is_ready(self, member: Member, due: Due) -> bool:
+        """Return True if a member has what a look needs, or is known to have failed."""
+        if self.members.failure(member) is not None:
+            return True
+        if not self.members.is_there(member):
+            return False
+        store = self.members.open(member)
+        configuration = self.configurations[member.configuration]
+        missing = configuration.iterations - due.iterations
+        needed = self.members.spec(member).total_iterations - missing
+        return not unfinished_batches(store, needed)
+
+    def decide(self, configuration: int, due: Due) -> Look | None:
+        """Look at the draws of all members and put the decision on record; None if another driver has."""
+        look = self._look(configuration, due)
+        is_new = self._look_log(configuration).put(due.number, look.to_document())
+        return look if is_new else None
+
+    def _look(self, configuration: int, due: Due) -> Look:
+        members = [Member(configuration, seed) for seed in due.seeds]
+        failures = {member.seed: self.members.failure(member) for member in members}
+        failed = {seed: reason for seed, reason in failures.items() if reason is not None}
+        stores = {member.seed: self.members.open(member) for member in members if member.seed not in failed}
+        n_draws = self.members.draws_at(self.configurations[configuration], due.iterations)
+        return take_look(due, n_draws, stores, failed, self.plan.rule)
+
+    def check_configuration(self, configuration: int) -> None:
+        """Raise ConfigError unless a configuration has this number."""
+        if not 0 <= configuration < len(self.configurations):
+            raise ConfigError(
+                f"configuration: must be from 0 to {len(self.configurations) - 1}, got {configuration}"
+            )

@@ -1,0 +1,174 @@
+"""The looks at a study: which is due, what it sees, and what is decided."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.reduce.draws import Draws
+from rayfbnn.reduce.quantities import quantities
+from rayfbnn.store.store import Store
+from rayfbnn.study.rule import Judged, Rule, judge, reasons
+
+Action: TypeAlias = Literal["stop", "continue", "end"]
+
+
+@dataclass(frozen=True)
+class Due:
+    """The next look at a configuration.
+
+    number      of the look, counted from 1
+    iterations  of the last phase that every member must have
+    seeds       of the members
+    is_last     whether no later look is planned
+    """
+
+    number: int
+    iterations: int
+    seeds: tuple[int, ...]
+    is_last: bool
+
+
+@dataclass(frozen=True)
+class Look:
+    """The result of a look, and the decision.
+
+    Attributes
+    ----------
+    number
+        Counted from 1; as many looks there were at this configuration.
+    iterations, draws
+        Iterations of the last phase, and draws of each chain, that were looked at.
+    seeds
+        The members.
+    quantities
+        Each quantity by its name.
+    failed
+        The reason for each member that could not be sampled, by its seed.
+    digests
+        The SHA-256 of the densities of each member's draws, by its seed.
+    ok
+        Whether the rule allows to stop.
+    reasons
+        A sentence for each way in which it does not.
+    action
+        "stop" if `ok`; else "continue" to the next look, or "end" where none is planned.
+    """
+
+    number: int
+    iterations: int
+    draws: int
+    seeds: tuple[int, ...]
+    quantities: dict[str, Judged]
+    failed: dict[int, str]
+    digests: dict[int, str]
+    ok: bool
+    reasons: tuple[str, ...]
+    action: Action
+
+    @property
+    def max_rhat(self) -> float | None:
+        """The largest nested R-hat; None if one is not known, or none was computed."""
+        values = [one.rhat for one in self.quantities.values()]
+        known = [value for value in values if value is not None]
+        return max(known) if known and len(known) == len(values) else None
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the look as it is kept, but for its number."""
+        return {
+            "iterations": self.iterations,
+            "draws": self.draws,
+            "seeds": list(self.seeds),
+            "quantities": {name: asdict(one) for name, one in self.quantities.items()},
+            "failed": {str(seed): reason for seed, reason in self.failed.items()},
+            "digests": {str(seed): digest for seed, digest in self.digests.items()},
+            "ok": self.ok,
+            "reasons": list(self.reasons),
+            "action": self.action,
+        }
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> Look:
+        """Return the look that a record keeps; StoreCorruptError if it is none."""
+        try:
+            judged = {
+                str(name): Judged(**{**one, "apart": tuple(one["apart"])})
+                for name, one in document["quantities"].items()
+            }
+            return Look(
+                number=int(document["number"]),
+                iterations=int(document["iterations"]),
+                draws=int(document["draws"]),
+                seeds=tuple(document["seeds"]),
+                quantities=judged,
+                failed={int(seed): str(reason) for seed, reason in document["failed"].items()},
+                digests={int(seed): str(digest) for seed, digest in document["digests"].items()},
+                ok=bool(document["ok"]),
+                reasons=tuple(document["reasons"]),
+                action=document["action"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            raise StoreCorruptError(f"a record of a look is not one: {exc!r}") from None
+
+
+def due_look(looks: Sequence[Look], lengths: Sequence[int], seeds: tuple[int, ...]) -> Due | None:
+    """Return the next look at a configuration, or None if it is complete.
+
+    looks    those that there were
+    lengths  iterations of the last phase at the planned looks
+    seeds    of the members that the next look has
+    """
+    if not looks:
+        return Due(1, lengths[0], seeds, len(lengths) == 1)
+    last = looks[-1]
+    if last.action == "continue":
+        iterations = next(length for length in lengths if length > last.iterations)
+    elif set(seeds) == set(last.seeds):
+        return None
+    else:  # members were added after the last look: a look at what they all have then
+        iterations = last.iterations
+    return Due(last.number + 1, iterations, seeds, iterations >= lengths[-1])
+
+
+def take_look(
+    due: Due, n_draws: int, stores: Mapping[int, Store], failed: Mapping[int, str], rule: Rule
+) -> Look:
+    """Return what the rule says of the first `n_draws` draws of each member.
+
+    stores  of the members that could be sampled, by their seeds
+    """
+    seeds = tuple(sorted(stores))
+    by_name: dict[str, list[Array]] = {}
+    digests: dict[int, str] = {}
+    for seed in seeds:
+        store = stores[seed]
+        values = quantities(Draws(store, store.n_chains, n_draws), cases=rule.cases)
+        densities = (
+            np.ascontiguousarray(values[name], dtype="<f8") for name in ("log_likelihood", "log_prior")
+        )
+        digests[seed] = hashlib.sha256(b"".join(one.tobytes() for one in densities)).hexdigest()
+        for name, one in values.items():
+            by_name.setdefault(name, []).append(one)
+    judged = {name: judge(np.stack(one), seeds, rule) for name, one in by_name.items()}
+    listed = reasons(judged, n_draws, dict(sorted(failed.items())), rule)
+    if len(seeds) < 2:
+        listed = (*listed, f"{len(seeds)} member with draws: R-hat needs two or more")
+    ok = not listed
+    return Look(
+        number=due.number,
+        iterations=due.iterations,
+        draws=n_draws,
+        seeds=tuple(sorted(due.seeds)),
+        quantities=judged,
+        failed=dict(sorted(failed.items())),
+        digests=digests,
+        ok=ok,
+        reasons=listed,
+        action="stop" if ok else "end" if due.is_last else "continue",
+    )

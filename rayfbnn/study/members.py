@@ -1,0 +1,110 @@
+"""The members of a study: ordinary stores, one for each configuration and seed."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from rayfbnn.errors import ConfigError, StoreExistsError, StoreMismatchError
+from rayfbnn.run.kernel import kernel_for
+from rayfbnn.spec import RunSpec, differences
+from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import Storage
+from rayfbnn.store.store import Store
+from rayfbnn.study.plan import Configuration, Plan
+
+FOLDER, FAILURES = "members", "failures"
+_NAME = re.compile(r"c(\d{4})-s(\d{10})\.zarr(\.log\.jsonl)?", re.ASCII)
+
+
+@dataclass(frozen=True, order=True)
+class Member:
+    """One run of a study: the number of its configuration, and its seed."""
+
+    configuration: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The name of its store."""
+        return f"c{self.configuration:04d}-s{self.seed:010d}.zarr"
+
+
+class Members:
+    """The stores of a study's members."""
+
+    def __init__(self, storage: Storage, folder: Place, plan: Plan) -> None:
+        self._storage, self._folder, self._plan = storage, folder, plan
+
+    def place(self, member: Member) -> Place:
+        """Return the place of a member's store."""
+        return self._folder / FOLDER / member.name
+
+    @cached_property
+    def first(self) -> Store:
+        """The store that was made with the study; it has the training cases of all."""
+        return Store.open(self.place(Member(0, self._plan.seeds[0])))
+
+    def spec(self, member: Member) -> RunSpec:
+        """Return the configuration of a member, with the length that all looks together have."""
+        configuration = self._plan.configurations[member.configuration]
+        return configuration.spec(member.seed).resolved(self.first.spec.encoding)
+
+    def is_there(self, member: Member) -> bool:
+        """Return True if the member's store has been made."""
+        return self._storage.is_taken(self.place(member))
+
+    def open(self, member: Member) -> Store:
+        """Open a member's store; StoreMismatchError if it is of another configuration or of other data."""
+        store = Store.open(self.place(member))
+        expected = self.spec(member).with_iterations(store.spec.phase[-1].iterations)
+        lines = [line for line in differences(expected, store.spec) if not line.startswith("data.train:")]
+        if store.data.hash != self._plan.data_hash:
+            lines.append("data: the training cases differ")
+        if lines:
+            listed = "".join(f"\n  {line}" for line in lines)
+            raise StoreMismatchError(f"{store.path}: is no member of this study:{listed}")
+        return store
+
+    def create(self, member: Member, iterations: int) -> None:
+        """Make a member's store with a last phase of this length; nothing if another driver was first."""
+        spec = self.spec(member).with_iterations(iterations)
+        with suppress(StoreExistsError):
+            Store.for_run(self.place(member), spec, self.first.data, kernel=kernel_for(spec))
+
+    def draws_at(self, configuration: Configuration, iterations: int) -> int:
+        """Return the number of draws of each chain when the last phase has this many iterations."""
+        seed = self._plan.seeds[0]
+        return self.spec(Member(configuration.number, seed)).with_iterations(iterations).kept_draws
+
+    def fail(self, member: Member, reason: str) -> None:
+        """Keep the reason that a member cannot be sampled, durably."""
+        folder = self._folder / FAILURES
+        self._storage.mkdir(folder)
+        self._storage.fsync_dir(self._folder)
+        document = {"study": self._plan.identity, "member": member.name, "reason": reason, SEAL: NO_SEAL}
+        self._storage.write_exclusive(folder / f"{member.name}.json", seal(document))
+
+    def failure(self, member: Member) -> str | None:
+        """Return the reason that a member cannot be sampled; None if none is known."""
+        place = self._folder / FAILURES / f"{member.name}.json"
+        try:
+            return str(unseal(self._storage.read(place), place).get("reason"))
+        except FileNotFoundError:
+            return None
+
+    def check_names(self) -> None:
+        """Raise ConfigError if something lies among the members that is none."""
+        folder = self._folder / FOLDER
+        foreign = [name for name in self._storage.listdir(folder) if not self._is_ours(name)]
+        if foreign:
+            raise ConfigError(f"{folder}: {foreign[0]} is no member of the study; move it elsewhere")
+
+    def _is_ours(self, name: str) -> bool:
+        if name.startswith("."):  # a store that is being made
+            return True
+        match = _NAME.fullmatch(name)
+        return match is not None and int(match[1]) < len(self._plan.configurations)

@@ -1,0 +1,77 @@
+"""Studies side by side: their members judged and used together, as those of one study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rayfbnn.errors import ConfigError, StoreError, StoreMismatchError
+from rayfbnn.store.store import Store
+from rayfbnn.study.files import StudyFiles
+from rayfbnn.study.looks import Due, Look, take_look
+from rayfbnn.study.members import Member
+
+
+def look_at_committed(studies: Sequence[StudyFiles], configuration: int) -> Look:
+    """Judge the draws that every member of a configuration has now, by the rule of the first study.
+
+    A member that failed or is not begun is a reason that it is not ok.
+    """
+    _check(studies, configuration)
+    stores: dict[int, Store] = {}
+    failed: dict[int, str] = {}
+    for study in studies:
+        for seed in study.seeds(configuration):
+            member = Member(configuration, seed)
+            reason = study.members.failure(member)
+            if reason is not None:
+                failed[seed] = reason
+            elif study.members.is_there(member):
+                stores[seed] = study.members.open(member)
+            else:
+                failed[seed] = "is not begun"
+    n_draws = min((store.committed_draws for store in stores.values()), default=0)
+    if n_draws == 0:
+        raise StoreError(f"{studies[0].place}: not every member that is begun has draws; run the study first")
+    number = len(studies[0].looks(configuration)) + 1
+    due = Due(number, n_draws, tuple(sorted([*stores, *failed])), is_last=True)
+    return take_look(due, n_draws, stores, failed, studies[0].plan.rule)
+
+
+def stores_with_draws(studies: Sequence[StudyFiles], configuration: int) -> list[str]:
+    """Return the stores of a configuration's members that have draws; StoreError if none has."""
+    _check(studies, configuration)
+    members = [
+        (study, Member(configuration, seed)) for study in studies for seed in study.seeds(configuration)
+    ]
+    stores = [
+        str(study.members.place(member))
+        for study, member in members
+        if study.members.is_there(member) and study.members.open(member).committed_draws
+    ]
+    if not stores:
+        raise StoreError(f"{studies[0].place}: no member has draws yet; run the study first")
+    return stores
+
+
+def _check(studies: Sequence[StudyFiles], configuration: int) -> None:
+    """Raise an error unless all studies are of the same posterior, and no two have the same seed."""
+    first = studies[0]
+    first.check_configuration(configuration)
+    seeds: dict[int, StudyFiles] = {}
+    for study in studies:
+        if study.plan.data_hash != first.plan.data_hash:
+            raise StoreMismatchError(f"{study.place}: the training cases are not those of {first.place}")
+        if _keys(study) != _keys(first):
+            raise StoreMismatchError(f"{study.place}: the configurations are not those of {first.place}")
+        for seed in study.seeds(configuration):
+            if seed in seeds:
+                raise ConfigError(
+                    f"{study.place}: seed {seed} is in {seeds[seed].place} too; the same seed gives the same"
+                    " draws, which must not be counted twice"
+                )
+            seeds[seed] = study
+
+
+def _keys(study: StudyFiles) -> list[dict[str, object]]:
+    """Return the keys of all configurations but seed and data, whose hash is compared instead."""
+    return [{**one.keys, "seed": None, "data": None} for one in study.configurations]

@@ -1,0 +1,157 @@
+"""The plan of a study: its configurations, seeds and rule, in a file that never changes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreExistsError, StoreMissingError
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.records import NO_SEAL, SEAL, seal, seal_of, unseal
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import Storage
+from rayfbnn.study.rule import Rule
+from rayfbnn.version import __version__
+
+FILE = "study.json"
+FORMAT_VERSION = 1
+MOST_SEEDS = 10_000
+_LARGEST_SEED = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One configuration of a study.
+
+    Attributes
+    ----------
+    number
+        Counted from 0 in the order of the grid.
+    varied
+        The overrides "key.path=value" that tell it from the others.
+    keys
+        All its keys, as `RunSpec.to_dict` gives them, with the first seed.
+    """
+
+    number: int
+    varied: tuple[str, ...]
+    keys: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        """The overrides as one text; "the configuration" where nothing is varied."""
+        return ", ".join(self.varied) or "the configuration"
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of the last phase, all looks together."""
+        return int(self.keys["phase"][-1]["iterations"])
+
+    def spec(self, seed: int) -> RunSpec:
+        """Return the configuration of the member with a seed; its inputs follow from the training cases."""
+        keys = copy.deepcopy(self.keys)
+        keys["seed"] = seed
+        return RunSpec.from_dict(keys)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of a study.
+
+    Attributes
+    ----------
+    identity
+        The checksum of the file, which every record of the study names.
+    version
+        The version of rayfbnn that made it.
+    configurations, seeds, rule
+        What is run, and when it stops.
+    data_hash
+        Hash of the training cases.
+    """
+
+    identity: str
+    version: str
+    configurations: tuple[Configuration, ...]
+    seeds: tuple[int, ...]
+    rule: Rule
+    data_hash: str
+
+    @staticmethod
+    def from_file(storage: Storage, folder: Place) -> Plan:
+        """Read the plan in a folder; StoreMissingError if there is none."""
+        place = folder / FILE
+        try:
+            raw = storage.read(place)
+        except FileNotFoundError:
+            raise StoreMissingError(f"{folder}: is not a study: it has no {FILE}") from None
+        document = unseal(raw, place)
+        version = document.get("format_version")
+        if version != FORMAT_VERSION:
+            raise StoreError(
+                f"{folder}: is a study of format {version}, and this program reads {FORMAT_VERSION}; use the"
+                " version that made it"
+            )
+        try:
+            return Plan(
+                identity=seal_of(raw, place),
+                version=str(document["version"]),
+                configurations=tuple(
+                    Configuration(number, tuple(entry["varied"]), dict(entry["keys"]))
+                    for number, entry in enumerate(document["configurations"])
+                ),
+                seeds=checked_seeds(document["seeds"]),
+                rule=Rule(**document["rule"]),
+                data_hash=str(document["data_hash"]),
+            )
+        except (KeyError, TypeError, ValueError, ConfigError) as exc:
+            raise StoreCorruptError(f"{place}: is not the plan of a study: {exc}") from None
+
+
+def write_plan(
+    storage: Storage,
+    folder: Place,
+    configurations: Sequence[tuple[tuple[str, ...], RunSpec]],
+    seeds: Sequence[int],
+    rule: Rule,
+    data_hash: str,
+) -> None:
+    """Write the plan, durably; StoreExistsError if there is one."""
+    document = {
+        "format": "rayfbnn study",
+        "format_version": FORMAT_VERSION,
+        "version": __version__,
+        "configurations": [
+            {"varied": list(varied), "keys": spec.to_dict()} for varied, spec in configurations
+        ],
+        "seeds": list(seeds),
+        "rule": rule.to_dict(),
+        "data_hash": data_hash,
+        SEAL: NO_SEAL,
+    }
+    if not storage.write_exclusive(folder / FILE, seal(document)):
+        raise StoreExistsError(f"{folder}: is a study already; run it, or give a new folder")
+    storage.fsync_dir(folder)
+
+
+def checked_seeds(seeds: Sequence[Any]) -> tuple[int, ...]:
+    """Return seeds as they are; ConfigError for none, for one twice, and for one that is no seed."""
+    if not seeds:
+        raise ConfigError("seeds: a study needs at least one; give a number of seeds, or seeds as in 1,2,5")
+    if len(seeds) > MOST_SEEDS:
+        raise ConfigError(f"seeds: {len(seeds)} are more than the {MOST_SEEDS} of a study")
+    for seed in seeds:
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
+            raise ConfigError(f"seeds: must be whole numbers from 0 to {_LARGEST_SEED}, got {seed}")
+    for seed in seeds:
+        if seeds.count(seed) > 1:
+            raise ConfigError(f"seeds: {seed} is given twice; the same seed gives the same draws")
+    return tuple(seeds)
+
+
+def lengths(configuration: Configuration, looks: int) -> list[int]:
+    """Return the iterations of the last phase at each planned look, in increasing order."""
+    total = configuration.iterations
+    return sorted({-(-total * number // looks) for number in range(1, looks + 1)})

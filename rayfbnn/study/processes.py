@@ -1,0 +1,121 @@
+"""Several drivers of a study as processes on this machine, which share its members out among themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from typing import NoReturn
+
+from rayfbnn import errors
+from rayfbnn.errors import RayFBNNError, WorkerError
+from rayfbnn.run.cluster import ONE_THREAD
+from rayfbnn.run.signals import interrupt_on_signal, stop_on_signal
+from rayfbnn.study.driving import Driving, drive
+from rayfbnn.study.files import StudyFiles
+
+_STOPPED = 75
+_LOOK_SECONDS = 0.2  # between two looks at the processes
+
+
+class Drivers:
+    """The processes; one that dies is replaced, because others cannot tell what it had in hand."""
+
+    def __init__(self, folder: str, how: Driving, *, count: int) -> None:
+        """Take the study's folder, how each process drives, and how many there are."""
+        self._arguments = json.dumps({"folder": folder, "how": asdict(replace(how, workers=0))})
+        self._max_failures = how.max_failures
+        self._count = count
+        self._is_stopping = self._is_stopped = False
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def run(self) -> None:
+        """Run the processes to their end.
+
+        KeyboardInterrupt if they were stopped, the error of a process that failed, WorkerError if more died
+        than may.
+        """
+        failures = 0
+        with stop_on_signal(self._stop, _note):
+            try:
+                self._processes = [self._start() for _ in range(self._count)]
+                while self._processes:
+                    process = self._processes[0]
+                    try:
+                        process.wait(_LOOK_SECONDS)
+                    except subprocess.TimeoutExpired:
+                        self._processes.append(self._processes.pop(0))
+                        continue
+                    self._processes.remove(process)
+                    failures += self._ended(process)
+                    if failures > self._max_failures:
+                        raise WorkerError(
+                            f"{failures} drivers of the study died, more than max_failures ="
+                            f" {self._max_failures} allows; what was committed is kept"
+                        )
+            finally:
+                self._stop()
+                for process in self._processes:
+                    process.wait()
+        if self._is_stopped:
+            raise KeyboardInterrupt("stopped; what was committed is kept")
+
+    def _start(self) -> subprocess.Popen[str]:
+        code = "from rayfbnn.study.processes import main; main()"
+        return subprocess.Popen(
+            [sys.executable, "-c", code, self._arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **ONE_THREAD},
+        )
+
+    def _stop(self) -> None:
+        """Ask the processes to commit what they have in hand, and to end. A signal handler may call this."""
+        self._is_stopping = True
+        for process in self._processes:
+            if process.poll() is None:
+                process.terminate()
+
+    def _ended(self, process: subprocess.Popen[str]) -> int:
+        """Act on the end of a process: 1 if it died and was replaced, else 0."""
+        output = "" if process.stdout is None else process.stdout.read()
+        if process.returncode == 0:
+            return 0
+        if process.returncode == _STOPPED or self._is_stopping:
+            self._is_stopped = True
+            self._stop()
+            return 0
+        if process.returncode > 0:
+            _raise(output)
+        self._processes.append(self._start())
+        return 1
+
+
+def _note(text: str) -> None:
+    os.write(2, f"\n{text}\n".encode())  # not print: a signal may have come in the midst of one
+
+
+def main() -> None:
+    """Drive a study as the process of another driver; an error goes to it on standard output."""
+    arguments = json.loads(sys.argv[1])
+    try:
+        with interrupt_on_signal():
+            drive(StudyFiles.open(arguments["folder"]), Driving(**arguments["how"]))
+    except KeyboardInterrupt:
+        sys.exit(_STOPPED)
+    except RayFBNNError as exc:
+        print(json.dumps([type(exc).__name__, str(exc)]))
+        sys.exit(1)
+
+
+def _raise(output: str) -> NoReturn:
+    """Raise the error that a process has printed."""
+    try:
+        name, text = json.loads(output)
+        kind = getattr(errors, name)
+    except (ValueError, TypeError, AttributeError):
+        raise WorkerError("a driver of the study failed; its error is above") from None
+    raise kind(text)

@@ -1,0 +1,54 @@
+"""The records of a study: sealed JSON files, of which each is written once and never changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import Storage
+
+_NUMBERED = re.compile(r"(\d{6})\.json", re.ASCII)
+
+
+class RecordLog:
+    """The records `<folder>/<number>.json`, counted from 1, of the study with the identity `study`."""
+
+    def __init__(self, storage: Storage, folder: Place, study: str) -> None:
+        self._storage, self._folder, self._study = storage, folder, study
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return the records in order; StoreCorruptError if one is damaged, missing or of another study."""
+        return list(self._read())
+
+    def _read(self) -> Iterator[dict[str, Any]]:
+        for number in range(1, len(self._numbers()) + 1):
+            place = self._place(number)
+            try:
+                document = unseal(self._storage.read(place), place)
+            except FileNotFoundError:
+                raise StoreCorruptError(f"{place}: missing, while later records are there") from None
+            if (document.get("study"), document.get("number")) != (self._study, number):
+                raise StoreCorruptError(f"{place}: belongs to another study, or to another place")
+            yield document
+
+    def put(self, number: int, document: dict[str, Any]) -> bool:
+        """Write the record of a number unless it is there; True if it was written. It is durable then."""
+        for folder in (self._folder.parent, self._folder):
+            self._storage.mkdir(folder)
+            self._storage.fsync_dir(folder.parent)
+        content = seal({"study": self._study, "number": number, **document, SEAL: NO_SEAL})
+        return self._storage.write_exclusive(self._place(number), content)
+
+    def _numbers(self) -> list[int]:
+        try:
+            names = self._storage.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        return [int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name))]
+
+    def _place(self, number: int) -> Place:
+        return self._folder / f"{number:06d}.json"

@@ -1,0 +1,155 @@
+"""The page of HTML on a study: its verdict, looks and members, pictures of both, and the ranking."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+
+from rayfbnn.data import Source
+from rayfbnn.markup import tables
+from rayfbnn.reduce.pictures.panels import Axes
+from rayfbnn.reduce.whole_file import whole_file
+from rayfbnn.reporting.page import Section, check_installed, page
+from rayfbnn.reporting.pictures import beside, picture
+from rayfbnn.store.storage.places import is_address
+from rayfbnn.study.files import StudyFiles
+from rayfbnn.study.looks import Look
+from rayfbnn.study.members import Member
+from rayfbnn.study.ranking import rank
+from rayfbnn.study.status import ConfigurationStatus, StudyStatus, look_head, status_of_study
+from rayfbnn.verbs.arguments import check_output
+
+_SHOWN = 12  # quantities of a table and of a picture, those that agree least
+_OK = {None: "not complete", True: "ok", False: "not ok"}
+
+
+def write_report(study: StudyFiles, out: Path, data: Source | None) -> Path:
+    """Write the page to a file, whole or not at all, and return its path.
+
+    data  cases with targets, by which the configurations are ranked
+    """
+    check_installed()
+    inputs = [] if data is None or not isinstance(data, str | Path) or is_address(data) else [Path(data)]
+    check_output(out, inputs=inputs)
+    status = status_of_study(study)
+    several = len(status.configurations) > 1
+    panels = [(one.label if several else "", one) for one in status.configurations]
+    sections = [
+        Section("verdict", "Verdict", (("", _verdict(status)),)),
+        Section("looks", "Looks", tuple((label, _looks(one)) for label, one in panels)),
+        Section(
+            "members",
+            "Members",
+            tuple((label, _members(study, number, one)) for number, (label, one) in enumerate(panels)),
+        ),
+    ]
+    if data is not None:
+        sections.insert(1, Section("ranking", "Ranking", (("", _ranking(study, data)),)))
+    n_members = sum(len(one.members) for one in status.configurations)
+    text = page("Study", f"{study.place}: {n_members} members", sections)
+    with whole_file(out) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+    return out
+
+
+def _verdict(status: StudyStatus) -> str:
+    rows = []
+    for one in status.configurations:
+        last = one.looks[-1] if one.looks else None
+        rows.append(
+            (
+                one.label,
+                len(one.members),
+                len(one.looks),
+                None if last is None else last.max_rhat,
+                _OK[one.ok],
+            )
+        )
+    head = ("configuration", "members", "looks", "largest nested R-hat", "verdict")
+    return tables.paragraph(f"The study is {_OK[status.ok]}.") + tables.table(head, rows)
+
+
+def _looks(configuration: ConfigurationStatus) -> str:
+    if not configuration.looks:
+        return tables.paragraph("No look was taken yet.")
+    last = configuration.looks[-1]
+    parts = [tables.paragraph(look_head(look)) for look in configuration.looks]
+    parts += [tables.paragraph(reason) for reason in last.reasons]
+    parts.append(
+        picture(
+            partial(_draw_rhat, looks=configuration.looks),
+            alt="Nested R-hat of each quantity at each look",
+            caption="Nested R-hat of each quantity against the work: draws of all chains of all members.",
+            width=6.0,
+            height=3.0,
+        )
+    )
+    worst = _worst(last)
+    rows = [
+        (name, one.mean, one.sd, one.rhat, one.mcse, ", ".join(map(str, one.apart)))
+        for name, one in ((name, last.quantities[name]) for name in worst)
+    ]
+    head = ("quantity", "mean", "sd", "nested R-hat", "mcse / sd", "seeds farthest from the middle")
+    return "".join(parts) + tables.table(head, rows)
+
+
+def _worst(look: Look) -> list[str]:
+    """Return the names of the quantities that agree least, the worst first."""
+
+    def key(name: str) -> float:
+        value = look.quantities[name].rhat
+        return -math.inf if value is None else -value
+
+    return sorted(look.quantities, key=key)[:_SHOWN]
+
+
+def _draw_rhat(axis: Axes, looks: tuple[Look, ...]) -> None:
+    work = [look.draws * len(look.seeds) for look in looks]
+    for name in _worst(looks[-1]):
+        values = [look.quantities[name].rhat if name in look.quantities else None for look in looks]
+        axis.plot(
+            work, [math.nan if value is None else value - 1 for value in values], marker="o", label=name
+        )
+    axis.set_yscale("log")
+    axis.set_xlabel("draws of a chain, times members")
+    axis.set_ylabel("nested R-hat - 1")
+    axis.legend(fontsize=6, ncol=2)
+
+
+def _members(study: StudyFiles, number: int, configuration: ConfigurationStatus) -> str:
+    rows = [(one.seed, one.state, one.draws, one.reason) for one in configuration.members]
+    table = tables.table(("seed", "state", "draws of each chain", "why"), rows)
+    spreads = {}
+    for one in configuration.members:
+        if one.draws and one.state != "failed":
+            values = study.members.open(Member(number, one.seed)).read_stat("log_likelihood")
+            spreads[one.seed] = [float(value) for value in values.reshape(-1)[:: max(1, values.size // 2000)]]
+    if not spreads:
+        return table
+    drawing = picture(
+        partial(_draw_members, spreads=spreads),
+        alt="Log likelihood of each member's draws",
+        caption="Log likelihood of the draws of each member, side by side.",
+        width=6.0,
+        height=3.0,
+    )
+    return beside([drawing]) + table
+
+
+def _draw_members(axis: Axes, spreads: dict[int, list[float]]) -> None:
+    axis.boxplot(list(spreads.values()), showfliers=False)
+    axis.set_xticks(range(1, len(spreads) + 1), [str(seed) for seed in spreads], rotation=90, fontsize=6)
+    axis.set_xlabel("seed")
+    axis.set_ylabel("log likelihood")
+
+
+def _ranking(study: StudyFiles, data: Source) -> str:
+    ranks = rank(study, data)
+    rows = [(one.label, one.log_probability, one.difference, one.difference_se, _OK[one.ok]) for one in ranks]
+    head = ("configuration", "mean log probability", "below the best", "standard error", "verdict")
+    text = (
+        f"The mean over {ranks[0].n_cases} cases of the log probability density of their targets. The"
+        " standard errors are of differences to the best, case by case."
+    )
+    return tables.paragraph(text) + tables.table(head, rows)

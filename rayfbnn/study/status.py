@@ -1,0 +1,146 @@
+"""How far a study is: its configurations and members, as records and as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rayfbnn.study.members import Member
+
+if TYPE_CHECKING:
+    from rayfbnn.study.files import StudyFiles
+    from rayfbnn.study.looks import Look
+
+
+@dataclass(frozen=True)
+class MemberStatus:
+    """How far a member is.
+
+    Attributes
+    ----------
+    seed
+        Its seed.
+    state
+        "not begun", "under way", "ready" for the next look (or complete), or "failed".
+    draws
+        Number of draws that every chain has.
+    reason
+        Why it failed; "" if it did not.
+    """
+
+    seed: int
+    state: Literal["not begun", "under way", "ready", "failed"]
+    draws: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ConfigurationStatus:
+    """How far a configuration is.
+
+    Attributes
+    ----------
+    label
+        The values that tell it from the others.
+    members
+        Its members.
+    looks
+        The looks that were taken.
+    next_iterations
+        Iterations of the last phase that the next look needs; None where it is complete.
+    """
+
+    label: str
+    members: tuple[MemberStatus, ...]
+    looks: tuple[Look, ...]
+    next_iterations: int | None
+
+    @property
+    def ok(self) -> bool | None:
+        """True if it has converged, False if not; None before it is complete."""
+        return None if self.next_iterations is not None else self.looks[-1].ok
+
+
+@dataclass(frozen=True)
+class StudyStatus:
+    """How far a study is.
+
+    Attributes
+    ----------
+    path
+        Its folder.
+    configurations
+        Its configurations, in the order of the grid.
+    """
+
+    path: str
+    configurations: tuple[ConfigurationStatus, ...]
+
+    @property
+    def ok(self) -> bool | None:
+        """True if every configuration has converged, False if not; None before all are complete."""
+        verdicts = [one.ok for one in self.configurations]
+        return None if None in verdicts else all(verdicts)
+
+
+def status_of_study(study: StudyFiles) -> StudyStatus:
+    """Return how far a study is; nothing is locked or changed."""
+    due = study.due()
+    configurations = []
+    for configuration in study.configurations:
+        number = configuration.number
+        look = due.get(number)
+        configurations.append(
+            ConfigurationStatus(
+                label=configuration.label,
+                members=tuple(_member(study, Member(number, seed)) for seed in study.seeds(number)),
+                looks=tuple(study.looks(number)),
+                next_iterations=None if look is None else look.iterations,
+            )
+        )
+    return StudyStatus(str(study.place), tuple(configurations))
+
+
+def _member(study: StudyFiles, member: Member) -> MemberStatus:
+    reason = study.members.failure(member)
+    is_there = study.members.is_there(member)
+    store = study.members.open(member) if is_there else None
+    draws = 0 if store is None else store.committed_draws
+    if reason is not None:
+        return MemberStatus(member.seed, "failed", draws, reason)
+    if store is None:
+        return MemberStatus(member.seed, "not begun")
+    due = study.due().get(member.configuration)
+    is_ready = due is None or study.is_ready(member, due)
+    return MemberStatus(member.seed, "ready" if is_ready else "under way", draws)
+
+
+def study_text(status: StudyStatus) -> str:
+    """Return a line for the study and a paragraph for each configuration."""
+    verdict = {None: "not complete", True: "ok: all members agree", False: "not ok"}[status.ok]
+    return "\n".join([f"{status.path}: {verdict}", *(_paragraph(one) for one in status.configurations)])
+
+
+def _paragraph(configuration: ConfigurationStatus) -> str:
+    states = [member.state for member in configuration.members]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    lines = [f"{configuration.label}: {len(states)} members: {counts}"]
+    if configuration.next_iterations is not None:
+        lines.append(f"  the next look needs {configuration.next_iterations} iterations of the last phase")
+    lines += [look_text(look, indent="  ") for look in configuration.looks]
+    return "\n".join(lines)
+
+
+def look_head(look: Look) -> str:
+    """Return a look in one line: draws, members, the largest R-hat, and the decision."""
+    rhat = "not known" if look.max_rhat is None else f"{look.max_rhat:.4g}"
+    words = {"stop": "ok", "continue": "not ok, going on", "end": "not ok"}[look.action]
+    return (
+        f"look {look.number}: {look.draws} draws of each chain of {len(look.seeds)} members,"
+        f" largest nested R-hat {rhat}: {words}"
+    )
+
+
+def look_text(look: Look, *, indent: str = "") -> str:
+    """Return the lines of a look: what was seen, and each reason that it was not ok."""
+    return "\n".join([f"{indent}{look_head(look)}", *(f"{indent}  {reason}" for reason in look.reasons)])

@@ -1,0 +1,178 @@
+"""A study: what can be done with the files of one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayfbnn.data import Source
+from rayfbnn.run.cores import n_cores
+from rayfbnn.store.storage.places import place_of
+from rayfbnn.study.files import StudyFiles
+from rayfbnn.study.plan import checked_seeds
+from rayfbnn.study.rule import Rule
+from rayfbnn.study.status import StudyStatus, status_of_study
+from rayfbnn.verbs.arguments import Spec, check_folder, check_log_format, check_workers
+
+if TYPE_CHECKING:
+    from rayfbnn.reduce.predict import Prediction
+    from rayfbnn.run.running import LogFormat
+    from rayfbnn.study.looks import Look
+    from rayfbnn.study.ranking import Rank
+
+
+class Study(StudyFiles):
+    """Many runs of one posterior, or of several: use `create` or `open` to get one.
+
+    Attributes
+    ----------
+    place
+        The folder, or the address.
+    plan
+        Its configurations, seeds and rule.
+    members
+        The stores of its members.
+    """
+
+    @staticmethod
+    def create(
+        path: str | Path,
+        spec: Spec,
+        *,
+        seeds: int | Sequence[int],
+        data: Source | None = None,
+        vary: Sequence[str] = (),
+        set: Sequence[str] = (),
+        superchains: bool = False,
+        rule: Rule | None = None,
+    ) -> Study:
+        """Make a study of one configuration, or of a grid of them, with several seeds; nothing is sampled.
+
+        Parameters
+        ----------
+        path
+            The folder of the study, or an address; nothing may exist there yet.
+        spec
+            The configuration: a TOML file, nested dictionaries, or a RunSpec. Its last phase has the
+            iterations of all looks together; its seed is not used.
+        seeds
+            How many seeds, which are then 1, 2, ...; or the seeds.
+        data
+            The training cases, in place of the file that data.train names.
+        vary
+            Texts "key.path=a,b,c", each with the values of a key: every combination is a configuration.
+        set
+            Replaces values of the configuration by "key.path=value".
+        superchains
+            True to let all chains of a member start from one draw from the prior (initial.shared).
+        rule
+            When the study stops; the rule with its defaults unless given.
+        """
+        from rayfbnn.study.creation import create_study
+
+        place = place_of(path)
+        if isinstance(place, Path):
+            check_folder(place)
+        numbers = range(1, seeds + 1) if isinstance(seeds, int) else seeds
+        shared = ["initial={from_prior=true, shared=true}"] if superchains else []
+        create_study(
+            place,
+            spec,
+            checked_seeds(list(numbers)),
+            data=data,
+            vary=vary,
+            overrides=[*set, *shared],
+            rule=Rule() if rule is None else rule,
+        )
+        return Study.open(path)
+
+    def status(self) -> StudyStatus:
+        """Return how far every member and every configuration is."""
+        return status_of_study(self)
+
+    def run(
+        self,
+        *,
+        workers: int | None = None,
+        address: str | None = None,
+        max_failures: int = 3,
+        progress: bool = True,
+        log_format: LogFormat = "text",
+    ) -> StudyStatus:
+        """Run every member to the next look, decide, and go on until every configuration is complete.
+
+        It may be stopped or killed and run again, and several drivers may run one study at once, on one
+        machine or many: the draws and decisions are the same, byte for byte.
+
+        Parameters
+        ----------
+        workers
+            Number of processes on this machine that take members; one for each core if not given. 0 runs
+            members in this process, one after another.
+        address
+            Address of a Ray cluster, whose workers then share the batches of one member after another.
+        max_failures
+            How many processes, or with a cluster workers of a member, may die and be replaced.
+        progress
+            Shows a line for each member and each look on standard error.
+        log_format
+            "json" adds a line of JSON for each block to a log beside the store of each member.
+        """
+        from rayfbnn.study.driving import Driving, drive
+        from rayfbnn.study.processes import Drivers
+
+        check_workers(self.members.first.spec, workers, address, max_failures)
+        check_log_format(log_format)
+        how = Driving(workers, address, max_failures, log_format, progress)
+        if address is not None or workers == 0:
+            drive(self, how)
+            return self.status()
+        n_members = sum(len(due.seeds) for due in self.due().values())
+        count = min(n_cores() if workers is None else workers, n_members)
+        if count > 0:
+            Drivers(str(self.place), how, count=count).run()
+        return self.status()
+
+    def diagnose(self, configuration: int = 0, *, others: Sequence[Study] = ()) -> Look:
+        """Judge what is committed now by the rule of the study; nothing is put on record.
+
+        others  studies of the same configurations and cases with other seeds, which are merged with this one
+        """
+        from rayfbnn.study.merging import look_at_committed
+
+        return look_at_committed((self, *others), configuration)
+
+    def predict(
+        self,
+        data: Source,
+        *,
+        configuration: int = 0,
+        others: Sequence[Study] = (),
+        out: str | Path | None = None,
+    ) -> Prediction:
+        """Predict the targets of new cases from all committed draws of a configuration's members.
+
+        data    the cases: a CSV or Parquet file, a DataFrame or a pair of arrays
+        others  studies that are merged with this one
+        out     a CSV file for the table of predictions
+        """
+        from rayfbnn.study.merging import stores_with_draws
+        from rayfbnn.verbs.results import predict
+
+        return predict(stores_with_draws((self, *others), configuration), data=data, out=out)
+
+    def rank(self, data: Source) -> list[Rank]:
+        """Rank the configurations by the mean log probability of the targets of cases, the best first."""
+        from rayfbnn.study.ranking import rank
+
+        return rank(self, data)
+
+    def report(self, out: str | Path, *, data: Source | None = None) -> Path:
+        """Write one page of HTML on the study, and return its path.
+
+        data  cases with targets, by which configurations are ranked
+        """
+        from rayfbnn.study.report import write_report
+
+        return write_report(self, Path(out), data)

@@ -1,0 +1,131 @@
+"""The rule by which a study stops: nested R-hat, its limits, and how often it stops too early."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from rayfbnn.study.grid import grid
+from rayfbnn.study.looks import Due, Look, due_look
+from rayfbnn.study.nested import nested_rhat, plain_nested_rhat
+from rayfbnn.study.rule import Rule, judge, reasons
+from tests.support.study.simulated import Simulated
+
+RULE = Rule()
+FALSE_STOPS = (
+    0.05  # the share that docs/studies.md promises, of studies stopped above twice the allowed excess
+)
+DOUBLE = 1.02
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(7).standard_normal(shape)
+
+
+def test_nested_rhat_is_the_formula() -> None:
+    """Two superchains of two chains of two draws can be computed by hand."""
+    values = np.array([[[0.0, 2.0], [2.0, 4.0]], [[4.0, 6.0], [6.0, 8.0]]])
+    # Means of superchains 2 and 6: B = 8. In each: variance of the means 1, 3 is 2, and in chains 2. W = 4.
+    assert plain_nested_rhat(values) == pytest.approx(math.sqrt(1 + 8 / 4))
+
+
+@pytest.mark.parametrize("n_draws", [1, 2, 3, 4, 5, 50])
+def test_few_and_many_draws_give_nearly_one_if_stationary_and_more_if_not(n_draws: int) -> None:
+    stationary = normal(16, 16, n_draws)
+    assert nested_rhat(stationary) < 1.06
+    remembered = stationary + 0.5 * np.random.default_rng(8).standard_normal((16, 1, 1))
+    assert nested_rhat(remembered) > 1.06
+    assert nested_rhat(stationary * np.linspace(0.2, 3, 16)[:, None, None]) > 1.06  # the tails differ
+
+
+def test_ranks_take_values_without_variance() -> None:
+    assert math.isfinite(nested_rhat(np.random.default_rng(3).standard_cauchy((8, 4, 40))))
+    assert math.isnan(nested_rhat(np.ones((4, 2, 10))))
+    assert math.isnan(nested_rhat(normal(1, 4, 10)))
+    assert math.isnan(nested_rhat(np.full((4, 2, 10), np.inf)))
+
+
+def test_a_quantity_is_ok_within_both_limits_and_names_who_is_apart() -> None:
+    values = normal(8, 4, 400)
+    assert judge(values, tuple(range(8)), RULE).ok
+    values[2] += 3
+    judged = judge(values, (10, 11, 12, 13, 14, 15, 16, 17), RULE)
+    assert not judged.ok and 12 in judged.apart and len(judged.apart) == 3
+    (reason,) = reasons({"sigma_noise": judged}, 400, {}, RULE)
+    assert reason.startswith("sigma_noise: nested R-hat 1.") and "12" in reason
+    few = judge(normal(2, 1, 8), (1, 2), Rule(max_rhat=9, max_mcse=0.01))
+    assert not few.ok and few.mcse is not None and few.mcse > 0.01
+
+
+def test_a_quantity_that_never_changes_is_a_reason() -> None:
+    judged = judge(np.ones((4, 2, 10)), (1, 2, 3, 4), RULE)
+    assert not judged.ok
+    assert reasons({"sigma_ih0": judged}, 500, {}, RULE) == ("sigma_ih0 never changes",)
+
+
+def test_too_few_draws_and_failures_are_reasons() -> None:
+    assert reasons({}, 99, {4: "no proposal is accepted"}, RULE) == (
+        "seed 4 failed: no proposal is accepted",
+        "99 draws of each chain are fewer than 100",
+    )
+
+
+def look(number: int, iterations: int, action: str, seeds: tuple[int, ...] = (1, 2)) -> Look:
+    is_ok = action == "stop"
+    return Look(number, iterations, iterations, seeds, {}, {}, {}, is_ok, (), action)  # type: ignore[arg-type]
+
+
+def test_looks_follow_each_other_at_fixed_lengths() -> None:
+    lengths = [25, 50, 100]
+    assert due_look([], lengths, (1, 2)) == Due(1, 25, (1, 2), False)
+    assert due_look([look(1, 25, "continue")], lengths, (1, 2)) == Due(2, 50, (1, 2), False)
+    assert due_look([look(2, 50, "continue")], lengths, (1, 2)) == Due(3, 100, (1, 2), True)
+    for action in ("stop", "end"):
+        assert due_look([look(3, 100, action)], lengths, (1, 2)) is None
+    assert due_look([look(1, 50, "stop")], lengths, (1, 2, 3)) == Due(2, 50, (1, 2, 3), False)
+
+
+def test_commas_in_brackets_and_quotes_do_not_divide_values() -> None:
+    assert grid(['network.hidden=[{units=2,activation="tanh"}],[]', "chains=1, 2"]) == [
+        ('network.hidden=[{units=2,activation="tanh"}]', "chains=1"),
+        ('network.hidden=[{units=2,activation="tanh"}]', "chains=2"),
+        ("network.hidden=[]", "chains=1"),
+        ("network.hidden=[]", "chains=2"),
+    ]
+    assert grid([]) == [()]
+    assert grid(["model.noise='a,b',\"c\""]) == [("model.noise='a,b'",), ('model.noise="c"',)]
+
+
+def false_stops(studies: Simulated, count: int) -> float:
+    """Share of studies that stop at a look whose true nested R-hat is above twice the allowed excess."""
+    true = {draws: studies.true_rhat(draws) for draws in studies.looks}
+    generator = np.random.default_rng(11)
+    stops = [studies.stops_at(generator, RULE) for _ in range(count)]
+    return sum(draws is not None and true[draws] > DOUBLE for draws in stops) / count
+
+
+def test_chains_that_never_mix_do_not_stop_a_study() -> None:
+    generator = np.random.default_rng(5)
+    studies = Simulated(rho=0.5, spread=1.0, apart=3.0)
+    assert [studies.stops_at(generator, RULE) for _ in range(20)] == [None] * 20
+
+
+def test_independent_draws_stop_at_the_first_look() -> None:
+    generator = np.random.default_rng(5)
+    studies = Simulated(rho=0.0)
+    assert [studies.stops_at(generator, RULE) for _ in range(20)] == [100] * 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rho", [0.5, 0.9, 0.95, 0.98, 0.99, 0.995])
+def test_few_studies_of_known_autocorrelation_stop_early(rho: float) -> None:
+    assert false_stops(Simulated(rho=rho), 200) <= FALSE_STOPS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("apart", "most"), [(1.0, FALSE_STOPS), (2.0, 0.0), (4.0, 0.0)])
+def test_few_or_no_studies_of_chains_that_never_mix_stop(apart: float, most: float) -> None:
+    """Modes one standard deviation apart have a true R-hat of 1.03 alone, with four chains a member."""
+    assert false_stops(Simulated(rho=0.9, spread=1.0, apart=apart), 200) <= most

@@ -1,0 +1,368 @@
+"""Studies of a run that takes a tenth of a second: looks, decisions, members, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rayfbnn import api, cli
+from rayfbnn.errors import (
+    ConfigError,
+    SamplingError,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreExistsError,
+    StoreMismatchError,
+    StoreMissingError,
+)
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.store import Store
+from rayfbnn.study import Rule, Study, driving
+from rayfbnn.study.members import Member
+from tests.support.small import assert_same_draws, small_spec
+
+LAX = Rule(max_rhat=9, max_mcse=9, least_draws=5, looks=2, cases=3)
+STRICT = Rule(max_rhat=1.0000001, looks=2, least_draws=5, cases=3)
+HERE: dict[str, Any] = {"workers": 0, "progress": False}
+
+
+def tiny_spec(folder: Path, **replaced: Any) -> RunSpec:
+    """The small configuration with two chains in one batch, and blocks of a whole phase."""
+    return small_spec(folder, **{"chains": 2, "chains_per_batch": 2, "draws_per_block": 10, **replaced})
+
+
+def make(folder: Path, *, rule: Rule = LAX, seeds: Any = 3, **options: Any) -> Study:
+    return Study.create(folder / "study", tiny_spec(folder), seeds=seeds, rule=rule, **options)
+
+
+def rayfbnn(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, ["study", *(str(argument) for argument in arguments)])
+
+
+def decisions(study: Study) -> dict[str, str]:
+    """The SHA-256 of every record of a look, by its path in the study."""
+    folder = Path(str(study.place)) / "looks"
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*.json"))
+    }
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study that takes both of its looks, and is not ok; copies of it share its identity."""
+    study = make(tmp_path_factory.mktemp("complete"), rule=STRICT)
+    study.run(**HERE)
+    return study
+
+
+@pytest.fixture
+def copy_of_complete(complete: Study, tmp_path: Path) -> Study:
+    shutil.copytree(str(complete.place), tmp_path / "study")
+    return Study.open(tmp_path / "study")
+
+
+def test_a_study_stops_at_the_first_look_that_is_ok(tmp_path: Path) -> None:
+    study = make(tmp_path)
+    status = study.run(**HERE)
+    assert status.ok is True and study.ok
+    (look,) = study.looks()
+    assert (look.iterations, look.draws, look.seeds, look.action) == (5, 5, (1, 2, 3), "stop")
+    assert look.max_rhat is not None and set(look.digests) == {1, 2, 3}
+    assert [member.state for member in status.configurations[0].members] == ["ready"] * 3
+
+
+def test_a_study_that_is_never_ok_ends_and_names_quantities_and_members(complete: Study) -> None:
+    first, last = complete.looks()
+    assert (first.action, last.action, last.iterations) == ("continue", "end", 10)
+    assert complete.status().ok is False and not complete.ok
+    assert any(reason.startswith("log_likelihood: nested R-hat") for reason in last.reasons)
+    assert all("seeds farthest from the middle: " in reason for reason in last.reasons)
+    result = rayfbnn("run", complete.place, "--workers", 0)
+    assert result.exit_code == cli.NOT_CONVERGED
+    assert "sigma_noise: nested R-hat" in result.stdout
+
+
+def test_members_are_the_runs_that_sample_makes(complete: Study, tmp_path: Path) -> None:
+    api.sample(tiny_spec(tmp_path, seed=2), tmp_path / "alone.zarr", **HERE)
+    assert_same_draws(complete.members.place(Member(0, 2)), tmp_path / "alone.zarr")
+
+
+def test_a_second_run_changes_no_decision(copy_of_complete: Study, complete: Study) -> None:
+    before = decisions(complete)
+    assert len(before) == 2
+    copy_of_complete.run(**HERE)
+    assert decisions(copy_of_complete) == before
+
+
+def test_a_decision_follows_from_the_draws_to_its_last_byte(copy_of_complete: Study) -> None:
+    """A driver that was killed between its look and its record leaves nothing; the next writes the same."""
+    before = decisions(copy_of_complete)
+    shutil.rmtree(Path(str(copy_of_complete.place)) / "looks")
+    copy_of_complete.run(**HERE)
+    assert decisions(copy_of_complete) == before
+
+
+def test_an_interrupted_study_goes_on_to_the_same_decisions(
+    complete: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The study is created anew, so that its plan has the same bytes but for the path of the table."""
+    source = Path(str(complete.place))
+    (tmp_path / "study" / "members").mkdir(parents=True)
+    shutil.copy(source / "study.json", tmp_path / "study")
+    study = Study(tmp_path / "study", complete.plan)
+    first = Member(0, 1)
+    Store.for_run(
+        study.members.place(first),
+        complete.members.spec(first).with_iterations(5),
+        complete.members.first.data,
+        kernel=complete.members.first.root.kernel,
+    )
+    calls = 0
+    real = driving.resume
+
+    def stop_at_the_third(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(driving, "resume", stop_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        study.run(**HERE)
+    assert study.looks() == [] and not study.is_complete
+    study.run(**HERE)
+    assert decisions(study) == decisions(complete)
+
+
+def test_a_member_of_another_driver_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, held, pauses = make(tmp_path), ["once"], []
+    real = driving.resume
+
+    def busy_at_first(path: str, **options: Any) -> Any:
+        if "s0000000002" in path and held:
+            raise StoreBusyError(f"{path}: is in use by another")
+        return real(path, **options)
+
+    def release(seconds: float) -> None:
+        pauses.append(seconds)
+        held.clear()
+
+    monkeypatch.setattr(driving, "resume", busy_at_first)
+    driving.drive(study, driving.Driving(progress=False), sleep=release)
+    assert pauses and study.ok
+
+
+@pytest.mark.long
+def test_drivers_in_processes_come_to_the_same_decisions(complete: Study, tmp_path: Path) -> None:
+    source = Path(str(complete.place))
+    shutil.copytree(
+        source, tmp_path / "study", ignore=shutil.ignore_patterns("looks", "*0002.zarr", "*0003.zarr")
+    )
+    study = Study.open(tmp_path / "study")
+    study.run(workers=2, progress=False)
+    assert decisions(study) == decisions(complete)
+
+
+def test_seeds_that_are_added_get_a_look_of_their_own(copy_of_complete: Study) -> None:
+    study = copy_of_complete
+    before = decisions(study)
+    assert study.add(2) == (4, 5) and not study.is_complete
+    study.run(**HERE)
+    third = study.looks()[2]
+    assert (third.number, third.iterations, third.seeds) == (3, 10, (1, 2, 3, 4, 5))
+    assert before.items() < decisions(study).items()
+    with pytest.raises(ConfigError, match="seeds: 4 is in the study already"):
+        study.add([9, 4])
+    assert study.seeds() == (1, 2, 3, 4, 5)
+
+
+def test_a_member_that_fails_is_reported_and_not_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, real = make(tmp_path, seeds=[3, 5, 8]), driving.resume
+
+    def fail(path: str, **options: Any) -> Any:
+        if "s0000000005" in path:
+            raise SamplingError(f"{path}: the first energy is not finite")
+        return real(path, **options)
+
+    monkeypatch.setattr(driving, "resume", fail)
+    status = study.run(**HERE)
+    assert status.ok is False
+    last = study.looks()[-1]
+    assert last.failed == {5: "the first energy is not finite"} and last.seeds == (3, 5, 8)
+    assert last.reasons[0] == "seed 5 failed: the first energy is not finite"
+    states = {member.seed: member.state for member in status.configurations[0].members}
+    assert states == {3: "ready", 5: "failed", 8: "ready"}
+
+
+def test_a_grid_has_every_combination_and_is_ranked(tmp_path: Path) -> None:
+    varied = ["phase=[{iterations=4,operations=[{op='heatbath'}]}]", "model.noise=0.3:3,0.9:3"]
+    study = make(tmp_path, seeds=2, vary=varied)
+    assert [one.varied[1] for one in study.configurations] == ["model.noise=0.3:3", "model.noise=0.9:3"]
+    study.run(**HERE)
+    best, other = study.rank(tmp_path / "train.csv")
+    assert best.difference == 0 and best.log_probability >= other.log_probability
+    tables = [study.predict(tmp_path / "train.csv", configuration=number).table for number in (0, 1)]
+    lost = tables[best.configuration]["log_probability"] - tables[other.configuration]["log_probability"]
+    assert other.difference == pytest.approx(lost.mean())
+    assert other.difference_se == pytest.approx(lost.std() / len(lost) ** 0.5)  # paired, case by case
+    page = study.report(tmp_path / "study.html", data=tmp_path / "train.csv").read_text()
+    assert "model.noise=0.9:3" in page and "Ranking" in page and page.count("<svg") == 4
+
+
+def test_studies_are_merged_but_never_the_same_seed_twice(complete: Study, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"rule": STRICT}
+    other = Study.create(tmp_path / "other", tiny_spec(tmp_path), seeds=[7, 9], **options)
+    other.run(**HERE)
+    look = complete.diagnose(others=[other])
+    assert look.seeds == (1, 2, 3, 7, 9) and look.draws == 10
+    prediction = complete.predict(tmp_path / "train.csv", others=[other])
+    assert prediction.summary["draws"] == 5 * 2 * 10
+    with pytest.raises(ConfigError, match="seed 1 is in .* too; the same seed gives the same draws"):
+        complete.diagnose(others=[complete])
+    (tmp_path / "different").mkdir()
+    spec = tiny_spec(tmp_path / "different", model__noise="0.5:3")
+    different = Study.create(tmp_path / "different" / "study", spec, seeds=[20, 21], **options)
+    with pytest.raises(StoreMismatchError, match="the configurations are not those of"):
+        complete.diagnose(others=[different])
+
+
+def test_chains_of_a_superchain_start_at_one_place(tmp_path: Path) -> None:
+    study = make(tmp_path, superchains=True)
+    assert all(one.keys["initial"] == {"from_prior": True, "shared": True} for one in study.configurations)
+    assert study.members.spec(Member(0, 2)).initial.shared
+
+
+# Refusals, after which everything is as it was.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seeds": 0}, "seeds: a study needs at least one"),
+        ({"seeds": [1, 2, 1]}, "seeds: 1 is given twice"),
+        ({"seeds": [-1]}, "seeds: must be whole numbers from 0"),
+        ({"vary": ["model.noise="]}, "vary: model.noise has no value"),
+        ({"vary": ["model.noise"]}, "vary: must be key.path=a,b,c"),
+        ({"vary": ["model.noise=1,1"]}, "the same value twice"),
+        ({"vary": ["chains=2", "chains=4"]}, "vary: chains is given twice"),
+        ({"vary": ["seed=1,2"]}, "vary: seed cannot be varied"),
+        ({"vary": ["data.inputs=[x1],[x2]"]}, "vary: data.inputs cannot be varied"),
+        ({"vary": ["chans=2,4"]}, "chans"),
+        (
+            {"set": ["phase=[{iterations=4,keep=false,operations=[{op='heatbath'}]}]"]},
+            "the last phase must be kept",
+        ),
+    ],
+)
+def test_a_wrong_study_is_refused_and_leaves_nothing(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    spec = tiny_spec(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match=message):
+        Study.create(tmp_path / "study", spec, **{"seeds": 2, **options})
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"max_rhat": 1.0}, "max_rhat: must be a number above 1"),
+        ({"max_mcse": float("nan")}, "max_mcse: must be a number above 0"),
+        ({"looks": 0}, "looks: must be a whole number of at least 1"),
+        ({"looks": 1001}, "looks: must be at most 1000"),
+    ],
+)
+def test_a_rule_without_sense_is_refused(limits: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Rule(**limits)
+
+
+def test_a_folder_with_other_files_is_not_made_a_study(tmp_path: Path) -> None:
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "thesis.tex").write_text("mine")
+    with pytest.raises(ConfigError, match=r"has files that are not of a study, such as thesis\.tex"):
+        make(tmp_path)
+    assert [file.name for file in (tmp_path / "study").iterdir()] == ["thesis.tex"]
+
+
+def test_a_creation_that_crashed_is_completed(tmp_path: Path) -> None:
+    make(tmp_path)
+    (tmp_path / "study" / "study.json").unlink()
+    with pytest.raises(StoreMissingError, match=r"is not a study: it has no study\.json"):
+        Study.open(tmp_path / "study")
+    assert make(tmp_path).run(**HERE).ok is True
+    with pytest.raises(StoreExistsError, match="is a study already"):
+        make(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["notes.txt", "members/run.zarr", "members/c0007-s0000000001.zarr"])
+def test_files_of_others_in_a_study_are_an_error(copy_of_complete: Study, place: str) -> None:
+    (Path(str(copy_of_complete.place)) / place).mkdir()
+    with pytest.raises(ConfigError, match=Path(place).name):
+        Study.open(str(copy_of_complete.place))
+
+
+def test_a_member_of_another_configuration_is_an_error(copy_of_complete: Study, tmp_path: Path) -> None:
+    member = Path(str(copy_of_complete.members.place(Member(0, 2))))
+    shutil.rmtree(member)
+    api.sample(tiny_spec(tmp_path, seed=2, model__noise="0.9:3"), member, **HERE)
+    with pytest.raises(StoreMismatchError, match=r"is no member of this study:\n  model\.noise"):
+        copy_of_complete.diagnose()
+
+
+@pytest.mark.parametrize("record", ["study.json", "looks/c0000/000001.json"])
+def test_a_changed_record_is_an_error(copy_of_complete: Study, record: str) -> None:
+    file = Path(str(copy_of_complete.place)) / record
+    file.write_bytes(
+        file.read_bytes().replace(b'"number": 1', b'"number": 2').replace(b"rayfbnn", b"raybfnn")
+    )
+    if record == "study.json":
+        with pytest.raises(StoreCorruptError, match="does not match its checksum"):
+            Study.open(str(copy_of_complete.place))
+    else:
+        with pytest.raises(StoreCorruptError, match="does not match its checksum"):
+            copy_of_complete.looks()
+
+
+def test_a_study_without_draws_says_so(tmp_path: Path) -> None:
+    study = make(tmp_path)
+    with pytest.raises(StoreError, match="run the study first"):
+        study.diagnose()
+    with pytest.raises(StoreError, match="run the study first"):
+        study.predict(tmp_path / "train.csv")
+    assert [member.state for member in study.status().configurations[0].members] == [
+        "under way",
+        "not begun",
+        "not begun",
+    ]
+
+
+def test_the_shell_has_the_same_verbs(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(tiny_spec(tmp_path).to_toml())
+    study, limits = tmp_path / "study", ("--max-rhat", 9, "--max-mcse", 9, "--least-draws", 5, "--looks", 2)
+    result = rayfbnn("create", study, tmp_path / "run.toml", "--seeds", "4,8", *limits)
+    assert result.exit_code == 0 and "2 members; run them with" in result.stdout, result.output
+    result = rayfbnn("run", study, "--workers", 0, "--json", "--log-format", "json")
+    assert result.exit_code == 0 and json.loads(result.stdout)["ok"] is True
+    assert (study / "members" / "c0000-s0000000004.zarr.log.jsonl").exists()
+    assert "ok: all members agree" in rayfbnn("status", study).stdout
+    assert rayfbnn("diagnose", study).exit_code == 0
+    out = tmp_path / "new.csv"
+    assert rayfbnn("predict", study, "--data", tmp_path / "train.csv", "--out", out).exit_code == 0
+    assert out.exists()
+    assert "added the seeds 9, 10" in rayfbnn("add", study, "--seeds", 2).stdout
+    assert rayfbnn("report", study, "--out", tmp_path / "page.html").exit_code == 0
+    assert rayfbnn("run", tmp_path / "nothing").exit_code == 2
+    assert rayfbnn("add", study, "--seeds", "two").exit_code == 2
