@@ -72,8 +72,6 @@ def _check(spec: RunSpec, dataset: Dataset) -> None:
 def _check_is_new(place: Place, first: str) -> None:
     """Raise ConfigError if something is in the folder but what a crash while it was made has left."""
     storage = storage_of(place)
-    if not storage.exists(place):
-        return
     try:
         names = storage.listdir(place)
         members = storage.listdir(place / FOLDER) if FOLDER in names else []

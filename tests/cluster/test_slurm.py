@@ -5,12 +5,14 @@ Run by hand with: python -m pytest -m long tests/cluster/test_slurm.py
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rayfbnn import api
+from rayfbnn.study import Rule, Study
 from tests.support.cluster.slurm import Slurm, slurm, why_not
 from tests.support.drivers import iterations_done, slow_spec, wait_until
 from tests.support.pages import ROOT
@@ -88,6 +90,22 @@ def test_a_job_that_is_cancelled_stays_so(cluster: Slurm, undisturbed: Path, tmp
     ended = cluster.wait_for(job, *ENDED)
     assert (ended["JobState"], ended["Restarts"]) == ("CANCELLED", "0")
     assert api.verify(store).ok
+
+
+def test_the_tasks_of_an_array_share_a_study_and_decide_as_one_driver(cluster: Slurm, tmp_path: Path) -> None:
+    spec, limits = slow_spec(tmp_path, iterations=60), Rule(max_rhat=1.0000001, looks=2, least_draws=5)
+    study = Study.create(tmp_path / "study", spec, seeds=4, rule=limits)
+    shutil.copytree(tmp_path / "study", tmp_path / "alone")
+    Study.open(tmp_path / "alone").run(workers=0, progress=False)
+    size = ("--array=0-1", "--cpus-per-task=1")
+    job = cluster.submit(*size, SCRIPTS / "study.sbatch", tmp_path / "study", folder=tmp_path)
+    for task in range(2):
+        ended = cluster.wait_for(f"{job}_{task}", *ENDED)
+        assert ended["ExitCode"] == "3:0", ended  # no study is so strict that it agrees to a millionth
+    assert study.is_complete and len(study.looks()) == 2
+    for name in ("000001.json", "000002.json"):
+        ours, theirs = (tmp_path / one / "looks" / "c0000" / name for one in ("study", "alone"))
+        assert ours.read_bytes() == theirs.read_bytes()
 
 
 def test_a_ray_cluster_inside_an_allocation_runs_to_the_same_draws(

@@ -27,6 +27,7 @@ from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study, driving
 from rayfbnn.study.members import Member
 from tests.support.small import assert_same_draws, small_spec
+from tests.support.store.servers import s3_server
 
 LAX = Rule(max_rhat=9, max_mcse=9, least_draws=5, looks=2, cases=3)
 STRICT = Rule(max_rhat=1.0000001, looks=2, least_draws=5, cases=3)
@@ -88,6 +89,22 @@ def test_a_study_that_is_never_ok_ends_and_names_quantities_and_members(complete
     result = rayfbnn("run", complete.place, "--workers", 0)
     assert result.exit_code == cli.NOT_CONVERGED
     assert "sigma_noise: nested R-hat" in result.stdout
+
+
+def test_chains_that_do_not_mix_end_with_3_and_a_report_of_what_and_who(tmp_path: Path) -> None:
+    """Trajectories of a millionth of a step: each member stays where its draw from the prior put it."""
+    operations = [{"op": "heatbath"}, {"op": "hybrid", "steps": 1, "stepsize": 1e-6}]
+    spec = tiny_spec(tmp_path, phase=[{"iterations": 10, "operations": operations}])
+    rule = Rule(looks=2, least_draws=5, cases=3)
+    study = Study.create(tmp_path / "study", spec, seeds=4, superchains=True, rule=rule)
+    result = rayfbnn("run", study.place, "--workers", 0)
+    assert result.exit_code == cli.NOT_CONVERGED
+    assert "the configuration: 4 members: 4 ready" in result.stdout
+    last = study.looks()[-1]
+    assert last.action == "end" and last.draws == 10
+    for name, judged in last.quantities.items():
+        assert not judged.ok and len(judged.apart) == 3, name
+        assert f"    {name}: nested R-hat " in result.stdout
 
 
 def test_members_are_the_runs_that_sample_makes(complete: Study, tmp_path: Path) -> None:
@@ -366,3 +383,21 @@ def test_the_shell_has_the_same_verbs(tmp_path: Path) -> None:
     assert rayfbnn("report", study, "--out", tmp_path / "page.html").exit_code == 0
     assert rayfbnn("run", tmp_path / "nothing").exit_code == 2
     assert rayfbnn("add", study, "--seeds", "two").exit_code == 2
+
+
+@pytest.mark.long
+def test_a_study_in_a_bucket_decides_as_one_on_a_disk(tmp_path: Path) -> None:
+    with s3_server():
+        address, spec = "s3://bucket/studies/one", tiny_spec(tmp_path)
+        study = Study.create(address, spec, seeds=3, rule=LAX)
+        assert study.run(**HERE).ok is True
+        local = make(tmp_path)
+        local.run(**HERE)
+        (ours,), (theirs,) = Study.open(address).looks(), local.looks()
+        assert ours == theirs
+        study.add([6])
+        assert study.run(**HERE).ok is True and study.looks()[1].seeds == (1, 2, 3, 6)
+        with pytest.raises(StoreExistsError, match="is a study already"):
+            Study.create(address, spec, seeds=3)
+        with pytest.raises(ConfigError, match="has files that are not of a study"):
+            Study.create("s3://bucket/studies", spec, seeds=3)
