@@ -61,6 +61,10 @@ class StoreBusyError(StoreError):
     exit_code = 73
 
 
+class StoreOvertakenError(StoreError):
+    """Another worker committed the same iterations as part of another block; what it committed holds."""
+
+
 class StoreFullError(StoreError):
     """The disk is full; everything committed so far is kept, and `resume` continues from there."""
 

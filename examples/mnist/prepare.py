@@ -24,7 +24,6 @@ CONFIGURATION = """\
 seed = 1
 chains = 4
 chains_per_batch = 4
-draws_per_block = 10
 
 [data]
 train = "train.parquet"

@@ -12,8 +12,10 @@ import scipy.special
 from rayfbnn.describe.data import describe_data
 from rayfbnn.describe.schedule import describe_schedule
 from rayfbnn.describe.words import noise_in_words, prior_in_words
+from rayfbnn.memory import bytes_text
 from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec
 from rayfbnn.spec import RunSpec
+from rayfbnn.store.limits import planned_size
 
 if TYPE_CHECKING:
     from rayfbnn.store.store import Store
@@ -29,6 +31,7 @@ def describe(spec: RunSpec, *, store: Store | None = None) -> str:
         _priors(spec),
         describe_data(spec, store),
         describe_schedule(spec, store),
+        _size_of_store(spec, store),
         _defaults(spec),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
@@ -156,11 +159,19 @@ def _number_from_log(log_value: float) -> str:
     return f"{math.exp(log_value - exponent * math.log(10)):.2f}e{exponent:+d}"
 
 
+def _size_of_store(spec: RunSpec, store: Store | None) -> list[str]:
+    """Say how many files the store of a run has when it is complete, and how many bytes."""
+    if store is not None:
+        return []
+    n_files, n_bytes = planned_size(spec, 1)
+    return [f"Store: about {n_files:,} files, {bytes_text(n_bytes)}, besides the training cases"]
+
+
 def _defaults(spec: RunSpec) -> list[str]:
     """List the settings that the configuration does not have, with the values that are used."""
     used = [
         f"{name} = {getattr(spec, name)}"
-        for name in ("seed", "chains", "chains_per_batch", "draws_per_block", "dtype", "device")
+        for name in ("seed", "chains", "chains_per_batch", "dtype", "device")
         if name not in spec.model_fields_set
     ]
     if "standardize" not in spec.data.model_fields_set:

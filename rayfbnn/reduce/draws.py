@@ -40,11 +40,18 @@ class Draws:
 
     def blocks(self, draws_at_once: int) -> Iterator[slice]:
         """Yield slices of successive draws; whole chunks of the store where more than one fits."""
-        per_block = self.store.draws_per_block
-        if draws_at_once > per_block:
-            draws_at_once -= draws_at_once % per_block
+        per_chunk = self.store.draws_per_chunk
+        if draws_at_once > per_chunk:
+            draws_at_once -= draws_at_once % per_chunk
         for first in range(0, self.n_draws, draws_at_once):
             yield slice(first, min(first + draws_at_once, self.n_draws))
+
+    def chunks(self) -> Iterator[tuple[slice, slice]]:
+        """Yield the chains and draws of each chunk of the store, batch by batch."""
+        at_once = min(self.store.chains_per_batch, self.n_chains)
+        for first in range(0, self.n_chains, at_once):
+            for draws in self.blocks(self.store.draws_per_chunk):
+                yield slice(first, min(first + at_once, self.n_chains)), draws
 
 
 def committed(store: Store) -> Draws:
@@ -139,8 +146,9 @@ def _outputs(posterior: Posterior, positions: Array, inputs: Array, memory_bytes
 def sigmas_of_columns(run: Draws, columns: Array) -> Array:
     """Return standard deviations, precision**-1/2, of some columns, (n_columns, n_chains, n_draws)."""
     sigmas = np.empty((len(columns), run.n_chains, run.n_draws))
-    for draws in run.blocks(run.store.draws_per_block):
-        sigmas[:, :, draws] = np.moveaxis(run.store.read_precisions(draws)[:, :, columns], 2, 0) ** -0.5
+    for chains, draws in run.chunks():
+        precisions = run.store.read_precisions(draws, chains)[:, :, columns]
+        sigmas[:, chains, draws] = np.moveaxis(precisions, 2, 0) ** -0.5
     return sigmas
 
 

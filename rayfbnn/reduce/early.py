@@ -62,7 +62,7 @@ def early_warning(store: Store) -> str:
 
 
 def _records_with_state(store: Store, batch: int) -> list[Record]:
-    return [record for record in store.commits.all(batch) if record.state]
+    return [record for record in store.commits.all(batch) if record.state or record.payload]
 
 
 class _EarlyDraws:

@@ -38,7 +38,7 @@ class _Held:
         self._precisions = store.read_precisions()  # (n_chains, n_draws, n_precisions)
         # How many are evaluated at once, where memory allows: none is read in parts.
         self.chains_per_batch = min(store.n_chains, _CHAINS_AT_ONCE)
-        self.draws_per_block = store.committed_draws
+        self.draws_per_chunk = store.committed_draws
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

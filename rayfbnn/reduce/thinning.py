@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 _ALL = slice(None)
 _BLOCKS = 16  # that are read of a batch, however long the run is
+_DRAWS = 50  # of a block, if a chunk has as many
 
 
 def thinned(run: Draws, at_most: int) -> Draws:
     """Return at most so many draws of each chain, evenly spaced in at most 16 evenly spaced blocks."""
-    numbers = _draw_numbers(run.n_draws, run.store.draws_per_block, at_most)
+    numbers = _draw_numbers(run.n_draws, min(_DRAWS, run.store.draws_per_chunk), at_most)
     if len(numbers) == run.n_draws:
         return run
     return Draws(with_draws(run.store, numbers), run.n_chains, len(numbers))
@@ -66,7 +67,7 @@ class _Thinned:
     def _read(self, read: Callable[[slice], Array], draws: slice) -> Array:
         """Read a block of the store at a time, so that no more is in memory besides the result."""
         numbers = self._numbers[draws]
-        splits = np.flatnonzero(np.diff(numbers // self._store.draws_per_block)) + 1
+        splits = np.flatnonzero(np.diff(numbers // min(_DRAWS, self._store.draws_per_chunk))) + 1
         pieces = [
             read(slice(int(some[0]), int(some[-1]) + 1))[:, some - some[0]]
             for some in np.split(numbers, splits)

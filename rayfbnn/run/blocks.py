@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,12 +30,15 @@ class BlockPlan:
         return self.first + self.count - 1
 
 
-def next_block(spec: RunSpec, iteration: int) -> BlockPlan | None:
+MOST_SECONDS = 10.0  # of a block whose number of draws is not configured
+
+
+def next_block(spec: RunSpec, iteration: int, *, draws_per_chunk: int) -> BlockPlan | None:
     """Return the block that follows `iteration` finished iterations, or None when the run is complete.
 
-    Blocks end where a phase or a round of tuning ends and, while draws are kept, where a chunk of
-    draws_per_block draws is full. A run that was stopped inside a block goes on with what is left of it, so a
-    chunk is soon whole again.
+    It is the longest that the block can be. Blocks end where a phase or a round of tuning ends, where a chunk
+    is full and, if draws_per_block is configured, after so many iterations. A run that was stopped inside a
+    block goes on with what is left of it.
     """
     done = 0
     kept = {"posterior": 0, "warmup": 0}
@@ -44,12 +48,24 @@ def next_block(spec: RunSpec, iteration: int) -> BlockPlan | None:
         within = iteration - done
         if within < phase.iterations:
             first_draw = kept[section] + within if section else 0
-            room = spec.draws_per_block - (first_draw if section else within) % spec.draws_per_block
             current = round_of(rounds(spec), iteration + 1)
             end = done + phase.iterations if current is None else current.last
-            count = min(room, end - iteration)
+            count = end - iteration
+            if section:
+                count = min(count, draws_per_chunk - first_draw % draws_per_chunk)
+            if spec.draws_per_block is not None:
+                within_block = (first_draw if section else within) % spec.draws_per_block
+                count = min(count, spec.draws_per_block - within_block)
             return BlockPlan(number, iteration + 1, count, section, first_draw)
         done += phase.iterations
         if section:
             kept[section] += phase.iterations
     return None
+
+
+def seconds_of_block(spec: RunSpec, n_blocks: int) -> float:
+    """Return after how many seconds a block ends that follows `n_blocks` others.
+
+    The first blocks of a run are shorter, so that something can soon be predicted from it.
+    """
+    return min(1.0 + n_blocks, MOST_SECONDS) if spec.draws_per_block is None else math.inf

@@ -24,6 +24,7 @@ from rayfbnn.run.signals import stop_on_signal
 from rayfbnn.run.workers import RayExecutor
 from rayfbnn.store.store import Store
 
+_BLOCKS_BETWEEN_LOOKS = 64
 _log = logging.getLogger(__name__)
 
 LogFormat: TypeAlias = Literal["text", "json"]
@@ -115,7 +116,9 @@ def run_to_end(
                     show_progress(store, shown, reported_kernels, latest)
                     for observer in observers:
                         observer.update(latest)
+                    gather_full_chunks(store, latest)
                 failures = executor.failures
+        gather_all(store)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_how_to_go_on(store)) from None
     if unfinished_batches(store, total) and time.monotonic() < deadline:
@@ -131,6 +134,29 @@ def run_rounds(store: Store, executor: Executor) -> Iterator[Progress]:
     executor is asked to stop.
     """
     return chain.from_iterable(_rounds(store, executor))
+
+
+def gather_full_chunks(store: Store, latest: Progress) -> None:
+    """Gather the blocks of a batch if it may have filled a chunk with the block that it has committed."""
+    if latest.committed and _may_have_full_chunk(store, latest.batch):
+        store.gather(latest.batch)
+
+
+def _may_have_full_chunk(store: Store, batch: int) -> bool:
+    """Return True where the draws of a chunk, or of a section, end, and now and then for many blocks."""
+    progress = store.progress(batch)
+    at_end = (progress.draws, progress.warmup_draws)
+    planned = (store.spec.kept_draws, store.spec.warmup_draws)
+    is_full = any(
+        n and (n % store.draws_per_chunk == 0 or n == all_) for n, all_ in zip(at_end, planned, strict=True)
+    )
+    return is_full or progress.blocks % _BLOCKS_BETWEEN_LOOKS == 0
+
+
+def gather_all(store: Store) -> None:
+    """Gather what every batch has committed, so that readers of Zarr find all of it in chunks."""
+    for batch in range(store.n_batches):
+        store.gather(batch, everything=True)
 
 
 def _rounds(store: Store, executor: Executor) -> Iterator[Iterator[Progress]]:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, device_namespace
+from rayfbnn.errors import StoreOvertakenError
 from rayfbnn.kernels import choose
 from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.operation import Operation, automatic, unrolled
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.run.blocks import BlockPlan, next_block
+from rayfbnn.run.blocks import BlockPlan, next_block, seconds_of_block
 from rayfbnn.run.collecting import Collected, names_in_summary
 from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.store.records import BatchProgress, Record
@@ -152,11 +153,13 @@ class Sampler:
         """
         # Progress and state come from one record: a worker thought dead may commit between two readings.
         last = self.store.last_record(batch)
-        plan = next_block(self.store.spec, 0 if last is None else last.progress.iteration)
+        before = BatchProgress() if last is None else last.progress
+        plan = self._next_block(before.iteration)
         if plan is None:
             yield self._progress(batch, last, None, Collected(), committed=True)
             return
         streams = self._streams(batch)
+        end = time.monotonic() + seconds_of_block(self.store.spec, before.blocks)
         collected = Collected(keep=plan.section is not None)
         iteration = self._iteration(plan)
         first_step = self._first_steps.pop(batch, None)
@@ -169,24 +172,33 @@ class Sampler:
                 state, info = iteration(state, streams.at(iteration=number))
             densities = densities_of(state, self.posterior, self.advance) if collected.keep else {}
             collected.add(state, info, densities, streams.at(iteration=number))
-            if number == plan.last or should_stop():
+            is_stopped = should_stop()
+            if is_stopped or number == plan.last or time.monotonic() >= end:
                 break
             yield self._progress(batch, last, plan, collected)
         collected.send_all(state)
-        next_step = self._launch_next(plan, state, streams) if number == plan.last else None
-        self.store.commit(batch, collected.block(self.store.spec, plan))
+        next_step = None if is_stopped else self._launch_next(number, state, streams)
+        try:
+            self.store.commit(batch, collected.block(self.store.spec, plan))
+        except StoreOvertakenError as exc:  # a worker thought dead has ended the block elsewhere: go on there
+            _log.info("%s", exc)
+            yield self._progress(batch, self.store.last_record(batch), None, Collected(), committed=True)
+            return
         if next_step is not None:
             self._first_steps[batch] = next_step
         yield self._progress(batch, last, plan, collected, committed=True)
 
-    def _launch_next(self, plan: BlockPlan, state: ChainState, streams: Streams) -> _FirstStep | None:
-        """Launch the first iteration of the block after `plan` on a device; nothing waits for its result."""
+    def _next_block(self, iteration: int) -> BlockPlan | None:
+        return next_block(self.store.spec, iteration, draws_per_chunk=self.store.draws_per_chunk)
+
+    def _launch_next(self, done: int, state: ChainState, streams: Streams) -> _FirstStep | None:
+        """Launch the iteration after the last one on a device; nothing waits for its result."""
         spec = self.store.spec
-        following = next_block(spec, plan.last)
+        following = self._next_block(done)
         if following is None or spec.device == "cpu":
             return None
         rounds = self.store.tuning.rounds
-        if n_finished(rounds, plan.first) < len(rounds):  # the next settings may not be known yet
+        if n_finished(rounds, done) < len(rounds):  # the next settings may not be known yet
             return None
         try:
             iteration = self._iteration(following)

@@ -50,7 +50,7 @@ class RunSpec(Record):
     seed: Annotated[int, Field(ge=0, le=MAX_WORD)] = 1
     chains: Count = 8
     chains_per_batch: Count = 8
-    draws_per_block: Count = 50
+    draws_per_block: Count | None = None
     dtype: Literal["float32", "float64"] = "float32"
     device: Literal["cpu", "gpu"] = "cpu"
     temperature: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0

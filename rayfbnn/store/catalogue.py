@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,15 +16,18 @@ if TYPE_CHECKING:
     from rayfbnn.data import Dataset
     from rayfbnn.spec import RunSpec
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+FIRST_WITH_SEGMENTS = 3  # the first format whose blocks are one file each, and are gathered into segments
 STATS = ("accepted", "energy", "energy_change", "log_likelihood", "log_prior", "diverged")
 TOTAL_LOG_LIKELIHOOD = "log_likelihood_total"
 STATE = ("position", "momentum", "precisions")
+STATISTICS, STATISTIC = "statistics", "statistic"  # the array of all STATS, and its last axis
 PREDICTIVE = ("outputs", "targets")  # at the training inputs, of draws from the prior
 Kind = Literal["mcmc", "exact", "prior"]  # Markov chains, draws by rejection, draws from the prior
 COMMITS = "commits"  # an array, since readers of Zarr do not look inside an array's folder: records lie there
 
 DISCARDED, TUNING, VERDICTS = "discarded", "tuning", "verdicts"  # folders in that of the commits
+_CHUNK_BYTES = 32 * 2**20  # of the array whose draws are the largest
 
 
 @dataclass(frozen=True)
@@ -31,26 +35,42 @@ class Header:
     """Sizes of a run as the root metadata has them; with the spec they decide the shapes of all arrays.
 
     n_draws, n_warmup_draws  planned draws of each chain
+    draws_per_chunk          draws of a chunk, and the most of a block; None in formats 1 and 2, where
+                             draws_per_block is both
+    draws_per_block          most draws of a block; None where blocks end after some seconds
     n_blocks                 planned upper bound of the blocks of a batch
-    format_version           1 or 2; they differ in the name of one array, see `stat_array`
+    format_version           1 and 2 differ in the name of one array, see `stat_array`; 3 has `segments`
     """
 
     kind: Kind
     chains: int
     chains_per_batch: int
-    draws_per_block: int
+    draws_per_block: int | None
     n_draws: int
     n_warmup_draws: int
     n_blocks: int
     n_cases: int
     coordinate_chunk: int
     data_hash: str
+    draws_per_chunk: int | None = None
     format_version: int = FORMAT_VERSION
 
     @property
     def n_batches(self) -> int:
         """Number of batches that the chains are divided into."""
         return -(-self.chains // self.chains_per_batch)
+
+    @property
+    def has_segments(self) -> bool:
+        """True if blocks are single files until they are gathered into chunks (format 3)."""
+        return self.format_version >= FIRST_WITH_SEGMENTS
+
+    @property
+    def chunk_draws(self) -> int:
+        """Number of draws of each chain in a chunk."""
+        size = self.draws_per_block if self.draws_per_chunk is None else self.draws_per_chunk
+        assert size is not None
+        return size
 
     def batch_chains(self, batch: int) -> range:
         """Return the numbers of the chains in a batch; the last batch may have fewer than the others."""
@@ -184,17 +204,71 @@ def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> d
         plans += _section(header, spec, "warmup_", header.n_warmup_draws)
     if header.kind == "prior":
         plans += _predictive(header, spec)
-    plans += [*_state(header, spec), *_data(header, spec, data)]
+    if not header.has_segments:
+        plans += _state(header, spec)
+    plans += _data(header, spec, data)
     firsts = np.arange(header.n_batches, dtype=np.int64) * header.chains_per_batch
     plans.append(_whole(COMMITS, ("batch",), firsts))
     return {plan.path: plan for plan in plans}
+
+
+def new_header(
+    spec: RunSpec,
+    *,
+    kind: Kind,
+    n_draws: int,
+    n_warmup_draws: int,
+    chains: int,
+    chains_per_batch: int,
+    draws_per_block: int | None,
+    draws_per_chunk: int | None,
+    n_cases: int,
+    data_hash: str,
+    format_version: int,
+) -> Header:
+    """Return the sizes of a new store; with None for draws_per_chunk they are those of `chunk_draws`."""
+    header = Header(
+        kind=kind,
+        chains=chains,
+        chains_per_batch=min(chains_per_batch, chains),
+        draws_per_block=draws_per_block,
+        n_draws=n_draws,
+        n_warmup_draws=n_warmup_draws,
+        n_blocks=max(spec.total_iterations, n_draws),
+        n_cases=n_cases,
+        coordinate_chunk=1,
+        data_hash=data_hash,
+        format_version=format_version,
+    )
+    if header.has_segments:
+        header = replace(header, draws_per_chunk=draws_per_chunk or chunk_draws(header, spec))
+    return replace(header, coordinate_chunk=max(header.chunk_draws, n_draws, n_warmup_draws))
+
+
+def chunk_draws(header: Header, spec: RunSpec) -> int:
+    """Return how many draws the chunks of a new store have, by its other sizes.
+
+    The array whose draws are the largest has chunks of about 32 MiB, and no chunk has more draws than are
+    planned. Blocks of a fixed number of draws end where a chunk does.
+    """
+    one = replace(header, chains=1, chains_per_batch=1, draws_per_chunk=1, n_draws=1, coordinate_chunk=1)
+    one = replace(one, n_warmup_draws=min(1, header.n_warmup_draws))
+    largest = max(
+        math.prod(plan.shape) * np.dtype(plan.dtype).itemsize
+        for plan in array_plans(one, spec).values()
+        if plan.dims[:2] == ("chain", "draw")
+    )
+    planned = max(header.n_draws, header.n_warmup_draws, 1)
+    most = max(1, _CHUNK_BYTES // (largest * header.chains_per_batch))
+    step = min(header.draws_per_block or 1, planned)
+    return -(-planned // step) * step if planned <= most else max(step, most // step * step)
 
 
 def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterator[ArrayPlan]:
     """Yield the arrays of posterior and sample_stats, or those of the warm-up."""
     network = spec.network
     leading = (header.chains, n_draws)
-    chunk = (header.chains_per_batch, header.draws_per_block)
+    chunk = (header.chains_per_batch, header.chunk_draws)
 
     def drawn(path: str, dims: tuple[str, ...], shape: tuple[int, ...], dtype: str) -> ArrayPlan:
         return ArrayPlan(path, ("chain", "draw", *dims), leading + shape, chunk + shape, dtype)
@@ -213,8 +287,13 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
     for sigma in sigma_plans(precisions):
         shape = tuple(sizes[dim] for dim in sigma.dims)
         yield drawn(f"{group}/{sigma.name}", sigma.dims, shape, "float64")
-    for name in STATS:
-        yield drawn(f"{prefix}sample_stats/{stat_array(header, name)}", (), (), "float64")
+    if header.has_segments:
+        statistics = np.array([stat_array(header, name) for name in STATS], dtype=object)
+        yield drawn(f"{prefix}sample_stats/{STATISTICS}", (STATISTIC,), (len(STATS),), "float64")
+        yield _whole(f"{prefix}sample_stats/{STATISTIC}", (STATISTIC,), statistics)
+    else:
+        for name in STATS:
+            yield drawn(f"{prefix}sample_stats/{stat_array(header, name)}", (), (), "float64")
     for folder in (group, f"{prefix}sample_stats"):
         yield from _chains_and_draws(header, folder, n_draws)
     for dim, names in _names(spec).items():
@@ -229,7 +308,7 @@ def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:
     """
     names, folder, model = _names(spec), "prior_predictive", spec.data_model
     names["piece"] = np.arange(model.n_cells, dtype=np.int64)
-    leading, chunk = (header.chains, header.n_draws), (header.chains_per_batch, header.draws_per_block)
+    leading, chunk = (header.chains, header.n_draws), (header.chains_per_batch, header.chunk_draws)
     for name in PREDICTIVE:
         axis = "piece" if name == "outputs" and model.n_cells > 1 else name.removesuffix("s")
         shape = (header.n_cases, len(names[axis]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 
 from rayfbnn.errors import StoreCorruptError
@@ -35,6 +35,10 @@ class CommitLog:
     def file(self, batch: int, block: int) -> Place:
         """Return the file of the record of a block."""
         return self.folder(batch) / f"{block:06d}.json"
+
+    def file_of(self, record: Record) -> Place:
+        """Return the file of a record."""
+        return self.file(record.batch, record.block)
 
     def lock(self, batch: int) -> AbstractContextManager[None]:
         """Hold the lock for writing a block: a worker thought dead may still be at its successor's block."""
@@ -72,15 +76,33 @@ class CommitLog:
         return len(blocks)
 
     def blocks(self, batch: int) -> list[int]:
-        """Return the numbers of the records that are there."""
+        """Return the first blocks of the records that are there, in order."""
         try:
             names = self._fs.listdir(self.folder(batch))
         except FileNotFoundError:
             raise StoreCorruptError(f"{self.folder(batch)}: missing: the commits of batch {batch}") from None
-        return sorted(int(match[1]) for name in names if (match := _RECORD.fullmatch(name)))
+        numbers = (self._first_block_of(name) for name in names)
+        return sorted(number for number in numbers if number is not None)
+
+    def read_first(self, batch: int, first_block: int) -> Record:
+        """Read the record that begins with a block."""
+        return self.read(batch, first_block)
+
+    def first_file(self, batch: int, first_block: int) -> Place:
+        """Return the file of the record that begins with a block."""
+        return self.file(batch, first_block)
+
+    def n_listed(self, batch: int) -> int:
+        """Count the blocks of the records that are there, without the head."""
+        return len(self.blocks(batch))
+
+    def _first_block_of(self, name: str) -> int | None:
+        """Return the number of the first block of a record by the name of its file; None for other files."""
+        match = _RECORD.fullmatch(name)
+        return None if match is None else int(match[1])
 
     def read(self, batch: int, block: int) -> Record:
-        """Read one record, and check its checksum and its place."""
+        """Read the record that ends with a block, and check its checksum and its place."""
         path = self.file(batch, block)
         try:
             record = Record.from_bytes(self._fs.read(path), path)
@@ -104,18 +126,21 @@ class CommitLog:
             return None
         record = self.read(batch, n_blocks - 1)
         if head is not None:
-            head.check(record, self.file(batch, record.block))
+            head.check(record, self.file_of(record))
         return record
 
     def all(self, batch: int) -> list[Record]:
         """Return every record of a batch, each checked against the one before it."""
         return list(self.records(batch))
 
-    def records(self, batch: int, *, first: int = 0, previous: str = "") -> Iterator[Record]:
-        """Yield the records of a batch from block `first` on, each checked against the one before it.
+    def records(self, batch: int, *, first: int = 0, previous: str = "") -> Iterable[Record]:
+        """Return the records of a batch from block `first` on, each checked against the one before it.
 
         previous  digest of the record of block `first` - 1; StoreCorruptError if that block is gone
         """
+        return self._in_order(batch, first, previous)
+
+    def _in_order(self, batch: int, first: int, previous: str) -> Iterator[Record]:
         head = self.head(batch)
         n_blocks = self._n_blocks(batch, head)
         if n_blocks < first:
@@ -138,7 +163,7 @@ class CommitLog:
     def _add_updates(self, record: Record) -> None:
         """Add a record's updates to the sum of its batch if it is the next one."""
         summed, updates = self._updates.get(record.batch, (None, RunUpdates()))
-        if record.previous == ("" if summed is None else summed.digest):
+        if record.previous == ("" if summed is None else summed.last_digest):
             self._updates[record.batch] = record, updates + record.updates
 
     def progress(self, batch: int) -> BatchProgress:
@@ -203,8 +228,8 @@ class CommitLog:
         for needed in (folder, self.folder(batch)):
             self._fs.mkdir(needed)
         self.set_head(batch, first_block)
-        names = [name for name in self._fs.listdir(self.folder(batch)) if _RECORD.fullmatch(name)]
-        blocks = [name for name in names if int(name[: -len(".json")]) >= first_block]
+        numbers = {name: self._first_block_of(name) for name in self._fs.listdir(self.folder(batch))}
+        blocks = [name for name, number in numbers.items() if number is not None and number >= first_block]
         taken = len(self._fs.listdir(folder))
         moved = []
         for number, name in enumerate(reversed(blocks)):

@@ -1,7 +1,8 @@
 """Adds a block of draws to a batch: whole and durable, or not at all.
 
-The chunk files are written beside the files they replace, synced and renamed; then the folders are synced;
-then the record is published under a name that must be free, and last the head of the batch names it. A crash
+From format 3 on a block is one file (segments/appending.py). In formats 1 and 2 it is spread over chunks:
+their files are written beside the files they replace, synced and renamed; then the folders are synced; then
+the record is published under a name that must be free, and last the head of the batch names it. A crash
 before the record leaves files that no record names, and one after it a head that is one record behind.
 """
 
@@ -11,8 +12,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreFullError
+from rayfbnn.store.checking.consistency import check_follows
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import BatchProgress, Block, Record
+from rayfbnn.store.segments.appending import append
+from rayfbnn.store.segments.log import BlockLog
 from rayfbnn.store.storage.places import Place, key_below
 from rayfbnn.store.writing import holds_block, prepare
 
@@ -23,13 +27,15 @@ def commit(store: OpenStore, batch: int, block: Block) -> BatchProgress:
     Committing the same block again is a success that changes nothing: a worker may die after its commit and
     before it could say so. Another block in its place is a StoreCorruptError.
     """
+    if isinstance(store.commits, BlockLog):
+        return append(store, store.commits, batch, block)
     with store.commits.lock(batch):
         n_blocks = store.commits.n_blocks(batch)
         last = store.commits.read(batch, n_blocks - 1) if n_blocks else None
         progress = BatchProgress() if last is None else last.progress
         if block.first_iteration <= progress.iteration:
             return _recommit(store, batch, block, n_blocks)
-        _check_follows(store, batch, block, progress)
+        check_follows(store.path, store.header, batch, block, progress)
         record, files = prepare(store, batch, block, last)
         try:
             places = {store.path / file: content for file, content in files.items()}
@@ -80,19 +86,3 @@ def _recommit(store: OpenStore, batch: int, block: Block, n_blocks: int) -> Batc
             store.commits.advance(batch)
             return store.commits.progress(batch)
     raise StoreError(f"{what}: another worker has committed later iterations; load the state again")
-
-
-def _check_follows(store: OpenStore, batch: int, block: Block, progress: BatchProgress) -> None:
-    """Raise StoreError unless the block starts where the batch ends and its draws are among those planned."""
-    is_warmup = block.section == "warmup"
-    first = progress.warmup_draws if is_warmup else progress.draws
-    planned = store.header.n_warmup_draws if is_warmup else store.header.n_draws
-    problem = ""
-    if block.first_iteration != progress.iteration + 1:
-        problem = f"starts at iteration {block.first_iteration}, expected {progress.iteration + 1}"
-    elif block.n_draws and block.first_draw != first:
-        problem = f"starts at draw {block.first_draw}, expected {first}"
-    elif block.n_draws and first + block.n_draws > planned:
-        problem = f"ends at draw {first + block.n_draws}, but {planned} are planned"
-    if problem:
-        raise StoreError(f"{store.path}: batch {batch}: the block {problem}")

@@ -75,6 +75,8 @@ def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Datase
         files[f"{group}/{METADATA}"] = group_metadata({})
     sizes = asdict(header)
     version = sizes.pop("format_version")
+    if not header.has_segments:
+        del sizes["draws_per_chunk"]
     root = group_metadata(
         {
             "format": FORMAT,
@@ -88,7 +90,8 @@ def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Datase
         }
         | ({} if spec.encoding is None else {"encoding": spec.encoding.to_dict()})
     )
-    commits = CommitLog(fs, path, seal_of(root, path / METADATA), has_heads=True)
+    identity = seal_of(root, path / METADATA)
+    commits = CommitLog(fs, path, identity, has_heads=True)
     batches = [commits.folder(batch) for batch in range(header.n_batches)]
     folders = {file[:end] for file in files for end, letter in enumerate(file) if letter == "/"}
     for folder in (*(path / name for name in sorted(folders)), *batches):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -26,10 +26,37 @@ if TYPE_CHECKING:
 
 METADATA = "zarr.json"
 ADVICE = "; verify says what can be kept"
+_KEPT_BYTES = 128 * 2**20  # of the chunks that were read last, the newest apart
 _FILL: dict[str, Any] = {"int64": 0, "string": ""}  # of arrays of these types; NaN for others
 
 
 ChunkChecker = Callable[[ArrayPlan, str, bytes], None]
+
+
+class ChunkRows(Protocol):
+    """Draws in a chunk: their place there, and their values (n_chains, n_draws, ...)."""
+
+    @property
+    def rows(self) -> slice:
+        """Place of the draws in the chunk."""
+        ...
+
+    @property
+    def values(self) -> Array:
+        """The draws of each chain."""
+        ...
+
+
+class Tail(Protocol):
+    """The draws that lie in no chunk yet."""
+
+    def in_chunk(self, plan: ArrayPlan, file: str) -> tuple[bool, Sequence[ChunkRows]]:
+        """Return whether a chunk file has draws, and the draws that it does not have yet."""
+        ...
+
+    def n_known(self, plan: ArrayPlan, file: str) -> int:
+        """Return how many draws from the first of a chunk on are known to be committed."""
+        ...
 
 
 class Hierarchy:
@@ -38,6 +65,7 @@ class Hierarchy:
     metadata   path of a metadata file -> its checked content, which is what Zarr gets for the file
     check      raises StoreCorruptError if the content of a chunk file is not what was recorded of it;
                None for `verify`, which compares chunks itself
+    tail       the draws that lie in no chunk yet; None for `verify`, and in formats without segments
     """
 
     def __init__(
@@ -47,10 +75,11 @@ class Hierarchy:
         plans: Mapping[str, ArrayPlan],
         metadata: Mapping[str, bytes],
         check: ChunkChecker | None = None,
+        tail: Tail | None = None,
     ) -> None:
         self.plans = plans
         self._root = root
-        self._files = _Files(fs, root, plans, metadata, check)
+        self._files = _Files(fs, root, plans, metadata, check, tail)
         self._arrays: dict[str, zarr.Array[Any]] = {}
 
     def encode(self, path: str, index: tuple[int, ...], values: Array) -> tuple[str, bytes]:
@@ -91,15 +120,18 @@ class Hierarchy:
         values = np.empty([len(part) for part in wanted], dtype=plan.dtype)
         for file in plan.chunk_files(*wanted):
             to, where = _overlap(plan, file, wanted)
-            values[to] = self._decoded(plan, file)[where]
+            n_draws = where[1].stop if plan.dims[:2] == ("chain", "draw") else 0
+            values[to] = self._decoded(plan, file, n_draws)[where]
         return values
 
-    def _decoded(self, plan: ArrayPlan, file: str) -> Array:
+    def _decoded(self, plan: ArrayPlan, file: str, n_draws: int) -> Array:
         """Return the values of a whole chunk of numbers, as Zarr's codecs of `array_metadata` read it.
+
+        Only the first n_draws of its draws will be used.
 
         Zarr itself takes as long for each chunk as for writing one, see `_encoded`.
         """
-        raw = self._files.content(file)
+        raw = self._files.content(file, n_draws)
         dtype = np.dtype(plan.dtype).newbyteorder("<")
         return np.frombuffer(raw, dtype, count=math.prod(plan.chunks)).reshape(plan.chunks)
 
@@ -235,9 +267,11 @@ class _Files(MutableMapping[str, Any]):
         plans: Mapping[str, ArrayPlan],
         metadata: Mapping[str, bytes],
         check: ChunkChecker | None,
+        tail: Tail | None,
     ) -> None:
         self._fs, self._root, self._plans, self._metadata = fs, root, plans, metadata
-        self._checker = check
+        self._checker, self._tail = check, tail
+        self._kept: dict[str, tuple[int, bytes]] = {}  # chunks that were read last: their draws, their bytes
         self.writing = ""
         self.written: dict[str, bytes] = {}
 
@@ -246,20 +280,58 @@ class _Files(MutableMapping[str, Any]):
             return _buffer(self._metadata[key])
         return _buffer(self.content(key))
 
-    def content(self, key: str) -> bytes:
-        """Return the bytes of a chunk file; StoreCorruptError if it is missing, or not what was written.
+    def content(self, key: str, n_draws: int | None = None) -> bytes:
+        """Return the bytes of a chunk; StoreCorruptError if a file is missing, or not what was written.
 
         A file that is wrong is read a second time, as `verify` does, before it is believed to be damaged.
+        Draws that lie in no chunk yet are put in their place. A chunk from which only some draws are read is
+        asked for again, so the last ones are kept.
+
+        n_draws  draws that will be used, from the first of the chunk on; None for all that are planned
         """
         path, _, name = key.rpartition("/")
         if path not in self._plans or not name.startswith("c.") or key == self.writing:
             raise KeyError(key)
+        plan = self._plans[path]
+        if self._tail is None or plan.dims[:2] != ("chain", "draw"):
+            return self._read_twice(plan, key)
+        needed = plan.chunks[1] if n_draws is None else n_draws
+        if key in self._kept and self._kept[key][0] >= needed:
+            return self._kept[key][1]
+        raw = self._with_tail(self._tail, plan, key)
+        self._keep(key, self._tail.n_known(plan, key), raw)
+        return raw
+
+    def _keep(self, key: str, n_draws: int, raw: bytes) -> None:
+        """Keep a chunk, of which so many draws are known, and let go of the oldest."""
+        self._kept.pop(key, None)
+        n_bytes = len(raw) + sum(len(other) for _, other in self._kept.values())
+        while self._kept and n_bytes > _KEPT_BYTES:
+            n_bytes -= len(self._kept.pop(next(iter(self._kept)))[1])
+        self._kept[key] = n_draws, raw
+
+    def _with_tail(self, tail: Tail, plan: ArrayPlan, key: str) -> bytes:
+        """Return a chunk with the draws that lie in the files of blocks."""
+        is_there, later = tail.in_chunk(plan, key)
+        if not later:
+            return self._read_twice(plan, key)
+        values = np.full(plan.chunks, np.nan, dtype=plan.dtype)
+        if is_there:
+            dtype = np.dtype(plan.dtype).newbyteorder("<")
+            raw = self._read_twice(plan, key)
+            values[:] = np.frombuffer(raw, dtype, count=math.prod(plan.chunks)).reshape(plan.chunks)
+        for part in later:
+            values[: len(part.values), part.rows] = part.values
+        return _encoded(values, plan.dtype)
+
+    def _read_twice(self, plan: ArrayPlan, key: str) -> bytes:
+        """Return the bytes of a chunk file; one that is wrong is read a second time."""
         try:
-            return self._checked(self._plans[path], key)
+            return self._checked(plan, key)
         except StoreCorruptError:
             if self._checker is None:
                 raise
-            return self._checked(self._plans[path], key)
+            return self._checked(plan, key)
 
     def _checked(self, plan: ArrayPlan, key: str) -> bytes:
         try:

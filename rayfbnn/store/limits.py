@@ -12,9 +12,12 @@ import numpy as np
 
 from rayfbnn.errors import ConfigError
 from rayfbnn.memory import bytes_text, memory_of_machine
+from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.catalogue import ArrayPlan, Header, array_plans
+from rayfbnn.store.catalogue import FORMAT_VERSION, ArrayPlan, Header, array_plans, new_header
 from rayfbnn.store.checking.documents import MOST_CHAINS, MOST_DRAWS
+from rayfbnn.store.metadata import metadata_files
+from rayfbnn.store.rounds import rounds
 
 _NUMBER_BYTES = 8  # of the number of a draw or a chain, as a coordinate
 _COPIES_OF_NUMBERS = 3  # while a store is created: arrays, files, and one more copy of the largest
@@ -74,7 +77,7 @@ def check_size(
     for key, value, what, available, needed in (
         (
             "draws_per_block",
-            header.draws_per_block,
+            header.draws_per_block or header.chunk_draws,
             "a block takes {} of memory, of which this machine has {}",
             memory,
             lambda n: n * header.chains_per_batch * sizes.draw * _COPIES_OF_BLOCK,
@@ -115,6 +118,32 @@ def check_size(
             raise ConfigError(f"{key}: a store holds at most {most} {what}, and these would be {n}")
 
 
+def planned_size(spec: RunSpec, n_cases: int) -> tuple[int, int]:
+    """Return about how many files the store of a run has once it is complete, and their bytes."""
+    header = new_header(
+        spec,
+        kind="mcmc",
+        n_draws=spec.kept_draws,
+        n_warmup_draws=spec.warmup_draws,
+        chains=spec.chains,
+        chains_per_batch=spec.chains_per_batch,
+        draws_per_block=spec.draws_per_block,
+        draws_per_chunk=None,
+        n_cases=n_cases,
+        data_hash="",
+        format_version=FORMAT_VERSION,
+    )
+    plans = array_plans(header, spec)
+    n_segments = len(rounds(spec)) + len(spec.phase)
+    n_chunks = 0
+    for plan in plans.values():
+        n_chunks += math.prod(-(-n // size) for n, size in zip(plan.shape, plan.chunks, strict=True) if size)
+    for n_draws in (header.n_draws, header.n_warmup_draws):
+        n_segments += max(0, -(-n_draws // header.chunk_draws) - 1)
+    n_files = n_chunks + len(metadata_files(plans)) + header.n_batches * (n_segments + 2)
+    return n_files, _Sizes.from_plans(header, spec).on_disk(header)
+
+
 @dataclass(frozen=True)
 class _Sizes:
     """Bytes that the arrays of a store take.
@@ -136,6 +165,7 @@ class _Sizes:
             chains=1,
             chains_per_batch=1,
             draws_per_block=1,
+            draws_per_chunk=1 if header.has_segments else None,
             n_draws=1,
             n_warmup_draws=min(1, header.n_warmup_draws),
             n_blocks=1,
@@ -145,7 +175,7 @@ class _Sizes:
         kept = [plan for plan in plans if not plan.path.startswith("warmup_")]
         return _Sizes(
             draw=sum(_bytes(plan) for plan in kept if plan.dims[:2] == ("chain", "draw")),
-            state=sum(_bytes(plan) for plan in plans if plan.dims[0] == "block"),
+            state=_state_bytes(spec),
             n_coordinates=sum(plan.path.endswith("/draw") for plan in plans),
         )
 
@@ -156,12 +186,17 @@ class _Sizes:
     def on_disk(self, header: Header) -> int:
         """Return the bytes of a finished run, with whole files of chunks and a state for each block."""
         n_draws = sum(
-            header.draws_per_block * -(-n // header.draws_per_block)
-            for n in (header.n_draws, header.n_warmup_draws)
+            header.chunk_draws * -(-n // header.chunk_draws) for n in (header.n_draws, header.n_warmup_draws)
         )
-        n_states = -(-header.n_blocks // header.draws_per_block) if header.kind == "mcmc" else 0
+        n_states = -(-header.n_blocks // header.chunk_draws) if header.kind == "mcmc" else 0
         n_chains = header.n_batches * header.chains_per_batch
         return n_chains * (n_draws * self.draw + n_states * self.state) + self.of_numbers(header)
+
+
+def _state_bytes(spec: RunSpec) -> int:
+    """Return the bytes of the state of one chain, in float64."""
+    n_precisions = PrecisionLayout.from_specs(spec.network, spec.model, len(spec.data.targets)).n_precisions
+    return 8 * (2 * ParameterLayout.from_network(spec.network).n_parameters + n_precisions)
 
 
 def _largest_that_fits(value: int, needed: Callable[[int], int], available: int) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.catalogue import Header, array_plans
+from rayfbnn.store.catalogue import ArrayPlan, Header, array_plans
 from rayfbnn.store.checking.chunks import ChunkCheck
 from rayfbnn.store.checking.rows import RowDigests
 from rayfbnn.store.commits import CommitLog
@@ -14,9 +15,19 @@ from rayfbnn.store.hierarchy import Hierarchy
 from rayfbnn.store.metadata import check_fixed_chunks, check_layout, read_metadata
 from rayfbnn.store.records import Section
 from rayfbnn.store.root import Root, read_root
+from rayfbnn.store.segments.log import BlockLog
+from rayfbnn.store.segments.payload import PayloadLayout
+from rayfbnn.store.segments.tail import Tail
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.tuning_log import TuningLog
+
+
+def commit_log(fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan]) -> CommitLog:
+    """Return the log of the commits of a store, as its format has them."""
+    if not root.header.has_segments:
+        return CommitLog(fs, path, root.identity, has_heads=root.has_heads)
+    return BlockLog(fs, path, root.identity, PayloadLayout.from_plans(root.header, root.spec, plans))
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +73,15 @@ class OpenStore:
             commits, rows = before.commits, before.rows
             rows.lengthen(header, plans)
         else:
-            commits = CommitLog(fs, path, root.identity, has_heads=root.has_heads)
+            commits = commit_log(fs, path, root, plans)
             rows = RowDigests(header, plans, commits)
         check = ChunkCheck(path, header, root.fixed_chunks, rows)
+        tail = Tail(header, commits, rows) if isinstance(commits, BlockLog) else None
         return OpenStore(
             fs,
             path,
             root,
-            Hierarchy(fs, path, plans, metadata, check),
+            Hierarchy(fs, path, plans, metadata, check, tail),
             commits,
             rows,
             TuningLog(fs, path, root.identity, spec, header.n_batches, commits),

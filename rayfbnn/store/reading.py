@@ -10,9 +10,18 @@ from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.state import ChainState
-from rayfbnn.store.catalogue import STATE, TOTAL_LOG_LIKELIHOOD, sigma_plans, stat_array
+from rayfbnn.store.catalogue import (
+    STATE,
+    STATISTIC,
+    STATISTICS,
+    STATS,
+    TOTAL_LOG_LIKELIHOOD,
+    sigma_plans,
+    stat_array,
+)
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import SEAL, Record, Section
+from rayfbnn.store.segments.log import BlockLog
 from rayfbnn.store.writing import digest
 
 if TYPE_CHECKING:
@@ -42,6 +51,8 @@ def state_after(store: OpenStore, record: Record) -> ChainState | None:
 
     StoreCorruptError if the state is not the one that was committed.
     """
+    if isinstance(store.commits, BlockLog):
+        return store.commits.state_after(record)
     if not record.state:
         return None
     batch, chains = record.batch, store.header.batch_chains(record.batch)
@@ -87,8 +98,12 @@ def read_precisions(store: OpenStore, draws: slice, chains: slice, section: Sect
 
 def read_stat(store: OpenStore, name: str, draws: slice, chains: slice, section: Section) -> Array:
     """Read one of catalogue.STATS, (n_chains, n_draws) float64."""
+    chains, draws = _selection(store, chains, draws, section)
+    if store.header.has_segments:
+        statistics = store.hierarchy.read(f"{_prefix(section)}sample_stats/{STATISTICS}", chains, draws)
+        return np.ascontiguousarray(statistics[..., STATS.index(name)])
     path = f"{_prefix(section)}sample_stats/{stat_array(store.header, name)}"
-    return store.hierarchy.read(path, *_selection(store, chains, draws, section))
+    return store.hierarchy.read(path, chains, draws)
 
 
 def read_predictive(store: OpenStore, name: str, draws: slice) -> Array:
@@ -117,8 +132,18 @@ def datatree(store: OpenStore) -> xr.DataTree:
             attributes.pop(SEAL, None)
         part = part[[array for group, array in planned if group == name]]
         total = stat_array(store.header, "log_likelihood")
-        parts[name] = part.rename({total: TOTAL_LOG_LIKELIHOOD} if total in part else {})
+        part = part.rename({total: TOTAL_LOG_LIKELIHOOD} if total in part else {})
+        parts[name] = _with_named_statistics(part)
     return xr.DataTree.from_dict(parts, name=store.path.name)
+
+
+def _with_named_statistics(part: xr.Dataset) -> xr.Dataset:
+    """Return a group with a variable for each statistic in the place of the array that has them all."""
+    if STATISTICS not in part:
+        return part
+    names, together = part[STATISTIC].values, part[STATISTICS]
+    single = {str(name): together.isel({STATISTIC: i}, drop=True) for i, name in enumerate(names)}
+    return part.drop_vars([STATISTICS, STATISTIC]).assign(single)
 
 
 def _selection(store: OpenStore, chains: slice, draws: slice, section: Section) -> tuple[slice, slice]:

@@ -174,15 +174,30 @@ class VerifyReport:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """The blocks that a record stands for, which were single files before.
+
+    first_block  number of the first of them; the record has that of the last
+    last         digest of the last of them, which the block after it names as the one before
+    """
+
+    first_block: int
+    last: str
+
+
+@dataclass(frozen=True)
 class Record:
-    """A commit record: the block exists because this file does.
+    """A commit record: the block, or the segment of blocks, exists because this file does.
 
     store     the digest of the store's root metadata: a record of another store is not one of this
-    previous  the digest of the batch's record before this one, so that none can be swapped or lost unseen
-    chunks    chunk file -> SHA-256 of the values of this block in it, little-endian, C order
-    state     chunk file -> the same for the state after the block
+    previous  the digest of the batch's block before this one, so that none can be swapped or lost unseen
+    chunks    chunk file -> SHA-256 of the values of this block in it, little-endian, C order; {} for a block
+              whose draws lie in its own file
+    state     chunk file -> the same for the state after the block; {} from format 3 on
     progress  after the block
     tuning    as in Block; the key is absent where nothing is tuned
+    segment   the blocks that were gathered; the key is absent in the record of a single block
+    payload   SHA-256 of the arrays that follow the record in its file; absent before format 3
     digest    of this file
     """
 
@@ -199,7 +214,19 @@ class Record:
     state: dict[str, str]
     progress: BatchProgress
     tuning: list[dict[str, Any]] = field(default_factory=list)
+    segment: Segment | None = None
+    payload: str | None = None
     digest: str = ""
+
+    @property
+    def first_block(self) -> int:
+        """Number of the first block that the record stands for."""
+        return self.block if self.segment is None else self.segment.first_block
+
+    @property
+    def last_digest(self) -> str:
+        """Digest of the last block, which the block after it names as the one before."""
+        return self.digest if self.segment is None else self.segment.last
 
     @property
     def updates(self) -> RunUpdates:
@@ -217,8 +244,10 @@ class Record:
         document = {
             name: value
             for name, value in self.__dict__.items()
-            if name not in ("progress", "digest") and (value or name != "tuning")
+            if name not in ("progress", "digest", "segment") and (value or name not in ("tuning", "payload"))
         }
+        if self.segment is not None:
+            document["segment"] = self.segment.__dict__
         progress = {
             name: {key: number if math.isfinite(number) else None for key, number in value.items()}
             if isinstance(value, dict)
@@ -235,8 +264,13 @@ class Record:
         for name in ("totals", "last"):
             numbers = progress[name].items()
             progress[name] = {key: math.nan if value is None else value for key, value in numbers}
-        digest = document.pop("seal")
-        return Record(**document, progress=BatchProgress(**progress), digest=digest)
+        segment, digest = document.pop("segment"), document.pop("seal")
+        return Record(
+            **document,
+            progress=BatchProgress(**progress),
+            segment=None if segment is None else Segment(**segment),
+            digest=digest,
+        )
 
 
 def _whole(number: float) -> int:

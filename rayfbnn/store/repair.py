@@ -117,7 +117,7 @@ def _carry_out(store: OpenStore, steps: _Repair) -> None:
     for batch, block in steps.first_blocks.items():
         store.commits.discard(batch, block)
     for batch in steps.heads:
-        store.commits.set_head(batch, len(store.commits.blocks(batch)))
+        store.commits.set_head(batch, store.commits.n_listed(batch))
     for number in steps.rounds:
         store.tuning.discard(number)
     aside = store.path / COMMITS / DISCARDED
@@ -146,9 +146,10 @@ def _first_blocks_after_round(store: OpenStore, number: int, first_damaged: dict
     for batch in range(store.header.n_batches):
         # The records before the first damaged one are whole; the others are set aside in any case.
         n_whole = first_damaged[batch] if batch in first_damaged else store.commits.n_blocks(batch)
-        for record in (store.commits.read(batch, block) for block in range(n_whole)):
+        whole = [block for block in store.commits.blocks(batch) if block < n_whole]
+        for record in (store.commits.read_first(batch, block) for block in whole):
             if record.first_iteration > last:
-                first_blocks[batch] = record.block
+                first_blocks[batch] = record.first_block
                 break
     return first_blocks
 
@@ -164,4 +165,4 @@ def _is_needed(store: OpenStore, problem: Problem, first_blocks: dict[int, int])
     progress = store.commits.read(problem.batch, n_kept - 1).progress
     draws = progress.warmup_draws if problem.file.startswith("warmup_") else progress.draws
     number = int(problem.file.rpartition("/")[2].split(".")[2])
-    return number * store.header.draws_per_block < draws
+    return number * store.header.chunk_draws < draws

@@ -143,8 +143,15 @@ def _check_is_ours(attributes: Any, path: Place) -> None:
 
 def _check_sizes(header: Header, spec: RunSpec, file: Place) -> None:
     """Raise StoreCorruptError unless the sizes are those that a run of this specification has."""
+    if (header.draws_per_chunk is None) == header.has_segments or (
+        header.draws_per_block is None and not header.has_segments
+    ):
+        raise StoreCorruptError(
+            f"{file}: draws_per_block is {header.draws_per_block} and draws_per_chunk"
+            f" {header.draws_per_chunk}, which format {header.format_version} cannot have"
+        )
     planned = {
-        "coordinate_chunk": max(header.draws_per_block, header.n_draws, header.n_warmup_draws),
+        "coordinate_chunk": max(header.chunk_draws, header.n_draws, header.n_warmup_draws),
         "n_blocks": max(spec.total_iterations, header.n_draws),
         "chains_per_batch": min(header.chains_per_batch, header.chains),
     }

@@ -19,7 +19,7 @@ from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
 from rayfbnn.store import committing, creation, reading
-from rayfbnn.store.catalogue import COMMITS, Header, Kind
+from rayfbnn.store.catalogue import COMMITS, FORMAT_VERSION, Kind, new_header
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.hierarchy import Hierarchy
 from rayfbnn.store.lengthening import extension
@@ -39,6 +39,8 @@ from rayfbnn.store.records import (
 )
 from rayfbnn.store.repair import repair
 from rayfbnn.store.root import HOLDER, LOCK, Root
+from rayfbnn.store.segments.gathering import gather
+from rayfbnn.store.segments.log import BlockLog
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, place_of
 from rayfbnn.store.storage.protocol import Storage
@@ -74,43 +76,57 @@ class Store:
         n_warmup_draws: int = 0,
         chains: int,
         chains_per_batch: int,
-        draws_per_block: int,
+        draws_per_block: int | None,
+        draws_per_chunk: int | None = None,
         blocks: Iterable[Block] = (),
         fs: Storage | None = None,
+        format_version: int = FORMAT_VERSION,
     ) -> Store:
         """Create a store at `path` in which `blocks` are committed; StoreExistsError if anything is there.
 
         It is built in a hidden folder beside `path` and then renamed, so that a crash leaves nothing at
         `path`. `kernel` is the name of the code that will run the leapfrog steps: the store records it, and
         workers on other machines keep to it. `blocks` belong to the first batch and are committed before the
-        store is renamed.
+        store is renamed. draws_per_block is the most draws of a block, None for blocks that end after some
+        seconds; draws_per_chunk are those of a chunk, None for about 32 MiB. Tests of older stores give the
+        version of their format.
         """
         path = place_of(path)
         fs = storage_of(path) if fs is None else fs
-        header = Header(
+        header = new_header(
+            spec,
             kind=kind,
-            chains=chains,
-            chains_per_batch=min(chains_per_batch, chains),
-            draws_per_block=draws_per_block,
             n_draws=n_draws,
             n_warmup_draws=n_warmup_draws,
-            n_blocks=max(spec.total_iterations, n_draws),
+            chains=chains,
+            chains_per_batch=chains_per_batch,
+            draws_per_block=draws_per_block,
+            draws_per_chunk=draws_per_chunk,
             n_cases=data.n_cases,
-            coordinate_chunk=max(draws_per_block, n_draws, n_warmup_draws),
             data_hash=data.hash,
+            format_version=format_version,
         )
 
         def fill(place: Place) -> None:
             store = Store.open(place, fs=fs)
             for block in blocks:
                 store.commit(0, block)
+                gather(store.opened, 0)
+            gather(store.opened, 0, everything=True)
 
         creation.create(fs, path, header, spec, data, kernel, fill)
         return Store.open(path, fs=fs)
 
     @staticmethod
     def for_run(
-        path: str | Place, spec: RunSpec, data: Dataset, *, kernel: str, fs: Storage | None = None
+        path: str | Place,
+        spec: RunSpec,
+        data: Dataset,
+        *,
+        kernel: str,
+        draws_per_chunk: int | None = None,
+        fs: Storage | None = None,
+        format_version: int = FORMAT_VERSION,
     ) -> Store:
         """Create a store at `path` for the draws of the specification's phases."""
         return Store.create(
@@ -123,7 +139,9 @@ class Store:
             chains=spec.chains,
             chains_per_batch=spec.chains_per_batch,
             draws_per_block=spec.draws_per_block,
+            draws_per_chunk=draws_per_chunk,
             fs=fs,
+            format_version=format_version,
         )
 
     @staticmethod
@@ -182,9 +200,9 @@ class Store:
         return self.opened.header.chains_per_batch
 
     @property
-    def draws_per_block(self) -> int:
-        """Largest number of draws of a chain in one block."""
-        return self.opened.header.draws_per_block
+    def draws_per_chunk(self) -> int:
+        """Number of draws of a chain in a chunk, and the most of a block."""
+        return self.opened.header.chunk_draws
 
     @property
     def parameter_layout(self) -> ParameterLayout:
@@ -322,11 +340,21 @@ class Store:
             for batch in range(self.n_batches):
                 with suppress(StoreCorruptError):  # for a repair; whoever reads the batch is told
                     self.commits.advance(batch)
+                    if isinstance(self.commits, BlockLog):
+                        self.commits.remove_gathered(batch)
             self.fs.write_atomic(
                 holder, seal({"host": socket.gethostname(), "pid": os.getpid(), SEAL: NO_SEAL})
             )
             stack.callback(self.fs.unlink, holder)
             yield
+
+    def gather(self, batch: int, *, everything: bool = False) -> None:
+        """Gather the single blocks of a batch into segments where their chunks are complete.
+
+        With `everything` also the blocks of a chunk that is not. Nothing in older formats.
+        """
+        with self._locked():
+            gather(self.opened, batch, everything=everything)
 
     def extend(self, spec: RunSpec, n_draws: int) -> None:
         """Give the run another length: `spec` differs in the iterations of its last phase; n_draws in all.

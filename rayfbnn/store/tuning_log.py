@@ -198,10 +198,10 @@ class TuningLog:
         records: list[Record] = []
         block = self._commits.n_blocks(batch)
         while block and (not records or records[-1].first_iteration > tuning_round.first):
-            block -= 1
             if (batch, block) not in self._commits_cache:
-                self._commits_cache[batch, block] = self._commits.read(batch, block)
+                self._commits_cache[batch, block] = self._commits.read(batch, block - 1)
             record = self._commits_cache[batch, block]
+            block = record.first_block
             if record.first_iteration <= tuning_round.last:
                 records.append(record)
         n_iterations = sum(record.n_iterations for record in records)
@@ -212,7 +212,7 @@ class TuningLog:
             raise StoreError(f"{self._root}: batch {batch} has not finished round {tuning_round.number}")
         if any(len(record.tuning) != len(tuning_round.operations) for record in records):
             raise StoreCorruptError(
-                f"{self._commits.file(batch, records[0].block)}:"
+                f"{self._commits.file_of(records[0])}:"
                 f" does not say what round {tuning_round.number} of the tuning measured"
             )
         return records

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
 from typing import TypeVar
 
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
@@ -24,6 +23,7 @@ from rayfbnn.store.metadata import (
     metadata_files,
     read_metadata_file,
 )
+from rayfbnn.store.opened import commit_log
 from rayfbnn.store.records import BatchProgress, Problem, Record, VerifyReport, unseal
 from rayfbnn.store.root import (
     HOLDER,
@@ -94,7 +94,7 @@ class _Verification:
             path = self.path / file
             self._check(path, partial(read_metadata_file, self.fs, path, self.plans, file))
         self._check_fixed()
-        commits = CommitLog(self.fs, self.path, self.root.identity, has_heads=self.root.has_heads)
+        commits = commit_log(self.fs, self.path, self.root, self.plans)
         for batch in range(self.root.header.n_batches):
             self._check_batch(commits, batch)
             if len(self.problems) > MOST_PROBLEMS:  # a store may claim to have a million batches
@@ -132,37 +132,43 @@ class _Verification:
 
     def _check_batch(self, commits: CommitLog, batch: int) -> None:
         folder = commits.folder(batch)
-        blocks = self._check(folder, partial(commits.blocks, batch), batch, 0, is_file=False)
+        first_blocks = self._check(folder, partial(commits.blocks, batch), batch, 0, is_file=False)
         head = None
         if self.root.has_heads:
             head = self._check(commits.head_file(batch), partial(commits.head, batch), batch)
-        listed = blocks or []
-        if head is not None and head.blocks > max(listed, default=-1) + 1:
-            listed = [*listed, head.blocks - 1]  # the head names records that are gone
-        previous: str | None = ""  # None behind a record that cannot be read
+        expected: int | None = 0  # None behind a record that cannot be read
+        previous: str | None = ""  # the same
         before: BatchProgress | None = BatchProgress()  # the same
-        for block in _with_first_missing(listed):
-            path = commits.file(batch, block)
-            record = self._check(path, partial(commits.read, batch, block), batch, block)
-            if record is None:
+        for first_block in first_blocks or []:
+            if expected is not None and first_block > expected:
+                self._add_missing(commits, batch, expected)
                 previous = before = None
+            path = commits.first_file(batch, first_block)
+            record = self._check(path, partial(commits.read_first, batch, first_block), batch, first_block)
+            if record is None:
+                expected = previous = before = None
                 continue
             if previous is not None and record.previous != previous:
-                reason = f"does not follow the commit of block {block - 1} of batch {batch}"
-                self._add(path, StoreCorruptError(reason), batch, block)
+                reason = f"does not follow the commit of block {first_block - 1} of batch {batch}"
+                self._add(path, StoreCorruptError(reason), batch, first_block)
             if head is not None:
-                self._check(path, partial(head.check, record, path), batch, block)
-            previous = record.digest
+                self._check(path, partial(head.check, record, path), batch, first_block)
+            expected, previous = record.block + 1, record.last_digest
             is_consistent = self._is_consistent(record, before or _progress_before(record), path)
             before = record.progress
             if is_consistent:
                 self._check_block(record)
+        if head is not None and expected is not None and head.blocks > expected:
+            self._add_missing(commits, batch, expected)  # the head names records that are gone
+
+    def _add_missing(self, commits: CommitLog, batch: int, block: int) -> None:
+        self._add(commits.file(batch, block), StoreCorruptError("missing"), batch, block)
 
     def _is_consistent(self, record: Record, before: BatchProgress, path: Place) -> bool:
         try:
             check_record(record, before, self.root.header, self.plans, path)
         except StoreCorruptError as exc:
-            self._add(path, exc, record.batch, record.block)
+            self._add(path, exc, record.batch, record.first_block)
             return False
         return True
 
@@ -173,7 +179,7 @@ class _Verification:
         for file, expected in record.state.items():
             block = slice(record.block, record.block + 1)
             self._check_chunk(record, file, expected, (block, chains), None)
-        for number, rows, _ in chunk_rows(record.first_draw, record.n_draws, header.draws_per_block):
+        for number, rows, _ in chunk_rows(record.first_draw, record.n_draws, header.chunk_draws):
             draws = slice(record.first_draw + rows.start, record.first_draw + rows.stop)
             for file, expected in record.chunks.items():
                 if int(file.rpartition("/")[2].split(".")[2]) == number:
@@ -188,7 +194,7 @@ class _Verification:
             if digest(self.hierarchy.read(file.rpartition("/")[0], *where)) != expected:
                 raise StoreCorruptError(f"{path}: damaged: not the values that were committed")
 
-        self._check(path, compare, record.batch, record.block, draws, is_chunk=True)
+        self._check(path, compare, record.batch, record.first_block, draws, is_chunk=True)
 
     def _check_tuning(self, commits: CommitLog) -> None:
         """Check the record of every round that some batch has gone beyond, and all others that exist."""
@@ -255,15 +261,8 @@ def _progress_before(record: Record) -> BatchProgress:
         progress.iteration - record.n_iterations,
         progress.draws - (0 if is_warmup else record.n_draws),
         progress.warmup_draws - (record.n_draws if is_warmup else 0),
+        record.first_block,
     )
-
-
-def _with_first_missing(blocks: list[int]) -> Iterator[int]:
-    """Yield the blocks, which are in order, and the first number of each gap before or between them."""
-    for previous, block in pairwise([-1, *blocks]):
-        if block > previous + 1:
-            yield previous + 1
-        yield block
 
 
 def _attempt(check: Callable[[], Value]) -> tuple[Value | None, StoreError | None]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.errors import StoreError
-from rayfbnn.store.catalogue import STATE, STATS, ArrayPlan, chunk_rows, sigma_plans, stat_array
+from rayfbnn.store.catalogue import STATE, STATISTICS, STATS, ArrayPlan, chunk_rows, sigma_plans, stat_array
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import BatchProgress, Block, Record
 from rayfbnn.store.storage.places import Place, key_below
@@ -22,7 +23,10 @@ def prepare(
     files: dict[str, bytes] = {}
     number = 0 if last is None else last.block + 1
     progress = BatchProgress() if last is None else last.progress
-    chunks = _prepare_draws(store, batch, block, files if encode else None) if block.n_draws else {}
+    chunks = {}
+    if block.n_draws:
+        arrays = arrays_of(store, batch, block)
+        chunks = prepare_chunks(store, batch, arrays, block.first_draw, files if encode else None)
     state = {}
     if block.state is not None:
         for name in STATE:
@@ -31,11 +35,6 @@ def prepare(
             state[file] = hashlib.sha256(values.tobytes()).hexdigest()
             if encode:
                 files[file] = store.hierarchy.encode(f"state/{name}", (number, batch), values)[1]
-    is_warmup = block.section == "warmup"
-    totals = {
-        name: progress.totals.get(name, 0.0) + value
-        for name, value in {**dict.fromkeys(progress.totals, 0.0), **block.summary}.items()
-    }
     record = Record(
         store=store.root.identity,
         batch=batch,
@@ -48,33 +47,46 @@ def prepare(
         n_draws=block.n_draws,
         chunks=chunks,
         state=state,
-        progress=BatchProgress(
-            iteration=block.last_iteration,
-            draws=progress.draws + (0 if is_warmup else block.n_draws),
-            warmup_draws=progress.warmup_draws + (block.n_draws if is_warmup else 0),
-            blocks=number + 1,
-            totals=totals,
-            last=dict(block.summary),
-        ),
+        progress=progress_after(progress, block),
         tuning=block.tuning,
     )
     return record, files
 
 
-def _prepare_draws(
-    store: OpenStore, batch: int, block: Block, files: dict[str, bytes] | None
+def progress_after(progress: BatchProgress, block: Block) -> BatchProgress:
+    """Return how far a batch is after a block that follows `progress`."""
+    is_warmup = block.section == "warmup"
+    totals = {
+        name: progress.totals.get(name, 0.0) + value
+        for name, value in {**dict.fromkeys(progress.totals, 0.0), **block.summary}.items()
+    }
+    return BatchProgress(
+        iteration=block.last_iteration,
+        draws=progress.draws + (0 if is_warmup else block.n_draws),
+        warmup_draws=progress.warmup_draws + (block.n_draws if is_warmup else 0),
+        blocks=progress.blocks + 1,
+        totals=totals,
+        last=dict(block.summary),
+    )
+
+
+def prepare_chunks(
+    store: OpenStore,
+    batch: int,
+    arrays: Mapping[str, Array],
+    first_draw: int,
+    files: dict[str, bytes] | None,
 ) -> dict[str, str]:
-    """Return the digests of the block's values in each chunk it touches; put the chunks into `files`."""
+    """Return the digests of draws in each chunk that they touch; put the chunks into `files`.
+
+    arrays  the draws by the path of their array, (n_chains, n_draws, ...) each, from `first_draw` on
+    """
     digests = {}
     chains = store.header.batch_chains(batch)
-    for path, values in _arrays_of(store, block).items():
+    for path, values in arrays.items():
         plan = store.hierarchy.plans[path]
-        if values.shape[0] != len(chains):
-            raise StoreError(
-                f"{store.path}: batch {batch} has {len(chains)} chains, but its block has {values.shape[0]}"
-            )
         values = np.ascontiguousarray(values, dtype=np.dtype(plan.dtype).newbyteorder("<"))
-        for number, rows, inside in chunk_rows(block.first_draw, block.n_draws, store.header.draws_per_block):
+        for number, rows, inside in chunk_rows(first_draw, values.shape[1], store.header.chunk_draws):
             file = plan.chunk_file(batch, number)
             digests[file] = hashlib.sha256(values[:, rows].tobytes()).hexdigest()
             if files is not None:
@@ -87,8 +99,8 @@ def _whole_chunk(
     store: OpenStore, plan: ArrayPlan, chains: range, number: int, values: Array, inside: slice
 ) -> Array:
     """Return a chunk with `values` at the draws `inside` it, earlier draws as committed, later ones NaN."""
-    first = number * store.header.draws_per_block
-    n_draws = min(store.header.draws_per_block, plan.shape[1] - first)
+    first = number * store.header.chunk_draws
+    n_draws = min(store.header.chunk_draws, plan.shape[1] - first)
     if inside == slice(0, n_draws):
         return values
     whole = np.full((len(chains), n_draws, *plan.shape[2:]), np.nan, dtype=plan.dtype)
@@ -101,10 +113,12 @@ def _whole_chunk(
     return whole
 
 
-def holds_block(store: OpenStore, block: Block, place: Place, content: bytes, existing: bytes) -> bool:
+def holds_block(
+    store: OpenStore, block: Block | Record, place: Place, content: bytes, existing: bytes
+) -> bool:
     """Return True if a chunk file has all that `content` has of the block and of the draws before it.
 
-    It may have later draws too: those of a worker that went further.
+    It may have later draws too: those of a worker that went further. The block may be a segment of blocks.
 
     content   what is to be written at `place`
     existing  what is there
@@ -114,7 +128,7 @@ def holds_block(store: OpenStore, block: Block, place: Place, content: bytes, ex
     if existing == content or len(existing) != len(content) or plan.dims[0] == "block":
         return existing == content
     number = int(name.split(".")[2])
-    n_draws = block.first_draw + block.n_draws - number * store.header.draws_per_block
+    n_draws = block.first_draw + block.n_draws - number * store.header.chunk_draws
     dtype, n_values = np.dtype(plan.dtype), math.prod(plan.chunks)
     ours, theirs = (
         np.frombuffer(raw, dtype, n_values).reshape(plan.chunks)[:, :n_draws].tobytes()
@@ -123,21 +137,30 @@ def holds_block(store: OpenStore, block: Block, place: Place, content: bytes, ex
     return ours == theirs
 
 
-def _arrays_of(store: OpenStore, block: Block) -> dict[str, Array]:
-    """Return the block's values by the path of their array, (n_chains, n_draws, ...) each."""
+def arrays_of(store: OpenStore, batch: int, block: Block) -> dict[str, Array]:
+    """Return the block's draws by the path of their array, (n_chains, n_draws, ...) each.
+
+    StoreError if the block has draws of another number of chains than the batch.
+    """
     prefix = "warmup_" if block.section == "warmup" else ""
     positions, precisions = to_host(block.positions), to_host(block.precisions)
+    n_chains = len(store.header.batch_chains(batch))
+    if len(positions) != n_chains:
+        raise StoreError(
+            f"{store.path}: batch {batch} has {n_chains} chains, but its block has {len(positions)}"
+        )
     arrays = {
         f"{prefix}posterior/{name}": values
         for name, values in store.parameter_layout.views(positions).items()
     }
     for sigma in sigma_plans(store.precision_layout):
         arrays[f"{prefix}posterior/{sigma.name}"] = 1 / np.sqrt(precisions[..., sigma.columns])
-    for name in STATS:
-        values = block.stats.get(name)
-        absent = np.full(positions.shape[:2], np.nan)
-        path = f"{prefix}sample_stats/{stat_array(store.header, name)}"
-        arrays[path] = absent if values is None else to_host(values)
+    absent = np.full(positions.shape[:2], np.nan)
+    statistics = {stat_array(store.header, name): to_host(block.stats.get(name, absent)) for name in STATS}
+    if store.header.has_segments:
+        arrays[f"{prefix}sample_stats/{STATISTICS}"] = np.stack(list(statistics.values()), axis=-1)
+    else:
+        arrays |= {f"{prefix}sample_stats/{name}": values for name, values in statistics.items()}
     for name, values in block.predictive.items():
         arrays[f"prior_predictive/{name}"] = to_host(values)
     return arrays

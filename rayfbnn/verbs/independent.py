@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rayfbnn.store.records import Block
 
 
+_DRAWS_PER_BLOCK = 50  # where the configuration says nothing
 _COPIES = 3  # of large arrays, while one is computed from another
 _BYTES_OF_TEMPERATURE = 500  # of the records of the path to the posterior
 
@@ -115,7 +116,7 @@ def reject(
             on_progress=on_progress,
         )
         positions, precisions = (np.concatenate(parts) for parts in zip(*rounds, strict=True))
-    blocks = exact_blocks(posterior, positions, precisions, min(draws, spec.draws_per_block))
+    blocks = exact_blocks(posterior, positions, precisions, _draws_per_block(spec, draws))
     _store_independent_draws(place, spec, dataset, "exact", draws, blocks)
     return _summary_of_independent_draws(place, draws, acceptance=draws / n_proposals)
 
@@ -158,7 +159,7 @@ def prior(
     check_counts(least=1, draws=draws)
     spec, dataset = read_run_data(spec, data)
     posterior = build_posterior(spec, dataset, device="cpu")
-    blocks = prior_blocks(posterior, dataset, spec.seed, draws, min(draws, spec.draws_per_block))
+    blocks = prior_blocks(posterior, dataset, spec.seed, draws, _draws_per_block(spec, draws))
     _store_independent_draws(place, spec, dataset, "prior", draws, blocks)
     return _summary_of_independent_draws(place, draws)
 
@@ -240,9 +241,13 @@ def _store_independent_draws(
         n_draws=draws,
         chains=1,
         chains_per_batch=1,
-        draws_per_block=min(draws, spec.draws_per_block),
+        draws_per_block=_draws_per_block(spec, draws),
         blocks=blocks,
     )
+
+
+def _draws_per_block(spec: RunSpec, draws: int) -> int:
+    return min(draws, spec.draws_per_block or _DRAWS_PER_BLOCK)
 
 
 def _summary_of_independent_draws(path: Place, draws: int, *, acceptance: float | None = None) -> RunSummary:

@@ -4,7 +4,8 @@
     python tests/benchmarks/overheads.py shares --seconds 60
     python tests/benchmarks/overheads.py scaling --seconds 60 --schedule plain
 
-shares   a run of so many seconds in this process, and one with a Ray actor: sampling against everything else
+shares   a run of so many seconds in this process, one with a Ray actor, and one in this process whose store
+         is in a bucket (moto on the loopback interface, as a process of its own): sampling against all else
 scaling  the same work on one actor, on two actors, and in two processes that know nothing of each other
 
 Of the robot arm. With the default schedule settings are found first, and kept draws are measured; the plain
@@ -18,14 +19,17 @@ import argparse
 import json
 import os
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -38,7 +42,7 @@ from rayfbnn.run.executor import Executor, InProcess  # noqa: E402
 from rayfbnn.run.kernel import kernel_for  # noqa: E402
 from rayfbnn.run.progress import display  # noqa: E402
 from rayfbnn.run.resuming import set_length  # noqa: E402
-from rayfbnn.run.running import run_rounds  # noqa: E402
+from rayfbnn.run.running import gather_all, gather_full_chunks, run_rounds  # noqa: E402
 from rayfbnn.run.sampler import Progress  # noqa: E402
 from rayfbnn.run.workers import RayExecutor, Worker  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
@@ -56,6 +60,10 @@ class Times:
     """
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew."""
         self.sampling = self.commits = 0.0
         self.sampling_processor = self.commits_processor = 0.0
         self.began, self.ended = 0.0, 0.0
@@ -138,6 +146,47 @@ def prepared(folder: Path, arguments: argparse.Namespace, *, batches: int) -> St
     return store
 
 
+@contextmanager
+def in_bucket(store: Store) -> Iterator[Store]:
+    """A copy of the run in a bucket of moto, which runs as another process on the loopback interface."""
+    from obstore.store import S3Store
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    url = f"http://127.0.0.1:{port}"
+    os.environ |= {
+        "AWS_ACCESS_KEY_ID": "nobody",
+        "AWS_SECRET_ACCESS_KEY": "a-secret-of-nobody",
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ENDPOINT_URL": url,
+    }
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", port]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        make_bucket(f"{url}/bucket")
+        bucket = S3Store("bucket")
+        for file in sorted(path for path in store.path.rglob("*") if path.is_file()):
+            if file.name not in ("lock", "holder.json"):
+                bucket.put(f"run.zarr/{file.relative_to(store.path)}", file.read_bytes())
+        yield Store.open("s3://bucket/run.zarr")
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def make_bucket(url: str) -> None:
+    """Make a bucket as soon as its server answers."""
+    for _ in range(300):
+        try:
+            with urlopen(Request(url, method="PUT")):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise RuntimeError(f"{url} does not answer")
+
+
 def copied(store: Store, folder: str) -> Store:
     """A copy of the run elsewhere, so that each measurement continues from the same iteration."""
     return Store.open(Path(shutil.copytree(store.path, Path(folder) / "run.zarr")))
@@ -159,6 +208,8 @@ def run(store: Store, make: Callable[[], Executor], *, show: bool) -> dict[str, 
             shown.update(progress)
             seconds_shown += time.time() - before
             processor_shown += time.thread_time() - processor
+            gather_full_chunks(store, progress)
+        gather_all(store)
         done, process_done = time.time(), time.process_time()
     return {
         "begun": started,
@@ -178,11 +229,13 @@ def shares(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         store = prepared(Path(run_folder), arguments, batches=1)
         times = Times()
         times.install()
-        for name in ("this process", "one Ray actor"):
-            with tempfile.TemporaryDirectory() as folder:
-                here = copied(store, folder)
+        for name in ("this process", "one Ray actor", "this process, store in a bucket"):
+            with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+                is_bucket = name.endswith("bucket")
+                here = stack.enter_context(in_bucket(store)) if is_bucket else copied(store, folder)
                 draws = iterations_left(here)
-                if name == "this process":
+                if name.startswith("this process"):
+                    times.reset()
                     finished, worker = run(here, InProcess, show=True), vars(times)
                     whole = finished["done"] - finished["begun"]
                     processor = finished["process_done"] - worker["process_began"]

@@ -30,29 +30,36 @@ from tests.support.small import assert_same_draws, contents, make_store, small, 
 @given(
     lengths=st.lists(st.integers(1, 12), min_size=1, max_size=4),
     keeps=st.lists(st.sampled_from([True, False, "warmup"]), min_size=4, max_size=4),
-    draws_per_block=st.integers(1, 7),
+    draws_per_block=st.one_of(st.none(), st.integers(1, 7)),
+    draws_per_chunk=st.integers(1, 9),
     stops=st.lists(st.integers(1, 7), min_size=60, max_size=60),
 )
 def test_blocks_cover_every_iteration_once_wherever_a_run_stops(
-    lengths: list[int], keeps: list[Any], draws_per_block: int, stops: list[int]
+    lengths: list[int],
+    keeps: list[Any],
+    draws_per_block: int | None,
+    draws_per_chunk: int,
+    stops: list[int],
 ) -> None:
     operations = [{"op": "heatbath"}]
     phases = [
         {"iterations": length, "keep": keep, "operations": operations}
         for length, keep in zip(lengths, [*keeps[: len(lengths) - 1], True], strict=True)
     ]
-    spec = RunSpec.from_dict(small(phase=phases, draws_per_block=draws_per_block))
+    configured = {} if draws_per_block is None else {"draws_per_block": draws_per_block}
+    base = {key: value for key, value in small(phase=phases).items() if key != "draws_per_block"}
+    spec = RunSpec.from_dict({**base, **configured})
     iteration, drawn = 0, {"posterior": 0, "warmup": 0, None: 0}
     for stop in stops:
-        plan = next_block(spec, iteration)
+        plan = next_block(spec, iteration, draws_per_chunk=draws_per_chunk)
         if plan is None:
             break
         assert plan.first == iteration + 1
-        assert 1 <= plan.count <= draws_per_block
+        assert 1 <= plan.count <= (draws_per_block or spec.total_iterations)
         if plan.section is not None:
             assert plan.first_draw == drawn[plan.section]
             first_chunk, last_chunk = plan.first_draw, plan.first_draw + plan.count - 1
-            assert first_chunk // draws_per_block == last_chunk // draws_per_block
+            assert first_chunk // draws_per_chunk == last_chunk // draws_per_chunk
         done = min(stop, plan.count)  # the run may be stopped inside the block
         iteration, drawn[plan.section] = iteration + done, drawn[plan.section] + done
     else:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from rayfbnn.state import ChainState
 from rayfbnn.store.checking.heads import Head
-from rayfbnn.store.records import BatchProgress, Record, seal_of
+from rayfbnn.store.records import BatchProgress, Block, Record, seal_of
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.system_calls import SystemCalls
 from rayfbnn.store.store import Store
 from tests.support.store.crashes import half_way
-from tests.support.store.disks import Failing
-from tests.support.store.toy import PATH, create, opened, toy_spec
+from tests.support.store.disks import Failing, MemoryDisk
+from tests.support.store.toy import PATH, create, opened, toy_data, toy_spec
 
 
 class Counting(Failing):
@@ -29,22 +31,64 @@ class Counting(Failing):
         return self.inner.read(path)
 
 
+def independent_block(store: Store, number: int) -> Block:
+    """A block of one draw that does not depend on those before it."""
+    position = np.full((1, store.parameter_layout.n_parameters), number, dtype=np.float32)
+    precisions = np.ones((1, store.precision_layout.n_precisions))
+    return Block(
+        first_iteration=number + 1,
+        n_iterations=1,
+        section="posterior",
+        first_draw=number,
+        positions=position[:, None],
+        precisions=precisions[:, None],
+        state=ChainState(position, position, precisions),
+    )
+
+
 def test_each_record_but_the_last_is_read_once_when_a_run_is_resumed() -> None:
     calls = Counting(half_way().copy())
     store = opened(calls)
     with store.lock():
         store.updates()
         store.read_positions()
-    earlier = [PATH / f"commits/batch0001/{block:06d}.json" for block in range(4)]
-    assert [calls.reads[path] for path in earlier] == [1] * 4
+    earlier = [PATH / f"commits/batch0001/{block:06d}.segment" for block in range(3)]
+    assert [calls.reads[path] for path in earlier] == [1] * 3
+
+
+def test_a_store_of_many_blocks_has_few_files_and_reads_each_once(tmp_path: Path) -> None:
+    n = 600
+    phase = [{"iterations": n, "operations": [{"op": "heatbath"}]}]
+    spec = toy_spec(chains=1, chains_per_batch=1, draws_per_block=1, phase=phase)
+    disk = MemoryDisk()
+    disk.mkdir(PATH.parent)
+    store = Store.for_run(PATH, spec, toy_data(), kernel="plain NumPy", fs=FileSystem(disk))
+    positions = []
+    with store.lock():
+        for number in range(n):
+            block = independent_block(store, number)
+            positions.append(block.positions)
+            store.commit(0, block)
+            if number % 64 == 0:
+                store.gather(0)
+    calls = Counting(disk)
+    store = opened(calls)
+    with store.lock():
+        assert (store.read_positions() == np.concatenate(positions, axis=1)).all()
+    names = [path.name for path in disk.files() if path.parent.name == "batch0000"]
+    assert sum(name.endswith(".segment") for name in names) == 2
+    assert sum(name.endswith(".block") for name in names) == n - 513
+    assert calls.reads[PATH / "commits/batch0000/000000.segment"] == 1
+    # A block is read once for its record and once for its draws, and the last by whoever asks for progress.
+    assert max(calls.reads[path] for path in disk.files() if path.name.endswith(".block")) <= 3
 
 
 @pytest.mark.long
-def test_each_of_10_000_records_but_the_last_is_read_once(tmp_path: Path) -> None:
+def test_each_of_10_000_records_of_format_2_but_the_last_is_read_once(tmp_path: Path) -> None:
     n = 10_000
     phase = [{"iterations": n, "operations": [{"op": "heatbath"}]}]
     spec = toy_spec(chains=1, chains_per_batch=1, draws_per_block=1, phase=phase)
-    store = create(FileSystem(), tmp_path / "run.zarr", spec)
+    store = create(FileSystem(), tmp_path / "run.zarr", spec, format_version=2)
     plans = store.hierarchy.plans.values()
     previous, progress = "", BatchProgress()
     for block in range(n):

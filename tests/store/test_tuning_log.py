@@ -204,16 +204,10 @@ def test_kept_iterations_run_with_the_frozen_settings(
         updates=sampler.posterior.updates,
         advance=sampler.advance,
     )
-    block = store.commits.all(0)[-1]
+    before, block = store.commits.all(0)[-2:]
     streams = sampler._streams(0)
-    state = store.hierarchy.read
-    position, momentum, precisions = (
-        state(f"state/{name}", slice(block.block - 1, block.block), slice(0, 2))[0]
-        for name in ("position", "momentum", "precisions")
-    )
-    from rayfbnn.state import ChainState
-
-    now = ChainState(position.astype("f4"), momentum.astype("f4"), precisions)
+    now = store.state_after(before)
+    assert now is not None
     for number in range(block.first_iteration, block.first_iteration + block.n_iterations):
         now, _ = iteration(now, streams.at(iteration=number))
         draw = block.first_draw + number - block.first_iteration
@@ -372,7 +366,7 @@ def test_a_wrong_record_is_repaired_beside_a_damaged_commit(
     document = json.loads(right)
     document["operations"][0]["settings"]["stepsize"] *= 1.5
     path.write_bytes(seal({**document, SEAL: NO_SEAL}))
-    commit = store.commits.file(1, block)
+    commit = store.path / f"commits/batch0001/{block:06d}.block"
     raw = commit.read_bytes()
     commit.write_bytes(raw[:50] + b"!" + raw[51:])
     api.verify(store.path, repair=True)
@@ -385,7 +379,7 @@ def test_a_wrong_record_is_repaired_beside_a_damaged_commit(
 
 def test_damaged_draws_of_a_round_are_drawn_again_to_the_same_bits(copied: Path, undisturbed: Path) -> None:
     store = Store.open(copied)
-    block = store.path / "commits/batch0001/000003.json"
+    block = store.path / "commits/batch0001/000003.block"
     raw = block.read_bytes()
     block.write_bytes(raw[:50] + b"!" + raw[51:])
     api.verify(store.path, repair=True)
@@ -472,5 +466,5 @@ def test_a_configuration_with_automatic_settings_round_trips(tmp_path: Path) -> 
 def test_stores_without_automatic_settings_have_no_records_of_them(tmp_path: Path) -> None:
     store = run(make_store(tmp_path / "run.zarr", small_spec(tmp_path, chains=2)))
     assert not (store.path / "commits/tuning").exists()
-    assert "tuning" not in json.loads((store.path / "commits/batch0000/000000.json").read_text())
+    assert b"tuning" not in (store.path / "commits/batch0000/000000.block").read_bytes()
     assert math.isfinite(store.read_stat("accepted").sum())

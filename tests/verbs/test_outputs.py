@@ -65,7 +65,7 @@ def test_predict_does_not_write_over_its_input(
 
 @pytest.mark.parametrize("where", ["run.zarr/table.csv", "run.zarr/posterior/table.csv", "link/table.csv"])
 def test_predict_writes_nothing_inside_a_store(folder: Path, tmp_path: Path, where: str) -> None:
-    (tmp_path / "link").symlink_to(folder / "run.zarr" / "state")
+    (tmp_path / "link").symlink_to(folder / "run.zarr" / "posterior")
     out = (tmp_path if where.startswith("link") else folder) / where
     before = tree(folder)
     with pytest.raises(ConfigError, match="out: .* lies inside the store .*run.zarr"):

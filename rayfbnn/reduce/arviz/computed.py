@@ -79,14 +79,14 @@ def log_prior(store: Store, numbers: Array) -> xr.Dataset:
 
     parameters, layout = store.parameter_layout, store.precision_layout
     weights, sigmas = (np.empty((store.n_chains, len(numbers))) for _ in range(2))
-    for draws in committed(store).blocks(store.draws_per_block):
-        positions, precisions = store.read_positions(draws), store.read_precisions(draws)
+    for chains, draws in committed(store).chunks():
+        positions, precisions = store.read_positions(draws, chains), store.read_precisions(draws, chains)
         flat = precisions.reshape(-1, layout.n_precisions)
         of_weights = prior.log_density_of_parameters(
             positions.reshape(len(flat), -1).astype(np.float64), flat, parameters, layout
         )
-        weights[:, draws] = of_weights.reshape(len(positions), -1)
-        sigmas[:, draws] = prior.log_density_of_precisions(flat, layout).reshape(len(positions), -1)
+        weights[chains, draws] = of_weights.reshape(len(positions), -1)
+        sigmas[chains, draws] = prior.log_density_of_precisions(flat, layout).reshape(len(positions), -1)
     parts = {"weights": (_LEADING, weights), "sigmas": (_LEADING, sigmas)}
     return xr.Dataset(parts, _coordinates(store, numbers))
 

@@ -76,7 +76,7 @@ class ChunkCheck:
     def _committed(self, plan: ArrayPlan, batch: int, number: int) -> list[CommittedRows]:
         """Return the committed draws in a chunk, from new records too where it may hold more."""
         section: Section = "warmup" if plan.path.startswith("warmup_") else "posterior"
-        size = self._header.draws_per_block
+        size = self._header.chunk_draws
         committed = self._rows.of_chunk(batch, section, number)
         if not committed or committed[-1].rows.stop < min(size, plan.shape[1] - number * size):
             self._rows.refresh(batch)

@@ -1,12 +1,12 @@
-"""Checks that a commit record says what a block of the run can say."""
+"""Checks that a block, and the commit record of one, says what a block of the run can say."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rayfbnn.errors import StoreCorruptError
+from rayfbnn.errors import StoreCorruptError, StoreError
 from rayfbnn.store.catalogue import STATE, ArrayPlan, Header
-from rayfbnn.store.records import BatchProgress, Record
+from rayfbnn.store.records import BatchProgress, Block, Record
 from rayfbnn.store.storage.places import Place
 
 
@@ -17,9 +17,47 @@ def check_record(
 
     Its draws must be the next ones and among those planned, and its chunk files those of its batch and draws.
     """
-    problem = _progress_problem(record, before, header) or _files_problem(record, header, plans)
+    problem = (
+        _form_problem(record, header)
+        or _progress_problem(record, before, header)
+        or _files_problem(record, header, plans)
+    )
     if problem:
         raise StoreCorruptError(f"{path}: is not the commit of a block of this run: {problem}")
+
+
+def check_follows(root: Place, header: Header, batch: int, block: Block, progress: BatchProgress) -> None:
+    """Raise StoreError unless a block starts where its batch ends and its draws are among those planned."""
+    is_warmup = block.section == "warmup"
+    first = progress.warmup_draws if is_warmup else progress.draws
+    planned = header.n_warmup_draws if is_warmup else header.n_draws
+    problem = ""
+    if block.first_iteration != progress.iteration + 1:
+        problem = f"starts at iteration {block.first_iteration}, expected {progress.iteration + 1}"
+    elif block.n_draws and block.first_draw != first:
+        problem = f"starts at draw {block.first_draw}, expected {first}"
+    elif block.n_draws and first + block.n_draws > planned:
+        problem = f"ends at draw {first + block.n_draws}, but {planned} are planned"
+    elif header.has_segments and block.n_draws > header.chunk_draws:
+        problem = f"has {block.n_draws} draws, and a block holds at most {header.chunk_draws}"
+    if problem:
+        raise StoreError(f"{root}: batch {batch}: the block {problem}")
+
+
+def _form_problem(record: Record, header: Header) -> str:
+    """Return why a record is not one of the store's format, or ""."""
+    if (record.payload is not None) != header.has_segments or (record.segment and record.payload is None):
+        return f"it is not of format {header.format_version}"
+    if record.first_block > record.block:
+        return f"it stands for the blocks {record.first_block} to {record.block}"
+    if header.has_segments and record.state:
+        return "it names files of a state"
+    is_block = header.has_segments and record.segment is None
+    if is_block and record.chunks:
+        return "it names chunks, but a block holds its draws itself"
+    if is_block and record.n_draws > header.chunk_draws:
+        return f"it has {record.n_draws} draws, and a block has at most {header.chunk_draws}"
+    return ""
 
 
 def _progress_problem(record: Record, before: BatchProgress, header: Header) -> str:
@@ -40,6 +78,8 @@ def _progress_problem(record: Record, before: BatchProgress, header: Header) -> 
         before.warmup_draws + (record.n_draws if is_warmup else 0),
         record.block + 1,
     )
+    if record.first_block != before.blocks:
+        return f"it begins with block {record.first_block}, after {before.blocks} blocks"
     progress = record.progress
     if (progress.iteration, progress.draws, progress.warmup_draws, progress.blocks) != expected:
         return "its progress is not that of its draws"
@@ -48,7 +88,9 @@ def _progress_problem(record: Record, before: BatchProgress, header: Header) -> 
 
 def _files_problem(record: Record, header: Header, plans: Mapping[str, ArrayPlan]) -> str:
     """Return which chunk file is not one of the block's, or ""."""
-    size = header.draws_per_block
+    if header.has_segments and record.segment is None:
+        return ""  # its draws lie in its own file
+    size = header.chunk_draws
     numbers = range(record.first_draw // size, -(-(record.first_draw + record.n_draws) // size))
     if record.n_draws and len(numbers) > len(record.chunks):
         return f"it has {record.n_draws} draws and {len(record.chunks)} chunks"

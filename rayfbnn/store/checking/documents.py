@@ -44,13 +44,14 @@ class HeaderDocument(Document):
     kind: Literal["mcmc", "exact", "prior"]
     chains: Annotated[int, Field(ge=1, le=MOST_CHAINS)]
     chains_per_batch: Annotated[int, Field(ge=1, le=MOST_CHAINS)]
-    draws_per_block: Count
+    draws_per_block: Count | None
     n_draws: Draws
     n_warmup_draws: Draws
     n_blocks: Whole
     n_cases: Whole
     coordinate_chunk: Count
     data_hash: Digest
+    draws_per_chunk: Count | None = None
 
 
 class InputColumnDocument(Document):
@@ -159,6 +160,13 @@ class ProgressDocument(Document):
     last: dict[Name, float | None]
 
 
+class SegmentDocument(Document):
+    """The blocks of a segment, see `records.Segment`."""
+
+    first_block: Whole
+    last: Digest
+
+
 class RecordDocument(Document):
     """A commit record, see `records.Record`."""
 
@@ -175,6 +183,8 @@ class RecordDocument(Document):
     state: dict[ChunkFile, Digest]
     progress: ProgressDocument
     tuning: list[MeasuredDocument] = []
+    segment: SegmentDocument | None = None
+    payload: Digest | None = None
     seal: Seal
 
 

@@ -22,7 +22,7 @@ class Head:
     """The number of records of a batch, and the digest of the last.
 
     store   digest of the store's root metadata
-    blocks  number of records that were published
+    blocks  number of blocks that were published
     last    digest of the last of them, "" if there is none
     """
 
@@ -34,7 +34,7 @@ class Head:
     @staticmethod
     def from_record(record: Record) -> Head:
         """Return the head of a batch whose last record this is."""
-        return Head(record.store, record.batch, record.block + 1, record.digest)
+        return Head(record.store, record.batch, record.block + 1, record.last_digest)
 
     def to_bytes(self) -> bytes:
         """Return the head as a sealed JSON file."""
@@ -42,9 +42,9 @@ class Head:
 
     def check(self, record: Record, path: Place) -> None:
         """Raise StoreCorruptError if a record, read from `path`, is not what the head says of its place."""
-        if record.block == self.blocks - 1 and record.digest != self.last:
+        if record.block == self.blocks - 1 and record.last_digest != self.last:
             raise StoreCorruptError(f"{path}: is not the record that {HEAD} of batch {self.batch} names")
-        if record.block == self.blocks and record.previous != self.last:
+        if record.first_block == self.blocks and record.previous != self.last:
             raise StoreCorruptError(
                 f"{path}: does not follow the record that {HEAD} of batch {self.batch} names"
             )

@@ -36,12 +36,16 @@ class CommittedRows:
 
 @dataclass
 class _Batch:
-    """The records of a batch that were read so far: their number, what the last says, and their rows."""
+    """The records of a batch that were read so far: their number, what the last says, and their rows.
+
+    tail  blocks whose draws lie in no chunk yet, after those records
+    """
 
     n_records: int = 0
     last: str = ""
     progress: BatchProgress = BatchProgress()
     chunks: dict[tuple[bool, int], list[CommittedRows]] = field(default_factory=dict)
+    tail: tuple[Record, ...] = ()
 
 
 class RowDigests:
@@ -77,17 +81,36 @@ class RowDigests:
             self._batches[batch] = known = _Batch()
             self._read_on(batch, known)
 
+    def n_known(self, batch: int, section: Section) -> int:
+        """Return how many draws of a section are committed in a batch by the records that were read."""
+        known = self._batches.get(batch)
+        if known is None:
+            return 0
+        progress = known.tail[-1].progress if known.tail else known.progress
+        return progress.warmup_draws if section == "warmup" else progress.draws
+
+    def tail(self, batch: int) -> tuple[Record, ...]:
+        """Return the blocks after the last segment, as far as they are known; none before format 3."""
+        known = self._batches.get(batch)
+        return () if known is None else known.tail
+
     def _read_on(self, batch: int, known: _Batch) -> None:
+        tail: list[Record] = []
+        progress = known.progress
         for record in self._commits.records(batch, first=known.n_records, previous=known.last):
-            path = self._commits.file(batch, record.block)
-            check_record(record, known.progress, self._header, self._plans, path)
+            check_record(record, progress, self._header, self._plans, self._commits.file_of(record))
+            progress = record.progress
+            if self._header.has_segments and record.segment is None:
+                tail.append(record)
+                continue
             for number, committed in self._rows_of(record):
                 known.chunks.setdefault((record.section == "warmup", number), []).append(committed)
-            known.n_records, known.last, known.progress = record.block + 1, record.digest, record.progress
+            known.n_records, known.last, known.progress = record.block + 1, record.last_digest, progress
+        known.tail = tuple(tail)
 
     def _rows_of(self, record: Record) -> Iterator[tuple[int, CommittedRows]]:
         """Yield the number of each chunk that a block touches, and its draws there."""
-        size = self._header.draws_per_block
+        size = self._header.chunk_draws
         by_chunk: dict[int, dict[str, bytes]] = {}
         for file, expected in record.chunks.items():
             path, _, name = file.rpartition("/")

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from rayfbnn.store.catalogue import FORMAT_VERSION
 from rayfbnn.store.storage.protocol import PARTIAL
 from rayfbnn.store.storage.system_calls import SystemCalls
 from rayfbnn.streams import Purpose, Streams
@@ -16,9 +17,9 @@ from tests.support.store.toy import contents, half_run, opened, run_to_end, step
 
 
 @cache
-def half_way() -> MemoryDisk:
+def half_way(format_version: int = FORMAT_VERSION) -> MemoryDisk:
     disk = MemoryDisk()
-    half_run(disk)
+    half_run(disk, format_version=format_version)
     return disk.copy()
 
 
@@ -30,10 +31,14 @@ def undisturbed() -> dict[str, bytes]:
 
 
 def commit_one(calls: SystemCalls) -> None:
-    """Open and lock the store and commit one block; the tests disturb this work."""
+    """Open and lock the store, commit one block, and gather the chunk that it fills.
+
+    The tests disturb this work.
+    """
     store = opened(calls)
     with store.lock():
         step(store, 0)
+        store.gather(0)
 
 
 def crashes(
@@ -78,7 +83,7 @@ def _draws_of_sound(disk: MemoryDisk) -> int:
     assert (store.read_positions() == whole[:, :n_draws]).all()
     run_to_end(store)
     assert contents(opened(disk)) == undisturbed()
-    assert not [path for path in disk.files() if path.name.endswith(PARTIAL)]
+    assert not [path for path in disk.files() if path.name.endswith((PARTIAL, ".block"))]
     return n_draws
 
 

@@ -11,7 +11,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset, make_dataset
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
-from rayfbnn.store.catalogue import STATS
+from rayfbnn.store.catalogue import FORMAT_VERSION, STATS
 from rayfbnn.store.records import Block
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.posix import FileSystem
@@ -50,9 +50,20 @@ def toy_data() -> Dataset:
     return make_dataset(inputs, (inputs > 0).astype(float), input_names=["x"], target_names=["y"])
 
 
-def create(fs: Storage, path: Place = PATH, spec: RunSpec | None = None) -> Store:
+def create(
+    fs: Storage, path: Place = PATH, spec: RunSpec | None = None, *, format_version: int = FORMAT_VERSION
+) -> Store:
+    """The store of a toy run, with chunks of three draws."""
     spec = toy_spec() if spec is None else spec
-    return Store.for_run(path, spec, toy_data(), kernel="plain NumPy", fs=fs)
+    return Store.for_run(
+        path,
+        spec,
+        toy_data(),
+        kernel="plain NumPy",
+        draws_per_chunk=spec.draws_per_block,
+        fs=fs,
+        format_version=format_version,
+    )
 
 
 def next_block(store: Store, batch: int, *, ends: tuple[int, ...] = ENDS) -> Block | None:
@@ -99,23 +110,25 @@ def step(store: Store, batch: int, **options: Any) -> bool:
     return block is not None
 
 
-def half_run(calls: SystemCalls) -> None:
+def half_run(calls: SystemCalls, *, format_version: int = FORMAT_VERSION) -> None:
     """A store with its second batch complete and its first at the third block.
 
-    The next block rewrites chunks that the third began."""
+    The next block fills up the chunk that the third began."""
     calls.mkdir(PATH.parent)
-    store = create(FileSystem(calls))
+    store = create(FileSystem(calls), format_version=format_version)
     while step(store, 1):
-        pass
+        store.gather(1)
     for _ in range(3):
         step(store, 0)
 
 
 def run_to_end(store: Store, **options: Any) -> None:
+    """Commit what is left of a run, and gather blocks as a driver does."""
     with store.lock():
         for batch in range(store.n_batches):
             while step(store, batch, **options):
-                pass
+                store.gather(batch)
+            store.gather(batch, everything=True)
 
 
 def contents(store: Store) -> dict[str, bytes]:

@@ -1,0 +1,131 @@
+"""Gathers the blocks of a batch into a segment: their draws into chunks, and their records into one.
+
+The chunks are written first, then the segment is published under a name that must be free, and then the
+blocks are removed, which nobody looks at any more. After a crash in between, the chunks hold draws that the
+blocks have too, or blocks are left that a segment stands for; the next driver finishes the work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial, reduce
+from itertools import groupby
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.mcmc.tuning.measured import Measured
+from rayfbnn.store.opened import OpenStore
+from rayfbnn.store.records import Record, Segment
+from rayfbnn.store.rounds import round_of
+from rayfbnn.store.segments.log import BlockLog
+from rayfbnn.store.tuning_log import measured_from, to_document
+from rayfbnn.store.writing import holds_block, prepare_chunks
+
+MOST_BLOCKS = 256  # of a batch that are left as they are while none of their chunks is complete
+
+
+def gather(store: OpenStore, batch: int, *, everything: bool = False) -> int:
+    """Gather the blocks of a batch whose chunks are complete, and return how many segments that made.
+
+    Blocks of different sections, or of different rounds of tuning, do not come into one segment. Those of a
+    warm-up wait for the first draws that are kept, because until then predictions are made from the states
+    after them. With `everything` the last chunk need not be complete, as at the end of a run. The caller
+    holds the lock of the store.
+    """
+    log = store.commits
+    if not isinstance(log, BlockLog):
+        return 0
+    with log.lock(batch):
+        log.advance(batch)
+        store.rows.refresh(batch)
+        single = store.rows.tail(batch)
+        groups = list(_groups(store, single))
+        has_draws = any(record.n_draws for record in single)
+        is_time = everything and has_draws or any(_is_complete(store, blocks) for blocks in groups)
+        made = 0
+        for number, blocks in enumerate(groups if is_time or len(single) >= MOST_BLOCKS else ()):
+            is_last = number == len(groups) - 1
+            if is_last and not everything and not _is_complete(store, blocks):
+                break
+            if not _make_segment(store, log, blocks):
+                break
+            made += 1
+        return made
+
+
+def _groups(store: OpenStore, blocks: tuple[Record, ...]) -> Iterator[list[Record]]:
+    """Yield the blocks of each segment, in order: of one section, one round, and as many draws as a chunk."""
+    rounds, size = store.tuning.rounds, store.header.chunk_draws
+
+    def place(record: Record) -> tuple[object, ...]:
+        tuning_round = round_of(rounds, record.first_iteration)
+        last_draw = record.first_draw + max(record.n_draws, 1) - 1
+        return record.section, None if tuning_round is None else tuning_round.number, last_draw // size
+
+    for _, group in groupby(blocks, place):
+        yield list(group)
+
+
+def _is_complete(store: OpenStore, blocks: list[Record]) -> bool:
+    """Return True if the last chunk of the blocks has all its draws, or if there are many of them."""
+    last = blocks[-1]
+    end, size = last.first_draw + last.n_draws, store.header.chunk_draws
+    planned = store.header.n_warmup_draws if last.section == "warmup" else store.header.n_draws
+    is_full = last.n_draws > 0 and (end % size == 0 or end == planned)
+    return is_full or len(blocks) >= MOST_BLOCKS
+
+
+def _make_segment(store: OpenStore, log: BlockLog, blocks: list[Record]) -> bool:
+    """Put the draws of blocks into chunks, publish the segment, and remove the blocks.
+
+    Returns False if another driver has published a segment in its place.
+    """
+    first, last = blocks[0], blocks[-1]
+    n_draws = sum(record.n_draws for record in blocks)
+    files: dict[str, bytes] = {}
+    chunks = (
+        prepare_chunks(store, first.batch, _draws(log, blocks), first.first_draw, files) if n_draws else {}
+    )
+    payload = log.layout.state_bytes(last, log.content(last))
+    segment = replace(
+        last,
+        previous=first.previous,
+        first_iteration=first.first_iteration,
+        n_iterations=sum(record.n_iterations for record in blocks),
+        first_draw=first.first_draw,
+        n_draws=n_draws,
+        chunks=chunks,
+        progress=replace(last.progress, last=_summed(blocks)),
+        tuning=_tuning(blocks),
+        segment=Segment(first.block, last.digest),
+        payload=hashlib.sha256(payload).hexdigest(),
+    )
+    places = {store.path / file: content for file, content in files.items()}
+    store.fs.write_block(places, partial(holds_block, store, segment))
+    is_new = log.publish_file(segment, payload) is not None
+    for record in blocks if is_new else ():
+        store.fs.unlink(log.file(record.batch, record.block))
+    return is_new
+
+
+def _draws(log: BlockLog, blocks: list[Record]) -> dict[str, Array]:
+    """Return the draws of blocks, one after the other, by the path of their array."""
+    parts = [log.layout.draws(record, log.content(record)) for record in blocks]
+    return {path: np.concatenate([part[path] for part in parts], axis=1) for path in parts[0]}
+
+
+def _summed(blocks: list[Record]) -> dict[str, float]:
+    """Return the sums of what the blocks count."""
+    names = dict.fromkeys(name for record in blocks for name in record.progress.last)
+    return {name: sum(record.progress.last.get(name, 0.0) for record in blocks) for name in names}
+
+
+def _tuning(blocks: list[Record]) -> list[dict[str, object]]:
+    """Return the sums of what the blocks of a round measured, operation by operation."""
+    measured = [[measured_from(document) for document in record.tuning] for record in blocks]
+    return [
+        to_document(reduce(Measured.__add__, of_operation)) for of_operation in zip(*measured, strict=True)
+    ]

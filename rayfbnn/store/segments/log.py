@@ -1,0 +1,348 @@
+"""The blocks and segments of a store of format 3, batch by batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.state import ChainState
+from rayfbnn.store.checking.heads import Head
+from rayfbnn.store.commits import CommitLog
+from rayfbnn.store.records import Record, RunUpdates, seal_of
+from rayfbnn.store.segments.payload import PayloadLayout, joined, split
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import Storage
+
+_KINDS = ("block", "segment")
+_NAME = re.compile(r"(\d{6,})\.(block|segment)")
+_ATTEMPTS = 5  # to read a batch whose blocks are gathered meanwhile
+_KEPT_BYTES = 64 * 2**20  # of the arrays that were read last, the newest apart
+
+Result = TypeVar("Result")
+
+
+class BlockLog(CommitLog):
+    """The files `commits/batch<b>/<n>.block` and `<n>.segment`; n is the number of the (first) block.
+
+    A block is a record with its draws and state. A segment is a record of blocks that follow each other,
+    whose draws lie in chunks, with the state after the last of them. It takes the place of its blocks, which
+    are then removed; those that a crash left behind are not looked at. To whoever reads records a segment is
+    one long block, which follows the block before its first and is followed by the one after its last.
+    """
+
+    def __init__(self, fs: Storage, root: Place, store: str, layout: PayloadLayout) -> None:
+        super().__init__(fs, root, store, has_heads=True)
+        self.layout = layout
+        self._single: dict[tuple[int, int], Record] = {}  # blocks in no segment, by batch and number
+        self._segments: dict[tuple[int, int], Record] = {}  # segments, by batch and first block
+        self._contents: dict[str, memoryview] = {}  # arrays that were read last, by digest of their record
+
+    def file(self, batch: int, block: int) -> Place:
+        """Return the file of a block that is in no segment."""
+        return self.folder(batch) / f"{block:06d}.block"
+
+    def segment_file(self, batch: int, first_block: int) -> Place:
+        """Return the file of the segment that begins with a block."""
+        return self.folder(batch) / f"{first_block:06d}.segment"
+
+    def file_of(self, record: Record) -> Place:
+        """Return the file of a record."""
+        if record.segment is None:
+            return self.file(record.batch, record.block)
+        return self.segment_file(record.batch, record.first_block)
+
+    def _n_blocks(self, batch: int, head: Head | None) -> int:
+        """Count the blocks by the names of the files, and not fewer than the head names.
+
+        The head may be behind: by one block after a crash, and by more if a worker that was thought dead has
+        put back an older one. A block may be left where a segment stands for it.
+        """
+        blocks, segments = self._numbers(batch)
+        n_blocks = self._n_in_segments(batch, segments)
+        while n_blocks in blocks:
+            n_blocks += 1
+        return max(n_blocks, 0 if head is None else head.blocks)
+
+    def _n_in_segments(self, batch: int, segments: set[int]) -> int:
+        """Return the number of the first block that is in no segment."""
+        number = 0
+        while number in segments:
+            number = self._segment(batch, number).block + 1
+        return number
+
+    def _numbers(self, batch: int) -> tuple[set[int], set[int]]:
+        """Return the numbers in the names of a batch's files: of blocks, and of segments' first blocks."""
+        try:
+            names = self._fs.listdir(self.folder(batch))
+        except FileNotFoundError:
+            raise StoreCorruptError(f"{self.folder(batch)}: missing: the commits of batch {batch}") from None
+        matches = [match for name in names if (match := _NAME.fullmatch(name))]
+        blocks, segments = ({int(match[1]) for match in matches if match[2] == kind} for kind in _KINDS)
+        return blocks, segments
+
+    def blocks(self, batch: int) -> list[int]:
+        """Return the first blocks of what is there, in order, without blocks that a segment stands for."""
+        blocks, segments = self._numbers(batch)
+        first_blocks, covered = [], 0
+        for number in sorted(blocks | segments):
+            if number < covered:
+                continue
+            first_blocks.append(number)
+            if number in segments:
+                try:
+                    covered = self.read_segment(batch, number).block + 1
+                except StoreCorruptError:  # told by whoever reads it
+                    covered = number + 1
+        return first_blocks
+
+    def first_file(self, batch: int, first_block: int) -> Place:
+        """Return the file of the record that begins with a block: that of a segment, or of the block."""
+        segment = self.segment_file(batch, first_block)
+        return segment if self._fs.exists(segment) else self.file(batch, first_block)
+
+    def n_listed(self, batch: int) -> int:
+        """Count the blocks that are there, without the head."""
+        first_blocks = self.blocks(batch)
+        return self.read_first(batch, first_blocks[-1]).block + 1 if first_blocks else 0
+
+    def read_first(self, batch: int, first_block: int) -> Record:
+        """Read the record that begins with a block: that of a segment, or of the block itself."""
+        return self._content(self.first_file(batch, first_block), batch, first_block)[0]
+
+    def read(self, batch: int, block: int) -> Record:
+        """Read the record that ends with a block: that of the block, or of the segment that it closes."""
+        return self._again(lambda: self._read(batch, block))
+
+    def _read(self, batch: int, block: int) -> Record:
+        segments, number = self._numbers(batch)[1], 0
+        while number in segments and number <= block:
+            record = self._segment(batch, number)
+            if record.block == block:
+                return record
+            number = record.block + 1
+        return self.read_block(batch, block)
+
+    def read_block(self, batch: int, block: int) -> Record:
+        """Read the record of a block that is in no segment, and check its arrays."""
+        return self._content(self.file(batch, block), batch, block)[0]
+
+    def read_segment(self, batch: int, first_block: int) -> Record:
+        """Read the record of a segment."""
+        return self._content(self.segment_file(batch, first_block), batch, first_block)[0]
+
+    def content(self, record: Record) -> memoryview:
+        """Return the arrays in the file of a record; MissingFile if its block is in a segment now."""
+        if record.digest not in self._contents:
+            path = self.file_of(record)
+            again, payload = self._content(path, record.batch, record.first_block)
+            if again.digest != record.digest:
+                raise StoreCorruptError(f"{path}: was replaced by another record while it was read")
+            self._keep(record.digest, payload)
+            return payload
+        return self._contents[record.digest]
+
+    def state_after(self, record: Record) -> ChainState | None:
+        """Read the state after a block or segment; None if it has none (exact draws).
+
+        If the block is in a segment by now, only the state after the last block of the segment is left.
+        """
+        try:
+            return self.layout.state(record, self.content(record))
+        except MissingFile:
+            closing = self._read(record.batch, record.block)
+            if closing.last_digest != record.last_digest:
+                raise
+            return self.layout.state(closing, self.content(closing))
+
+    def _content(self, path: Place, batch: int, first_block: int) -> tuple[Record, memoryview]:
+        """Read a file, and check that it is whole and in its place."""
+        try:
+            raw = self._fs.read(path, at_most=self.layout.most_bytes)
+        except FileNotFoundError:
+            raise MissingFile(_missing(path, batch, first_block)) from None
+        header, payload = split(raw, path)
+        record = Record.from_bytes(header, path)
+        is_segment = record.segment is not None
+        if record.first_block > record.block:
+            raise StoreCorruptError(f"{path}: stands for blocks {record.first_block} to {record.block}")
+        if (record.store, record.batch, record.first_block, is_segment) != (
+            self._store,
+            batch,
+            first_block,
+            path.name.endswith(".segment"),
+        ):
+            raise StoreCorruptError(
+                f"{path}: is the commit of block {record.block} of batch {record.batch}"
+                f"{'' if record.store == self._store else ' of another store'},"
+                f" not of block {first_block} of batch {batch}"
+            )
+        self.layout.check(record, payload, path)
+        return record, payload
+
+    def _keep(self, digest: str, payload: memoryview) -> None:
+        """Keep the arrays of the blocks that were read last, since each array of draws asks for them."""
+        n_bytes = len(payload) + sum(map(len, self._contents.values()))
+        while self._contents and n_bytes > _KEPT_BYTES:
+            n_bytes -= len(self._contents.pop(next(iter(self._contents))))
+        self._contents[digest] = payload
+
+    def records(self, batch: int, *, first: int = 0, previous: str = "") -> list[Record]:
+        """Return the records of a batch from block `first` on, each checked against the one before it.
+
+        previous  digest of the block before; StoreCorruptError if that block is gone
+        """
+        try:
+            records = self._again(lambda: self._records(batch, first, previous))
+        except StoreCorruptError:
+            if not self._forget(batch):
+                raise
+            # A repair may have set aside blocks that were read before, and a run replaced them.
+            records = self._again(lambda: self._records(batch, first, previous))
+        for record in records:
+            self._add_updates(record)
+        return records
+
+    def _records(self, batch: int, first: int, previous: str) -> list[Record]:
+        head = self.head(batch)
+        n_blocks, segments = self._n_blocks(batch, head), self._numbers(batch)[1]
+        if n_blocks < first:
+            raise MissingFile(_missing(self.file(batch, n_blocks), batch, n_blocks))
+        records: list[Record] = []
+        number = first
+        while number < n_blocks:
+            is_segment = number in segments
+            record = self._segment(batch, number) if is_segment else self._single_block(batch, number)
+            path = self.file_of(record)
+            if record.previous != previous:
+                before = f"the commit of block {number - 1} of batch {batch}"
+                raise StoreCorruptError(f"{path}: does not follow {before}")
+            if head is not None:
+                head.check(record, path)
+            previous, number = record.last_digest, record.block + 1
+            records.append(record)
+            if is_segment:
+                self._forget_single(batch, below=number)
+        return records
+
+    def _single_block(self, batch: int, block: int) -> Record:
+        """Return the record of a block that is in no segment; one that was read before is not read again."""
+        if (batch, block) not in self._single:
+            self._single[batch, block] = self.read_block(batch, block)
+        return self._single[batch, block]
+
+    def _segment(self, batch: int, first_block: int) -> Record:
+        """Return the record of a segment; one that was read before is not read again."""
+        if (batch, first_block) not in self._segments:
+            self._segments[batch, first_block] = self.read_segment(batch, first_block)
+        return self._segments[batch, first_block]
+
+    def _forget_single(self, batch: int, *, below: int) -> None:
+        """Forget the blocks that are in a segment now."""
+        for key in [key for key in self._single if key[0] == batch and key[1] < below]:
+            del self._single[key]
+
+    def _forget(self, batch: int) -> bool:
+        """Forget all records of a batch; True if there were any."""
+        known = [(kept, key) for kept in (self._single, self._segments) for key in kept if key[0] == batch]
+        for kept, key in known:
+            del kept[key]
+        return bool(known)
+
+    def last(self, batch: int) -> Record | None:
+        """Return the last record of a batch; None before its first block."""
+        head = self.head(batch)
+        known = None if head is None else self._single.get((batch, head.blocks - 1))
+        is_last = head is not None and (batch, head.blocks) not in self._single
+        if head is not None and known is not None and known.digest == head.last and is_last:
+            return known
+        record = super().last(batch)
+        if record is not None and record.segment is None:
+            self._single[batch, record.block] = record
+        return record
+
+    def _again(self, read: Callable[[], Result]) -> Result:
+        """Return what is read; it is read again if files are missing, which may be in a segment by then."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return read()
+            except MissingFile:
+                continue
+        return read()
+
+    def updates_until(self, last: Record | None) -> RunUpdates:
+        """Return the acceptances and divergences of a batch up to its record `last`."""
+        if last is None:
+            return RunUpdates()
+        if self._is_summed(last):
+            return self._updates[last.batch][1]
+        self._add_updates(last)
+        if not self._is_summed(last):
+            records = [record for record in self.all(last.batch) if record.block <= last.block]
+            self._updates[last.batch] = last, sum((record.updates for record in records), RunUpdates())
+        return self._updates[last.batch][1]
+
+    def _is_summed(self, last: Record) -> bool:
+        """Return True if the updates of a batch are known up to this record and no further."""
+        summed = self._updates.get(last.batch)
+        return summed is not None and summed[0].last_digest == last.last_digest
+
+    def publish_file(self, record: Record, payload: bytes) -> Record | None:
+        """Make a block or segment exist, durably, and return it; None if there is one in its place."""
+        raw = record.to_bytes()
+        if not self._fs.write_exclusive(self.file_of(record), joined(raw, payload)):
+            return None
+        return replace(record, digest=seal_of(raw, self.file_of(record)))
+
+    def advance(self, batch: int) -> None:
+        """Let the head of a batch name its last block, which a crash may have left behind it."""
+        head = self.head(batch)
+        n_blocks = self._n_blocks(batch, head)
+        if head is not None and n_blocks > head.blocks:
+            self._fs.write_atomic(
+                self.head_file(batch), Head.from_record(self.read(batch, n_blocks - 1)).to_bytes()
+            )
+
+    def advance_to(self, record: Record) -> bool:
+        """Let the head of a batch name a block that was just published.
+
+        Returns False, and removes the block, if a segment stands for its number: others have gone on.
+        """
+        if record.block < self._n_in_segments(record.batch, self._numbers(record.batch)[1]):
+            self._fs.unlink(self.file_of(record))
+            return False
+        self._single[record.batch, record.block] = record
+        self._fs.write_atomic(self.head_file(record.batch), Head.from_record(record).to_bytes())
+        return True
+
+    def remove_gathered(self, batch: int) -> None:
+        """Remove the blocks that a segment stands for, which a crash has left, under the store's lock."""
+        blocks, segments = self._numbers(batch)
+        end = self._n_in_segments(batch, segments)
+        for number in sorted(number for number in blocks if number < end):
+            self._fs.unlink(self.file(batch, number))
+
+    def discard(self, batch: int, first_block: int) -> list[Place]:
+        """Set aside the blocks and segments of a batch from a block on, last first."""
+        self._forget(batch)
+        return super().discard(batch, first_block)
+
+    def set_head(self, batch: int, n_blocks: int) -> None:
+        """Let the head of a batch name its first `n_blocks` blocks and no others, durably."""
+        head = Head.from_record(self.read(batch, n_blocks - 1)) if n_blocks else Head(self._store, batch)
+        self._fs.write_atomic(self.head_file(batch), head.to_bytes())
+        self._fs.fsync_dir(self.folder(batch))
+
+    def _first_block_of(self, name: str) -> int | None:
+        match = _NAME.fullmatch(name)
+        return None if match is None else int(match[1])
+
+
+class MissingFile(StoreCorruptError):
+    """A file was not there; its block may have been gathered into a segment since the folder was listed."""
+
+
+def _missing(path: Place, batch: int, block: int) -> str:
+    return f"{path}: missing: the commit of block {block} of batch {batch}"

@@ -1,0 +1,174 @@
+"""The arrays that follow a record in its file: the draws of a block, and the state after it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
+from rayfbnn.spec import RunSpec
+from rayfbnn.state import ChainState
+from rayfbnn.store.catalogue import STATE, ArrayPlan, Header
+from rayfbnn.store.records import Record, Section
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import MOST_BYTES
+
+_START = b"rayfbnn record, bytes: "
+_DIGITS = 9
+_HEAD_BYTES = len(_START) + _DIGITS + 1
+
+
+def joined(record: bytes, payload: bytes) -> bytes:
+    """Return the content of a file that holds a record and the arrays that belong to it.
+
+    The first line says how long the record is, which starts on the second.
+    """
+    return _START + f"{len(record):0{_DIGITS}d}\n".encode() + record + payload
+
+
+def split(raw: bytes, path: Place) -> tuple[bytes, memoryview]:
+    """Return the record and the arrays of a file; StoreCorruptError, naming `path`, if it is no such file."""
+    line = raw[:_HEAD_BYTES]
+    digits = line[len(_START) : -1]
+    n = int(digits) if line.startswith(_START) and digits.isdigit() and line.endswith(b"\n") else -1
+    if not 0 <= n <= min(MOST_BYTES, len(raw) - _HEAD_BYTES):
+        raise StoreCorruptError(f"{path}: damaged: it does not begin with a record")
+    end = _HEAD_BYTES + n
+    return raw[_HEAD_BYTES:end], memoryview(raw)[end:]
+
+
+@dataclass(frozen=True)
+class PayloadLayout:
+    """The order, types and shapes of the arrays in the files of a run's blocks and segments.
+
+    In a file of a block there are the draws, array after array in the order of their paths, and then the
+    state, all little-endian and in C order. A segment has only the state. The state is in float64, which
+    holds float32 exactly.
+    """
+
+    header: Header
+    dtype: str
+    plans: Mapping[str, ArrayPlan]
+    n_parameters: int
+    n_precisions: int
+
+    @staticmethod
+    def from_plans(header: Header, spec: RunSpec, plans: Mapping[str, ArrayPlan]) -> PayloadLayout:
+        """Return the layout of a run with these arrays."""
+        precisions = PrecisionLayout.from_specs(spec.network, spec.model, len(spec.data.targets))
+        n_parameters = ParameterLayout.from_network(spec.network).n_parameters
+        return PayloadLayout(header, spec.dtype, plans, n_parameters, precisions.n_precisions)
+
+    @property
+    def most_bytes(self) -> int:
+        """Largest size of a file of a block or segment."""
+        n_chains, n_draws = self.header.chains_per_batch, self.header.chunk_draws
+        sections: tuple[Section, ...] = ("posterior", "warmup")
+        draws = max(_n_bytes(self._draws(section, n_chains, n_draws)) for section in sections)
+        return _HEAD_BYTES + MOST_BYTES + draws + _n_bytes(self._state(n_chains))
+
+    def encoded(
+        self, draws: Mapping[str, Array], section: Section | None, state: Mapping[str, Array]
+    ) -> bytes:
+        """Return the bytes of the draws, by path of their array, and of the state, by name."""
+        parts = [] if section is None else [(draws[plan.path], plan.dtype) for plan in self._plans(section)]
+        parts += [(state[name], "float64") for name in STATE if state]
+        return b"".join(
+            np.ascontiguousarray(values, np.dtype(dtype).newbyteorder("<")).tobytes()
+            for values, dtype in parts
+        )
+
+    def check(self, record: Record, payload: memoryview, path: Place) -> None:
+        """Raise StoreCorruptError unless these are the arrays that the record was written with."""
+        if record.payload != hashlib.sha256(payload).hexdigest():
+            raise StoreCorruptError(f"{path}: damaged: not the values that were committed")
+        if len(payload) not in (_n_bytes(self._draws_of(record)), _n_bytes(self._arrays(record))):
+            raise StoreCorruptError(f"{path}: does not hold the arrays of a block of this run")
+
+    def draws(self, record: Record, payload: memoryview) -> dict[str, Array]:
+        """Return the draws of a block by the path of their array, (n_chains, n_draws, ...) each."""
+        return _decoded(self._draws_of(record), payload, 0)
+
+    def state(self, record: Record, payload: memoryview) -> ChainState | None:
+        """Return the state in the file of a block or segment; None if it has none (exact draws)."""
+        start = _n_bytes(self._draws_of(record))
+        if len(payload) == start:
+            return None
+        values = _decoded(self._state(self._n_chains(record)), payload, start)
+        return ChainState(
+            **{
+                name: np.array(array, dtype="float64" if name == "precisions" else self.dtype)
+                for name, array in values.items()
+            }
+        )
+
+    def state_bytes(self, record: Record, payload: memoryview) -> bytes:
+        """Return the part of a block's arrays that is its state, which is all of its segment's."""
+        return bytes(payload[_n_bytes(self._draws_of(record)) :])
+
+    def _plans(self, section: Section) -> list[ArrayPlan]:
+        is_warmup = section == "warmup"
+        return sorted(
+            (
+                plan
+                for plan in self.plans.values()
+                if plan.dims[:2] == ("chain", "draw") and plan.path.startswith("warmup_") == is_warmup
+            ),
+            key=lambda plan: plan.path,
+        )
+
+    def _n_chains(self, record: Record) -> int:
+        return len(self.header.batch_chains(record.batch))
+
+    def _draws(self, section: Section | None, n_chains: int, n_draws: int) -> list[_Part]:
+        if section is None or not n_draws:
+            return []
+        return [
+            _Part(plan.path, (n_chains, n_draws, *plan.shape[2:]), plan.dtype)
+            for plan in self._plans(section)
+        ]
+
+    def _draws_of(self, record: Record) -> list[_Part]:
+        """Return the draws that lie in the file of a record; those of a segment lie in chunks."""
+        n_draws = record.n_draws if record.segment is None else 0
+        return self._draws(record.section, self._n_chains(record), n_draws)
+
+    def _state(self, n_chains: int) -> list[_Part]:
+        sizes = {name: self.n_precisions if name == "precisions" else self.n_parameters for name in STATE}
+        return [_Part(name, (n_chains, n), "float64") for name, n in sizes.items()]
+
+    def _arrays(self, record: Record) -> list[_Part]:
+        return [*self._draws_of(record), *self._state(self._n_chains(record))]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One array in a file."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def n_bytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+def _n_bytes(parts: list[_Part]) -> int:
+    return sum(part.n_bytes for part in parts)
+
+
+def _decoded(parts: list[_Part], payload: memoryview, start: int) -> dict[str, Array]:
+    arrays = {}
+    for part in parts:
+        dtype = np.dtype(part.dtype).newbyteorder("<")
+        values = np.frombuffer(payload, dtype, count=math.prod(part.shape), offset=start)
+        arrays[part.name] = values.reshape(part.shape)
+        start += part.n_bytes
+    return arrays

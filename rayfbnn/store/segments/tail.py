@@ -1,0 +1,67 @@
+"""Draws that lie in the files of blocks and in no chunk yet, laid over the chunk that they will be in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rayfbnn.arrays import Array
+from rayfbnn.store.catalogue import ArrayPlan, Header, chunk_rows
+from rayfbnn.store.checking.rows import RowDigests
+from rayfbnn.store.records import Section
+from rayfbnn.store.segments.log import BlockLog, MissingFile
+
+_ATTEMPTS = 5  # to read blocks that are gathered meanwhile
+
+
+@dataclass(frozen=True)
+class ChunkRows:
+    """Draws of a block in a chunk: their place there, and their values (n_chains, n_draws, ...)."""
+
+    rows: slice
+    values: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """The blocks that are not gathered into segments yet, by the chunks that their draws belong to."""
+
+    header: Header
+    log: BlockLog
+    rows: RowDigests
+
+    def in_chunk(self, plan: ArrayPlan, file: str) -> tuple[bool, list[ChunkRows]]:
+        """Return whether segments have draws in a chunk, and the draws of later blocks that belong there.
+
+        StoreCorruptError if a block is missing or damaged.
+        """
+        batch, number = (int(part) for part in file.rpartition("/")[2].split(".")[1:3])
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._in_chunk(plan, batch, number)
+            except MissingFile:  # the driver has gathered it since its name was read
+                self.rows.refresh(batch)
+        return self._in_chunk(plan, batch, number)
+
+    def n_known(self, plan: ArrayPlan, file: str) -> int:
+        """Return how many draws from the first of a chunk on are known to be committed."""
+        batch, number = (int(part) for part in file.rpartition("/")[2].split(".")[1:3])
+        section: Section = "warmup" if plan.path.startswith("warmup_") else "posterior"
+        return self.rows.n_known(batch, section) - number * self.header.chunk_draws
+
+    def _in_chunk(self, plan: ArrayPlan, batch: int, number: int) -> tuple[bool, list[ChunkRows]]:
+        section: Section = "warmup" if plan.path.startswith("warmup_") else "posterior"
+        first = number * self.header.chunk_draws
+        last = min(first + self.header.chunk_draws, plan.shape[1]) - 1
+        if self.rows.n_known(batch, section) <= last:
+            self.rows.refresh(batch)
+        parts = []
+        for record in self.rows.tail(batch):
+            if record.section != section or not record.n_draws:
+                continue
+            for place, of_block, of_chunk in chunk_rows(
+                record.first_draw, record.n_draws, self.header.chunk_draws
+            ):
+                if place == number:
+                    draws = self.log.layout.draws(record, self.log.content(record))
+                    parts.append(ChunkRows(of_chunk, draws[plan.path][:, of_block]))
+        return bool(self.rows.of_chunk(batch, section, number)), parts
