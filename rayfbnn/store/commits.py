@@ -84,6 +84,10 @@ class CommitLog:
         numbers = (self._first_block_of(name) for name in names)
         return sorted(number for number in numbers if number is not None)
 
+    def listed(self, batch: int) -> list[int]:
+        """Return the first blocks of all files of records, in order, also of those that are not needed."""
+        return self.blocks(batch)
+
     def read_first(self, batch: int, first_block: int) -> Record:
         """Read the record that begins with a block."""
         return self.read(batch, first_block)

@@ -50,12 +50,8 @@ class ChunkRows(Protocol):
 class Tail(Protocol):
     """The draws that lie in no chunk yet."""
 
-    def in_chunk(self, plan: ArrayPlan, file: str) -> tuple[bool, Sequence[ChunkRows]]:
-        """Return whether a chunk file has draws, and the draws that it does not have yet."""
-        ...
-
-    def n_known(self, plan: ArrayPlan, file: str) -> int:
-        """Return how many draws from the first of a chunk on are known to be committed."""
+    def in_chunk(self, plan: ArrayPlan, file: str) -> tuple[bool, Sequence[ChunkRows], int]:
+        """Return whether a chunk file has draws, the draws that it lacks, and how many both are."""
         ...
 
 
@@ -298,8 +294,9 @@ class _Files(MutableMapping[str, Any]):
         needed = plan.chunks[1] if n_draws is None else n_draws
         if key in self._kept and self._kept[key][0] >= needed:
             return self._kept[key][1]
-        raw = self._with_tail(self._tail, plan, key)
-        self._keep(key, self._tail.n_known(plan, key), raw)
+        is_there, later, n_known = self._tail.in_chunk(plan, key)
+        raw = self._with_later(plan, key, is_there, later) if later else self._read_twice(plan, key)
+        self._keep(key, n_known, raw)
         return raw
 
     def _keep(self, key: str, n_draws: int, raw: bytes) -> None:
@@ -310,11 +307,8 @@ class _Files(MutableMapping[str, Any]):
             n_bytes -= len(self._kept.pop(next(iter(self._kept)))[1])
         self._kept[key] = n_draws, raw
 
-    def _with_tail(self, tail: Tail, plan: ArrayPlan, key: str) -> bytes:
+    def _with_later(self, plan: ArrayPlan, key: str, is_there: bool, later: Sequence[ChunkRows]) -> bytes:
         """Return a chunk with the draws that lie in the files of blocks."""
-        is_there, later = tail.in_chunk(plan, key)
-        if not later:
-            return self._read_twice(plan, key)
         values = np.full(plan.chunks, np.nan, dtype=plan.dtype)
         if is_there:
             dtype = np.dtype(plan.dtype).newbyteorder("<")

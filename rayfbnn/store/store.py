@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
-from rayfbnn.errors import StoreBusyError, StoreCorruptError, StoreError, StoreMismatchError
+from rayfbnn.errors import StoreBusyError, StoreCorruptError, StoreError, StoreMismatchError, StoreReadError
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
@@ -338,7 +338,7 @@ class Store:
             self._read_again()
             self._finish_extension()
             for batch in range(self.n_batches):
-                with suppress(StoreCorruptError):  # for a repair; whoever reads the batch is told
+                with suppress(StoreCorruptError, StoreReadError):  # whoever reads the batch is told
                     self.commits.advance(batch)
                     if isinstance(self.commits, BlockLog):
                         self.commits.remove_gathered(batch)

@@ -132,7 +132,7 @@ class _Verification:
 
     def _check_batch(self, commits: CommitLog, batch: int) -> None:
         folder = commits.folder(batch)
-        first_blocks = self._check(folder, partial(commits.blocks, batch), batch, 0, is_file=False)
+        first_blocks = self._check(folder, partial(commits.listed, batch), batch, 0, is_file=False)
         head = None
         if self.root.has_heads:
             head = self._check(commits.head_file(batch), partial(commits.head, batch), batch)
@@ -140,6 +140,8 @@ class _Verification:
         previous: str | None = ""  # the same
         before: BatchProgress | None = BatchProgress()  # the same
         for first_block in first_blocks or []:
+            if expected is not None and first_block < expected:
+                continue  # a segment stands for it
             if expected is not None and first_block > expected:
                 self._add_missing(commits, batch, expected)
                 previous = before = None

@@ -83,6 +83,11 @@ class BlockLog(CommitLog):
         blocks, segments = ({int(match[1]) for match in matches if match[2] == kind} for kind in _KINDS)
         return blocks, segments
 
+    def listed(self, batch: int) -> list[int]:
+        """Return the first blocks of all blocks and segments, in order, also of those that are not needed."""
+        blocks, segments = self._numbers(batch)
+        return sorted(blocks | segments)
+
     def blocks(self, batch: int) -> list[int]:
         """Return the first blocks of what is there, in order, without blocks that a segment stands for."""
         blocks, segments = self._numbers(batch)

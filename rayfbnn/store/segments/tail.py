@@ -29,8 +29,8 @@ class Tail:
     log: BlockLog
     rows: RowDigests
 
-    def in_chunk(self, plan: ArrayPlan, file: str) -> tuple[bool, list[ChunkRows]]:
-        """Return whether segments have draws in a chunk, and the draws of later blocks that belong there.
+    def in_chunk(self, plan: ArrayPlan, file: str) -> tuple[bool, list[ChunkRows], int]:
+        """Return whether segments have draws in a chunk, those of later blocks, and how many both have.
 
         StoreCorruptError if a block is missing or damaged.
         """
@@ -42,18 +42,13 @@ class Tail:
                 self.rows.refresh(batch)
         return self._in_chunk(plan, batch, number)
 
-    def n_known(self, plan: ArrayPlan, file: str) -> int:
-        """Return how many draws from the first of a chunk on are known to be committed."""
-        batch, number = (int(part) for part in file.rpartition("/")[2].split(".")[1:3])
-        section: Section = "warmup" if plan.path.startswith("warmup_") else "posterior"
-        return self.rows.n_known(batch, section) - number * self.header.chunk_draws
-
-    def _in_chunk(self, plan: ArrayPlan, batch: int, number: int) -> tuple[bool, list[ChunkRows]]:
+    def _in_chunk(self, plan: ArrayPlan, batch: int, number: int) -> tuple[bool, list[ChunkRows], int]:
         section: Section = "warmup" if plan.path.startswith("warmup_") else "posterior"
         first = number * self.header.chunk_draws
         last = min(first + self.header.chunk_draws, plan.shape[1]) - 1
         if self.rows.n_known(batch, section) <= last:
             self.rows.refresh(batch)
+        n_known = self.rows.n_known(batch, section) - first
         parts = []
         for record in self.rows.tail(batch):
             if record.section != section or not record.n_draws:
@@ -64,4 +59,4 @@ class Tail:
                 if place == number:
                     draws = self.log.layout.draws(record, self.log.content(record))
                     parts.append(ChunkRows(of_chunk, draws[plan.path][:, of_block]))
-        return bool(self.rows.of_chunk(batch, section, number)), parts
+        return bool(self.rows.of_chunk(batch, section, number)), parts, n_known

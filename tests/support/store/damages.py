@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import google_crc32c
 import numpy as np
 
 from rayfbnn.store.checking.heads import HEAD
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
+from rayfbnn.store.segments.payload import joined, split
 from rayfbnn.streams import Purpose, Streams
 
 Item = TypeVar("Item")
@@ -54,18 +57,23 @@ def damage(number: int, stores: Stores) -> tuple[str, Change]:
 
 
 def _chunks(files: Files) -> list[str]:
-    """The chunks of draws and of states."""
+    """The chunks of draws."""
     return [
         file
         for file in sorted(files)
-        if file.startswith(("posterior/", "warmup_", "sample_", "state/"))
-        and "/c." in file
-        and file.count(".") > 1
+        if file.startswith(("posterior/", "warmup_", "sample_")) and "/c." in file and file.count(".") > 1
     ]
 
 
 def _records(files: Files) -> list[str]:
-    return [file for file in sorted(files) if file.startswith("commits/batch") and file[-11:-5].isdigit()]
+    return [file for file in sorted(files) if file.endswith((".block", ".segment"))]
+
+
+def _parts(raw: bytes) -> tuple[dict[str, Any], bytes]:
+    """The record in the file of a block or segment, and the arrays after it."""
+    record, payload = split(raw, Path("a record"))
+    document: dict[str, Any] = json.loads(record)
+    return document, bytes(payload)
 
 
 def _swapped_chunks(choose: Chooser, stores: Stores) -> Change:
@@ -120,8 +128,9 @@ def _removed_record(choose: Chooser, stores: Stores) -> Change:
 def _repeated_record(choose: Chooser, stores: Stores) -> Change:
     """A record once more, in the place of another or behind the last."""
     record = choose.one(_records(stores.now))
-    folder, block = record.rpartition("/")[0], int(record[-11:-5])
-    return {f"{folder}/{block + 1:06d}.json": stores.now[record]}
+    folder, _, name = record.rpartition("/")
+    block = _parts(stores.now[record])[0]["block"]
+    return {f"{folder}/{block + 1:06d}.{name.rpartition('.')[2]}": stores.now[record]}
 
 
 def _swapped_records(choose: Chooser, stores: Stores) -> Change:
@@ -130,20 +139,45 @@ def _swapped_records(choose: Chooser, stores: Stores) -> Change:
 
 
 def _other_record(choose: Chooser, stores: Stores) -> Change:
-    record = choose.one(_records(stores.now))
+    record = choose.one([record for record in _records(stores.now) if record in stores.other])
     return {record: stores.other[record]}
 
 
 def _resealed_record(choose: Chooser, stores: Stores) -> Change:
     """A digest, or a number of draws, changed by someone who made the seal anew."""
     record = choose.one(_records(stores.now))
-    document = json.loads(stores.now[record])
-    digests = document[choose.one(["chunks", "state"])]
+    document, payload = _parts(stores.now[record])
+    digests = document["chunks"]
     if digests and choose.below(2):
         digests[choose.one(sorted(digests))] = "0" * 64
     else:
         document["progress"]["draws"] += 1
-    return {record: seal({**document, SEAL: NO_SEAL})}
+    return {record: joined(seal({**document, SEAL: NO_SEAL}), payload)}
+
+
+def _rewritten_block(choose: Chooser, stores: Stores) -> Change:
+    """Another value in the arrays of a block or segment, with the digest and the seal that belong to it."""
+    records = _records(stores.now)
+    record = choose.one(records)
+    document, payload = _parts(stores.now[record])
+    changed = bytearray(payload)
+    changed[choose.below(len(changed))] ^= 1 << choose.below(8)
+    document["payload"] = hashlib.sha256(changed).hexdigest()
+    return {record: joined(seal({**document, SEAL: NO_SEAL}), bytes(changed))}
+
+
+def _cut_payload(choose: Chooser, stores: Stores) -> Change:
+    """A block or segment without the end of its arrays."""
+    record = choose.one(_records(stores.now))
+    return {record: stores.now[record][: -1 - choose.below(20)]}
+
+
+def _other_kind(choose: Chooser, stores: Stores) -> Change:
+    """A segment in the place of a block, or the other way round."""
+    record = choose.one(_records(stores.now))
+    kinds = {"block": "segment", "segment": "block"}
+    stem, _, kind = record.rpartition(".")
+    return {record: None, f"{stem}.{kinds[kind]}": stores.now[record]}
 
 
 def _wrong_head(choose: Chooser, stores: Stores) -> Change:
@@ -168,4 +202,7 @@ KINDS: dict[str, Callable[[Chooser, Stores], Change]] = {
     "a record of another run": _other_record,
     "a changed record, sealed again": _resealed_record,
     "a wrong head": _wrong_head,
+    "a changed block, sealed again": _rewritten_block,
+    "a block that was cut": _cut_payload,
+    "a segment as a block": _other_kind,
 }
