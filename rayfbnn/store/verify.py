@@ -40,7 +40,7 @@ from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.tuning_log import TuningLog
 from rayfbnn.store.writing import digest
 
-MOST_PROBLEMS = 10_000  # after which no further batches are looked at
+MOST_PROBLEMS = 10_000  # after which nothing further is looked at
 Value = TypeVar("Value")
 
 
@@ -140,6 +140,8 @@ class _Verification:
         previous: str | None = ""  # the same
         before: BatchProgress | None = BatchProgress()  # the same
         for first_block in first_blocks or []:
+            if len(self.problems) > MOST_PROBLEMS:
+                return
             if expected is not None and first_block < expected:
                 continue  # a segment stands for it
             if expected is not None and first_block > expected:

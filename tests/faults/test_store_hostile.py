@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from rayfbnn.store.hierarchy import planned_chunks, text_chunk
+from rayfbnn.store.segments.payload import joined
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
+from tests.support.store import hostile_blocks
 from tests.support.store.forging import chain_again, forge, outcome, sealed
 from tests.support.store.hostile import Attack, corpus
 from tests.support.store.toy import create, run_to_end, step
@@ -38,6 +40,11 @@ HARMLESS = {  # what no verb reads, or what a reader has no reason to refuse
     "an empty verdict",
     "a tuning record of a run without any",
 }
+HARMLESS_BLOCKS = {
+    "a block where a segment stands for it",
+    "a segment within another",
+    "blocks of 10**9 draws",
+}
 QUICK = 17  # one of so many attacks is in the quick tests
 
 
@@ -48,12 +55,28 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "outside").mkdir(parents=True)
     for name in ("secret.txt", "c.0"):
         (folder / "outside" / name).write_text("secret")
-    store = create(FileSystem(), folder / "toy.zarr")
+    _half_way(folder, format_version=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def original_of_blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same in format 3: one batch is gathered into segments, and the other is in single blocks."""
+    folder = tmp_path_factory.mktemp("hostile_blocks") / "original"
+    (folder / "outside").mkdir(parents=True)
+    for name in ("secret.txt", "c.0"):
+        (folder / "outside" / name).write_text("secret")
+    _half_way(folder, format_version=3)
+    return folder
+
+
+def _half_way(folder: Path, *, format_version: int) -> None:
+    store = create(FileSystem(), folder / "toy.zarr", format_version=format_version)
     while step(store, 1):
         pass
+    store.gather(1)
     for _ in range(3):
         step(store, 0)
-    return folder
 
 
 def happens(original: Path, folder: Path, attack: Attack) -> str:
@@ -81,6 +104,23 @@ def content(folder: Path) -> dict[Path, bytes]:
 def test_a_hostile_store_does_no_harm(name: str, original: Path, tmp_path: Path) -> None:
     said = happens(original, tmp_path / "attacked", CORPUS[name])
     assert said == ("used" if name in HARMLESS else "refused")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if number % QUICK == 0 else pytest.param(name, marks=pytest.mark.long)
+        for number, name in enumerate(hostile_blocks.CORPUS)
+    ],
+)
+def test_hostile_blocks_and_segments_do_no_harm(name: str, original_of_blocks: Path, tmp_path: Path) -> None:
+    said = happens(original_of_blocks, tmp_path / "attacked", hostile_blocks.CORPUS[name])
+    assert said == ("used" if name in HARMLESS_BLOCKS else "refused")
+
+
+def test_an_honest_store_of_blocks_is_used(original_of_blocks: Path, tmp_path: Path) -> None:
+    honest: Attack = lambda store, outside: chain_again(store)  # noqa: E731
+    assert happens(original_of_blocks, tmp_path / "honest", honest) == "used"
 
 
 def test_the_corpus_is_large_and_an_honest_store_is_used(original: Path, tmp_path: Path) -> None:
@@ -117,6 +157,7 @@ JSON_FILES = (
     "commits/batch0000/000002.json",
     "commits/batch0000/head.json",
 )
+FILES_OF_BLOCKS = ("zarr.json", "commits/batch0000/head.json", hostile_blocks.BLOCK, hostile_blocks.SEGMENT)
 VALUES = some.one_of(
     some.none(),
     some.booleans(),
@@ -140,9 +181,11 @@ def places(value: Any, *before: Any) -> Iterator[tuple[Any, ...]]:
         yield from places(one, *before, key)
 
 
-def check_fields(original: Path, data: some.DataObject) -> None:
-    name = data.draw(some.sampled_from(JSON_FILES), label="file")
-    document = json.loads((original / "toy.zarr" / name).read_bytes())
+def check_fields(original: Path, files: Sequence[str], data: some.DataObject) -> None:
+    name = data.draw(some.sampled_from(files), label="file")
+    file = original / "toy.zarr" / name
+    is_json = name.endswith(".json")
+    document, payload = (json.loads(file.read_bytes()), b"") if is_json else hostile_blocks.parts(file)
     place = data.draw(some.sampled_from(list(places(document))), label="place")
     value = data.draw(VALUES, label="value")
 
@@ -151,21 +194,29 @@ def check_fields(original: Path, data: some.DataObject) -> None:
         for key in place[:-1]:
             inner = inner[key]
         inner[place[-1]] = value
-        (store / name).write_bytes(sealed(document))
+        raw = sealed(document)
+        (store / name).write_bytes(raw if is_json else joined(raw, payload))
         chain_again(store)
 
     with tempfile.TemporaryDirectory() as folder:
         assert happens(original, Path(folder) / "attacked", attack) in ("used", "refused")
 
 
+@pytest.mark.long
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=some.data())
+def test_no_value_of_any_field_of_format_2_does_harm(original: Path, data: some.DataObject) -> None:
+    check_fields(original, JSON_FILES, data)
+
+
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=some.data())
-def test_no_value_of_any_field_does_harm(original: Path, data: some.DataObject) -> None:
-    check_fields(original, data)
+def test_no_value_of_any_field_does_harm(original_of_blocks: Path, data: some.DataObject) -> None:
+    check_fields(original_of_blocks, FILES_OF_BLOCKS, data)
 
 
 @pytest.mark.long
 @settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=some.data())
-def test_none_of_many_values_of_any_field_does_harm(original: Path, data: some.DataObject) -> None:
-    check_fields(original, data)
+def test_none_of_many_values_of_any_field_does_harm(original_of_blocks: Path, data: some.DataObject) -> None:
+    check_fields(original_of_blocks, FILES_OF_BLOCKS, data)

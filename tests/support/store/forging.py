@@ -16,6 +16,7 @@ from typing import Any
 
 from rayfbnn.errors import RayFBNNError
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, seal_of
+from rayfbnn.store.segments.payload import joined, split
 from rayfbnn.store.store import Store
 from rayfbnn.store.verify import verify
 from tests.support.store.toy import contents, step
@@ -65,6 +66,8 @@ def chain_again(store: Path) -> None:
         file.write_bytes(sealed(document(file) | {"store": identity}))
     for batch in sorted(commits.glob("batch*")):
         last, n_blocks = "", 0
+        for file in sorted([*batch.glob("0*.block"), *batch.glob("0*.segment")]):
+            last, n_blocks = _chained(file, identity, last, n_blocks)
         for file in sorted(batch.glob("0*.json")):
             content = document(file)
             content |= {"store": identity, "previous": last}
@@ -74,6 +77,21 @@ def chain_again(store: Path) -> None:
         if isinstance(head.get("blocks"), int) and head["blocks"] <= n_blocks:
             head |= {"blocks": n_blocks, "last": last}
         (batch / "head.json").write_bytes(sealed(head | {"store": identity}))
+
+
+def _chained(file: Path, identity: str, last: str, n_blocks: int) -> tuple[str, int]:
+    """Let a block or segment name the root and the block before; return its digest, and its number plus 1."""
+    try:
+        record, payload = split(file.read_bytes(), file)
+        content = json.loads(record) | {"store": identity, "previous": last}
+        raw = sealed(content)
+    except (RayFBNNError, OSError, ValueError):
+        return last, n_blocks
+    file.write_bytes(joined(raw, bytes(payload)))
+    segment = content.get("segment")
+    block = content.get("block")
+    end = segment.get("last") if isinstance(segment, dict) else seal_of(raw, file)
+    return str(end), (block if isinstance(block, int) else n_blocks) + 1
 
 
 def outcome(store: Path) -> str:
