@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from rayfbnn.errors import StoreError
 from rayfbnn.run.estimate import current_costs, work
 from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.records import Record
 from rayfbnn.store.root import HOLDER
 from rayfbnn.store.store import Store
 
@@ -129,13 +130,12 @@ def _batch_status(store: Store, batch: int, costs: list[int], now: float) -> Bat
     common = {"batch": batch, "first_chain": chains[0], "last_chain": chains[-1]}
     if last is None:
         return BatchStatus(**common, iteration=0, draws=0)
-    committed = _committed_at(store, batch, last.block)
-    earlier = max(0, last.block - _RECENT)
-    seconds = committed - _committed_at(store, batch, earlier)
-    n_blocks = last.block - earlier
+    recent = list(store.commits.all(batch))[-_RECENT - 1 :]
+    earlier, committed = recent[0], _committed_at(store, recent[-1])
+    seconds, n_blocks = committed - _committed_at(store, earlier), recent[-1].block - earlier.block
     left = None
     if n_blocks and seconds > 0:
-        before = store.commits.read(batch, earlier).progress.iteration
+        before = earlier.progress.iteration
         done = work(store.spec, costs, last.progress.iteration)
         rate = (done - work(store.spec, costs, before)) / seconds
         left = (work(store.spec, costs, store.spec.total_iterations) - done) / rate if rate > 0 else math.nan
@@ -149,9 +149,15 @@ def _batch_status(store: Store, batch: int, costs: list[int], now: float) -> Bat
     )
 
 
-def _committed_at(store: Store, batch: int, block: int) -> float:
-    """Return the time at which a block was committed, by the clock of the storage."""
-    return store.fs.modified(store.commits.file(batch, block))
+def _committed_at(store: Store, record: Record) -> float:
+    """Return the time at which a block was committed, or gathered, by the clock of the storage.
+
+    A block that was gathered since its record was read was so just now.
+    """
+    try:
+        return store.fs.modified(store.commits.file_of(record))
+    except FileNotFoundError:
+        return time.time()
 
 
 def _driver(store: Store) -> tuple[str, int] | None:

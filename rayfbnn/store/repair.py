@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -73,14 +74,7 @@ def repair(store: OpenStore, *, dry_run: bool = False) -> VerifyReport:
 
 def _planned(store: OpenStore, report: VerifyReport) -> _Repair:
     """Return what a repair does; StoreCorruptError if it cannot make the store whole."""
-    of_tuning = [problem for problem in report.damage if problem.file.startswith(f"{COMMITS}/{TUNING}/")]
-    of_heads = [problem for problem in report.damage if Path(problem.file).name == HEAD]
-    of_blocks = [
-        problem for problem in report.damage if problem.batch is not None and problem not in of_heads
-    ]
-    of_verdicts = [problem for problem in report.damage if problem.file.startswith(f"{COMMITS}/{VERDICTS}/")]
-    mendable = [*of_tuning, *of_heads, *of_blocks, *of_verdicts]
-    lost = [problem for problem in report.damage if problem not in mendable]
+    of_tuning, of_heads, of_blocks, of_verdicts, lost = _by_kind(report.damage)
     if lost:
         listed = "\n  ".join(f"{problem.file}: {problem.what}" for problem in lost)
         raise StoreCorruptError(
@@ -108,6 +102,22 @@ def _planned(store: OpenStore, report: VerifyReport) -> _Repair:
         tuple(sorted(rounds)),
         tuple(dict.fromkeys(chunks)),
     )
+
+
+def _by_kind(damage: Iterable[Problem]) -> tuple[list[Problem], ...]:
+    """Return the problems with records of the tuning, heads, blocks, verdicts, and what cannot be mended."""
+    kinds: tuple[list[Problem], ...] = ([], [], [], [], [])
+    for problem in damage:
+        if problem.file.startswith(f"{COMMITS}/{TUNING}/"):
+            kind = 0
+        elif Path(problem.file).name == HEAD:
+            kind = 1
+        elif problem.batch is not None:
+            kind = 2
+        else:
+            kind = 3 if problem.file.startswith(f"{COMMITS}/{VERDICTS}/") else 4
+        kinds[kind].append(problem)
+    return kinds
 
 
 def _carry_out(store: OpenStore, steps: _Repair) -> None:

@@ -40,7 +40,7 @@ from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.tuning_log import TuningLog
 from rayfbnn.store.writing import digest
 
-MOST_PROBLEMS = 10_000  # after which nothing further is looked at
+MOST_PROBLEMS = 3_000  # after which nothing further is looked at
 Value = TypeVar("Value")
 
 

@@ -34,7 +34,7 @@ def half_done(folder: Path, *, host: str | None = None, pid: int | None = None) 
             list(sampler.run_block(batch))
             time = START + BLOCK * block
             os.utime(
-                folder / "run.zarr" / "commits" / f"batch{batch:04d}" / f"{block:06d}.json", (time, time)
+                folder / "run.zarr" / "commits" / f"batch{batch:04d}" / f"{block:06d}.block", (time, time)
             )
     if host is not None:
         holder = seal({"host": host, "pid": pid, SEAL: NO_SEAL})
