@@ -156,9 +156,8 @@ def _resealed_record(choose: Chooser, stores: Stores) -> Change:
 
 
 def _rewritten_block(choose: Chooser, stores: Stores) -> Change:
-    """Another value in the arrays of a block or segment, with the digest and the seal that belong to it."""
-    records = _records(stores.now)
-    record = choose.one(records)
+    """Another value in the arrays of a block, with the digest and the seal that belong to it."""
+    record = choose.one([record for record in _records(stores.now) if record.endswith(".block")])
     document, payload = _parts(stores.now[record])
     changed = bytearray(payload)
     changed[choose.below(len(changed))] ^= 1 << choose.below(8)
