@@ -26,6 +26,7 @@ from rayfbnn.reduce.judging.verdicts import (
 )
 from rayfbnn.reduce.known import known
 from rayfbnn.reduce.quantities import is_of_predictions, quantities
+from rayfbnn.store.storage.places import as_typed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,7 +159,9 @@ def diagnose(
 
     def evidence(names: list[str]) -> Evidence:
         some = {name: judged[name] for name in names}
-        return Evidence(some, table.loc[names], diverged, chain_modes, store.spec, str(store.path), limits)
+        return Evidence(
+            some, table.loc[names], diverged, chain_modes, store.spec, as_typed(store.path), limits
+        )
 
     for_predictions = [name for name in judged if is_of_predictions(name)]
     others = [name for name in judged if not is_of_predictions(name)]

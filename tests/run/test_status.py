@@ -64,6 +64,7 @@ def test_speed_and_time_left_follow_from_the_commits(tmp_path: Path) -> None:
         ("elsewhere", 1, START + 70, True),  # it committed a moment ago
         ("elsewhere", 1, START + 60 + 6 * BLOCK, None),  # it is overdue
     ],
+    ids=["none", "alive", "gone", "elsewhere", "overdue"],
 )
 def test_a_driver_is_found_at_work_where_that_can_be_known(
     tmp_path: Path, host: str | None, pid: int | None, now: float, at_work: bool | None

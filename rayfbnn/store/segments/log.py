@@ -17,7 +17,7 @@ from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 
 _KINDS = ("block", "segment")
-_NAME = re.compile(r"(\d{6,})\.(block|segment)")
+_NAME = re.compile(r"([0-9]{6,15})\.(block|segment)")
 _ATTEMPTS = 5  # to read a batch whose blocks are gathered meanwhile
 _KEPT_BYTES = 64 * 2**20  # of the arrays that were read last, the newest apart
 

@@ -88,3 +88,10 @@ def is_address(place: object) -> bool:
     return isinstance(place, ObjectPath) or (
         isinstance(place, str | Path) and _ADDRESS.fullmatch(str(place)) is not None
     )
+
+
+def as_typed(place: Place) -> str:
+    """Return a place as a command takes it: below the working folder as a relative path, else whole."""
+    if isinstance(place, Path) and place.is_relative_to(Path.cwd()):
+        return str(place.relative_to(Path.cwd()))
+    return str(place)
