@@ -12,6 +12,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite_start, total_energy
 from rayfbnn.mcmc.operation import Auto, BuildContext, Integrator, Tunable, Tuning
+from rayfbnn.mcmc.orders import Order, drawn_order, reversed_order
 from rayfbnn.mcmc.stepsizes import scaled_stepsizes
 from rayfbnn.mcmc.trajectories import (
     check_tunable,
@@ -32,6 +33,8 @@ class Hybrid(Tunable):
     steps, stepsize  numbers, or "auto" if the same operation in the tuning phases is to find them
     window           number of states in the windows at both ends; 1 is plain hybrid Monte Carlo
     partitions       number of blocks of cases whose partial gradients make up a step; 1 is the full gradient
+    order            "cyclic": the blocks are visited in a circle, in a direction that each chain draws for
+                     each trajectory; absent: in a random order that it draws
     stepsize         factor on the heuristic stepsizes
     stepsize_jitter  alpha > 0: stepsize / sqrt(Gamma(alpha/2, mean 1)) for each trajectory;
                      -a: log-uniform over a decades centred on stepsize; absent: no jitter
@@ -50,6 +53,7 @@ class Hybrid(Tunable):
     jump: int = 1
     integrator: Integrator = "leapfrog"
     scaling: Auto | None = None
+    order: Order | None = None
     op: ClassVar[str] = "hybrid"
     is_reversible: ClassVar[bool] = True
 
@@ -65,6 +69,7 @@ class Hybrid(Tunable):
             window=self.window,
             jump=self.jump,
             partitions=self.partitions,
+            partition_order=self.order,
             stepsize_jitter=self.stepsize_jitter,
         )
         advance = integrator_of(self.integrator, context.advance)
@@ -89,6 +94,7 @@ def hybrid(
     window: int = 1,
     jump: int = 1,
     partitions: int = 1,
+    partition_order: Order | None = None,
     stepsize_jitter: float | None = None,
     scales: tuple[float, ...] = (),
     advance: Advance = leapfrog.advance,
@@ -107,6 +113,7 @@ def hybrid(
     Parameters
     ----------
     steps, window, partitions : int        L, W, and the number K of partial gradients in a step
+    partition_order : str   "cyclic", or None for a random permutation, see `orders.drawn_order`
     jump : int              only every jump-th state is considered; L and W then count these states
     stepsize, stepsize_jitter : float      factor on target.stepsizes, see `stepsizes.jittered_stepsize`
     scales : floats         a further factor for each group of coordinates, see tuning/scaling.py; or empty
@@ -123,7 +130,7 @@ def hybrid(
     probe = None if measuring is None else measuring.probe(advance)
     run = advance if probe is None else probe
     steps //= jump  # from here on, a step is `jump` leapfrog steps
-    order = streams.permutation(partitions, Purpose.PARTITION_ORDER) if partitions > 1 else None
+    order = drawn_order(streams, partitions, partition_order)
     stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams, scales)
     offset = streams.integers(window, Purpose.WINDOW_OFFSET)  # (n_chains,)
     gumbel = -xp.log(-xp.log(streams.uniform(Purpose.WINDOW_STATE, (min(steps + 1, 2 * window),))))
@@ -180,12 +187,6 @@ def pieces(steps: int, window: int) -> list[tuple[int, int]]:
     ahead = [(done, 1) for done in range(last_of_reject)]
     middle = [(last_of_reject, first_of_accept - last_of_reject)]
     return ahead + middle + [(done, 1) for done in range(first_of_accept, steps)]
-
-
-def reversed_order(order: Array) -> Array:
-    """Return the order a[0], a[K-1], ..., a[1], which undoes a step in the order a; (n_chains, K)."""
-    xp = array_namespace(order)
-    return xp.concatenate([order[:, :1], order[:, :0:-1]], axis=1)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, cast
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.hybrid import hybrid
 from rayfbnn.mcmc.operation import Auto, BuildContext, Tunable, Tuning
+from rayfbnn.mcmc.orders import Order
 from rayfbnn.mcmc.trajectories import check_tunable, describe_tunable, gradients_of_steps, trajectory_length
 from rayfbnn.mcmc.tuning.measuring import Measuring, tuned_kernel
 from rayfbnn.state import Advance, ChainState, HMCInfo, Marginal, MarginalizableTarget, Update
@@ -36,6 +37,7 @@ class HybridMarginal(Tunable):
     stepsize_jitter: float | None = None
     jump: int = 1
     scaling: Auto | None = None
+    order: Order | None = None
     op: ClassVar[str] = "hybrid-marginal"
 
     def __post_init__(self) -> None:
@@ -58,6 +60,7 @@ class HybridMarginal(Tunable):
             window=self.window,
             jump=self.jump,
             partitions=self.partitions,
+            partition_order=self.order,
             stepsize_jitter=self.stepsize_jitter,
         )
         return tuned_kernel(update, self, tuning=context.tuning, advance=context.advance)
@@ -81,6 +84,7 @@ def hybrid_marginal(
     window: int = 1,
     jump: int = 1,
     partitions: int = 1,
+    partition_order: Order | None = None,
     stepsize_jitter: float | None = None,
     scales: tuple[float, ...] = (),
     advance: Advance = leapfrog.advance,
@@ -109,6 +113,7 @@ def hybrid_marginal(
         window=window,
         jump=jump,
         partitions=partitions,
+        partition_order=partition_order,
         stepsize_jitter=stepsize_jitter,
         scales=scales,
         advance=advance,

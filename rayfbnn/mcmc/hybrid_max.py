@@ -10,6 +10,7 @@ from rayfbnn.arrays import array_namespace
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import require_finite, total_energy
 from rayfbnn.mcmc.operation import BuildContext, Integrator, TrajectoryOperation, Tuning
+from rayfbnn.mcmc.orders import Order, check_order, drawn_order
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_stepsizes
 from rayfbnn.mcmc.trajectories import (
     check_trajectory,
@@ -38,6 +39,7 @@ class HybridMax(TrajectoryOperation):
     stepsize_jitter: float | None = None
     jump: int = 1
     integrator: Integrator = "leapfrog"
+    order: Order | None = None
     op: ClassVar[str] = "hybrid-max"
 
     def __post_init__(self) -> None:
@@ -45,6 +47,7 @@ class HybridMax(TrajectoryOperation):
         check_trajectory(self.max_steps, self.partitions, self.integrator, jump=self.jump, name="max_steps")
         if self.max_ok < 1:
             raise ValueError(f"max_ok: must be at least 1, got {self.max_ok}")
+        check_order(self.order, self.partitions)
         check_stepsize(self.stepsize, self.stepsize_jitter)
 
     def build(self, context: BuildContext) -> Update:
@@ -57,6 +60,7 @@ class HybridMax(TrajectoryOperation):
             stepsize=self.stepsize,
             jump=self.jump,
             partitions=self.partitions,
+            partition_order=self.order,
             stepsize_jitter=self.stepsize_jitter,
             advance=integrator_of(self.integrator, context.advance),
         )
@@ -72,7 +76,9 @@ class HybridMax(TrajectoryOperation):
             f"ending at acceptable state number {self.max_ok}",
             describe_stepsize(self.stepsize, self.stepsize_jitter),
         ]
-        return ", ".join([*parts, *describe_jump(self.jump), *describe_partitions(self.partitions)])
+        return ", ".join(
+            [*parts, *describe_jump(self.jump), *describe_partitions(self.partitions, self.order)]
+        )
 
 
 def hybrid_max(
@@ -85,6 +91,7 @@ def hybrid_max(
     stepsize: float,
     jump: int = 1,
     partitions: int = 1,
+    partition_order: Order | None = None,
     stepsize_jitter: float | None = None,
     advance: Advance = leapfrog.advance,
 ) -> tuple[ChainState, HMCInfo]:
@@ -102,7 +109,7 @@ def hybrid_max(
     """
     xp = array_namespace(state.position)
     precisions = state.precisions
-    order = streams.permutation(partitions, Purpose.PARTITION_ORDER) if partitions > 1 else None
+    order = drawn_order(streams, partitions, partition_order)
     stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)
     threshold = -xp.log(streams.uniform(Purpose.ACCEPT))
     start = Trajectory(state.position, state.momentum, precisions, stepsizes)

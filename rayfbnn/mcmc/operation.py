@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from rayfbnn.mcmc.orders import Order
 from rayfbnn.state import Advance, ChainState, Target, Update
 
 Auto: TypeAlias = Literal["auto"]
@@ -83,6 +84,7 @@ class Tunable(TrajectoryOperation):
     stepsize  factor on the heuristic stepsizes, or "auto"
     scaling   "auto" for a factor on the stepsizes of each group of coordinates, which is found as well
     window, jump, stepsize_jitter  see `hybrid.hybrid`
+    order     the order of the partial gradients, see `orders.drawn_order`
     longest   the longest trajectory that tuning tries
     """
 
@@ -93,6 +95,7 @@ class Tunable(TrajectoryOperation):
     jump: int
     stepsize_jitter: float | None
     scaling: Auto | None
+    order: Order | None
 
     @property
     def is_automatic(self) -> bool:

@@ -6,6 +6,7 @@ import math
 
 from rayfbnn.mcmc import fourth_order
 from rayfbnn.mcmc.operation import AUTO, Auto, Integrator, Operation, Tunable, Tuning, unrolled
+from rayfbnn.mcmc.orders import Order, check_order
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize
 from rayfbnn.state import Advance
 
@@ -42,6 +43,7 @@ def check_tunable(operation: Tunable) -> None:
         most, formula = steps // jump + 1, "steps" if jump == 1 else "steps / jump"
         if not 1 <= window <= most:
             raise ValueError(f"window: must be from 1 to {formula} + 1 = {most}, got {window}")
+    check_order(operation.order, operation.partitions)
     check_stepsize(1.0 if operation.stepsize == AUTO else operation.stepsize, operation.stepsize_jitter)
     if operation.scaling == AUTO and operation.stepsize != AUTO:
         raise ValueError(f'scaling: "auto" needs stepsize = "auto", got stepsize {operation.stepsize}')
@@ -95,7 +97,8 @@ def describe_tunable(operation: Tunable) -> str:
         parts.append("automatic scales of groups")
     if operation.window > 1:
         parts.append(f"windows of {operation.window} states")
-    return ", ".join([*parts, *describe_jump(operation.jump), *describe_partitions(operation.partitions)])
+    partial_gradients = describe_partitions(operation.partitions, operation.order)
+    return ", ".join([*parts, *describe_jump(operation.jump), *partial_gradients])
 
 
 def describe_length(steps: int | Auto, integrator: Integrator) -> str:
@@ -110,6 +113,8 @@ def describe_jump(jump: int) -> list[str]:
     return [f"considering a state after every {jump} steps"] if jump > 1 else []
 
 
-def describe_partitions(partitions: int) -> list[str]:
-    """Say how many partial gradients make up a step, if not the full gradient."""
-    return [f"{partitions} partial gradients per step"] if partitions > 1 else []
+def describe_partitions(partitions: int, order: Order | None = None) -> list[str]:
+    """Say how many partial gradients make up a step, and in which order, if not the full gradient."""
+    if partitions == 1:
+        return []
+    return [f"{partitions} partial gradients per step{' in cyclic order' if order == 'cyclic' else ''}"]

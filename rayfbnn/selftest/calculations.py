@@ -10,8 +10,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.kernels import choose
-from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
+from rayfbnn.mcmc.orders import reversed_order
 from rayfbnn.selftest.problems import DTYPES, PROBLEMS, exact_start, started
 from rayfbnn.state import Advance, ChainState, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams, philox
@@ -110,7 +110,7 @@ def reversal_of(name: str, xp: ModuleType, seed: int) -> Judgement:
     order = back_order = None
     if not PROBLEMS[name].over:
         order = Streams(seed, xp.arange(20, dtype=xp.uint64)).permutation(3, Purpose.PARTITION_ORDER)
-        back_order = hmc.reversed_order(order)
+        back_order = reversed_order(order)
     stepsizes = 0.3 * target.stepsizes(state.precisions)
     start = Trajectory(state.position, state.momentum, state.precisions, stepsizes)
     there, _ = leapfrog.advance(target, start, n_steps=10, order=order)

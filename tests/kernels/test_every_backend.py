@@ -15,8 +15,8 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import NotCovered
-from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
+from rayfbnn.mcmc.orders import reversed_order
 from rayfbnn.model.marginal.targets import WithoutOutputs
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Trajectory
@@ -169,7 +169,7 @@ def test_negative_stepsizes_and_the_reversed_order_lead_back(backend: BackendUnd
         order = streams("order", N_CHAINS).permutation(3, Purpose.PARTITION_ORDER)
     position, momentum, _ = backend.run(given, start, n_steps=4, order=order)
     back = Trajectory(position, momentum, start.precisions, -start.stepsizes)
-    returned = backend.run(given, back, n_steps=4, order=None if order is None else hmc.reversed_order(order))
+    returned = backend.run(given, back, n_steps=4, order=None if order is None else reversed_order(order))
     # On a host, sums over cases are reversed only up to rounding.
     is_close = name in SUMS_OVER_CASES and not backend.is_on_device
     tolerance = 1e-12 if is_close else backend.tolerances["float64"]

@@ -21,6 +21,7 @@ from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.dynamic import dynamic
 from rayfbnn.mcmc.heatbath import heatbath, negate
 from rayfbnn.mcmc.hybrid_max import hybrid_max
+from rayfbnn.mcmc.orders import reversed_order
 from rayfbnn.state import ChainState, Trajectory
 from rayfbnn.streams import Purpose, Streams
 from tests.support.exactness import chi2_p_value, ks_p_value
@@ -50,7 +51,7 @@ class Recorder:
         is_back = trajectory.stepsizes[:, 0] < 0
         self.backward_steps = self.backward_steps + n_steps * is_back
         if order is not None:
-            forward = np.where(is_back[:, None], hmc.reversed_order(order), order)
+            forward = np.where(is_back[:, None], reversed_order(order), order)
             assert self.order is None or np.array_equal(forward, self.order)  # once per trajectory
             self.order = forward
         return leapfrog.advance(target, trajectory, n_steps=n_steps, order=order)
@@ -182,7 +183,7 @@ def trajectory(
                 BANANA,
                 Trajectory(q, p, state.precisions, -sizes if back else sizes),
                 n_steps=1,
-                order=hmc.reversed_order(order) if back and order is not None else order,
+                order=reversed_order(order) if back and order is not None else order,
             )
         yield q[0], p[0], float(BANANA.potential(q, state.precisions)[0] + (p * p).sum() / 2)
 

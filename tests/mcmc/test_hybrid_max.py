@@ -65,8 +65,8 @@ MUTANTS = {
     ),
     "potential_alone": ("total_energy(potential, moved.momentum)", "potential", "two ok"),
     "fixed_order": (
-        "streams.permutation(partitions, Purpose.PARTITION_ORDER) if",
-        "0 * streams.permutation(partitions, Purpose.PARTITION_ORDER) + xp.arange(partitions) if",
+        "order = drawn_order(streams, partitions, partition_order)",
+        "order = 0 * drawn_order(streams, partitions, partition_order) + xp.arange(partitions)",
         "jump",
     ),
 }  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 
 from rayfbnn.arrays import gpu_is_available, to_host
-from rayfbnn.mcmc import energy, heatbath, leapfrog, metropolis, schedule
+from rayfbnn.mcmc import energy, heatbath, leapfrog, metropolis, orders, schedule
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Metropolis, Negate
@@ -19,7 +19,7 @@ from rayfbnn.streams import Purpose
 from tests.support.exactness import is_exact, ks_p_value, square_p_value
 from tests.support.marks import some_long
 from tests.support.model.chain_streams import streams_on_array
-from tests.support.mutants import mutant
+from tests.support.mutants import importing, mutant
 from tests.support.schedules import schedule_with
 from tests.support.targets import ANHARMONIC, ANHARMONIC_IN_TWO, anharmonic_cdf, anharmonic_draws
 
@@ -34,6 +34,11 @@ CONFIGURATIONS: dict[str, tuple[Operation, ...]] = {
     "touching windows": (Heatbath(decay=0.5), Hybrid(steps=3, stepsize=0.8, window=2), Negate()),
     "overlapping windows": (Heatbath(decay=0.5), Hybrid(steps=4, stepsize=0.9, window=3), Negate()),
     "partitions": (Heatbath(decay=0.5), Hybrid(steps=3, stepsize=0.8, partitions=3), Negate()),
+    "cyclic": (
+        Heatbath(decay=0.5),
+        Hybrid(steps=4, stepsize=0.9, window=2, partitions=3, order="cyclic"),
+        Negate(),
+    ),
     "gamma jitter": (Heatbath(), Hybrid(steps=3, stepsize=0.8, stepsize_jitter=10.0)),
     "log-uniform jitter": (Heatbath(), Hybrid(steps=3, stepsize=0.7, stepsize_jitter=-0.5)),
     "all": (
@@ -122,9 +127,14 @@ HMC_MUTANTS: dict[str, tuple[str, str, str]] = {
     "win_accept_too_long": ("place >= steps - window + 1", "place >= steps - window", "touching windows"),
     "win_reject_too_long": ("place <= window - 1", "place <= window", "touching windows"),
     "fixed_order": (
-        "order = streams.permutation(partitions, Purpose.PARTITION_ORDER)",
-        "order = 0 * streams.permutation(partitions, Purpose.PARTITION_ORDER) + xp.arange(partitions)",
+        "order = drawn_order(streams, partitions, partition_order)",
+        "order = 0 * drawn_order(streams, partitions, partition_order) + xp.arange(partitions)",
         "partitions",
+    ),
+    "fixed_direction": (
+        "order = drawn_order(streams, partitions, partition_order)",
+        "order = -xp.arange(partitions) % partitions + 0 * drawn_order(streams, partitions, partition_order)",
+        "cyclic",
     ),
     "bwd_same_order": ("[order[:, :1], order[:, :0:-1]]", "[order[:, :1], order[:, 1:]]", "all"),
     "bwd_flipped_order": ("[order[:, :1], order[:, :0:-1]]", "[order[:, ::-1]]", "all"),
@@ -143,6 +153,15 @@ HMC_MUTANTS: dict[str, tuple[str, str, str]] = {
     "decay_linear": ("math.sqrt(1 - decay**2)", "(1 - decay)", "persistent"),
 }
 OF_HEATBATH = ("decay_wrong", "decay_linear")
+OF_ORDERS = ("bwd_same_order", "bwd_flipped_order")
+
+
+def changed_module(name: str) -> ModuleType:
+    """The module of operations that has the bug, or that imports the function which has it."""
+    replacement = HMC_MUTANTS[name][:2]
+    if name in OF_ORDERS:
+        return importing(hmc, mutant(orders, replacement))
+    return mutant(heatbath if name in OF_HEATBATH else hmc, replacement)
 
 
 LEAPFROG_MUTANTS: dict[str, tuple[str, str, str]] = {
@@ -168,9 +187,8 @@ METROPOLIS_MUTANTS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("name", HMC_MUTANTS)
 def test_mutant_of_hybrid_is_killed(name: str) -> None:
-    old, new, configuration = HMC_MUTANTS[name]
-    changed = schedule_with(mutant(heatbath if name in OF_HEATBATH else hmc, (old, new)))
-    assert not stays_exact(configuration, n_chains=QUICK, schedule=changed)
+    configuration = HMC_MUTANTS[name][-1]
+    assert not stays_exact(configuration, n_chains=QUICK, schedule=schedule_with(changed_module(name)))
 
 
 @pytest.mark.parametrize("name", LEAPFROG_MUTANTS)
@@ -226,9 +244,8 @@ def test_equivalent_mutant_stays_exact(name: str) -> None:
 @pytest.mark.parametrize("name", some_long(["fixed_order", "bwd_same_order"], ["fixed_order"]))
 def test_order_mutants_need_three_partitions(name: str) -> None:
     """With K = 2 a step uses 0 1 0 or 1 0 1, each its own reverse, so that no wrong order shows."""
-    old, new, _ = HMC_MUTANTS[name]
     operations = (Heatbath(decay=0.5), Hybrid(steps=6, stepsize=0.8, window=3, partitions=2), Negate())
-    changed = schedule_with(mutant(hmc, (old, new)))
+    changed = schedule_with(changed_module(name))
     assert stays_exact(
         "two partitions", operations=operations, n_chains=QUICK, schedule=changed, target=ANHARMONIC_IN_TWO
     )
@@ -260,6 +277,5 @@ def test_exact_draws_stay_exact_on_the_gpu(name: str, dtype: str) -> None:
 def test_mutant_of_hybrid_is_killed_on_the_gpu(name: str) -> None:
     import cupy
 
-    old, new, configuration = HMC_MUTANTS[name]
-    changed = schedule_with(mutant(hmc, (old, new)))
+    configuration, changed = HMC_MUTANTS[name][-1], schedule_with(changed_module(name))
     assert not stays_exact(configuration, n_chains=1_000_000, xp=cupy, schedule=changed)

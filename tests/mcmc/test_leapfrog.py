@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
-from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.energy import total_energy
+from rayfbnn.mcmc.orders import reversed_order
 from rayfbnn.state import Trajectory
 from tests.support.kernels.trajectories import chains_of, end_of
 from tests.support.mutants import mutant
@@ -24,7 +24,7 @@ STATE_DEP_STEP = mutant(
 )
 
 
-def reversal_error(advance, *, partial: bool, back_order=hmc.reversed_order) -> float:
+def reversal_error(advance, *, partial: bool, back_order=reversed_order) -> float:
     """Distance between the start and the state after steps there and back."""
     here, order = start(20)
     there, _ = advance(BANANA, here, n_steps=10, order=order if partial else None)
