@@ -75,7 +75,7 @@ RIGHT = {
     "stepsize": 'a positive number, such as 0.3 (or "auto" in hybrid and hybrid-marginal)',
     "window": "a whole number from 1 to steps + 1",
     "partitions": "a whole number of at least 1",
-    "order": '"cyclic", with partitions > 1 (hybrid, hybrid-marginal and hybrid-max), or left out',
+    "order": '"cyclic", with partitions > 1, or left out',
     "permuted": "true or false",
     "max_steps": "a whole number of at least 1",
     "max_ok": "a whole number of at least 1",

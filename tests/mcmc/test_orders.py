@@ -92,7 +92,7 @@ def test_chains_that_draw_their_own_directions_stay_independent() -> None:
     assert are_independent(hmc)
 
 
-def test_chains_that_share_a_direction_do_not_stay_independent() -> None:
+def test_a_direction_that_two_chains_share_is_killed() -> None:
     """Each chain's own distribution is still right, so that only the correlation shows it."""
     drawn = "order = drawn_order(streams, partitions, partition_order)"
     shared = f"{drawn}[xp.arange(streams.n_chains) // 2 * 2]"
