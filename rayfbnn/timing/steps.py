@@ -185,9 +185,10 @@ def timed(call: Callable[[], object], *, seconds: float) -> float:
 def started(
     posterior: SampledPosterior, chains: int, sigmas: float | None = 0.5
 ) -> tuple[ChainState, Streams]:
-    """Return the state of chains at the start of a run, with momentum, and their streams."""
+    """Return the state of chains at the start of a run, with momentum, and the streams that a run has."""
     xp = array_namespace(posterior.inputs)
-    streams = Streams(seed=2, chains=xp.arange(chains, dtype=xp.uint64))
+    streams_class = choose.streams_class("cpu" if xp is np else "gpu")
+    streams = streams_class(seed=2, chains=xp.arange(chains, dtype=xp.uint64))
     return posterior.initial_state(streams, sigmas=sigmas), streams
 
 

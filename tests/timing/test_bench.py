@@ -25,6 +25,7 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, Repeat, Sa
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import Trajectory
 from rayfbnn.store.store import Store
+from rayfbnn.streams import Purpose, Streams
 from rayfbnn.timing import results, shapes, trajectories, trial
 from rayfbnn.timing import runs as run_times
 from rayfbnn.timing import steps as step_times
@@ -141,6 +142,22 @@ def test_the_estimate_is_the_time_of_the_run(clock: SimpleNamespace, monkeypatch
     assert found.seconds == pytest.approx(clock.now * 2, rel=0.01)  # three batches on two workers
     assert estimate.workers == 2
     assert found.gradient_evaluations == 5 * (3 * 700 + 4 * 2 * 900)
+
+
+def test_updates_are_timed_with_the_random_numbers_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    purposes = []
+
+    class RecordedStreams(Streams):
+        def uniform(self, purpose: Purpose, *args: Any, **options: Any) -> Array:
+            purposes.append(purpose)
+            return super().uniform(purpose, *args, **options)
+
+    monkeypatch.setattr(choose, "streams_class", lambda device: RecordedStreams)
+    posterior = shapes.generated_posterior("1-2-1/3", dtype="float64")
+    times = run_times.UpdateTimes(posterior, chains=2, sigmas=0.5, seconds=1e-3)
+    purposes.clear()
+    times.update(Heatbath())
+    assert purposes and set(purposes) == {Purpose.MOMENTUM}
 
 
 def test_a_row_is_for_each_kind_of_trajectory_that_the_run_has(monkeypatch: pytest.MonkeyPatch) -> None:
