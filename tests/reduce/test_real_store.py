@@ -11,6 +11,7 @@ import pytest
 from rayfbnn.reduce.diagnostics import diagnose
 from rayfbnn.reduce.predict import predict
 from rayfbnn.spec import RunSpec
+from rayfbnn.state import ChainState
 from rayfbnn.store.records import Block
 from rayfbnn.store.store import Store
 from tests.support.store.standin_store import MemoryStore, make_data, make_spec, make_store
@@ -33,7 +34,8 @@ def commit(store: Store, memory: MemoryStore, batch: int, draws: slice) -> None:
     n = draws.stop - draws.start
     stats = {name: values[chains, draws] for name, values in memory.stats.items()}
     values = (memory.positions[chains, draws], memory.precisions[chains, draws])
-    store.commit(batch, Block(draws.start + 1, n, "posterior", draws.start, *values, stats))
+    last = ChainState(values[0][:, -1], values[0][:, -1], values[1][:, -1])
+    store.commit(batch, Block(draws.start + 1, n, "posterior", draws.start, *values, stats, last))
 
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])

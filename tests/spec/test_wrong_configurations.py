@@ -200,7 +200,7 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     (("initial.sigmas=half",), "initial.sigmas", "from 1e-12 to 1e12"),
     (("initial.from_prior=true",), "initial", "one of the two"),
     (("initial.from_prior=1",), "initial.from_prior", "true or false"),
-    (("initial={shared=true}",), "initial", "is for from_prior = true alone"),
+    (("initial={shared=true}",), "initial.shared", "is for from_prior = true alone"),
     # phases and operations
     (("phase=[]",), "phase", "at least one [[phase]]"),
     (("phase={iterations=3}",), "phase", "at least one [[phase]]"),
