@@ -57,7 +57,7 @@ def test_each_record_but_the_last_is_read_once_when_a_run_is_resumed() -> None:
 
 
 def test_a_store_of_many_blocks_has_few_files_and_reads_each_once(tmp_path: Path) -> None:
-    n = 600
+    n = 300
     phase = [{"iterations": n, "operations": [{"op": "heatbath"}]}]
     spec = toy_spec(chains=1, chains_per_batch=1, draws_per_block=1, phase=phase)
     disk = MemoryDisk()
@@ -76,8 +76,8 @@ def test_a_store_of_many_blocks_has_few_files_and_reads_each_once(tmp_path: Path
     with store.lock():
         assert (store.read_positions() == np.concatenate(positions, axis=1)).all()
     names = [path.name for path in disk.files() if path.parent.name == "batch0000"]
-    assert sum(name.endswith(".segment") for name in names) == 2
-    assert sum(name.endswith(".block") for name in names) == n - 513
+    assert sum(name.endswith(".segment") for name in names) == 1
+    assert sum(name.endswith(".block") for name in names) == n - 257
     assert calls.reads[PATH / "commits/batch0000/000000.segment"] == 1
     # A block is read once for its record and once for its draws, and the last by whoever asks for progress.
     assert max(calls.reads[path] for path in disk.files() if path.name.endswith(".block")) <= 3

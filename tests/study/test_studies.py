@@ -160,6 +160,7 @@ def test_an_interrupted_study_goes_on_to_the_same_decisions(
     assert decisions(study) == decisions(complete)
 
 
+@pytest.mark.long
 def test_a_member_of_another_driver_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, held, pauses = make(tmp_path), ["once"], []
     real = driving.resume
@@ -222,6 +223,7 @@ def test_a_member_that_fails_is_reported_and_not_dropped(
     assert states == {3: "ready", 5: "failed", 8: "ready"}
 
 
+@pytest.mark.long
 def test_a_grid_has_every_combination_and_is_ranked(tmp_path: Path) -> None:
     varied = ["phase=[{iterations=4,operations=[{op='heatbath'}]}]", "model.noise=0.3:3,0.9:3"]
     study = make(tmp_path, seeds=2, vary=varied)
@@ -237,6 +239,7 @@ def test_a_grid_has_every_combination_and_is_ranked(tmp_path: Path) -> None:
     assert "model.noise=0.9:3" in page and "Ranking" in page and page.count("<svg") == 4
 
 
+@pytest.mark.long
 def test_studies_are_merged_but_never_the_same_seed_twice(complete: Study, tmp_path: Path) -> None:
     options: dict[str, Any] = {"rule": STRICT}
     other = Study.create(tmp_path / "other", tiny_spec(tmp_path), seeds=[7, 9], **options)
@@ -314,6 +317,7 @@ def test_a_folder_with_other_files_is_not_made_a_study(tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "study").iterdir()] == ["thesis.tex"]
 
 
+@pytest.mark.long
 def test_a_creation_that_crashed_is_completed(tmp_path: Path) -> None:
     make(tmp_path)
     (tmp_path / "study" / "study.json").unlink()
@@ -366,6 +370,7 @@ def test_a_study_without_draws_says_so(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_the_shell_has_the_same_verbs(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(tiny_spec(tmp_path).to_toml())
     study, limits = tmp_path / "study", ("--max-rhat", 9, "--max-mcse", 9, "--least-draws", 5, "--looks", 2)
