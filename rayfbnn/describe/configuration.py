@@ -15,7 +15,7 @@ from rayfbnn.describe.words import noise_in_words, prior_in_words
 from rayfbnn.memory import bytes_text
 from rayfbnn.model.architecture import GroupSpec, LayerSpec, PriorSpec
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.limits import planned_size
+from rayfbnn.store.planned import planned_size
 
 if TYPE_CHECKING:
     from rayfbnn.store.store import Store

@@ -118,7 +118,9 @@ def run_to_end(
                         observer.update(latest)
                     gather_full_chunks(store, latest)
                 failures = executor.failures
-        gather_all(store)
+                gather_all(store)  # here, where a second signal of a scheduler does not end it
+        else:
+            gather_all(store)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_how_to_go_on(store)) from None
     if unfinished_batches(store, total) and time.monotonic() < deadline:

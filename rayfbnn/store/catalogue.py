@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -27,7 +26,6 @@ Kind = Literal["mcmc", "exact", "prior"]  # Markov chains, draws by rejection, d
 COMMITS = "commits"  # an array, since readers of Zarr do not look inside an array's folder: records lie there
 
 DISCARDED, TUNING, VERDICTS = "discarded", "tuning", "verdicts"  # folders in that of the commits
-_CHUNK_BYTES = 32 * 2**20  # of the array whose draws are the largest
 
 
 @dataclass(frozen=True)
@@ -210,58 +208,6 @@ def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> d
     firsts = np.arange(header.n_batches, dtype=np.int64) * header.chains_per_batch
     plans.append(_whole(COMMITS, ("batch",), firsts))
     return {plan.path: plan for plan in plans}
-
-
-def new_header(
-    spec: RunSpec,
-    *,
-    kind: Kind,
-    n_draws: int,
-    n_warmup_draws: int,
-    chains: int,
-    chains_per_batch: int,
-    draws_per_block: int | None,
-    draws_per_chunk: int | None,
-    n_cases: int,
-    data_hash: str,
-    format_version: int,
-) -> Header:
-    """Return the sizes of a new store; with None for draws_per_chunk they are those of `chunk_draws`."""
-    header = Header(
-        kind=kind,
-        chains=chains,
-        chains_per_batch=min(chains_per_batch, chains),
-        draws_per_block=draws_per_block,
-        n_draws=n_draws,
-        n_warmup_draws=n_warmup_draws,
-        n_blocks=max(spec.total_iterations, n_draws),
-        n_cases=n_cases,
-        coordinate_chunk=1,
-        data_hash=data_hash,
-        format_version=format_version,
-    )
-    if header.has_segments:
-        header = replace(header, draws_per_chunk=draws_per_chunk or chunk_draws(header, spec))
-    return replace(header, coordinate_chunk=max(header.chunk_draws, n_draws, n_warmup_draws))
-
-
-def chunk_draws(header: Header, spec: RunSpec) -> int:
-    """Return how many draws the chunks of a new store have, by its other sizes.
-
-    The array whose draws are the largest has chunks of about 32 MiB, and no chunk has more draws than are
-    planned. Blocks of a fixed number of draws end where a chunk does.
-    """
-    one = replace(header, chains=1, chains_per_batch=1, draws_per_chunk=1, n_draws=1, coordinate_chunk=1)
-    one = replace(one, n_warmup_draws=min(1, header.n_warmup_draws))
-    largest = max(
-        math.prod(plan.shape) * np.dtype(plan.dtype).itemsize
-        for plan in array_plans(one, spec).values()
-        if plan.dims[:2] == ("chain", "draw")
-    )
-    planned = max(header.n_draws, header.n_warmup_draws, 1)
-    most = max(1, _CHUNK_BYTES // (largest * header.chains_per_batch))
-    step = min(header.draws_per_block or 1, planned)
-    return -(-planned // step) * step if planned <= most else max(step, most // step * step)
 
 
 def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterator[ArrayPlan]:

@@ -209,9 +209,9 @@ class CommitLog:
         come back after a power loss.
         """
         head = self.head(batch)
-        if head is not None and self._n_blocks(batch, head) > head.blocks:
-            last = self.last(batch)
-            assert last is not None
+        n_blocks = self._n_blocks(batch, head)
+        if head is not None and n_blocks > head.blocks:
+            last = self.read(batch, n_blocks - 1)
             self._fs.write_atomic(self.head_file(batch), Head.from_record(last).to_bytes())
 
     def set_head(self, batch: int, n_blocks: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.catalogue import ArrayPlan
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
+from rayfbnn.store.segments.tail import ChunkRows, Tail
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.protocol import Storage
@@ -31,28 +32,6 @@ _FILL: dict[str, Any] = {"int64": 0, "string": ""}  # of arrays of these types; 
 
 
 ChunkChecker = Callable[[ArrayPlan, str, bytes], None]
-
-
-class ChunkRows(Protocol):
-    """Draws in a chunk: their place there, and their values (n_chains, n_draws, ...)."""
-
-    @property
-    def rows(self) -> slice:
-        """Place of the draws in the chunk."""
-        ...
-
-    @property
-    def values(self) -> Array:
-        """The draws of each chain."""
-        ...
-
-
-class Tail(Protocol):
-    """The draws that lie in no chunk yet."""
-
-    def in_chunk(self, plan: ArrayPlan, file: str) -> tuple[bool, Sequence[ChunkRows], int]:
-        """Return whether a chunk file has draws, the draws that it lacks, and how many both are."""
-        ...
 
 
 class Hierarchy:

@@ -14,10 +14,8 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.catalogue import FORMAT_VERSION, ArrayPlan, Header, array_plans, new_header
+from rayfbnn.store.catalogue import ArrayPlan, Header, array_plans
 from rayfbnn.store.checking.documents import MOST_CHAINS, MOST_DRAWS
-from rayfbnn.store.metadata import metadata_files
-from rayfbnn.store.rounds import rounds
 
 _NUMBER_BYTES = 8  # of the number of a draw or a chain, as a coordinate
 _COPIES_OF_NUMBERS = 3  # while a store is created: arrays, files, and one more copy of the largest
@@ -72,7 +70,7 @@ def check_size(
     free_bytes  space that is left on the disk
     before      sizes of the store that is to be made longer; it has its space already
     """
-    sizes = _Sizes.from_plans(header, spec)
+    sizes = Sizes.from_plans(header, spec)
     memory, had = memory_of_machine(), 0 if before is None else sizes.on_disk(before)
     for key, value, what, available, needed in (
         (
@@ -118,34 +116,8 @@ def check_size(
             raise ConfigError(f"{key}: a store holds at most {most} {what}, and these would be {n}")
 
 
-def planned_size(spec: RunSpec, n_cases: int) -> tuple[int, int]:
-    """Return about how many files the store of a run has once it is complete, and their bytes."""
-    header = new_header(
-        spec,
-        kind="mcmc",
-        n_draws=spec.kept_draws,
-        n_warmup_draws=spec.warmup_draws,
-        chains=spec.chains,
-        chains_per_batch=spec.chains_per_batch,
-        draws_per_block=spec.draws_per_block,
-        draws_per_chunk=None,
-        n_cases=n_cases,
-        data_hash="",
-        format_version=FORMAT_VERSION,
-    )
-    plans = array_plans(header, spec)
-    n_segments = len(rounds(spec)) + len(spec.phase)
-    n_chunks = 0
-    for plan in plans.values():
-        n_chunks += math.prod(-(-n // size) for n, size in zip(plan.shape, plan.chunks, strict=True) if size)
-    for n_draws in (header.n_draws, header.n_warmup_draws):
-        n_segments += max(0, -(-n_draws // header.chunk_draws) - 1)
-    n_files = n_chunks + len(metadata_files(plans)) + header.n_batches * (n_segments + 2)
-    return n_files, _Sizes.from_plans(header, spec).on_disk(header)
-
-
 @dataclass(frozen=True)
-class _Sizes:
+class Sizes:
     """Bytes that the arrays of a store take.
 
     draw           of one draw of one chain, with its statistics
@@ -158,7 +130,7 @@ class _Sizes:
     n_coordinates: int
 
     @staticmethod
-    def from_plans(header: Header, spec: RunSpec) -> _Sizes:
+    def from_plans(header: Header, spec: RunSpec) -> Sizes:
         """Return the sizes by the arrays of a run with one chain, draw and block, so that none is long."""
         one = replace(
             header,
@@ -173,7 +145,7 @@ class _Sizes:
         )
         plans = array_plans(one, spec).values()
         kept = [plan for plan in plans if not plan.path.startswith("warmup_")]
-        return _Sizes(
+        return Sizes(
             draw=sum(_bytes(plan) for plan in kept if plan.dims[:2] == ("chain", "draw")),
             state=_state_bytes(spec),
             n_coordinates=sum(plan.path.endswith("/draw") for plan in plans),

@@ -19,12 +19,13 @@ from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
 from rayfbnn.store import committing, creation, reading
-from rayfbnn.store.catalogue import COMMITS, FORMAT_VERSION, Kind, new_header
+from rayfbnn.store.catalogue import COMMITS, FORMAT_VERSION, Kind
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.hierarchy import Hierarchy
 from rayfbnn.store.lengthening import extension
 from rayfbnn.store.lengthening.verdict_log import VerdictLog
 from rayfbnn.store.opened import OpenStore
+from rayfbnn.store.planned import new_header
 from rayfbnn.store.records import (
     NO_SEAL,
     SEAL,

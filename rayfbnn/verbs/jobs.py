@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rayfbnn.data import Source
 from rayfbnn.errors import StoreExistsError
@@ -73,7 +74,6 @@ def sample_or_resume(
         How many workers may die and be replaced before the run is given up.
     progress
         Shows the progress on standard error.
-
     log_format
         "json" adds a line of JSON for each block to STORE.log.jsonl, beside the store (in the current folder
         for a store in a bucket).
@@ -86,36 +86,22 @@ def sample_or_resume(
     """
     place = place_given(path)
     asked = read_spec(spec, set)
+    how: dict[str, Any] = {
+        "data": data,
+        "until": until,
+        "max_time": max_time,
+        "decisive": decisive,
+        "workers": workers,
+        "address": address,
+        "max_failures": max_failures,
+        "progress": progress,
+        "log_format": log_format,
+    }
     if not storage_of(place).is_taken(place):
-        try:
-            return sample(
-                asked,
-                path,
-                data=data,
-                until=until,
-                max_time=max_time,
-                decisive=decisive,
-                workers=workers,
-                address=address,
-                max_failures=max_failures,
-                progress=progress,
-                log_format=log_format,
-            )
-        except StoreExistsError:  # another process has created it meanwhile, and may hold its lock
-            pass
-    return resume(
-        path,
-        spec=_at_least_as_long(asked, place),
-        data=data,
-        until=until,
-        max_time=max_time,
-        decisive=decisive,
-        workers=workers,
-        address=address,
-        max_failures=max_failures,
-        progress=progress,
-        log_format=log_format,
-    )
+        # Another process may create it meanwhile, and may hold its lock.
+        with suppress(StoreExistsError):
+            return sample(asked, path, **how)
+    return resume(path, spec=_at_least_as_long(asked, place), **how)
 
 
 def _at_least_as_long(asked: RunSpec, place: Place) -> RunSpec:

@@ -171,7 +171,6 @@ def resume(
         How many workers may die and be replaced before the run is given up.
     progress
         Shows the progress on standard error.
-
     log_format
         "json" adds a line of JSON for each block to STORE.log.jsonl, beside the store (in the current folder
         for a store in a bucket).

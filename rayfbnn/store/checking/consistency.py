@@ -50,8 +50,6 @@ def _form_problem(record: Record, header: Header) -> str:
     """Return why a record is not one of the store's format, or ""."""
     if (record.payload is not None) != header.has_segments or (record.segment and record.payload is None):
         return f"it is not of format {header.format_version}"
-    if record.first_block > record.block:
-        return f"it stands for the blocks {record.first_block} to {record.block}"
     if header.has_segments and record.state:
         return "it names files of a state"
     is_block = header.has_segments and record.segment is None

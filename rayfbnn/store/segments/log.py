@@ -301,15 +301,6 @@ class BlockLog(CommitLog):
             return None
         return replace(record, digest=seal_of(raw, self.file_of(record)))
 
-    def advance(self, batch: int) -> None:
-        """Let the head of a batch name its last block, which a crash may have left behind it."""
-        head = self.head(batch)
-        n_blocks = self._n_blocks(batch, head)
-        if head is not None and n_blocks > head.blocks:
-            self._fs.write_atomic(
-                self.head_file(batch), Head.from_record(self.read(batch, n_blocks - 1)).to_bytes()
-            )
-
     def advance_to(self, record: Record) -> bool:
         """Let the head of a batch name a block that was just published.
 
@@ -333,12 +324,6 @@ class BlockLog(CommitLog):
         """Set aside the blocks and segments of a batch from a block on, last first."""
         self._forget(batch)
         return super().discard(batch, first_block)
-
-    def set_head(self, batch: int, n_blocks: int) -> None:
-        """Let the head of a batch name its first `n_blocks` blocks and no others, durably."""
-        head = Head.from_record(self.read(batch, n_blocks - 1)) if n_blocks else Head(self._store, batch)
-        self._fs.write_atomic(self.head_file(batch), head.to_bytes())
-        self._fs.fsync_dir(self.folder(batch))
 
     def _first_block_of(self, name: str) -> int | None:
         match = _NAME.fullmatch(name)

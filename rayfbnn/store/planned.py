@@ -1,0 +1,94 @@
+"""The sizes of a store that is to be made: its header, its chunks, its files and bytes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.catalogue import FORMAT_VERSION, Header, Kind, array_plans
+from rayfbnn.store.limits import Sizes
+from rayfbnn.store.metadata import metadata_files
+from rayfbnn.store.rounds import rounds
+
+_CHUNK_BYTES = 32 * 2**20  # of the array whose draws are the largest
+
+
+def new_header(
+    spec: RunSpec,
+    *,
+    kind: Kind,
+    n_draws: int,
+    n_warmup_draws: int,
+    chains: int,
+    chains_per_batch: int,
+    draws_per_block: int | None,
+    draws_per_chunk: int | None,
+    n_cases: int,
+    data_hash: str,
+    format_version: int,
+) -> Header:
+    """Return the sizes of a new store; with None for draws_per_chunk they are those of `chunk_draws`."""
+    header = Header(
+        kind=kind,
+        chains=chains,
+        chains_per_batch=min(chains_per_batch, chains),
+        draws_per_block=draws_per_block,
+        n_draws=n_draws,
+        n_warmup_draws=n_warmup_draws,
+        n_blocks=max(spec.total_iterations, n_draws),
+        n_cases=n_cases,
+        coordinate_chunk=1,
+        data_hash=data_hash,
+        format_version=format_version,
+    )
+    if header.has_segments:
+        header = replace(header, draws_per_chunk=draws_per_chunk or chunk_draws(header, spec))
+    return replace(header, coordinate_chunk=max(header.chunk_draws, n_draws, n_warmup_draws))
+
+
+def chunk_draws(header: Header, spec: RunSpec) -> int:
+    """Return how many draws the chunks of a new store have, by its other sizes.
+
+    The array whose draws are the largest has chunks of about 32 MiB, and no chunk has more draws than are
+    planned. Blocks of a fixed number of draws end where a chunk does.
+    """
+    one = replace(header, chains=1, chains_per_batch=1, draws_per_chunk=1, n_draws=1, coordinate_chunk=1)
+    one = replace(one, n_warmup_draws=min(1, header.n_warmup_draws))
+    largest = max(
+        math.prod(plan.shape) * np.dtype(plan.dtype).itemsize
+        for plan in array_plans(one, spec).values()
+        if plan.dims[:2] == ("chain", "draw")
+    )
+    planned = max(header.n_draws, header.n_warmup_draws, 1)
+    most = max(1, _CHUNK_BYTES // (largest * header.chains_per_batch))
+    step = min(header.draws_per_block or 1, planned)
+    return -(-planned // step) * step if planned <= most else max(step, most // step * step)
+
+
+def planned_size(spec: RunSpec, n_cases: int) -> tuple[int, int]:
+    """Return about how many files the store of a run has once it is complete, and their bytes."""
+    header = new_header(
+        spec,
+        kind="mcmc",
+        n_draws=spec.kept_draws,
+        n_warmup_draws=spec.warmup_draws,
+        chains=spec.chains,
+        chains_per_batch=spec.chains_per_batch,
+        draws_per_block=spec.draws_per_block,
+        draws_per_chunk=None,
+        n_cases=n_cases,
+        data_hash="",
+        format_version=FORMAT_VERSION,
+    )
+    plans = array_plans(header, spec)
+    n_segments = len(rounds(spec)) + len(spec.phase)
+    n_chunks = 0
+    for plan in plans.values():
+        n_chunks += math.prod(-(-n // size) for n, size in zip(plan.shape, plan.chunks, strict=True) if size)
+    for n_draws in (header.n_draws, header.n_warmup_draws):
+        n_segments += max(0, -(-n_draws // header.chunk_draws) - 1)
+    n_files = n_chunks + len(metadata_files(plans)) + header.n_batches * (n_segments + 2)
+    return n_files, Sizes.from_plans(header, spec).on_disk(header)
