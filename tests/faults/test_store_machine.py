@@ -66,9 +66,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.is_damaged = False
 
     @precondition(lambda self: not self.is_damaged)
-    @rule(batch=st.integers(0, 1), length=st.integers(1, 4))
+    @rule(batch=st.integers(0, 1), length=st.integers(1, 3))
     def commit(self, batch: int, length: int) -> None:
-        """Commit a block of any length, as if a run had been stopped within one."""
+        """Commit a block of any length that a chunk holds, as if a run had been stopped within one."""
         self._step(self.store, batch, length)
         self.draws[batch] = self.store.progress(batch).draws
 
@@ -81,7 +81,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.draws[batch] = self.store.progress(batch).draws
 
     @precondition(lambda self: not self.is_damaged)
-    @rule(batch=st.integers(0, 1), length=st.integers(1, 4), at=st.integers(0, 160), power=st.booleans())
+    @rule(batch=st.integers(0, 1), length=st.integers(1, 3), at=st.integers(0, 160), power=st.booleans())
     def killed_in_a_commit(self, batch: int, length: int, at: int, power: bool) -> None:
         self._disturbed(lambda store: self._step(store, batch, length), at, "crash", power)
 
@@ -97,6 +97,17 @@ class StoreMachine(RuleBasedStateMachine):
     def killed_in_an_extension(self, at: int, power: bool) -> None:
         longer = toy_spec().with_iterations(N_LONGER)
         self._disturbed(lambda store: store.extend(longer, N_LONGER), at, "crash", power)
+
+    @precondition(lambda self: not self.is_damaged)
+    @rule(batch=st.integers(0, 1), everything=st.booleans())
+    def gather(self, batch: int, everything: bool) -> None:
+        """Gather the single blocks of a batch, those of chunks that are not complete as well or not."""
+        self.store.gather(batch, everything=everything)
+
+    @precondition(lambda self: not self.is_damaged)
+    @rule(batch=st.integers(0, 1), at=st.integers(0, 160), power=st.booleans())
+    def killed_in_a_gathering(self, batch: int, at: int, power: bool) -> None:
+        self._disturbed(lambda store: store.gather(batch, everything=True), at, "crash", power)
 
     @precondition(lambda self: not self.is_damaged)
     @rule()
@@ -120,19 +131,19 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 10**6), bit=st.integers(0, 10**6))
     def damage(self, which: int, bit: int) -> None:
         """Flip one bit of a record, or of a file that a record names."""
+        folders = ("posterior", "sample_stats")
         files = [
             (path, file)
             for path, file in self.disk.files().items()
-            if file.live and (path.parent.name.startswith("batch") or path.parts[3] in ("state", "posterior"))
+            if file.live and (path.parent.name.startswith("batch") or path.parts[3] in folders)
         ]
         path, file = files[which % len(files)]
         before = file.live
         file.live = file.durable = flipped(before, bit % (8 * len(before)))
         report = Store.verify(self.store)
-        if (
-            report.ok
-        ):  # litter of a crash, which nobody reads: a chunk that no record names, or a temporary file
-            assert path.name.startswith("c.") or path.name.endswith(PARTIAL)
+        if report.ok:  # litter of a crash, which nobody reads: a chunk that no record names, a block that was
+            # gathered, or a temporary file
+            assert path.name.startswith("c.") or path.name.endswith((".block", PARTIAL))
             return
         assert {str(PATH / problem.file) for problem in report.problems} == {str(path)}
         if report.problems[0].batch is None:  # metadata and coordinates are restored from a copy
