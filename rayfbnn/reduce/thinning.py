@@ -20,7 +20,7 @@ _DRAWS = 50  # of a block, if a chunk has as many
 
 def thinned(run: Draws, at_most: int) -> Draws:
     """Return at most so many draws of each chain, evenly spaced in at most 16 evenly spaced blocks."""
-    numbers = _draw_numbers(run.n_draws, min(_DRAWS, run.store.draws_per_chunk), at_most)
+    numbers = _draw_numbers(run.n_draws, _per_block(run.store), at_most)
     if len(numbers) == run.n_draws:
         return run
     return Draws(with_draws(run.store, numbers), run.n_chains, len(numbers))
@@ -29,6 +29,10 @@ def thinned(run: Draws, at_most: int) -> Draws:
 def with_draws(store: Store, numbers: Array) -> Store:
     """Return the store as if only the draws of each chain with these increasing numbers had been kept."""
     return cast("Store", _Thinned(store, numbers))
+
+
+def _per_block(store: Store) -> int:
+    return min(_DRAWS, store.draws_per_chunk)
 
 
 def _draw_numbers(n_draws: int, per_block: int, at_most: int) -> Array:
@@ -67,7 +71,7 @@ class _Thinned:
     def _read(self, read: Callable[[slice], Array], draws: slice) -> Array:
         """Read a block of the store at a time, so that no more is in memory besides the result."""
         numbers = self._numbers[draws]
-        splits = np.flatnonzero(np.diff(numbers // min(_DRAWS, self._store.draws_per_chunk))) + 1
+        splits = np.flatnonzero(np.diff(numbers // _per_block(self._store))) + 1
         pieces = [
             read(slice(int(some[0]), int(some[-1]) + 1))[:, some - some[0]]
             for some in np.split(numbers, splits)

@@ -5,7 +5,6 @@ Any machine that reads the store can ask. Nothing is locked or changed.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import socket
@@ -14,9 +13,8 @@ from dataclasses import dataclass
 
 from rayfbnn.errors import StoreError
 from rayfbnn.run.estimate import current_costs, work
-from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.locking import read_holder
 from rayfbnn.store.records import Record
-from rayfbnn.store.root import HOLDER
 from rayfbnn.store.store import Store
 
 _RECENT = 5  # blocks of a batch, from which its speed is taken
@@ -163,10 +161,10 @@ def _committed_at(store: Store, record: Record) -> float:
 def _driver(store: Store) -> tuple[str, int] | None:
     """Return host and process id on record for the driver; None without a record that can be read."""
     try:
-        holder = json.loads(store.fs.read(store.path / COMMITS / HOLDER))
-        return str(holder["host"]), int(holder["pid"])
-    except (FileNotFoundError, StoreError, ValueError, KeyError, TypeError):
+        holder = read_holder(store.fs, store.path)
+    except (FileNotFoundError, StoreError):
         return None
+    return holder.host, holder.pid
 
 
 def _is_at_work(driver: tuple[str, int], batches: tuple[BatchStatus, ...]) -> bool | None:

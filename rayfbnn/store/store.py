@@ -5,48 +5,42 @@ docs/store.md describes the format, and committing.py how a block is added.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
-from rayfbnn.errors import StoreBusyError, StoreCorruptError, StoreError, StoreMismatchError, StoreReadError
+from rayfbnn.errors import StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
-from rayfbnn.store import committing, creation, reading
-from rayfbnn.store.catalogue import COMMITS, FORMAT_VERSION, Kind
+from rayfbnn.store import committing, creation, reading, unfinished
+from rayfbnn.store.catalogue import FORMAT_VERSION, Kind
+from rayfbnn.store.checking.repair import repair
+from rayfbnn.store.checking.verify import verify
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.hierarchy import Hierarchy
 from rayfbnn.store.lengthening import extension
 from rayfbnn.store.lengthening.verdict_log import VerdictLog
+from rayfbnn.store.locking import locked
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.planned import new_header
 from rayfbnn.store.records import (
-    NO_SEAL,
-    SEAL,
     BatchProgress,
     Block,
     Record,
     RunUpdates,
     Section,
     VerifyReport,
-    seal,
-    unseal,
 )
-from rayfbnn.store.repair import repair
-from rayfbnn.store.root import HOLDER, LOCK, Root
+from rayfbnn.store.root import Root
 from rayfbnn.store.segments.gathering import gather
-from rayfbnn.store.segments.log import BlockLog
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, place_of
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.tuning_log import TuningLog
-from rayfbnn.store.verify import verify
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -322,32 +316,15 @@ class Store:
     def lock(self) -> Iterator[None]:
         """Make this process the only one that runs the store; StoreBusyError names the one that does.
 
-        On entry the work that a crash interrupted is finished: half-written files are removed, and arrays
-        are lengthened as the last extension says.
+        On entry the work that a crash interrupted is finished.
         """
-        holder = self.path / COMMITS / HOLDER
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(self.fs.lock(self.path / COMMITS / LOCK))
-            except StoreBusyError as exc:
-                raise StoreBusyError(
-                    f"{self.path}: is in use by {self._holder()}; nothing was changed"
-                ) from exc
+        with locked(self.fs, self.path):
             self._is_locked = True
-            stack.callback(setattr, self, "_is_locked", False)
-            self._sweep()
-            self._read_again()
-            self._finish_extension()
-            for batch in range(self.n_batches):
-                with suppress(StoreCorruptError, StoreReadError):  # whoever reads the batch is told
-                    self.commits.advance(batch)
-                    if isinstance(self.commits, BlockLog):
-                        self.commits.remove_gathered(batch)
-            self.fs.write_atomic(
-                holder, seal({"host": socket.gethostname(), "pid": os.getpid(), SEAL: NO_SEAL})
-            )
-            stack.callback(self.fs.unlink, holder)
-            yield
+            try:
+                self.opened = unfinished.finish(self.opened)
+                yield
+            finally:
+                self._is_locked = False
 
     def gather(self, batch: int, *, everything: bool = False) -> None:
         """Gather the single blocks of a batch into segments where their chunks are complete.
@@ -378,8 +355,7 @@ class Store:
                 return
             extension.check_longer(self.fs, self.path, self.root, spec, n_draws)
             extension.publish_extension(self.fs, self.path, self.root, spec, n_draws)
-            self._read_again()
-            self._finish_extension()
+            self.opened = unfinished.finish_extension(self.opened)
 
     def verify(self) -> VerifyReport:
         """Check every file against its checksum and its record; problems are listed, not raised."""
@@ -397,31 +373,3 @@ class Store:
 
     def _locked(self) -> AbstractContextManager[None]:
         return nullcontext() if self._is_locked else self.lock()
-
-    def _holder(self) -> str:
-        path = self.path / COMMITS / HOLDER
-        try:
-            holder = unseal(self.fs.read(path), path)
-        except (FileNotFoundError, StoreError):
-            return "another process"
-        return f"process {holder.get('pid')} on {holder.get('host')}"
-
-    def _sweep(self) -> None:
-        """Remove half-written files that a crash left."""
-        arrays = [self.path / path for path in self.hierarchy.plans]
-        for folder in (*arrays, *(self.commits.folder(batch) for batch in range(self.n_batches))):
-            self.fs.sweep(folder)
-        if self.tuning.rounds and self.fs.exists(self.tuning.folder):
-            self.fs.sweep(self.tuning.folder)
-            # Whoever made the last record may have died just before this.
-            self.fs.fsync_dir(self.tuning.folder)
-        if self.fs.exists(self.verdicts.folder):
-            self.fs.sweep(self.verdicts.folder)
-
-    def _read_again(self) -> None:
-        self.opened = OpenStore.from_files(self.fs, self.path, self.opened)
-
-    def _finish_extension(self) -> None:
-        if self.opened.is_pending:
-            extension.carry_through(self.fs, self.path, self.root)
-            self._read_again()

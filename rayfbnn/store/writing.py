@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +23,6 @@ def prepare(
     """Make the record of a block and the content of its chunk files; without `encode` only the record."""
     files: dict[str, bytes] = {}
     number = 0 if last is None else last.block + 1
-    progress = BatchProgress() if last is None else last.progress
     chunks = {}
     if block.n_draws:
         arrays = arrays_of(store, batch, block)
@@ -35,25 +35,30 @@ def prepare(
             state[file] = hashlib.sha256(values.tobytes()).hexdigest()
             if encode:
                 files[file] = store.hierarchy.encode(f"state/{name}", (number, batch), values)[1]
-    record = Record(
+    return replace(record_after(store, batch, block, last), chunks=chunks, state=state), files
+
+
+def record_after(store: OpenStore, batch: int, block: Block, last: Record | None) -> Record:
+    """Return the record of a block that follows `last`, without the digests of its content."""
+    progress = _progress_after(BatchProgress() if last is None else last.progress, block)
+    return Record(
         store=store.root.identity,
         batch=batch,
-        block=number,
-        previous="" if last is None else last.digest,
+        block=progress.blocks - 1,
+        previous="" if last is None else last.last_digest,
         first_iteration=block.first_iteration,
         n_iterations=block.n_iterations,
         section=block.section,
         first_draw=block.first_draw,
         n_draws=block.n_draws,
-        chunks=chunks,
-        state=state,
-        progress=progress_after(progress, block),
+        chunks={},
+        state={},
+        progress=progress,
         tuning=block.tuning,
     )
-    return record, files
 
 
-def progress_after(progress: BatchProgress, block: Block) -> BatchProgress:
+def _progress_after(progress: BatchProgress, block: Block) -> BatchProgress:
     """Return how far a batch is after a block that follows `progress`."""
     is_warmup = block.section == "warmup"
     totals = {

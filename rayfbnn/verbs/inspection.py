@@ -195,7 +195,7 @@ def verify(path: str | Path, *, repair: bool = False, dry_run: bool = False) -> 
     VerifyReport
         Number of files checked, every problem that was found (before a repair), and what was done.
     """
-    from rayfbnn.store.verify import verify as verify_files
+    from rayfbnn.store.checking.verify import verify as verify_files
 
     if dry_run and not repair:
         raise ConfigError("dry_run: says what a repair would do, so it needs repair as well")

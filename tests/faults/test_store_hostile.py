@@ -52,32 +52,27 @@ QUICK = 17  # one of so many attacks is in the quick tests
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store, whose run has still to be finished, and another folder outside of it."""
-    folder = tmp_path_factory.mktemp("hostile") / "original"
-    (folder / "outside").mkdir(parents=True)
-    for name in ("secret.txt", "c.0"):
-        (folder / "outside" / name).write_text("secret")
-    _half_way(folder, format_version=2)
-    return folder
+    return _half_way(tmp_path_factory.mktemp("hostile"), format_version=2)
 
 
 @pytest.fixture(scope="module")
 def original_of_blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same in format 3: one batch is gathered into segments, and the other is in single blocks."""
-    folder = tmp_path_factory.mktemp("hostile_blocks") / "original"
+    """Such a folder in format 3: one batch is gathered into segments, and the other is in single blocks."""
+    return _half_way(tmp_path_factory.mktemp("hostile_blocks"), format_version=3)
+
+
+def _half_way(parent: Path, *, format_version: int) -> Path:
+    folder = parent / "original"
     (folder / "outside").mkdir(parents=True)
     for name in ("secret.txt", "c.0"):
         (folder / "outside" / name).write_text("secret")
-    _half_way(folder, format_version=3)
-    return folder
-
-
-def _half_way(folder: Path, *, format_version: int) -> None:
     store = create(FileSystem(), folder / "toy.zarr", format_version=format_version)
     while step(store, 1):
         pass
     store.gather(1)
     for _ in range(3):
         step(store, 0)
+    return folder
 
 
 def happens(original: Path, folder: Path, attack: Attack) -> str:

@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 
 from rayfbnn.errors import StoreCorruptError
+from rayfbnn.store.checking.verify import verify
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
-from rayfbnn.store.verify import verify
 from tests.support.store.crashes import half_way
 from tests.support.store.damages import KINDS, Change, Stores, damage
 from tests.support.store.disks import MemoryDisk

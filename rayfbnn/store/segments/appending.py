@@ -7,6 +7,7 @@ the two leaves a head that is one block behind.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from rayfbnn.store.checking.consistency import check_follows
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import BatchProgress, Block, Record
 from rayfbnn.store.segments.log import BlockLog
-from rayfbnn.store.writing import arrays_of, progress_after
+from rayfbnn.store.writing import arrays_of, record_after
 
 
 def append(store: OpenStore, log: BlockLog, batch: int, block: Block) -> BatchProgress:
@@ -52,24 +53,8 @@ def _prepare(
     draws = arrays_of(store, batch, block) if block.n_draws else {}
     state = {} if block.state is None else {name: to_host(getattr(block.state, name)) for name in STATE}
     payload = log.layout.encoded(draws, block.section if block.n_draws else None, state)
-    progress = progress_after(BatchProgress() if last is None else last.progress, block)
-    record = Record(
-        store=store.root.identity,
-        batch=batch,
-        block=progress.blocks - 1,
-        previous="" if last is None else last.last_digest,
-        first_iteration=block.first_iteration,
-        n_iterations=block.n_iterations,
-        section=block.section,
-        first_draw=block.first_draw,
-        n_draws=block.n_draws,
-        chunks={},
-        state={},
-        progress=progress,
-        tuning=block.tuning,
-        payload=hashlib.sha256(payload).hexdigest(),
-    )
-    return record, payload
+    record = record_after(store, batch, block, last)
+    return replace(record, payload=hashlib.sha256(payload).hexdigest()), payload
 
 
 def _committed_before(store: OpenStore, log: BlockLog, batch: int, block: Block) -> BatchProgress:

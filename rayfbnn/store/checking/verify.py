@@ -10,10 +10,10 @@ from typing import TypeVar
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.store.catalogue import COMMITS, array_plans, chunk_rows
 from rayfbnn.store.checking.consistency import check_record
-from rayfbnn.store.checking.documents import HolderDocument, as_document
 from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.hierarchy import ADVICE, METADATA, Hierarchy, array_metadata
 from rayfbnn.store.lengthening.verdict_log import VerdictLog
+from rayfbnn.store.locking import read_holder
 from rayfbnn.store.metadata import (
     check_draws,
     check_fixed_chunks,
@@ -24,7 +24,7 @@ from rayfbnn.store.metadata import (
     read_metadata_file,
 )
 from rayfbnn.store.opened import commit_log
-from rayfbnn.store.records import BatchProgress, Problem, Record, VerifyReport, unseal
+from rayfbnn.store.records import BatchProgress, Problem, Record, VerifyReport
 from rayfbnn.store.root import (
     HOLDER,
     Root,
@@ -122,13 +122,11 @@ class _Verification:
                     self._check(path, partial(check_draws, self.fs, path, plan, self.root))
         holder = self.path / COMMITS / HOLDER  # who runs the store; gone when nobody does
         if self.fs.exists(holder):
-            self._check(holder, partial(self._read_holder, holder))
+            self._check(holder, self._read_holder)
 
-    def _read_holder(self, path: Place) -> None:
+    def _read_holder(self) -> None:
         with suppress(FileNotFoundError):  # the run may just have ended
-            as_document(
-                HolderDocument, unseal(self.fs.read(path), path), path, "the process that runs a store"
-            )
+            read_holder(self.fs, self.path)
 
     def _check_batch(self, commits: CommitLog, batch: int) -> None:
         folder = commits.folder(batch)

@@ -1,0 +1,48 @@
+"""The lock of the process that runs a store, and the record that says which process it is."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from rayfbnn.errors import StoreBusyError, StoreError
+from rayfbnn.store.catalogue import COMMITS
+from rayfbnn.store.checking.documents import HolderDocument, as_document
+from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
+from rayfbnn.store.root import HOLDER, LOCK
+from rayfbnn.store.storage.places import Place
+from rayfbnn.store.storage.protocol import Storage
+
+
+@contextmanager
+def locked(fs: Storage, path: Place) -> Iterator[None]:
+    """Hold the lock of a store and say so beside it; StoreBusyError names the process that holds it."""
+    holder = path / COMMITS / HOLDER
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(fs.lock(path / COMMITS / LOCK))
+        except StoreBusyError as exc:
+            raise StoreBusyError(f"{path}: is in use by {_in_words(fs, path)}; nothing was changed") from exc
+        fs.write_atomic(holder, seal({"host": socket.gethostname(), "pid": os.getpid(), SEAL: NO_SEAL}))
+        stack.callback(fs.unlink, holder)
+        yield
+
+
+def read_holder(fs: Storage, path: Place) -> HolderDocument:
+    """Return the record of the process that runs the store at `path`, or ran it when it was killed.
+
+    FileNotFoundError if no process does; StoreCorruptError if the record is damaged.
+    """
+    holder = path / COMMITS / HOLDER
+    document = unseal(fs.read(holder), holder)
+    return as_document(HolderDocument, document, holder, "the process that runs a store")
+
+
+def _in_words(fs: Storage, path: Place) -> str:
+    try:
+        holder = read_holder(fs, path)
+    except (FileNotFoundError, StoreError):
+        return "another process"
+    return f"process {holder.pid} on {holder.host}"

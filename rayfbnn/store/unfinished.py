@@ -1,0 +1,48 @@
+"""Finishes the work of a process that was killed while it ran a store; for the holder of the lock."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from rayfbnn.errors import StoreCorruptError, StoreReadError
+from rayfbnn.store.lengthening import extension
+from rayfbnn.store.lengthening.verdict_log import VerdictLog
+from rayfbnn.store.opened import OpenStore
+from rayfbnn.store.segments.log import BlockLog
+
+
+def finish(store: OpenStore) -> OpenStore:
+    """Finish the work that a crash interrupted, and return the store as it is then.
+
+    Half-written files are removed, arrays are lengthened as the last extension says, and the head of each
+    batch names its last block.
+    """
+    _sweep(store)
+    store = finish_extension(store)
+    for batch in range(store.header.n_batches):
+        with suppress(StoreCorruptError, StoreReadError):  # whoever reads the batch is told
+            store.commits.advance(batch)
+            if isinstance(store.commits, BlockLog):
+                store.commits.remove_gathered(batch)
+    return store
+
+
+def finish_extension(store: OpenStore) -> OpenStore:
+    """Return the store as it is now, its arrays as long as its last extension says."""
+    store = OpenStore.from_files(store.fs, store.path, store)
+    if not store.is_pending:
+        return store
+    extension.carry_through(store.fs, store.path, store.root)
+    return OpenStore.from_files(store.fs, store.path, store)
+
+
+def _sweep(store: OpenStore) -> None:
+    arrays = [store.path / path for path in store.hierarchy.plans]
+    for folder in (*arrays, *(store.commits.folder(batch) for batch in range(store.header.n_batches))):
+        store.fs.sweep(folder)
+    if store.tuning.rounds and store.fs.exists(store.tuning.folder):
+        store.fs.sweep(store.tuning.folder)
+        store.fs.fsync_dir(store.tuning.folder)  # whoever made the last record may have died just before this
+    verdicts = VerdictLog(store.fs, store.path, store.root.identity)
+    if store.fs.exists(verdicts.folder):
+        store.fs.sweep(verdicts.folder)
