@@ -14,11 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rayfbnn.errors import SamplingError, StoreBusyError
+from rayfbnn.errors import SamplingError, StoreBusyError, StoreMismatchError
 from rayfbnn.study.looks import Due
 from rayfbnn.study.members import Member
 from rayfbnn.study.status import look_head
 from rayfbnn.verbs.sampling import resume
+from rayfbnn.version import __version__
 
 if TYPE_CHECKING:
     from rayfbnn.run.running import LogFormat
@@ -43,11 +44,15 @@ class Driving:
 
 
 def drive(study: StudyFiles, how: Driving, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Run members and decide, until no configuration has a look that is due."""
+    """Run members and decide, until no configuration has a look that is due.
+
+    StoreMismatchError if a look is due and the study was made by another version.
+    """
     while True:
         due = study.due()
         if not due:
             return
+        _check_version(study)
         has_worked = False
         for configuration, look in due.items():
             has_worked |= _advance(study, configuration, look, how)
@@ -58,6 +63,15 @@ def drive(study: StudyFiles, how: Driving, sleep: Callable[[float], None] = time
                     _say(how, _label(study, configuration) + look_head(decision))
         if not has_worked:
             sleep(how.wait_seconds)
+
+
+def _check_version(study: StudyFiles) -> None:
+    """Refuse a study of another version, before a member is made whose draws might differ."""
+    if study.plan.version != __version__:
+        raise StoreMismatchError(
+            f"{study.place}: was made by rayfbnn {study.plan.version}, and this is {__version__}, whose draws"
+            f" may differ; run it with rayfbnn {study.plan.version}"
+        )
 
 
 def _advance(study: StudyFiles, configuration: int, look: Due, how: Driving) -> bool:

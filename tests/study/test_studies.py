@@ -357,6 +357,16 @@ def test_a_changed_record_is_an_error(copy_of_complete: Study, record: str) -> N
             copy_of_complete.looks()
 
 
+def test_a_study_of_another_version_is_refused_before_a_member_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = make(tmp_path)
+    monkeypatch.setattr(driving, "__version__", "9.9.9")
+    with pytest.raises(StoreMismatchError, match=r"and this is 9\.9\.9, whose draws may differ"):
+        study.run(**HERE)
+    assert not study.members.is_there(Member(0, 2)) and not study.members.is_there(Member(0, 3))
+
+
 def test_a_study_without_draws_says_so(tmp_path: Path) -> None:
     study = make(tmp_path)
     with pytest.raises(StoreError, match="run the study first"):
