@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from rayfbnn.errors import ConfigError, StoreError
+from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
 from rayfbnn.run.running import unfinished_batches
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.places import Place, place_of
+from rayfbnn.study.documents import AdditionDocument, LookDocument
 from rayfbnn.study.looks import Due, Look, due_look, take_look
 from rayfbnn.study.members import FAILURES, FOLDER, Member, Members
 from rayfbnn.study.plan import FILE, Configuration, Plan, checked_seeds, lengths
@@ -37,7 +38,7 @@ class StudyFiles:
         self.place, self.plan = place, plan
         self._storage = storage_of(place)
         self.members = Members(self._storage, place, plan)
-        self._additions = RecordLog(self._storage, place / _ADDITIONS, plan.identity)
+        self._additions = RecordLog(self._storage, place / _ADDITIONS, plan.identity, AdditionDocument)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -60,16 +61,21 @@ class StudyFiles:
         """Return the seeds of the members that a configuration has, or that a look at it has."""
         seeds = list(self.plan.seeds)
         for record in self._additions.all():
-            if look is None or record["after_looks"][configuration] < look:
-                seeds += record["seeds"]
+            if len(record.after_looks) != len(self.configurations):
+                raise StoreCorruptError(f"{self.place}: addition {record.number} is of other configurations")
+            if look is None or record.after_looks[configuration] < look:
+                seeds += record.seeds
+        if len(set(seeds)) < len(seeds):
+            raise StoreCorruptError(f"{self.place}: a seed was added that the study has already")
         return tuple(seeds)
 
     def looks(self, configuration: int = 0) -> list[Look]:
         """Return the looks that were taken at a configuration, in order."""
         return [Look.from_document(document) for document in self._look_log(configuration).all()]
 
-    def _look_log(self, configuration: int) -> RecordLog:
-        return RecordLog(self._storage, self.place / _LOOKS / f"c{configuration:04d}", self.plan.identity)
+    def _look_log(self, configuration: int) -> RecordLog[LookDocument]:
+        folder = self.place / _LOOKS / f"c{configuration:04d}"
+        return RecordLog(self._storage, folder, self.plan.identity, LookDocument)
 
     @property
     def is_complete(self) -> bool:

@@ -14,6 +14,7 @@ from rayfbnn.errors import StoreCorruptError
 from rayfbnn.reduce.draws import Draws
 from rayfbnn.reduce.quantities import quantities
 from rayfbnn.store.store import Store
+from rayfbnn.study.documents import LookDocument
 from rayfbnn.study.rule import Judged, Rule, judge, reasons
 
 Action: TypeAlias = Literal["stop", "continue", "end"]
@@ -94,27 +95,23 @@ class Look:
         }
 
     @staticmethod
-    def from_document(document: Mapping[str, Any]) -> Look:
-        """Return the look that a record keeps; StoreCorruptError if it is none."""
-        try:
-            judged = {
-                str(name): Judged(**{**one, "apart": tuple(one["apart"])})
-                for name, one in document["quantities"].items()
-            }
-            return Look(
-                number=int(document["number"]),
-                iterations=int(document["iterations"]),
-                draws=int(document["draws"]),
-                seeds=tuple(document["seeds"]),
-                quantities=judged,
-                failed={int(seed): str(reason) for seed, reason in document["failed"].items()},
-                digests={int(seed): str(digest) for seed, digest in document["digests"].items()},
-                ok=bool(document["ok"]),
-                reasons=tuple(document["reasons"]),
-                action=document["action"],
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as exc:
-            raise StoreCorruptError(f"a record of a look is not one: {exc!r}") from None
+    def from_document(document: LookDocument) -> Look:
+        """Return the look that a record keeps."""
+        return Look(
+            number=document.number,
+            iterations=document.iterations,
+            draws=document.draws,
+            seeds=tuple(document.seeds),
+            quantities={
+                name: Judged(**{**one.model_dump(), "apart": tuple(one.apart)})
+                for name, one in document.quantities.items()
+            },
+            failed={int(seed): reason for seed, reason in document.failed.items()},
+            digests={int(seed): digest for seed, digest in document.digests.items()},
+            ok=document.ok,
+            reasons=tuple(document.reasons),
+            action=document.action,
+        )
 
 
 def due_look(looks: Sequence[Look], lengths: Sequence[int], seeds: tuple[int, ...]) -> Due | None:
@@ -128,7 +125,13 @@ def due_look(looks: Sequence[Look], lengths: Sequence[int], seeds: tuple[int, ..
         return Due(1, lengths[0], seeds, len(lengths) == 1)
     last = looks[-1]
     if last.action == "continue":
-        iterations = next(length for length in lengths if length > last.iterations)
+        later = [length for length in lengths if length > last.iterations]
+        if not later:
+            raise StoreCorruptError(
+                f"look {last.number} decided to continue after {last.iterations} iterations, and the plan of"
+                " the study has no later look"
+            )
+        iterations = later[0]
     elif set(seeds) == set(last.seeds):
         return None
     else:  # members were added after the last look: a look at what they all have then

@@ -7,13 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from rayfbnn.errors import ConfigError, StoreExistsError, StoreMismatchError
+from rayfbnn.errors import ConfigError, StoreCorruptError, StoreExistsError, StoreMismatchError
 from rayfbnn.run.kernel import kernel_for
 from rayfbnn.spec import RunSpec, differences
+from rayfbnn.store.checking.documents import as_document
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.store import Store
+from rayfbnn.study.documents import FailureDocument
 from rayfbnn.study.plan import Configuration, Plan
 
 FOLDER, FAILURES = "members", "failures"
@@ -92,9 +94,13 @@ class Members:
         """Return the reason that a member cannot be sampled; None if none is known."""
         place = self._folder / FAILURES / f"{member.name}.json"
         try:
-            return str(unseal(self._storage.read(place), place).get("reason"))
+            content = unseal(self._storage.read(place), place)
         except FileNotFoundError:
             return None
+        document = as_document(FailureDocument, content, place, "a record of a failure")
+        if (document.study, document.member) != (self._plan.identity, member.name):
+            raise StoreCorruptError(f"{place}: belongs to another study, or to another member")
+        return document.reason
 
     def check_names(self) -> None:
         """Raise ConfigError if something lies among the members that is none."""

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreExistsError, StoreMissingError
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.records import NO_SEAL, SEAL, seal, seal_of, unseal
+from rayfbnn.store.checking.documents import as_document
+from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
+from rayfbnn.study.documents import FORMAT_VERSION, LARGEST_SEED, MOST_SEEDS, PlanDocument
 from rayfbnn.study.rule import Rule
 from rayfbnn.version import __version__
 
 FILE = "study.json"
-FORMAT_VERSION = 1
-MOST_SEEDS = 10_000
-_LARGEST_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Plan:
 
     @staticmethod
     def from_file(storage: Storage, folder: Place) -> Plan:
-        """Read the plan in a folder; StoreMissingError if there is none."""
+        """Read the plan in a folder; StoreMissingError if there is none, StoreCorruptError if it is none."""
         place = folder / FILE
         try:
             raw = storage.read(place)
@@ -94,19 +94,23 @@ class Plan:
                 f"{folder}: is a study of format {version}, and this program reads {FORMAT_VERSION}; use the"
                 " version that made it"
             )
+        parsed = as_document(PlanDocument, document, place, "the plan of a study")
+        configurations = tuple(
+            Configuration(number, tuple(entry.varied), entry.keys)
+            for number, entry in enumerate(parsed.configurations)
+        )
         try:
+            for configuration in configurations:
+                configuration.spec(parsed.seeds[0])
             return Plan(
-                identity=seal_of(raw, place),
-                version=str(document["version"]),
-                configurations=tuple(
-                    Configuration(number, tuple(entry["varied"]), dict(entry["keys"]))
-                    for number, entry in enumerate(document["configurations"])
-                ),
-                seeds=checked_seeds(document["seeds"]),
-                rule=Rule(**document["rule"]),
-                data_hash=str(document["data_hash"]),
+                identity=parsed.seal,
+                version=parsed.version,
+                configurations=configurations,
+                seeds=checked_seeds(parsed.seeds),
+                rule=Rule(**parsed.rule.model_dump()),
+                data_hash=parsed.data_hash,
             )
-        except (KeyError, TypeError, ValueError, ConfigError) as exc:
+        except ConfigError as exc:
             raise StoreCorruptError(f"{place}: is not the plan of a study: {exc}") from None
 
 
@@ -143,11 +147,11 @@ def checked_seeds(seeds: Sequence[Any]) -> tuple[int, ...]:
     if len(seeds) > MOST_SEEDS:
         raise ConfigError(f"seeds: {len(seeds)} are more than the {MOST_SEEDS} of a study")
     for seed in seeds:
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
-            raise ConfigError(f"seeds: must be whole numbers from 0 to {_LARGEST_SEED}, got {seed}")
-    for seed in seeds:
-        if seeds.count(seed) > 1:
-            raise ConfigError(f"seeds: {seed} is given twice; the same seed gives the same draws")
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
+            raise ConfigError(f"seeds: must be whole numbers from 0 to {LARGEST_SEED}, got {seed}")
+    seed, times = Counter(seeds).most_common(1)[0]
+    if times > 1:
+        raise ConfigError(f"seeds: {seed} is given twice; the same seed gives the same draws")
     return tuple(seeds)
 
 

@@ -4,34 +4,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rayfbnn.errors import StoreCorruptError
+from rayfbnn.store.checking.documents import as_document
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unseal
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
+from rayfbnn.study.documents import NumberedDocument
 
 _NUMBERED = re.compile(r"(\d{6})\.json", re.ASCII)
+_Record = TypeVar("_Record", bound=NumberedDocument)
 
 
-class RecordLog:
+class RecordLog(Generic[_Record]):
     """The records `<folder>/<number>.json`, counted from 1, of the study with the identity `study`."""
 
-    def __init__(self, storage: Storage, folder: Place, study: str) -> None:
-        self._storage, self._folder, self._study = storage, folder, study
+    def __init__(self, storage: Storage, folder: Place, study: str, model: type[_Record]) -> None:
+        self._storage, self._folder, self._study, self._model = storage, folder, study, model
 
-    def all(self) -> list[dict[str, Any]]:
+    def all(self) -> list[_Record]:
         """Return the records in order; StoreCorruptError if one is damaged, missing or of another study."""
         return list(self._read())
 
-    def _read(self) -> Iterator[dict[str, Any]]:
+    def _read(self) -> Iterator[_Record]:
         for number in range(1, len(self._numbers()) + 1):
             place = self._place(number)
             try:
-                document = unseal(self._storage.read(place), place)
+                content = unseal(self._storage.read(place), place)
             except FileNotFoundError:
                 raise StoreCorruptError(f"{place}: missing, while later records are there") from None
-            if (document.get("study"), document.get("number")) != (self._study, number):
+            document = as_document(self._model, content, place, "a record of a study")
+            if (document.study, document.number) != (self._study, number):
                 raise StoreCorruptError(f"{place}: belongs to another study, or to another place")
             yield document
 

@@ -53,7 +53,7 @@ HOMES = {
     "cupy": {"arrays.py", "kernels/"},
     "cupyx": {"arrays.py", "kernels/"},
     "tomllib": {"spec/text.py"},
-    "pydantic": {"spec/", "store/checking/documents.py"},
+    "pydantic": {"spec/", "store/checking/documents.py", "study/documents.py"},
     "typer": {"cli/"},
     "jinja2": {"reporting/page.py"},
     "matplotlib": {"reduce/pictures/figures.py"},

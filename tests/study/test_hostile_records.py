@@ -1,0 +1,115 @@
+"""Records of a study that someone has made to do harm are refused, or used without any."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfbnn.errors import RayFBNNError
+from rayfbnn.store.records import SEAL, seal_of
+from rayfbnn.study import Rule, Study
+from rayfbnn.study.members import Member
+from tests.support.small import small_spec
+from tests.support.store.forging import document, sealed
+
+PLAN, LOOK, ADDITION = "study.json", "looks/c0000/000001.json", "additions/000001.json"
+FAILURE = "failures/c0000-s0000000003.zarr.json"
+HOSTILE: list[Any] = [None, True, -1, 2**70, 1e308, float("nan"), "../x", "x" * 1_000_001, [], ["1"], {}]
+NUMBERS = [None, -1, 2**70, 1e308]
+# Values that a reader has no reason to refuse, by file and key: texts, limits, and what a look found.
+HARMLESS: dict[str, dict[str, list[Any]]] = {
+    PLAN: {
+        "version": ["../x"],
+        "configurations.0.varied": [[], ["1"]],
+        "rule.max_rhat": [2**70, 1e308],
+        "rule.max_mcse": [2**70, 1e308],
+    },
+    LOOK: {
+        "quantities": [{}],
+        **{f"quantities.sigma_ih0.{name}": NUMBERS for name in ("mean", "sd", "rhat", "mcse")},
+        "quantities.sigma_ih0.ok": [True],
+        "quantities.sigma_ih0.apart": [[]],
+        "failed": [{}],
+        "failed.3": ["../x"],
+        "digests": [{}],
+        "ok": [True],
+        "reasons": [[], ["1"]],
+        "reasons.0": ["../x"],
+    },
+    FAILURE: {"reason": ["../x"]},
+}
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study with a look, a member that failed, and a seed that was added afterwards."""
+    folder = tmp_path_factory.mktemp("hostile")
+    spec = small_spec(folder, chains=2, chains_per_batch=2, draws_per_block=10)
+    rule = Rule(max_rhat=1.0000001, least_draws=5, looks=2, cases=3)
+    study = Study.create(folder / "study", spec, seeds=3, rule=rule)
+    study.members.fail(Member(0, 3), "the first energy is not finite")
+    study.run(workers=0, progress=False)
+    study.add([4])
+    return folder / "study"
+
+
+def keys(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value in a document, but for those in a configuration and in further quantities."""
+    entries = list(content.items() if isinstance(content, dict) else enumerate(content))
+    for name, value in entries[:1] if path in (("quantities",), ("reasons",), ("digests",)) else entries:
+        if name != SEAL:
+            yield (*path, name)
+        if isinstance(value, dict | list) and name != "keys":
+            yield from keys(value, (*path, name))
+
+
+def changed(content: dict[str, Any], path: tuple[Any, ...], value: object) -> dict[str, Any]:
+    table: Any = content
+    for name in path[:-1]:
+        table = table[name]
+    table[path[-1]] = value
+    return content
+
+
+def forge(study: Path, file: str, content: dict[str, Any]) -> None:
+    """Write a file with a seal that fits, and let all records be of the study that the plan then is."""
+    (study / file).write_bytes(sealed(content))
+    if file == PLAN:
+        identity = seal_of((study / PLAN).read_bytes(), study)
+        for folder in ("looks", "additions", "failures"):
+            for record in (study / folder).rglob("*.json"):
+                record.write_bytes(sealed(document(record) | {"study": identity}))
+
+
+def happens(path: Path) -> str:
+    try:
+        study = Study.open(path)
+        study.status()
+        study.looks()
+        study.seeds()
+        study.diagnose()
+    except RayFBNNError:
+        return "refused"
+    return "used"
+
+
+@pytest.mark.parametrize("file", [PLAN, pytest.param(LOOK, marks=pytest.mark.long), ADDITION, FAILURE])
+def test_hostile_values_in_a_record_do_no_harm(file: str, original: Path, tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    shutil.copytree(original, study)
+    records = [
+        path.relative_to(original) for path in original.rglob("*.json") if ".zarr" not in str(path.parent)
+    ]
+    used: dict[str, list[Any]] = {}
+    for path in keys(document(original / file)):
+        for value in HOSTILE:
+            for record in records:
+                shutil.copy(original / record, study / record)
+            forge(study, file, changed(document(study / file), path, value))
+            if happens(study) == "used":
+                used.setdefault(".".join(map(str, path)), []).append(value)
+    assert used == HARMLESS.get(file, {})
