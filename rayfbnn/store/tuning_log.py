@@ -12,10 +12,10 @@ from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
-from rayfbnn.mcmc.operation import Settings, Tunable, Tuning
+from rayfbnn.mcmc.operation import AUTO, Settings, Tunable, Tuning
 from rayfbnn.mcmc.tuning.choosing import settings_after
 from rayfbnn.mcmc.tuning.measured import Measured
-from rayfbnn.mcmc.tuning.settings import first_settings
+from rayfbnn.mcmc.tuning.settings import first_settings, lengths, with_steps
 from rayfbnn.store.catalogue import COMMITS, DISCARDED, TUNING
 from rayfbnn.store.checking.documents import TuningDocument, as_document
 from rayfbnn.store.commits import CommitLog
@@ -164,9 +164,14 @@ class TuningLog:
                 for earlier in self.rounds[:number]
                 if operation in earlier.operations
             ]
-            settings[operation] = settings_after(
-                [*before, measured[operation]], operation, n_rounds=n_rounds(self.rounds, operation)
-            )
+            try:
+                settings[operation] = settings_after(
+                    [*before, measured[operation]], operation, n_rounds=n_rounds(self.rounds, operation)
+                )
+            except (ValueError, IndexError) as exc:  # of other lengths or quantities than were to be measured
+                raise StoreCorruptError(
+                    f"{self._root}: what round {number} of the tuning measured gives no settings ({exc})"
+                ) from exc
         return seal(
             {
                 "store": self._store,
@@ -225,11 +230,22 @@ class TuningLog:
         if [entry.op for entry in parsed.operations] != [op.op for op in tuning_round.operations]:
             raise StoreCorruptError(f"{path}: is not of the operations that round {number} tunes")
         pairs = list(zip(tuning_round.operations, parsed.operations, strict=True))
-        return RoundRecord(
-            {operation: measured_from(entry.measured.model_dump()) for operation, entry in pairs},
-            {operation: _settings_from(entry.settings.model_dump()) for operation, entry in pairs},
-            parsed.seal,
-        )
+        measured = {operation: measured_from(entry.measured.model_dump()) for operation, entry in pairs}
+        settings = {operation: _settings_from(entry.settings.model_dump()) for operation, entry in pairs}
+        for operation in tuning_round.operations:
+            if not _is_possible(operation, measured[operation], settings[operation]):
+                raise StoreCorruptError(f"{path}: has settings that tuning cannot give {operation.op}")
+        return RoundRecord(measured, settings, parsed.seal)
+
+
+def _is_possible(operation: Tunable, measured: Measured, settings: Settings) -> bool:
+    """Return True if the settings are among those that the operation may be given after this round."""
+    n_scales = len(measured.slopes) if operation.scaling == AUTO else 0
+    return (
+        settings.steps in lengths(operation)
+        and settings == with_steps(operation, settings.stepsize, settings.steps, settings.scales)
+        and len(settings.scales) in (0, n_scales)
+    )
 
 
 def to_document(measured: Measured) -> dict[str, Any]:

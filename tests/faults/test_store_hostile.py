@@ -17,13 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from rayfbnn.store.hierarchy import planned_chunks, text_chunk
+from rayfbnn.store.lengthening.verdict_log import RoundVerdict
 from rayfbnn.store.segments.payload import joined
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
+from tests.support.small import make_store, small_spec
 from tests.support.store import hostile_blocks
 from tests.support.store.forging import chain_again, forge, outcome, sealed
 from tests.support.store.hostile import Attack, corpus
 from tests.support.store.toy import create, run_to_end, step
+from tests.support.store.tuned_run import run
 
 CORPUS = corpus()
 HARMLESS = {  # what no verb reads, or what a reader has no reason to refuse
@@ -61,17 +64,39 @@ def original_of_blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _half_way(tmp_path_factory.mktemp("hostile_blocks"), format_version=3)
 
 
+@pytest.fixture(scope="module")
+def original_tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Such a folder whose run found its stepsizes itself, and was then made longer after a verdict."""
+    folder = _with_outside(tmp_path_factory.mktemp("hostile_tuned"))
+    automatic = {"op": "hybrid", "steps": "auto", "stepsize": "auto"}
+    phases = [
+        {"iterations": 4, "keep": "warmup", "operations": [automatic]},
+        {"iterations": 5, "operations": [automatic]},
+    ]
+    store = run(make_store(folder / "toy.zarr", small_spec(folder, phase=phases, chains=2)))
+    verdict = RoundVerdict(5, 5, "all", "converged", "not converged", False, 1.5, 7)
+    with store.lock():
+        store.verdicts.append(verdict)
+        store.extend(store.spec.with_iterations(7), 7)
+    return folder
+
+
 def _half_way(parent: Path, *, format_version: int) -> Path:
-    folder = parent / "original"
-    (folder / "outside").mkdir(parents=True)
-    for name in ("secret.txt", "c.0"):
-        (folder / "outside" / name).write_text("secret")
+    folder = _with_outside(parent)
     store = create(FileSystem(), folder / "toy.zarr", format_version=format_version)
     while step(store, 1):
         pass
     store.gather(1)
     for _ in range(3):
         step(store, 0)
+    return folder
+
+
+def _with_outside(parent: Path) -> Path:
+    folder = parent / "original"
+    (folder / "outside").mkdir(parents=True)
+    for name in ("secret.txt", "c.0"):
+        (folder / "outside" / name).write_text("secret")
     return folder
 
 
@@ -153,6 +178,12 @@ JSON_FILES = (
     "commits/batch0000/000002.json",
     "commits/batch0000/head.json",
 )
+FILES_OF_TUNED = (
+    "commits/extension0000.json",
+    "commits/tuning/000000.json",
+    "commits/tuning/000003.json",
+    "commits/verdicts/000000.json",
+)
 FILES_OF_BLOCKS = ("zarr.json", "commits/batch0000/head.json", hostile_blocks.BLOCK, hostile_blocks.SEGMENT)
 VALUES = some.one_of(
     some.none(),
@@ -203,6 +234,34 @@ def check_fields(original: Path, files: Sequence[str], data: some.DataObject) ->
 @given(data=some.data())
 def test_no_value_of_any_field_of_format_2_does_harm(original: Path, data: some.DataObject) -> None:
     check_fields(original, JSON_FILES, data)
+
+
+@pytest.mark.parametrize("n_examples", [2, pytest.param(300, marks=pytest.mark.long)])
+def test_no_value_of_a_record_beside_the_commits_does_harm(original_tuned: Path, n_examples: int) -> None:
+    @settings(max_examples=n_examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(data=some.data())
+    def check(data: some.DataObject) -> None:
+        check_fields(original_tuned, FILES_OF_TUNED, data)
+
+    check()
+
+
+def test_an_honest_run_with_such_records_is_used(original_tuned: Path, tmp_path: Path) -> None:
+    honest: Attack = lambda store, outside: chain_again(store)  # noqa: E731
+    assert happens(original_tuned, tmp_path / "honest", honest) == "used"
+
+
+@pytest.mark.parametrize(
+    "change", [{"trajectories": 0}, {"lengths": [3]}, {"sums": [1]}, {"diverged": 10**6}]
+)
+def test_measurements_that_no_round_makes_are_refused(
+    original_tuned: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    store = shutil.copytree(original_tuned / "toy.zarr", tmp_path / "toy.zarr")
+    file = store / "commits/tuning/000000.json"
+    forge(file, lambda content: content["operations"][0]["measured"].update(change))
+    problem = Store.open(store).verify().problems[0]
+    assert problem.file == "commits/tuning/000000.json" and "is not a record of tuning" in problem.what
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))

@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.errors import SamplingError
 from rayfbnn.state import Target
 
 LARGEST = 16.0  # chosen by hand: early on, slopes near zero need not mean that a group moves freely
@@ -35,8 +36,14 @@ def group_sizes(target: Target) -> tuple[int, ...]:
 
 
 def of_coordinates(scales: Sequence[float], target: Target) -> Array:
-    """Return the scale of each coordinate, (n_parameters,) on the host, from the scales of the groups."""
-    return np.repeat(np.asarray(scales, dtype=np.float64), group_sizes(target))
+    """Return the scale of each coordinate, (n_parameters,) on the host, from the scales of the groups.
+
+    SamplingError if these are not as many as the target has groups.
+    """
+    sizes = group_sizes(target)
+    if len(scales) != len(sizes):
+        raise SamplingError(f"tuning gives {len(scales)} factors for stepsizes of {len(sizes)} groups")
+    return np.repeat(np.asarray(scales, dtype=np.float64), sizes)
 
 
 def scales_from(means: Sequence[float]) -> tuple[float, ...]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rayfbnn.errors import StoreCorruptError
+from rayfbnn.mcmc.tuning.measured import BITS
 
 MOST_VALUES = 3_000_000  # in a JSON file: each takes up to a hundred bytes once it is read
 MOST_CHAINS = 1_000_000
@@ -111,14 +112,27 @@ class ExtensionDocument(Document):
 class MeasuredDocument(Document):
     """Sums over measured trajectories, see `mcmc.tuning.measured.Measured`."""
 
-    trajectories: Whole
-    lengths: Sums
+    trajectories: Annotated[int, Field(ge=1, le=2**53)]
+    lengths: Annotated[list[Count], Field(min_length=1, max_length=100)]
     acceptance: Sums
     jumps: Annotated[list[Sums], Field(max_length=100_000)]
     sums: Sums
     squares: Sums
     slopes: Sums
     diverged: Whole
+
+    @model_validator(mode="after")
+    def _fits(self) -> MeasuredDocument:
+        if len(self.acceptance) != len(self.lengths) or len(self.jumps) not in (0, len(self.lengths)):
+            raise ValueError("acceptance and jumps need one entry for each length")
+        n_quantities = {len(self.sums), len(self.squares), *map(len, self.jumps)}
+        if len(n_quantities) > 1:
+            raise ValueError("sums, squares and jumps are of different numbers of quantities")
+        if not all(0 <= total <= self.trajectories << BITS for total in self.acceptance):
+            raise ValueError("acceptance lies outside 0 to 1")
+        if self.diverged > self.trajectories:
+            raise ValueError("more trajectories diverged than there were")
+        return self
 
 
 class SettingsDocument(Document):

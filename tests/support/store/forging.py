@@ -62,8 +62,12 @@ def chain_again(store: Path) -> None:
     except RayFBNNError:
         return
     commits = store / "commits"
-    for file in sorted(commits.glob("extension*.json")):
+    for file in sorted([*commits.glob("extension*.json"), *commits.glob("verdicts/*.json")]):
         file.write_bytes(sealed(document(file) | {"store": identity}))
+    last = ""
+    for file in sorted(commits.glob("tuning/*.json")):
+        file.write_bytes(sealed(document(file) | {"store": identity, "previous": last}))
+        last = seal_of(file.read_bytes(), file)
     for batch in sorted(commits.glob("batch*")):
         last, n_blocks = "", 0
         for file in sorted([*batch.glob("0*.block"), *batch.glob("0*.segment")]):
@@ -159,6 +163,8 @@ def _load(store: Path) -> None:
 def _resume(store: Path) -> None:
     opened = Store.open(store)
     opened.data.hash  # noqa: B018  the training cases are read
+    opened.tuning.latest()
+    opened.verdicts.all()
     with opened.lock():
         for batch in range(min(opened.n_batches, 3)):
             step(opened, batch)
