@@ -38,10 +38,10 @@ def read_metadata(fs: Storage, path: Place, plans: Mapping[str, ArrayPlan]) -> t
 
     During an extension the numbers of the draws are among them, because their files may be short too.
     """
-    metadata, is_pending = {}, False
-    for file in metadata_files(plans):
-        metadata[file], is_other = read_metadata_file(fs, path / file, plans, file)
-        is_pending = is_pending or is_other
+    files = metadata_files(plans)
+    contents = fs.each(lambda file: read_metadata_file(fs, path / file, plans, file), files)
+    metadata = {file: content for file, (content, _) in zip(files, contents, strict=True)}
+    is_pending = any(is_other for _, is_other in contents)
     if is_pending:
         for plan in plans.values():
             if is_draw_coordinate(plan):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,14 +20,14 @@ from rayfbnn.errors import (
     StoreFullError,
     StoreReadError,
 )
-from rayfbnn.store.storage.bucket import Bucket
+from rayfbnn.store.storage.bucket import Bucket, Tag
 from rayfbnn.store.storage.homes import storage_of
 from rayfbnn.store.storage.objects import ObjectStorage
 from rayfbnn.store.storage.places import ObjectPath, Place, key_below, place_of
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.storage.system_calls import SystemCalls
-from tests.support.store.buckets import MemoryBucket
+from tests.support.store.buckets import MemoryBucket, half_way, opened
 from tests.support.store.servers import ENVIRONMENT, s3_server
 
 Home = tuple[Storage, Place]
@@ -106,6 +107,36 @@ def test_what_is_missing_is_told_from_what_cannot_be_read(folder: Home) -> None:
     storage.write_atomic(place / "file", b"")
     assert storage.exists(place / "file")
     assert storage.exists(place)
+
+
+def test_reads_of_several_files_come_in_their_order(folder: Home) -> None:
+    storage, place = folder
+    contents = [b"%d" % number for number in range(40)]
+    for number, content in enumerate(contents):
+        storage.write_atomic(place / f"{number:02d}", content)
+    places = [place / f"{number:02d}" for number in range(40)]
+    assert storage.each(storage.read, places) == contents
+    with pytest.raises(FileNotFoundError):
+        storage.each(storage.read, [places[0], place / "none", places[1]])
+
+
+def test_a_store_in_a_bucket_is_opened_with_several_requests_at_once() -> None:
+    at_once = threading.Barrier(8, timeout=20)  # each of the first eight reads of arrays waits for the others
+
+    class Waiting(MemoryBucket):
+        n_waiting = 0
+
+        def get(self, key: str, at_most: int = sys.maxsize) -> tuple[bytes, Tag]:
+            if key.endswith("zarr.json") and "/posterior/" in key:
+                with self.turn:
+                    self.n_waiting += 1
+                    is_first = self.n_waiting <= at_once.parties
+                if is_first:
+                    at_once.wait()
+            return super().get(key, at_most)
+
+    bucket = half_way()
+    assert opened(Waiting(bucket.objects)).committed_draws == opened(bucket).committed_draws
 
 
 def test_a_file_larger_than_expected_is_not_read(folder: Home) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from rayfbnn.errors import StoreCorruptError
@@ -212,9 +213,12 @@ class BlockLog(CommitLog):
 
     def _records(self, batch: int, first: int, previous: str) -> list[Record]:
         head = self.head(batch)
-        n_blocks, segments = self._n_blocks(batch, head), self._numbers(batch)[1]
+        n_blocks, (blocks, segments) = self._n_blocks(batch, head), self._numbers(batch)
         if n_blocks < first:
             raise MissingFile(_missing(self.file(batch, n_blocks), batch, n_blocks))
+        start = max(first, self._n_in_segments(batch, segments))
+        single = sorted(number for number in blocks if start <= number < n_blocks)
+        self._fs.each(partial(self._single_block, batch), single)
         records: list[Record] = []
         number = first
         while number < n_blocks:

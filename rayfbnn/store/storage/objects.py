@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
@@ -20,9 +20,9 @@ from rayfbnn.errors import StoreBusyError, StoreCorruptError, StoreError, StoreE
 from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, TooLarge
 from rayfbnn.store.storage.lease import SECONDS, Lease
 from rayfbnn.store.storage.places import ObjectPath, Place
-from rayfbnn.store.storage.protocol import MOST_BYTES, Holds
+from rayfbnn.store.storage.protocol import MOST_BYTES, Holds, Item, Result
 
-_PUTS_AT_ONCE = 16
+_AT_ONCE = 16  # requests
 _ATTEMPTS = 20  # to replace a chunk that others replace at the same time
 _CREATING = ".creating"  # beside a store that is being created
 _UNFIT = "{}: this object store ignores {} of a put, so that draws could be lost; use another"
@@ -52,6 +52,10 @@ class ObjectStorage:
                 return self._bucket.get(_key(place), at_most)[0]
             except TooLarge as exc:
                 raise StoreCorruptError(f"{place}: damaged: {exc}") from None
+
+    def each(self, read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Return what `read` gives for each item, in order, with up to 16 requests at once."""
+        return self._at_once((read, item) for item in items)
 
     def check_folders(self, places: Iterable[Place]) -> None:
         """Do nothing: keys lead nowhere else."""
@@ -246,7 +250,7 @@ class ObjectStorage:
 
     def _at_once(self, calls: Iterable[tuple[Any, ...]]) -> list[Any]:
         """Make the calls in threads, wait for all, and return their results, or raise the first error."""
-        with ThreadPoolExecutor(_PUTS_AT_ONCE) as threads:
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
             answers = [threads.submit(*call) for call in calls]
         return [answer.result() for answer in answers]
 

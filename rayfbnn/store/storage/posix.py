@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
 
 from rayfbnn.errors import (
     StoreBusyError,
@@ -25,7 +24,7 @@ from rayfbnn.errors import (
     StoreReadError,
 )
 from rayfbnn.store.storage.places import Place
-from rayfbnn.store.storage.protocol import MOST_BYTES, PARTIAL, Holds
+from rayfbnn.store.storage.protocol import MOST_BYTES, PARTIAL, Holds, Item, Result
 from rayfbnn.store.storage.system_calls import SystemCalls
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -38,8 +37,6 @@ _READING = {"read", "list", "look at"}
 _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR}
 _PAUSES = (0.1, 0.4)  # seconds before the second and the third attempt to read
 _counter = count()
-
-Result = TypeVar("Result")
 
 
 class FileSystem:
@@ -61,6 +58,10 @@ class FileSystem:
                     f"{path}: damaged: {size} bytes, where at most {at_most} are expected"
                 )
             return self._again(lambda: self._calls.read(path))
+
+    def each(self, read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Return what `read` gives for each item, one after the other."""
+        return [read(item) for item in items]
 
     def check_folders(self, places: Iterable[Place]) -> None:
         """Raise StoreCorruptError if there is something else in the place of a folder, such as a link."""

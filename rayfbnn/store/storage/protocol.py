@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from rayfbnn.store.storage.places import Place
 
@@ -14,6 +14,9 @@ PARTIAL = ".partial"  # the end of the name of a file that is being written; a c
 # True if a file has the values that are to be written, and maybe more. Takes the place, the content that is
 # to be written, and the content that is there.
 Holds: TypeAlias = Callable[[Place, bytes, bytes], bool]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Storage(Protocol):
@@ -29,6 +32,10 @@ class Storage(Protocol):
 
         StoreCorruptError, before anything is read, if it has more than `at_most` bytes or is no file.
         """
+        ...
+
+    def each(self, read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Return what `read` gives for each item, in order; reads are at once where answers take long."""
         ...
 
     def check_folders(self, places: Iterable[Place]) -> None:
