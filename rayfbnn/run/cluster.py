@@ -85,6 +85,14 @@ def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
     return ray, True
 
 
+def workers_of_cluster(ray: Any, gpus_per_worker: float) -> int:
+    """Return how many workers a cluster has room for now: one for each core, or for each GPU they need."""
+    resources = ray.cluster_resources()
+    if gpus_per_worker:
+        return max(1, int(resources.get("GPU", 0) / gpus_per_worker))
+    return max(1, int(resources.get("CPU", 1)))
+
+
 def _import_ray(address: str | None) -> Any:
     """Import Ray after setting what it reads from the environment on import."""
     if address is None or _host_and_port(address)[0] in _LOOPBACK:

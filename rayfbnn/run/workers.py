@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from rayfbnn.errors import RayFBNNError, WorkerError
-from rayfbnn.run.cluster import ONE_THREAD, connect, first_line
+from rayfbnn.run.cluster import ONE_THREAD, connect, first_line, workers_of_cluster
 from rayfbnn.run.executor import worker_name
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.store.storage.places import Place
@@ -148,10 +148,7 @@ class RayExecutor:
                 self._ray.kill(actor.handle)
 
     def _default_workers(self) -> int:
-        resources = self._ray.cluster_resources()
-        if self._gpus_per_worker:
-            return max(1, int(resources.get("GPU", 0) / self._gpus_per_worker))
-        return max(1, int(resources.get("CPU", 1)))
+        return workers_of_cluster(self._ray, self._gpus_per_worker)
 
     def _start_actor(self, store_path: Place, pending: dict[Any, tuple[_Actor, str]]) -> None:
         # No restarts and no retries: a retried call runs its side effects twice, and a restarted actor has

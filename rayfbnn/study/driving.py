@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,8 +43,15 @@ class Driving:
     wait_seconds: float = 2.0
 
 
-def drive(study: StudyFiles, how: Driving, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Run members and decide, until no configuration has a look that is due.
+def show(lines: Iterable[str], how: Driving) -> None:
+    """Take the lines of a driver to their end, and print them on standard error if they are to be shown."""
+    for line in lines:
+        if how.progress:
+            print(line, file=sys.stderr, flush=True)
+
+
+def drive(study: StudyFiles, how: Driving, sleep: Callable[[float], None] = time.sleep) -> Iterator[str]:
+    """Run members and decide, until no configuration has a look that is due; yield a line on each.
 
     StoreMismatchError if a look is due and the study was made by another version.
     """
@@ -55,12 +62,12 @@ def drive(study: StudyFiles, how: Driving, sleep: Callable[[float], None] = time
         _check_version(study)
         has_worked = False
         for configuration, look in due.items():
-            has_worked |= _advance(study, configuration, look, how)
+            has_worked |= yield from _advance(study, configuration, look, how)
             if all(study.is_ready(Member(configuration, seed), look) for seed in look.seeds):
                 decision = study.decide(configuration, look)
                 has_worked = True
                 if decision is not None:
-                    _say(how, _label(study, configuration) + look_head(decision))
+                    yield _label(study, configuration) + look_head(decision)
         if not has_worked:
             sleep(how.wait_seconds)
 
@@ -74,8 +81,8 @@ def _check_version(study: StudyFiles) -> None:
         )
 
 
-def _advance(study: StudyFiles, configuration: int, look: Due, how: Driving) -> bool:
-    """Bring members to the length of a look, but for those of other drivers; True if any was brought."""
+def _advance(study: StudyFiles, configuration: int, look: Due, how: Driving) -> Generator[str, None, bool]:
+    """Bring members to the length of a look, but for those of other drivers; return True if any was."""
     has_worked = False
     start = os.getpid() % len(look.seeds)  # drivers that start together begin at different members
     for seed in (*look.seeds[start:], *look.seeds[:start]):
@@ -92,7 +99,7 @@ def _advance(study: StudyFiles, configuration: int, look: Due, how: Driving) -> 
         has_worked = True
         reason = study.members.failure(member)
         what = f"has {look.iterations} iterations" if reason is None else f"failed: {reason}"
-        _say(how, f"{_label(study, configuration)}look {look.number}: seed {seed} {what}")
+        yield f"{_label(study, configuration)}look {look.number}: seed {seed} {what}"
     return has_worked
 
 
@@ -115,8 +122,3 @@ def _run(study: StudyFiles, member: Member, look: Due, how: Driving) -> None:
 def _label(study: StudyFiles, configuration: int) -> str:
     """Name a configuration at the start of a line, where there are several."""
     return f"{study.configurations[configuration].label}: " if len(study.configurations) > 1 else ""
-
-
-def _say(how: Driving, line: str) -> None:
-    if how.progress:
-        print(line, file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ from rayfbnn import errors
 from rayfbnn.errors import RayFBNNError, WorkerError
 from rayfbnn.run.cluster import ONE_THREAD
 from rayfbnn.run.signals import interrupt_on_signal, stop_on_signal
-from rayfbnn.study.driving import Driving, drive
+from rayfbnn.study.driving import Driving, drive, show
 from rayfbnn.study.files import StudyFiles
 
 _STOPPED = 75
@@ -38,7 +38,7 @@ class Drivers:
         than may.
         """
         failures = 0
-        with stop_on_signal(self._stop, _note):
+        with stop_on_signal(self._stop, note):
             try:
                 self._processes = [self._start() for _ in range(self._count)]
                 while self._processes:
@@ -94,7 +94,8 @@ class Drivers:
         return 1
 
 
-def _note(text: str) -> None:
+def note(text: str) -> None:
+    """Write a line on standard error; a signal handler may call this."""
     os.write(2, f"\n{text}\n".encode())  # not print: a signal may have come in the midst of one
 
 
@@ -103,7 +104,8 @@ def main() -> None:
     arguments = json.loads(sys.argv[1])
     try:
         with interrupt_on_signal():
-            drive(StudyFiles.open(arguments["folder"]), Driving(**arguments["how"]))
+            how = Driving(**arguments["how"])
+            show(drive(StudyFiles.open(arguments["folder"]), how), how)
     except KeyboardInterrupt:
         sys.exit(_STOPPED)
     except RayFBNNError as exc:

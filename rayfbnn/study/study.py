@@ -111,7 +111,8 @@ class Study(StudyFiles):
             Number of processes on this machine that take members; one for each core if not given. 0 runs
             members in this process, one after another.
         address
-            Address of a Ray cluster, whose workers then share the batches of one member after another.
+            Address of a Ray cluster, each of whose workers then takes members; where the workers are more
+            than the members, they share the batches of one member after another.
         max_failures
             How many processes, or with a cluster workers of a member, may die and be replaced.
         progress
@@ -119,19 +120,23 @@ class Study(StudyFiles):
         log_format
             "json" adds a line of JSON for each block to a log beside the store of each member.
         """
-        from rayfbnn.study.driving import Driving, drive
+        from rayfbnn.study.driving import Driving, drive, show
+        from rayfbnn.study.on_cluster import ClusterDrivers
         from rayfbnn.study.processes import Drivers
 
         check_workers(self.members.first.spec, workers, address, max_failures)
         check_log_format(log_format)
         how = Driving(workers, address, max_failures, log_format, progress)
-        if address is not None or workers == 0:
-            drive(self, how)
-            return self.status()
         n_members = sum(len(due.seeds) for due in self.due().values())
-        count = min(n_cores() if workers is None else workers, n_members)
-        if count > 0:
-            Drivers(str(self.place), how, count=count).run()
+        if n_members == 0:
+            return self.status()
+        on_cluster = ClusterDrivers(self, how) if address is not None else None
+        if on_cluster is not None and on_cluster.count <= n_members:
+            on_cluster.run()
+        elif on_cluster is not None or workers == 0:
+            show(drive(self, how), how)
+        else:
+            Drivers(str(self.place), how, count=min(workers or n_cores(), n_members)).run()
         return self.status()
 
     def diagnose(self, configuration: int = 0, *, others: Sequence[Study] = ()) -> Look:

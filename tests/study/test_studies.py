@@ -175,7 +175,8 @@ def test_a_member_of_another_driver_is_left_to_it(tmp_path: Path, monkeypatch: p
         held.clear()
 
     monkeypatch.setattr(driving, "resume", busy_at_first)
-    driving.drive(study, driving.Driving(progress=False), sleep=release)
+    lines = list(driving.drive(study, driving.Driving(), sleep=release))
+    assert len(lines) == 4 and lines[-1].endswith(": ok")
     assert pauses and study.ok
 
 
