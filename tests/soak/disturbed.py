@@ -64,9 +64,14 @@ class Disturbed:
         return ours.n_chains * n_draws, ours.n_chains * n_draws - distinct
 
     def memory_line(self) -> str:
-        """Return the megabytes at the start and at the end in words, with a verdict."""
+        """Return the megabytes at the start, after a third of the turns, and at the end, with a verdict.
+
+        They rise once, when a driver first gathers blocks into chunks of some 32 MiB for each array.
+        """
         if not self.memory:
             return "unknown"
-        first, last = (float(np.median(part)) for part in (self.memory[:3], self.memory[-3:]))
-        verdict = "level" if last < 1.1 * first else "GROWN"
-        return f"{first:.0f} MB at the start, {last:.0f} MB at the end ({verdict})"
+        third = len(self.memory) // 3
+        parts = (self.memory[:1], self.memory[third : third + 3], self.memory[-3:])
+        first, settled, last = (float(np.median(part)) for part in parts)
+        verdict = "level" if last < 1.1 * settled else "GROWN"
+        return f"{first:.0f} MB at the start, {settled:.0f} MB later, {last:.0f} MB at the end ({verdict})"
