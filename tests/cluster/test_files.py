@@ -14,13 +14,12 @@ from typing import Any
 
 import jsonschema
 import pytest
-import ray
 import yaml
-from ray.autoscaler._private.util import prepare_config, validate_config
 
 from tests.support.cluster.kuberay import schema_of
 from tests.support.pages import ROOT
 
+ray = pytest.importorskip("ray")
 CLUSTER = ROOT / "cluster"
 MANIFESTS = sorted(CLUSTER.glob("kuberay/*.yaml"))
 CLOUDS = sorted(CLUSTER.glob("ray/*.yaml"))
@@ -68,6 +67,8 @@ def test_a_manifest_has_the_keys_of_kuberay_and_each_misspelt_key_is_found(file:
 
 @pytest.mark.parametrize("file", CLOUDS, ids=lambda file: file.name)
 def test_a_file_for_ray_up_has_the_keys_of_ray(file: Path) -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
     document = yaml.safe_load(file.read_text())
     validate_config(prepare_config(copy.deepcopy(document)))
     for key in document:  # Ray fills in what is missing, so that only the misspelt key itself is an error
