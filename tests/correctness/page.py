@@ -1,7 +1,8 @@
 """Writes the tables of docs/correctness.md: `python -m tests.correctness.page`, with --run after a new run.
 
 The cells and their p-values come from cells.py and tests/data/p_values.jsonl, the mutants from the test
-modules. The text between the tables is written by hand.
+modules, and the line of the soak from tests/data/soak.txt, which holds what its last long run printed. The
+text between the tables is written by hand.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tests.correctness.mutant_table import EQUIVALENT, mutants
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "correctness.md"
 P_VALUES = ROOT / "tests" / "data" / "p_values.jsonl"
+SOAK = ROOT / "tests" / "data" / "soak.txt"
 
 SAME_DATA, NEW_DATA = "same data", "new data"  # names of tests in test_cells.py
 
@@ -112,6 +114,11 @@ def equivalent_table() -> str:
     return "\n".join(lines)
 
 
+def soak_line() -> str:
+    """The last line of the last long soak."""
+    return "> " + SOAK.read_text().splitlines()[-1]
+
+
 def _header(*names: str) -> list[str]:
     return [_row(*names), "|" + "---|" * len(names)]
 
@@ -126,6 +133,7 @@ TABLES = {
     "mutants": mutants_table,
     "mutants summary": mutants_summary,
     "equivalent": equivalent_table,
+    "soak": soak_line,
 }
 
 
