@@ -5,7 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import signal
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rayfbnn.errors import ConfigError, WorkerError
@@ -59,20 +63,22 @@ def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
         if address is not None:
             # Ray tries for 14 minutes to join a cluster that is gone; each of these two attempts takes 40 s.
             os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "2")
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            with _kept_handler():
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             return ray, False
         _allow_open_files()
         inherited = {name: os.environ.get(name) for name in ONE_THREAD}
         os.environ.update(ONE_THREAD)  # the workers on this machine inherit it
         try:
-            ray.init(
-                address="local",
-                num_cpus=workers,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                object_store_memory=_OBJECT_STORE_BYTES,
-            )
+            with _kept_handler():
+                ray.init(
+                    address="local",
+                    num_cpus=workers,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                )
         finally:
             for name, value in inherited.items():
                 _restore(name, value)
@@ -83,6 +89,25 @@ def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
             advice = "a cluster with token authentication needs RAY_AUTH_MODE=token here too"
         raise WorkerError(f"{where}: {first_line(exc).rstrip('.')}; {advice}") from exc
     return ray, True
+
+
+@contextmanager
+def _kept_handler() -> Iterator[None]:
+    """Keep the handler of SIGTERM that this process has, if it has one.
+
+    Ray sets one of its own as it starts, which ends the process with exit code 15, and a scheduler would not
+    start the job again. A SIGTERM that comes meanwhile raises KeyboardInterrupt.
+    """
+    previous = signal.getsignal(signal.SIGTERM)
+    if not callable(previous) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    try:
+        yield
+    except SystemExit as exc:  # from Ray's handler
+        raise KeyboardInterrupt("stopped while Ray was starting") from exc
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def workers_of_cluster(ray: Any, gpus_per_worker: float) -> int:

@@ -1,15 +1,22 @@
-"""Ray is not started where it would wait for ever."""
+"""Ray is not started where it would wait for ever, and does not change what SIGTERM does."""
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rayfbnn import api
 from rayfbnn.errors import ConfigError
 from rayfbnn.run import cluster
+from rayfbnn.run.signals import interrupt_on_signal
+from tests.support.drivers import descendants, finish, slow_spec, start, wait_until
 from tests.support.small import make_store, small_spec
 
 
@@ -40,3 +47,56 @@ def test_the_limit_of_open_files_is_raised_as_far_as_ray_needs(monkeypatch: pyte
     assert limits == [(512, 4096)]
     cluster.check_ray(0, None)
     assert limits == [(512, 4096)]
+
+
+@pytest.fixture
+def sigterm() -> Iterator[None]:
+    """Put back what SIGTERM did before the test."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def ray_that_handles_sigterm(*, comes: bool) -> SimpleNamespace:
+    """A stand-in for Ray: its start sets a handler of its own, as Ray's does; the signal may come then."""
+
+    def init(**options: object) -> None:
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
+        if comes:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return SimpleNamespace(init=init, is_initialized=lambda: False)
+
+
+@pytest.mark.usefixtures("sigterm")
+@pytest.mark.parametrize("address", [None, "auto"])
+def test_the_handler_of_sigterm_outlives_the_start_of_ray(
+    monkeypatch: pytest.MonkeyPatch, address: str | None
+) -> None:
+    monkeypatch.setattr(cluster, "_import_ray", lambda address: ray_that_handles_sigterm(comes=False))
+    with interrupt_on_signal():
+        ours = signal.getsignal(signal.SIGTERM)
+        cluster.connect(1, address)
+        assert signal.getsignal(signal.SIGTERM) is ours
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    cluster.connect(1, address)  # without one of ours that of Ray stays, which stops its processes
+    assert callable(signal.getsignal(signal.SIGTERM))
+
+
+@pytest.mark.usefixtures("sigterm")
+@pytest.mark.parametrize("address", [None, "auto"])
+def test_sigterm_while_ray_starts_interrupts(monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
+    monkeypatch.setattr(cluster, "_import_ray", lambda address: ray_that_handles_sigterm(comes=True))
+    with interrupt_on_signal(), pytest.raises(KeyboardInterrupt, match="while Ray was starting"):
+        cluster.connect(1, address)
+
+
+@pytest.mark.long
+@pytest.mark.ray
+def test_a_job_that_is_told_to_stop_while_ray_starts_ends_with_75(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(slow_spec(tmp_path).to_toml())
+    driver = start("run", tmp_path / "run.toml", tmp_path / "run.zarr", "--workers", 1)
+    wait_until(lambda: any("gcs_server" in command for _, command in descendants(driver.pid)), driver)
+    driver.send_signal(signal.SIGTERM)
+    code, _, errors = finish(driver)
+    assert code == 75, errors
