@@ -59,7 +59,7 @@ def rank(study: StudyFiles, data: Source) -> list[Rank]:
             raise ConfigError("data: the cases have no targets, by which configurations could be ranked")
         by_configuration.append(table["log_probability"].to_numpy(dtype=np.float64))
     values = np.stack(by_configuration)
-    values = values[:, np.isfinite(values).all(axis=0)]  # cases whose targets are all missing have none
+    values = values[:, ~np.isnan(values).any(axis=0)]  # cases whose targets are all missing have none
     n_cases = values.shape[1]
     if n_cases == 0:
         raise ConfigError("data: no case has targets, by which configurations could be ranked")
@@ -67,8 +67,10 @@ def rank(study: StudyFiles, data: Source) -> list[Rank]:
     status = status_of_study(study).configurations
     ranks = []
     for configuration, row in zip(study.configurations, values, strict=True):
-        lost = values[best] - row
-        error = float(lost.std(ddof=1)) / math.sqrt(n_cases) if n_cases > 1 else math.nan
+        lost = np.zeros(n_cases)
+        np.subtract(values[best], row, out=lost, where=values[best] != row)  # both may be -inf
+        is_known = n_cases > 1 and np.isfinite(lost).all()
+        error = float(lost.std(ddof=1)) / math.sqrt(n_cases) if is_known else math.nan
         ranks.append(
             Rank(
                 configuration=configuration.number,
