@@ -9,7 +9,7 @@ from rayfbnn.study.members import Member
 
 if TYPE_CHECKING:
     from rayfbnn.study.files import StudyFiles
-    from rayfbnn.study.looks import Look
+    from rayfbnn.study.looks import Due, Look
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def status_of_study(study: StudyFiles) -> StudyStatus:
         configurations.append(
             ConfigurationStatus(
                 label=configuration.label,
-                members=tuple(_member(study, Member(number, seed)) for seed in study.seeds(number)),
+                members=tuple(_member(study, Member(number, seed), look) for seed in study.seeds(number)),
                 looks=tuple(study.looks(number)),
                 next_iterations=None if look is None else look.iterations,
             )
@@ -101,7 +101,7 @@ def status_of_study(study: StudyFiles) -> StudyStatus:
     return StudyStatus(str(study.place), tuple(configurations))
 
 
-def _member(study: StudyFiles, member: Member) -> MemberStatus:
+def _member(study: StudyFiles, member: Member, due: Due | None) -> MemberStatus:
     reason = study.members.failure(member)
     is_there = study.members.is_there(member)
     store = study.members.open(member) if is_there else None
@@ -110,7 +110,6 @@ def _member(study: StudyFiles, member: Member) -> MemberStatus:
         return MemberStatus(member.seed, "failed", draws, reason)
     if store is None:
         return MemberStatus(member.seed, "not begun")
-    due = study.due().get(member.configuration)
     is_ready = due is None or study.is_ready(member, due)
     return MemberStatus(member.seed, "ready" if is_ready else "under way", draws)
 
