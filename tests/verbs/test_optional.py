@@ -24,10 +24,12 @@ sys.meta_path.insert(0, Absent())
 """
 VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback]
 NEEDS_STORE = [
+    "faults",
     "run",
     "sklearn",
+    "soak",
     "store",
-    "faults",
+    "study",
     "verbs/test_api.py",
     "verbs/test_cli.py",
     "project/test_examples.py",
