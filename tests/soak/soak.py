@@ -72,14 +72,14 @@ def soak(folder: Path, seconds: float, seed: int) -> str:
             cluster.end()
         counts = [one.check(undisturbed) for one in stores]
     kinds = sum((one.turns for one in stores), Counter[str]())
-    made, repeated = (sum(column) for column in zip(*counts, strict=True))
+    draws, repeated = (sum(column) for column in zip(*counts, strict=True))
     lost = sum(one.lost for one in stores)
     mishaps = sum(number for what, number in requests.items() if what != "passed on")
     line = (
         f"soak of {time.monotonic() - began:.0f} s, {kinds.total()} disturbances"
         f" ({', '.join(f'{number} {kind}' for kind, number in sorted(kinds.items()))}),"
         f" {mishaps} of {sum(requests.values())} requests disturbed:"
-        f" {made} draws made, {lost} lost, {repeated} repeated; memory of drivers on a disk"
+        f" {draws} draws made, {lost} lost, {repeated} repeated; memory of drivers on a disk"
         f" {disk.memory_line()}, of those on a cluster {shared.memory_line()}"
     )
     assert lost == 0 and repeated == 0, line
