@@ -56,6 +56,7 @@ class TuningLog:
         self._commits = commits
         self._n_batches = n_batches
         self._cache: dict[int, RoundRecord] = {}
+        self._seen: set[int] = set()  # rounds whose records are there
         self._commits_cache: dict[tuple[int, int], Record] = {}
 
     @cached_property
@@ -86,7 +87,10 @@ class TuningLog:
         return n, self._settings(n)
 
     def _is_there(self, number: int) -> bool:
-        return number in self._cache or self._fs.exists(self.file(number))
+        """Return True if there is a record of a round; one that was seen is not looked for again."""
+        if number not in self._seen and (number in self._cache or self._fs.exists(self.file(number))):
+            self._seen.add(number)
+        return number in self._seen
 
     def _settings(self, n_finished: int) -> dict[Tunable, Settings]:
         """Return the settings after so many rounds."""
@@ -148,6 +152,7 @@ class TuningLog:
     def discard(self, number: int) -> None:
         """Move a record aside, if there is one; `publish` makes it again."""
         self._cache.pop(number, None)
+        self._seen.discard(number)
         if self._fs.exists(self.file(number)):
             aside = self._root / COMMITS / DISCARDED
             self._fs.mkdir(aside)

@@ -134,7 +134,9 @@ def prepared(folder: Path, arguments: argparse.Namespace, *, batches: int) -> St
         raw["phase"] = [{"operations": [{"op": "sample-sigmas"}, {"op": "heatbath"}, hybrid]}]
     raw["phase"][-1]["iterations"] = FIRST_ITERATIONS
     spec = RunSpec.from_dict(raw)
-    store = Store.for_run(folder / "run.zarr", spec, read_dataset(spec), kernel=kernel_for(spec))
+    # Chunks as those of a run that was planned with its final length, so that blocks last ten seconds.
+    data, kernel = read_dataset(spec), kernel_for(spec)
+    store = Store.for_run(folder / "run.zarr", spec, data, kernel=kernel, draws_per_chunk=10_000)
     kept_from, is_last = time.time(), len(spec.phase) - 1
 
     with store.lock(), InProcess() as executor:
@@ -142,6 +144,7 @@ def prepared(folder: Path, arguments: argparse.Namespace, *, batches: int) -> St
             if progress.phase < is_last:
                 kept_from = time.time()
         seconds_per_draw = (time.time() - kept_from) / (FIRST_ITERATIONS * batches)
+        gather_all(store)
         set_length(store, FIRST_ITERATIONS + max(10, int(arguments.seconds / seconds_per_draw)))
     return store
 

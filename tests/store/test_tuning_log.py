@@ -26,6 +26,7 @@ from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.rounds import MOST_ROUNDS, n_finished, round_of, rounds
+from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small, small_spec
@@ -89,6 +90,20 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copied(undisturbed: Path, tmp_path: Path) -> Path:
     """A copy of the finished run, for tests that damage it."""
     return shutil.copytree(undisturbed, tmp_path / "run.zarr")
+
+
+def test_a_record_that_is_there_is_not_looked_for_again(undisturbed: Path) -> None:
+    asked: list[Place] = []
+
+    class Asking(FileSystem):
+        def exists(self, place: Place) -> bool:
+            asked.append(place)
+            return super().exists(place)
+
+    store = Store.open(undisturbed, fs=Asking())
+    assert store.tuning.latest()[0] == N_ROUNDS and len(asked) >= N_ROUNDS
+    asked.clear()
+    assert store.tuning.latest()[0] == N_ROUNDS and not asked
 
 
 def test_phases_before_the_kept_ones_are_cut_into_rounds() -> None:

@@ -55,13 +55,15 @@ class BlockLog(CommitLog):
             return self.file(record.batch, record.block)
         return self.segment_file(record.batch, record.first_block)
 
-    def _n_blocks(self, batch: int, head: Head | None) -> int:
-        """Count the blocks by the names of the files, and not fewer than the head names.
+    def _n_blocks(
+        self, batch: int, head: Head | None, numbers: tuple[set[int], set[int]] | None = None
+    ) -> int:
+        """Count the blocks by the names of the files, or their `_numbers`, and not fewer than the head names.
 
         The head may be behind: by one block after a crash, and by more if a worker that was thought dead has
         put back an older one. A block may be left where a segment stands for it.
         """
-        blocks, segments = self._numbers(batch)
+        blocks, segments = self._numbers(batch) if numbers is None else numbers
         n_blocks = self._n_in_segments(batch, segments)
         while n_blocks in blocks:
             n_blocks += 1
@@ -122,8 +124,8 @@ class BlockLog(CommitLog):
         """Read the record that ends with a block: that of the block, or of the segment that it closes."""
         return self._again(lambda: self._read(batch, block))
 
-    def _read(self, batch: int, block: int) -> Record:
-        segments, number = self._numbers(batch)[1], 0
+    def _read(self, batch: int, block: int, segments: set[int] | None = None) -> Record:
+        segments, number = self._numbers(batch)[1] if segments is None else segments, 0
         while number in segments and number <= block:
             record = self._segment(batch, number)
             if record.block == block:
@@ -213,7 +215,8 @@ class BlockLog(CommitLog):
 
     def _records(self, batch: int, first: int, previous: str) -> list[Record]:
         head = self.head(batch)
-        n_blocks, (blocks, segments) = self._n_blocks(batch, head), self._numbers(batch)
+        blocks, segments = numbers = self._numbers(batch)
+        n_blocks = self._n_blocks(batch, head, numbers)
         if n_blocks < first:
             raise MissingFile(_missing(self.file(batch, n_blocks), batch, n_blocks))
         start = max(first, self._n_in_segments(batch, segments))
@@ -267,10 +270,20 @@ class BlockLog(CommitLog):
         is_last = head is not None and (batch, head.blocks) not in self._single
         if head is not None and known is not None and known.digest == head.last and is_last:
             return known
-        record = super().last(batch)
-        if record is not None and record.segment is None:
+        record = self._again(lambda: self._last(batch, head))
+        if record is None:
+            return None
+        if record.segment is None:
             self._single[batch, record.block] = record
+        if head is not None:
+            head.check(record, self.file_of(record))
         return record
+
+    def _last(self, batch: int, head: Head | None) -> Record | None:
+        """Read the last record of a batch; its folder is listed once."""
+        numbers = self._numbers(batch)
+        n_blocks = self._n_blocks(batch, head, numbers)
+        return self._read(batch, n_blocks - 1, numbers[1]) if n_blocks else None
 
     def _again(self, read: Callable[[], Result]) -> Result:
         """Return what is read; it is read again if files are missing, which may be in a segment by then."""
