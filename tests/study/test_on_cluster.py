@@ -61,6 +61,7 @@ class StartsWith(ClusterDrivers):
         return self._first.options(num_returns="streaming").remote(*self._arguments)
 
 
+@pytest.mark.long
 def test_workers_share_the_members_and_decide_as_one_driver(
     study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
