@@ -110,7 +110,7 @@ class RayExecutor:
         """Run the batches on the actors, and yield their progress as it arrives."""
         waiting, pending = deque(batches), self._pending
         self._until = until
-        wanted = min(self._workers or self._default_workers(), len(batches))
+        wanted = min(self._workers or workers_of_cluster(self._ray, self._gpus_per_worker), len(batches))
         for _ in range(wanted - len(self._actors)):
             self._start_actor(store_path, pending)
         is_stopping = False
@@ -146,9 +146,6 @@ class RayExecutor:
                 return
             for actor in self._actors:
                 self._ray.kill(actor.handle)
-
-    def _default_workers(self) -> int:
-        return workers_of_cluster(self._ray, self._gpus_per_worker)
 
     def _start_actor(self, store_path: Place, pending: dict[Any, tuple[_Actor, str]]) -> None:
         # No restarts and no retries: a retried call runs its side effects twice, and a restarted actor has

@@ -252,16 +252,25 @@ def test_an_honest_run_with_such_records_is_used(original_tuned: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "change", [{"trajectories": 0}, {"lengths": [3]}, {"sums": [1]}, {"diverged": 10**6}]
+    ("part", "change", "what"),
+    [
+        ("measured", {"trajectories": 0}, "is not a record of tuning"),
+        ("measured", {"lengths": [3]}, "is not a record of tuning"),
+        ("measured", {"sums": [1]}, "is not a record of tuning"),
+        ("measured", {"diverged": 10**6}, "is not a record of tuning"),
+        ("settings", {"steps": 17}, "has settings that tuning cannot give hybrid"),
+        ("settings", {"longest": 10**6}, "has settings that tuning cannot give hybrid"),
+        ("settings", {"scales": [2.0]}, "has settings that tuning cannot give hybrid"),
+    ],
 )
-def test_measurements_that_no_round_makes_are_refused(
-    original_tuned: Path, tmp_path: Path, change: dict[str, Any]
+def test_records_that_no_round_of_tuning_makes_are_refused(
+    original_tuned: Path, tmp_path: Path, part: str, change: dict[str, Any], what: str
 ) -> None:
     store = shutil.copytree(original_tuned / "toy.zarr", tmp_path / "toy.zarr")
     file = store / "commits/tuning/000000.json"
-    forge(file, lambda content: content["operations"][0]["measured"].update(change))
+    forge(file, lambda content: content["operations"][0][part].update(change))
     problem = Store.open(store).verify().problems[0]
-    assert problem.file == "commits/tuning/000000.json" and "is not a record of tuning" in problem.what
+    assert problem.file == "commits/tuning/000000.json" and what in problem.what
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))

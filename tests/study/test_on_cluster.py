@@ -27,11 +27,15 @@ pytest.importorskip("ray")
 ON_CLUSTER: dict[str, Any] = {"address": "auto", "workers": 2, "progress": True}
 
 
+def made(folder: Path, seeds: int, n_looks: int) -> Study:
+    spec = small_spec(folder, chains=2, chains_per_batch=2, draws_per_block=10)
+    rule = Rule(max_rhat=1.0000001, looks=n_looks, least_draws=5, cases=3)
+    return Study.create(folder / "study", spec, seeds=seeds, rule=rule)
+
+
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
-    spec = small_spec(tmp_path, chains=2, chains_per_batch=2, draws_per_block=10)
-    rule = Rule(max_rhat=1.0000001, looks=2, least_draws=5, cases=3)
-    return Study.create(tmp_path / "study", spec, seeds=4, rule=rule)
+    return made(tmp_path, 4, 2)
 
 
 def looks(study: Study) -> list[bytes]:
@@ -61,17 +65,19 @@ class StartsWith(ClusterDrivers):
         return self._first.options(num_returns="streaming").remote(*self._arguments)
 
 
-@pytest.mark.long
+@pytest.mark.parametrize(("seeds", "n_looks"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.long)])
 def test_workers_share_the_members_and_decide_as_one_driver(
-    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    seeds: int, n_looks: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    study = made(tmp_path, seeds, n_looks)
     shutil.copytree(str(study.place), tmp_path / "alone")
     assert study.run(**ON_CLUSTER).ok is False
     lines = capsys.readouterr().err.splitlines()
-    assert sum(": seed " in line for line in lines) >= 8 and any("not ok, going on" in line for line in lines)
+    assert sum(": seed " in line for line in lines) >= seeds * n_looks
+    assert any("not ok" in line for line in lines)
     alone = Study.open(tmp_path / "alone")
     alone.run(workers=0, progress=False)
-    assert looks(study) == looks(alone) and len(looks(study)) == 2
+    assert looks(study) == looks(alone) and len(looks(study)) == n_looks
 
 
 @pytest.mark.long

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.state import ChainState
@@ -15,14 +14,12 @@ from rayfbnn.store.commits import CommitLog
 from rayfbnn.store.records import Record, RunUpdates, seal_of
 from rayfbnn.store.segments.payload import PayloadLayout, joined, split
 from rayfbnn.store.storage.places import Place
-from rayfbnn.store.storage.protocol import Storage
+from rayfbnn.store.storage.protocol import Result, Storage
 
 _KINDS = ("block", "segment")
 _NAME = re.compile(r"([0-9]{6,15})\.(block|segment)")
 _ATTEMPTS = 5  # to read a batch whose blocks are gathered meanwhile
 _KEPT_BYTES = 64 * 2**20  # of the arrays that were read last, the newest apart
-
-Result = TypeVar("Result")
 
 
 class BlockLog(CommitLog):
@@ -55,15 +52,15 @@ class BlockLog(CommitLog):
             return self.file(record.batch, record.block)
         return self.segment_file(record.batch, record.first_block)
 
-    def _n_blocks(
-        self, batch: int, head: Head | None, numbers: tuple[set[int], set[int]] | None = None
-    ) -> int:
-        """Count the blocks by the names of the files, or their `_numbers`, and not fewer than the head names.
+    def _n_blocks(self, batch: int, head: Head | None) -> int:
+        return self._count(batch, head, *self._numbers(batch))
+
+    def _count(self, batch: int, head: Head | None, blocks: set[int], segments: set[int]) -> int:
+        """Count the blocks by the numbers in the names of the files, and not fewer than the head names.
 
         The head may be behind: by one block after a crash, and by more if a worker that was thought dead has
         put back an older one. A block may be left where a segment stands for it.
         """
-        blocks, segments = self._numbers(batch) if numbers is None else numbers
         n_blocks = self._n_in_segments(batch, segments)
         while n_blocks in blocks:
             n_blocks += 1
@@ -122,10 +119,10 @@ class BlockLog(CommitLog):
 
     def read(self, batch: int, block: int) -> Record:
         """Read the record that ends with a block: that of the block, or of the segment that it closes."""
-        return self._again(lambda: self._read(batch, block))
+        return self._again(lambda: self._read(batch, block, self._numbers(batch)[1]))
 
-    def _read(self, batch: int, block: int, segments: set[int] | None = None) -> Record:
-        segments, number = self._numbers(batch)[1] if segments is None else segments, 0
+    def _read(self, batch: int, block: int, segments: set[int]) -> Record:
+        number = 0
         while number in segments and number <= block:
             record = self._segment(batch, number)
             if record.block == block:
@@ -160,7 +157,7 @@ class BlockLog(CommitLog):
         try:
             return self.layout.state(record, self.content(record))
         except MissingFile:
-            closing = self._read(record.batch, record.block)
+            closing = self._read(record.batch, record.block, self._numbers(record.batch)[1])
             if closing.last_digest != record.last_digest:
                 raise
             return self.layout.state(closing, self.content(closing))
@@ -215,8 +212,8 @@ class BlockLog(CommitLog):
 
     def _records(self, batch: int, first: int, previous: str) -> list[Record]:
         head = self.head(batch)
-        blocks, segments = numbers = self._numbers(batch)
-        n_blocks = self._n_blocks(batch, head, numbers)
+        blocks, segments = self._numbers(batch)
+        n_blocks = self._count(batch, head, blocks, segments)
         if n_blocks < first:
             raise MissingFile(_missing(self.file(batch, n_blocks), batch, n_blocks))
         start = max(first, self._n_in_segments(batch, segments))
@@ -281,9 +278,9 @@ class BlockLog(CommitLog):
 
     def _last(self, batch: int, head: Head | None) -> Record | None:
         """Read the last record of a batch; its folder is listed once."""
-        numbers = self._numbers(batch)
-        n_blocks = self._n_blocks(batch, head, numbers)
-        return self._read(batch, n_blocks - 1, numbers[1]) if n_blocks else None
+        blocks, segments = self._numbers(batch)
+        n_blocks = self._count(batch, head, blocks, segments)
+        return self._read(batch, n_blocks - 1, segments) if n_blocks else None
 
     def _again(self, read: Callable[[], Result]) -> Result:
         """Return what is read; it is read again if files are missing, which may be in a segment by then."""

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
+from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc.operations import Hybrid
 from rayfbnn.mcmc.tuning import choosing, scaling
 from rayfbnn.mcmc.tuning.measured import Measured
-from rayfbnn.mcmc.tuning.scaling import of_coordinates, scales_from
+from rayfbnn.mcmc.tuning.scaling import group_sizes, of_coordinates, scales_from
 from tests.support.mutants import mutant
 from tests.support.problems import problem
 from tests.support.problems import streams as problem_streams
@@ -141,3 +142,9 @@ def test_groups_of_a_posterior_are_its_own(over: Any) -> None:
 def test_scales_need_an_automatic_stepsize() -> None:
     with pytest.raises(ValueError, match='scaling: "auto" needs stepsize = "auto", got stepsize 0.3'):
         Hybrid(steps="auto", stepsize=0.3, scaling="auto")
+
+
+def test_factors_of_another_number_of_groups_are_refused() -> None:
+    n_groups = len(group_sizes(TARGET))
+    with pytest.raises(SamplingError, match=f"{n_groups + 1} factors for stepsizes of {n_groups} groups"):
+        of_coordinates([1.0] * (n_groups + 1), TARGET)
