@@ -153,7 +153,10 @@ def _in_child(store: Path) -> str:
 
 
 def _read(store: Path) -> None:
-    contents(Store.open(store))
+    opened = Store.open(store)
+    contents(opened)
+    opened.tuning.latest()
+    opened.verdicts.all()
 
 
 def _load(store: Path) -> None:
@@ -163,8 +166,6 @@ def _load(store: Path) -> None:
 def _resume(store: Path) -> None:
     opened = Store.open(store)
     opened.data.hash  # noqa: B018  the training cases are read
-    opened.tuning.latest()
-    opened.verdicts.all()
     with opened.lock():
         for batch in range(min(opened.n_batches, 3)):
             step(opened, batch)
