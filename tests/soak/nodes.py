@@ -14,7 +14,7 @@ from tests.soak.disturbed import Disturbed
 from tests.soak.processes import has_ended, megabytes, send, start_driver, wait_for_end
 
 _MOST_NODES = 2
-_TURNS = 20  # of nodes, before the driver is replaced by one that asks for another number of workers
+_TURNS = 40  # of nodes, before the driver is replaced by one that asks for another number of workers
 _OBJECT_STORE = 80 * 2**20  # bytes, near the least that Ray takes
 
 

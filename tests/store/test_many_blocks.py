@@ -11,10 +11,11 @@ import pytest
 from rayfbnn.state import ChainState
 from rayfbnn.store.checking.heads import Head
 from rayfbnn.store.records import BatchProgress, Block, Record, seal_of
+from rayfbnn.store.segments import gathering
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.system_calls import SystemCalls
 from rayfbnn.store.store import Store
-from tests.support.store.crashes import half_way
+from tests.support.store.crashes import commit_one, half_way
 from tests.support.store.disks import Failing, MemoryDisk
 from tests.support.store.toy import PATH, create, opened, toy_data, toy_spec
 
@@ -81,6 +82,17 @@ def test_a_store_of_many_blocks_has_few_files_and_reads_each_once(tmp_path: Path
     assert calls.reads[PATH / "commits/batch0000/000000.segment"] == 1
     # A block is read once for its record and once for its draws, and the last by whoever asks for progress.
     assert max(calls.reads[path] for path in disk.files() if path.name.endswith(".block")) <= 3
+
+
+def test_chunks_gathered_one_at_a_time_are_those_gathered_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    disks = [half_way().copy(), half_way().copy()]
+    for disk, n_bytes in zip(disks, (0, gathering._BYTES_AT_ONCE), strict=True):
+        monkeypatch.setattr(gathering, "_BYTES_AT_ONCE", n_bytes)
+        commit_one(disk)
+    one_at_a_time, together, before = (
+        {path: file.live for path, file in disk.files().items()} for disk in (*disks, half_way())
+    )
+    assert one_at_a_time == together != before
 
 
 @pytest.mark.long

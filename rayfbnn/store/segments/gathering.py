@@ -15,7 +15,6 @@ from itertools import groupby
 
 import numpy as np
 
-from rayfbnn.arrays import Array
 from rayfbnn.mcmc.tuning.measured import Measured
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import Record, Segment
@@ -25,6 +24,7 @@ from rayfbnn.store.tuning_log import measured_from, to_document
 from rayfbnn.store.writing import holds_block, prepare_chunks
 
 MOST_BLOCKS = 256  # of a batch that are left as they are while none of their chunks is complete
+_BYTES_AT_ONCE = 16 * 2**20  # of chunks that are written together
 
 
 def gather(store: OpenStore, batch: int, *, everything: bool = False) -> int:
@@ -84,11 +84,6 @@ def _make_segment(store: OpenStore, log: BlockLog, blocks: list[Record]) -> bool
     Returns False if another driver has published a segment in its place.
     """
     first, last = blocks[0], blocks[-1]
-    n_draws = sum(record.n_draws for record in blocks)
-    files: dict[str, bytes] = {}
-    chunks = (
-        prepare_chunks(store, first.batch, _draws(log, blocks), first.first_draw, files) if n_draws else {}
-    )
     payload = log.layout.state_bytes(last, log.content(last))
     segment = replace(
         last,
@@ -96,25 +91,42 @@ def _make_segment(store: OpenStore, log: BlockLog, blocks: list[Record]) -> bool
         first_iteration=first.first_iteration,
         n_iterations=sum(record.n_iterations for record in blocks),
         first_draw=first.first_draw,
-        n_draws=n_draws,
-        chunks=chunks,
+        n_draws=sum(record.n_draws for record in blocks),
+        chunks={},
         progress=replace(last.progress, last=_summed(blocks)),
         tuning=_tuning(blocks),
         segment=Segment(first.block, last.digest),
         payload=hashlib.sha256(payload).hexdigest(),
     )
-    places = {store.path / file: content for file, content in files.items()}
-    store.fs.write_block(places, partial(holds_block, store, segment))
-    is_new = log.publish_file(segment, payload) is not None
+    chunks = _write_chunks(store, log, blocks, segment) if segment.n_draws else {}
+    is_new = log.publish_file(replace(segment, chunks=chunks), payload) is not None
     for record in blocks if is_new else ():
-        store.fs.unlink(log.file(record.batch, record.block))
+        log.remove_block(record)
     return is_new
 
 
-def _draws(log: BlockLog, blocks: list[Record]) -> dict[str, Array]:
-    """Return the draws of blocks, one after the other, by the path of their array."""
+def _write_chunks(store: OpenStore, log: BlockLog, blocks: list[Record], segment: Record) -> dict[str, str]:
+    """Write the draws of blocks into chunks, and return the digests of these draws in each chunk.
+
+    A chunk may be many times as large as the draws, so only some chunks are in memory at once.
+    """
     parts = [log.layout.draws(record, log.content(record)) for record in blocks]
-    return {path: np.concatenate([part[path] for part in parts], axis=1) for path in parts[0]}
+    digests: dict[str, str] = {}
+    files: dict[str, bytes] = {}
+    for path in parts[0]:
+        draws = np.concatenate([part[path] for part in parts], axis=1)
+        digests |= prepare_chunks(store, segment.batch, {path: draws}, segment.first_draw, files)
+        if sum(map(len, files.values())) >= _BYTES_AT_ONCE:
+            _write(store, segment, files)
+            files.clear()
+    _write(store, segment, files)
+    return digests
+
+
+def _write(store: OpenStore, segment: Record, files: dict[str, bytes]) -> None:
+    """Write chunk files that hold draws of a segment."""
+    places = {store.path / file: content for file, content in files.items()}
+    store.fs.write_block(places, partial(holds_block, store, segment))
 
 
 def _summed(blocks: list[Record]) -> dict[str, float]:

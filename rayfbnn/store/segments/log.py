@@ -327,6 +327,11 @@ class BlockLog(CommitLog):
         self._fs.write_atomic(self.head_file(record.batch), Head.from_record(record).to_bytes())
         return True
 
+    def remove_block(self, record: Record) -> None:
+        """Remove a block that a segment stands for, and forget its arrays."""
+        self._contents.pop(record.digest, None)
+        self._fs.unlink(self.file_of(record))
+
     def remove_gathered(self, batch: int) -> None:
         """Remove the blocks that a segment stands for, which a crash has left, under the store's lock."""
         blocks, segments = self._numbers(batch)
