@@ -84,6 +84,19 @@ def test_threads_may_run_in_any_order(model: str, over: tuple[str, ...]) -> None
     assert are_equal(results_in_orders(model, over))
 
 
+# The energy of the precisions that move is read from positions, over which a thread writes when its
+# solve_all is done.
+IN_ORDER = """  const double energy = threadIdx.x == 0 ? energy_of_moved<0>(shared) : 0.0;
+  return energy + solve_all<true>(shared, given);"""
+OUT_OF_ORDER = """  const double energy = solve_all<true>(shared, given);
+  return energy + (threadIdx.x == 0 ? energy_of_moved<0>(shared) : 0.0);"""
+
+
+def test_the_energy_reads_positions_before_other_threads_write_over_them() -> None:
+    results = results_in_orders(*ORDERED[-1], replace=(IN_ORDER, OUT_OF_ORDER, 0))
+    assert not are_equal(results)
+
+
 BARRIER = "__syncthreads();"
 OWN_BARRIERS = (Path(chip.__file__).parent / "source" / "marginal_dual.cu").read_text().count(BARRIER)
 

@@ -247,5 +247,8 @@ __device__ __forceinline__ void set_gradient(real* shared, const Regression& giv
 }
 
 __device__ __forceinline__ double energy_of(real* shared, const Regression& given) {
-  return (threadIdx.x == 0 ? energy_of_moved<0>(shared) : 0.0) + solve_all<true>(shared, given);
+  // These are two statements, because the operands of + have no order, and solve_all must come last: when it has
+  // returned, other threads may already write over the positions.
+  const double energy = threadIdx.x == 0 ? energy_of_moved<0>(shared) : 0.0;
+  return energy + solve_all<true>(shared, given);
 }
