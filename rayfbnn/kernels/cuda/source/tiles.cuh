@@ -268,14 +268,19 @@ template <int SIDE, int N> struct QuadColumns {
   __device__ __forceinline__ void step() { rows += QUAD; }
 };
 
-// Adds the sums of n rows over the tile to the gradient of biases or offsets.
+// Adds the sums of n rows over the tile to the gradient of biases or offsets. Loads are of quads, because neighbouring
+// rows start QUAD banks apart: loads of single numbers would let four threads wait for each other.
 __device__ __forceinline__ void add_row_sums(real* shared, int rows, int n, int start, int first_thread) {
   // Groups begin at different threads, so that the few rows of one group do not wait for those of another.
   const int thread = (threadIdx.x + THREADS - first_thread % THREADS) % THREADS;
   for (int row = thread; row < n; row += THREADS) {
-    real sum = 0;
-    for (int i = 0; i < TILE; ++i) sum += shared[rows + row * PITCH + i];
-    shared[GRADIENT + start + row] += sum;
+    Quad sums = quad(&shared[rows + row * PITCH]);
+    for (int i = QUAD; i < TILE; i += QUAD) {
+      const Quad here = quad(&shared[rows + row * PITCH + i]);
+#pragma unroll
+      for (int k = 0; k < QUAD; ++k) sums.at[k] += here.at[k];
+    }
+    shared[GRADIENT + start + row] += (sums.at[0] + sums.at[1]) + (sums.at[2] + sums.at[3]);
   }
 }
 
