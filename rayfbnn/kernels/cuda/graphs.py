@@ -106,8 +106,9 @@ class Recordings:
             try:
                 recording = Recording(function, arguments, self._record)
                 difference = _difference(recording.launch(), plain(*arguments))
-            # Errors of CUDA; no memory; no library; a library or a CuPy that lacks the function.
-            except (RuntimeError, MemoryError, OSError, AttributeError) as error:
+            # Errors of CUDA; no memory; no library; a library or a CuPy that lacks the function; matrices
+            # that cublas.product refuses.
+            except (RuntimeError, MemoryError, OSError, AttributeError, ValueError) as error:
                 self._give_up(f"{type(error).__name__}: {error}")
                 return None
             if not difference <= tolerance:

@@ -219,6 +219,7 @@ def computes_too_much(function: Function) -> Function:
         (refuses(RuntimeError("cublasSetStream_v2: status 1")), "cublasSetStream_v2: status 1"),
         (refuses(OSError("libcublas.so.12: cannot open")), "OSError: libcublas"),
         (refuses(MemoryError("out of memory")), "MemoryError"),
+        (refuses(ValueError("product: matrices must fit each other")), "ValueError: product"),
         (refuses(AttributeError("undefined symbol: cublasGemm")), "AttributeError: undefined symbol"),
         (computes_nothing, "wrong by nan"),
         (computes_too_much, "wrong by"),
