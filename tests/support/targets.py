@@ -116,7 +116,8 @@ def anharmonic_cdf(position: np.ndarray) -> np.ndarray:
 def anharmonic_draws(streams: Streams) -> Array:
     """Exact draws from ANHARMONIC by inversion, (n_chains, 1)."""
     xp = array_namespace(streams.chains)
-    uniform = streams.uniform(Purpose.INITIAL_PARAMETER)
+    # CuPy's interp takes no view, and a request for single uniforms returns one.
+    uniform = xp.ascontiguousarray(streams.uniform(Purpose.INITIAL_PARAMETER))
     return xp.interp(uniform, xp.asarray(_CDF), xp.asarray(_GRID))[:, None]
 
 

@@ -167,6 +167,22 @@ def _square(a: Any, name: str) -> None:
         raise np.linalg.LinAlgError(f"linalg.{name} of {a.shape}")
 
 
+def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    if any(not isinstance(array, ndarray) for array in (x, xp, fp)):
+        raise TypeError("interp: only of arrays of CuPy's")
+    if left is not None or right is not None or period is not None:
+        raise NotImplementedError("stand-in: interp with left, right or period")
+    if xp.ndim != 1 or fp.ndim != 1:
+        raise ValueError("xp and fp must be 1D arrays")
+    if xp.size != fp.size:
+        raise ValueError("fp and xp are not of the same length")
+    if xp.size == 0:
+        raise ValueError("array of sample points is empty")
+    if not x.flags.c_contiguous:
+        raise NotImplementedError("Non-C-contiguous x is currently not supported")
+    return wrapped(np.interp(x._values, xp._values, fp._values))
+
+
 OF_CUPY: dict[str, Callable[..., Any]] = {
     "cupy.asarray": _asarray,
     "cupy.array": _array,
@@ -179,6 +195,7 @@ OF_CUPY: dict[str, Callable[..., Any]] = {
     "cupy.concatenate": _concatenate,
     "cupy.stack": _stack,
     "cupy.matmul": _matmul,
+    "cupy.interp": _interp,
     "cupy.linalg.cholesky": _cholesky,
     "cupy.linalg.inv": _inv,
     **{

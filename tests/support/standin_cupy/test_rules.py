@@ -10,10 +10,12 @@ import pytest
 
 from rayfbnn.arrays import array_namespace, copies_to_host
 from rayfbnn.kernels.cuda.build import build_once
+from rayfbnn.streams import Streams
 from tests.support.shim.compiled import needs_gxx
 from tests.support.standin_cupy import log
 from tests.support.standin_cupy.install import installed
 from tests.support.standin_cupy.rules import entries
+from tests.support.targets import anharmonic_draws
 
 HOST = np.arange(6.0).reshape(2, 3)
 
@@ -49,6 +51,24 @@ def test_what_cupy_refuses(cupy: Any, what: str) -> None:
 def test_a_condition_that_is_no_array_has_no_astype(cupy: Any) -> None:
     with pytest.raises(AttributeError, match="astype"):
         cupy.where(1 > 0, cupy.asarray(HOST), 0.0)
+
+
+def test_interp_takes_no_view_as_x(cupy: Any) -> None:
+    grid = cupy.asarray(np.linspace(0.0, 1.0, 5))
+    x = cupy.asarray(np.linspace(0.0, 1.0, 6))
+    assert np.array_equal(cupy.interp(x, grid, grid).get(), x.get())
+    with pytest.raises(NotImplementedError, match="Non-C-contiguous"):
+        cupy.interp(x[::2], grid, grid)
+    with pytest.raises(ValueError, match="1D"):
+        cupy.interp(x, grid[None], grid)
+    with pytest.raises(ValueError, match="length"):
+        cupy.interp(x, grid, x)
+
+
+def test_exact_draws_of_the_tests_own_target_are_made_on_a_device(cupy: Any) -> None:
+    chains = cupy.arange(1_000, dtype=cupy.uint64)
+    here = anharmonic_draws(Streams(1, np.arange(1_000, dtype=np.uint64)))
+    assert np.array_equal(anharmonic_draws(Streams(1, chains)).get(), here)
 
 
 def test_names_that_cupy_lacks(cupy: Any) -> None:
