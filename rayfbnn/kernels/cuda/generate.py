@@ -47,6 +47,7 @@ def source_of(
         "THREADS": plan.threads,
         "TILE": plan.tile,
         "SHARED_BYTES": plan.shared_bytes,
+        "MIN_BLOCKS": plan.min_blocks,
     }
     lines = [
         f"typedef {'float' if dtype == 'float32' else 'double'} real;",

@@ -11,8 +11,12 @@ from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.plan import NetworkPlan
 
 WARP = 32
-# A thread has 255 registers; this many may hold the units of a case and the gradient of a chain.
+# A thread has 255 registers; this many may hold the units of a case and the gradient of a chain. With three
+# blocks on a multiprocessor a thread has 168 registers: 1-30-1, of 175 words, spills then, and with two
+# blocks it does not.
 _MAX_WARP_WORDS = 176
+_MAX_WARP_WORDS_OF_THREE_BLOCKS = 168
+_RESERVED_SHARED_BYTES = 1024  # of each block, by the device
 QUAD = 4  # as in tiles.cuh
 TILES = (64, 32, 16)  # cases; the first that fits
 _MOST_OF_A_WARP = 128  # parameters, or entries of a matrix: up to four for each thread
@@ -25,12 +29,14 @@ class LaunchPlan:
     threads       in a block
     tile          cases that a block holds at a time; 1 in the kernel of one warp a chain
     shared_bytes  dynamic shared memory of a block
+    min_blocks    blocks that a multiprocessor must have registers for at the same time
     """
 
     kernel: Literal["warp", "block", "marginal", "marginal dual", "wide"]
     threads: int
     tile: int
     shared_bytes: int
+    min_blocks: int = 1
 
     def n_blocks(self, n_chains: int) -> int:
         """Return the number of blocks in a launch for n_chains."""
@@ -48,12 +54,16 @@ def launch_plan(network: NetworkPlan, *, dtype: str, max_shared_bytes: int) -> L
     per_thread = -(-network.n_parameters // WARP)
     words = (per_thread * WARP + 2 * sum(network.units) + 5 * per_thread) * size // 4
     if words <= _MAX_WARP_WORDS and not network.integrated:
-        return LaunchPlan("warp", threads=4 * WARP, tile=1, shared_bytes=0)
+        min_blocks = 3 if size == 4 and words <= _MAX_WARP_WORDS_OF_THREE_BLOCKS else 2
+        return LaunchPlan("warp", threads=4 * WARP, tile=1, shared_bytes=0, min_blocks=min_blocks)
     threads = _threads_for(network.n_parameters)
     for tile in TILES:
         shared_bytes = block_bytes(network, tile, threads, size)
         if shared_bytes <= max_shared_bytes:
-            return LaunchPlan("block", threads, tile, shared_bytes)
+            # A multiprocessor has the shared memory of its largest block, and what is reserved for it.
+            of_two = 2 * (shared_bytes + _RESERVED_SHARED_BYTES)
+            min_blocks = 2 if of_two <= max_shared_bytes + _RESERVED_SHARED_BYTES else 1
+            return LaunchPlan("block", threads, tile, shared_bytes, min_blocks)
     return _does_not_fit(f"{network.n_parameters} parameters", shared_bytes, max_shared_bytes)
 
 

@@ -19,7 +19,7 @@ from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model.marginal.targets import marginal
 from rayfbnn.model.sampled import SampledPosterior
-from tests.support.kernels import nvrtc
+from tests.support.kernels import nvrtc, sass
 from tests.support.kernels.networks import H100_SHARED_BYTES, small
 from tests.support.marks import long_but
 from tests.support.model.marginals import BOTH, PRECISIONS, REAL, conditional
@@ -144,12 +144,49 @@ def test_every_activation_compiles(activation: str, kernel: str) -> None:
     compile_network(target, "sm_90", plan=wide_plan if kernel == "wide" else None)
 
 
-@pytest.mark.parametrize("units, inputs, outputs", [((16,), 2, 2), ((50, 50), 13, 1)])
+@pytest.mark.parametrize("units, inputs, outputs", [((16,), 2, 2), ((30,), 1, 1), ((50, 50), 13, 1)])
 def test_the_timed_networks_stay_in_registers(units: tuple[int, ...], inputs: int, outputs: int) -> None:
     log = compile_network(
         problem(spec=small(units, inputs=inputs, outputs=outputs), dtype="float32"), "sm_90"
     )
     assert 0 <= spilled(log) <= 64  # bytes per thread; a kernel short of registers takes hundreds
+
+
+@pytest.mark.skipif(sass.disassembler() is None, reason="needs nvdisasm: pip install nvidia-cuda-nvdisasm")
+def test_the_loop_over_the_cases_of_the_robot_arm_is_short() -> None:
+    """One pass of the loop is one case for each thread of a warp, and takes nearly all of the time."""
+    network_plan = planned(problem(spec=small((16,)), dtype="float32"))
+    plan = launch_plan(network_plan, dtype="float32", max_shared_bytes=H100_SHARED_BYTES)
+    assert isinstance(plan, LaunchPlan) and plan.kernel == "warp"
+    source = source_of(network_plan, plan, dtype="float32", is_weighted=False)
+    loops = sass.innermost_loops(nvrtc.compile_for("sm_90", source)[0])
+    # The loop for forces has as many exponentials as units, and no comparisons, which accurate ones need.
+    with_exponentials = [loop for loop in loops if sum("MUFU.EX2" in line for line in loop) == 16]
+    forces = [loop for loop in with_exponentials if not any("FSETP" in line for line in loop)]
+    assert len(forces) == 1 and len(with_exponentials) == 2
+    assert 16 * 18 < len(forces[0]) <= 360  # 16 units take at least 16 * 18 multiplications and additions
+
+
+@pytest.mark.parametrize(
+    "units, inputs, outputs, kernel, min_blocks",
+    [
+        ((16,), 2, 2, "warp", 3),
+        ((30,), 1, 1, "warp", 2),  # 175 words, which spill in the registers of three blocks
+        ((50, 50), 13, 1, "block", 2),
+        ((150,), 10, 1, "block", 2),
+        ((200,), 10, 1, "block", 1),  # 117 KiB of shared memory
+    ],
+)
+def test_registers_allow_the_blocks_that_shared_memory_allows(
+    units: tuple[int, ...], inputs: int, outputs: int, kernel: str, min_blocks: int
+) -> None:
+    target = problem(spec=small(units, inputs=inputs, outputs=outputs), dtype="float32")
+    plan = launch_plan(planned(target), dtype="float32", max_shared_bytes=H100_SHARED_BYTES)
+    assert isinstance(plan, LaunchPlan)
+    assert (plan.kernel, plan.min_blocks) == (kernel, min_blocks)
+    assert f"constexpr int MIN_BLOCKS = {min_blocks};" in source_of(
+        planned(target), plan, dtype="float32", is_weighted=False
+    )
 
 
 def spilled(log: str) -> int:

@@ -197,9 +197,10 @@ template <class T> T __shfl_xor_sync(unsigned, T value, int distance) {
   return given;
 }
 
-inline float __expf(float x) { return expf(x); }
 inline float __logf(float x) { return logf(x); }
-inline float __fdividef(float x, float y) { return x / y; }
+#define FAST_FUNCTIONS
+inline float power_of_two(float x) { return exp2f(x); }
+inline float reciprocal(float x) { return 1 / x; }
 
 // The quantile of a normal variable: halving, then Newton's steps, in the lower half where erfc loses nothing.
 inline double normcdfinv(double p) {

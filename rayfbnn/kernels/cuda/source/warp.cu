@@ -189,9 +189,9 @@ template <int COUNT, int DISTANCE> __device__ __forceinline__ void share_sums(re
   }
 }
 
-// The registers allow three thread blocks on a multiprocessor (two in float64). With more, 2-16-2 was measured to
-// spill.
-extern "C" __global__ void __launch_bounds__(THREADS, sizeof(real) == 4 ? 3 : 2) advance(KERNEL_ARGUMENTS) {
+// The registers allow three thread blocks on a multiprocessor (two in float64, and for the largest networks). With
+// four, 2-16-2 spills 236 bytes.
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) advance(KERNEL_ARGUMENTS) {
   const int thread = threadIdx.x % WARP;
   const long long chain = (long long)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
   __shared__ real positions[THREADS / WARP][PADDED];
