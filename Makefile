@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # How many tests run at once.
 JOBS ?= 2
 
-.PHONY: demo test test-long check docs bench bench-steps bench-draws bench-overheads bench-tables bench-large-tables peers
+.PHONY: demo test test-long check docs bench bench-steps bench-draws bench-overheads bench-tables bench-large-tables bench-new-user peers
 
 demo: $(VENV)/.installed-plots
 	$(BIN)/rayfbnn demo
@@ -64,6 +64,12 @@ bench-tables: $(VENV)/.installed-dev
 	@mkdir -p .benchmarks
 	$(PIP) --requirement tests/benchmarks/requirements-tables.txt
 	$(BIN)/python tests/benchmarks/tables.py --out $(RESULTS)
+
+# Eleven tables as a new user would bring them: minutes to the first prediction, about 25 minutes.
+bench-new-user: $(VENV)/.installed-dev
+	@mkdir -p .benchmarks
+	$(PIP) --requirement tests/benchmarks/requirements-tables.txt
+	$(BIN)/python tests/benchmarks/new_user.py --out $(RESULTS)
 
 # Two tables of 20,000 rows by 20 columns, on two cores, with first predictions and the forecast: five minutes.
 bench-large-tables: $(VENV)/.installed-dev
