@@ -34,6 +34,14 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Registers, spills and blocks of the CUDA kernels, compiled for devices that are not there, against the kept table.
+.PHONY: registers registers-write
+registers: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.support.kernels.register_table
+
+registers-write: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.support.kernels.register_table --write
+
 # The documents as a site in site/. A warning, such as a link to nowhere, is an error.
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict

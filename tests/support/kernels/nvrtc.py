@@ -41,12 +41,20 @@ def compile_for(architecture: str, source: str) -> tuple[bytes, str]:
 
 
 @cache
-def _folder() -> CachedFiles:
-    """Folder of the machine code that this version of NVRTC has compiled."""
+def version() -> str:
+    """The version of NVRTC, such as "13.5"."""
     nvrtc, major, minor = library(), ctypes.c_int(), ctypes.c_int()
     assert nvrtc is not None
     assert nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0
-    return CachedFiles("nvrtc", nvrtc._name, f"{major.value}.{minor.value}", *OPTIONS)
+    return f"{major.value}.{minor.value}"
+
+
+@cache
+def _folder() -> CachedFiles:
+    """Folder of the machine code that this version of NVRTC has compiled."""
+    nvrtc = library()
+    assert nvrtc is not None
+    return CachedFiles("nvrtc", nvrtc._name, version(), *OPTIONS)
 
 
 def _compile(architecture: str, source: str) -> tuple[bytes, str]:

@@ -1,0 +1,75 @@
+"""CUDA sources of networks by their shape, such as 2-16-2, with how they are launched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rayfbnn.kernels.cuda.generate import regression_constants, source_of
+from rayfbnn.kernels.cuda.launch_plan import (
+    LaunchPlan,
+    launch_plan,
+    launch_plan_of_regression,
+    wide_plan,
+)
+from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.planning import plan_of
+from rayfbnn.model.marginal.targets import marginal
+from rayfbnn.model.sampled import SampledPosterior
+from tests.support.kernels.networks import small
+from tests.support.model.marginals import BOTH
+from tests.support.problems import network, problem
+
+# The priors of the robot arm, under which output weights and common precisions can be integrated out.
+ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source text, with the threads and the dynamic shared memory of a block."""
+
+    text: str
+    threads: int
+    shared_bytes: int
+
+
+def of_network(shape: str, *, dtype: str, max_shared_bytes: int) -> Source:
+    """The kernel of whole trajectories on the chip."""
+    plan = _plan_of(_posterior(shape, dtype))
+    launch = launch_plan(plan, dtype=dtype, max_shared_bytes=max_shared_bytes)
+    assert isinstance(launch, LaunchPlan), launch
+    return _source(plan, launch, dtype)
+
+
+def of_products(shape: str, *, dtype: str, max_shared_bytes: int) -> Source:
+    """The kernels between products over all chains."""
+    return _source(_plan_of(_posterior(shape, dtype)), wide_plan, dtype)
+
+
+def of_regression(shape: str, *, n_cases: int, dtype: str, max_shared_bytes: int) -> Source:
+    """The kernel of whole trajectories with output layer and common precisions integrated out."""
+    inputs, units, outputs = map(int, shape.split("-"))
+    spec = network(ROBOT_ARM, inputs=inputs, outputs=outputs, units=(units,), activations=("tanh",))
+    plan = plan_of(marginal(problem(spec=spec, n_cases=n_cases, dtype=dtype), BOTH))
+    assert isinstance(plan, NetworkPlan) and plan.regression is not None
+    launch = launch_plan_of_regression(
+        plan, dtype=dtype, n_cases=n_cases, is_uniform=True, max_shared_bytes=max_shared_bytes
+    )
+    assert isinstance(launch, LaunchPlan), launch
+    constants = regression_constants(plan.regression, n_cases=n_cases, is_uniform=True)
+    return _source(plan, launch, dtype, constants)
+
+
+def _posterior(shape: str, dtype: str) -> SampledPosterior:
+    inputs, *units, outputs = map(int, shape.split("-"))
+    return problem(spec=small(tuple(units), inputs=inputs, outputs=outputs), dtype=dtype)
+
+
+def _plan_of(posterior: SampledPosterior) -> NetworkPlan:
+    plan = plan_of(posterior)
+    assert isinstance(plan, NetworkPlan)
+    return plan
+
+
+def _source(plan: NetworkPlan, launch: LaunchPlan, dtype: str, constants: tuple[str, ...] = ()) -> Source:
+    text = source_of(plan, launch, dtype=dtype, is_weighted=False, more_constants=constants)
+    return Source(text, launch.threads, launch.shared_bytes)
