@@ -9,6 +9,30 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace, to_host
 
 
+def columns_of_blocks(n_cases: int, n_partitions: int, *, starts: Array | None = None) -> tuple[Array, Array]:
+    """Return the columns of the cases of each block, and how many each block has.
+
+    Block k holds the cases floor(N k/K) .. floor(N (k+1)/K) - 1, as in FBM.
+
+    starts  (n_cases + 1,), the column where each case begins if some take several columns
+
+    Returns
+    -------
+    numbers  (n_partitions, n_block_columns) int, those of short blocks filled up with their last column
+    counts   (n_partitions,) int, without the filling
+
+    Both are on the host, which then has nothing to wait for. ValueError if a block would have no case.
+    """
+    if n_partitions > n_cases:
+        raise ValueError(f"n_partitions: must be at most {n_cases}, the number of cases, got {n_partitions}")
+    bounds = n_cases * np.arange(n_partitions + 1) // n_partitions
+    if starts is not None:
+        bounds = to_host(starts)[bounds]
+    counts = bounds[1:] - bounds[:-1]
+    places = np.arange(counts.max())
+    return np.minimum(bounds[:-1, None] + places, bounds[1:, None] - 1), counts
+
+
 @dataclass(frozen=True, eq=False)
 class Blocks:
     """The training cases cut into blocks, short ones filled up with a case that counts for nothing.
@@ -38,21 +62,11 @@ class Blocks:
 
         observed  (..., n_targets, n_cases) from `likelihood.observed_weights`
         starts    (n_cases + 1,), the column where each case begins if some take several columns
-        Block k holds the cases floor(N k/K) .. floor(N (k+1)/K) - 1, as in FBM.
         """
         xp = array_namespace(inputs)
         n_cases = inputs.shape[-1] if starts is None else len(starts) - 1
-        if n_partitions > n_cases:
-            raise ValueError(
-                f"n_partitions: must be at most {n_cases}, the number of cases, got {n_partitions}"
-            )
-        # Counted on the host, which then has nothing to wait for.
-        bounds = n_cases * np.arange(n_partitions + 1) // n_partitions
-        if starts is not None:
-            bounds = to_host(starts)[bounds]
-        counts = bounds[1:] - bounds[:-1]
-        places = np.arange(counts.max())
-        numbers = np.minimum(bounds[:-1, None] + places, bounds[1:, None] - 1)  # filled up with the last case
+        numbers, counts = columns_of_blocks(n_cases, n_partitions, starts=starts)
+        places = np.arange(numbers.shape[1])
         is_filled = (counts < len(places)).any()
         cases, sizes = xp.asarray(numbers), xp.asarray(counts)
         is_case = xp.asarray((places < counts[:, None])[:, None, :])

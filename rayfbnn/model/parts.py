@@ -1,0 +1,53 @@
+"""The posterior given one part of the training cases alone, for runs whose cases are divided into parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from rayfbnn.arrays import array_namespace
+from rayfbnn.model.blocks import columns_of_blocks
+from rayfbnn.model.network import Buffers
+from rayfbnn.model.posterior import Posterior
+
+AnyPosterior = TypeVar("AnyPosterior", bound=Posterior)
+
+
+def cases_of_part(n_cases: int, part: int, n_parts: int) -> tuple[int, int]:
+    """Return the first case of a part, and the one after its last: parts are cut as blocks are."""
+    return n_cases * part // n_parts, n_cases * (part + 1) // n_parts
+
+
+def posterior_of_part(whole: AnyPosterior, part: int, n_parts: int) -> AnyPosterior:
+    """Return the posterior given the cases of one part, with the same prior and temperature.
+
+    With `tempered(n_parts)` its energy and gradient have the bits of `whole.potential_and_gradient` with
+    partition = part and n_partitions = n_parts. For this its columns are as many as those of the longest
+    part: a shorter one is filled up with its last column, which has weight 0. The number of cases and the
+    counts are those of the part; the mean squares of inputs and the typical curvature remain those of all
+    cases. Stepsizes depend on all of them, and so need the posterior of all cases.
+    """
+    xp = array_namespace(whole.inputs)
+    numbers, counts = columns_of_blocks(whole.n_cases, n_parts, starts=whole.starts)
+    columns, is_case = xp.asarray(numbers[part]), np.arange(numbers.shape[1]) < counts[part]
+    observed = whole.observed
+    if observed is not None:
+        observed = observed[..., columns]
+    if not is_case.all():
+        full = xp.ones((whole.n_targets, len(is_case))) if observed is None else observed
+        observed = full * xp.asarray(is_case)
+    first, end = cases_of_part(whole.n_cases, part, n_parts)
+    starts = whole.starts
+    return replace(
+        whole,
+        n_cases=end - first,
+        inputs=xp.ascontiguousarray(whole.inputs[:, columns]),
+        targets=xp.ascontiguousarray(whole.targets[..., columns]),
+        observed=observed,
+        covariates=whole.covariates[first:end],
+        starts=None if starts is None else starts[first : end + 1] - starts[first],
+        blocks={},
+        buffers=Buffers(),
+    )
