@@ -80,16 +80,26 @@ class Streams:
         return replace(self, iteration=iteration, operation=operation)
 
     def uniform(
-        self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0, attempt: int = 0
+        self,
+        purpose: Purpose,
+        shape: tuple[int, ...] = (),
+        *,
+        index: int = 0,
+        attempt: int = 0,
+        first: int = 0,
     ) -> Array:
         """Draw uniform numbers in the open interval (0, 1): float64, (n_chains, *shape).
 
         index    below 2**18; tells apart several uses for the same purpose
         attempt  below 64; tells apart the rounds of a rejection loop
+        first    an even number: the place of the first of these numbers in a longer request, of which the
+                 result is a piece
         """
+        assert first % 2 == 0, "a block of the counter has two numbers"
         xp = array_namespace(self.chains)
         n = math.prod(shape)
-        words = philox(self._counter(purpose, index, attempt, n_blocks=(n + 1) // 2), self._key())
+        blocks = range(first // 2, first // 2 + (n + 1) // 2)
+        words = philox(self._counter(purpose, index, attempt, blocks=blocks), self._key())
         # 52 random bits, and a half added: neither 0 nor 1 can come from rounding, so logarithms are finite.
         high = xp.stack([words[0], words[2]], axis=-1) >> xp.uint64(6)
         low = xp.stack([words[1], words[3]], axis=-1) >> xp.uint64(6)
@@ -109,7 +119,13 @@ class Streams:
         return values.reshape(self.n_chains, -1)[:, :n].reshape(self.n_chains, *shape)
 
     def log_gamma(
-        self, gamma_shape: Array | float, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0
+        self,
+        gamma_shape: Array | float,
+        purpose: Purpose,
+        shape: tuple[int, ...] = (),
+        *,
+        index: int = 0,
+        first: int = 0,
     ) -> Array:
         """Draw logarithms of Gamma(gamma_shape, rate 1) variables: float64, (n_chains, *shape).
 
@@ -117,6 +133,8 @@ class Streams:
         For shapes below one, Gamma(a) = Gamma(a + 1) U**(1/a). The logarithm stays finite where the variable
         itself would underflow (shape 0.0005 is in Neal's examples). gamma_shape is broadcast to
         (n_chains, *shape).
+
+        first  the place of the first of these values in a longer request, of which the result is a piece
         """
         xp = array_namespace(self.chains)
         a = xp.broadcast_to(xp.asarray(gamma_shape, dtype=xp.float64), (self.n_chains, *shape))
@@ -126,7 +144,7 @@ class Streams:
         pending = xp.ones((self.n_chains, *shape), dtype=bool)
         streams, rows = self, slice(None)
         for attempt in range(_MAX_ATTEMPTS):
-            u = streams.uniform(purpose, (*shape, 4), index=index, attempt=attempt)
+            u = streams.uniform(purpose, (*shape, 4), index=index, attempt=attempt, first=4 * first)
             if attempt == 0:
                 boost = xp.where(a < 1, xp.log(u[..., 3]) / a, 0.0)
             log_v, accepted = _gamma_proposal(d[rows], c[rows], u)
@@ -153,12 +171,13 @@ class Streams:
         return xp.uint64(self.seed), self.chains[:, None].astype(xp.uint64)
 
     def _counter(
-        self, purpose: Purpose, index: int, attempt: int, *, n_blocks: int
+        self, purpose: Purpose, index: int, attempt: int, *, blocks: range
     ) -> tuple[Array, Array, Array, Array]:
         xp = array_namespace(self.chains)
         use = self._use(purpose, index, attempt)
-        blocks = xp.broadcast_to(xp.arange(n_blocks, dtype=xp.uint64), (self.n_chains, n_blocks))
-        return blocks, xp.uint64(use), xp.uint64(self.operation), xp.uint64(self.iteration)
+        numbers = xp.arange(blocks.start, blocks.stop, dtype=xp.uint64)
+        of_chains = xp.broadcast_to(numbers, (self.n_chains, len(blocks)))
+        return of_chains, xp.uint64(use), xp.uint64(self.operation), xp.uint64(self.iteration)
 
     def _use(self, purpose: Purpose, index: int, attempt: int) -> int:
         """Return the word of the counter that holds purpose, index and attempt."""

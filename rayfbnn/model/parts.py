@@ -34,7 +34,7 @@ def posterior_of_part(whole: AnyPosterior, part: int, n_parts: int) -> AnyPoster
     columns, is_case = xp.asarray(numbers[part]), np.arange(numbers.shape[1]) < counts[part]
     observed = whole.observed
     if observed is not None:
-        observed = observed[..., columns]
+        observed = xp.ascontiguousarray(observed[..., columns])
     if not is_case.all():
         full = xp.ones((whole.n_targets, len(is_case))) if observed is None else observed
         observed = full * xp.asarray(is_case)

@@ -106,7 +106,7 @@ class SampledPosterior(Posterior):
         """Update the noise precisions by Gibbs sampling, or one level of them."""
         if self.model.noise is None:
             return state, None
-        residuals, weights = self._residuals(state)
+        residuals, weights = self.residuals(state.position)
         precisions = gibbs.update_noise(
             residuals,
             state.precisions,
@@ -130,17 +130,7 @@ class SampledPosterior(Posterior):
         layout, precisions = self.precision_layout, state.precisions.copy()
         accepted = []
         if self.model.noise is not None and (groups is None or NOISE in groups):
-            residuals, weights = self._residuals(state)
-            number = len(layout.groups) - 1
-            accepted += random_grid.update_upper_levels(
-                residuals,
-                layout.groups[number],
-                precisions,
-                streams,
-                stepsize=stepsize,
-                index=number,
-                weights=weights,
-            )
+            accepted += self.grid_of_noise(state.position, precisions, streams, stepsize=stepsize)
         values = self.parameter_layout.views(state.position)
         for number, group, rows in gibbs.ruled_values(values, precisions, layout):
             if groups is not None and group.name not in groups:
@@ -153,6 +143,22 @@ class SampledPosterior(Posterior):
             xp.concatenate(accepted, axis=1).mean(axis=1) if accepted else xp.full(len(precisions), xp.nan)
         )
         return replace(state, precisions=precisions), ProposalsInfo(share)
+
+    def grid_of_noise(
+        self, position: Array, precisions: Array, streams: Streams, *, stepsize: float
+    ) -> list[Array]:
+        """Update the upper-level precisions of the noise, in place; return which were accepted."""
+        residuals, weights = self.residuals(position)
+        number = len(self.precision_layout.groups) - 1
+        return random_grid.update_upper_levels(
+            residuals,
+            self.precision_layout.groups[number],
+            precisions,
+            streams,
+            stepsize=stepsize,
+            index=number,
+            weights=weights,
+        )
 
     def rescale(
         self,
@@ -180,12 +186,12 @@ class SampledPosterior(Posterior):
         _, potential = advance(self, Trajectory(position, nothing, precisions, nothing), n_steps=0)
         return potential
 
-    def _residuals(self, state: ChainState) -> tuple[Array, float | Array]:
+    def residuals(self, position: Array) -> tuple[Array, float | Array]:
         """Return residuals (n_chains, n_targets, n_cases), and how much each counts for the noise."""
         weights = self._inverse_temperature(n_axes=3)
         if self.observed is not None:
             weights = weights * self.observed
-        outputs = forward(state.position, self.inputs, self.wiring, buffers=self.buffers).outputs
+        outputs = forward(position, self.inputs, self.wiring, buffers=self.buffers).outputs
         return self.targets - outputs, weights
 
     def rejection_proposal(self, streams: Streams) -> tuple[Array, Array, Array]:

@@ -12,6 +12,7 @@ import pytest
 import scipy.special
 
 from rayfbnn.arrays import gpu_is_available, to_host
+from rayfbnn.kernels import choose
 from rayfbnn.streams import MAX_SEED, Purpose, Streams, philox
 from tests.support.exactness import chi2_p_value, ks_p_value, square_p_value
 from tests.support.known_answers import KNOWN_ANSWERS
@@ -92,6 +93,18 @@ def test_log_gamma_takes_a_shape_for_each_value() -> None:
             np.where(np.arange(3) == column, shape, 2.0), Purpose.PRECISION_UNIT, (3,)
         )
         assert np.array_equal(together[:, column], alone[:, column])
+
+
+@pytest.mark.parametrize("streams_class", [Streams, choose.streams_class("cpu")], ids=["plain", "compiled"])
+def test_a_piece_of_a_request_has_the_bits_of_the_whole(streams_class: type[Streams]) -> None:
+    source = streams_class(3, np.arange(50, dtype=np.uint64), iteration=2, operation=1)
+    whole = source.uniform(Purpose.NOISE_CASE, (41,), attempt=2)
+    assert np.array_equal(source.uniform(Purpose.NOISE_CASE, (7,), attempt=2, first=34), whole[:, 34:])
+    shapes = np.random.default_rng(1).uniform(0.3, 4.0, (50, 31))
+    gammas = source.log_gamma(shapes, Purpose.NOISE_CASE, (31,))
+    for first, end in ((0, 5), (5, 6), (6, 31)):
+        piece = source.log_gamma(shapes[:, first:end], Purpose.NOISE_CASE, (end - first,), first=first)
+        assert np.array_equal(piece, gammas[:, first:end])
 
 
 def test_integers_are_uniform() -> None:

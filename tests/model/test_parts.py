@@ -2,40 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from rayfbnn.model.parts import cases_of_part, posterior_of_part
-from rayfbnn.model.sampled import SampledPosterior
 from tests.support import problems
-from tests.support.model import data_models
-
-MODELS = {
-    **dict.fromkeys(problems.MODELS, problems.problem),
-    **dict.fromkeys(data_models.MODELS, data_models.problem),
-}
-
-
-def target_of(name: str, *, missing: bool = False, dtype: str = "float64") -> SampledPosterior:
-    """A posterior given eleven cases, perhaps with some targets missing."""
-    problem: Any = MODELS[name]
-    target: SampledPosterior = problem(name, n_cases=11, dtype=dtype)
-    if not missing:
-        return target
-    data: Any = target.sample_targets(*drawn(target, 1), problems.streams("targets", 1))[0].copy()
-    data[[3, 8]] = np.nan
-    data[1, -1] = np.nan
-    return SampledPosterior.from_spec(
-        target.network, target.model, target.covariates, data, dtype=target.dtype
-    )
-
-
-def drawn(target: SampledPosterior, n_chains: int) -> tuple[Any, Any]:
-    state = target.initial_state(problems.streams("part", n_chains), sigmas=0.4)
-    noise = problems.streams("part", n_chains).normal(problems.Purpose.PROPOSAL, state.position.shape[1:])
-    return (0.3 * noise).astype(target.dtype), state.precisions
+from tests.support.model.parts import MODELS, position_of, target_of
 
 
 @pytest.mark.parametrize(("n_parts", "missing"), [(3, False), (4, True)], ids=["whole", "missing"])
@@ -43,7 +15,7 @@ def drawn(target: SampledPosterior, n_chains: int) -> tuple[Any, Any]:
 def test_a_part_has_the_bits_of_a_partial_gradient(name: str, missing: bool, n_parts: int) -> None:
     target = target_of(name, missing=missing, dtype="float32" if n_parts == 3 else "float64")
     target = target.tempered(0.7)
-    position, precisions = drawn(target, 3)
+    position, precisions = position_of(target, 3)
     for part in (0, 1, n_parts - 1):
         alone = posterior_of_part(target, part, n_parts).tempered(float(n_parts))
         energy, gradient = alone.potential_and_gradient(position, precisions)
@@ -57,7 +29,7 @@ def test_a_part_has_the_bits_of_a_partial_gradient(name: str, missing: bool, n_p
 @pytest.mark.parametrize("name", MODELS)
 def test_the_parts_together_have_the_likelihood_of_all_cases(name: str) -> None:
     target = target_of(name, missing=True)
-    position, precisions = drawn(target, 3)
+    position, precisions = position_of(target, 3)
     parts = [posterior_of_part(target, part, 4) for part in range(4)]
     assert sum(part.n_cases for part in parts) == 11
     assert [cases_of_part(11, part, 4) for part in range(4)] == [(0, 2), (2, 5), (5, 8), (8, 11)]
@@ -70,7 +42,7 @@ def test_the_parts_together_have_the_likelihood_of_all_cases(name: str) -> None:
 
 def test_targets_of_single_chains_are_cut_as_well() -> None:
     target = target_of("hazard of pieces")
-    position, precisions = drawn(target, 3)
+    position, precisions = position_of(target, 3)
     data = target.sample_targets(position, precisions, problems.streams("targets", 3))
     informed = target.with_targets(data)
     for part in range(3):

@@ -21,9 +21,17 @@ class CompiledStreams(Streams):
     """
 
     def uniform(
-        self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0, attempt: int = 0
+        self,
+        purpose: Purpose,
+        shape: tuple[int, ...] = (),
+        *,
+        index: int = 0,
+        attempt: int = 0,
+        first: int = 0,
     ) -> Array:
-        """Draw what Streams.uniform draws, bit for bit."""
+        """Draw what Streams.uniform draws, bit for bit; in array code if it is not from the first number."""
+        if first > 0:
+            return super().uniform(purpose, shape, index=index, attempt=attempt, first=first)
         values = np.empty((self.n_chains, prod(shape)))
         extension.write_uniforms(
             seed=self.seed,

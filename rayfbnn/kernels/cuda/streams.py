@@ -30,9 +30,17 @@ class DeviceStreams(Streams):
     build: Build = build_once
 
     def uniform(
-        self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0, attempt: int = 0
+        self,
+        purpose: Purpose,
+        shape: tuple[int, ...] = (),
+        *,
+        index: int = 0,
+        attempt: int = 0,
+        first: int = 0,
     ) -> Array:
-        """Draw what Streams.uniform draws, bit for bit."""
+        """Draw what Streams.uniform draws, bit for bit; in array code if it is not from the first number."""
+        if first > 0:
+            return super().uniform(purpose, shape, index=index, attempt=attempt, first=first)
         return self._draw("uniforms", self._use(purpose, index, attempt), shape)
 
     def normal(
@@ -42,9 +50,17 @@ class DeviceStreams(Streams):
         return self._draw("normals", self._use(purpose, index, attempt), shape, per_thread=2)
 
     def log_gamma(
-        self, gamma_shape: Array | float, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0
+        self,
+        gamma_shape: Array | float,
+        purpose: Purpose,
+        shape: tuple[int, ...] = (),
+        *,
+        index: int = 0,
+        first: int = 0,
     ) -> Array:
         """Draw what Streams.log_gamma draws, to rounding; NaN where that would give up."""
+        if first > 0:
+            return super().log_gamma(gamma_shape, purpose, shape, index=index, first=first)
         return self._draw("log_gammas", self._use(purpose, index, 0), shape, gamma_shape)
 
     def hyperbolic(self, a: Array | float, omega: Array, purpose: Purpose, *, index: int) -> Array:

@@ -77,6 +77,13 @@ class WithoutPrecisions:
                 position, precisions, self.groups, gradient=xp.empty_like(position)
             )
 
+    def prior_energy(self, position: Array, precisions: Array) -> Array:
+        """Return the part of the energy that does not depend on the data, (n_chains,) float64."""
+        nothing = array_namespace(position).zeros_like(position)
+        energy = self.posterior.prior_energy(position, with_columns(precisions, self.groups, value=0.0))
+        with np.errstate(all="ignore"):
+            return energy + add_integrated(position, precisions, self.groups, gradient=nothing)
+
     def stepsizes(self, precisions: Array) -> Array:
         """Return the posterior's heuristic, at the prior means of the precisions that are integrated out."""
         return self.posterior.stepsizes(with_columns(precisions, self.groups))

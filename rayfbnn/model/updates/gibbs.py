@@ -299,6 +299,7 @@ def draw_value_precisions(
     *,
     index: int,
     purpose: Purpose,
+    first: int = 0,
 ) -> Array:
     """Draw precisions of single t values given the values, in the shape of `squares`; eq. 28 with n = 1.
 
@@ -306,10 +307,14 @@ def draw_value_precisions(
 
     tau**(b/2) (1 + tau r**2/alpha)**(-b (alpha+1)/2)  ~  the integral over x = a single value's precision of
         tau**(-b alpha/2) x**(b (alpha+1)/2 - 1) exp(-x alpha/(2 tau) - x r**2/2)
+
+    first  the place of the first of these values among more that are drawn elsewhere
     """
     xp = array_namespace(squares)
     with np.errstate(divide="ignore"):  # a weight of zero: a precision of zero
-        log_gamma = streams.log_gamma(weights * (alpha + 1) / 2, purpose, squares.shape[1:], index=index)
+        log_gamma = streams.log_gamma(
+            weights * (alpha + 1) / 2, purpose, squares.shape[1:], index=index, first=first
+        )
     return _clipped_exp(log_gamma - xp.log((alpha / mean + squares) / 2))
 
 

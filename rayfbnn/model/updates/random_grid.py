@@ -34,18 +34,42 @@ def update_upper_levels(
     Returns (n_chains, n) bool of the n precisions of each level that was updated
     """
     xp = array_namespace(precisions)
+    alpha = group.prior.alphas[2]
+    squares = values.astype(xp.float64) ** 2
+    weights = xp.broadcast_to(xp.asarray(weights, dtype=xp.float64), squares.shape)
+    if group.units is None:
+        squares, weights = (array.reshape(len(precisions), 1, -1) for array in (squares, weights))
+    return update_levels(
+        lambda x: log_density_of_t_values(x, squares, weights, alpha),
+        group,
+        precisions,
+        streams,
+        stepsize=stepsize,
+        index=index,
+    )
+
+
+def update_levels(
+    t_density: Callable[[Array], Array],
+    group: PrecisionGroup,
+    precisions: Array,
+    streams: Streams,
+    *,
+    stepsize: float,
+    index: int,
+) -> list[Array]:
+    """Update the levels as `update_upper_levels` does, given the density of t values.
+
+    t_density  returns the log density of the t values under each precision of which x is the log, up to a
+               constant: x and the result are (n_chains, n_units), with one column if units have no precisions
+    """
     alpha_common, alpha_unit, alpha_value = group.prior.alphas
     common = slice(group.common, group.common + 1)
-    squares = values.astype(xp.float64) ** 2
     decisions: list[Array] = []
-    weights = xp.broadcast_to(xp.asarray(weights, dtype=xp.float64), squares.shape)
     if group.units is not None and math.isfinite(alpha_value):
         precisions[:, group.units], accepted = _metropolis(
             precisions[:, group.units],
-            lambda x: (
-                log_prior(x, alpha_unit, precisions[:, common])
-                + log_density_of_t_values(x, squares, weights, alpha_value)
-            ),
+            lambda x: log_prior(x, alpha_unit, precisions[:, common]) + t_density(x),
             streams,
             stepsize=stepsize,
             index=2 * index,
@@ -66,13 +90,9 @@ def update_upper_levels(
         )
         decisions.append(accepted)
     elif math.isfinite(alpha_value):
-        one_row = (len(precisions), 1, -1)
         precisions[:, common], accepted = _metropolis(
             precisions[:, common],
-            lambda x: (
-                log_prior(x, alpha_common, group.mean)
-                + log_density_of_t_values(x, squares.reshape(one_row), weights.reshape(one_row), alpha_value)
-            ),
+            lambda x: log_prior(x, alpha_common, group.mean) + t_density(x),
             streams,
             stepsize=stepsize,
             index=2 * index + 1,

@@ -1,0 +1,73 @@
+"""The order in which the chains of a message visit the parts, and what happens at each visit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Kind: TypeAlias = Literal["partial", "full", "gradient", "question"]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One visit to a part.
+
+    drift     whether positions move before anything else
+    kick      factor on the stepsize with which the momentum changes; 0 for no change
+    is_asked  whether the part answers the question of the message, after the kick
+    """
+
+    part: int
+    drift: bool
+    kick: float
+    is_asked: bool
+
+
+@dataclass(frozen=True)
+class Itinerary:
+    """The visits of a message, in order. Each part is asked once, at the position where the chains end.
+
+    kind       "partial"   n_steps multi-leaps with the gradients of E_k = prior + n_parts * (data terms of k)
+               "full"      n_steps leapfrog steps; each kick is one by every part in turn, at one position
+               "gradient"  one whole kick by every part, without a step
+               "question"  the question alone
+    direction  +1 or -1: partial gradients come in the order 0, direction, 2 direction, ... modulo n_parts
+
+    With a = the parts in this order, a multi-leap is that of `mcmc.leapfrog.advance`. It ends at part 0,
+    where the next one begins: the two half kicks are merged to one.
+    """
+
+    kind: Kind
+    n_parts: int
+    n_steps: int = 0
+    direction: Literal[1, -1] = 1
+
+    @property
+    def n_kicks(self) -> int:
+        """Number of visits that change the momentum."""
+        match self.kind:
+            case "partial":
+                return self.n_steps * self.n_parts + 1
+            case "full":
+                return (self.n_steps + 1) * self.n_parts
+            case "gradient":
+                return self.n_parts
+            case _:
+                return 0
+
+    def __len__(self) -> int:
+        if self.kind == "partial":  # the last kick is at the first of the parts that are asked
+            return self.n_kicks + self.n_parts - 1
+        return max(self.n_kicks, self.n_parts)
+
+    def visit(self, number: int) -> Visit:
+        """Return the visit of this number, which counts from 0."""
+        part = self.direction * number % self.n_parts
+        is_asked = number >= len(self) - self.n_parts
+        if self.kind == "partial":
+            kick = 0.0 if number >= self.n_kicks else 0.5 if number in (0, self.n_kicks - 1) else 1.0
+            return Visit(part, 0 < number < self.n_kicks, kick, is_asked)
+        if self.kind == "full":
+            is_half = number < self.n_parts or is_asked
+            return Visit(part, number > 0 and part == 0, 0.5 if is_half else 1.0, is_asked)
+        return Visit(part, False, 1.0 if self.kind == "gradient" else 0.0, is_asked)

@@ -1,0 +1,38 @@
+"""The owner of some parts: it makes the visits to them, one message at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rayfbnn.ring.message import Message
+from rayfbnn.ring.parts import Part
+
+
+class Owner:
+    """A worker that holds some of the parts.
+
+    A message of an attempt that its home has given up is dropped where a later one has been seen, so that
+    attempts do not pile up. Whether it is dropped has no influence on any result.
+    """
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        """Take the parts."""
+        self._parts = {part.number: part for part in parts}
+        self._latest: dict[str, tuple[int, int]] = {}  # by home: piece and attempt
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The numbers of the parts."""
+        return tuple(self._parts)
+
+    def forward(self, message: Message) -> Message | None:
+        """Make all visits that are due here, and return the message as it goes on; None if it is dropped."""
+        seen = message.key.piece, message.key.attempt
+        latest = self._latest.get(message.key.home, seen)
+        if seen < latest:
+            return None
+        self._latest[message.key.home] = seen
+        while message.part is not None and message.part in self._parts:
+            visit = message.itinerary.visit(message.number)
+            message = self._parts[visit.part].visit(message, visit)
+        return message

@@ -1,0 +1,131 @@
+"""One part of the training cases at the worker that owns it: what a visit does there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.kernels import choose
+from rayfbnn.model.marginal.targets import WithoutPrecisions, marginal
+from rayfbnn.model.parts import cases_of_part, posterior_of_part
+from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.model.updates.noise_sums import Residuals
+from rayfbnn.ring.itinerary import Visit
+from rayfbnn.ring.message import Message
+from rayfbnn.state import Advance, Trajectory
+
+Density: TypeAlias = SampledPosterior | WithoutPrecisions
+
+
+class Part:
+    """The cases of one part, with the densities that visits need.
+
+    A visit is a function of a message and the part alone. It treats each chain by itself, so that a chain's
+    bits do not depend on the chains that travel with it.
+    """
+
+    def __init__(
+        self,
+        posterior: SampledPosterior,
+        advance: Advance,
+        *,
+        number: int,
+        n_parts: int,
+        first: int,
+        n_all: int,
+    ) -> None:
+        """Take the posterior of the part (`model.parts.posterior_of_part`).
+
+        advance        computes energies, as for other accept decisions of the run
+        first, n_all   number of the part's first case, and of all cases
+        """
+        self.number = number
+        self._posterior = posterior
+        self._advance = advance
+        self._first, self._n_all = first, n_all
+        self._multiplied = posterior.tempered(float(n_parts))
+        self._n_parts = n_parts
+        self._marginals: dict[tuple[bool, tuple[str, ...]], Density] = {}
+
+    def visit(self, message: Message, visit: Visit) -> Message:
+        """Return the message as it leaves the part: moved, kicked, with the part's answer if it was asked.
+
+        q += s p where there is a drift, then p -= kick s dE/dq; a multi-leap has s/n_parts in place of s.
+        """
+        position, momentum, stepsizes = message.position, message.momentum, message.stepsizes
+        is_partial = message.itinerary.kind == "partial"
+        if is_partial:
+            stepsizes = stepsizes / self._n_parts
+        answers = message.answers
+        with np.errstate(all="ignore"):
+            if visit.drift:
+                position = position + stepsizes * momentum
+            if visit.kick:
+                density, precisions = self._density(message, is_partial=is_partial)
+                _, gradient = density.potential_and_gradient(position, precisions)
+                momentum = momentum - (stepsizes * visit.kick) * gradient
+            if visit.is_asked:
+                answer = message.question.answer(self, position, message.precisions)
+                answers = (*answers[: self.number], answer, *answers[self.number + 1 :])
+        return replace(
+            message, position=position, momentum=momentum, answers=answers, number=message.number + 1
+        )
+
+    def data_energy(self, position: Array, precisions: Array) -> Array:
+        """Return -b log likelihood of the part's cases, (n_chains,) float64, +inf where it is not finite."""
+        nothing = array_namespace(position).zeros_like(position)
+        trajectory = Trajectory(position, nothing, self._of_data(precisions), nothing)
+        _, energy = self._advance(self._posterior, trajectory, n_steps=0)
+        return energy
+
+    def residuals(self, position: Array) -> Residuals:
+        """Return the residuals of the part's cases, for updates of the noise."""
+        residuals, weights = self._posterior.residuals(position)
+        squares = residuals.astype(array_namespace(residuals).float64) ** 2
+        n_cases = self._posterior.n_cases
+        if not isinstance(weights, float) and weights.shape[-1] > 1:
+            weights = weights[..., :n_cases]
+        return Residuals(squares[..., :n_cases], weights, self._first, self._n_all)
+
+    def _density(self, message: Message, *, is_partial: bool) -> tuple[Density, Array]:
+        """Return the density whose gradient a kick takes, and the precisions for it.
+
+        Full gradients have the prior's at part 0 alone.
+        """
+        if not is_partial and self.number > 0:
+            return self._posterior, self._of_data(message.precisions)
+        posterior = self._multiplied if is_partial else self._posterior
+        if not message.over:
+            return posterior, message.precisions
+        key = is_partial, message.over
+        if key not in self._marginals:
+            without = marginal(posterior, message.over)
+            assert isinstance(without, WithoutPrecisions)
+            self._marginals[key] = without
+        return self._marginals[key], message.precisions
+
+    def _of_data(self, precisions: Array) -> Array:
+        """Return the precisions with which the prior's energy and gradient are zero: the noise's."""
+        columns = self._posterior.precision_layout.noise_columns
+        of_data = array_namespace(precisions).zeros_like(precisions)
+        of_data[:, columns] = precisions[:, columns]
+        return of_data
+
+
+def parts_of(whole: SampledPosterior, n_parts: int, *, recorded: str | None = None) -> tuple[list[Part], str]:
+    """Cut a posterior into parts; return them, and the name of the kernel that computes energies.
+
+    recorded  the name of the kernel that a run started with, which is kept where this machine has it
+    """
+    parts, name = [], ""
+    for number in range(n_parts):
+        posterior = posterior_of_part(whole, number, n_parts)
+        advance, name = choose.advance_for(posterior, recorded=recorded)
+        first, _ = cases_of_part(whole.n_cases, number, n_parts)
+        parts.append(
+            Part(posterior, advance, number=number, n_parts=n_parts, first=first, n_all=whole.n_cases)
+        )
+    return parts, name

@@ -1,0 +1,119 @@
+"""The rounds that a home asks for: trajectories, gradients, and sums over the cases of every part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.ring.home import Home
+from rayfbnn.ring.itinerary import Itinerary
+from rayfbnn.ring.message import Key, Message
+from rayfbnn.ring.questions import DataEnergy, Question
+from rayfbnn.state import Trajectory
+
+_UNNAMED = Key("", 0, 0, 0)  # a message has no other name until its home gives it one
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """Sends chains round the parts of the training cases.
+
+    n_parts  number of parts
+    """
+
+    home: Home
+    n_parts: int
+
+    def ask(self, question: Question, position: Array, precisions: Array) -> Array:
+        """Return the answers of all parts, added in the order of the parts; (n_chains, ...) float64."""
+        nothing = np.zeros_like(position)
+        chains = Trajectory(position, nothing, precisions, nothing)
+        (back,) = self.home.send_round([self._message(chains, Itinerary("question", self.n_parts), question)])
+        return _sum_of_answers(back)
+
+    def gradient(self, position: Array, precisions: Array) -> tuple[Array, Array]:
+        """Return the data energy (n_chains,), and the gradient of the whole potential."""
+        chains = Trajectory(position, np.zeros_like(position), precisions, np.ones_like(position))
+        (back,) = self.home.send_round([self._message(chains, Itinerary("gradient", self.n_parts))])
+        return _sum_of_answers(back), -back.momentum
+
+    def travel(
+        self, chains: Trajectory, *, n_steps: int, order: Array | None, over: tuple[str, ...] = ()
+    ) -> tuple[Trajectory, Array]:
+        """Take n_steps >= 1 leapfrog steps; return the trajectory at their end and the data energy there.
+
+        Chains that go round in the same direction travel together.
+
+        order   as for `mcmc.leapfrog.advance`; orders of partial gradients must be cyclic
+        over    what is integrated out: ("precisions",), or () for nothing
+        """
+        carriages = _carriages(order, n_chains=len(chains.position), n_parts=self.n_parts)
+        messages = []
+        for direction, rows in carriages:
+            itinerary = Itinerary("full" if order is None else "partial", self.n_parts, n_steps, direction)
+            messages.append(self._message(_chosen(chains, rows), itinerary, over=over))
+        position, momentum = np.empty_like(chains.position), np.empty_like(chains.momentum)
+        energy = np.empty(len(position))
+        for (_, rows), back in zip(carriages, self.home.send_round(messages), strict=True):
+            position[rows], momentum[rows] = back.position, back.momentum
+            energy[rows] = _sum_of_answers(back)
+        return chains.moved(position, momentum), energy
+
+    def _message(
+        self,
+        chains: Trajectory,
+        itinerary: Itinerary,
+        question: Question = DataEnergy(),  # noqa: B008, it has no state
+        over: tuple[str, ...] = (),
+    ) -> Message:
+        return Message(
+            key=_UNNAMED,
+            itinerary=itinerary,
+            question=question,
+            over=over,
+            position=chains.position,
+            momentum=chains.momentum,
+            precisions=chains.precisions,
+            stepsizes=chains.stepsizes,
+            answers=(None,) * self.n_parts,
+        )
+
+
+def _carriages(order: Array | None, *, n_chains: int, n_parts: int) -> list[tuple[Literal[1, -1], Array]]:
+    """Return each direction that some chains take, with the rows of these chains.
+
+    ValueError unless each chain's order is d j mod n_parts with d = 1 or -1.
+    """
+    if order is None:
+        return [(1, np.arange(n_chains))]
+    if order.shape[1] != n_parts:
+        raise ValueError(f"order: must be of {n_parts} parts, got {order.shape[1]} partitions")
+    is_forwards = order[:, 1] == 1
+    directions = np.where(is_forwards, 1, -1)
+    if not np.array_equal(order, directions[:, None] * np.arange(n_parts) % n_parts):
+        raise ValueError('order: must be "cyclic" where the training cases are divided into parts')
+    both: list[tuple[Literal[1, -1], Array]] = [
+        (1, np.flatnonzero(is_forwards)),
+        (-1, np.flatnonzero(~is_forwards)),
+    ]
+    return [(direction, rows) for direction, rows in both if len(rows)]
+
+
+def _chosen(chains: Trajectory, rows: Array) -> Trajectory:
+    if len(rows) == len(chains.position):
+        return chains
+    return Trajectory(
+        chains.position[rows], chains.momentum[rows], chains.precisions[rows], chains.stepsizes[rows]
+    )
+
+
+def _sum_of_answers(message: Message) -> Array:
+    """Add the answers of the parts in their order, whichever part was asked first."""
+    total = 0.0
+    for answer in message.answers:
+        assert answer is not None, "every part is asked once"
+        total = total + answer
+    return total

@@ -1,0 +1,180 @@
+"""The posterior of a run whose training cases are divided into parts, as its home sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+
+from rayfbnn.arrays import Array
+from rayfbnn.mcmc.energy import finite_or_infinite
+from rayfbnn.model import quantities
+from rayfbnn.model.layout import NOISE
+from rayfbnn.model.marginal.targets import WithoutPrecisions
+from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.model.updates import gibbs, noise_sums, random_grid
+from rayfbnn.ring.questions import DataEnergy, SquaredResiduals, TDensities, TPrecisions
+from rayfbnn.ring.rounds import Rounds
+from rayfbnn.state import ChainState, Target, Trajectory
+from rayfbnn.streams import Streams
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SharedPosterior(SampledPosterior):
+    """A posterior that has no training cases: it asks the parts for whatever depends on them.
+
+    Its inputs and targets are those of a few cases, at which tuning looks (`quantities`). The constants of
+    all cases are kept: their number, how many targets were observed, the mean squares of the inputs, and the
+    typical curvature, from which stepsizes follow, and the scale of the targets.
+
+    rounds       sends chains round the parts
+    all_counts   `counts` of all cases
+    scale_of_all `target_scale` of all cases
+    """
+
+    rounds: Rounds
+    all_counts: Array | int
+    scale_of_all: float
+
+    @classmethod
+    def from_whole(cls, whole: SampledPosterior, rounds: Rounds) -> Self:
+        """Keep of a posterior what does not depend on the cases, and their constants."""
+        columns = quantities.some_columns(whole.inputs.shape[1])
+        values = {field.name: getattr(whole, field.name) for field in fields(whole) if field.init}
+        kept = {
+            "inputs": np.ascontiguousarray(whole.inputs[:, columns]),
+            "targets": np.ascontiguousarray(whole.targets[..., columns]),
+            "observed": None if whole.observed is None else whole.observed[..., columns],
+            "covariates": whole.covariates[:0],
+            "starts": None,
+            "blocks": {},
+        }
+        return cls(**(values | kept), rounds=rounds, all_counts=whole.counts, scale_of_all=whole.target_scale)
+
+    @property
+    def counts(self) -> Array | int:
+        """Number of cases, or if targets are missing that for each target, (n_chains or 1, n_targets)."""
+        return self.all_counts
+
+    @property
+    def target_scale(self) -> float:
+        """The standard deviation of real targets, or 1 for others."""
+        return self.scale_of_all
+
+    def potential_and_gradient(
+        self,
+        position: Array,
+        precisions: Array,
+        *,
+        partition: Array | None = None,
+        n_partitions: int = 1,
+    ) -> tuple[Array, Array]:
+        """Return the potential and its gradient, in one round; partial gradients are for `RingAdvance`."""
+        assert partition is None, "a partial gradient is a part's"
+        data_energy, gradient = self.rounds.gradient(position, precisions)
+        return self.prior_energy(position, precisions) + data_energy, gradient
+
+    def potential(self, position: Array, precisions: Array) -> Array:
+        """Return the potential alone, (n_chains,) float64."""
+        return self.prior_energy(position, precisions) + self.data_energy(position, precisions)
+
+    def data_energy(self, position: Array, precisions: Array) -> Array:
+        """Return -b log likelihood, (n_chains,) float64: the energies of the parts, added in their order."""
+        return self.rounds.ask(DataEnergy(), position, precisions)
+
+    def log_likelihood(self, position: Array, precisions: Array) -> Array:
+        """Return the log likelihood of the training cases with all its constants, (n_chains,) float64."""
+        return -self.data_energy(position, precisions) / self.inverse_temperature
+
+    def sample_noise(
+        self,
+        state: ChainState,
+        streams: Streams,
+        *,
+        is_reversed: bool = False,
+        level: gibbs.Level | None = None,
+    ) -> tuple[ChainState, None]:
+        """Update the noise precisions by Gibbs sampling, or one level of them."""
+        if self.model.noise is None:
+            return state, None
+        precisions = noise_sums.update_noise(
+            SumsOfParts(self, state.position, state.precisions),
+            self.precision_layout.groups[-1],
+            state.precisions,
+            streams,
+            is_reversed=is_reversed,
+            level=level,
+        )
+        return ChainState(state.position, state.momentum, precisions), None
+
+    def grid_of_noise(
+        self, position: Array, precisions: Array, streams: Streams, *, stepsize: float
+    ) -> list[Array]:
+        """Update the upper-level precisions of the noise, in place; return which were accepted."""
+        number = len(self.precision_layout.groups) - 1
+        group = self.precision_layout.groups[number]
+        assert group.name == NOISE
+        sums, has_units = SumsOfParts(self, position, precisions), group.units is not None
+
+        def t_density(x: Array) -> Array:
+            of_targets = x if has_units else np.repeat(x, self.n_targets, axis=1)
+            densities = sums.t_densities(of_targets, group.prior.alphas[2])
+            return densities if has_units else densities.sum(axis=1, keepdims=True)
+
+        return random_grid.update_levels(
+            t_density, group, precisions, streams, stepsize=stepsize, index=number
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SumsOfParts:
+    """The sums over all cases that updates of the noise need, each from one round of the parts."""
+
+    posterior: SharedPosterior
+    position: Array
+    precisions: Array
+
+    @property
+    def counts(self) -> Array:
+        """The sum of the weights of each target, (n_chains, n_targets)."""
+        shape = len(self.position), self.posterior.n_targets
+        power = np.reshape(self.posterior.inverse_temperature, (-1, 1))
+        return np.broadcast_to(power * self.posterior.counts, shape)
+
+    def squares(self) -> Array:
+        """Return the sums of squared residuals."""
+        return self.posterior.rounds.ask(SquaredResiduals(), self.position, self.precisions)
+
+    def t_precisions(self, current: Array, alpha: float, streams: Streams) -> Array:
+        """Return the sums of precisions of single cases, which are drawn where the cases are."""
+        question = TPrecisions(current, alpha, streams)
+        return self.posterior.rounds.ask(question, self.position, self.precisions)
+
+    def t_densities(self, x: Array, alpha: float) -> Array:
+        """Return the sums of log densities given the log x of precisions."""
+        return self.posterior.rounds.ask(TDensities(x, alpha), self.position, self.precisions)
+
+
+@dataclass(frozen=True)
+class RingAdvance:
+    """An `Advance` for shared posteriors, and for these with common precisions integrated out."""
+
+    def __call__(
+        self, target: Target, trajectory: Trajectory, *, n_steps: int, order: Array | None = None
+    ) -> tuple[Trajectory, Array]:
+        """Take n_steps leapfrog steps of every chain, as `mcmc.leapfrog.advance` does."""
+        over: tuple[str, ...] = ()
+        posterior = target
+        if isinstance(target, WithoutPrecisions):
+            over, posterior = ("precisions",), target.posterior
+        assert isinstance(posterior, SharedPosterior)
+        assert isinstance(target, SharedPosterior | WithoutPrecisions)
+        if n_steps == 0:
+            end = trajectory
+            data_energy = posterior.data_energy(trajectory.position, trajectory.precisions)
+        else:
+            end, data_energy = posterior.rounds.travel(trajectory, n_steps=n_steps, order=order, over=over)
+        with np.errstate(all="ignore"):
+            potential = target.prior_energy(end.position, end.precisions) + data_energy
+            return end, finite_or_infinite(potential)
