@@ -100,6 +100,17 @@ class Advance(Protocol):
         ...
 
 
+class Kick(Protocol):
+    """Kicks momenta by a gradient. mcmc.leapfrog.kick does so in array code; kernels replace it."""
+
+    def __call__(self, target: Target, trajectory: Trajectory, *, share: float) -> Array:
+        """Return p - share * s dE/dq, (n_chains, n_parameters), with momentum p and stepsizes s.
+
+        It takes one gradient and computes no potential. The arrays of `trajectory` are left unchanged.
+        """
+        ...
+
+
 class Update(Protocol):
     """One update of a batch of chains: `state, info = update(state, streams)`."""
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from rayfbnn.state import Advance, Target
+from rayfbnn.mcmc import leapfrog
+from rayfbnn.state import Advance, Kick, Target
+
+KICK = -1
+"""The number of steps that asks a kernel for one kick by half the stepsizes, without a potential."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +29,12 @@ class Compiled:
     advance  runs the target, and every target that a schedule makes of it: tempered, with other data, or with
              outputs or precisions integrated out. Those that the backend does not cover run in array code.
     name     the name of the kernel that runs the target, for people
+    kick     takes one gradient of a posterior; array code unless the backend has something quicker
     """
 
     advance: Advance
     name: str
+    kick: Kick = leapfrog.kick
 
 
 class Backend(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 from rayfbnn.arrays import array_namespace
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels.array_code import ArrayCode
-from rayfbnn.kernels.backend import Backend, NotCovered
+from rayfbnn.kernels.backend import Backend, Compiled, NotCovered
 from rayfbnn.kernels.cpu import advance as cpu
 from rayfbnn.kernels.cpu import extension
 from rayfbnn.kernels.cpu.streams import CompiledStreams
@@ -55,8 +55,14 @@ def advance_for(target: Target, *, recorded: str | None = None) -> tuple[Advance
     target    a posterior, or one of its marginals, whose kernel has a name of its own
     recorded  the name of the kernel that a run started with, which is kept where this machine has it
     """
+    compiled = compiled_for(target, recorded=recorded)
+    return compiled.advance, compiled.name
+
+
+def compiled_for(target: Target, *, recorded: str | None = None) -> Compiled:
+    """Return the code that `advance_for` chooses, with which single kicks can be taken too."""
     is_on_host = array_namespace(posterior_of(target).inputs) is np
-    return advance_on("cpu" if is_on_host else "gpu", target, recorded=recorded)
+    return _compiled_on("cpu" if is_on_host else "gpu", target, recorded, None)
 
 
 def advance_on(
@@ -66,17 +72,22 @@ def advance_on(
 
     max_shared_bytes  as for `backends`
     """
+    compiled = _compiled_on(device, target, recorded, max_shared_bytes)
+    return compiled.advance, compiled.name
+
+
+def _compiled_on(device: str, target: Target, recorded: str | None, max_shared_bytes: int | None) -> Compiled:
     if recorded is not None and _is_array_code(recorded):
-        return leapfrog.advance, recorded
+        return Compiled(leapfrog.advance, recorded)
     candidates = _candidates(backends(device, max_shared_bytes=max_shared_bytes), recorded)
     refusal = NotCovered(ARRAY_CODE[device].why_forced)
     for number, backend in enumerate(candidates):
         # A run takes one backend for all its targets, so a marginal needs one that covers its posterior.
         compiled = backend.check(posterior_of(target)) or backend.compile(target)
         if not isinstance(compiled, NotCovered):
-            return compiled.advance, compiled.name
+            return compiled
         refusal = compiled if number == 0 else refusal
-    return leapfrog.advance, ARRAY_CODE[device].name_with(refusal)
+    return Compiled(leapfrog.advance, ARRAY_CODE[device].name_with(refusal))
 
 
 def streams_class(device: str) -> type[Streams]:

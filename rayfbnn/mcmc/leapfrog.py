@@ -9,6 +9,17 @@ from rayfbnn.mcmc.energy import finite_or_infinite
 from rayfbnn.state import Target, Trajectory
 
 
+def kick(target: Target, trajectory: Trajectory, *, share: float) -> Array:
+    """Return the momentum after a kick by `share` times the stepsizes, as `state.Kick` says.
+
+    Kicks by halves at both ends, whole ones between them, and drifts q += s p before each but the first are
+    the trajectory that `advance` runs, in array code with the same bits.
+    """
+    with np.errstate(all="ignore"):
+        _, gradient = target.potential_and_gradient(trajectory.position, trajectory.precisions)
+        return trajectory.momentum - share * trajectory.stepsizes * gradient
+
+
 def advance(
     target: Target,
     trajectory: Trajectory,

@@ -121,6 +121,32 @@ def test_partial_gradients_are_those_of_the_array_code(backend: BackendUnderTest
     assert_agrees(backend, *TARGETS[name]("float64"), order=order)
 
 
+@pytest.mark.parametrize("name", some_long(TARGETS, WITHOUT_OUTPUTS))
+def test_a_kick_is_that_of_the_array_code(backend: BackendUnderTest, name: str) -> None:
+    given, start = TARGETS[name]("float64")
+    before = start.position.copy(), start.momentum.copy()
+    momentum = backend.kick(given, start, share=1.0)
+    expected = leapfrog.kick(given, start, share=1.0)
+    assert (
+        momentum.dtype == expected.dtype and largest_error(momentum, expected) < backend.tolerances["float64"]
+    )
+    assert largest_error(momentum, start.momentum) > 1e-3
+    assert (before[0] == start.position).all() and (before[1] == start.momentum).all()
+
+
+@pytest.mark.parametrize("name", ["posterior", "classes"])
+def test_kicks_and_drifts_are_a_trajectory(backend: BackendUnderTest, name: str) -> None:
+    given, start = TARGETS[name]("float64")
+    at = start
+    for share in (0.5, 1.0, 0.5):
+        if at is not start:
+            at = replace(at, position=at.position + at.stepsizes * at.momentum)
+        at = replace(at, momentum=backend.kick(given, at, share=share))
+    end = end_of(leapfrog.advance, given, start, n_steps=2)
+    assert largest_error(at.position, end[0]) < backend.tolerances["float64"]
+    assert largest_error(at.momentum, end[1]) < backend.tolerances["float64"]
+
+
 CAN_BE_MISSING = ["posterior", "classes", "without precisions", "without either", "matrices of the cases"]
 
 

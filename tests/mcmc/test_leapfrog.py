@@ -57,6 +57,21 @@ def test_reversal_by_negated_momentum_is_reversal_by_negated_stepsizes() -> None
     assert abs(a.momentum + b.momentum).max() < 1e-14
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kicks_and_drifts_have_the_bits_of_a_trajectory(dtype: str) -> None:
+    here, _ = start(20)
+    here = Trajectory(*(array.astype(dtype) for array in vars(here).values()))
+    at = here
+    for number in range(4):
+        if number > 0:
+            at = replace(at, position=at.position + at.stepsizes * at.momentum)
+        at = replace(at, momentum=leapfrog.kick(BANANA, at, share=0.5 if number in (0, 3) else 1.0))
+    end, _ = leapfrog.advance(BANANA, here, n_steps=3)
+    assert at.position.dtype == dtype
+    assert at.position.tobytes() == end.position.tobytes()
+    assert at.momentum.tobytes() == end.momentum.tobytes()
+
+
 def jacobian(advance, *, partial: bool) -> Array:
     """Derivatives of the state after three steps with respect to the state before, by central differences.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.kernels.backend import Compiled, NotCovered
+from rayfbnn.kernels.backend import KICK, Compiled, NotCovered
 from rayfbnn.kernels.cpu import extension
 from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, Kernel
 from rayfbnn.kernels.numbers import ChainNumbers, MarginalNumbers, numbers_of_marginal, numbers_of_posterior
@@ -48,7 +48,8 @@ class CompiledBackend:
 
     def compile(self, target: Target) -> Compiled | NotCovered:
         """Return an Advance that lays out the target's inputs at its first call."""
-        return self.check(target) or Compiled(CompiledAdvance(self.instruction_set), self.name)
+        advance = CompiledAdvance(self.instruction_set)
+        return self.check(target) or Compiled(advance, self.name, advance.kick)
 
 
 def backends() -> tuple[CompiledBackend, ...]:
@@ -80,15 +81,34 @@ class CompiledAdvance:
         order: Array | None = None,
     ) -> tuple[Trajectory, Array]:
         """Take n_steps leapfrog steps of every chain, as `mcmc.leapfrog.advance` does."""
-        if not isinstance(target, KernelTarget):
+        kernel = self._kernel_or_none(target, 1 if order is None else order.shape[1])
+        if kernel is None:
             return leapfrog.advance(target, trajectory, n_steps=n_steps, order=order)
-        kernel = self._kernel(target, 1 if order is None else order.shape[1])
-        if isinstance(kernel, NotCovered):
-            return leapfrog.advance(target, trajectory, n_steps=n_steps, order=order)
+        return self._run(kernel, target, trajectory, n_steps=n_steps, order=order)
+
+    def kick(self, target: Target, trajectory: Trajectory, *, share: float) -> Array:
+        """Return the momentum after a kick, as `mcmc.leapfrog.kick` does."""
+        kernel = self._kernel_or_none(target, 1)
+        if kernel is None:
+            return leapfrog.kick(target, trajectory, share=share)
+        stepsizes = 2 * share * trajectory.stepsizes  # since the kernel kicks by their halves
+        return self._run(kernel, target, replace(trajectory, stepsizes=stepsizes), n_steps=KICK)[0].momentum
+
+    def _run(
+        self,
+        kernel: Kernel,
+        target: Target,
+        trajectory: Trajectory,
+        *,
+        n_steps: int,
+        order: Array | None = None,
+    ) -> tuple[Trajectory, Array]:
+        """Take n_steps steps, or a single kick; after a kick the potential means nothing."""
+        assert isinstance(target, KernelTarget)
         numbers, data = _numbers_and_data(target, trajectory.precisions)
         position = trajectory.position
         new_position, new_momentum = np.empty_like(position, order="C"), np.empty_like(position, order="C")
-        prior_energy, terms = np.empty(len(position)), np.empty(len(position))
+        prior_energy, terms = np.zeros(len(position)), np.zeros(len(position))
         kernel.advance(
             position=position,
             momentum=trajectory.momentum,
@@ -110,6 +130,10 @@ class CompiledAdvance:
     def covers(self, target: Target) -> bool:
         """Return True if compiled code, not array code, runs the target."""
         return isinstance(target, KernelTarget) and not isinstance(self._kernel(target, 1), NotCovered)
+
+    def _kernel_or_none(self, target: Target, n_partitions: int) -> Kernel | None:
+        kernel = self._kernel(target, n_partitions) if isinstance(target, KernelTarget) else None
+        return None if isinstance(kernel, NotCovered) else kernel
 
     def _kernel(self, target: KernelTarget, n_partitions: int) -> Kernel | NotCovered:
         kernel = self._kernels.get(target, n_partitions)

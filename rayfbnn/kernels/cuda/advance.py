@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import Compiled, NotCovered
@@ -16,7 +17,7 @@ from rayfbnn.kernels.planning import plan_of
 from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_of
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.marginal.targets import WithoutOutputs
-from rayfbnn.state import Advance, Target, Trajectory
+from rayfbnn.state import Target, Trajectory
 
 LAUNCHES = "CUDA"
 GRAPHS = "CUDA, gradients of large networks as CUDA graphs"
@@ -56,7 +57,7 @@ class CudaBackend:
         recordings = Recordings() if self.uses_graphs else None
         advance = CudaAdvance(self.build, self.max_shared_bytes, recordings)
         chosen = advance.chosen(target)
-        return chosen if isinstance(chosen, NotCovered) else Compiled(advance, chosen.name)
+        return chosen if isinstance(chosen, NotCovered) else Compiled(advance, chosen.name, advance.kick)
 
 
 def backends(max_shared_bytes: int | None = None) -> tuple[CudaBackend, ...]:
@@ -94,6 +95,12 @@ class CudaAdvance:
         advance = leapfrog.advance if isinstance(chosen, NotCovered) else chosen.advance
         return advance(target, trajectory, n_steps=n_steps, order=order)
 
+    def kick(self, target: Target, trajectory: Trajectory, *, share: float) -> Array:
+        """Return the momentum after a kick, as `mcmc.leapfrog.kick` does."""
+        chosen = self.chosen(target)
+        kick = leapfrog.kick if isinstance(chosen, NotCovered) else chosen.kick
+        return kick(target, trajectory, share=share)
+
     def chosen(self, target: Target) -> Compiled | NotCovered:
         """Return the kernel for a target and its name for people, or the reason why array code runs it."""
         if not isinstance(target, KernelTarget):
@@ -109,12 +116,12 @@ class CudaAdvance:
             return network
         plan = self._launch_plan(target, network)
         if isinstance(plan, NotCovered):
-            return self._in_products(target, why_not_on_chip=plan.reason)
-        run = chip.advance_without_outputs if isinstance(target, WithoutOutputs) else chip.advance
-        advance: Advance = partial(run, network=network, plan=plan, build=self.build)
-        return Compiled(
-            advance, f"CUDA, whole trajectories, a {'warp' if plan.kernel == 'warp' else 'block'} a chain"
-        )
+            return self._in_products(target, network, why_not_on_chip=plan.reason)
+        name = f"CUDA, whole trajectories, a {'warp' if plan.kernel == 'warp' else 'block'} a chain"
+        options: dict[str, Any] = {"network": network, "plan": plan, "build": self.build}
+        if isinstance(target, WithoutOutputs):
+            return Compiled(partial(chip.advance_without_outputs, **options), name)
+        return Compiled(partial(chip.advance, **options), name, partial(chip.kick, **options))
 
     def _launch_plan(self, target: KernelTarget, network: NetworkPlan) -> LaunchPlan | NotCovered:
         limit = shared_memory_of_device() if self.max_shared_bytes is None else self.max_shared_bytes
@@ -129,13 +136,16 @@ class CudaAdvance:
             max_shared_bytes=limit,
         )
 
-    def _in_products(self, target: KernelTarget, *, why_not_on_chip: str) -> Compiled | NotCovered:
+    def _in_products(
+        self, target: KernelTarget, network: NetworkPlan, *, why_not_on_chip: str
+    ) -> Compiled | NotCovered:
         if isinstance(target, WithoutOutputs):
             advance = products_marginal.compile_for(target.marginal, build=self.build)
             name = f"{_PRODUCTS} ({why_not_on_chip})"
-        else:
-            advance = products.compile_for(target, build=self.build, recordings=self.recordings)
-            gradients = ", gradients in TF32" if posterior_of(target).dtype == "float32" else ""
-            gradients += "" if self.recordings is None else ", full gradients as CUDA graphs"
-            name = f"{_PRODUCTS}{gradients} ({why_not_on_chip})"
-        return advance if isinstance(advance, NotCovered) else Compiled(advance, name)
+            return advance if isinstance(advance, NotCovered) else Compiled(advance, name)
+        advance = products.compile_for(target, build=self.build, recordings=self.recordings)
+        gradients = ", gradients in TF32" if posterior_of(target).dtype == "float32" else ""
+        gradients += "" if self.recordings is None else ", full gradients as CUDA graphs"
+        name = f"{_PRODUCTS}{gradients} ({why_not_on_chip})"
+        kick = partial(products.kick, network=network, build=self.build)
+        return advance if isinstance(advance, NotCovered) else Compiled(advance, name, kick)

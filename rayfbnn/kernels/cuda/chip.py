@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.kernels.backend import KICK
 from rayfbnn.kernels.cuda.build import Build
 from rayfbnn.kernels.cuda.checks import check_posterior, check_regression, check_trajectory, stride
 from rayfbnn.kernels.cuda.generate import regression_constants, source_of
@@ -79,6 +81,21 @@ def advance(
     return _launch(source, plan, build, trajectory, numbers, inputs, sizes)
 
 
+def kick(
+    target: Posterior | WithoutPrecisions,
+    trajectory: Trajectory,
+    *,
+    share: float,
+    network: NetworkPlan,
+    plan: LaunchPlan,
+    build: Build,
+) -> Array:
+    """Return the momentum after a kick, as `mcmc.leapfrog.kick` does, to rounding, in one launch."""
+    # The kernel kicks by half the stepsizes.
+    doubled = replace(trajectory, stepsizes=2 * share * trajectory.stepsizes)
+    return advance(target, doubled, n_steps=KICK, network=network, plan=plan, build=build)[0].momentum
+
+
 def advance_without_outputs(
     target: WithoutOutputs,
     trajectory: Trajectory,
@@ -131,5 +148,5 @@ def _launch(
     kernel((plan.n_blocks(n_chains),), (plan.threads,), arguments, shared_mem=plan.shared_bytes)
     potential = numbers.potential(prior_energy, terms)
     # Without a step the kernel has given its copy of the momentum half a kick.
-    end = trajectory.moved(position, momentum) if sizes[-1] > 0 else trajectory
+    end = trajectory if sizes[-1] == 0 else trajectory.moved(position, momentum)
     return end, xp.where(xp.isfinite(potential), potential, xp.inf)

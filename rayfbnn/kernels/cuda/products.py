@@ -78,10 +78,7 @@ def advance(
     xp, n_chains = array_namespace(trajectory.position), len(trajectory.position)
     precisions = trajectory.precisions
     posterior, groups = _posterior_and_groups(target)
-    check_trajectory(trajectory, posterior, network.n_parameters)
-    check_posterior(posterior, network, n_chains)
-    numbers = numbers_of_posterior(posterior, with_columns(precisions, groups, value=0.0))
-    work = Pass(posterior, network, build, numbers, tile_bytes)
+    work = _pass(target, trajectory, network, build, tile_bytes)
     n_partitions = 1 if order is None else order.shape[1]
     if n_partitions > posterior.n_cases:
         raise ValueError(
@@ -116,6 +113,47 @@ def advance(
         # The next trajectory overwrites the position of a recording.
         end = position if recording is None else position.copy()
         return trajectory.moved(end, momentum), xp.where(xp.isfinite(potential), potential, xp.inf)
+
+
+def kick(
+    target: Posterior | WithoutPrecisions,
+    trajectory: Trajectory,
+    *,
+    share: float,
+    network: NetworkPlan,
+    build: Build = build_once,
+    uses_tf32: bool = True,
+    tile_bytes: int = TILE_BYTES,
+) -> Array:
+    """Return the momentum after a kick, as `mcmc.leapfrog.kick` does, to the rounding of its gradient."""
+    work = _pass(target, trajectory, network, build, tile_bytes)
+    with np.errstate(all="ignore"):
+        gradient = _gradient(
+            trajectory.position,
+            0,
+            work=work,
+            order=None,
+            recording=None,
+            uses_tf32=uses_tf32,
+            precisions=trajectory.precisions,
+            groups=_posterior_and_groups(target)[1],
+        )
+        return trajectory.momentum - share * trajectory.stepsizes * gradient
+
+
+def _pass(
+    target: Posterior | WithoutPrecisions,
+    trajectory: Trajectory,
+    network: NetworkPlan,
+    build: Build,
+    tile_bytes: int,
+) -> Pass:
+    """Check the arrays, and return what computes gradients and energies with these precisions."""
+    posterior, groups = _posterior_and_groups(target)
+    check_trajectory(trajectory, posterior, network.n_parameters)
+    check_posterior(posterior, network, len(trajectory.position))
+    numbers = numbers_of_posterior(posterior, with_columns(trajectory.precisions, groups, value=0.0))
+    return Pass(posterior, network, build, numbers, tile_bytes)
 
 
 def take_steps(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,10 +67,21 @@ class BackendUnderTest:
 
     def advance_for(self, target: Any) -> Advance:
         """Advance that the backend compiles for a target that it covers."""
+        return self._compiled(target).advance
+
+    def _compiled(self, target: Any) -> Compiled:
         compiled = self.backend.compile(target)
         assert isinstance(compiled, Compiled), compiled.reason
         assert self.words in compiled.name, compiled.name
-        return compiled.advance
+        return compiled
+
+    def kick(self, target: Any, start: Trajectory, *, share: float) -> Array:
+        """Momentum after a kick, on the host."""
+        if self.is_on_device:
+            target = copy_on_device(target)
+            start = Trajectory(*(on_device(array) for array in vars(start).values()))
+        momentum: Array = to_host(self._compiled(target).kick(target, start, share=share))
+        return momentum
 
     def run(
         self, target: Any, start: Trajectory, *, n_steps: int = 3, order: Array | None = None
@@ -119,7 +131,7 @@ class OneKernel(CudaBackend):
         recordings = Recordings() if self.uses_graphs else None
         advance = self.advance(self.build, H100_SHARED_BYTES, recordings)
         chosen = advance.chosen(target)
-        return chosen if isinstance(chosen, NotCovered) else Compiled(advance, chosen.name)
+        return chosen if isinstance(chosen, NotCovered) else Compiled(advance, chosen.name, advance.kick)
 
 
 class InBlocks(CudaAdvance):
@@ -138,13 +150,16 @@ class InProducts(CudaAdvance):
     def _launch_plan(self, target: KernelTarget, network: NetworkPlan) -> NotCovered:
         return NotCovered("the tests ask for products")
 
-    def _in_products(self, target: KernelTarget, *, why_not_on_chip: str) -> Compiled | NotCovered:
+    def _in_products(
+        self, target: KernelTarget, network: NetworkPlan, *, why_not_on_chip: str
+    ) -> Compiled | NotCovered:
         options: dict[str, Any] = {"build": self.build, "tile_bytes": 4_000}
         if isinstance(target, WithoutOutputs):
             advance = products_marginal.compile_for(target.marginal, **options)
-        else:
-            advance = products.compile_for(target, recordings=self.recordings, **options)
-        return advance if isinstance(advance, NotCovered) else Compiled(advance, why_not_on_chip)
+            return advance if isinstance(advance, NotCovered) else Compiled(advance, why_not_on_chip)
+        advance = products.compile_for(target, recordings=self.recordings, **options)
+        kick = partial(products.kick, network=network, **options)
+        return advance if isinstance(advance, NotCovered) else Compiled(advance, why_not_on_chip, kick)
 
 
 def every_backend() -> Iterator[Any]:

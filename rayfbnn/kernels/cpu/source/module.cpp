@@ -174,7 +174,8 @@ class Kernel {
         Job job = job_;
         const size_t n = fill(job, position, precisions, noise, powers, targets, weights, prior, prior_energy, terms);
         const std::vector<size_t> shape = {n, size_t(network_.n_parameters)};
-        require(n_steps >= 0, "n_steps: must be at least 0");
+        require(n_steps >= -1, "n_steps: must be at least 0, or -1 for a kick");
+        require(n_steps >= 0 || order.is_none(), "order: has no meaning for a kick");
         job.n_steps = n_steps;
         job.momentum = data_of(momentum, "momentum", real(), shape);
         job.stepsizes = data_of(stepsizes, "stepsizes", real(), shape);

@@ -104,6 +104,11 @@ struct Trajectory {
         memcpy(momentum, static_cast<const S*>(job.momentum) + chain * n, n * sizeof(S));
         const S* stepsizes = static_cast<const S*>(job.stepsizes) + chain * n;
         for (long k = 0; k < n; ++k) full[k] = stepsizes[k] / job.n_partitions, half[k] = full[k] / 2;
+        if (job.n_steps < 0) {
+            data.evaluate(position, -1, false, true);
+            kick_and_drift<true>(position, momentum, half, full);
+            return;
+        }
         const long long* order = job.order ? job.order + chain * job.n_partitions : nullptr;
         const long n_gradients = long(job.n_steps) * job.n_partitions;
         for (long number = 0; n_gradients > 0 && number <= n_gradients; ++number) {

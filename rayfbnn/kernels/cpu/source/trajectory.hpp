@@ -98,7 +98,8 @@ struct Job {
     int largest_block;  // packs
     Regression regression;
 
-    int n_chains, n_steps;
+    int n_chains;
+    int n_steps;                // or -1: one kick by half the stepsizes, and no energies
     const long long* order;     // (n_chains, n_partitions), or null for full gradients
     const void* position;       // (n_chains, n_parameters)
     const void* momentum;       // (n_chains, n_parameters)

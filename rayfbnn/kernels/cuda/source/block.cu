@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) advance(KERNEL
   each_own([&](int i, int) { own.stepsize[i] /= n_partitions; });
   __syncthreads();
 
-  const int last = n_steps * n_partitions;
+  const int last = n_steps < 0 ? 0 : n_steps * n_partitions;  // -1 stands for one kick, without energies
   for (int sub_step = 0; sub_step <= last; ++sub_step) {
     const int part = n_partitions > 1 ? order[chain * n_partitions + sub_step % n_partitions] : 0;
     const int begin = int((long long)n_cases * part / n_partitions);
@@ -65,7 +65,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) advance(KERNEL
 
   store(shared, own, position, momentum, vector);
   double terms_here = 0, prior_here = prior_energy_here(shared, own);
-  for (int first = 0; first < n_cases; first += TILE) {
+  const int n_with_energies = n_steps < 0 ? 0 : n_cases;
+  for (int first = 0; first < n_with_energies; first += TILE) {
     load_inputs(shared, inputs, n_cases, first, n_cases);
     __syncthreads();
     forward_all<true>(shared);

@@ -214,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) advance(KERNEL
   }
   __syncwarp();
 
-  const int last = n_steps * n_partitions;
+  const int last = n_steps < 0 ? 0 : n_steps * n_partitions;  // -1 stands for one kick, without energies
   for (int sub_step = 0; sub_step <= last; ++sub_step) {
     if (sub_step > 0) {
 #pragma unroll
@@ -247,7 +247,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) advance(KERNEL
   }
 
   double terms_here = 0, prior_here = 0;
-  for (int number = thread; number < n_cases; number += WARP) {
+  const int n_with_energies = n_steps < 0 ? 0 : n_cases;
+  for (int number = thread; number < n_with_energies; number += WARP) {
     real value[N_UNITS], slope[N_UNITS];
     forward<true>(w, inputs, n_cases, number, value, slope);
     terms_here += terms_of_case(value + place_of(OUTPUT_LAYER), targets, number);
