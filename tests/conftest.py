@@ -54,7 +54,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
     """Start Ray once, on the loopback interface, with five processors whatever the machine has."""
-    from rayfbnn.run import cluster
+    from rayfbnn.run.on_ray import cluster
 
     ray, _ = cluster.connect(5, None)
     yield

@@ -17,11 +17,11 @@ from rayfbnn.markup import tables
 from rayfbnn.run.cores import n_cores
 from rayfbnn.run.executor import Executor, InProcess
 from rayfbnn.run.json_log import JsonLog
-from rayfbnn.run.metrics import RayMetrics
+from rayfbnn.run.on_ray.executor import RayExecutor
+from rayfbnn.run.on_ray.metrics import RayMetrics
 from rayfbnn.run.progress import Display, display
 from rayfbnn.run.sampler import Progress
 from rayfbnn.run.signals import stop_on_signal
-from rayfbnn.run.workers import RayExecutor
 from rayfbnn.store.store import Store
 
 _BLOCKS_BETWEEN_LOOKS = 64

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rayfbnn.errors import RayFBNNError, WorkerError
-from rayfbnn.run.cluster import ONE_THREAD, connect, first_line, workers_of_cluster
+from rayfbnn.run.on_ray.cluster import ONE_THREAD, connect, first_line, workers_of_cluster
 from rayfbnn.run.signals import stop_on_signal
 from rayfbnn.study.driving import Driving, drive, show
 from rayfbnn.study.files import StudyFiles

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from rayfbnn import errors
 from rayfbnn.errors import RayFBNNError, WorkerError
-from rayfbnn.run.cluster import ONE_THREAD
+from rayfbnn.run.on_ray.cluster import ONE_THREAD
 from rayfbnn.run.signals import interrupt_on_signal, stop_on_signal
 from rayfbnn.study.driving import Driving, drive, show
 from rayfbnn.study.files import StudyFiles

@@ -93,8 +93,8 @@ def sample(
     RunSummary
         Number of chains and draws, acceptance and divergences of the run; with `until` whether it is ok.
     """
-    from rayfbnn.run.cluster import check_ray
     from rayfbnn.run.kernel import kernel_for
+    from rayfbnn.run.on_ray.cluster import check_ray
     from rayfbnn.run.progress import show_text
 
     if sample_weight is not None:

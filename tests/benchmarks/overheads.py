@@ -40,11 +40,12 @@ from machine import ROOT, append, conditions, heading  # noqa: E402, after the t
 from rayfbnn.data import read_dataset  # noqa: E402
 from rayfbnn.run.executor import Executor, InProcess  # noqa: E402
 from rayfbnn.run.kernel import kernel_for  # noqa: E402
+from rayfbnn.run.on_ray.executor import RayExecutor  # noqa: E402
+from rayfbnn.run.on_ray.worker import Worker  # noqa: E402
 from rayfbnn.run.progress import display  # noqa: E402
 from rayfbnn.run.resuming import set_length  # noqa: E402
 from rayfbnn.run.running import gather_all, gather_full_chunks, run_rounds  # noqa: E402
 from rayfbnn.run.sampler import Progress  # noqa: E402
-from rayfbnn.run.workers import RayExecutor, Worker  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
 

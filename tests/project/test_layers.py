@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 HOMES = {
-    "ray": {"run/workers.py", "run/cluster.py", "run/metrics.py"},
+    "ray": {"run/on_ray/"},
     "zarr": {"store/"},
     "xarray": {"store/", "reduce/"},
     "cupy": {"arrays.py", "kernels/"},

@@ -30,7 +30,8 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import cli
-from rayfbnn.run import cluster, running
+from rayfbnn.run import running
+from rayfbnn.run.on_ray import cluster
 from rayfbnn.spec import RunSpec, run_spec
 from rayfbnn.streams import Purpose, Streams
 from rayfbnn.verbs import until

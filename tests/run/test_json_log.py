@@ -96,7 +96,7 @@ def test_metrics_count_what_is_committed(tmp_path: Path, monkeypatch: pytest.Mon
     module.Counter = module.Gauge = Recorder  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray.util.metrics", module)
     monkeypatch.setattr(Recorder, "values", {})
-    from rayfbnn.run.metrics import RayMetrics
+    from rayfbnn.run.on_ray.metrics import RayMetrics
 
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
     sampler, failures = Sampler(store, worker="here"), 0

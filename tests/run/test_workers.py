@@ -11,9 +11,9 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from rayfbnn.errors import StoreError
-from rayfbnn.run import workers
 from rayfbnn.run.executor import InProcess
-from rayfbnn.run.workers import Worker
+from rayfbnn.run.on_ray import worker as ray_worker
+from rayfbnn.run.on_ray.worker import Worker
 from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small_spec
 
@@ -66,10 +66,10 @@ def test_a_worker_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
     worker = Worker(str(store.path))
     assert "pid" in worker.ready()
     assert worker.latest() is None
-    monkeypatch.setattr(workers, "_NEWS_SECONDS", math.inf)
+    monkeypatch.setattr(ray_worker, "NEWS_SECONDS", math.inf)
     (last,) = worker.run_block(0)  # until then the only news is the end
     assert last.committed and worker.latest() == last
-    monkeypatch.setattr(workers, "_NEWS_SECONDS", 0.0)
+    monkeypatch.setattr(ray_worker, "NEWS_SECONDS", 0.0)
     news = list(worker.run_block(0))
     assert [item.committed for item in news] == [False] * (news[-1].block_iterations - 1) + [True]
     assert [item.block_iterations for item in news] == [*range(1, len(news)), len(news)]
@@ -86,7 +86,7 @@ def test_a_worker_whose_news_nobody_takes_any_more_commits_what_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A generator of Ray is closed where it is told to stop while an item is on its way.
-    monkeypatch.setattr(workers, "_NEWS_SECONDS", 0.0)
+    monkeypatch.setattr(ray_worker, "NEWS_SECONDS", 0.0)
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
     worker = Worker(str(store.path))
     news = worker.run_block(0)

@@ -262,7 +262,7 @@ def test_settings_do_not_depend_on_batches_and_blocks(
 @pytest.mark.usefixtures("ray_session")
 def test_settings_do_not_depend_on_workers(tmp_path: Path, undisturbed: Path) -> None:
     pytest.importorskip("ray")
-    from rayfbnn.run.workers import RayExecutor
+    from rayfbnn.run.on_ray.executor import RayExecutor
 
     store = make_store(tmp_path / "run.zarr", tuned_spec(tmp_path))
     with store.lock(), RayExecutor(workers=2) as executor:

@@ -5,66 +5,19 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from typing import Any, Self
 
 from rayfbnn.errors import RayFBNNError, WorkerError
-from rayfbnn.run.cluster import ONE_THREAD, connect, first_line, workers_of_cluster
-from rayfbnn.run.executor import worker_name
-from rayfbnn.run.sampler import Progress, Sampler
+from rayfbnn.run.on_ray.cluster import ONE_THREAD, connect, first_line, workers_of_cluster
+from rayfbnn.run.on_ray.worker import NEWS_SECONDS, Worker
+from rayfbnn.run.sampler import Progress
 from rayfbnn.store.storage.places import Place
-from rayfbnn.store.store import Store
 
 _log = logging.getLogger(__name__)
-_NEWS_SECONDS = 0.5  # between two reports of a worker; a stop may wait this long to be noticed
-
-
-class Worker:
-    """The work of a Ray actor: it runs blocks in its only thread, and reports meanwhile how far it is.
-
-    There is no second thread, because it would get the interpreter a hundred times a second, whenever Ray
-    looks for signals. That made two actors 2 to 3 % slower than two processes. This is a plain class, so
-    that it can be tested without Ray. `is_stopped` is called after every iteration.
-    """
-
-    def __init__(self, store_path: str, is_stopped: Callable[[], bool] = lambda: False) -> None:
-        self._store_path = store_path
-        self._is_stopped = is_stopped
-        self._sampler: Sampler | None = None
-        self._latest: Progress | None = None
-
-    def ready(self) -> str:
-        """Return the worker's host and process id, once it is up."""
-        return worker_name()
-
-    def run_block(self, batch: int) -> Iterator[Progress]:
-        """Run and commit the batch's next block; yield progress twice a second, and after the commit."""
-        if self._sampler is None:  # not in __init__, where Ray hides the cause of an error
-            self._sampler = Sampler(Store.open(self._store_path), worker=worker_name())
-        is_closed, reported = False, time.monotonic()
-        steps = self._sampler.run_block(batch, should_stop=lambda: is_closed or self.should_stop())
-        try:
-            for self._latest in steps:  # noqa: B020, an attribute of self and not self
-                if self._latest.committed or time.monotonic() - reported >= _NEWS_SECONDS:
-                    reported = time.monotonic()
-                    yield self._latest
-        except GeneratorExit:  # Ray noticed the stop while it sent this progress, and takes no more
-            is_closed = True
-            for self._latest in steps:  # noqa: B020, runs on to the commit
-                pass
-            raise
-
-    def should_stop(self) -> bool:
-        """Return True to stop; called after every iteration. Tests kill or delay a worker here."""
-        return self._is_stopped()
-
-    def latest(self) -> Progress | None:
-        """Return the latest progress of the block that was run last; None before the first."""
-        return self._latest
 
 
 @dataclass
@@ -123,7 +76,7 @@ class RayExecutor:
                 if all(actor.batch is None for actor in self._actors):
                     return
             self._give_work(waiting, pending)
-            answered, _ = self._ray.wait(list(pending), num_returns=1, timeout=_NEWS_SECONDS)
+            answered, _ = self._ray.wait(list(pending), num_returns=1, timeout=NEWS_SECONDS)
             for reference in answered:
                 actor, question = pending.pop(reference)
                 progress = self._receive(reference, actor, question, store_path, waiting, pending)

@@ -14,7 +14,7 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.errors import ConfigError
-from rayfbnn.run import cluster
+from rayfbnn.run.on_ray import cluster
 from rayfbnn.run.signals import interrupt_on_signal
 from tests.support.drivers import descendants, finish, slow_spec, start, wait_until
 from tests.support.small import make_store, small_spec
