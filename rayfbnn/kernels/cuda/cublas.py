@@ -50,9 +50,12 @@ def _of_device(device: int) -> Cublas:
     import cupy
 
     version = cupy.cuda.cublas.getVersion(cupy.cuda.device.get_cublas_handle())  # 120405 for 12.4.5
-    # CuPy has loaded the library already, so its name is enough to find it.
-    library = ctypes.CDLL(f"libcublas.so.{version // 10_000}")
-    return Cublas(library, cupy.empty(_WORKSPACE_BYTES, dtype=cupy.uint8))
+    return Cublas(load_library(version), cupy.empty(_WORKSPACE_BYTES, dtype=cupy.uint8))
+
+
+def load_library(version: int) -> Any:
+    """Return cuBLAS of a version. CuPy has loaded it already, so its name is enough to find it."""
+    return ctypes.CDLL(f"libcublas.so.{version // 10_000}")
 
 
 class Cublas:

@@ -9,16 +9,15 @@ Element-wise kernels run between the products.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from operator import matmul
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.kernels.cuda import cublas
 from rayfbnn.kernels.cuda.build import Build
 from rayfbnn.kernels.cuda.checks import stride
 from rayfbnn.kernels.cuda.generate import source_of
@@ -26,23 +25,6 @@ from rayfbnn.kernels.cuda.launch_plan import wide_plan
 from rayfbnn.kernels.numbers import ChainNumbers
 from rayfbnn.kernels.plan import LinkPlan, NetworkPlan
 from rayfbnn.model.posterior import Posterior
-
-
-@contextmanager
-def products(xp: Any, uses_tf32: bool) -> Iterator[None]:
-    """Compute float32 products with TF32 or without it, whatever the environment tells CuPy."""
-    if xp is np:
-        yield
-        return
-    from cupy import _core
-    from cupy._core import _routines_linalg as kinds
-
-    before = _core.get_compute_type(np.dtype(np.float32))
-    _core.set_compute_type(np.float32, kinds.COMPUTE_TYPE_TF32 if uses_tf32 else kinds.COMPUTE_TYPE_FP32)
-    try:
-        yield
-    finally:
-        _core.set_compute_type(np.float32, before)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +49,17 @@ class Tile:
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """Forward and backward passes of one posterior's networks, given the numbers of its chains."""
+    """Forward and backward passes of one posterior's networks, given the numbers of its chains.
+
+    uses_tf32  whether gradients in float32 may have products in TF32; energies never have
+    """
 
     target: Posterior
     network: NetworkPlan
     build: Build
     numbers: ChainNumbers
     tile_bytes: int
-    product: Callable[[Array, Array], Array] = matmul
+    uses_tf32: bool = False
 
     def gradient_given(
         self, position: Array, precisions: Array, noise: Array, inverse_temperature: Array
@@ -103,9 +88,9 @@ class Pass:
     def potential(self, position: Array) -> Array:
         """Return the potential, (n_chains,) float64."""
         xp, n_chains = array_namespace(position), len(position)
-        total = xp.zeros(n_chains)
+        total, exact = xp.zeros(n_chains), replace(self, uses_tf32=False)
         for tile in self.tiles(n_chains):
-            outputs = self.forward(position, tile, slopes=None)[-1]
+            outputs = exact.forward(position, tile, slopes=None)[-1]
             terms = xp.empty((n_chains, tile.n))
             arguments = (outputs, terms, *self._outputs(n_chains, tile))
             self._launch("terms_of_outputs", terms.size, arguments, tile)
@@ -193,13 +178,16 @@ class Pass:
         for link in network.links:
             if link.source == layer and link.n_units > 0:
                 weights = _matrix(position, link, network)[:, : link.n_units]
-                product = xp.multiply if weights.shape[2] == 1 else self.product
+                product = xp.multiply if weights.shape[2] == 1 else self._product
                 derivative += product(weights, summed[link.destination])
         if network.offsets[layer] >= 0:
             offset = network.offsets[layer]
             gradient[:, offset : offset + network.units[layer]] += derivative.sum(axis=2)
         derivative *= slopes[layer]
         return derivative
+
+    def _product(self, a: Array, b: Array) -> Array:
+        return cublas.product(a, b, uses_tf32=self.uses_tf32)
 
     def input_offsets(self, vector: Array) -> Array | None:
         """Return a view of the offsets of the inputs in (n_chains, n_parameters), or None."""
@@ -214,16 +202,16 @@ class Pass:
         if link.source == 0:
             rows = values[..., link.first_row : link.first_row + link.n_rows, :]
             if rows.ndim == 3:
-                summed = self.product(matrix.swapaxes(1, 2), rows)
+                summed = self._product(matrix.swapaxes(1, 2), rows)
             else:
                 # One product for all chains, biases included, because the last row of the inputs holds ones.
                 stacked = xp.ascontiguousarray(matrix.swapaxes(1, 2)).reshape(-1, link.n_rows)
-                summed = self.product(stacked, rows).reshape(matrix.shape[0], matrix.shape[2], -1)
+                summed = self._product(stacked, rows).reshape(matrix.shape[0], matrix.shape[2], -1)
             offsets = self.input_offsets(position)
             if offsets is not None and link.n_units > 0:  # the same for all cases
                 summed += (matrix[:, : link.n_units] * offsets[:, :, None]).sum(axis=1)[:, :, None]
             return summed
-        summed = self.product(matrix[:, : link.n_units].swapaxes(1, 2), values)
+        summed = self._product(matrix[:, : link.n_units].swapaxes(1, 2), values)
         if link.has_biases:
             summed += matrix[:, link.n_units, :, None]
         return summed
@@ -234,16 +222,16 @@ class Pass:
         """Add a link's part to the gradient; a link from the inputs also adds to their offsets."""
         part = _matrix(gradient, link, self.network)  # (n_chains, n_rows, n_destinations), a view
         if link.source > 0:
-            part[:, : link.n_units] += self.product(values, summed.swapaxes(1, 2))
+            part[:, : link.n_units] += self._product(values, summed.swapaxes(1, 2))
             if link.has_biases:
                 part[:, link.n_units] += summed.sum(axis=2)
             return
         rows = values[..., link.first_row : link.first_row + link.n_rows, :]
         if rows.ndim == 3:
-            part += self.product(rows, summed.swapaxes(1, 2))
+            part += self._product(rows, summed.swapaxes(1, 2))
         else:
             stacked = summed.reshape(-1, summed.shape[2])
-            product = self.product(stacked, rows.T)  # (n_chains * n_destinations, n_rows)
+            product = self._product(stacked, rows.T)  # (n_chains * n_destinations, n_rows)
             part += product.reshape(summed.shape[0], summed.shape[1], -1).swapaxes(1, 2)
         offsets, to_offsets = self.input_offsets(position), self.input_offsets(gradient)
         if offsets is not None and to_offsets is not None and link.n_units > 0:

@@ -6,18 +6,16 @@ Gradients may be computed with TF32. Energies never are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.backend import NotCovered
-from rayfbnn.kernels.cuda import cublas
 from rayfbnn.kernels.cuda.build import Build, build_once
 from rayfbnn.kernels.cuda.checks import check_posterior, check_trajectory
 from rayfbnn.kernels.cuda.graphs import Recording, Recordings
-from rayfbnn.kernels.cuda.network_pass import Pass, products
+from rayfbnn.kernels.cuda.network_pass import Pass
 from rayfbnn.kernels.numbers import numbers_of_posterior
 from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
@@ -78,7 +76,7 @@ def advance(
     xp, n_chains = array_namespace(trajectory.position), len(trajectory.position)
     precisions = trajectory.precisions
     posterior, groups = _posterior_and_groups(target)
-    work = _pass(target, trajectory, network, build, tile_bytes)
+    work = _pass(target, trajectory, network, build, tile_bytes, uses_tf32)
     n_partitions = 1 if order is None else order.shape[1]
     if n_partitions > posterior.n_cases:
         raise ValueError(
@@ -90,7 +88,7 @@ def advance(
         and work.bytes_of_a_case(n_chains) * posterior.n_cases <= _MOST_BYTES_TO_RECORD
     )
     if recordings is not None and order is None and is_worth_it:
-        recording = _recording(recordings, work, trajectory.position, uses_tf32)
+        recording = _recording(recordings, work, trajectory.position)
     position = trajectory.position.copy() if recording is None else recording.arguments[0]
     momentum = trajectory.momentum.copy()
     gradient = partial(
@@ -98,7 +96,6 @@ def advance(
         work=work,
         order=order,
         recording=recording,
-        uses_tf32=uses_tf32,
         precisions=precisions,
         groups=groups,
     )
@@ -106,8 +103,7 @@ def advance(
         take_steps(
             gradient, position, momentum, trajectory.stepsizes, n_steps=n_steps, n_partitions=n_partitions
         )
-        with products(xp, False):
-            potential = work.potential(position)
+        potential = work.potential(position)
         if groups:
             potential += add_integrated(position, precisions, groups, gradient=xp.empty_like(position))
         # The next trajectory overwrites the position of a recording.
@@ -126,7 +122,7 @@ def kick(
     tile_bytes: int = TILE_BYTES,
 ) -> Array:
     """Return the momentum after a kick, as `mcmc.leapfrog.kick` does, to the rounding of its gradient."""
-    work = _pass(target, trajectory, network, build, tile_bytes)
+    work = _pass(target, trajectory, network, build, tile_bytes, uses_tf32)
     with np.errstate(all="ignore"):
         gradient = _gradient(
             trajectory.position,
@@ -134,7 +130,6 @@ def kick(
             work=work,
             order=None,
             recording=None,
-            uses_tf32=uses_tf32,
             precisions=trajectory.precisions,
             groups=_posterior_and_groups(target)[1],
         )
@@ -147,13 +142,14 @@ def _pass(
     network: NetworkPlan,
     build: Build,
     tile_bytes: int,
+    uses_tf32: bool,
 ) -> Pass:
     """Check the arrays, and return what computes gradients and energies with these precisions."""
     posterior, groups = _posterior_and_groups(target)
     check_trajectory(trajectory, posterior, network.n_parameters)
     check_posterior(posterior, network, len(trajectory.position))
     numbers = numbers_of_posterior(posterior, with_columns(trajectory.precisions, groups, value=0.0))
-    return Pass(posterior, network, build, numbers, tile_bytes)
+    return Pass(posterior, network, build, numbers, tile_bytes, uses_tf32)
 
 
 def take_steps(
@@ -184,7 +180,6 @@ def _gradient(
     work: Pass,
     order: Array | None,
     recording: Recording | None,
-    uses_tf32: bool,
     precisions: Array,
     groups: tuple[Integrated, ...],
 ) -> Array:
@@ -194,8 +189,7 @@ def _gradient(
     else:
         n_partitions = 1 if order is None else order.shape[1]
         part = None if order is None else order[:, number % n_partitions]
-        with products(array_namespace(position), uses_tf32):
-            gradient = work.gradient(position, part, n_partitions)
+        gradient = work.gradient(position, part, n_partitions)
     if groups:
         add_integrated(position, precisions, groups, gradient=gradient)
     return gradient
@@ -208,18 +202,17 @@ def _posterior_and_groups(target: Posterior | WithoutPrecisions) -> tuple[Poster
     return target, ()
 
 
-def _recording(recordings: Recordings, work: Pass, position: Array, uses_tf32: bool) -> Recording | None:
+def _recording(recordings: Recordings, work: Pass, position: Array) -> Recording | None:
     """Return a recording of the full gradient, whose first argument is the position."""
-    xp, target, numbers = array_namespace(position), work.target, work.numbers
-    captured = replace(work, product=partial(cublas.product, uses_tf32=uses_tf32))
-    # The graph knows these arrays by their addresses. `captured` holds them, so no other array takes over.
+    target, numbers = work.target, work.numbers
+    # The graph knows these arrays by their addresses. `work` holds them, so no other array takes over.
     arrays = target.inputs, target.targets, target.observed
-    key = (work.network, uses_tf32, work.tile_bytes, position.shape, *(id(array) for array in arrays))
-    tolerance = 1e-9 if position.dtype == np.float64 else 2e-2 if uses_tf32 else 1e-3
-    with np.errstate(all="ignore"), products(xp, uses_tf32):
+    key = (work.network, work.uses_tf32, work.tile_bytes, position.shape, *(id(array) for array in arrays))
+    tolerance = 1e-9 if position.dtype == np.float64 else 2e-2 if work.uses_tf32 else 1e-3
+    with np.errstate(all="ignore"):
         return recordings.of(
             key,
-            captured.gradient_given,
+            work.gradient_given,
             (position, numbers.precisions, numbers.noise, numbers.inverse_temperature),
             plain=work.gradient_given,
             tolerance=tolerance,

@@ -18,7 +18,7 @@ from rayfbnn.kernels.cuda.build import Build, build_once
 from rayfbnn.kernels.cuda.checks import check_regression, check_trajectory
 from rayfbnn.kernels.cuda.generate import runs_of
 from rayfbnn.kernels.cuda.launch_plan import NOTHING_KEPT
-from rayfbnn.kernels.cuda.network_pass import Pass, products
+from rayfbnn.kernels.cuda.network_pass import Pass
 from rayfbnn.kernels.cuda.products import TILE_BYTES, take_steps
 from rayfbnn.kernels.numbers import kept_precisions, numbers_of_posterior
 from rayfbnn.kernels.plan import NetworkPlan
@@ -60,7 +60,7 @@ def advance(
     check_regression(target, network, len(trajectory.position))
     precisions = trajectory.precisions
     xp, posterior = array_namespace(trajectory.position), target.marginal.posterior
-    with np.errstate(all="ignore"), products(xp, False):
+    with np.errstate(all="ignore"):
         numbers = numbers_of_posterior(posterior, precisions)
         numbers = replace(numbers, precisions=kept_precisions(target, precisions, integrated=0.0))
         layers = Pass(posterior, network, build, numbers, tile_bytes)

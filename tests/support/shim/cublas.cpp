@@ -1,6 +1,8 @@
 // What rayfbnn/kernels/cublas.py calls of cuBLAS, on the CPU: prototypes as in cublas_api.h, products as its
 // documentation defines them, op(A) op(B) of matrices stored by columns.
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 
 struct cublasContext {
   void* stream;
@@ -34,7 +36,19 @@ extern "C" void what_was_used(void** stream, void** workspace, int* compute) {
   *compute = the_context.compute;
 }
 
-template <typename T>
+// The number with the ten bits after the point that TF32 keeps, rounded to nearest.
+static float in_tf32(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  if ((bits & 0x7F800000) != 0x7F800000) bits = (bits + 0x1000) & 0xFFFFE000;
+  memcpy(&x, &bits, sizeof bits);
+  return x;
+}
+
+static float as_is(float x) { return x; }
+static double as_is(double x) { return x; }
+
+template <typename T, T (*rounded)(T)>
 static void multiply(bool a_is_transposed, bool b_is_transposed, int m, int n, int k, T alpha, const T* a, int lda,
                      const T* b, int ldb, T beta, T* c, int ldc) {
   for (int i = 0; i < m; ++i) {
@@ -43,7 +57,7 @@ static void multiply(bool a_is_transposed, bool b_is_transposed, int m, int n, i
       for (int l = 0; l < k; ++l) {
         const T left = a_is_transposed ? a[l + (long long)i * lda] : a[i + (long long)l * lda];
         const T right = b_is_transposed ? b[j + (long long)l * ldb] : b[l + (long long)j * ldb];
-        sum += left * right;
+        sum += rounded(left) * rounded(right);
       }
       T& place = c[i + (long long)j * ldc];
       place = alpha * sum + (beta == 0 ? 0 : beta * place);
@@ -62,12 +76,13 @@ extern "C" int cublasGemmStridedBatchedEx(
   handle->compute = computeType;
   for (int batch = 0; batch < batchCount; ++batch) {
     if (Atype == 0 && (computeType == 68 || computeType == 77)) {
-      multiply<float>(transa, transb, m, n, k, *(const float*)alpha, (const float*)A + batch * strideA, lda,
-                      (const float*)B + batch * strideB, ldb, *(const float*)beta, (float*)C + batch * strideC, ldc);
+      const auto product = computeType == 77 ? multiply<float, in_tf32> : multiply<float, as_is>;
+      product(transa, transb, m, n, k, *(const float*)alpha, (const float*)A + batch * strideA, lda,
+              (const float*)B + batch * strideB, ldb, *(const float*)beta, (float*)C + batch * strideC, ldc);
     } else if (Atype == 1 && computeType == 70) {
-      multiply<double>(transa, transb, m, n, k, *(const double*)alpha, (const double*)A + batch * strideA, lda,
-                       (const double*)B + batch * strideB, ldb, *(const double*)beta, (double*)C + batch * strideC,
-                       ldc);
+      multiply<double, as_is>(transa, transb, m, n, k, *(const double*)alpha, (const double*)A + batch * strideA, lda,
+                              (const double*)B + batch * strideB, ldb, *(const double*)beta,
+                              (double*)C + batch * strideC, ldc);
     } else {
       return NOT_SUPPORTED;
     }

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from tests.support.standin_cupy import log
+from tests.support.standin_cupy import capture, log
 from tests.support.standin_cupy.memory import Memory, Numbers, Stream, garbage
 from tests.support.standin_cupy.rules import check_call, dtype_of, entries
 
@@ -48,6 +48,7 @@ class ndarray:  # noqa: N801, CuPy's name
     strides = property(lambda self: self._values.strides)
     flags = property(lambda self: self._values.flags)
     T = property(lambda self: _method("transpose")(self))
+    data = property(lambda self: _Pointer(self._values.ctypes.data))
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -139,19 +140,55 @@ class ndarray:  # noqa: N801, CuPy's name
         return partial(_method(name), self)
 
     def __getitem__(self, index: Any) -> ndarray:
-        return wrapped(self._values[_host_index(index, is_read=True)], self)
+        values, place = self._values, _host_index(index, is_read=True)
+        return made(lambda: values[place], self, *arrays_in(index))  # type: ignore[no-any-return]
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, np.ndarray | list | tuple):
             raise TypeError(_UNSUPPORTED.format(type(value)))
         has_values = isinstance(value, ndarray) and value.ndim > 0
-        with np.errstate(all="ignore"):
-            self._values[_host_index(index, is_read=has_values)] = unwrapped(value)
-        self._memory.write()
+        values, place, other = self._values, _host_index(index, is_read=has_values), unwrapped(value)
+
+        def assign() -> None:
+            with np.errstate(all="ignore"):
+                values[place] = other
+
+        changed(assign, self, value, *arrays_in(index))
+
+
+class _Pointer:
+    """cupy.cuda.MemoryPointer, of which only the address is used."""
+
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
 
 
 def get_stream(stream: Any) -> Stream:
-    return Stream.null if stream is None else stream
+    return Stream.current[-1] if stream is None else stream
+
+
+def arrays_in(value: Any) -> list[ndarray]:
+    """The stand-in's arrays in an argument or an index."""
+    if isinstance(value, tuple | list):
+        return [array for entry in value for array in arrays_in(entry)]
+    return [value] if isinstance(value, ndarray) else []
+
+
+def made(compute: Callable[[], Any], *sources: Any) -> Any:
+    """The result of a function of arrays, wrapped; on a captured stream a graph repeats the function."""
+    arrays = arrays_in(list(sources))
+    with np.errstate(all="ignore"):
+        result = wrapped(compute(), *arrays)
+    if isinstance(result, ndarray | tuple | list):
+        capture.note(compute, result, [array._memory for array in arrays])
+    return result
+
+
+def changed(change: Callable[[], Any], out: ndarray, *sources: Any) -> ndarray:
+    """The array `out` after a function has written to it, or will when a graph is launched."""
+    capture.change(change, [array._memory for array in arrays_in([out, *sources])])
+    out._memory.write()
+    return out
 
 
 def wrapped(values: Any, *sources: Any) -> Any:
@@ -223,16 +260,15 @@ def _checked(name: str, function: Callable[..., Any], *arguments: Any, **options
 def plain(name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     check_call(name, len(arguments), tuple(options))
     out = options.get("out")
-    with np.errstate(all="ignore"):
-        values = function(
-            *(unwrapped(x) for x in arguments),
-            **{key: unwrapped(x) for key, x in options.items()},
-        )
-    if isinstance(out, ndarray):
-        out._memory.write()
-        return out
-    sources = [x for group in arguments for x in (group if isinstance(group, tuple | list) else [group])]
-    return wrapped(values, *sources)
+    values = [unwrapped(x) for x in arguments]
+    named = {key: unwrapped(x) for key, x in options.items()}
+
+    def compute() -> Any:
+        with np.errstate(all="ignore"):
+            return function(*values, **named)
+
+    sources = [*arguments, *options.values()]
+    return changed(compute, out, *sources) if isinstance(out, ndarray) else made(compute, *sources)
 
 
 def _ufunc(name: str, function: np.ufunc, *arguments: Any, **options: Any) -> Any:
@@ -245,19 +281,23 @@ def _ufunc(name: str, function: np.ufunc, *arguments: Any, **options: Any) -> An
         raise TypeError(f"{name}: out must be an array of CuPy's, got {type(out)}")
     if not any(isinstance(operand_, ndarray) for operand_ in arguments[: function.nin]):
         values = [np.asarray(operand_) for operand_ in values]
-    with np.errstate(all="ignore"):
-        if out is not None:
-            function(*values, out=out._values, **options)
-            out._memory.write()
-            return out
-        result = (
-            function(*values, order="C", **options) if function.nout == 1 else function(*values, **options)
-        )
+    named = dict(options, order="C") if function.nout == 1 and out is None else options
+    if out is not None:
+        named["out"] = out._values
+
+    def compute() -> Any:
+        with np.errstate(all="ignore"):
+            return function(*values, **named)
+
+    sources = arguments[: function.nin]
+    if out is not None:
+        return changed(compute, out, *sources)
+    result = made(compute, *sources)
     if "dtype" not in options and function.nout == 1:
         expected = dtype_of(name, tuple(values))
         if expected != result.dtype:
             raise AssertionError(f"{name}: CuPy 13 gives {expected} where NumPy gives {result.dtype}")
-    return wrapped(result)
+    return result
 
 
 def operand(value: Any) -> Any:
@@ -273,27 +313,29 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 _READS = {"nonzero", "compress", "choose", "put", "sort", "argsort"}
+_IN_PLACE = {"fill", "put", "sort", "itemset", "partition", "resize"}
 
 
 def _call_method(name: str, self: ndarray, /, *arguments: Any, **options: Any) -> Any:
     check_call(f"cupy.ndarray.{name}", len(arguments), tuple(options))
     if name in _READS:
         log.record("read", name, 8)
-    with np.errstate(all="ignore"):
-        out = options.pop("out", None)
-        if out is not None:
-            options["out"] = unwrapped(out)
-        values = getattr(self._values, name)(
-            *(unwrapped(x) for x in arguments),
-            **{key: unwrapped(x) for key, x in options.items()},
-        )
+    out = options.get("out")
+    values = [unwrapped(x) for x in arguments]
+    named = {key: unwrapped(x) for key, x in options.items()}
+    function = getattr(self._values, name)
+
+    def compute() -> Any:
+        with np.errstate(all="ignore"):
+            return function(*values, **named)
+
+    sources = [self, *arguments, *options.values()]
     if out is not None:
-        out._memory.write()
-        return out
-    if values is None:  # changed in place
-        self._memory.write()
+        return changed(compute, out, *sources)
+    if name in _IN_PLACE:
+        changed(compute, self, *sources)
         return None
-    return wrapped(values, self)
+    return made(compute, *sources)
 
 
 def _binary(symbol: str, name: str) -> None:

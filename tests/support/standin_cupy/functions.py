@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from tests.support.standin_cupy import log
-from tests.support.standin_cupy.array import ndarray, operand, plain, unwrapped, wrapped
+from tests.support.standin_cupy import capture, log, precision
+from tests.support.standin_cupy.array import changed, made, ndarray, operand, plain, unwrapped, wrapped
 from tests.support.standin_cupy.memory import Numbers, garbage
 from tests.support.standin_cupy.rules import dtype_of
 
@@ -18,8 +18,8 @@ def _as_values(name: str, a: Any, dtype: Any, order: str | None, is_copied: bool
     if isinstance(a, ndarray):
         values = a._values
         if is_copied:
-            return wrapped(np.array(values, dtype=dtype, order=order or "K"))  # type: ignore[call-overload]
-        return wrapped(np.asarray(values, dtype=dtype, order=order), a)  # type: ignore[call-overload]
+            return made(lambda: np.array(values, dtype=dtype, order=order or "K"), a)  # type: ignore
+        return made(lambda: np.asarray(values, dtype=dtype, order=order), a)  # type: ignore
     if isinstance(a, list | tuple) and any(isinstance(entry, ndarray) for entry in a):
         return _stack(a)
     uploaded = np.array(a, dtype=dtype, order=order)  # type: ignore[call-overload]
@@ -59,7 +59,7 @@ def _asnumpy(
 
 
 def _empty(shape: Any, dtype: Any = float, order: str = "C") -> ndarray:
-    return wrapped(garbage(np.empty(shape, dtype=dtype, order=order)))  # type: ignore[call-overload]
+    return made(lambda: garbage(np.empty(shape, dtype=dtype, order=order)))  # type: ignore
 
 
 def _empty_like(
@@ -67,13 +67,15 @@ def _empty_like(
 ) -> ndarray:
     if not isinstance(prototype, ndarray) or subok is not None:
         raise TypeError(f"empty_like: got {type(prototype)}")
-    return wrapped(garbage(np.empty_like(prototype._values, dtype=dtype, order=order, shape=shape)))  # type: ignore
+    values = prototype._values
+    return made(lambda: garbage(np.empty_like(values, dtype=dtype, order=order, shape=shape)))  # type: ignore
 
 
 def _full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> ndarray:
     if isinstance(fill_value, ndarray) and fill_value.ndim:
         raise ValueError("full: of a scalar")
-    return wrapped(np.full(shape, unwrapped(fill_value), dtype=dtype, order=order))  # type: ignore[call-overload]
+    value = unwrapped(fill_value)
+    return made(lambda: np.full(shape, value, dtype=dtype, order=order), fill_value)  # type: ignore
 
 
 def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
@@ -81,12 +83,17 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
     if x is None:
         log.record("read", "where", 8)
         return wrapped(np.nonzero(condition._values))
-    values = (np.asarray(condition.astype(bool)._values), operand(x), operand(y))
-    with np.errstate(all="ignore"):
+    chosen = condition.astype(bool)
+    values = (np.asarray(chosen._values), operand(x), operand(y))
+
+    def compute() -> Any:
         result = np.where(*values)
+        return np.ascontiguousarray(result) if result.ndim else result
+
+    result = made(compute, chosen, x, y)
     if dtype_of("cupy.where", values) != result.dtype:
         raise AssertionError(f"where: CuPy 13 gives {dtype_of('cupy.where', values)}, NumPy {result.dtype}")
-    return wrapped(np.ascontiguousarray(result) if result.ndim else result)
+    return result
 
 
 def _counted(name: str) -> Callable[..., Any]:
@@ -104,17 +111,20 @@ def _concatenate(
 ) -> Any:
     if any(not isinstance(array, ndarray) for array in tup):
         raise TypeError("Only cupy arrays can be concatenated")
-    return wrapped(
-        np.concatenate([array._values for array in tup], axis, unwrapped(out), dtype=dtype, casting=casting)
-    )
+    return _joined(np.concatenate, tup, axis, out, dtype=dtype, casting=casting)
 
 
 def _stack(tup: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
     if any(not isinstance(array, ndarray) for array in tup):
         raise TypeError("Only cupy arrays can be stacked")
-    return wrapped(
-        np.stack([array._values for array in tup], axis, unwrapped(out), dtype=dtype, casting=casting)
-    )
+    return _joined(np.stack, tup, axis, out, dtype=dtype, casting=casting)
+
+
+def _joined(function: Callable[..., Any], arrays: Any, axis: int, out: Any, **options: Any) -> Any:
+    values = [array._values for array in arrays]
+    if out is not None:
+        return changed(lambda: function(values, axis, out._values, **options), out, *arrays)
+    return made(lambda: function(values, axis, **options), *arrays)
 
 
 def _matmul(*arguments: Any, out: Any = None, **options: Any) -> Any:
@@ -125,16 +135,25 @@ def _matmul(*arguments: Any, out: Any = None, **options: Any) -> Any:
     a, b = arguments
     if a.dtype != b.dtype or (out is not None and out.dtype != a.dtype):
         raise AssertionError(f"matmul of {a.dtype} and {b.dtype}: CuPy's dtype depends on its version")
-    with np.errstate(all="ignore"):
-        if out is None:
-            return wrapped(np.matmul(a._values, b._values))
-        np.matmul(a._values, b._values, out=out._values)
-    out._memory.write()
-    return out
+    capture.refuse("cuBLAS API")
+    is_batched = max(a.ndim, b.ndim) > 2
+    uses_tf32 = not is_batched and a.dtype == np.float32 and precision.is_tf32()
+    n_bytes = sum(array.nbytes for array in (a, b) if _is_copied(array, is_batched))
+    log.record("product", "matmul in TF32" if uses_tf32 else "matmul", n_bytes)
+    values = [precision.in_tf32(array._values) if uses_tf32 else array._values for array in (a, b)]
+    if out is None:
+        return made(lambda: np.matmul(*values), a, b)
+    return changed(lambda: np.matmul(*values, out=out._values), out, a, b)
+
+
+def _is_copied(array: ndarray, is_batched: bool) -> bool:
+    """Whether CuPy copies an operand: of a batch any that is not C-contiguous."""
+    return not (array.flags.c_contiguous or (array.flags.f_contiguous and not is_batched))
 
 
 def _cholesky(a: Any) -> Any:
     """Factor without errors; a matrix without a factor keeps the half-done triangle of potrf."""
+    capture.refuse("cuSOLVER API")
     _square(a, "cholesky")
     factors = np.tril(a._values)
     for place in np.ndindex(factors.shape[:-2]):
@@ -148,6 +167,7 @@ def _cholesky(a: Any) -> Any:
 
 def _inv(a: Any) -> Any:
     """Invert without errors: a matrix without an inverse gives NaN."""
+    capture.refuse("cuSOLVER API")
     _square(a, "inv")
     inverses = np.full_like(a._values, np.nan)
     for place in np.ndindex(inverses.shape[:-2]):

@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.standin_cupy import array, functions, memory
+from rayfbnn.kernels.cuda import cublas as products
+from tests.support.standin_cupy import array, capture, cublas, functions, memory, precision
 from tests.support.standin_cupy.array import function_of, ndarray
 from tests.support.standin_cupy.kernels import SHARED_BYTES, RawModule
 from tests.support.standin_cupy.memory import garbage
 from tests.support.standin_cupy.rules import entries
-
-_COMPUTE_TYPES = {"COMPUTE_TYPE_FP32": 4, "COMPUTE_TYPE_TF32": 7}
-_compute_types: dict[np.dtype[Any], int] = {}
 
 
 class _Module(ModuleType):
@@ -57,33 +55,32 @@ def _empty_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarra
     return garbage(np.empty(shape, dtype=dtype, order=order))  # type: ignore[call-overload]
 
 
-def _get_compute_type(dtype: np.dtype[Any]) -> int:
-    return _compute_types.get(np.dtype(dtype), 0)
-
-
-def _set_compute_type(dtype: Any, kind: int) -> None:
-    _compute_types[np.dtype(dtype)] = kind
-
-
 def modules() -> dict[str, ModuleType]:
     """The stand-in's modules by the names under which code imports them."""
     array.OWN.update(functions.OF_CUPY)
     runtime = _Module("cupy.cuda.runtime", getDevice=lambda: 0, CUDARuntimeError=RuntimeError)
+    libraries = _Module("cupy.cuda.cublas", getVersion=lambda handle: cublas.VERSION)
+    device = _Module("cupy.cuda.device", get_cublas_handle=lambda: 1)
     cuda = _Module(
         "cupy.cuda",
         runtime=runtime,
+        cublas=libraries,
+        device=device,
+        MemoryPool=capture.MemoryPool,
+        using_allocator=capture.using_allocator,
+        get_elapsed_time=memory.get_elapsed_time,
         Stream=memory.Stream,
         Event=memory.Event,
         Device=Device,
         get_current_stream=memory.get_current_stream,
     )
     linalg = _Module("cupy.linalg")
-    kinds = _Module("cupy._core._routines_linalg", **_COMPUTE_TYPES)
+    kinds = _Module("cupy._core._routines_linalg", **precision.COMPUTE_TYPES)
     core = _Module(
         "cupy._core",
         _routines_linalg=kinds,
-        get_compute_type=_get_compute_type,
-        set_compute_type=_set_compute_type,
+        get_compute_type=precision.get_compute_type,
+        set_compute_type=precision.set_compute_type,
     )
     cupy = _Module(
         "cupy",
@@ -98,7 +95,7 @@ def modules() -> dict[str, ModuleType]:
     special = _Module("cupyx.scipy.special")
     scipy = _Module("cupyx.scipy", special=special)
     cupyx = _Module("cupyx", scipy=scipy, empty_pinned=_empty_pinned)
-    every = (cupy, cuda, runtime, linalg, core, kinds, cupyx, scipy, special)
+    every = (cupy, cuda, runtime, libraries, device, linalg, core, kinds, cupyx, scipy, special)
     return {module.__name__: module for module in every}
 
 
@@ -111,9 +108,11 @@ def installed() -> Iterator[Any]:
     installed_modules = modules()
     sys.modules.update(installed_modules)
     _forget()
+    load, products.load_library = products.load_library, cublas.load_library
     try:
         yield installed_modules["cupy"]
     finally:
+        products.load_library = load
         _forget()
         for name in installed_modules:
             del sys.modules[name]
@@ -127,3 +126,4 @@ def _forget() -> None:
     arrays._copying_stream.cache_clear()
     cuda._built.cache_clear()
     cuda._module.cache_clear()
+    products._of_device.cache_clear()

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tests.support.shim.compiled import ShimBuild, ShimKernel
-from tests.support.standin_cupy import log
-from tests.support.standin_cupy.array import ndarray
+from tests.support.standin_cupy import capture, log
+from tests.support.standin_cupy.array import arrays_in, changed, ndarray
 
 SHARED_BYTES = 227 * 1024  # bytes of a block that asks for them, on sm_90
 _FREE_SHARED_BYTES = 48 * 1024
@@ -45,10 +45,11 @@ class RawKernel:
                 f"CUDA_ERROR_INVALID_VALUE: {shared_mem} bytes of shared memory were not asked for"
             )
         log.record("launch", self.name)
-        self._kernel(grid, block, [_argument(argument) for argument in args], shared_mem=shared_mem)
-        for argument in args:
-            if isinstance(argument, ndarray):
-                argument._memory.write()
+        values = [_argument(argument) for argument in args]
+        arrays = arrays_in(list(args))
+        changed(lambda: self._kernel(grid, block, values, shared_mem=shared_mem), arrays[0], *arrays)
+        for array in arrays:
+            array._memory.write()
 
 
 class RawModule:
@@ -64,6 +65,8 @@ class RawModule:
     def get_function(self, name: str) -> RawKernel:
         if not isinstance(name, str):
             raise TypeError(f"get_function: of a name, got {name!r}")
+        if capture.recording() is not None:
+            raise RuntimeError("cudaErrorStreamCaptureUnsupported: code is loaded while a stream is captured")
         return RawKernel(ShimBuild()(self._code, name, 0), name)
 
 

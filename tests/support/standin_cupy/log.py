@@ -11,8 +11,9 @@ from typing import Literal
 
 PACKAGE = str(Path(__file__).parents[3] / "rayfbnn")
 
-Kind = Literal["read", "wait", "upload", "launch"]
-"""A value read on the host; a wait for an event or stream; numbers sent to the device; a kernel launched."""
+Kind = Literal["read", "wait", "upload", "launch", "product"]
+"""A value read on the host; a wait for an event or stream; numbers sent to the device; a kernel launched; a
+product of matrices, with the bytes of the operands that are copied for it."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,11 @@ _logs: list[list[Entry]] = []
 
 
 def record(kind: Kind, what: str, n_bytes: int = 0) -> None:
+    if kind in ("read", "wait", "upload"):
+        from tests.support.standin_cupy import capture
+
+        if capture.recording() is not None:
+            raise RuntimeError(f"cudaErrorStreamCaptureUnsupported: {what} while a stream is captured")
     if _logs:
         entry = Entry(kind, what, _place(), n_bytes)
         for log in _logs:

@@ -1,13 +1,14 @@
 """The order of a device's work: streams, events, and when data are copied between its memory and the host's.
 
-Everything is computed at once, on the null stream. A copy on another stream is made only when something waits
-for it. The copy is filled with wrong numbers, as it may be on a device, in two cases: the null stream wrote
-to the memory later than the event that the copying stream waits for, or the memory was freed before the copy
-was made.
+Everything is computed at once, as if on the null stream, unless the current stream is captured (capture.py).
+A copy on another stream is made only when something waits for it. The copy is filled with wrong numbers, as
+it may be on a device, in two cases: the null stream wrote to the memory later than the event that the copying
+stream waits for, or the memory was freed before the copy was made.
 """
 
 from __future__ import annotations
 
+import time
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -58,10 +59,11 @@ class Event:
     """cupy.cuda.Event."""
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
-        self._time, self._copies = 0, list[_Copy]()
+        self._time, self._copies, self.seconds = 0, list[_Copy](), 0.0
 
     def record(self, stream: Stream | None = None) -> None:
-        (Stream.null if stream is None else stream).record(self)
+        self.seconds = time.perf_counter()
+        (Stream.current[-1] if stream is None else stream).record(self)
 
     def synchronize(self) -> None:
         log.record("wait", "event.synchronize")
@@ -73,6 +75,7 @@ class Stream:
     """cupy.cuda.Stream."""
 
     null: Stream
+    current: list[Stream]  # the stack of `with stream`; the last is the current one
 
     def __init__(
         self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: int | None = None
@@ -84,6 +87,28 @@ class Stream:
     @property
     def ptr(self) -> int:
         return 0 if self._is_null else id(self)
+
+    def __enter__(self) -> Stream:
+        Stream.current.append(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        Stream.current.pop()
+
+    def begin_capture(self, mode: int | None = None) -> None:
+        from tests.support.standin_cupy import capture
+
+        capture.begin(self)
+
+    def end_capture(self) -> Any:
+        from tests.support.standin_cupy import capture
+
+        return capture.end(self)
+
+    def is_capturing(self) -> bool:
+        from tests.support.standin_cupy import capture
+
+        return self in capture._recordings
 
     def record(self, event: Event | None = None) -> Event:
         event = Event() if event is None else event
@@ -106,7 +131,13 @@ class Stream:
 
 
 Stream.null = Stream(null=True)
+Stream.current = [Stream.null]
 
 
 def get_current_stream(device_id: int | None = None) -> Stream:
-    return Stream.null
+    return Stream.current[-1]
+
+
+def get_elapsed_time(start: Event, end: Event) -> float:
+    """Milliseconds between two events, by the host's clock."""
+    return 1e3 * (end.seconds - start.seconds)
