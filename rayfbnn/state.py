@@ -144,6 +144,30 @@ class TemperedTarget(Target, Protocol):
         ...
 
 
+class MinibatchTarget(Target, Protocol):
+    """A target that is a prior times one factor for each case, of which it can take some."""
+
+    @property
+    def n_cases(self) -> int:
+        """Number of cases."""
+        ...
+
+    def batches(self, streams: Streams, size: int) -> Callable[[int], Array]:
+        """Return a function from the number of a batch, counted through all passes, to its cases.
+
+        They are (n_chains, n) with n at most `size`: pieces of a random permutation of all cases, which each
+        chain draws for each pass of ceil(n_cases/size) batches.
+        """
+        ...
+
+    def of_cases(self, cases: Array, weight: float) -> Target:
+        """Return the target of some cases: the whole prior, and `weight` times the data terms of the cases.
+
+        cases  (n_chains, n) integers, each chain's own
+        """
+        ...
+
+
 class ConditionalTarget(Target, Protocol):
     """The density of some coordinates of a state, with the others integrated out.
 

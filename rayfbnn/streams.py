@@ -53,6 +53,12 @@ class Purpose(IntEnum):
     OUTPUT_RESIDUAL = 31
     POLYA_GAMMA = 40
     PERMUTATION = 50
+    MINIBATCH = 60
+    FRICTION = 61
+    VARIATIONAL = 62
+    CASE_ORDER = 63
+    START = 64
+    APPROXIMATE_DRAW = 65
 
 
 @dataclass(frozen=True)

@@ -188,9 +188,9 @@ def _notes(spec: RunSpec, phase: PhaseSpec) -> Iterator[str]:
     n_free = sum(math.isfinite(min(group.prior.alphas[:2])) for group in spec.network.groups())
     if phase.keep is True and n_free and SampleSigmas not in kinds:
         yield "no sample-sigmas: draws are conditional on the sigmas of the weights as they stand"
-    for inexact in dict.fromkeys(update.op for update in updates if not update.is_exact):
+    for inexact in dict.fromkeys((update.op, update.bias) for update in updates if not update.is_exact):
         if phase.keep is True:
-            yield f"{inexact} never rejects: draws are biased by the error of its trajectories"
+            yield f"{inexact[0]} never rejects: {inexact[1]}"
     if any(isinstance(update, TrajectoryOperation) for update in updates) and Heatbath not in kinds:
         yield "no heatbath: the momentum is never refreshed"
     is_persistent = any(isinstance(update, Heatbath) and update.decay > 0 for update in updates)

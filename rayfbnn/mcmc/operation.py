@@ -32,12 +32,14 @@ class Operation(ABC):
 
     op             name of the operation in a configuration
     is_exact       whether the update leaves its target distribution invariant
+    bias           what its draws are biased by, where it does not
     is_reversible  whether the update is reversible, so that `tempered-transition` may use it
     is_tempering   whether the update itself changes the temperature
     """
 
     op: ClassVar[str]
     is_exact: ClassVar[bool] = True
+    bias: ClassVar[str] = "draws are biased by the error of its trajectories"
     is_reversible: ClassVar[bool] = False
     is_tempering: ClassVar[bool] = False
 

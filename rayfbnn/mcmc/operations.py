@@ -13,6 +13,7 @@ from rayfbnn.mcmc.one_at_a_time.metropolis_1 import Metropolis1
 from rayfbnn.mcmc.one_at_a_time.slice_1 import Slice1
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.repeat import Repeat
+from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.mcmc.tempering.tempered_transition import TemperedTransition
 
@@ -28,6 +29,7 @@ OPERATIONS: tuple[type[Operation], ...] = (
     HybridMarginal,
     HybridMax,
     Dynamic,
+    Sghmc,
     Metropolis,
     Metropolis1,
     Slice1,

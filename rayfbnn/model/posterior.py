@@ -266,6 +266,11 @@ class Posterior:
         return quantities.scale_of_targets(self.targets, self.observed)
 
     @cached_property
+    def rows_by_case(self) -> Array:
+        """The inputs with each case's in a row, (n_columns, n_inputs + 1), from which batches are taken."""
+        return array_namespace(self.inputs).ascontiguousarray(self.inputs.T)
+
+    @cached_property
     def counts(self) -> Array | int:
         """Number of cases, or if targets are missing that for each target, (n_chains or 1, n_targets)."""
         if self.observed is None:

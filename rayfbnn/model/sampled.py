@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.model import prior
+from rayfbnn.model import batches, prior
 from rayfbnn.model.layout import NOISE
 from rayfbnn.model.marginal import targets as marginal
 from rayfbnn.model.network import Buffers, forward
@@ -44,6 +44,14 @@ class SampledPosterior(Posterior):
     def marginal(self, over: tuple[str, ...]) -> Marginal:
         """Return the posterior with "outputs" or "precisions" or both integrated out (marginal/)."""
         return marginal.marginal(self, over)
+
+    def batches(self, streams: Streams, size: int) -> Callable[[int], Array]:
+        """Return a function from the number of a batch to the cases of each chain; see batches.Batches."""
+        return batches.Batches(streams, self.n_cases, size).batch
+
+    def of_cases(self, cases: Array, weight: float) -> SampledPosterior:
+        """Return the posterior given some cases of each chain (n_chains, n); see batches.py."""
+        return batches.of_cases(self, cases, weight)
 
     def initial_state(self, streams: Streams, *, sigmas: float | None, is_shared: bool = False) -> ChainState:
         """Return the state that chains start in.

@@ -9,6 +9,7 @@ from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
 from rayfbnn.mcmc.model_updates import RandomGrid, SampleSigmas
 from rayfbnn.mcmc.operation import AUTO, Operation, TrajectoryOperation, Tunable, automatic
 from rayfbnn.mcmc.repeat import Repeat
+from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.model.architecture import NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
@@ -30,12 +31,17 @@ def check_schedule(
 
 
 def check_partitions(phases: Sequence[PhaseSpec], n_cases: int) -> None:
-    """Raise ConfigError if an operation divides the training cases into more blocks than there are cases."""
+    """Raise ConfigError if an operation asks for more blocks or larger batches than there are cases."""
     for key, operation in _all_operations(phases):
         if isinstance(operation, TrajectoryOperation) and operation.partitions > n_cases:
             raise ConfigError(
                 f"{key}.partitions: must be at most {n_cases}, the number of training cases,"
                 f" got {operation.partitions}"
+            )
+        if isinstance(operation, Sghmc) and operation.batch is not None and operation.batch > n_cases:
+            raise ConfigError(
+                f"{key}.batch: must be at most {n_cases}, the number of training cases,"
+                f" got {operation.batch}; leave it out for the gradient of all cases"
             )
 
 

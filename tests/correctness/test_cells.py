@@ -79,6 +79,7 @@ def test_every_name_is_in_some_cell() -> None:
 NOT_IN_CELLS = {
     "repeat",  # unrolled into its operations
     "dynamic",  # biased, and shown to be: test_dynamic.py
+    "sghmc",  # biased, with tests of its bias: test_sghmc.py
     "simulated-tempering",  # needs chains that share their data: test_tempering.py
     "rescale",  # has its own cells: test_rescaling.py
 }

@@ -94,6 +94,10 @@ def test_what_is_rescaled_is_said() -> None:
         ('phase[3].operations=[{op="sample-sigmas"},{op="hybrid",steps=5,stepsize=0.1}]', "no heatbath"),
         ("phase[3].operations[1].decay=0.9", "no negate"),
         ('phase[3].operations[2]={op="dynamic",steps=5,stepsize=0.1}', "draws are biased"),
+        (
+            'phase[3].operations[2]={op="sghmc",steps=5,stepsize=0.1,batch=9}',
+            "sghmc never rejects: draws are approximate",
+        ),
     ],
 )
 def test_what_is_seldom_meant_is_noted(override: str, note: str) -> None:

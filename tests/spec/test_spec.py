@@ -97,6 +97,13 @@ def test_more_partitions_than_cases_are_refused() -> None:
         spec.check_data(3)
 
 
+def test_batches_larger_than_the_data_are_refused() -> None:
+    spec = base(f"{HYBRID}={{op='sghmc',steps=1,stepsize=1,batch=4}}")
+    spec.check_data(4)
+    with pytest.raises(ConfigError, match=r"operations\[0\].batch: must be at most 3, .* got 4"):
+        spec.check_data(3)
+
+
 # Each changed leaf shows in `differences`, and nothing else does.
 
 

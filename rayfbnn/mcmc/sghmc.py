@@ -1,0 +1,270 @@
+"""Stochastic gradient Hamiltonian Monte Carlo: dynamics with friction, on gradients of batches of cases."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal, TypeAlias, cast
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning
+from rayfbnn.mcmc.stepsizes import check_stepsize
+from rayfbnn.state import ChainState, MinibatchTarget, Target, UncorrectedInfo, Update
+from rayfbnn.streams import Purpose, Streams
+
+Integration: TypeAlias = Literal["splitting", "euler", "langevin"]
+GradientNoise: TypeAlias = Literal["none", "estimate"]
+
+_MOST_STEPS = 2**18  # each step has its own random numbers, by the index of streams.py
+
+
+@dataclass(frozen=True)
+class Sghmc(Operation):
+    """Dynamics with friction on gradients of batches of cases; nothing is rejected, and draws are biased.
+
+    steps       number of steps, each with the gradient of one batch
+    stepsize    factor on the heuristic stepsizes
+    batch       number of cases in a batch; absent: all cases
+    friction    C, the rate at which the momentum is forgotten, per unit of time (steps times stepsize)
+    noise       "estimate": the noise of the gradient is estimated, and less noise is added for it; "none"
+    integrator  "splitting", "euler" (Chen, Fox and Guestrin 2014, eq. 15), or "langevin", which has no
+                momentum and no friction
+    """
+
+    steps: int
+    stepsize: float
+    batch: int | None = None
+    friction: float = 1.0
+    noise: GradientNoise = "none"
+    integrator: Integration = "splitting"
+    op: ClassVar[str] = "sghmc"
+    is_exact: ClassVar[bool] = False
+    bias: ClassVar[str] = "draws are approximate: biased by the noise of the gradient of a batch"
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if not 1 <= self.steps <= _MOST_STEPS:
+            raise ValueError(f"steps: must be from 1 to {_MOST_STEPS}, got {self.steps}")
+        check_stepsize(self.stepsize)
+        if self.batch is not None and self.batch < 1:
+            raise ValueError(f"batch: must be at least 1, got {self.batch}")
+        if not (self.friction >= 0 and math.isfinite(self.friction)):
+            raise ValueError(f"friction: must be at least 0, got {self.friction}")
+        if self.noise == "estimate":
+            if self.integrator == "langevin":
+                raise ValueError(
+                    'noise: is not estimated for integrator = "langevin", got "estimate"; use "none"'
+                )
+            if self.batch is None or self.batch < 2:
+                raise ValueError(
+                    'noise: an estimate needs batch of at least 2, which it halves, got "estimate"'
+                )
+        if self.integrator == "euler" and self.friction * self.stepsize >= 2:
+            raise ValueError(
+                f"friction: friction times stepsize must be below 2 for euler, got {self.friction}"
+            )
+
+    def build(self, context: BuildContext) -> Update:
+        """Bind `sghmc` to the target and its settings."""
+        return partial(
+            sghmc,
+            target=context.target,
+            steps=self.steps,
+            stepsize=self.stepsize,
+            batch=self.batch,
+            friction=self.friction,
+            noise=self.noise,
+            integrator=self.integrator,
+        )
+
+    def gradients(self, tuning: Tuning | None = None) -> int:
+        """Count each step as one gradient, although a batch has less than all cases."""
+        return self.steps
+
+    def description(self) -> str:
+        """Describe the dynamics."""
+        cases = "all cases" if self.batch is None else f"batches of at most {self.batch} cases"
+        parts = [
+            f"sghmc: {self.steps} steps ({self.integrator}) on gradients of {cases}",
+            f"stepsize {self.stepsize:g}",
+        ]
+        if self.integrator != "langevin":
+            parts.append(f"friction {self.friction:g}")
+        if self.noise == "estimate":
+            parts.append("gradient noise estimated")
+        return ", ".join([*parts, "never rejected"])
+
+
+def sghmc(
+    state: ChainState,
+    streams: Streams,
+    *,
+    target: Target,
+    steps: int,
+    stepsize: float,
+    batch: int | None = None,
+    friction: float = 1.0,
+    noise: GradientNoise = "none",
+    integrator: Integration = "splitting",
+) -> tuple[ChainState, UncorrectedInfo]:
+    """Follow dynamics with friction for `steps` steps; Chen, Fox and Guestrin (2014).
+
+    In coordinates scaled by the stepsizes s, with unit mass, eps the factor `stepsize`, C the friction,
+    c = exp(-C eps), n standard normal and g the gradient of E on a batch of cases:
+
+        splitting   q += (eps/2) s p ;  p = c p + sqrt(1 - c^2 - c eps^2 V) n ;  q += (eps/2) s p ;
+                    p -= eps s g(q)
+        euler       q += eps s p ;  p = (1 - eps C) p - eps s g(q) + sqrt(2 (C - B) eps) n ,  B = eps V/2
+        langevin    q += -(eps^2/2) s^2 g(q) + eps s n
+
+    V is the variance of a component of s g from the choice of the batch: 0 with noise = "none", else the
+    mean over the steps of this update (and one batch before them) of an estimate from the halves of each
+    batch. The root of a negative number counts as 0. Momentum persists: a heatbath before the update would
+    undo the last kick.
+
+    The data's gradient over a batch is multiplied by n_cases over the number of its cases; the prior's is
+    whole. Batches go on from one iteration to the next, see `MinibatchTarget.batches`. A chain that blows up
+    stays where it was. The information has no change of energy (NaN): no full energy is computed.
+    """
+    xp = array_namespace(state.position)
+    gradient_of = _gradients(target, state.precisions, streams, batch=batch, steps=steps)
+    scales = target.stepsizes(state.precisions).astype(state.position.dtype)
+    step = {"splitting": splitting, "euler": euler, "langevin": langevin}[integrator]
+    settings = Settings(stepsize, friction, scales, noise == "estimate")
+    position, momentum = state.position, state.momentum
+    with np.errstate(all="ignore"):
+        noise_of_gradient = NoiseEstimate()
+        if settings.is_estimated:
+            noise_of_gradient.add(gradient_of(0, position, is_halved=True)[1], scales)
+        for number in range(steps):
+            normal = streams.normal(Purpose.FRICTION, position.shape[1:], index=number)
+            position, momentum = step(
+                position,
+                momentum,
+                normal.astype(position.dtype),
+                settings=settings,
+                gradient=partial(gradient_of, number, is_halved=settings.is_estimated),
+                noise=noise_of_gradient,
+            )
+    diverged = ~xp.isfinite(position + momentum).all(axis=1)
+    position = xp.where(diverged[:, None], state.position, position)
+    momentum = xp.where(diverged[:, None], state.momentum, momentum)
+    after = replace(state, position=position, momentum=momentum)
+    return after, UncorrectedInfo(xp.full(len(position), xp.nan), diverged)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The constants of an update: eps, C, stepsizes s (n_chains, n_parameters), whether V is estimated."""
+
+    eps: float
+    friction: float
+    scales: Array
+    is_estimated: bool
+
+
+class NoiseEstimate:
+    """V, the variance of each component of s g, as a mean over the gradients seen so far; 0 before any."""
+
+    def __init__(self) -> None:
+        self.variance: Array | float = 0.0
+        self._n = 0
+
+    def add(self, variance: Array | None, scales: Array) -> None:
+        """Take an estimate of the variance of g into the mean."""
+        if variance is not None:
+            self._n += 1
+            self.variance = self.variance + (scales**2 * variance - self.variance) / self._n
+
+
+def splitting(
+    q: Array, p: Array, normal: Array, *, settings: Settings, gradient: Any, noise: NoiseEstimate
+) -> tuple[Array, Array]:
+    """Take a half drift, friction and noise, a half drift, and a kick."""
+    eps, s = settings.eps, settings.scales
+    c = math.exp(-settings.friction * eps)
+    q = q + eps / 2 * s * p
+    p = c * p + _root(1 - c**2 - c * eps**2 * noise.variance, normal)
+    q = q + eps / 2 * s * p
+    g, variance = gradient(q)
+    noise.add(variance, s)
+    return q, p - eps * s * g
+
+
+def euler(
+    q: Array, p: Array, normal: Array, *, settings: Settings, gradient: Any, noise: NoiseEstimate
+) -> tuple[Array, Array]:
+    """Take a step of Chen, Fox and Guestrin (2014), eq. 15."""
+    eps, s, friction = settings.eps, settings.scales, settings.friction
+    q = q + eps * s * p
+    g, variance = gradient(q)
+    noise.add(variance, s)
+    added = _root(2 * (friction - eps * noise.variance / 2) * eps, normal)
+    return q, p - eps * s * g - eps * friction * p + added
+
+
+def langevin(
+    q: Array, p: Array, normal: Array, *, settings: Settings, gradient: Any, noise: NoiseEstimate
+) -> tuple[Array, Array]:
+    """Take a step of Langevin dynamics, which leaves the momentum alone."""
+    eps, s = settings.eps, settings.scales
+    g, _ = gradient(q)
+    return q - eps**2 / 2 * s**2 * g + eps * s * normal, p
+
+
+def _root(variance: Array | float, normal: Array) -> Array:
+    """Return noise of this variance, none where it would be negative, from standard normal numbers."""
+    if isinstance(variance, float):
+        return math.sqrt(max(variance, 0.0)) * normal
+    xp = array_namespace(normal)
+    return xp.sqrt(xp.maximum(variance, 0)).astype(normal.dtype) * normal
+
+
+def _gradients(target: Target, precisions: Array, streams: Streams, *, batch: int | None, steps: int) -> Any:
+    """Return a function of step, position and is_halved: the gradient of its batch, and its variance."""
+
+    def of_all(number: int, position: Array, *, is_halved: bool) -> tuple[Array, None]:
+        return target.potential_and_gradient(position, precisions)[1], None
+
+    if batch is None:
+        return of_all
+    whole = cast(MinibatchTarget, target)
+    cases_of = whole.batches(streams, batch)
+    first = (streams.iteration - 1) * steps
+
+    def of_batch(number: int, position: Array, *, is_halved: bool) -> tuple[Array, Array | None]:
+        cases = cases_of(first + number)
+        if is_halved and cases.shape[1] > 1:
+            return gradient_and_variance(whole, position, precisions, cases)
+        return gradient_of_cases(whole, position, precisions, cases), None
+
+    return of_batch
+
+
+def gradient_of_cases(target: MinibatchTarget, position: Array, precisions: Array, cases: Array) -> Array:
+    """Return the gradient on a batch of cases (n_chains, n), which has the full one as its expectation."""
+    weight = target.n_cases / cases.shape[1]
+    return target.of_cases(cases, weight).potential_and_gradient(position, precisions)[1]
+
+
+def gradient_and_variance(
+    target: MinibatchTarget, position: Array, precisions: Array, cases: Array
+) -> tuple[Array, Array]:
+    """Return the gradient on a batch, and an unbiased estimate of the variance that the choice gives it.
+
+    With g1 and g2 the gradients on the a and b cases of two halves, a + b = n, drawn from N without
+    repetition:
+
+        g = (a g1 + b g2)/n ,   V = (1 - n/N) a b (g1 - g2)^2/n^2
+    """
+    n = cases.shape[1]
+    a = n // 2
+    first, second = (
+        gradient_of_cases(target, position, precisions, half) for half in (cases[:, :a], cases[:, a:])
+    )
+    b = n - a
+    share = 1 - n / target.n_cases
+    return (a * first + b * second) / n, share * (a * b / n**2) * (first - second) ** 2

@@ -1,0 +1,98 @@
+"""Batches of training cases: which cases each chain has, and the posterior given them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.posterior import Posterior
+from rayfbnn.streams import Purpose, Streams
+
+AnyPosterior = TypeVar("AnyPosterior", bound=Posterior)
+
+
+def of_cases(posterior: AnyPosterior, cases: Array, weight: float) -> AnyPosterior:
+    """Return the posterior given some cases, with their likelihood to the power `weight`.
+
+    With weight = N/n and cases drawn at random without preference, its energy and gradient have those of the
+    whole posterior as their expectations. Its stepsizes are not those of the whole posterior.
+
+    cases  (n_chains, n) integers from 0 to n_cases - 1
+
+    Cases of several cells each are filled up to the same number of cells, with cells of weight 0.
+    """
+    xp = array_namespace(posterior.inputs)
+    columns, is_cell = _columns(posterior, cases)
+    observed = posterior.observed
+    if observed is not None:
+        observed = _chosen(observed, columns)
+    if is_cell is not None:
+        observed = is_cell[:, None, :] * (1.0 if observed is None else observed)
+    return replace(
+        posterior,
+        n_cases=cases.shape[1],
+        # Rows of whole cases are copied faster than columns, and products take either order of the axes.
+        inputs=xp.take(posterior.rows_by_case, columns, axis=0).swapaxes(1, 2),
+        targets=_chosen(posterior.targets, columns),
+        observed=observed,
+        starts=None,
+        inverse_temperature=posterior.inverse_temperature * weight,
+        blocks={},
+    )
+
+
+def _columns(posterior: Posterior, cases: Array) -> tuple[Array, Array | None]:
+    """Return the columns of the cases, (n_chains, n), and which of them count; None if all do."""
+    if posterior.starts is None:
+        return cases, None
+    xp = array_namespace(cases)
+    starts = xp.asarray(posterior.starts)
+    first, end = starts[cases], starts[cases + 1]
+    cells = first[..., None] + xp.arange(posterior.data_model.n_cells)  # (n_chains, n, n_cells)
+    is_cell = (cells < end[..., None]).reshape(len(cases), -1)
+    columns = xp.minimum(cells, end[..., None] - 1).reshape(len(cases), -1)
+    return columns, is_cell.astype(xp.float64)
+
+
+def _chosen(values: Array, columns: Array) -> Array:
+    """Return columns (n_chains, n) of values (n_rows, n_columns), or of each chain's own values."""
+    xp = array_namespace(values)
+    if values.ndim == 2:
+        return xp.ascontiguousarray(values[:, columns].swapaxes(0, 1))
+    return xp.take_along_axis(values, columns[:, None, :], axis=2)
+
+
+@dataclass
+class Batches:
+    """The batches of all chains, numbered through all passes: a random permutation for each chain and pass.
+
+    n_cases  number of training cases
+    size     the most cases in a batch
+
+    A pass has ceil(n_cases/size) batches, which differ in size by one case at most. The file's order of the
+    cases plays no part: cases that are sorted would otherwise make batches of one class.
+    """
+
+    streams: Streams
+    n_cases: int
+    size: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= self.n_cases:
+            raise ValueError(f"batch: must be from 1 to {self.n_cases}, the number of cases, got {self.size}")
+        self._permutation: tuple[int, Array] | None = None
+
+    @property
+    def n_batches(self) -> int:
+        """Number of batches in one pass over the cases."""
+        return -(-self.n_cases // self.size)
+
+    def batch(self, number: int) -> Array:
+        """Return the cases of batch `number`, counted from 0, of each chain: (n_chains, size or size - 1)."""
+        one_pass, piece = divmod(number, self.n_batches)
+        if self._permutation is None or self._permutation[0] != one_pass:
+            of_pass = self.streams.at(iteration=one_pass + 1, operation=self.streams.operation)
+            self._permutation = one_pass, of_pass.permutation(self.n_cases, Purpose.MINIBATCH)
+        first, end = (self.n_cases * k // self.n_batches for k in (piece, piece + 1))
+        return self._permutation[1][:, first:end]
