@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.data.digest import CasesDigest
 from rayfbnn.errors import DataError
+from rayfbnn.model.inputs import pieces_of, slices_of_cases
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +48,18 @@ class Dataset:
         """Number of targets of a case."""
         return int(self.targets.shape[1])
 
-    @cached_property
+    @property
     def standardized_inputs(self) -> Array:
-        """(n_cases, n_inputs) float64, what the network is given."""
-        return (self.inputs - self.input_center) / self.input_scale
+        """(n_cases, n_inputs) float64, what the network is given; made anew at each call."""
+        return self.standardized(self.inputs)
+
+    def standardized(self, inputs: Array) -> Array:
+        """Return inputs (n, n_inputs) as the network is given them, float64."""
+        return (inputs - self.input_center) / self.input_scale
+
+    def standardized_pieces(self) -> Iterator[Array]:
+        """Yield the standardised inputs some cases at a time, in order."""
+        return (self.standardized(piece) for piece in pieces_of(self.inputs))
 
     @cached_property
     def standardized_targets(self) -> Array:
@@ -61,11 +69,10 @@ class Dataset:
     @cached_property
     def hash(self) -> str:
         """SHA-256 of what the cases are: names, shape and values in order, not of the file they came from."""
-        names = {"inputs": self.input_names, "targets": self.target_names, "cases": self.n_cases}
-        digest = hashlib.sha256(json.dumps(names, sort_keys=True).encode())
+        digest = CasesDigest(self.input_names, self.target_names, self.n_cases)
         for values in (self.inputs, self.targets):
-            values = np.where(np.isnan(values), np.nan, values + 0.0)  # one NaN of many; + 0.0: -0 becomes 0
-            digest.update(np.ascontiguousarray(values, dtype="<f8").tobytes())
+            for piece in pieces_of(values):
+                digest.add(piece)
         return digest.hexdigest()
 
 
@@ -101,7 +108,9 @@ def make_dataset(
         target_center,
         target_scale,
     )
-    _check_range(dataset.standardized_inputs, input_names, dtype, source)
+    for cases in slices_of_cases(dataset.n_cases, 8 * dataset.n_inputs):
+        standardized = dataset.standardized(inputs[cases])
+        _check_range(standardized, input_names, dtype, source, first=cases.start)
     _check_range(dataset.standardized_targets, target_names, dtype, source)
     return dataset
 
@@ -154,12 +163,18 @@ def _standardization(
     return center, scale
 
 
-def _check_range(standardized: Array, names: Sequence[str], dtype: str, source: str) -> None:
-    """Refuse values whose square the network's arithmetic cannot hold: every energy would be infinite."""
+def _check_range(
+    standardized: Array, names: Sequence[str], dtype: str, source: str, *, first: int = 0
+) -> None:
+    """Refuse values whose square the network's arithmetic cannot hold: every energy would be infinite.
+
+    first  number of the first of these cases among all
+    """
     limit = math.sqrt(float(np.finfo(dtype).max))
-    if (np.abs(standardized) > limit).any():
-        row, column = (int(index) for index in np.argwhere(np.abs(standardized) > limit)[0])
+    is_large = np.abs(standardized) > limit
+    if is_large.any():
+        row, column = (int(index) for index in np.argwhere(is_large)[0])
         raise DataError(
-            f"{source}: row {row + 1}, column {names[column]}: {standardized[row, column]:g} is above"
+            f"{source}: row {first + row + 1}, column {names[column]}: {standardized[row, column]:g} is above"
             f" {limit:.1g}, too large for {dtype} arithmetic; change its unit or standardise"
         )

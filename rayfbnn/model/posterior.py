@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import ModuleType
@@ -13,6 +14,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import prior, quantities, stepsize
 from rayfbnn.model.architecture import ModelSpec, NetworkSpec
 from rayfbnn.model.blocks import Blocks
+from rayfbnn.model.inputs import pieces_of, rows_and_mean_squares
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.missing import apply_weights
@@ -28,7 +30,8 @@ class Posterior:
     inputs  (n_inputs + 1, n_cases) in dtype, the last row ones
     targets (n_outputs, n_cases) float64, or with a leading chain axis
             (both with cells in place of cases where the data model has several a case)
-    covariates (n_cases, n_inputs) float64: the inputs as given, without those that the data model adds
+    covariates (n_cases, n_inputs) float64: the inputs as given, without those that the data model adds;
+               None where a case is one column, since `inputs` has all of them then
     starts  (n_cases + 1,) where each case's cells begin; None where a case is one column
     typical_curvature  from the data model, (n_chains or 1, n_outputs), or None
     observed (n_targets, n_cases) float64, 1 or 0 where a target is missing, or with a leading chain axis;
@@ -48,7 +51,7 @@ class Posterior:
     inputs: Array
     targets: Array
     observed: Array | None
-    covariates: Array
+    covariates: Array | None
     starts: Array | None
     typical_curvature: Array | None
     input_mean_squares: Array
@@ -72,14 +75,35 @@ class Posterior:
         inputs   (n_cases, n_inputs), those of the data: what the data model puts before them is added here
         targets  (n_cases, n_targets), NaN if missing
         """
-        covariates = xp.asarray(inputs, dtype=xp.float64)
+        pieces = pieces_of(array_namespace(inputs).asarray(inputs, dtype=np.float64))
+        return cls.from_pieces(network, model, pieces, targets, dtype=dtype, xp=xp)
+
+    @classmethod
+    def from_pieces(
+        cls,
+        network: NetworkSpec,
+        model: ModelSpec,
+        pieces: Iterable[Array],
+        targets: Array,
+        *,
+        dtype: Literal["float32", "float64"] = "float64",
+        xp: ModuleType = np,
+    ) -> Self:
+        """Return the posterior given training cases whose inputs come in pieces, of which none is kept.
+
+        pieces   (n, n_inputs) float64 each, the cases in order
+        targets  (n_cases, n_targets), NaN if missing
+        """
         targets = xp.asarray(targets)
+        n_cases = n_columns = targets.shape[0]
         likelihood = data_model_from_spec(model)
-        inputs, starts = likelihood.cell_inputs(covariates), None
-        rows = likelihood.target_rows(targets)
+        rows, covariates, starts = likelihood.target_rows(targets), None, None
         if likelihood.n_cells > 1:
+            covariates = xp.concatenate([xp.asarray(piece) for piece in pieces])
             cells, starts = likelihood.reached_cells(rows)
-            inputs, rows = inputs[cells], xp.ascontiguousarray(rows[:, cells])
+            rows, n_columns = xp.ascontiguousarray(rows[:, cells]), len(cells)
+            pieces = pieces_of(likelihood.cell_inputs(covariates)[cells])
+        inputs, mean_squares = rows_and_mean_squares(pieces, n_columns, dtype, xp)
         layout = PrecisionLayout.from_specs(network, model, targets.shape[-1])
         return cls(
             network=network,
@@ -93,16 +117,16 @@ class Posterior:
                 noise_columns=xp.asarray(layout.noise_columns),
             ),
             wiring=Wiring.from_network(network, xp),
-            n_cases=covariates.shape[0],
+            n_cases=n_cases,
             n_targets=targets.shape[-1],
             dtype=dtype,
-            inputs=input_rows(inputs, dtype),
+            inputs=inputs,
             targets=rows,
             observed=likelihood.observed(targets),
             covariates=covariates,
             starts=starts,
             typical_curvature=_typical_curvature(likelihood, targets),
-            input_mean_squares=(inputs**2).mean(axis=0),
+            input_mean_squares=mean_squares,
         )
 
     def with_targets(self, targets: Array) -> Self:
@@ -248,6 +272,7 @@ class Posterior:
 
     def _every_cell(self) -> Array:
         """Return the network's inputs at every cell of every case, (n_inputs + 1, n_cases * n_cells)."""
+        assert self.covariates is not None
         return input_rows(self.data_model.cell_inputs(self.covariates), self.dtype)
 
     def blocks_of(self, n_partitions: int) -> Blocks:

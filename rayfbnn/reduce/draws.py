@@ -120,10 +120,10 @@ def posterior_of(store: Store) -> Posterior:
     known = _POSTERIORS.get(store)
     if known is not None and known[0] is spec and known[1] is data:
         return known[2]
-    posterior = Posterior.from_spec(
+    posterior = Posterior.from_pieces(
         spec.network,
         spec.model,
-        data.standardized_inputs,
+        data.standardized_pieces(),
         data.standardized_targets,
         dtype=spec.dtype,
     )

@@ -28,9 +28,10 @@ def prior_blocks(
     as on file.
     """
     streams_class = choose.streams_class("cpu")
+    inputs = posterior.data_model.cell_inputs(dataset.standardized_inputs)
     for first in range(0, draws, draws_per_block):
         parts = [
-            _draw(posterior, dataset, streams_class(seed, chains))
+            _draw(posterior, dataset, inputs, streams_class(seed, chains))
             for chains in _pieces(posterior, first, min(first + draws_per_block, draws))
         ]
         drawn = {name: np.concatenate([part[name] for part in parts])[None] for name in parts[0]}
@@ -54,12 +55,14 @@ def _pieces(posterior: SampledPosterior, first: int, last: int) -> Iterator[Arra
         yield np.arange(start, min(start + at_once, last), dtype=np.uint64)
 
 
-def _draw(posterior: SampledPosterior, dataset: Dataset, streams: Streams) -> dict[str, Array]:
-    """Draw networks and targets for some chains; return the arrays to store, with the draw axis first."""
+def _draw(posterior: SampledPosterior, dataset: Dataset, inputs: Array, streams: Streams) -> dict[str, Array]:
+    """Draw networks and targets for some chains; return the arrays to store, with the draw axis first.
+
+    inputs  those of the network at the training cases, at every cell, standardised
+    """
     state = posterior.initial_state(streams, sigmas=None)
     position, precisions = state.position, state.precisions
     targets = posterior.sample_targets(position, precisions, streams)
-    inputs = posterior.data_model.cell_inputs(dataset.standardized_inputs)
     outputs = posterior.outputs(position, inputs).astype(np.float64)
     if posterior.data_model.n_cells > 1:
         outputs = outputs.reshape(len(outputs), dataset.n_cases, -1)  # a log hazard for each piece

@@ -72,10 +72,10 @@ class Progress:
 
 def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> SampledPosterior:
     """Return the target of a run for the standardised training cases, with its arrays on "cpu" or "gpu"."""
-    posterior = SampledPosterior.from_spec(
+    posterior = SampledPosterior.from_pieces(
         spec.network,
         spec.model,
-        dataset.standardized_inputs,
+        dataset.standardized_pieces(),
         dataset.standardized_targets,
         dtype=spec.dtype,
         xp=device_namespace(device),

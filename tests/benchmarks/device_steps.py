@@ -90,7 +90,9 @@ def measure_marginal(
     model = ModelSpec("real", PriorSpec.parse(NOISE, key="noise"))
     network = replace(made_up.network, priors=priors)
     values = made_up.targets.T
-    posterior = SampledPosterior.from_spec(network, model, made_up.covariates, values, dtype=dtype, xp=cupy)
+    posterior = SampledPosterior.from_spec(
+        network, model, made_up.inputs[:-1].T, values, dtype=dtype, xp=cupy
+    )
     state, streams = step_times.started(posterior, chains)
     target = posterior.marginal(("outputs", "precisions")).given(state, streams)
     first = target.start(state, streams)

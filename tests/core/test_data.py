@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from rayfbnn import api
 from rayfbnn.data import first_difference, make_dataset, read_cases, read_dataset, read_training_file, sizes
 from rayfbnn.errors import DataError
+from rayfbnn.model.inputs import PIECE_BYTES
 from rayfbnn.spec import RunSpec
 from tests.support.small import small, small_spec
 
@@ -409,3 +412,16 @@ def test_targets_out_of_their_range_are_refused(tmp_path: Path, name: str) -> No
     raw = small(model=model)
     message = _sample_is_refused(RunSpec.from_dict(raw, base_dir=tmp_path), tmp_path)
     assert "row 3, column y" in message and expected in message
+
+
+def test_hash_and_range_do_not_depend_on_pieces() -> None:
+    inputs = np.arange(2 * 3 * PIECE_BYTES / 8).reshape(-1, 3)
+    targets = inputs[:, :1].copy()
+    columns = {"input_names": "abc", "target_names": "y"}
+    data = make_dataset(inputs, targets, **columns)
+    names = json.dumps({"inputs": list("abc"), "targets": ["y"], "cases": len(inputs)}, sort_keys=True)
+    expected = hashlib.sha256(names.encode() + inputs.tobytes() + targets.tobytes()).hexdigest()
+    assert data.hash == expected
+    inputs[-2, 1] = 1e30
+    with pytest.raises(DataError, match=f"row {len(inputs) - 1}, column b: 1e[+]30 is above"):
+        make_dataset(inputs, targets, **columns, dtype="float32")

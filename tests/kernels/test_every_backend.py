@@ -26,6 +26,7 @@ from tests.support.kernels.marginals import NOT_COVERED, beginning, largest_erro
 from tests.support.kernels.networks import Start
 from tests.support.kernels.trajectories import chains_of, end_of
 from tests.support.marks import some_long
+from tests.support.model.covariates import covariates_of
 from tests.support.model.marginals import BOTH, OUTPUTS, PRECISIONS, conditional, made
 from tests.support.problems import network, problem, streams
 
@@ -47,7 +48,7 @@ def of_posterior(model: str, dtype: str, **changes: Any) -> Made:
     if changes.get("is_missing", False):
         values = values_of(target)
         values[[0, 3], 0] = values[2, -1] = np.nan
-        target = SampledPosterior.from_spec(spec, target.model, target.covariates, values, dtype=dtype)
+        target = SampledPosterior.from_spec(spec, target.model, covariates_of(target), values, dtype=dtype)
     return started(changes.get("change", lambda same: same)(target))
 
 

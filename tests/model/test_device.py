@@ -8,6 +8,7 @@ import pytest
 from rayfbnn.arrays import to_host
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Streams
+from tests.support.model.covariates import covariates_of
 from tests.support.model.data_models import MODELS as DATA_MODELS
 from tests.support.model.data_models import problem as data_problem
 from tests.support.model.data_models import targets_of
@@ -57,7 +58,7 @@ def test_device_and_host_agree_on_data_models(name: str, missing: bool) -> None:
     import cupy
 
     host, targets = data_problem(name, missing=missing), targets_of(name, missing=missing)
-    device = SampledPosterior.from_spec(host.network, host.model, host.covariates, targets, xp=cupy)
+    device = SampledPosterior.from_spec(host.network, host.model, covariates_of(host), targets, xp=cupy)
     streams = [Streams(1, xp.arange(8, dtype=xp.uint64)) for xp in (np, cupy)]
     results = []
     for target, random in zip((host, device), streams, strict=True):

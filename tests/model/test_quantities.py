@@ -9,6 +9,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from tests.support import problems
+from tests.support.model.covariates import covariates_of
 from tests.support.problems import problem, streams
 
 ONE_LAYER = {"ti": "0.5", "ih0": "0.7:3:4", "bh0": "0.7:3", "ho0": "x1:3", "bo": "1"}
@@ -32,14 +33,14 @@ def test_sigmas_are_looked_at_by_mean_squares_and_outputs_in_standard_deviations
     expected.append(np.log(np.mean(means["bh0"] * views["bh0"] ** 2, axis=1) + 1e-6)[:, None])
     expected.append(np.log(np.mean(means["ho0"] * views["ho0"] ** 2, axis=(1, 2)) + 1e-6)[:, None])
     cases = np.linspace(0, 18, 8).round().astype(int)
-    outputs = target.outputs(state.position, target.covariates)[:, cases]
+    outputs = target.outputs(state.position, covariates_of(target))[:, cases]
     expected.append((outputs / target.targets.std()).swapaxes(1, 2).reshape(N_CHAINS, -1))
     assert values == pytest.approx(np.concatenate(expected, axis=1), rel=1e-12)
 
 
 def test_outputs_of_class_targets_are_looked_at_as_they_are() -> None:
     target, state = made("class", 5)
-    outputs = target.outputs(state.position, target.covariates)
+    outputs = target.outputs(state.position, covariates_of(target))
     values = target.quantities(state.position, state.precisions)[:, -15:]
     assert values == pytest.approx(outputs.swapaxes(1, 2).reshape(N_CHAINS, -1), rel=1e-12)
 

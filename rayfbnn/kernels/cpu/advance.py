@@ -129,7 +129,7 @@ class CompiledAdvance:
 
     def covers(self, target: Target) -> bool:
         """Return True if compiled code, not array code, runs the target."""
-        return isinstance(target, KernelTarget) and not isinstance(self._kernel(target, 1), NotCovered)
+        return isinstance(target, KernelTarget) and not isinstance(plan_of(target), NotCovered)
 
     def _kernel_or_none(self, target: Target, n_partitions: int) -> Kernel | None:
         kernel = self._kernel(target, n_partitions) if isinstance(target, KernelTarget) else None

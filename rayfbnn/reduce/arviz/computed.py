@@ -129,7 +129,7 @@ def _blocks(store: Store, *, all_cases: bool = False) -> Iterator[_Block]:
     at_once = data.n_cases if all_cases else max(1, int(_BLOCK_BYTES / 4 / per_case))
     for first in range(0, data.n_cases, at_once):
         cases = slice(first, min(first + at_once, data.n_cases))
-        inputs = data.standardized_inputs[cases]
+        inputs = data.standardized(data.inputs[cases])
         for chains, draws, outputs, precisions in output_blocks(run, inputs, memory_bytes=_BLOCK_BYTES):
             yield _Block(store, chains, draws.start, cases, outputs, precisions)
 

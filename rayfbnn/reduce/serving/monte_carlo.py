@@ -74,7 +74,7 @@ class _Errors:
 
     def __init__(self, store: Store) -> None:
         run, data = committed(store), store.data
-        inputs = data.standardized_inputs[evenly_spaced(data.n_cases, _N_CASES)]
+        inputs = data.standardized(data.inputs[evenly_spaced(data.n_cases, _N_CASES)])
         values = outputs_by_case(run, inputs, memory_bytes=_BLOCK_BYTES).astype(np.float64)
         flat = values.reshape(*values.shape[:2], -1)  # (n_cases, n_outputs, n_draws of all chains)
         sigmas = noise_sigmas(run).reshape(1, -1, run.total)

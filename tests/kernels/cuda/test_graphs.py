@@ -24,6 +24,7 @@ from rayfbnn.kernels.cuda.graphs import Recording, Recordings
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance
 from tests.support.kernels.networks import Start
+from tests.support.model.covariates import covariates_of
 from tests.support.problems import network, problem
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 
@@ -132,8 +133,8 @@ def test_other_targets_data_and_numbers_of_chains_have_their_own() -> None:
     recordings = Recordings(device)
     stream = target.with_targets(np.stack([target.targets.T[::-1]] * 3))
     missing = np.where(np.arange(37)[:, None] == 4, math.nan, target.targets.T)
-    without = SampledPosterior.from_spec(target.network, target.model, target.covariates, missing)
-    other = SampledPosterior.from_spec(target.network, target.model, -target.covariates, target.targets.T)
+    without = SampledPosterior.from_spec(target.network, target.model, covariates_of(target), missing)
+    other = SampledPosterior.from_spec(target.network, target.model, -covariates_of(target), target.targets.T)
     for case in (target, stream, without, other):
         assert_equal_with_and_without(case, Start.of(case), recordings)
     assert device.n_recorded == 4

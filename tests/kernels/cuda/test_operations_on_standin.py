@@ -39,6 +39,7 @@ from rayfbnn.mcmc.operations import (
 from rayfbnn.model.marginal.regression import _half_inverse
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Streams
+from tests.support.model.covariates import covariates_of
 from tests.support.model.marginals import BOTH, COMMON, OUTPUTS, PRECISIONS
 from tests.support.problems import network, problem
 from tests.support.shim.compiled import needs_gxx
@@ -118,7 +119,7 @@ def both(cupy: Any, operations: tuple[Operation, ...], host: SampledPosterior) -
     if host.model.kind == "class":
         values = values.argmax(axis=1)[:, None].astype(float)
     there = SampledPosterior.from_spec(
-        host.network, host.model, host.covariates, values, dtype=host.dtype, xp=cupy
+        host.network, host.model, covariates_of(host), values, dtype=host.dtype, xp=cupy
     )
     chains = np.arange(N_CHAINS, dtype=np.uint64)
     found: list[list[Array]] = []
@@ -188,7 +189,7 @@ def test_what_moves_is_measured_without_waiting_but_for_the_first_time(cupy: Any
     host = problem("gaussian", n_cases=20)
     values = host.targets.T.copy()
     values[3, 1] = np.nan
-    there = SampledPosterior.from_spec(host.network, host.model, host.covariates, values, xp=cupy)
+    there = SampledPosterior.from_spec(host.network, host.model, covariates_of(host), values, xp=cupy)
     state = there.initial_state(DeviceStreams(1, cupy.arange(N_CHAINS, dtype=cupy.uint64)), sigmas=0.5)
     reads = []
     for _ in range(2):

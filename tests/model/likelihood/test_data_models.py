@@ -16,6 +16,7 @@ from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.sampled import SampledPosterior
 from tests.support.exactness import ks_p_value
 from tests.support.model.batches import BATCHES, everything
+from tests.support.model.covariates import covariates_of
 from tests.support.model.data_models import (
     MODELS,
     PIECES,
@@ -70,7 +71,9 @@ def test_own_targets_for_every_chain_give_each_its_gradient(name: str, missing: 
         energy, gradient = conditioned.potential_and_gradient(state.position, state.precisions, **options)
         for chain in range(n_chains):
             one = slice(chain, chain + 1)
-            alone = SampledPosterior.from_spec(target.network, target.model, target.covariates, data[chain])
+            alone = SampledPosterior.from_spec(
+                target.network, target.model, covariates_of(target), data[chain]
+            )
             single = dict(options, partition=options["partition"][one]) if options else {}
             expected = alone.potential_and_gradient(state.position[one], state.precisions[one], **single)
             np.testing.assert_allclose(energy[one], expected[0], rtol=1e-12)
@@ -84,7 +87,7 @@ def log_likelihood_by_loops(target: SampledPosterior, data: np.ndarray, position
     def outputs(inputs: list[float]) -> np.ndarray:
         return np.asarray(target.outputs(position[None], np.array([inputs]))[0, 0])
 
-    for inputs, y in zip(target.covariates.tolist(), data, strict=True):
+    for inputs, y in zip(covariates_of(target).tolist(), data, strict=True):
         if model.kind == "survival":
             if np.isnan(y[0]):
                 continue
@@ -119,7 +122,7 @@ def test_log_likelihood_is_that_of_the_formulas(name: str, missing: bool) -> Non
     expected = [log_likelihood_by_loops(target, data, position) for position in state.position]
     values = target.log_likelihood(state.position, state.precisions)
     np.testing.assert_allclose(values, expected, rtol=1e-10)
-    inputs = target.data_model.cell_inputs(target.covariates)
+    inputs = target.data_model.cell_inputs(covariates_of(target))
     outputs = target.outputs(state.position, inputs)
     if target.model.kind == "survival":
         outputs = outputs.reshape(5, 7, target.data_model.n_cells)

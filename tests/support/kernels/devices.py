@@ -6,6 +6,7 @@ from typing import Any
 
 from rayfbnn.arrays import Array
 from rayfbnn.model.sampled import SampledPosterior
+from tests.support.model.covariates import covariates_of
 from tests.support.problems import problem
 
 
@@ -19,7 +20,7 @@ def device_copy(host: SampledPosterior, values: Array) -> SampledPosterior:
     import cupy
 
     return SampledPosterior.from_spec(
-        host.network, host.model, host.covariates, values, dtype=host.dtype, xp=cupy
+        host.network, host.model, covariates_of(host), values, dtype=host.dtype, xp=cupy
     )
 
 

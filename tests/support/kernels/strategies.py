@@ -16,6 +16,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
 from tests.support.kernels.networks import Start
+from tests.support.model.covariates import covariates_of
 from tests.support.problems import MODELS, network, problem, streams
 
 REAL_OR_BINARY = sorted(set(MODELS) - {"class"})
@@ -95,7 +96,7 @@ def posteriors(
         return target
     values = _values(target)
     values[draw(st.integers(0, n_cases - 1)), 0] = np.nan
-    return SampledPosterior.from_spec(spec, target.model, target.covariates, values, dtype=dtype)
+    return SampledPosterior.from_spec(spec, target.model, covariates_of(target), values, dtype=dtype)
 
 
 def _values(target: SampledPosterior) -> Array:

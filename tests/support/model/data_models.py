@@ -12,6 +12,7 @@ from rayfbnn.model.architecture import ModelSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose
+from tests.support.model.covariates import covariates_of
 from tests.support.problems import network, streams
 
 PIECES = (0.4, 1.0, 2.5)
@@ -77,7 +78,7 @@ def distribution_functions(
     Uniform for exact draws, jittered between steps of counts.
     """
     model = target.model
-    v = target.outputs(position, target.data_model.cell_inputs(target.covariates))
+    v = target.outputs(position, target.data_model.cell_inputs(covariates_of(target)))
     if model.kind == "survival":
         log_hazard = v.reshape(len(v), -1, target.data_model.n_cells)
         starts = np.array([0.0, *model.times])
