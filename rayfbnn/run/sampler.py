@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,13 +72,19 @@ class Progress:
 
 def build_posterior(spec: RunSpec, dataset: Dataset, *, device: str) -> SampledPosterior:
     """Return the target of a run for the standardised training cases, with its arrays on "cpu" or "gpu"."""
+    return _posterior(spec, dataset.standardized_pieces(), dataset.standardized_targets, device=device)
+
+
+def posterior_of_run(store: Store) -> SampledPosterior:
+    """Return the target of a run, read from its store piece by piece, with its arrays on the run's device."""
+    pieces, targets = store.standardized_cases()
+    return _posterior(store.spec, pieces, targets, device=store.spec.device)
+
+
+def _posterior(spec: RunSpec, pieces: Iterable[Array], targets: Array, *, device: str) -> SampledPosterior:
+    xp = device_namespace(device)
     posterior = SampledPosterior.from_pieces(
-        spec.network,
-        spec.model,
-        dataset.standardized_pieces(),
-        dataset.standardized_targets,
-        dtype=spec.dtype,
-        xp=device_namespace(device),
+        spec.network, spec.model, pieces, targets, dtype=spec.dtype, xp=xp
     )
     return posterior.tempered(1 / spec.temperature)
 
@@ -137,7 +143,7 @@ class Sampler:
         """Put the data of the run on its device; `worker` is a name for progress reports."""
         self.store = store
         self.worker = worker
-        self.posterior = build_posterior(store.spec, store.data, device=store.spec.device)
+        self.posterior = posterior_of_run(store)
         # The kernel that the run started with, wherever this worker is: others round differently.
         self.advance, self.kernel = choose.advance_for(self.posterior, recorded=store.root.kernel)
         self.other_kernel = "" if choose.is_available(store.root.kernel) else self.kernel

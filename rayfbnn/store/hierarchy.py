@@ -99,6 +99,16 @@ class Hierarchy:
             values[to] = self._decoded(plan, file, n_draws)[where]
         return values
 
+    def chunks(self, path: str) -> Iterator[Array]:
+        """Yield the values of an array of numbers one chunk of the first axis at a time, read-only.
+
+        The other axes must be whole in a chunk. StoreCorruptError names a missing or damaged chunk.
+        """
+        plan = self.plans[path]
+        for number, file in enumerate(plan.chunk_files()):
+            n = min(plan.chunks[0], plan.shape[0] - number * plan.chunks[0])
+            yield self._decoded(plan, file, 0)[:n]
+
     def _decoded(self, plan: ArrayPlan, file: str, n_draws: int) -> Array:
         """Return the values of a whole chunk of numbers, as Zarr's codecs of `array_metadata` read it.
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
+from rayfbnn.data.digest import CasesDigest
 from rayfbnn.errors import StoreCorruptError
+from rayfbnn.model.inputs import pieces_of
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import (
     STATE,
@@ -41,9 +44,39 @@ def training_data(store: OpenStore) -> Dataset:
         target_center=read("constant_data/target_center"),
         target_scale=read("constant_data/target_scale"),
     )
-    if data.hash != store.header.data_hash:
-        raise StoreCorruptError(f"{store.path}: the training cases do not match the run's data hash")
+    _check_digest(store, data.hash)
     return data
+
+
+def standardized_cases(store: OpenStore) -> tuple[Iterator[Array], Array]:
+    """Return the training cases as the network is given them, without holding their inputs at once.
+
+    Returns
+    -------
+    pieces   yields the inputs of some cases at a time, (n, n_inputs) float64; it ends with StoreCorruptError
+             if these are not the cases of the run, which is known when all are read
+    targets  (n_cases, n_targets) float64
+    """
+    read = store.hierarchy.read
+    targets = read("observed_data/targets")
+    center, scale = read("constant_data/input_center"), read("constant_data/input_scale")
+
+    def pieces() -> Iterator[Array]:
+        digest = CasesDigest(store.spec.input_names, store.spec.data.targets, store.header.n_cases)
+        for chunk in store.hierarchy.chunks("constant_data/inputs"):
+            for piece in pieces_of(chunk):
+                digest.add(piece)
+                yield (piece - center) / scale
+        digest.add(targets)
+        _check_digest(store, digest.hexdigest())
+
+    target_center, target_scale = read("constant_data/target_center"), read("constant_data/target_scale")
+    return pieces(), (targets - target_center) / target_scale
+
+
+def _check_digest(store: OpenStore, digest: str) -> None:
+    if digest != store.header.data_hash:
+        raise StoreCorruptError(f"{store.path}: the training cases do not match the run's data hash")
 
 
 def state_after(store: OpenStore, record: Record) -> ChainState | None:

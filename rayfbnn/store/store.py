@@ -234,6 +234,13 @@ class Store:
         """The training cases, rebuilt from the store; StoreCorruptError if they are not those of the run."""
         return reading.training_data(self.opened)
 
+    def standardized_cases(self) -> tuple[Iterator[Array], Array]:
+        """Return the training cases as the network is given them: inputs in pieces, and the targets.
+
+        A worker reads them in this way, since `data` holds all inputs in float64.
+        """
+        return reading.standardized_cases(self.opened)
+
     def batch_chains(self, batch: int) -> range:
         """Return the numbers of the chains in a batch."""
         return self.opened.header.batch_chains(batch)
