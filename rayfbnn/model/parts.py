@@ -46,7 +46,7 @@ def posterior_of_part(whole: AnyPosterior, part: int, n_parts: int) -> AnyPoster
         inputs=xp.ascontiguousarray(whole.inputs[:, columns]),
         targets=xp.ascontiguousarray(whole.targets[..., columns]),
         observed=observed,
-        covariates=whole.covariates[first:end],
+        covariates=None if whole.covariates is None else whole.covariates[first:end],
         starts=None if starts is None else starts[first : end + 1] - starts[first],
         blocks={},
         buffers=Buffers(),

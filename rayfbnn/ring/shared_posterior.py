@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -42,11 +42,11 @@ class SharedPosterior(SampledPosterior):
         """Keep of a posterior what does not depend on the cases, and their constants."""
         columns = quantities.some_columns(whole.inputs.shape[1])
         values = {field.name: getattr(whole, field.name) for field in fields(whole) if field.init}
-        kept = {
+        kept: dict[str, Any] = {
             "inputs": np.ascontiguousarray(whole.inputs[:, columns]),
             "targets": np.ascontiguousarray(whole.targets[..., columns]),
             "observed": None if whole.observed is None else whole.observed[..., columns],
-            "covariates": whole.covariates[:0],
+            "covariates": None,
             "starts": None,
             "blocks": {},
         }

@@ -11,6 +11,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose
 from tests.support import problems
 from tests.support.model import data_models
+from tests.support.model.covariates import covariates_of
 
 N_PARTS = 4
 DIVISIONS = {
@@ -34,7 +35,7 @@ def target_of(name: str, *, missing: bool = False, dtype: Any = "float64", n_cas
     data[[3, 8]] = np.nan
     data[1, -1] = np.nan
     return SampledPosterior.from_spec(
-        target.network, target.model, target.covariates, data, dtype=target.dtype
+        target.network, target.model, covariates_of(target), data, dtype=target.dtype
     )
 
 
