@@ -1,0 +1,80 @@
+"""What a worker holds of the training cases: one array in the run's dtype, with the bits of the whole."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.data import read_training
+from rayfbnn.errors import StoreCorruptError
+from rayfbnn.run.kernel import kernel_for
+from rayfbnn.run.sampler import Sampler, build_posterior, posterior_of_run
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.store import Store
+from rayfbnn.streams import Purpose, Streams
+from tests.support.small import small
+
+N_CASES, N_INPUTS = 30_000, 20
+FLOAT32_BYTES = 4 * N_CASES * N_INPUTS
+SURVIVAL = {
+    "model": {"kind": "survival", "hazard": "piecewise", "time_points": [0.5, 2.0, 8.0]},
+    "phase": [{"iterations": 1, "operations": [{"op": "heatbath"}]}],
+}
+NAMES = [f"x{number}" for number in range(N_INPUTS)]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("loading") / "run.zarr"
+    created(path, N_CASES)
+    return path
+
+
+def created(path: Path, n_cases: int, **changes: Any) -> Store:
+    inputs = Streams(5, np.arange(n_cases, dtype=np.uint64)).normal(Purpose.PROPOSAL, (N_INPUTS,))
+    data = {"inputs": NAMES, "targets": ["y"], "standardize": ["inputs"]}
+    configuration = RunSpec.from_dict(small(data=data, chains=1, chains_per_batch=1, **changes))
+    spec, dataset = read_training(configuration, (inputs, inputs[:, :2].sum(axis=1, keepdims=True) ** 2))
+    return Store.for_run(path, spec, dataset, kernel=kernel_for(spec))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"dtype": "float64"}, SURVIVAL],
+    ids=["float32", "float64", "several cells a case"],
+)
+def test_cases_read_in_pieces_are_those_read_at_once(tmp_path: Path, changes: dict[str, Any]) -> None:
+    store = created(tmp_path / "run.zarr", 20_000, **changes)
+    in_pieces, whole = posterior_of_run(store), build_posterior(store.spec, store.data, device="cpu")
+    assert in_pieces.inputs.dtype == store.spec.dtype
+    for name in ("inputs", "targets", "input_mean_squares"):
+        assert (getattr(in_pieces, name) == getattr(whole, name)).all()
+
+
+def test_cases_of_another_run_are_refused(path: Path) -> None:
+    store = Store.open(path)
+    root = replace(store.root, header=replace(store.root.header, data_hash=64 * "0"))
+    store.opened = replace(store.opened, root=root)
+    with pytest.raises(StoreCorruptError, match="the training cases do not match the run's data hash"):
+        posterior_of_run(store)
+
+
+def test_worker_holds_its_cases_once(path: Path, tmp_path: Path) -> None:
+    """Count arrays of NumPy while a worker runs two blocks, with full and with partial gradients."""
+    list(Sampler(created(tmp_path / "imports.zarr", 10)).run_block(0))
+    tracemalloc.start()
+    try:
+        sampler = Sampler(Store.open(path))
+        for _ in range(4):
+            list(sampler.run_block(0))
+        arrays = tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)
+        sizes = [trace.size for trace in tracemalloc.take_snapshot().filter_traces([arrays]).traces]
+    finally:
+        tracemalloc.stop()
+    of_cases = [size for size in sizes if size >= FLOAT32_BYTES / 2]
+    assert sum(of_cases) < 1.1 * FLOAT32_BYTES, of_cases
