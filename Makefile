@@ -34,6 +34,23 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The tests of a device that need neither pydantic, Ray nor Zarr, for a machine that has CuPy but not those.
+DEVICE_TESTS := tests/kernels/cuda/test_on_device.py tests/kernels/cuda/test_on_device_alone.py \
+    tests/model/test_device.py tests/core/test_streams.py tests/selftest/test_on_device.py \
+    tests/correctness/test_joint.py tests/mcmc/test_invariance.py
+# The interpreter that has CuPy, and how many tests run at once: compiling takes a core for seconds.
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+GPU_JOBS ?= 8
+
+.PHONY: test-gpu bench-gpu
+test-gpu:
+	$(GPU_PYTHON) -m tests.benchmarks.device_session --only
+	CUPY_CACHE_DIR=$(CURDIR)/.cupy_cache $(GPU_PYTHON) -m pytest -m gpu -n $(GPU_JOBS) --timeout=240 $(DEVICE_TESTS)
+
+# Smoke, tests, benchmarks, sanitizers and a profile, in order of risk; results go to .benchmarks/device/.
+bench-gpu:
+	$(GPU_PYTHON) -m tests.benchmarks.device_session --jobs $(GPU_JOBS)
+
 # Registers, spills and blocks of the CUDA kernels, compiled for devices that are not there, against the kept table.
 .PHONY: registers registers-write
 registers: $(VENV)/.installed-dev

@@ -19,6 +19,8 @@ import os
 import statistics
 import sys
 import tempfile
+import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -34,14 +36,18 @@ from machine import append, conditions, heading  # noqa: E402
 from steps import layers_of, stepsizes  # noqa: E402
 
 from rayfbnn.arrays import Array, to_host  # noqa: E402
+from rayfbnn.kernels import choose
 from rayfbnn.kernels.backend import Compiled, NotCovered
-from rayfbnn.kernels.cuda import network_pass as wide_pass
+from rayfbnn.kernels.cuda import cublas
 from rayfbnn.kernels.cuda import products as wide
 from rayfbnn.kernels.cuda.advance import CudaBackend
-from rayfbnn.mcmc import leapfrog  # noqa: E402
+from rayfbnn.kernels.cuda.streams import DeviceStreams
+from rayfbnn.mcmc import leapfrog, schedule  # noqa: E402
+from rayfbnn.mcmc.operations import Heatbath, Hybrid, SampleSigmas
 from rayfbnn.model.architecture import ModelSpec, PriorSpec  # noqa: E402
 from rayfbnn.model.sampled import SampledPosterior  # noqa: E402
 from rayfbnn.state import Advance, Trajectory  # noqa: E402
+from rayfbnn.streams import Purpose
 from rayfbnn.timing import results, shapes
 from rayfbnn.timing import steps as step_times
 
@@ -61,6 +67,8 @@ MARGINAL_ROWS = [
     ("10-200-1/1000", 256, 50),
     ("10-200-1/150", 256, 50),
 ]
+# Whole iterations on the chip, whose windows and decisions are array code between launches.
+ITERATION_ROWS = [("2-16-2/200", 4096, 1000)]
 # The robot arm of examples/robot_arm.
 ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
 NOISE = "0.1:0.2"
@@ -70,13 +78,14 @@ def measure(shape: str, chains: int, n_steps: int, *, dtype: results.Dtype, repe
     """Microseconds per step and chain, steps a second, and GFLOP/s of each code on one shape."""
     posterior = shapes.generated_posterior(shape, dtype=dtype, device="gpu")
     operations = step_times.floating_point_operations(posterior)
-    seconds = {
-        name: event_seconds(trajectory(posterior, advance, chains, n_steps), repeats)
+    runs = {
+        name: partial(event_seconds, trajectory(posterior, advance, chains, n_steps), repeats)
         for name, advance in codes(posterior).items()
     }
     if importlib.util.find_spec("jax") is not None:
-        seconds["JAX"] = jax_seconds(posterior, chains, n_steps, repeats)
-    row = as_row(shape, chains, n_steps, dtype, seconds)
+        runs["JAX"] = partial(jax_seconds, posterior, chains, n_steps, repeats)
+    seconds, errors = timed(runs)
+    row = {**as_row(shape, chains, n_steps, dtype, seconds), "errors": errors}
     rates = {name: 1e-3 * operations / microseconds for name, microseconds in row["us_per_step"].items()}
     return {**row, "gflops": rates}
 
@@ -101,11 +110,59 @@ def measure_marginal(
     kernel, name = compiled.advance, compiled.name
     factor = (step_times.STEPSIZE * target.stepsizes(first.precisions)).astype(posterior.dtype)
     start = Trajectory(first.position, first.momentum, first.precisions, factor)
-    seconds = {
-        name: event_seconds(partial(advance, target, start, n_steps=n_steps), repeats)
-        for name, advance in {"plain CuPy": leapfrog.advance, name: kernel}.items()
-    }
-    return as_row(f"{shape} hybrid-marginal", chains, n_steps, dtype, seconds)
+    seconds, errors = timed(
+        {
+            name: partial(event_seconds, partial(advance, target, start, n_steps=n_steps), repeats)
+            for name, advance in {"plain CuPy": leapfrog.advance, name: kernel}.items()
+        }
+    )
+    row = as_row(f"{shape} hybrid-marginal", chains, n_steps, dtype, seconds)
+    return {**row, "errors": errors}
+
+
+def measure_iterations(
+    shape: str, chains: int, n_steps: int, *, dtype: results.Dtype, repeats: int
+) -> dict[str, Any]:
+    """Times of whole iterations for a step of their trajectories, with a window and without."""
+    posterior = shapes.generated_posterior(shape, dtype=dtype, device="gpu")
+    state, _ = step_times.started(posterior, chains)
+    random = DeviceStreams(1, cupy.arange(chains, dtype=cupy.uint64), 1)
+    runs = {}
+    for window in (1, 10):
+        hybrid = Hybrid(steps=n_steps, stepsize=step_times.STEPSIZE, window=window)
+        iteration = schedule.build_iteration(
+            (SampleSigmas(), Heatbath(), hybrid),
+            target=posterior,
+            updates=posterior.updates,
+            advance=choose.advance_for(posterior)[0],
+        )
+        runs[f"iterations, window {window}"] = partial(
+            event_seconds, partial(iteration, state, random), repeats
+        )
+    seconds, errors = timed(runs)
+    return {**as_row(f"{shape} hybrid", chains, n_steps, dtype, seconds), "errors": errors}
+
+
+def timed(runs: dict[str, Callable[[], float]]) -> tuple[dict[str, float], dict[str, str]]:
+    """Seconds of each code that runs, and the error of each that does not.
+
+    A code whose CUDA graph could not be recorded gets another name.
+    """
+    seconds, errors = {}, {}
+    for name, run in runs.items():
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                taken = run()
+            except Exception:
+                errors[name] = traceback.format_exc()
+                print(f"{name}: {errors[name]}", file=sys.stderr, flush=True)
+                continue
+        reasons = [str(warning.message) for warning in said if "CUDA graphs" in str(warning.message)]
+        if reasons:
+            errors[name] = reasons[0]
+        seconds[f"{name}, but launched one by one" if reasons else name] = taken
+    return seconds, errors
 
 
 def as_row(
@@ -184,17 +241,21 @@ def jax_seconds(posterior: SampledPosterior, chains: int, n_steps: int, repeats:
     our_end = to_host(trajectory(posterior, compiled.advance, chains, 2)()[0].position[0])
     difference = np.abs(our_end - jax_steps.trajectory_end(problem, chains, 2)).max() / np.abs(our_end).max()
     if not difference < 5e-3:  # TF32 is accurate to 1e-3
-        raise SystemExit(f"the kernel and JAX end at different places: {difference:.2g}")
+        raise ValueError(f"the kernel and JAX end at different places: {difference:.2g}")
     return statistics.median(jax_steps.timed(problem, chains, n_steps) for _ in range(repeats))
 
 
 def product_rates(size: int = 8192, repeats: int = 5) -> dict[str, float]:
-    """GFLOP/s of square float32 products on this card, with TF32 and without."""
-    a = cupy.full((size, size), 0.5, dtype=cupy.float32)
+    """GFLOP/s of square float32 products of random numbers on this card, with TF32 and without.
+
+    Constants would take less power, so that the card would keep a higher clock than it has with real data.
+    """
+    random = DeviceStreams(1, cupy.arange(size, dtype=cupy.uint64))
+    a = random.normal(Purpose.PROPOSAL, (size,)).astype(cupy.float32)
     rates = {}
     for name, uses_tf32 in (("float32", False), ("TF32", True)):
-        with wide_pass.products(cupy, uses_tf32):
-            rates[name] = 2e-9 * size**3 / event_seconds(lambda: a @ a, repeats)
+        product = partial(cublas.product, a, a, uses_tf32=uses_tf32)
+        rates[name] = 2e-9 * size**3 / event_seconds(product, repeats)
     return rates
 
 
@@ -225,15 +286,31 @@ def main() -> None:
     wide._MOST_BYTES_TO_RECORD = sys.maxsize
     card = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     rates = product_rates()
-    about = conditions(card=card, cupy=cupy.__version__, repeats=arguments.repeats, product_gflops=rates)
+    about = conditions(device=card, cupy=cupy.__version__, repeats=arguments.repeats, product_gflops=rates)
     print(heading(about), flush=True)
     rows = []
     for dtype in arguments.dtypes:
         kinds = [(measure, *row) for row in ROWS] + [(measure_marginal, *row) for row in MARGINAL_ROWS]
+        kinds += [(measure_iterations, *row) for row in ITERATION_ROWS]
         for measured, shape, chains, n_steps in kinds:
-            rows.append(measured(shape, chains, n_steps, dtype=dtype, repeats=arguments.repeats))
-            append(arguments.out, {"benchmark": "device_steps", **about, **rows[-1]})
+            row = row_or_error(measured, shape, chains, n_steps, dtype=dtype, repeats=arguments.repeats)
+            append(arguments.out, {"benchmark": "device_steps", **about, **row})
+            rows.append(row)
+            cupy.get_default_memory_pool().free_all_blocks()
     print(table(rows, rates))
+    if any(row["errors"] for row in rows):
+        raise SystemExit("some codes did not run; their errors are above and in the results")
+
+
+def row_or_error(measured: Callable[..., dict[str, Any]], shape: str, *arguments: Any, **options: Any) -> Any:
+    """A row, or one without times if it could not be prepared."""
+    try:
+        return measured(shape, *arguments, **options)
+    except Exception:
+        error = traceback.format_exc()
+        print(error, file=sys.stderr, flush=True)
+        chains, n_steps = arguments
+        return {**as_row(shape, chains, n_steps, options["dtype"], {}), "errors": {"all": error}}
 
 
 if __name__ == "__main__":
