@@ -59,6 +59,7 @@ class Purpose(IntEnum):
     CASE_ORDER = 63
     START = 64
     APPROXIMATE_DRAW = 65
+    SHUFFLE = 66
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from rayfbnn.data.encoding import Encoding
 from rayfbnn.data.frames import Source, as_table
 from rayfbnn.data.learning import learn_encoding
 from rayfbnn.data.selection import is_pattern
+from rayfbnn.data.shuffling import shuffled
 from rayfbnn.data.tables import Table
 from rayfbnn.errors import ConfigError, DataError
 
@@ -88,7 +89,7 @@ def _dataset(table: Table, spec: RunSpec) -> Dataset:
             raise DataError(
                 f"{table.source}: column {name}: every cell is empty; at least one target is needed"
             )
-    return make_dataset(
+    dataset = make_dataset(
         inputs,
         targets,
         input_names=encoding.input_names,
@@ -98,3 +99,4 @@ def _dataset(table: Table, spec: RunSpec) -> Dataset:
         dtype=spec.dtype,
         source=table.source,
     )
+    return shuffled(dataset) if spec.data.shuffle else dataset

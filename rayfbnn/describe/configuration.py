@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import scipy.special
 
+from rayfbnn.data import Dataset
 from rayfbnn.describe.data import describe_data
+from rayfbnn.describe.parts import describe_parts
 from rayfbnn.describe.schedule import describe_schedule
 from rayfbnn.describe.words import noise_in_words, prior_in_words
 from rayfbnn.memory import bytes_text
@@ -21,15 +23,18 @@ if TYPE_CHECKING:
     from rayfbnn.store.store import Store
 
 
-def describe(spec: RunSpec, *, store: Store | None = None) -> str:
+def describe(spec: RunSpec, *, store: Store | None = None, data: Dataset | None = None) -> str:
     """Describe the network, every prior, the data, the schedule with its cost, and the defaults used.
 
     store  the store of a run with this configuration, if there is one
+    data   the training cases of a configuration, if they have been read
     """
+    if store is not None and spec.n_parts > 1:
+        data = store.data
     parts = [
         _network(spec),
         _priors(spec),
-        describe_data(spec, store),
+        describe_data(spec, store) + describe_parts(spec, data),
         describe_schedule(spec, store),
         _size_of_store(spec, store),
         _defaults(spec),
@@ -174,6 +179,8 @@ def _defaults(spec: RunSpec) -> list[str]:
         for name in ("seed", "chains", "chains_per_batch", "dtype", "device")
         if name not in spec.model_fields_set
     ]
+    if spec.data.shuffle and "shuffle" not in spec.data.model_fields_set:
+        used.append("data.shuffle = true")
     if "standardize" not in spec.data.model_fields_set:
         used.append(f"data.standardize = [{', '.join(spec.data.standardize)}]")
     for key in ("noise", "hazard"):

@@ -59,6 +59,17 @@ class Dynamic(TrajectoryOperation):
             advance=integrator_of(self.integrator, context.advance),
         )
 
+    @property
+    def is_cyclic(self) -> bool:
+        """True if partial gradients come in the order of their blocks."""
+        return not self.permuted
+
+    def why_undivided(self) -> str | None:
+        """Say that chains travel round the parts, if the order of partial gradients is a random one."""
+        if not self.permuted:
+            return None
+        return "dynamic visits parts in their order alone; leave out data.parts, or leave out permuted"
+
     def gradients(self, tuning: Tuning | None = None) -> int:
         """Count the gradients of the trajectory's steps."""
         return gradients_of_steps(self.steps, self.integrator)

@@ -65,6 +65,15 @@ class HybridMarginal(Tunable):
         )
         return tuned_kernel(update, self, tuning=context.tuning, advance=context.advance)
 
+    def why_undivided(self) -> str | None:
+        """Say that a regression on the outputs' parameters needs all cases."""
+        if "outputs" not in self.over:
+            return None
+        return (
+            "hybrid-marginal over outputs needs all cases in one place; leave out data.parts, or integrate"
+            " over precisions alone"
+        )
+
     def gradients(self, tuning: Tuning | None = None) -> int:
         """Count the gradients of the trajectory's steps."""
         return gradients_of_steps(trajectory_length(self, tuning), self.integrator)

@@ -65,6 +65,11 @@ class HybridMax(TrajectoryOperation):
             advance=integrator_of(self.integrator, context.advance),
         )
 
+    @property
+    def is_cyclic(self) -> bool:
+        """True if partial gradients come in a cyclic order."""
+        return self.order == "cyclic"
+
     def gradients(self, tuning: Tuning | None = None) -> int:
         """Count the gradients of the longest trajectory."""
         return gradients_of_steps(self.max_steps, self.integrator)

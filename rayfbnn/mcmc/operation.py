@@ -58,6 +58,10 @@ class Operation(ABC):
         """Count the gradient evaluations of one update, see `gradient_evaluations`."""
         return 0
 
+    def why_undivided(self) -> str | None:
+        """Return why training cases cannot be divided into parts, and what to do; None if they can be."""
+        return None
+
     @property
     def inner(self) -> tuple[Operation, ...]:
         """The operations inside this one; most have none."""
@@ -77,6 +81,11 @@ class TrajectoryOperation(Operation):
 
     partitions: int
     integrator: Integrator = "leapfrog"
+
+    @property
+    def is_cyclic(self) -> bool:
+        """True if partial gradients come in a cyclic order, as parts of the training cases need them."""
+        return False
 
 
 class Tunable(TrajectoryOperation):
@@ -103,6 +112,11 @@ class Tunable(TrajectoryOperation):
     def is_automatic(self) -> bool:
         """True if the number of steps or the stepsize is "auto"."""
         return AUTO in (self.steps, self.stepsize)
+
+    @property
+    def is_cyclic(self) -> bool:
+        """True if partial gradients come in a cyclic order."""
+        return self.order == "cyclic"
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,10 @@ class Sghmc(Operation):
         """Count each step as one gradient, although a batch has less than all cases."""
         return self.steps
 
+    def why_undivided(self) -> str | None:
+        """Say that a batch is drawn from all cases."""
+        return "sghmc draws its batches from all cases; leave out data.parts, or use hybrid"
+
     def description(self) -> str:
         """Describe the dynamics."""
         cases = "all cases" if self.batch is None else f"batches of at most {self.batch} cases"

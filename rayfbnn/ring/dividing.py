@@ -8,7 +8,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.ring.home import Home
 from rayfbnn.ring.owner import Owner
 from rayfbnn.ring.parts import parts_of
-from rayfbnn.ring.rounds import Rounds
+from rayfbnn.ring.ring import Ring
 from rayfbnn.ring.shared_posterior import SharedPosterior
 from rayfbnn.ring.transport import InProcess
 
@@ -29,4 +29,4 @@ def divided(
     parts, kernel = parts_of(whole, n_parts, recorded=recorded)
     shares = [range(n_parts)] if owners is None else owners
     transport = InProcess([Owner([parts[number] for number in share]) for share in shares])
-    return SharedPosterior.from_whole(whole, Rounds(Home(transport), n_parts)), kernel
+    return SharedPosterior.from_whole(whole, Ring(Home(transport), n_parts)), kernel

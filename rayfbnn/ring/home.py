@@ -37,7 +37,7 @@ class Home:
         self._name = secrets.token_hex(8)
         self._piece = 0
 
-    def send_round(self, messages: Sequence[Message]) -> list[Message]:
+    def send_and_wait(self, messages: Sequence[Message]) -> list[Message]:
         """Send messages on their ways, and return them, in the same order, as they have come back."""
         self._piece += 1
         arrived: dict[int, Message] = {}

@@ -9,13 +9,14 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels import choose
+from rayfbnn.kernels.backend import Compiled
 from rayfbnn.model.marginal.targets import WithoutPrecisions, marginal
 from rayfbnn.model.parts import cases_of_part, posterior_of_part
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates.noise_sums import Residuals
 from rayfbnn.ring.itinerary import Visit
 from rayfbnn.ring.message import Message
-from rayfbnn.state import Advance, Trajectory
+from rayfbnn.state import Trajectory
 
 Density: TypeAlias = SampledPosterior | WithoutPrecisions
 
@@ -30,7 +31,7 @@ class Part:
     def __init__(
         self,
         posterior: SampledPosterior,
-        advance: Advance,
+        compiled: Compiled,
         *,
         number: int,
         n_parts: int,
@@ -39,12 +40,12 @@ class Part:
     ) -> None:
         """Take the posterior of the part (`model.parts.posterior_of_part`).
 
-        advance        computes energies, as for other accept decisions of the run
+        compiled       computes kicks and energies
         first, n_all   number of the part's first case, and of all cases
         """
         self.number = number
         self._posterior = posterior
-        self._advance = advance
+        self._compiled = compiled
         self._first, self._n_all = first, n_all
         self._multiplied = posterior.tempered(float(n_parts))
         self._n_parts = n_parts
@@ -65,8 +66,8 @@ class Part:
                 position = position + stepsizes * momentum
             if visit.kick:
                 density, precisions = self._density(message, is_partial=is_partial)
-                _, gradient = density.potential_and_gradient(position, precisions)
-                momentum = momentum - (stepsizes * visit.kick) * gradient
+                chains = Trajectory(position, momentum, precisions, stepsizes)
+                momentum = self._compiled.kick(density, chains, share=visit.kick)
             if visit.is_asked:
                 answer = message.question.answer(self, position, message.precisions)
                 answers = (*answers[: self.number], answer, *answers[self.number + 1 :])
@@ -78,7 +79,7 @@ class Part:
         """Return -b log likelihood of the part's cases, (n_chains,) float64, +inf where it is not finite."""
         nothing = array_namespace(position).zeros_like(position)
         trajectory = Trajectory(position, nothing, self._of_data(precisions), nothing)
-        _, energy = self._advance(self._posterior, trajectory, n_steps=0)
+        _, energy = self._compiled.advance(self._posterior, trajectory, n_steps=0)
         return energy
 
     def residuals(self, position: Array) -> Residuals:
@@ -116,16 +117,16 @@ class Part:
 
 
 def parts_of(whole: SampledPosterior, n_parts: int, *, recorded: str | None = None) -> tuple[list[Part], str]:
-    """Cut a posterior into parts; return them, and the name of the kernel that computes energies.
+    """Cut a posterior into parts; return them, and the name of the kernel that runs their visits.
 
     recorded  the name of the kernel that a run started with, which is kept where this machine has it
     """
-    parts, name = [], ""
+    parts = []
     for number in range(n_parts):
         posterior = posterior_of_part(whole, number, n_parts)
-        advance, name = choose.advance_for(posterior, recorded=recorded)
+        compiled = choose.compiled_for(posterior, recorded=recorded)
         first, _ = cases_of_part(whole.n_cases, number, n_parts)
         parts.append(
-            Part(posterior, advance, number=number, n_parts=n_parts, first=first, n_all=whole.n_cases)
+            Part(posterior, compiled, number=number, n_parts=n_parts, first=first, n_all=whole.n_cases)
         )
-    return parts, name
+    return parts, compiled.name

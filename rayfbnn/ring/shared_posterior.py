@@ -15,7 +15,7 @@ from rayfbnn.model.marginal.targets import WithoutPrecisions
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs, noise_sums, random_grid
 from rayfbnn.ring.questions import DataEnergy, SquaredResiduals, TDensities, TPrecisions
-from rayfbnn.ring.rounds import Rounds
+from rayfbnn.ring.ring import Ring
 from rayfbnn.state import ChainState, Target, Trajectory
 from rayfbnn.streams import Streams
 
@@ -28,17 +28,17 @@ class SharedPosterior(SampledPosterior):
     all cases are kept: their number, how many targets were observed, the mean squares of the inputs, and the
     typical curvature, from which stepsizes follow, and the scale of the targets.
 
-    rounds       sends chains round the parts
+    ring         the parts of the training cases
     all_counts   `counts` of all cases
     scale_of_all `target_scale` of all cases
     """
 
-    rounds: Rounds
+    ring: Ring
     all_counts: Array | int
     scale_of_all: float
 
     @classmethod
-    def from_whole(cls, whole: SampledPosterior, rounds: Rounds) -> Self:
+    def from_whole(cls, whole: SampledPosterior, ring: Ring) -> Self:
         """Keep of a posterior what does not depend on the cases, and their constants."""
         columns = quantities.some_columns(whole.inputs.shape[1])
         values = {field.name: getattr(whole, field.name) for field in fields(whole) if field.init}
@@ -50,7 +50,7 @@ class SharedPosterior(SampledPosterior):
             "starts": None,
             "blocks": {},
         }
-        return cls(**(values | kept), rounds=rounds, all_counts=whole.counts, scale_of_all=whole.target_scale)
+        return cls(**(values | kept), ring=ring, all_counts=whole.counts, scale_of_all=whole.target_scale)
 
     @property
     def counts(self) -> Array | int:
@@ -70,9 +70,9 @@ class SharedPosterior(SampledPosterior):
         partition: Array | None = None,
         n_partitions: int = 1,
     ) -> tuple[Array, Array]:
-        """Return the potential and its gradient, in one round; partial gradients are for `RingAdvance`."""
+        """Return the potential and its gradient; partial gradients are for `RingAdvance`."""
         assert partition is None, "a partial gradient is a part's"
-        data_energy, gradient = self.rounds.gradient(position, precisions)
+        data_energy, gradient = self.ring.gradient(position, precisions)
         return self.prior_energy(position, precisions) + data_energy, gradient
 
     def potential(self, position: Array, precisions: Array) -> Array:
@@ -81,7 +81,7 @@ class SharedPosterior(SampledPosterior):
 
     def data_energy(self, position: Array, precisions: Array) -> Array:
         """Return -b log likelihood, (n_chains,) float64: the energies of the parts, added in their order."""
-        return self.rounds.ask(DataEnergy(), position, precisions)
+        return self.ring.ask(DataEnergy(), position, precisions)
 
     def log_likelihood(self, position: Array, precisions: Array) -> Array:
         """Return the log likelihood of the training cases with all its constants, (n_chains,) float64."""
@@ -129,7 +129,7 @@ class SharedPosterior(SampledPosterior):
 
 @dataclass(frozen=True, eq=False)
 class SumsOfParts:
-    """The sums over all cases that updates of the noise need, each from one round of the parts."""
+    """The sums over all cases that updates of the noise need, asked of every part."""
 
     posterior: SharedPosterior
     position: Array
@@ -144,16 +144,16 @@ class SumsOfParts:
 
     def squares(self) -> Array:
         """Return the sums of squared residuals."""
-        return self.posterior.rounds.ask(SquaredResiduals(), self.position, self.precisions)
+        return self.posterior.ring.ask(SquaredResiduals(), self.position, self.precisions)
 
     def t_precisions(self, current: Array, alpha: float, streams: Streams) -> Array:
         """Return the sums of precisions of single cases, which are drawn where the cases are."""
         question = TPrecisions(current, alpha, streams)
-        return self.posterior.rounds.ask(question, self.position, self.precisions)
+        return self.posterior.ring.ask(question, self.position, self.precisions)
 
     def t_densities(self, x: Array, alpha: float) -> Array:
         """Return the sums of log densities given the log x of precisions."""
-        return self.posterior.rounds.ask(TDensities(x, alpha), self.position, self.precisions)
+        return self.posterior.ring.ask(TDensities(x, alpha), self.position, self.precisions)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class RingAdvance:
             end = trajectory
             data_energy = posterior.data_energy(trajectory.position, trajectory.precisions)
         else:
-            end, data_energy = posterior.rounds.travel(trajectory, n_steps=n_steps, order=order, over=over)
+            end, data_energy = posterior.ring.travel(trajectory, n_steps=n_steps, order=order, over=over)
         with np.errstate(all="ignore"):
             potential = target.prior_energy(end.position, end.precisions) + data_energy
             return end, finite_or_infinite(potential)

@@ -6,6 +6,7 @@ import logging
 from socket import gethostname
 
 from rayfbnn.data import Source, first_difference, is_path, read_training_file
+from rayfbnn.data.shuffling import unshuffled
 from rayfbnn.errors import ConfigError, StoreMismatchError
 from rayfbnn.kernels import choose
 from rayfbnn.run.kernel import kernel_for
@@ -65,9 +66,12 @@ def compare_data(store: Store, data: Source | None) -> None:
         return
     cases = read_training_file(data, store.spec)
     if cases.hash != store.data.hash:
+        ours = store.data
+        if store.spec.data.shuffle:  # rows are numbered as in the file
+            ours, cases = unshuffled(ours), unshuffled(cases)
         raise StoreMismatchError(
             f"{store.path}: was made from other data than {data if is_path(data) else 'data'} holds now:"
-            f" {first_difference(store.data, cases)};"
+            f" {first_difference(ours, cases)};"
             " leave the data out to continue with the store's own copy"
         )
 

@@ -17,6 +17,8 @@ from rayfbnn.mcmc import schedule
 from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.operation import Operation, automatic, unrolled
 from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.ring.dividing import divided
+from rayfbnn.ring.shared_posterior import RingAdvance
 from rayfbnn.run.blocks import BlockPlan, next_block, seconds_of_block
 from rayfbnn.run.collecting import Collected, names_in_summary
 from rayfbnn.state import Advance, ChainState, Trajectory
@@ -121,6 +123,15 @@ def densities_of(state: ChainState, posterior: SampledPosterior, advance: Advanc
     }
 
 
+def _target(store: Store) -> tuple[SampledPosterior, Advance, str]:
+    """Return the target of a run, what runs its trajectories, and the name of the kernel."""
+    whole = posterior_of_run(store)
+    if store.spec.n_parts == 1:
+        return whole, *choose.advance_for(whole, recorded=store.root.kernel)
+    posterior, kernel = divided(whole, store.spec.n_parts, recorded=store.root.kernel)
+    return posterior, RingAdvance(), kernel
+
+
 @dataclass(frozen=True, eq=False)
 class _FirstStep:
     """Result of the first iteration of a block, launched while the block before was being committed."""
@@ -143,9 +154,8 @@ class Sampler:
         """Put the data of the run on its device; `worker` is a name for progress reports."""
         self.store = store
         self.worker = worker
-        self.posterior = posterior_of_run(store)
         # The kernel that the run started with, wherever this worker is: others round differently.
-        self.advance, self.kernel = choose.advance_for(self.posterior, recorded=store.root.kernel)
+        self.posterior, self.advance, self.kernel = _target(store)
         self.other_kernel = "" if choose.is_available(store.root.kernel) else self.kernel
         # For each phase, the iteration of the latest round: each one holds the buffers of its updates.
         self._iterations: dict[int, tuple[int, schedule.Iteration]] = {}

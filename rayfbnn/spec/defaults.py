@@ -44,6 +44,7 @@ def default_phases(
     is_tempered: bool,
     iterations: int | None = None,
     is_large: bool = False,
+    is_divided: bool = False,
 ) -> tuple[PhaseSpec, ...]:
     """Return one or two phases that tune, then one of `iterations` whose draws are kept.
 
@@ -56,12 +57,13 @@ def default_phases(
     outputs alone, then over common precisions too. Elsewhere they are those of hybrid, and each sigma is
     rescaled in turn unless there are too many. All sigmas of what leads into a layer are rescaled together
     in every network. For a large table trajectories are those of hybrid, without the rescaling of single
-    sigmas.
+    sigmas. So are those of cases that are divided into parts, because the outputs cannot be integrated out.
     """
     first: Operation
     later: Operation
     rescalings = [Rescale(along="incoming", stepsize=_RESCALING_STEPSIZE)]
-    leaves_outputs = bool(network.hidden) and not why_outputs_stay(network, model, is_tempered=is_tempered)
+    leaves_outputs = bool(network.hidden) and not is_divided
+    leaves_outputs = leaves_outputs and not why_outputs_stay(network, model, is_tempered=is_tempered)
     if iterations is None:
         iterations = _kept_iterations(leaves_outputs=leaves_outputs, is_large=is_large)
     if leaves_outputs and not is_large:

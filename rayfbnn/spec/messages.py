@@ -62,6 +62,8 @@ RIGHT = {
     "groups": '"i // n" or "i % n" with n a divisor of the units',
     "product": "the number of an earlier hidden layer, from 0",
     "priors": 'a table of priors, such as ih0 = "1:0.2"',
+    "parts": 'a whole number of at least 1, "auto", or left out',
+    "shuffle": "true or false",
     "initial": "a table with sigmas = 0.5 or from_prior = true",
     "sigmas": "a number from 1e-12 to 1e12, such as 0.5",
     "from_prior": "true or false",

@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_
 from rayfbnn.data.encoding import Encoding
 from rayfbnn.data.selection import is_pattern
 from rayfbnn.errors import ConfigError
+from rayfbnn.mcmc.operation import AUTO
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.registry import DATA_MODELS, data_model_from_spec
@@ -25,6 +26,7 @@ from rayfbnn.spec.model_keys import ModelKeys, check_model, read_model
 from rayfbnn.spec.network_checks import check_gradient, check_network
 from rayfbnn.spec.network_keys import NetworkKeys, read_network
 from rayfbnn.spec.operations import Record
+from rayfbnn.spec.parts_checks import automatic_parts, check_parts
 from rayfbnn.spec.schedule_checks import check_partitions, check_schedule, tuning_phases
 from rayfbnn.spec.sections import Count, DataSpec, InitialSpec, PhaseSpec
 from rayfbnn.spec.text import override, plain, read_toml, to_toml
@@ -243,8 +245,18 @@ class RunSpec(Record):
         train = {} if path is None else {"train": str(path)}
         return RunSpec._from_keys({**self._as_written, "data": train | data}, Path(), self._encoding)
 
+    @property
+    def n_parts(self) -> int:
+        """Number of parts into which the training cases are divided; 1 while "auto" is not known yet."""
+        return self.data.parts if isinstance(self.data.parts, int) else 1
+
     def check_data(self, n_cases: int) -> None:
         """Raise ConfigError for anything that does not fit so many training cases."""
+        if self.n_parts > n_cases:
+            raise ConfigError(
+                f"data.parts: must be at most {n_cases}, the number of training cases, so that each part has"
+                f" one, got {self.n_parts}"
+            )
         check_partitions(self.phase, n_cases)
 
     def check_gradient(self) -> None:
@@ -266,6 +278,14 @@ class RunSpec(Record):
             hazard = "constant" if self.model_keys.time_points is None else "piecewise"
             object.__setattr__(self.model_keys, "hazard", hazard)
 
+    def _fill_parts(self) -> None:
+        """Fill in the number of parts that the training cases say, and that parts are of shuffled cases."""
+        if self.data.parts == AUTO and self._encoding is not None:
+            shape = {"n_cases": self._encoding.n_cases, "n_inputs": len(self.input_names)}
+            object.__setattr__(self.data, "parts", automatic_parts(**shape))
+        if self.data.shuffle is None and self.n_parts > 1:
+            object.__setattr__(self.data, "shuffle", True)
+
     def _fill_priors(self) -> None:
         """Fill in the default priors of a network whose inputs are known."""
         chosen = DATA_MODELS[self.model_keys.kind]
@@ -283,6 +303,7 @@ class RunSpec(Record):
         self._encoding = info.context
         if self.network_keys.has_default_priors:
             self._fill_sections()
+        self._fill_parts()
         _check_columns(self.data, self.model_keys)
         check_model(self.model_keys, self.data, self.input_names if self.is_resolved else ())
         if self.phase and self.iterations is not None:
@@ -311,12 +332,14 @@ class RunSpec(Record):
                 is_tempered=self.temperature != 1,
                 iterations=self.iterations,
                 is_large=self._is_large,
+                is_divided=self.n_parts > 1,
             )
             if self._is_large and "chains_per_batch" not in self.model_fields_set:
                 object.__setattr__(self, "chains_per_batch", CHAINS_PER_BATCH_OF_LARGE)
             object.__setattr__(self, "phase", phases)
             object.__setattr__(self, "iterations", None)
         check_schedule(self.phase, network=self.network, model=self.data_model, temperature=self.temperature)
+        check_parts(self.phase, self.n_parts, device=self.device)
 
 
 def _check_columns(data: DataSpec, model: ModelKeys) -> None:

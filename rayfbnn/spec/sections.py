@@ -37,6 +37,10 @@ class DataSpec(Record):
     ordered      column -> its levels in their order; the network is given their places, from 0
     missing      "indicator" if missing inputs are to be replaced by the median, with an input that says so
     standardize  which of inputs and targets are shifted and scaled to mean 0 and standard deviation 1
+    parts        number of parts into which the cases are divided; "auto" is replaced by a number when the
+                 cases have been read. Left out, or 1, the cases are one whole
+    shuffle      whether the cases are put into a random order, which their number alone decides; left out,
+                 they are where there are several parts
     """
 
     train: FileName | None = None
@@ -48,6 +52,8 @@ class DataSpec(Record):
     ordered: dict[Name, Annotated[tuple[Name, ...], Field(min_length=2)]] | None = None
     missing: Literal["indicator"] | None = None
     standardize: tuple[Literal["inputs", "targets"], ...] = ()
+    parts: Annotated[int, Field(ge=1, le=MAX_WORD)] | Literal["auto"] | None = None
+    shuffle: bool | None = None
 
 
 class InitialSpec(Record):

@@ -219,6 +219,11 @@ def evidence(
             f" {spec.temperature:g}; it must be 1 (or left out)"
         )
     spec, dataset = read_run_data(spec, data)
+    if spec.n_parts > 1:
+        raise ConfigError(
+            f"data.parts: a marginal likelihood needs all cases in one place, got {spec.n_parts}; it must"
+            " be 1 (or left out)"
+        )
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
     check_memory("temperatures", temperatures, _BYTES_OF_TEMPERATURE + _COPIES * 8 * spec.chains)

@@ -64,7 +64,7 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
         return describe(spec)
     spec, dataset = read_training(spec, data)
     spec.check_data(dataset.n_cases)
-    return describe(spec) + forecast_text(spec, dataset, workers=n_cores())
+    return describe(spec, data=dataset) + forecast_text(spec, dataset, workers=n_cores())
 
 
 def _describe_progress(store: Store) -> str:

@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "arrays": {"errors"},
     "streams": {"arrays", "errors"},
     "state": {"arrays", "streams"},
-    "data": {"arrays", "errors", "memory", "model", "numerals"},
+    "data": {"arrays", "errors", "memory", "model", "numerals", "streams"},
     "model": BASE,
     "mcmc": BASE,
     "kernels": BASE | {"model", "mcmc"},

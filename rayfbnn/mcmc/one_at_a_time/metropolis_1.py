@@ -43,6 +43,13 @@ class Metropolis1(Operation):
             random=self.random,
         )
 
+    def why_undivided(self) -> str | None:
+        """Say that each parameter would wait for every part."""
+        return (
+            "metropolis-1 computes energies for one parameter after another, and would wait for every part"
+            " each time; leave out data.parts, or use metropolis or hybrid"
+        )
+
     def description(self) -> str:
         """Say which parameters are proposed, and give the stepsize."""
         stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)

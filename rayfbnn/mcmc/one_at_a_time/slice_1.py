@@ -60,6 +60,13 @@ class Slice1(Operation):
             doubling=self.doubling,
         )
 
+    def why_undivided(self) -> str | None:
+        """Say that each parameter would wait for every part."""
+        return (
+            "slice-1 computes energies for one parameter after another, and would wait for every part each"
+            " time; leave out data.parts, or use metropolis or hybrid"
+        )
+
     def description(self) -> str:
         """Say which parameters are updated and how wide their intervals become."""
         stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)

@@ -75,6 +75,13 @@ class SimulatedTempering(Operation):
         """Count one step of the walk for each level, which is the average length with good weights."""
         return gradient_evaluations(self.operations) * len(self.inverse_temperatures)
 
+    def why_undivided(self) -> str | None:
+        """Say that densities at other temperatures are those of all cases."""
+        return (
+            "simulated-tempering needs all cases in one place; leave out data.parts, or sample at one"
+            " temperature"
+        )
+
     def description(self) -> str:
         """List the temperatures of the walk."""
         return f"simulated-tempering: {describe_ladder(self.inverse_temperatures)}, at each step:"

@@ -62,6 +62,13 @@ class TemperedTransition(Operation):
         n_levels = len(self.inverse_temperatures) - 1
         return 2 * n_levels * gradient_evaluations(self.operations)
 
+    def why_undivided(self) -> str | None:
+        """Say that densities at other temperatures are those of all cases."""
+        return (
+            "tempered-transition needs all cases in one place; leave out data.parts, or sample at one"
+            " temperature"
+        )
+
     def description(self) -> str:
         """List the temperatures of the ladder."""
         return f"tempered-transition: {describe_ladder(self.inverse_temperatures)}, at each on the way:"

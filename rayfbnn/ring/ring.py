@@ -1,4 +1,4 @@
-"""The rounds that a home asks for: trajectories, gradients, and sums over the cases of every part."""
+"""Everything that a home asks of the parts: trajectories, gradients, and sums over all cases."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _UNNAMED = Key("", 0, 0, 0)  # a message has no other name until its home gives 
 
 
 @dataclass(frozen=True, eq=False)
-class Rounds:
-    """Sends chains round the parts of the training cases.
+class Ring:
+    """The parts of the training cases as a home sees them: it sends chains round them.
 
     n_parts  number of parts
     """
@@ -31,13 +31,14 @@ class Rounds:
         """Return the answers of all parts, added in the order of the parts; (n_chains, ...) float64."""
         nothing = np.zeros_like(position)
         chains = Trajectory(position, nothing, precisions, nothing)
-        (back,) = self.home.send_round([self._message(chains, Itinerary("question", self.n_parts), question)])
+        message = self._message(chains, Itinerary("question", self.n_parts), question)
+        (back,) = self.home.send_and_wait([message])
         return _sum_of_answers(back)
 
     def gradient(self, position: Array, precisions: Array) -> tuple[Array, Array]:
         """Return the data energy (n_chains,), and the gradient of the whole potential."""
         chains = Trajectory(position, np.zeros_like(position), precisions, np.ones_like(position))
-        (back,) = self.home.send_round([self._message(chains, Itinerary("gradient", self.n_parts))])
+        (back,) = self.home.send_and_wait([self._message(chains, Itinerary("gradient", self.n_parts))])
         return _sum_of_answers(back), -back.momentum
 
     def travel(
@@ -57,7 +58,7 @@ class Rounds:
             messages.append(self._message(_chosen(chains, rows), itinerary, over=over))
         position, momentum = np.empty_like(chains.position), np.empty_like(chains.momentum)
         energy = np.empty(len(position))
-        for (_, rows), back in zip(carriages, self.home.send_round(messages), strict=True):
+        for (_, rows), back in zip(carriages, self.home.send_and_wait(messages), strict=True):
             position[rows], momentum[rows] = back.position, back.momentum
             energy[rows] = _sum_of_answers(back)
         return chains.moved(position, momentum), energy
