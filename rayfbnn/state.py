@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from rayfbnn.arrays import Array
 from rayfbnn.streams import Streams
@@ -164,6 +164,61 @@ class MinibatchTarget(Target, Protocol):
         """Return the target of some cases: the whole prior, and `weight` times the data terms of the cases.
 
         cases  (n_chains, n) integers, each chain's own
+        """
+        ...
+
+
+class PrecisionDistributions(Protocol):
+    """The distributions of precisions given those of what they rule; see model/approximation/expected.py."""
+
+    @property
+    def mean(self) -> Array:
+        """E tau, (n_chains, n_precisions)."""
+        ...
+
+    @property
+    def shape(self) -> Array:
+        """Shape of each Gamma distribution, (n_chains, n_precisions), NaN where a precision has none."""
+        ...
+
+    @property
+    def rate(self) -> Array:
+        """Rate of each Gamma distribution, (n_chains, n_precisions), NaN where a precision has none."""
+        ...
+
+    @property
+    def bound(self) -> Array:
+        """What a bound on the log evidence at the precisions E tau changes by, (n_chains,)."""
+        ...
+
+
+class ApproximatedTarget(MinibatchTarget, Protocol):
+    """A posterior that approximations can be fitted to."""
+
+    @property
+    def dtype(self) -> Literal["float32", "float64"]:
+        """The dtype of positions."""
+        ...
+
+    def start(self, streams: Streams) -> tuple[Array, Array]:
+        """Draw a position (n_chains, n_parameters), and return it with the precisions' prior means."""
+        ...
+
+    def log_joint(self, position: Array, precisions: Array) -> Array:
+        """Return log likelihood plus log density of the parameters given precisions, (n_chains,)."""
+        ...
+
+    def residual_squares(self, position: Array) -> Array | None:
+        """Return sums of squared residuals, (n_chains, n_targets); None without noise precisions."""
+        ...
+
+    def expected_precisions(
+        self, precisions: Array, squares: Array, residual_squares: Array | None
+    ) -> PrecisionDistributions:
+        """Return the best distributions of the precisions given expected squares.
+
+        squares           (n_chains, n_parameters) of the parameters
+        residual_squares  (n_chains, n_targets) of the sums of squared residuals
         """
         ...
 

@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": {"arrays", "errors", "memory", "model", "numerals", "streams"},
     "model": BASE,
     "mcmc": BASE,
+    "approximate": BASE,
     "kernels": BASE | {"model", "mcmc"},
     "selftest": SAMPLED,
     "spec": BASE | {"model", "mcmc", "data"},

@@ -1,0 +1,70 @@
+"""Gaussian approximations: draws, densities and pruning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.streams import Purpose, Streams
+
+
+def draw_diagonal(mean: Array, sd: Array, streams: Streams, n: int, *, purpose: Purpose) -> Array:
+    """Draw from independent Gaussians: (n_chains, n, n_parameters), given (n_chains, n_parameters) each."""
+    normal = streams.normal(purpose, (n, mean.shape[1]))
+    return mean[:, None] + sd[:, None] * normal.astype(mean.dtype)
+
+
+def log_density_diagonal(draws: Array, mean: Array, sd: Array) -> Array:
+    """Return the log density (n_chains, n) of draws (n_chains, n, n_parameters); sd 0 stands for a constant.
+
+    A parameter that is constant has density 1 there, as one that is left out.
+    """
+    xp = array_namespace(mean)
+    is_free = sd > 0
+    scale = xp.where(is_free, sd, 1.0)[:, None].astype(xp.float64)
+    z = (draws - mean[:, None]) / scale
+    terms = xp.where(is_free[:, None], -0.5 * z**2 - xp.log(scale) - 0.5 * math.log(2 * math.pi), 0.0)
+    return terms.sum(axis=2)
+
+
+def draw_by_precision(mean: Array, factor: Array, streams: Streams, n: int, *, purpose: Purpose) -> Array:
+    """Draw (n_chains, n, n_parameters) from Gaussians of precision matrices L L', L being `factor`.
+
+    A draw is mean + L^-T z with z standard normal. factor (n_chains, n_parameters, n_parameters)
+    """
+    xp = array_namespace(mean)
+    normal = streams.normal(purpose, (n, mean.shape[1]))
+    moved = xp.linalg.solve(factor.swapaxes(1, 2), normal.swapaxes(1, 2))  # (n_chains, n_parameters, n)
+    return mean[:, None] + moved.swapaxes(1, 2)
+
+
+def log_density_by_precision(draws: Array, mean: Array, factor: Array) -> Array:
+    """Return the log density (n_chains, n) of draws (n_chains, n, n_parameters); arguments as above."""
+    xp = array_namespace(mean)
+    z = xp.matmul(draws - mean[:, None], factor)
+    log_root = xp.log(xp.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
+    constant = log_root - 0.5 * mean.shape[1] * math.log(2 * math.pi)
+    return constant[:, None] - 0.5 * (z**2).sum(axis=2)
+
+
+def pruned(mean: Array, sd: Array, share: float) -> tuple[Array, Array]:
+    """Return mean and sd with zeros for the share of parameters whose |mean|/sd is least, in each chain.
+
+    Gelbaum (2019), remark 2.3. floor(share n_parameters) parameters are set to zero.
+    """
+    xp = array_namespace(mean)
+    n = math.floor(share * mean.shape[1])
+    if n == 0:
+        return mean, sd
+    rank = xp.argsort(xp.argsort(xp.abs(mean) / sd, axis=1), axis=1)
+    is_kept = rank >= n
+    return xp.where(is_kept, mean, 0), xp.where(is_kept, sd, 0)
+
+
+def pruning_curve(mean: Array, sd: Array, shares: Sequence[float]) -> Array:
+    """Return the mean networks with each share of parameters set to zero, (n_shares, n_chains, n_parameters).
+
+    Their errors by share show how much of a network carries its predictions.
+    """
+    return array_namespace(mean).stack([pruned(mean, sd, share)[0] for share in shares])

@@ -1,0 +1,1 @@
+"""What approximations need of the posterior besides its density and its gradient."""

@@ -1,0 +1,81 @@
+"""The posterior with what approximations need besides its density and its gradient."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model import prior
+from rayfbnn.model.approximation import expected
+from rayfbnn.model.network import Buffers, forward
+from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.streams import Purpose, Streams
+
+_SPREAD = 0.5  # the largest standard deviation of a weight at a start
+
+
+@dataclass(frozen=True, eq=False)
+class ApproximatedPosterior(SampledPosterior):
+    """A posterior that approximations can be fitted to, as a `state.ApproximatedTarget`."""
+
+    def start(self, streams: Streams) -> tuple[Array, Array]:
+        """Draw where a fit starts: parameters (n_chains, n_parameters), and precisions at their prior means.
+
+        Parameters are normal with standard deviation 1/2, or the inverse root of the number of source units
+        if that is smaller. A start at zero would leave all units of a layer alike.
+        """
+        xp = array_namespace(streams.chains)
+        position = streams.normal(Purpose.START, (self.n_parameters,))
+        for group in self.parameter_layout.groups:
+            spread = min(_SPREAD, 1 / math.sqrt(group.shape[0])) if group.is_weights else _SPREAD
+            position[:, self.parameter_layout.slices[group.name]] *= spread
+        means = np.ones(self.n_precisions)
+        for level in self.precision_layout.groups:
+            means[level.common] = level.mean
+            if level.units is not None:
+                means[level.units] = level.mean
+        precisions = xp.tile(xp.asarray(means), (streams.n_chains, 1))
+        return position.astype(self.dtype), precisions
+
+    def log_joint(self, position: Array, precisions: Array) -> Array:
+        """Return log likelihood plus log density of the parameters given precisions, (n_chains,) float64.
+
+        The likelihood is raised to the inverse temperature.
+        """
+        with np.errstate(all="ignore"):
+            log_prior = prior.log_density_of_parameters(
+                position, precisions, self.parameter_layout, self.precision_layout
+            )
+            return log_prior - self.data_energy(position, precisions)
+
+    def residual_squares(self, position: Array) -> Array | None:
+        """Return sums of squared residuals of observed targets, (n_chains, n_targets); None without noise."""
+        if self.model.noise is None:
+            return None
+        outputs = forward(position, self.inputs, self.wiring, buffers=Buffers()).outputs
+        squares = (self.targets - outputs) ** 2
+        if self.observed is not None:
+            squares = squares * self.observed
+        return squares.sum(axis=2)
+
+    def expected_precisions(
+        self, precisions: Array, squares: Array, residual_squares: Array | None
+    ) -> expected.ExpectedPrecisions:
+        """Return the best distributions of precisions given expected squares; see expected.py."""
+        b = self._inverse_temperature(n_axes=2)
+        return expected.expected_precisions(
+            precisions,
+            squares,
+            None if residual_squares is None else b * residual_squares,
+            b * self.counts,
+            parameters=self.parameter_layout,
+            layout=self.precision_layout,
+        )
+
+    @property
+    def why_not_expected(self) -> str | None:
+        """Why precisions have no such distributions, and what to do; None if they have."""
+        return expected.why_not_expected(self.network, self.precision_layout)

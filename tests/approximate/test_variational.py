@@ -1,0 +1,180 @@
+"""Bayes by Backprop on linear regressions, whose best factorised Gaussian has a closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.approximate import variational as module
+from rayfbnn.approximate.gaussian import log_density_diagonal, pruned, pruning_curve
+from rayfbnn.approximate.variational import Variational, VariationalSettings
+from rayfbnn.arrays import Array
+from tests.support.model.linear import linear
+from tests.support.mutants import mutant
+from tests.support.problems import streams
+
+STEPS = 500
+
+
+def fit(source: Any = module, n_starts: int = 2, problem: Any = None, **settings: Any) -> tuple[Any, Any]:
+    """Return a fit and the state at its end."""
+    problem = linear() if problem is None else problem
+    options = {"steps": STEPS, "samples": 20, "rate": 0.05, "initial_sd": 0.3, **settings}
+    method = source.Variational(problem.target, source.VariationalSettings(**options))
+    random = streams("variational", n_starts)
+    state = method.initial(random)
+    for number in range(1, options["steps"] + 1):
+        state, _ = method.step(state, random.at(iteration=number))
+    return method, state
+
+
+def is_the_best_gaussian(source: Any = module) -> bool:
+    """Return True if mean and standard deviations are those of the closed form: mean, A_ii^-1/2."""
+    problem = linear()
+    _, state = fit(source)
+    best = np.diag(problem.a) ** -0.5
+    errors = np.abs(state["mean"] - problem.mean) / best
+    ratios = module.sigma(state["rho"]) / best
+    return bool(errors.max() < 0.01 and np.abs(ratios - 1).max() < 0.04)
+
+
+def test_a_linear_regression_gets_its_best_factorised_gaussian() -> None:
+    assert is_the_best_gaussian()
+
+
+def test_the_gap_of_the_bound_is_that_of_the_closed_form() -> None:
+    """Log evidence minus the bound is (sum log A_ii - log|A|)/2."""
+    problem = linear()
+    method, state = fit()
+    bound, error = method.bound(state, streams("bound", 2), n=20_000)
+    gap = (np.log(np.diag(problem.a)).sum() - np.linalg.slogdet(problem.a)[1]) / 2
+    assert (np.abs(problem.log_evidence - bound - gap) < 4 * error + 0.005).all()
+    assert (error < 0.02).all()
+
+
+def error_of_gradient(source: Any = module, *, antithetic: bool = True) -> float:
+    """Plain descent moves by the gradient; return its largest relative difference from central ones."""
+    method = source.Variational(
+        linear().target,
+        source.VariationalSettings(steps=10, samples=4, optimizer="sgd", rate=1.0, antithetic=antithetic),
+    )
+    random = streams("differences", 1).at(iteration=1)
+    state = dict(method.initial(random))
+    state["rho"] = state["rho"] + np.linspace(1, 4, 4)
+    after, _ = method.step(state, random)
+    worst = 0.0
+    for name in ("mean", "rho"):
+        for index in range(4):
+            moved = []
+            for sign in (1e-5, -1e-5):
+                there = {**state, name: state[name].copy()}
+                there[name][0, index] += sign
+                moved.append(-Variational.step(method, there, random)[1].objective[0])
+            difference = (moved[0] - moved[1]) / 2e-5
+            worst = max(worst, abs((state[name][0, index] - after[name][0, index]) / difference - 1))
+    return worst
+
+
+@pytest.mark.parametrize("antithetic", [True, False])
+def test_the_gradient_is_that_of_the_objective_at_fixed_draws(antithetic: bool) -> None:
+    assert error_of_gradient(antithetic=antithetic) < 1e-6
+
+
+MUTANTS = {
+    "derivative of sigma": ("/ (1 + xp.exp(-rho))", "/ (1 + xp.exp(rho))"),
+    "entropy of half": ("- 1 / sd)", "- 0.5 / sd)"),
+    "sign of the entropy": ("- 1 / sd)", "+ 1 / sd)"),
+    "draws without sd": ("(gradient * normal).mean(axis=1)", "gradient.mean(axis=1)"),
+    "sigma for its square": ("- 1 / sd)", "- 1 / sd**2)"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_misprints_of_the_gradient_are_found(name: str) -> None:
+    assert error_of_gradient(mutant(module, MUTANTS[name])) > 1e-2
+
+
+def test_a_gradient_of_a_batch_without_its_weight_is_found() -> None:
+    """All batches of a pass together have the gradient of all cases."""
+    problem = linear()
+
+    def moves(source: Any, batch: int | None) -> Array:
+        settings = source.VariationalSettings(steps=10, samples=2, optimizer="sgd", rate=1.0, batch=batch)
+        method = source.Variational(problem.target, settings)
+        random = streams("pass", 1)
+        state = {**method.initial(random), "rho": np.full((1, 4), -40.0)}  # no noise from the draws
+        steps = range(1, 6) if batch else range(1, 2)
+        ends = [method.step(state, random.at(iteration=number))[0]["mean"] for number in steps]
+        return np.mean(ends, axis=0) - state["mean"]
+
+    np.testing.assert_allclose(moves(module, 5), moves(module, None), rtol=1e-6)
+    changed = mutant(module, ("self.target.n_cases / cases.shape[1]", "1.0"))
+    assert np.abs(moves(changed, 5) / moves(module, None) - 1).max() > 0.1
+
+
+def test_batches_lead_to_the_same_gaussian() -> None:
+    problem = linear()
+    _, state = fit(batch=13, rate=0.02, n_starts=1)
+    best = np.diag(problem.a) ** -0.5
+    assert (np.abs(state["mean"] - problem.mean) / best).max() < 0.2
+    assert np.abs(module.sigma(state["rho"]) / best - 1).max() < 0.2
+
+
+def test_precisions_reach_a_fixed_point_of_their_distributions() -> None:
+    """Coordinate ascent in closed form: E tau given the mean-field Gaussian, the Gaussian given E tau."""
+    problem = linear(io="1:2", noise="0.4:2")
+    _, state = fit(problem=problem, n_starts=1, steps=800)
+    target = problem.target
+    tau, beta = 1.0, problem.beta
+    for _ in range(200):
+        now = problem.at(np.array([tau, tau, tau, 1.0]), beta)
+        variance = 1 / np.diag(now.a)
+        squares = now.mean**2 + variance
+        residuals = ((now.y - now.design @ now.mean) ** 2).sum() + (now.design**2 * variance).sum()
+        tau = (2 + 3) / (2 + squares[:3].sum())
+        beta = (2 + 25) / (2 / problem.beta + residuals)
+    columns = target.precision_layout.common
+    assert state["precisions"][0, columns["io"]] == pytest.approx(tau, rel=0.02)
+    assert state["precisions"][0, columns["noise"]] == pytest.approx(beta, rel=0.02)
+
+
+def test_draws_have_the_density_that_is_given_with_them() -> None:
+    method, state = fit(steps=40)
+    positions, precisions, log_q = method.draws(state, streams("draws", 2), 4000)
+    sd = module.sigma(state["rho"])
+    assert positions.shape == (2, 4000, 4)
+    assert precisions.shape == (2, 4000, 3)
+    z = (positions - state["mean"][:, None]) / sd[:, None]
+    assert np.abs(z.mean(axis=1)).max() < 4 / np.sqrt(4000)  # 8 means: false alarms 5e-4
+    assert np.abs((z**2).mean(axis=1) - 1).max() < 4 * np.sqrt(2 / 4000)
+    np.testing.assert_allclose(log_q, log_density_diagonal(positions, state["mean"], sd))
+
+
+def test_standard_deviations_stay_positive_in_single_precision() -> None:
+    assert (module.sigma(np.array([-20.0, -80.0], dtype=np.float32)) > 0).all()
+
+
+def test_pruning_sets_the_least_certain_parameters_to_zero() -> None:
+    mean, sd = np.array([[1.0, -0.1, 0.5, 2.0]]), np.array([[1.0, 1.0, 0.1, 1.0]])
+    half_mean, half_sd = pruned(mean, sd, 0.5)
+    assert half_mean.tolist() == [[0, 0, 0.5, 2.0]]
+    assert half_sd.tolist() == [[0, 0, 0.1, 1.0]]
+    curve: Array = pruning_curve(mean, sd, (0.0, 0.25, 0.75))
+    assert (curve != 0).sum(axis=2).ravel().tolist() == [4, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"samples": 3}, "samples: must be even"),
+        ({"batch": 0}, "batch: must be at least 1"),
+        ({"rate": 0.0}, "rate: must be a positive number"),
+        ({"prune": 1.0}, "prune: must be at least 0 and below 1"),
+        ({"steps": 0}, "steps: must be at least 1"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        VariationalSettings(**settings)
