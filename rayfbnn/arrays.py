@@ -98,3 +98,10 @@ def gpu_is_available() -> bool:
         return bool(cupy.is_available())
     except cupy.cuda.runtime.CUDARuntimeError:  # CuPy 13 without a driver; CuPy 14 returns False
         return False
+
+
+def gpus_here() -> int:
+    """Return how many devices CuPy finds on a machine that has one."""
+    import cupy
+
+    return int(cupy.cuda.runtime.getDeviceCount())

@@ -122,11 +122,11 @@ class RunSpec(Record):
         for name in ("omit", "connections"):
             if not keys["network"][name]:
                 del keys["network"][name]
-        # Default phases and priors follow when the network is known.
+        # Default phases and priors follow when the network is known, and default batches from the chains.
         if not self.phase:
             del keys["phase"]
-            if "chains_per_batch" not in self.model_fields_set:
-                del keys["chains_per_batch"]
+        if "chains_per_batch" not in self.model_fields_set and (not self.phase or self.device == "gpu"):
+            del keys["chains_per_batch"]
         if not self.network_keys.priors and self.network_keys.has_default_priors:
             del keys["network"]["priors"]
         return keys
@@ -250,6 +250,13 @@ class RunSpec(Record):
         """Number of parts into which the training cases are divided; 1 while "auto" is not known yet."""
         return self.data.parts if isinstance(self.data.parts, int) else 1
 
+    def with_batches_for(self, n_gpus: int) -> RunSpec:
+        """Return the same run with a batch of chains for each GPU; batches that are written stay."""
+        if self.device == "cpu" or "chains_per_batch" in self.model_fields_set or n_gpus == 1:
+            return self
+        keys = {**self._as_written, "chains_per_batch": -(-self.chains // min(n_gpus, self.chains))}
+        return RunSpec._from_keys(keys, self._base_dir, self._encoding)
+
     def check_data(self, n_cases: int) -> None:
         """Raise ConfigError for anything that does not fit so many training cases."""
         if self.n_parts > n_cases:
@@ -311,6 +318,9 @@ class RunSpec(Record):
                 "iterations: is only for a configuration without phases, got"
                 f" {self.iterations} besides [[phase]]; give each phase its own, or leave the phases out"
             )
+        if self.device == "gpu" and "chains_per_batch" not in self.model_fields_set:
+            # A device runs a batch at a time, and is full only with thousands of chains.
+            object.__setattr__(self, "chains_per_batch", self.chains)
         if self.is_resolved:
             self._check_network()
         return self
@@ -334,7 +344,8 @@ class RunSpec(Record):
                 is_large=self._is_large,
                 is_divided=self.n_parts > 1,
             )
-            if self._is_large and "chains_per_batch" not in self.model_fields_set:
+            has_default_batches = "chains_per_batch" not in self.model_fields_set
+            if self._is_large and has_default_batches and self.device == "cpu":
                 object.__setattr__(self, "chains_per_batch", CHAINS_PER_BATCH_OF_LARGE)
             object.__setattr__(self, "phase", phases)
             object.__setattr__(self, "iterations", None)

@@ -72,8 +72,8 @@ def sample(
         The verdict that makes `ok`: "predictions" if these can be used, or "all" if everything has
         converged.
     workers
-        Number of worker processes on this machine; one for each core if not given. 0 samples in this process,
-        without Ray.
+        Number of worker processes on this machine; one for each core, or for each GPU, if not given. 0
+        samples in this process, without Ray.
     address
         Address of a Ray cluster to use instead, such as "auto" or "host:port". The store must then be on
         storage that all its nodes share.
@@ -93,6 +93,7 @@ def sample(
     RunSummary
         Number of chains and draws, acceptance and divergences of the run; with `until` whether it is ok.
     """
+    from rayfbnn.run.gpus import n_gpus
     from rayfbnn.run.kernel import kernel_for
     from rayfbnn.run.on_ray.cluster import check_ray
     from rayfbnn.run.progress import show_text
@@ -105,6 +106,8 @@ def sample(
     check_new_path(place)
     check_workers(spec, workers, address, max_failures)
     check_log_format(log_format)
+    if spec.device == "gpu":
+        spec = spec.with_batches_for(n_gpus(workers, address))
     spec, dataset = read_run_data(spec, data)
     if goal is not None:
         check_can_go_on(spec)

@@ -63,7 +63,7 @@ class RayExecutor:
         """Run the batches on the actors, and yield their progress as it arrives."""
         waiting, pending = deque(batches), self._pending
         self._until = until
-        wanted = min(self._workers or workers_of_cluster(self._ray, self._gpus_per_worker), len(batches))
+        wanted = min(self._wanted_workers(), len(batches))
         for _ in range(wanted - len(self._actors)):
             self._start_actor(store_path, pending)
         is_stopping = False
@@ -82,6 +82,19 @@ class RayExecutor:
                 progress = self._receive(reference, actor, question, store_path, waiting, pending)
                 if progress is not None:
                     yield progress
+
+    def _wanted_workers(self) -> int:
+        """Return how many workers to start: on this machine not more than there are GPUs for.
+
+        WorkerError if workers need a GPU of this machine and Ray finds none: they would wait without an end.
+        A cluster may add nodes.
+        """
+        room = workers_of_cluster(self._ray, self._gpus_per_worker)
+        if not (self._gpus_per_worker and self._is_ours):
+            return room if self._workers is None else self._workers
+        if self._ray.cluster_resources().get("GPU", 0) < self._gpus_per_worker:
+            raise WorkerError("workers: Ray finds no GPU here; workers = 0 runs in this process, without Ray")
+        return room if self._workers is None else min(self._workers, room)
 
     def request_stop(self) -> None:
         """End `run` after the iterations under way, which are committed; a signal handler may call this."""

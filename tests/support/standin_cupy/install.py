@@ -58,7 +58,9 @@ def _empty_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarra
 def modules() -> dict[str, ModuleType]:
     """The stand-in's modules by the names under which code imports them."""
     array.OWN.update(functions.OF_CUPY)
-    runtime = _Module("cupy.cuda.runtime", getDevice=lambda: 0, CUDARuntimeError=RuntimeError)
+    runtime = _Module(
+        "cupy.cuda.runtime", getDevice=lambda: 0, getDeviceCount=lambda: 1, CUDARuntimeError=RuntimeError
+    )
     libraries = _Module("cupy.cuda.cublas", getVersion=lambda handle: cublas.VERSION)
     device = _Module("cupy.cuda.device", get_cublas_handle=lambda: 1)
     cuda = _Module(
