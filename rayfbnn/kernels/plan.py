@@ -14,7 +14,15 @@ ACTIVATION_CODES = {
     "softplus0": 5,
     "sin": 6,
 }
-MODEL_CODES = {"gaussian": 0, "t": 1, "binary": 2, "class": 3}
+MODEL_CODES = {
+    "gaussian": 0,
+    "t": 1,
+    "binary": 2,
+    "class": 3,
+    "count": 4,
+    "survival": 5,
+    "heteroscedastic": 6,
+}
 
 
 @dataclass(frozen=True)
@@ -108,8 +116,10 @@ class NetworkPlan:
     links        by destination, in the order in which array code adds them
     offsets      where the offsets of inputs and hidden layers start in the flat vector; -1 for none
     model        code of the data model (MODEL_CODES)
-    alpha        degrees of freedom of t noise, infinite for other noise
+    alpha        degrees of freedom of t noise, infinite for other noise; the log of the least variance of
+                 noise that is an output
     n_targets    rows of weights for missing targets: output o belongs to target o % n_targets
+    n_rows       rows of numbers that say the targets of a case (DataModel.target_rows); 0 with a regression
     segments     the flat vector in pieces, in order and complete
     integrated   parts of the flat vector whose common precisions are integrated out
     regression   takes the place of the outputs where these are integrated out
@@ -122,6 +132,7 @@ class NetworkPlan:
     model: int
     alpha: float
     n_targets: int
+    n_rows: int
     n_parameters: int
     segments: tuple[PriorSegment, ...]
     integrated: tuple[IntegratedPlan, ...] = ()

@@ -55,8 +55,9 @@ def _plan_of_posterior(posterior: Posterior) -> NetworkPlan | NotCovered:
         links=links,
         offsets=_offsets(wiring),
         model=MODEL_CODES[model.compiled_name],
-        alpha=math.inf if noise is None else noise.alphas[2],
+        alpha=model.compiled_setting if noise is None else noise.alphas[2],
         n_targets=posterior.n_targets,
+        n_rows=posterior.targets.shape[-2],
         n_parameters=posterior.n_parameters,
         segments=_segments(posterior, posterior.n_parameters),
     )
@@ -77,6 +78,7 @@ def _plan_of_output_marginal(marginal: OutputMarginal) -> NetworkPlan | NotCover
         model=_NO_MODEL,
         alpha=math.inf,
         n_targets=layer.n_outputs,
+        n_rows=0,
         n_parameters=n_parameters,
         segments=(*kept, PriorSegment(layer.n_kept, n_parameters, math.inf)),
         integrated=tuple(_integrated(group) for group in marginal.groups),

@@ -21,11 +21,12 @@ from rayfbnn.model.marginal.targets import WithoutOutputs
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Trajectory
 from rayfbnn.streams import Purpose
-from tests.support.kernels.every_backend import BackendUnderTest, every_backend
+from tests.support.kernels.every_backend import BackendUnderTest, every_backend, values_of
 from tests.support.kernels.marginals import NOT_COVERED, beginning, largest_error
 from tests.support.kernels.networks import Start
 from tests.support.kernels.trajectories import chains_of, end_of
 from tests.support.marks import some_long
+from tests.support.model import data_models
 from tests.support.model.covariates import covariates_of
 from tests.support.model.marginals import BOTH, OUTPUTS, PRECISIONS, conditional, made
 from tests.support.problems import network, problem, streams
@@ -52,11 +53,11 @@ def of_posterior(model: str, dtype: str, **changes: Any) -> Made:
     return started(changes.get("change", lambda same: same)(target))
 
 
-def values_of(target: SampledPosterior) -> Array:
-    """Targets (n_cases, n_targets) as `SampledPosterior.from_spec` takes them."""
-    if target.model.kind == "class":
-        return target.targets.argmax(axis=0)[:, None].astype(float)
-    return target.targets.T.copy()
+def of_data_model(name: str, dtype: str, **changes: Any) -> Made:
+    """A posterior of counts, times or targets with noise of their own."""
+    n_cases, is_missing = changes.get("n_cases", 37), changes.get("is_missing", False)
+    target = data_models.problem(name, n_cases=n_cases, missing=is_missing, dtype=dtype)
+    return started(changes.get("change", lambda same: same)(target))
 
 
 def started(target: SampledPosterior) -> Made:
@@ -79,13 +80,19 @@ TARGETS: dict[str, Callable[..., Made]] = {
     "t noise": lambda dtype, **changes: of_posterior("t", dtype, **changes),
     "binary": lambda dtype, **changes: of_posterior("binary", dtype, **changes),
     "classes": lambda dtype, **changes: of_posterior("class", dtype, **changes),
+    "counts": lambda dtype, **changes: of_data_model("count", dtype, **changes),
+    "times": lambda dtype, **changes: of_data_model("constant hazard", dtype, **changes),
+    "own noise": lambda dtype, **changes: of_data_model("heteroscedastic", dtype, **changes),
+    "own noise, floor": lambda dtype, **changes: of_data_model("heteroscedastic, floor", dtype, **changes),
     "without precisions": lambda dtype, **c: of_marginal("gaussian", PRECISIONS, "primal", dtype, **c),
     "without outputs": lambda dtype, **c: of_marginal("t by target", OUTPUTS, "primal", dtype, **c),
     "without either": lambda dtype, **c: of_marginal("gaussian", BOTH, "primal", dtype, **c),
     "matrices of the cases": lambda dtype, **c: of_marginal("gaussian by target", BOTH, "dual", dtype, **c),
     "binary, without either": lambda dtype, **c: of_marginal("binary", BOTH, "primal", dtype, **c),
 }
-SUMS_OVER_CASES = ["posterior", "t noise", "binary", "classes", "without precisions"]
+LATER = ["times", "own noise", "own noise, floor"]  # in the long tests, if counts are in the quick ones
+DATA_MODELS = ["counts", *LATER]
+SUMS_OVER_CASES = ["posterior", "t noise", "binary", "classes", *DATA_MODELS, "without precisions"]
 WITHOUT_OUTPUTS = [name for name in TARGETS if name not in SUMS_OVER_CASES]
 
 
@@ -111,18 +118,18 @@ def test_a_trajectory_is_that_of_the_array_code(backend: BackendUnderTest, name:
     assert_agrees(backend, *TARGETS[name]("float64"))
 
 
-@pytest.mark.parametrize("name", some_long(TARGETS, ["t noise", *WITHOUT_OUTPUTS]))
+@pytest.mark.parametrize("name", some_long(TARGETS, ["t noise", *LATER, *WITHOUT_OUTPUTS]))
 def test_a_trajectory_in_float32_is_that_of_the_array_code(backend: BackendUnderTest, name: str) -> None:
     assert_agrees(backend, *TARGETS[name]("float32"))
 
 
-@pytest.mark.parametrize("name", SUMS_OVER_CASES)
+@pytest.mark.parametrize("name", some_long(SUMS_OVER_CASES, LATER))
 def test_partial_gradients_are_those_of_the_array_code(backend: BackendUnderTest, name: str) -> None:
     order = streams("order", N_CHAINS).permutation(3, Purpose.PARTITION_ORDER)
     assert_agrees(backend, *TARGETS[name]("float64"), order=order)
 
 
-@pytest.mark.parametrize("name", some_long(TARGETS, WITHOUT_OUTPUTS))
+@pytest.mark.parametrize("name", some_long(TARGETS, [*DATA_MODELS, *WITHOUT_OUTPUTS]))
 def test_a_kick_is_that_of_the_array_code(backend: BackendUnderTest, name: str) -> None:
     given, start = TARGETS[name]("float64")
     before = start.position.copy(), start.momentum.copy()
@@ -148,10 +155,18 @@ def test_kicks_and_drifts_are_a_trajectory(backend: BackendUnderTest, name: str)
     assert largest_error(at.momentum, end[1]) < backend.tolerances["float64"]
 
 
-CAN_BE_MISSING = ["posterior", "classes", "without precisions", "without either", "matrices of the cases"]
+HAVE_TARGETS = [name for name in TARGETS if name != "binary, without either"]
+CAN_BE_MISSING = [
+    "posterior",
+    "classes",
+    *DATA_MODELS,
+    "without precisions",
+    "without either",
+    "matrices of the cases",
+]
 
 
-@pytest.mark.parametrize("name", CAN_BE_MISSING)
+@pytest.mark.parametrize("name", some_long(CAN_BE_MISSING, DATA_MODELS))
 def test_missing_targets_are_left_out(backend: BackendUnderTest, name: str) -> None:
     assert_agrees(backend, *TARGETS[name]("float64", is_missing=True))
 
@@ -161,13 +176,13 @@ def with_targets_of_each_chain(target: SampledPosterior) -> SampledPosterior:
     return target.with_targets(np.stack([np.roll(values, chain, axis=0) for chain in range(N_CHAINS)]))
 
 
-@pytest.mark.parametrize("name", [name for name in TARGETS if name != "binary, without either"])
+@pytest.mark.parametrize("name", some_long(HAVE_TARGETS, LATER))
 def test_each_chain_may_have_its_own_targets(backend: BackendUnderTest, name: str) -> None:
     on_host_only(backend)
     assert_agrees(backend, *TARGETS[name]("float64", change=with_targets_of_each_chain))
 
 
-@pytest.mark.parametrize("name", SUMS_OVER_CASES)
+@pytest.mark.parametrize("name", some_long(SUMS_OVER_CASES, LATER))
 def test_each_chain_may_have_its_own_temperature(backend: BackendUnderTest, name: str) -> None:
     temperatures = np.array([0.3, 1.0, 0.7, 0.1])
     assert_agrees(backend, *TARGETS[name]("float64", change=lambda target: target.tempered(temperatures)))
@@ -188,7 +203,7 @@ def test_chains_may_have_targets_of_which_some_are_missing_at_temperatures(
     assert_agrees(backend, *TARGETS[name]("float64", change=change), order=order)
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", some_long(TARGETS, LATER))
 def test_negative_stepsizes_and_the_reversed_order_lead_back(backend: BackendUnderTest, name: str) -> None:
     given, start = TARGETS[name]("float64")
     order = None
@@ -204,7 +219,7 @@ def test_negative_stepsizes_and_the_reversed_order_lead_back(backend: BackendUnd
     assert largest_error(returned[1], start.momentum) < tolerance
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", some_long(TARGETS, LATER))
 def test_chains_do_not_depend_on_their_batch(backend: BackendUnderTest, name: str) -> None:
     if not backend.is_independent_of_batch:
         pytest.skip("products take fewer cases at a time for more chains: sums are rounded in another order")
@@ -225,7 +240,7 @@ def of_some_chains(given: Any, chains: slice) -> Any:
     return replace(given, regression=part)
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", some_long(TARGETS, LATER))
 def test_a_chain_that_blows_up_ends_at_infinity_and_alone(backend: BackendUnderTest, name: str) -> None:
     given, start = TARGETS[name]("float32")
     good = backend.run(given, start)
@@ -237,7 +252,7 @@ def test_a_chain_that_blows_up_ends_at_infinity_and_alone(backend: BackendUnderT
         assert all(np.array_equal(a[[0, 2, 3]], b[[0, 2, 3]]) for a, b in zip(found, good, strict=True))
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", some_long(TARGETS, LATER))
 def test_arrays_that_would_be_misread_are_refused_by_name(backend: BackendUnderTest, name: str) -> None:
     on_host_only(backend)
     given, start = TARGETS[name]("float32")

@@ -88,6 +88,7 @@ def kernel_for(
         model=plan.model,
         alpha=plan.alpha,
         n_targets=plan.n_targets,
+        n_rows=plan.n_rows,
         n_parameters=plan.n_parameters,
         inputs=inputs,
         n_partitions=n_partitions,

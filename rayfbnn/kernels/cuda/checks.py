@@ -38,8 +38,10 @@ def check_posterior(posterior: Posterior, network: NetworkPlan, n_chains: int) -
     """Check the inputs, targets and weights of a posterior; each chain may have targets of its own."""
     n_cases = posterior.n_cases
     check_inputs(posterior, network)
-    n_outputs, n_targets = network.units[-1], network.n_targets
-    arrays = ("targets", posterior.targets, n_outputs), ("observed", posterior.observed, n_targets)
+    arrays = (
+        ("targets", posterior.targets, network.n_rows),
+        ("observed", posterior.observed, network.n_targets),
+    )
     for name, array, n_rows in arrays:
         if array is not None:
             check(name, array, _DOUBLE, (*(n_chains,) * (array.ndim == 3), n_rows, n_cases))

@@ -11,6 +11,7 @@
 //     tanh, sigmoid                    with absolute rounding errors
 //     logistic                         the sigmoid with relative rounding errors, even where it is small
 //     exp_of_negative                  exp(x) for x <= 0
+//     exponential                      exp(x), infinite where it is above the range of numbers
 //     log1p_of_fraction                log(1 + x) for 0 <= x <= 1
 //     log                              log(x) for x >= 1, with absolute rounding errors; only for lanes of doubles
 //     sine_and_cosine(x, cosine)       returns the sine and writes the cosine to its second argument
@@ -44,12 +45,13 @@ namespace RAYFBNN_NAMESPACE {
 
 // The codes of kernels/plan.py.
 enum Activation { IDENTITY, TANH, SIGMOID, RELU, SOFTPLUS, SOFTPLUS0, SIN };
-enum Model { GAUSSIAN, STUDENT_T, BINARY, CLASS };
+enum Model { GAUSSIAN, STUDENT_T, BINARY, CLASS, COUNT, SURVIVAL, HETEROSCEDASTIC };
 
 // --- hidden units -----------------------------------------------------------------------------------------
 
 constexpr double ROOT_2 = 1.41421356237309504880;
 constexpr double LOG_2 = 0.69314718055994530942;
+constexpr double LOG_2_PI = 1.83787706640934548356;
 
 // True if `activate` computes the slope, because it cannot be computed from v alone, or not accurately.
 RAYFBNN_INLINE constexpr bool has_kept_slope(int activation) {
@@ -102,11 +104,26 @@ RAYFBNN_INLINE typename L::Value slope_of(int activation, typename L::Value v) {
 
 // --- outputs ----------------------------------------------------------------------------------------------
 
+// log(1 + exp(x))
+template <class L>
+RAYFBNN_INLINE typename L::Value softplus(typename L::Value x) {
+    return L::at_least(x, 0) + L::log1p_of_fraction(L::exp_of_negative(-L::absolute(x)));
+}
+
+// The mean of a count, exp(v), or the hazard's integral over the time at risk, whose logarithm is second(o).
+template <class L, class Given>
+RAYFBNN_INLINE typename L::Value rate_of(int model, typename L::Value v, int o, const Given& given) {
+    return L::exponential(model == SURVIVAL ? v + given.second(o) : v);
+}
+
 // Replaces the outputs of one lane of cases, which are `stride` apart, by -factor d log likelihood / d outputs;
 // eqs. 37-40.
 //
 // `given` has target(o), the noise precision tau(o), the alpha() of t noise, and scale(o), which is factor * tau(o) for
-// real targets and the factor for others.
+// real targets and the factor for others. Counts and times have two numbers, target(o) and second(o): the count and
+// -log of its factorial, or whether there was an event and the log of the time. The outputs of HETEROSCEDASTIC are the
+// means and then the log precisions s of the noise; alpha() is the log of its least variance a: the precision is
+// 1/(exp(-s) + exp(a)).
 template <class L, class Given>
 RAYFBNN_INLINE void output_slopes(
     int model, typename L::Value* outputs, long stride, int n_outputs, const Given& given) {
@@ -135,6 +152,25 @@ RAYFBNN_INLINE void output_slopes(
                 outputs[o * stride] = L::select(is_one, -p, p);
             }
             break;
+        case COUNT:
+        case SURVIVAL:
+            RAYFBNN_UNROLL
+            for (int o = 0; o < n_outputs; ++o)
+                outputs[o * stride] =
+                    (rate_of<L>(model, outputs[o * stride], o, given) - given.target(o)) * given.scale(o);
+            break;
+        case HETEROSCEDASTIC:
+            RAYFBNN_UNROLL
+            for (int o = 0; o < n_outputs / 2; ++o) {
+                const int of_precision = o + n_outputs / 2;
+                const V s = outputs[of_precision * stride], excess = softplus<L>(s + given.alpha());
+                const V residual = outputs[o * stride] - given.target(o);
+                const V slope = L::exponential(s - excess) * residual;
+                outputs[o * stride] = slope * given.scale(o);
+                outputs[of_precision * stride] =
+                    L::exp_of_negative(-excess) * (slope * residual - 1) * S(0.5) * given.scale(of_precision);
+            }
+            break;
         default: {
             V largest = outputs[0];
             RAYFBNN_UNROLL
@@ -156,8 +192,8 @@ RAYFBNN_INLINE void output_slopes(
 // The log likelihood of one lane of cases, without terms that depend on noise precisions alone. Each target's term is
 // multiplied by the target's weight; eqs. 8, 10-12. L is a lane of doubles.
 //
-// `given` has output(o), target(o) and weight(o); a class target's weight is weight(0). For real targets it also has
-// the noise precision tau(o) and the alpha() of t noise.
+// `given` has output(o), target(o), second(o), alpha() and weight(o) as for output_slopes; a class target's weight is
+// weight(0). For real targets it also has the noise precision tau(o).
 template <class L, class Given>
 RAYFBNN_INLINE typename L::Value log_likelihood_terms(int model, int n_outputs, const Given& given) {
     typedef typename L::Value V;
@@ -177,12 +213,28 @@ RAYFBNN_INLINE typename L::Value log_likelihood_terms(int model, int n_outputs, 
         }
         return (own - L::log(sum)) * given.weight(0);
     }
+    if (model == HETEROSCEDASTIC) {
+        RAYFBNN_UNROLL
+        for (int o = 0; o < n_outputs / 2; ++o) {
+            const V s = given.output(o + n_outputs / 2), residual = given.target(o) - given.output(o);
+            const V log_precision = s - softplus<L>(s + given.alpha());
+            const V z = L::exponential(log_precision) * residual * residual;
+            sum += (log_precision - z - LOG_2_PI) * 0.5 * given.weight(o);
+        }
+        return sum;
+    }
     RAYFBNN_UNROLL
     for (int o = 0; o < n_outputs; ++o) {
         const V v = given.output(o), target = given.target(o);
         if (model == BINARY) {  // -log(1 + exp(u))
             const V u = L::select(target > 0.5, -v, v);
-            sum -= (L::at_least(u, 0) + L::log1p_of_fraction(L::exp_of_negative(-L::absolute(u)))) * given.weight(o);
+            sum -= softplus<L>(u) * given.weight(o);
+            continue;
+        }
+        if (model == COUNT || model == SURVIVAL) {  // with a target of 0, v may be -infinity
+            V term = L::select(target > 0, target * v, L::splat(0)) - rate_of<L>(model, v, o, given);
+            if (model == COUNT) term += given.second(o);
+            sum += term * given.weight(o);
             continue;
         }
         const V z = (target - v) * (target - v) * given.tau(o);

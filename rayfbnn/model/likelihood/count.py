@@ -29,6 +29,10 @@ class CountTargets(DataModel):
     def from_spec(cls, model: ModelSpec) -> CountTargets:
         return cls()
 
+    @property
+    def compiled_name(self) -> str:
+        return "count"
+
     def target_range(self, targets: Array) -> TargetRange:
         return TargetRange((targets == np.floor(targets)) & (targets >= 0), "a whole number of at least 0")
 

@@ -9,6 +9,7 @@ only, and decisions turn on differences of order one.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -257,6 +258,11 @@ class DataModel(ABC):
     def compiled_name(self) -> str | None:
         """The name that the compiled kernels know its formulas by; None if they do not cover them."""
         return None
+
+    @property
+    def compiled_setting(self) -> float:
+        """The number that the formulas of the compiled kernels need besides; infinite if there is none."""
+        return math.inf
 
     # What draws say about targets.
 

@@ -37,6 +37,15 @@ class HeteroscedasticTargets(DataModel):
     def from_spec(cls, model: ModelSpec) -> HeteroscedasticTargets:
         return cls(model.noise_floor)
 
+    @property
+    def compiled_name(self) -> str:
+        return "heteroscedastic"
+
+    @property
+    def compiled_setting(self) -> float:
+        """Return the log of the least variance; without one, a number that adds nothing to any variance."""
+        return 2 * math.log(self.noise_floor) if self.noise_floor > 0 else -1e6
+
     def target_range(self, targets: Array) -> None:
         return None
 

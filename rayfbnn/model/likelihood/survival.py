@@ -38,6 +38,10 @@ class SurvivalTargets(DataModel):
         return cls(Hazard(model.times, model.log_time))
 
     @property
+    def compiled_name(self) -> str | None:
+        return None if self.hazard.times else "survival"
+
+    @property
     def in_words(self) -> str:
         return f"survival, {'piecewise' if self.hazard.times else 'constant'} hazard"
 

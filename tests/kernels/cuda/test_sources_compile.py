@@ -22,6 +22,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from tests.support.kernels import nvrtc, sass
 from tests.support.kernels.networks import H100_SHARED_BYTES, small
 from tests.support.marks import long_but
+from tests.support.model import data_models
 from tests.support.model.marginals import BOTH, PRECISIONS, REAL, conditional
 from tests.support.problems import network, problem
 
@@ -101,6 +102,23 @@ def test_every_kernel_compiles_with_every_data_model(
     plans = {"warp": LaunchPlan("warp", threads=128, tile=1, shared_bytes=0), "wide": wide_plan}
     plan = plans.get(kernel, LaunchPlan("block", threads=64, tile=32, shared_bytes=shared_bytes))
     compile_network(target, architecture, is_weighted=is_weighted, plan=plan, network_plan=network_plan)
+
+
+@pytest.mark.parametrize(
+    "name, kernel",
+    long_but(
+        {("count", "warp"), ("heteroscedastic, floor", "wide")},
+        ["count", "constant hazard", "heteroscedastic, floor"],
+        ["warp", "block", "wide"],
+    ),
+)
+def test_counts_times_and_noise_as_an_output_compile(name: str, kernel: str) -> None:
+    target = data_models.problem(name, dtype="float32")
+    network_plan = planned(target)
+    shared_bytes = block_bytes(network_plan, 32, 64, target.inputs.itemsize)
+    plans = {"warp": LaunchPlan("warp", threads=128, tile=1, shared_bytes=0), "wide": wide_plan}
+    plan = plans.get(kernel, LaunchPlan("block", threads=64, tile=32, shared_bytes=shared_bytes))
+    compile_network(target, "sm_90", is_weighted=name == "count", plan=plan, network_plan=network_plan)
 
 
 # One system and two, noise that is the same in all cases and not.

@@ -97,6 +97,21 @@ class BackendUnderTest:
         return to_host(end.position), to_host(end.momentum), to_host(potential)
 
 
+def values_of(target: SampledPosterior) -> Array:
+    """Targets (n_cases, n_targets) as `SampledPosterior.from_spec` takes them."""
+    rows = target.targets
+    if target.model.kind == "class":
+        values = rows.argmax(axis=0)[:, None].astype(float)
+    elif target.model.kind == "survival":
+        times = np.where(rows[1] > -np.inf, np.exp(rows[1]), np.nan)
+        values = np.where(rows[0] > 0, times, -times)[:, None]
+    else:
+        values = rows[: target.n_targets].T.copy()
+    if target.observed is not None:  # targets that are missing are kept as zeros
+        values[target.observed.T == 0] = np.nan
+    return values
+
+
 def copy_on_device(target: Any) -> Any:
     """A posterior, or a marginal of one, with its arrays in CuPy."""
     if isinstance(target, WithoutPrecisions):
@@ -109,12 +124,7 @@ def copy_on_device(target: Any) -> Any:
         regression = Regression(*arrays, is_dual=data.is_dual)
         return WithoutOutputs(marginal(copy_on_device(marginal_target.posterior), over), regression)
     assert isinstance(target, SampledPosterior)
-    values = target.targets.T
-    if target.model.kind == "class":
-        values = values.argmax(axis=1)[:, None].astype(float)
-    if target.observed is not None:  # targets that are missing are kept as zeros
-        values = np.where(target.observed.T > 0, values, np.nan)
-    copy = device_copy(target, values)
+    copy = device_copy(target, values_of(target))
     if np.ndim(target.inverse_temperature) == 0:
         return copy.tempered(target.inverse_temperature)
     return replace(copy, inverse_temperature=on_device(target.inverse_temperature))

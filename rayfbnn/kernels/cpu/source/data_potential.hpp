@@ -50,7 +50,7 @@ struct DataPotential {
         const L *y = given.targets, *w = given.weights;
         for (int k = 0; k < job.n_partitions; ++k) {
             if (partition < 0 || partition == k) add_partition(job.partitions[k], y, w);
-            y += long(net.units[network.last]) * job.partitions[k].n_packs;
+            y += long(net.n_rows) * job.partitions[k].n_packs;
             if (w) w += long(net.n_targets) * job.partitions[k].n_packs;
         }
         if (wants_gradient) collect_gradient(network);
@@ -75,7 +75,7 @@ struct DataPotential {
             if (network.wants_terms) add_terms(network, given, partition.first + first, n, terms);
             if (!network.wants_gradient) continue;
             slopes_of_outputs(
-                network, given, y + long(net.units[network.last]) * begin,
+                network, given, y + long(net.n_rows) * begin,
                 w ? w + long(net.n_targets) * begin : nullptr, n - (end - begin - 1) * W);
             backward(network);
         }

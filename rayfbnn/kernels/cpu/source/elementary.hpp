@@ -29,12 +29,14 @@ struct Format<float> {
     static constexpr float magic = 12582912.0f;
     static constexpr int mantissa = 23, bias = 127;
     static constexpr float lowest_exponent = -87.0f;  // its exponential is still a normal number
+    static constexpr float highest_exponent = 88.0f;
 };
 template <>
 struct Format<double> {
     static constexpr double magic = 6755399441055744.0;
     static constexpr int mantissa = 52, bias = 1023;
     static constexpr double lowest_exponent = -708.0;
+    static constexpr double highest_exponent = 709.0;
 };
 
 // Sines and cosines of arguments too large for Lane<L>::small_sine, computed one after the other.
@@ -129,6 +131,14 @@ struct Lane : Places<L> {
         const L r = reduce_by_log2(at_least(x, F::lowest_exponent), n);
         const L scale = power_of_two(n);
         return scale * small_expm1(r) + scale;
+    }
+
+    // exp(x). Below the range of normal numbers the result stays at the smallest of them, and above it is infinite.
+    RAYFBNN_INLINE L exponential(L x) {
+        Integer n;
+        const L r = reduce_by_log2(at_most(at_least(x, F::lowest_exponent), F::highest_exponent), n);
+        const L scale = power_of_two(n);
+        return select(x > F::highest_exponent, splat(S(__builtin_huge_val())), scale * small_expm1(r) + scale);
     }
 
     // tanh(x). In float it is x P(x**2)/Q(x**2), minimax for the relative error (1e-8; with rounding 3e-7 at worst and

@@ -73,6 +73,17 @@ void require(bool holds, const char* message) {
     if (!holds) throw nb::value_error(message);
 }
 
+// True if a data model (the codes of arithmetic.hpp) has so many targets, and rows of numbers that say them.
+bool fits(int model, int n_outputs, int n_targets, int n_rows) {
+    switch (model) {
+        case 3: return n_rows == n_outputs;
+        case 4:
+        case 5: return n_outputs == n_targets && n_rows == 2 * n_targets;
+        case 6: return n_outputs == 2 * n_targets && n_rows == n_targets;
+        default: return n_outputs == n_targets && n_rows == n_targets;
+    }
+}
+
 // One network, with the inputs of its cases laid out in packs.
 class Kernel {
    public:
@@ -91,7 +102,7 @@ class Kernel {
         const std::string& instruction_set, std::vector<int> units, std::vector<int> activations,
         std::vector<int> offsets, const std::vector<std::tuple<int, int, int, int, bool>>& links,
         const std::vector<std::tuple<int, int, double>>& segments, int model, double alpha, int n_targets,
-        int n_parameters, const Input& inputs, int n_partitions, nb::object gemm, long large_from, long blas_from,
+        int n_rows, int n_parameters, const Input& inputs, int n_partitions, nb::object gemm, long large_from, long blas_from,
         long block_bytes, const std::vector<std::tuple<int, int, double, double>>& integrated,
         const std::vector<std::tuple<int, int>>& features, int n_systems, int n_each, bool is_dual,
         const std::vector<std::tuple<int, int, double, double>>& moved)
@@ -147,15 +158,16 @@ class Kernel {
             place = stop;
         }
         require(place == n_parameters, "segments: must cover all parameters");
-        const bool has_outputs = model == 3 || ends_in_regression || n_targets == units_.back();
-        require(n_targets >= 1 && has_outputs, "n_targets: must be one for each output");
+        require(
+            n_targets >= 1 && (ends_in_regression ? n_rows == 0 : fits(model, units_.back(), n_targets, n_rows)),
+            "n_targets, n_rows: must be those of the data model for these outputs");
         for (const auto& [start, stop, shape, rate] : integrated) {
             require(start >= 0 && start <= stop && stop <= n_parameters, "integrated: must lie within the parameters");
             integrated_.push_back({start, stop, shape, rate});
         }
         network_ = {n_layers, units_.data(), activations_.data(), offsets_.data(), int(links_.size()),
                     links_.data(), int(segments_.size()), segments_.data(), int(integrated_.size()),
-                    integrated_.data(), model, alpha, n_targets, n_parameters};
+                    integrated_.data(), model, alpha, n_targets, n_rows, n_parameters};
         job_.network = &network_;
         job_.n_partitions = n_partitions;
         job_.n_cases = n_cases_;
@@ -208,7 +220,7 @@ class Kernel {
         const Output& terms) const {
         const auto float64 = nb::dtype<double>();
         const size_t n = position.ndim() > 0 ? position.shape(0) : 0, n_parameters = network_.n_parameters;
-        const size_t n_outputs = units_.back(), n_targets = network_.n_targets;
+        const size_t n_rows = network_.n_rows, n_targets = network_.n_targets;
         job.n_chains = int(n);
         job.position = data_of(position, "position", real(), {n, n_parameters});
         job.precisions = static_cast<const double*>(data_of(precisions, "precisions", float64, {n, n_parameters}));
@@ -222,7 +234,7 @@ class Kernel {
         }
         const size_t n_noise = network_.model <= 1 ? n_targets : 0;
         job.noise = static_cast<const double*>(data_of(noise, "noise", float64, {n, n_noise}));
-        job.targets = rows_of(targets, "targets", n, n_outputs, job.targets_step);
+        job.targets = rows_of(targets, "targets", n, n_rows, job.targets_step);
         job.weights = nullptr;
         if (!weights.is_none())
             job.weights = rows_of(nb::cast<Input>(weights, false), "weights", n, n_targets, job.weights_step);
@@ -391,13 +403,13 @@ NB_MODULE(_cpu, module) {
             nb::init<
                 const std::string&, std::vector<int>, std::vector<int>, std::vector<int>,
                 const std::vector<std::tuple<int, int, int, int, bool>>&,
-                const std::vector<std::tuple<int, int, double>>&, int, double, int, int, const Input&, int,
+                const std::vector<std::tuple<int, int, double>>&, int, double, int, int, int, const Input&, int,
                 nb::object, long, long, long, const std::vector<std::tuple<int, int, double, double>>&,
                 const std::vector<std::tuple<int, int>>&, int, int, bool,
                 const std::vector<std::tuple<int, int, double, double>>&>(),
             nb::kw_only(), nb::arg("instruction_set"), nb::arg("units"), nb::arg("activations"), nb::arg("offsets"),
             nb::arg("links"), nb::arg("segments"), nb::arg("model"), nb::arg("alpha"), nb::arg("n_targets"),
-            nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("n_partitions"),
+            nb::arg("n_rows"), nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("n_partitions"),
             nb::arg("gemm").none(), nb::arg("large_from"), nb::arg("blas_from"), nb::arg("block_bytes"),
             nb::arg("integrated"), nb::arg("features"), nb::arg("n_systems"), nb::arg("n_each"), nb::arg("is_dual"),
             nb::arg("moved"))

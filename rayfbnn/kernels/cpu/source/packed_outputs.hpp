@@ -15,17 +15,20 @@ struct PackedTargets {
     static constexpr int W = Lane<L>::width;
 
     const Job& job;
-    const int n_outputs, n_targets;
-    Buffer<L> targets;  // rows (n_outputs, packs of a block), block after block, partition after partition
+    const int n_outputs, n_targets, n_rows;
+    Buffer<L> targets;  // rows (n_rows, packs of a block), block after block, partition after partition
     Buffer<L> weights;  // rows (n_targets, packs of a block) in the same order, or null if all weights are 1
     Buffer<S> scales, taus;  // (n_outputs,): as output_slopes wants them
     int chain = 0;
 
     explicit PackedTargets(const Job& job)
-        : job(job), n_outputs(job.network->units[job.network->n_layers - 1]), n_targets(job.network->n_targets) {
+        : job(job),
+          n_outputs(job.network->units[job.network->n_layers - 1]),
+          n_targets(job.network->n_targets),
+          n_rows(job.network->n_rows) {
         long n_packs = 0;
         for (int k = 0; k < job.n_partitions; ++k) n_packs += job.partitions[k].n_packs;
-        targets = Buffer<L>(n_packs * n_outputs);
+        targets = Buffer<L>(n_packs * n_rows);
         if (job.weights) weights = Buffer<L>(n_packs * n_targets);
         scales = Buffer<S>(n_outputs), taus = Buffer<S>(n_outputs);
     }
@@ -39,7 +42,7 @@ struct PackedTargets {
             const double tau = is_real ? job.noise[long(chain) * n_targets + o] : 1;
             scales[o] = S(factor * tau), taus[o] = S(tau);
         }
-        if (chain == 0 || job.targets_step) lay_out(targets, job.targets + chain * job.targets_step, n_outputs);
+        if (chain == 0 || job.targets_step) lay_out(targets, job.targets + chain * job.targets_step, n_rows);
         if (weights && (chain == 0 || job.weights_step))
             lay_out(weights, job.weights + chain * job.weights_step, n_targets);
     }
@@ -73,6 +76,7 @@ struct CasesOfPack {
 
     RAYFBNN_METHOD PackDouble output(int o) const { return doubles_of(outputs + o * step); }
     RAYFBNN_METHOD PackDouble target(int o) const { return doubles_of(targets + o * n_cases, n_here); }
+    RAYFBNN_METHOD PackDouble second(int o) const { return target(n_targets + o); }
     RAYFBNN_METHOD PackDouble weight(int o) const {
         return weights ? doubles_of(weights + (o % n_targets) * n_cases, n_here) : splat<PackDouble>(1);
     }
@@ -101,6 +105,9 @@ inline void add_terms(const PackedNetwork<S>& network, const PackedTargets<S>& g
             case GAUSSIAN: of_pack = log_likelihood_terms<D>(GAUSSIAN, given.n_outputs, cases); break;
             case STUDENT_T: of_pack = log_likelihood_terms<D>(STUDENT_T, given.n_outputs, cases); break;
             case BINARY: of_pack = log_likelihood_terms<D>(BINARY, given.n_outputs, cases); break;
+            case COUNT: of_pack = log_likelihood_terms<D>(COUNT, given.n_outputs, cases); break;
+            case SURVIVAL: of_pack = log_likelihood_terms<D>(SURVIVAL, given.n_outputs, cases); break;
+            case HETEROSCEDASTIC: of_pack = log_likelihood_terms<D>(HETEROSCEDASTIC, given.n_outputs, cases); break;
             default: of_pack = log_likelihood_terms<D>(CLASS, given.n_outputs, cases); break;
         }
         PackDouble of_cases = {};
@@ -118,10 +125,12 @@ struct TargetsOfPack {
     typedef typename Pack<S>::Type L;
     const L* targets;
     long stride;
+    int n_targets;
     const S *scales, *taus;
     S noise_alpha;
 
     RAYFBNN_METHOD L target(int o) const { return targets[o * stride]; }
+    RAYFBNN_METHOD L second(int o) const { return target(n_targets + o); }
     RAYFBNN_METHOD S scale(int o) const { return scales[o]; }
     RAYFBNN_METHOD S tau(int o) const { return taus[o]; }
     RAYFBNN_METHOD S alpha() const { return noise_alpha; }
@@ -146,11 +155,14 @@ inline void slopes_of_outputs(
     const long stride = network.stride;
     const int n = given.n_outputs;
     L* v = network.layers[network.last].values;
-    const TargetsOfPack<S> block = {y, stride, given.scales, given.taus, S(net.alpha)};
+    const TargetsOfPack<S> block = {y, stride, net.n_targets, given.scales, given.taus, S(net.alpha)};
     switch (net.model) {
         case GAUSSIAN: slopes_of_packs<GAUSSIAN>(v, n, block); break;
         case STUDENT_T: slopes_of_packs<STUDENT_T>(v, n, block); break;
         case BINARY: slopes_of_packs<BINARY>(v, n, block); break;
+        case COUNT: slopes_of_packs<COUNT>(v, n, block); break;
+        case SURVIVAL: slopes_of_packs<SURVIVAL>(v, n, block); break;
+        case HETEROSCEDASTIC: slopes_of_packs<HETEROSCEDASTIC>(v, n, block); break;
         default: slopes_of_packs<CLASS>(v, n, block); break;
     }
     if (w)

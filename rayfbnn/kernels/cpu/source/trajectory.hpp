@@ -44,7 +44,7 @@ struct Network {
     const Integrated* integrated;
     int model;
     double alpha;
-    int n_targets, n_parameters;
+    int n_targets, n_rows, n_parameters;  // n_rows: numbers of a case that say its targets
 };
 
 // The cases first .. first + n_cases - 1 of one partition. They fill n_packs packs, which are cut into blocks.
@@ -107,7 +107,7 @@ struct Job {
     const double* precisions;   // (n_chains, n_parameters)
     const double* noise;        // (n_chains, n_targets), or null
     const double* powers;       // (n_chains,): inverse temperatures
-    const double* targets;      // (n_outputs, n_cases), and for each chain if targets_step > 0
+    const double* targets;      // (n_rows, n_cases), and for each chain if targets_step > 0
     const double* weights;      // (n_targets, n_cases), and for each chain if weights_step > 0; null without
     long targets_step, weights_step;
 

@@ -47,6 +47,7 @@ template <class S> struct Accurate {
   FUNCTION S sigmoid(S x) { return S(0.5) * ::tanh(S(0.5) * x) + S(0.5); }
   FUNCTION S logistic(S x) { return 1 / (::exp(-x) + 1); }  // if exp overflows to infinity, this is 0
   FUNCTION S exp_of_negative(S x) { return ::exp(x); }
+  FUNCTION S exponential(S x) { return ::exp(x); }
   FUNCTION S log1p_of_fraction(S e) { return ::log1p(e); }
   FUNCTION S log(S x) { return ::log(x); }
   FUNCTION S sine_and_cosine(S x, S& cosine) {
@@ -85,6 +86,7 @@ template <> struct Fast<float> : Accurate<float> {
   FUNCTION float sigmoid(float x) { return logistic(x); }
   FUNCTION float logistic(float x) { return reciprocal(power_of_two(-LOG2_OF_E * x) + 1); }
   FUNCTION float exp_of_negative(float x) { return power_of_two(LOG2_OF_E * x); }
+  FUNCTION float exponential(float x) { return power_of_two(LOG2_OF_E * x); }
   FUNCTION float log1p_of_fraction(float e) { return __logf(1 + e); }
 };
 
@@ -93,8 +95,8 @@ template <> struct LaneFor<true> : Accurate<real> {};
 
 // The targets of one chain at all cases, with the weights of their terms.
 struct Targets {
-  const real* rows;       // (N_OUTPUTS, n_cases), for forces
-  const double* exact;    // (N_OUTPUTS, n_cases) in float64, for energies
+  const real* rows;       // (n_rows, n_cases), for forces; the rows are those of NetworkPlan.n_rows
+  const double* exact;    // (n_rows, n_cases) in float64, for energies
   const double* weights;  // (N_TARGETS, n_cases), read only if IS_WEIGHTED
   const double* noise;    // (N_TARGETS,) precisions, read only for real targets
   int n_cases;
@@ -112,6 +114,7 @@ struct TargetsOfCase {
   real factor;
 
   __device__ __forceinline__ real target(int o) const { return all.rows[o * all.n_cases + number]; }
+  __device__ __forceinline__ real second(int o) const { return target(N_TARGETS + o); }
   __device__ __forceinline__ real tau(int o) const { return real(all.noise[o]); }
   __device__ __forceinline__ real scale(int o) const {
     const real weighted = factor * real(all.weight(o, number));
@@ -127,7 +130,7 @@ struct TargetsOfCase {
 //   noise                          (n_chains, N_TARGETS), the noise precisions
 //   inverse_temperature            (n_chains,)
 //   inputs                         (n_inputs + 1, n_cases)
-//   rows, exact                    (N_OUTPUTS, n_cases) for each chain, row_stride apart (0 if all chains share them)
+//   rows, exact                    (n_rows, n_cases) for each chain, row_stride apart (0 if all chains share them)
 //   weights                        (N_TARGETS, n_cases) for each chain, weight_stride apart (0 if all share them)
 //   order                          (n_chains, n_partitions), read only if n_partitions > 1
 //   prior_energy, terms            (n_chains,), the results, without terms that depend on precisions alone
@@ -160,6 +163,7 @@ struct ExactCase {
 
   __device__ __forceinline__ double output(int o) const { return outputs[o]; }
   __device__ __forceinline__ double target(int o) const { return all.exact[o * all.n_cases + number]; }
+  __device__ __forceinline__ double second(int o) const { return target(N_TARGETS + o); }
   __device__ __forceinline__ double weight(int o) const { return all.weight(o, number); }
   __device__ __forceinline__ double tau(int o) const { return all.noise[o]; }
   __device__ __forceinline__ double alpha() const { return NOISE_ALPHA; }
