@@ -12,12 +12,13 @@ RayFBNNError
     StoreMismatchError     the store is of another configuration or of other data
     StoreCorruptError      a file does not match its checksum or record
   WorkerError            workers died more often than max_failures allows
+    ClusterGoneError       the Ray cluster does not answer any more; everything that is committed is kept
   SamplingError          the sampler cannot start or continue
   CheckFailed            two samples differ by more than chance allows
 
 `exit_code` is the exit code of the command: 2 for wrong input or a wrong STORE; 73 for a store that is
-in use; 75 for a full disk (in sysexits.h these are "cannot create" and "try again later"); 1 for everything
-else.
+in use; 75 for a full disk or a cluster that is gone (in sysexits.h these are "cannot create" and "try again
+later"); 1 for everything else.
 """
 
 
@@ -90,6 +91,12 @@ class StoreCorruptError(StoreError):
 
 class WorkerError(RayFBNNError):
     """Workers died more often than max_failures allows; names batch, node and cause."""
+
+
+class ClusterGoneError(WorkerError):
+    """The head of the Ray cluster is gone; what is committed is kept, and `resume` continues from there."""
+
+    exit_code = 75
 
 
 class SamplingError(RayFBNNError):

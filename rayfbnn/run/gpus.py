@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rayfbnn.arrays import gpus_here
-from rayfbnn.run.on_ray.cluster import connect, workers_of_cluster
+from rayfbnn.run.on_ray.cluster import connect
+from rayfbnn.run.on_ray.nodes import look_at_nodes
 
 
 def n_gpus(workers: int | None, address: str | None) -> int:
@@ -14,6 +15,6 @@ def n_gpus(workers: int | None, address: str | None) -> int:
     if workers == 0:
         return 1
     if address is not None:
-        return workers or workers_of_cluster(connect(workers, address)[0], 1)
+        return workers or look_at_nodes(connect(workers, address)[0], 1).room
     here = gpus_here()
     return here if workers is None else min(workers, here)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from rayfbnn.errors import RayFBNNError, WorkerError
-from rayfbnn.run.on_ray.cluster import ONE_THREAD, connect, first_line, workers_of_cluster
+from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, connect, first_line
+from rayfbnn.run.on_ray.nodes import look_at_nodes
 from rayfbnn.run.signals import stop_on_signal
 from rayfbnn.study.driving import Driving, drive, show
 from rayfbnn.study.files import StudyFiles
@@ -26,11 +27,11 @@ class ClusterDrivers:
         """Connect to the cluster, and decide how many tasks there are."""
         gpus = 1 if study.members.first.spec.device == "gpu" else 0
         self._ray, _ = connect(how.workers, how.address)
-        self.count = how.workers or workers_of_cluster(self._ray, gpus)
+        self.count = how.workers or look_at_nodes(self._ray, gpus).room
         self._how = how
         self._arguments = str(study.place), replace(how, workers=0, address=None)
         self._remote = self._ray.remote(
-            num_cpus=1, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": ONE_THREAD}
+            num_cpus=1, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": WORKER_ENVIRONMENT}
         )(_lines)
         self._pending: list[Any] = []
         self._failures = 0

@@ -64,7 +64,7 @@ def test_a_worker_runs_block_after_block_of_any_batch(tmp_path: Path, undisturbe
 def test_a_worker_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
     worker = Worker(str(store.path))
-    assert "pid" in worker.ready()
+    assert "pid" in worker.ready()[0]
     assert worker.latest() is None
     monkeypatch.setattr(ray_worker, "NEWS_SECONDS", math.inf)
     (last,) = worker.run_block(0)  # until then the only news is the end

@@ -16,6 +16,8 @@ from rayfbnn.errors import ConfigError, WorkerError
 
 # One thread a worker: two workers with two BLAS threads each were up to 15 times slower than one thread each.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+# Ray makes its workers nicer by 15 than the process that starts them: other work on the machine starves them.
+WORKER_ENVIRONMENT = {**ONE_THREAD, "RAY_worker_niceness": "0"}
 _CONNECT_SECONDS = 10.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _OPEN_FILES = 512
@@ -67,8 +69,8 @@ def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             return ray, False
         _allow_open_files()
-        inherited = {name: os.environ.get(name) for name in ONE_THREAD}
-        os.environ.update(ONE_THREAD)  # the workers on this machine inherit it
+        inherited = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
+        os.environ.update(WORKER_ENVIRONMENT)  # the workers on this machine inherit it
         try:
             with _kept_handler():
                 ray.init(
@@ -108,14 +110,6 @@ def _kept_handler() -> Iterator[None]:
         raise KeyboardInterrupt("stopped while Ray was starting") from exc
     finally:
         signal.signal(signal.SIGTERM, previous)
-
-
-def workers_of_cluster(ray: Any, gpus_per_worker: float) -> int:
-    """Return how many workers a cluster has room for now: one for each core, or for each GPU they need."""
-    resources = ray.cluster_resources()
-    if gpus_per_worker:
-        return max(1, int(resources.get("GPU", 0) / gpus_per_worker))
-    return max(1, int(resources.get("CPU", 1)))
 
 
 def _import_ray(address: str | None) -> Any:

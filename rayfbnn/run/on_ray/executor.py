@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, redirect_stdout
-from dataclasses import dataclass
+from contextlib import ExitStack
 from typing import Any, Self
 
-from rayfbnn.errors import RayFBNNError, WorkerError
-from rayfbnn.run.on_ray.cluster import ONE_THREAD, connect, first_line, workers_of_cluster
+from rayfbnn.errors import ClusterGoneError, RayFBNNError, WorkerError
+from rayfbnn.run.on_ray.actors import Actor, Actors, Question
+from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, connect, first_line
+from rayfbnn.run.on_ray.nodes import NodeWatch
+from rayfbnn.run.on_ray.output import result_alone_on_stdout
 from rayfbnn.run.on_ray.worker import NEWS_SECONDS, Worker
 from rayfbnn.run.sampler import Progress
 from rayfbnn.store.storage.places import Place
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class _Actor:
-    handle: Any
-    name: str = "a worker that had not started"
-    batch: int | None = None  # number of the batch that it is running
-    is_ready: bool = False
+_DOUBT_SECONDS = 5.0  # a head that is silent for so long is not asked for anything
+_GONE_SECONDS = 40.0  # a head that is silent for so long is gone; after 60 Ray would end this process
+_FINISH_SECONDS = 60.0  # for the other actors to commit what they have done, before an error ends the run
+_LAST_SECONDS = 10.0  # the same where the head is gone
 
 
 class RayExecutor:
-    """Runs batches on Ray actors, one for each core or GPU; up to max_failures actors that die are replaced.
+    """Runs batches on Ray actors, one for each core or GPU of the nodes that are there.
 
-    Without an address Ray is started on this machine, on the loopback interface, without its dashboard, and
-    stopped at the end. The store's path must mean the same folder on every node.
+    Actors are started as nodes join. An actor that dies is replaced, and its block is computed again, up to
+    max_failures times. Without an address Ray is started on this machine, on the loopback interface, without
+    its dashboard, and stopped at the end. The store's path must mean the same folder on every node.
     """
 
     def __init__(
@@ -48,167 +46,191 @@ class RayExecutor:
         self._workers = workers
         self._max_failures = max_failures
         self._gpus_per_worker = gpus_per_worker
-        self._worker_class = worker_class
         self._stop = threading.Event()
-        self._actors: list[_Actor] = []
-        # Actor and question, by Ray's reference to the answer, or to the answers of a block.
-        self._pending: dict[Any, tuple[_Actor, str]] = {}
+        self._waiting: deque[int] = deque()
         self._until: int | None = None
-        self._redirected = ExitStack()
+        self._deaths: Counter[int | None] = Counter()  # by batch, since its last commit; None: not yet ready
+        self._context = ExitStack()
         self._ray, self._is_ours = connect(workers, address)
+        environment = {} if self._is_ours else WORKER_ENVIRONMENT
+        self._actors = Actors(self._ray, worker_class, gpus_per_worker, environment)
+        self._watch = NodeWatch(self._ray, gpus_per_worker)
 
     def run(
         self, store_path: Place, batches: Sequence[int], *, until: int | None = None
     ) -> Iterator[Progress]:
-        """Run the batches on the actors, and yield their progress as it arrives."""
-        waiting, pending = deque(batches), self._pending
-        self._until = until
-        wanted = min(self._wanted_workers(), len(batches))
-        for _ in range(wanted - len(self._actors)):
-            self._start_actor(store_path, pending)
+        """Run the batches on the actors, and yield their progress as it arrives.
+
+        ClusterGoneError if the head of the cluster does not answer any more.
+        """
+        self._waiting, self._until = deque(batches), until
         is_stopping = False
-        while waiting or any(actor.batch is not None for actor in self._actors):
+        while self._waiting or self._n_busy:
             if self._stop.is_set():
                 if not is_stopping:
                     is_stopping = True
-                    self._tell_actors_to_stop()
-                waiting.clear()
-                if all(actor.batch is None for actor in self._actors):
+                    self._actors.stop_blocks()
+                self._waiting.clear()
+                if not self._n_busy:
                     return
-            self._give_work(waiting, pending)
-            answered, _ = self._ray.wait(list(pending), num_returns=1, timeout=NEWS_SECONDS)
-            for reference in answered:
-                actor, question = pending.pop(reference)
-                progress = self._receive(reference, actor, question, store_path, waiting, pending)
+            self._check_head()
+            self._leave_nodes()
+            self._start_actors(store_path)
+            self._give_work()
+            for reference, actor, question in self._actors.answered(NEWS_SECONDS):
+                progress = self._receive(reference, actor, question)
                 if progress is not None:
                     yield progress
-
-    def _wanted_workers(self) -> int:
-        """Return how many workers to start: on this machine not more than there are GPUs for.
-
-        WorkerError if workers need a GPU of this machine and Ray finds none: they would wait without an end.
-        A cluster may add nodes.
-        """
-        room = workers_of_cluster(self._ray, self._gpus_per_worker)
-        if not (self._gpus_per_worker and self._is_ours):
-            return room if self._workers is None else self._workers
-        if self._ray.cluster_resources().get("GPU", 0) < self._gpus_per_worker:
-            raise WorkerError("workers: Ray finds no GPU here; workers = 0 runs in this process, without Ray")
-        return room if self._workers is None else min(self._workers, room)
 
     def request_stop(self) -> None:
         """End `run` after the iterations under way, which are committed; a signal handler may call this."""
         self._stop.set()
 
     def __enter__(self) -> Self:
-        # Ray prints messages of its own on standard output, which belongs to the result.
-        self._redirected.enter_context(redirect_stdout(sys.stderr))
+        self._context.enter_context(result_alone_on_stdout())
+        self._context.enter_context(self._watch)
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        with self._redirected:
+        with self._context:
             if self._is_ours:
                 self._ray.shutdown()
-                return
-            for actor in self._actors:
-                self._ray.kill(actor.handle)
+            elif self._watch.seconds_silent() < _DOUBT_SECONDS:
+                for actor in self._actors:
+                    self._actors.remove(actor)
 
-    def _start_actor(self, store_path: Place, pending: dict[Any, tuple[_Actor, str]]) -> None:
-        # No restarts and no retries: a retried call runs its side effects twice, and a restarted actor has
-        # lost its state anyway. A new actor reads the last commit and repeats the same numbers.
-        remote_class = self._ray.remote(
-            num_cpus=1, num_gpus=self._gpus_per_worker, max_restarts=0, max_task_retries=0
-        )(self._worker_class)
-        options = {} if self._is_ours else {"runtime_env": {"env_vars": ONE_THREAD}}
-        actor = _Actor(remote_class.options(**options).remote(str(store_path), _is_cancelled))
-        self._actors.append(actor)
-        pending[actor.handle.ready.remote()] = (actor, "ready")
+    @property
+    def _n_busy(self) -> int:
+        return sum(actor.batch is not None for actor in self._actors)
 
-    def _give_work(self, waiting: deque[int], pending: dict[Any, tuple[_Actor, str]]) -> None:
+    def _check_head(self) -> None:
+        """Raise ClusterGoneError if the head has been silent for too long."""
+        silent = self._watch.seconds_silent()
+        if silent > _GONE_SECONDS:
+            self._actors.let_finish(_LAST_SECONDS)
+            raise ClusterGoneError(
+                f"the Ray cluster is gone: its head has not answered for {silent:.0f} seconds. What was"
+                " committed is kept: `resume` continues from there, on any cluster or without one"
+            )
+
+    def _leave_nodes(self) -> None:
+        """Stop the actors on nodes that will be taken away, and let go of those that have committed."""
+        draining = self._watch.nodes.draining
+        new = [actor for actor in self._actors if actor.node in draining and not actor.is_leaving]
+        for actor in new:
+            actor.is_leaving = True
+            self._actors.stop_blocks(of=actor)
+        for node, count in Counter(actor.node for actor in new).items():
+            _log.warning(
+                "node %s will be taken away: its %s commit what they have done, and others go on elsewhere",
+                node[:8],
+                _workers(count),
+            )
         for actor in self._actors:
-            if waiting and actor.is_ready and actor.batch is None:
-                actor.batch = waiting.popleft()
-                run_block = actor.handle.run_block.options(num_returns="streaming")
-                pending[run_block.remote(actor.batch)] = (actor, "block")
+            if actor.is_leaving and actor.batch is None:
+                self._actors.remove(actor)
 
-    def _receive(
-        self,
-        reference: Any,
-        actor: _Actor,
-        question: str,
-        store_path: Place,
-        waiting: deque[int],
-        pending: dict[Any, tuple[_Actor, str]],
-    ) -> Progress | None:
-        """Handle an answer and return its progress, if any; a dead actor is replaced."""
+    def _start_actors(self, store_path: Place) -> None:
+        """Start as many actors as there is work and room for, or as many as were asked for."""
+        if self._stop.is_set() or self._watch.seconds_silent() > _DOUBT_SECONDS:
+            return
+        n_staying = sum(not actor.is_leaving for actor in self._actors)
+        wanted = min(self._wanted_workers(), len(self._waiting) + self._n_busy)
+        for _ in range(wanted - n_staying):
+            self._actors.start(store_path)
+
+    def _wanted_workers(self) -> int:
+        """Return how many workers are wanted: on this machine not more than there are GPUs for.
+
+        WorkerError if workers need a GPU of this machine and Ray finds none: they would wait without an end.
+        A cluster may add nodes.
+        """
+        room = self._watch.nodes.room
+        if not (self._gpus_per_worker and self._is_ours):
+            return room if self._workers is None else self._workers
+        if self._ray.cluster_resources().get("GPU", 0) < self._gpus_per_worker:
+            raise WorkerError("workers: Ray finds no GPU here; workers = 0 runs in this process, without Ray")
+        return room if self._workers is None else min(self._workers, room)
+
+    def _give_work(self) -> None:
+        for actor in self._actors:
+            if self._waiting and actor.is_ready and not actor.is_leaving and actor.batch is None:
+                self._actors.ask_for_block(actor, self._waiting.popleft())
+
+    def _receive(self, reference: Any, actor: Actor, question: Question) -> Progress | None:
+        """Handle an answer and return its progress, if any; an actor that died is removed."""
         from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
         try:
             answer = self._ray.get(next(reference) if question == "block" else reference)
         except TaskCancelledError:  # the block was told to stop and did, and its last answer is lost
-            pending[actor.handle.latest.remote()] = (actor, "latest")
+            self._actors.ask_for_latest(actor)
             return None
         except RayTaskError as exc:  # the worker is alive; the code that it ran raised
-            self._let_others_finish()
+            self._actors.let_finish(_FINISH_SECONDS)
             if isinstance(exc.cause, RayFBNNError):
                 raise exc.cause from None
             raise
         except RayError as exc:
-            if actor in self._actors:
-                self._remove_dead(actor, exc, waiting, pending)
-                if not self._stop.is_set():
-                    self._start_actor(store_path, pending)
+            self._remove_dead(actor, exc)
             return None
         if question == "ready":
-            actor.name, actor.is_ready = answer, True
+            (actor.name, actor.node), actor.is_ready = answer, True
+            del self._deaths[None]
             return None
         if question == "block" and not answer.committed:
-            pending[reference] = (actor, "block")  # there is more to come
+            self._actors.expect_more(reference, actor)
             return answer  # type: ignore[no-any-return]
         if question == "latest" and (answer is None or answer.batch != actor.batch):
-            actor.batch = None  # it was told to stop before it started the block
+            self._put_back(actor)  # it was told to stop before it started the block
             return None
-        if not answer.has_done(self._until):
-            waiting.append(answer.batch)
         actor.batch = None
+        del self._deaths[answer.batch]
+        if not answer.has_done(self._until):
+            self._waiting.append(answer.batch)
         return answer  # type: ignore[no-any-return]
 
-    def _remove_dead(
-        self, actor: _Actor, cause: Exception, waiting: deque[int], pending: dict[Any, tuple[_Actor, str]]
-    ) -> None:
-        self.failures += 1
-        self._actors.remove(actor)
-        for reference in [reference for reference, (asked, _) in pending.items() if asked is actor]:
-            del pending[reference]
-        self._ray.kill(actor.handle)  # Ray may have lost an actor that is still alive
+    def _put_back(self, actor: Actor) -> None:
+        """Let another actor run the batch that this one was to run."""
         if actor.batch is not None:
-            waiting.appendleft(actor.batch)
-        if self.failures > self._max_failures:
-            self._let_others_finish()
-            doing = "starting" if actor.batch is None else f"running batch {actor.batch}"
+            self._waiting.appendleft(actor.batch)
+            actor.batch = None
+
+    def _remove_dead(self, actor: Actor, cause: Exception) -> None:
+        """Remove an actor that died, with all others of its node if that is gone or will be taken away.
+
+        WorkerError if too many have died at the same block, or as they started.
+        """
+        nodes = self._watch.look_again()
+        if actor.node and actor.node not in nodes.alive - nodes.draining:
+            self._remove_node(actor.node)
+            return
+        self._remove(actor)
+        batch = actor.batch
+        self._put_back(actor)
+        self._deaths[batch] += 1
+        if self._deaths[batch] > self._max_failures:
+            self._actors.let_finish(_FINISH_SECONDS)
+            doing = "starting" if batch is None else f"running batch {batch}"
             raise WorkerError(
-                f"{self.failures} workers died, more than max_failures = {self._max_failures} allows; the"
-                f" last was {actor.name}, {doing}: {first_line(cause)}. What was committed is kept:"
-                " `resume` continues from there"
+                f"{_workers(self._deaths[batch])} died {doing}, one after another, more than max_failures ="
+                f" {self._max_failures} allows; the last was {actor.name}: {first_line(cause)}. What was"
+                " committed is kept: `resume` continues from there"
             ) from cause
         _log.warning("%s died: %s; it is replaced", actor.name, first_line(cause))
 
-    def _tell_actors_to_stop(self) -> None:
-        for reference, (_, question) in self._pending.items():
-            if question == "block":
-                self._ray.cancel(reference)
+    def _remove_node(self, node: str) -> None:
+        """Remove all actors of a node that died; this counts for no block, because no block is its cause."""
+        dead = [actor for actor in self._actors if actor.node == node]
+        for actor in dead:
+            self._remove(actor)
+            self._put_back(actor)
+        _log.warning("node %s died with %s: others go on", node[:8], _workers(len(dead)))
 
-    def _let_others_finish(self) -> None:
-        """Let the other actors commit what they have done, before an error ends the run."""
-        self._tell_actors_to_stop()
-        # An actor answers in turn.
-        answers = [actor.handle.latest.remote() for actor in self._actors if actor.batch is not None]
-        if answers:
-            self._ray.wait(answers, num_returns=len(answers), timeout=60)
+    def _remove(self, actor: Actor) -> None:
+        self.failures += 1
+        self._actors.remove(actor, is_killed=self._watch.seconds_silent() < _DOUBT_SECONDS)
 
 
-def _is_cancelled() -> bool:
-    """Return True if the block that the current actor is running was told to stop."""
-    import ray
-
-    return bool(ray.get_runtime_context().is_canceled())
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"

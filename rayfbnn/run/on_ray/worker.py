@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -20,15 +21,24 @@ class Worker:
     that it can be tested without Ray. `is_stopped` is called after every iteration.
     """
 
-    def __init__(self, store_path: str, is_stopped: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        store_path: str,
+        is_stopped: Callable[[], bool] = lambda: False,
+        node: Callable[[], str] = lambda: "",
+        niceness: int = 0,
+    ) -> None:
+        """Take the store, questions that only Ray can answer, and the least niceness of this process."""
+        os.nice(max(0, niceness - os.nice(0)))
         self._store_path = store_path
         self._is_stopped = is_stopped
+        self._node = node
         self._sampler: Sampler | None = None
         self._latest: Progress | None = None
 
-    def ready(self) -> str:
-        """Return the worker's host and process id, once it is up."""
-        return worker_name()
+    def ready(self) -> tuple[str, str]:
+        """Return the worker's host and process id, and the node it is on, once it is up."""
+        return worker_name(), self._node()
 
     def run_block(self, batch: int) -> Iterator[Progress]:
         """Run and commit the batch's next block; yield progress twice a second, and after the commit."""

@@ -1,0 +1,134 @@
+"""The Ray actors of a run: their start, the questions put to them, and their end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from rayfbnn.run.on_ray.worker import Worker
+from rayfbnn.store.storage.places import Place
+
+Question: TypeAlias = Literal["ready", "block", "latest"]
+
+
+@dataclass(eq=False)
+class Actor:
+    """An actor as the driver knows it.
+
+    Attributes
+    ----------
+    handle
+        Ray's handle.
+    name
+        Host and process id, once it has started.
+    node
+        Ray's id of its node, once it has started.
+    batch
+        Number of the batch that it is running, if any.
+    is_ready
+        Whether it has started.
+    is_leaving
+        Whether it gets no more work, because its node will be taken away.
+    """
+
+    handle: Any
+    name: str = "a worker that had not started"
+    node: str = ""
+    batch: int | None = None
+    is_ready: bool = False
+    is_leaving: bool = False
+
+
+class Actors:
+    """The actors of a run, with the questions that they have not answered yet."""
+
+    def __init__(
+        self, ray: Any, worker_class: type[Worker], gpus_per_worker: float, environment: dict[str, str]
+    ) -> None:
+        """Take Ray's module, what an actor runs, the GPUs it needs, and its environment variables."""
+        self._ray = ray
+        # No restarts and no retries: a retried call runs its side effects twice, and a restarted actor has
+        # lost its state anyway. A new actor reads the last commit and repeats the same numbers.
+        remote_class = ray.remote(num_cpus=1, num_gpus=gpus_per_worker, max_restarts=0, max_task_retries=0)(
+            worker_class
+        )
+        options = {"runtime_env": {"env_vars": environment}} if environment else {}
+        self._remote_class = remote_class.options(**options)
+        self._all: list[Actor] = []
+        # By Ray's reference to the answer, or to the answers of a block.
+        self._pending: dict[Any, tuple[Actor, Question]] = {}
+
+    def __iter__(self) -> Iterator[Actor]:
+        return iter(list(self._all))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def start(self, store_path: Place) -> None:
+        """Start an actor, which is ready when it answers. Ray starts it where there is room, now or later."""
+        actor = Actor(self._remote_class.remote(str(store_path), _is_cancelled, _node, os.nice(0)))
+        self._all.append(actor)
+        self._pending[actor.handle.ready.remote()] = (actor, "ready")
+
+    def ask_for_block(self, actor: Actor, batch: int) -> None:
+        """Let an actor run the next block of a batch."""
+        actor.batch = batch
+        self._pending[actor.handle.run_block.options(num_returns="streaming").remote(batch)] = (
+            actor,
+            "block",
+        )
+
+    def ask_for_latest(self, actor: Actor) -> None:
+        """Ask an actor for its latest progress."""
+        self._pending[actor.handle.latest.remote()] = (actor, "latest")
+
+    def answered(self, seconds: float) -> list[tuple[Any, Actor, Question]]:
+        """Wait for an answer and take it out; an empty list if none comes in these seconds."""
+        if not self._pending:
+            time.sleep(seconds)
+            return []
+        references, _ = self._ray.wait(list(self._pending), num_returns=1, timeout=seconds)
+        return [(reference, *self._pending.pop(reference)) for reference in references]
+
+    def expect_more(self, reference: Any, actor: Actor) -> None:
+        """Wait for further answers about the same block."""
+        self._pending[reference] = (actor, "block")
+
+    def stop_blocks(self, of: Actor | None = None) -> None:
+        """Tell one actor, or all, to end the block after the iterations under way, and to commit them."""
+        for reference, (actor, question) in self._pending.items():
+            if question == "block" and of in (None, actor):
+                self._ray.cancel(reference)
+
+    def let_finish(self, seconds: float) -> None:
+        """Stop all blocks, and wait for their commits no longer than these seconds."""
+        self.stop_blocks()
+        # An actor answers in turn.
+        answers = [actor.handle.latest.remote() for actor in self._all if actor.batch is not None]
+        if answers:
+            self._ray.wait(answers, num_returns=len(answers), timeout=seconds)
+
+    def remove(self, actor: Actor, *, is_killed: bool = True) -> None:
+        """Forget an actor and its questions; Ray may have lost one that is still alive, so kill it too."""
+        self._all.remove(actor)
+        for reference in [reference for reference, (asked, _) in self._pending.items() if asked is actor]:
+            del self._pending[reference]
+        if is_killed:
+            self._ray.kill(actor.handle)
+
+
+def _is_cancelled() -> bool:
+    """Return True if the block that the current actor is running was told to stop."""
+    import ray
+
+    return bool(ray.get_runtime_context().is_canceled())
+
+
+def _node() -> str:
+    """Return Ray's id of the node on which the current actor runs."""
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
