@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO, cast
 
-_LISTENER = "ray_listen_error_messages"  # the thread of Ray that prints what its processes report
+LISTENER = "ray_listen_error_messages"  # the thread of Ray that prints what its processes report
 _log = logging.getLogger(__name__)
 
 
@@ -21,7 +21,7 @@ class _Diverted:
     """
 
     def write(self, text: str) -> int:
-        if threading.current_thread().name != _LISTENER:
+        if threading.current_thread().name != LISTENER:
             return sys.stderr.write(text)
         if text.strip():
             _log.debug("Ray: %s", text.strip())
