@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeAlias
 from rayfbnn.run.on_ray.worker import Worker
 from rayfbnn.store.storage.places import Place
 
+_ASK_AGAIN_SECONDS = 1.0
+
 Question: TypeAlias = Literal["ready", "block", "latest"]
 
 
@@ -32,6 +34,8 @@ class Actor:
         Whether it has started.
     is_leaving
         Whether it gets no more work, because its node will be taken away.
+    unreachable_since
+        When it could not be reached for the first time, on the monotonic clock; None if it can be.
     """
 
     handle: Any
@@ -40,6 +44,7 @@ class Actor:
     batch: int | None = None
     is_ready: bool = False
     is_leaving: bool = False
+    unreachable_since: float | None = None
 
 
 class Actors:
@@ -60,6 +65,7 @@ class Actors:
         self._all: list[Actor] = []
         # By Ray's reference to the answer, or to the answers of a block.
         self._pending: dict[Any, tuple[Actor, Question]] = {}
+        self._to_ask: list[tuple[float, Actor]] = []  # and when, on the monotonic clock
 
     def __iter__(self) -> Iterator[Actor]:
         return iter(list(self._all))
@@ -87,15 +93,30 @@ class Actors:
 
     def answered(self, seconds: float) -> list[tuple[Any, Actor, Question]]:
         """Wait for an answer and take it out; an empty list if none comes in these seconds."""
+        self._ask_those_that_are_due()
         if not self._pending:
             time.sleep(seconds)
             return []
         references, _ = self._ray.wait(list(self._pending), num_returns=1, timeout=seconds)
         return [(reference, *self._pending.pop(reference)) for reference in references]
 
+    def ask_again(self, actor: Actor) -> None:
+        """Ask an actor that could not be reached, a second later, for what it was to answer."""
+        self._to_ask.append((time.monotonic() + _ASK_AGAIN_SECONDS, actor))
+
     def expect_more(self, reference: Any, actor: Actor) -> None:
         """Wait for further answers about the same block."""
         self._pending[reference] = (actor, "block")
+
+    def _ask_those_that_are_due(self) -> None:
+        now = time.monotonic()
+        due = [actor for when, actor in self._to_ask if when <= now]
+        self._to_ask = [(when, actor) for when, actor in self._to_ask if when > now]
+        for actor in due:
+            if actor.is_ready:
+                self.ask_for_latest(actor)
+            else:
+                self._pending[actor.handle.ready.remote()] = (actor, "ready")
 
     def stop_blocks(self, of: Actor | None = None) -> None:
         """Tell one actor, or all, to end the block after the iterations under way, and to commit them."""
@@ -114,6 +135,7 @@ class Actors:
     def remove(self, actor: Actor, *, is_killed: bool = True) -> None:
         """Forget an actor and its questions; Ray may have lost one that is still alive, so kill it too."""
         self._all.remove(actor)
+        self._to_ask = [(when, other) for when, other in self._to_ask if other is not actor]
         for reference in [reference for reference, (asked, _) in self._pending.items() if asked is actor]:
             del self._pending[reference]
         if is_killed:

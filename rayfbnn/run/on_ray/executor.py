@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from rayfbnn.store.storage.places import Place
 
 _log = logging.getLogger(__name__)
 _DOUBT_SECONDS = 5.0  # a head that is silent for so long is not asked for anything
+_FATE_SECONDS = 60.0  # for Ray to know what became of a worker that cannot be reached
 _GONE_SECONDS = 40.0  # a head that is silent for so long is gone; after 60 Ray would end this process
 _FINISH_SECONDS = 60.0  # for the other actors to commit what they have done, before an error ends the run
 _LAST_SECONDS = 10.0  # the same where the head is gone
@@ -159,7 +161,7 @@ class RayExecutor:
 
     def _receive(self, reference: Any, actor: Actor, question: Question) -> Progress | None:
         """Handle an answer and return its progress, if any; an actor that died is removed."""
-        from ray.exceptions import RayError, RayTaskError, TaskCancelledError
+        from ray.exceptions import ActorUnavailableError, RayError, RayTaskError, TaskCancelledError
 
         try:
             answer = self._ray.get(next(reference) if question == "block" else reference)
@@ -171,9 +173,13 @@ class RayExecutor:
             if isinstance(exc.cause, RayFBNNError):
                 raise exc.cause from None
             raise
+        except ActorUnavailableError as exc:
+            self._wait_for_fate(actor, exc)
+            return None
         except RayError as exc:
             self._remove_dead(actor, exc)
             return None
+        actor.unreachable_since = None
         if question == "ready":
             (actor.name, actor.node), actor.is_ready = answer, True
             del self._deaths[None]
@@ -189,6 +195,19 @@ class RayExecutor:
         if not answer.has_done(self._until):
             self._waiting.append(answer.batch)
         return answer  # type: ignore[no-any-return]
+
+    def _wait_for_fate(self, actor: Actor, cause: Exception) -> None:
+        """Ask again a worker that cannot be reached, until Ray knows whether it or its node has died.
+
+        Ray takes some twelve seconds to know that a node has died. A worker that can be reached again goes on
+        with its block meanwhile.
+        """
+        now = time.monotonic()
+        actor.unreachable_since = actor.unreachable_since or now
+        if now - actor.unreachable_since < _FATE_SECONDS:
+            self._actors.ask_again(actor)
+        else:
+            self._remove_dead(actor, cause)
 
     def _put_back(self, actor: Actor) -> None:
         """Let another actor run the batch that this one was to run."""

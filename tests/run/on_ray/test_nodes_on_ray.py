@@ -1,12 +1,13 @@
-"""A driver on a Ray cluster of three nodes, whose nodes are killed, drained and added beneath it."""
+"""A driver on a Ray cluster of up to three nodes, which are killed, drained and added beneath it."""
 
 from __future__ import annotations
 
 import json
-import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +15,128 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.store.store import Store
-from tests.support.drivers import descendants, finish, iterations_done, slow_spec, start, wait_until
+from tests.support.drivers import iterations_done, slow_spec, start
 from tests.support.small import assert_same_draws
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 pytest.importorskip("ray")
-_NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+_NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}  # bytes, near the least that Ray takes
+_PATIENCE = 300.0  # seconds; on an idle machine nothing here takes a tenth of that but the end of a head
 
 
 class Scene:
-    """A cluster on the loopback interface, a driver on it, and the same run undisturbed."""
+    """A cluster on the loopback interface, and a driver that works on it until it is told to stop."""
 
-    def __init__(self, cluster: Any, folder: Path, n_nodes: int) -> None:
+    def __init__(self, cluster: Any, folder: Path) -> None:
         self.cluster, self.path = cluster, folder / "run.zarr"
-        self.nodes = [cluster.add_node(**_NODE) for _ in range(n_nodes)]
-        (folder / "run.toml").write_text(slow_spec(folder, iterations=400, steps=1500, chains=6).to_toml())
-        self._config = folder / "run.toml"
-        self.driver = start(
-            "run", self._config, self.path, "--address", cluster.address, "--max-failures", 0, "--json"
-        )
-        wait_until(lambda: len(self.workers()) == n_nodes and iterations_done(self.path) > 0, self.driver)
+        self.spec = slow_spec(folder, chains=6)
 
-    def workers(self) -> set[str]:
-        """The workers that have committed something."""
+    def begin(self, n_nodes: int) -> list[Any]:
+        """Start a driver on so many nodes, and wait until all of them are at work."""
+        nodes = [self.cluster.add_node(**_NODE) for _ in range(n_nodes)]
+        config = self.path.parent / "run.toml"
+        config.write_text(self.spec.to_toml())
+        options = ("--max-failures", 0, "--log-format", "json", "--no-progress")
+        self.driver = start("run", config, self.path, "--address", self.cluster.address, *options)
+        self.wait_until(lambda: len({line["worker"] for line in self.log("block")}) == n_nodes)
+        return nodes
+
+    def log(self, event: str) -> list[dict[str, Any]]:
+        """Lines of the driver's log about an event."""
+        file = self.path.parent / "run.zarr.log.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [line for line in map(json.loads, lines) if line["event"] == event]
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition while the driver runs."""
+        deadline = time.monotonic() + _PATIENCE
+        while not condition():
+            assert self.driver.poll() is None, self.driver.communicate()
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.1)
+
+    def wait_for_all_batches(self) -> None:
+        """Wait until every batch has committed more than it has now."""
+        before = self.done()
+        self.wait_until(lambda: all(now > then for now, then in zip(self.done(), before, strict=True)))
+
+    def done(self) -> list[int]:
+        """Iterations that each batch has committed."""
         store = Store.open(self.path)
-        return {
-            store.commits.read(batch, block).worker
-            for batch in range(store.n_batches)
-            for block in store.commits.blocks(batch)
-        }
+        return [store.progress(batch).iteration for batch in range(store.n_batches)]
 
-    def finish(self) -> tuple[dict[str, Any], list[str]]:
-        """Wait for the end of the driver; return its summary, and its lines on standard error."""
-        code, output, errors = finish(self.driver)
-        assert code == 0, errors
-        return json.loads(output), errors.splitlines()
+    def end(self, *, is_told: bool = True) -> list[str]:
+        """Wait for the driver's end, after a signal or without; return its lines on standard error."""
+        if is_told:
+            self.driver.send_signal(signal.SIGTERM)
+        output, errors = self.driver.communicate(timeout=_PATIENCE)
+        assert (self.driver.returncode, output) == (75, ""), errors
+        return [line for line in errors.splitlines() if line.strip()]
 
     def compare(self) -> None:
-        """Check that the draws are those of a run that nothing disturbed."""
-        other = self.path.parent / "undisturbed.zarr"
-        api.sample(self._config, other, workers=0, progress=False)
+        """Resume the run without Ray, and compare its draws with those of a run that nothing disturbed."""
+        length = max(self.done()) + 2
+        api.resume(self.path, iterations=length, workers=0, progress=False)
+        other = self.path.parent / "other.zarr"
+        api.sample(self.spec.with_iterations(length), other, workers=0, progress=False)
         assert_same_draws(self.path, other)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 80 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    scene = Scene(cluster, tmp_path)
+    try:
+        yield scene
+    finally:
+        scene.driver.kill()
+        cluster.shutdown()
+
+
+def test_a_node_that_is_killed_is_one_line_and_its_batch_goes_on(scene: Scene) -> None:
+    first, _ = scene.begin(2)
+    scene.cluster.remove_node(first, allow_graceful=False)
+    scene.wait_for_all_batches()
+    errors = scene.end()
+    assert len([line for line in errors if "died with 1 worker: others go on" in line]) == 1, errors
+    assert len(errors) <= 4, errors  # beside it the two of the stop
+    assert scene.log("end")[-1]["failures"] == 1
+    scene.compare()
+
+
+def test_a_node_that_will_be_taken_away_is_left_before_it_goes(scene: Scene) -> None:
+    first, _ = scene.begin(2)
+    why = ("--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot")
+    where = ("--address", scene.cluster.address, "--node-id", first.node_id)
+    ray = (sys.executable, "-m", "ray.scripts.scripts", "drain-node")
+    subprocess.run([*ray, *where, *why, "--deadline-remaining-seconds", "300"], check=True)
+    time.sleep(5)  # twice what the driver needs to see it
+    scene.wait_for_all_batches()
+    scene.cluster.remove_node(first, allow_graceful=False)
+    scene.wait_for_all_batches()
+    errors = scene.end()
+    assert len([line for line in errors if "will be taken away" in line]) == 1, errors
+    assert scene.log("end")[-1]["failures"] == 0
+    scene.compare()
+
+
+def test_a_node_that_joins_is_used(scene: Scene) -> None:
+    scene.begin(1)
+    scene.cluster.add_node(**_NODE)
+    scene.wait_until(lambda: len({line["worker"] for line in scene.log("block")}) == 2)
+    scene.end()
+    assert scene.log("end")[-1]["failures"] == 0
+    scene.compare()
+
+
+def test_a_head_that_is_killed_ends_the_driver_and_the_run_goes_on_elsewhere(scene: Scene) -> None:
+    scene.begin(2)
+    scene.cluster.remove_node(scene.cluster.head_node, allow_graceful=False)
+    before = iterations_done(scene.path)
+    errors = scene.end(is_told=False)
+    assert "the Ray cluster is gone: its head has not answered for 4" in errors[-1], errors
+    assert iterations_done(scene.path) > before  # the workers went on meanwhile
+    scene.compare()
