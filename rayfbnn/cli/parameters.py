@@ -43,7 +43,7 @@ Address = Annotated[
     ),
 ]
 MaxFailures = Annotated[
-    int, typer.Option(help="How many workers may die and be replaced before the run is given up.")
+    int, typer.Option(help="How many workers may die at the same block before the run is given up.")
 ]
 ShowProgress = Annotated[bool, typer.Option(help="Shows the progress on standard error.")]
 LogFormat = Annotated[

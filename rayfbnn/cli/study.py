@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rayfbnn.cli.jobs import start_again
-from rayfbnn.cli.parameters import Address, AsJson, LogFormat, MaxFailures, Set, ShowProgress, SpecFile, Train
+from rayfbnn.cli.parameters import Address, AsJson, LogFormat, Set, ShowProgress, SpecFile, Train
 from rayfbnn.cli.program import NOT_CONVERGED, app, command_of
 
 study_app = typer.Typer(
@@ -96,7 +96,9 @@ def run(
         ),
     ] = None,
     address: Address = None,
-    max_failures: MaxFailures = 3,
+    max_failures: Annotated[
+        int, typer.Option(help="How many drivers may die and be replaced before the study is given up.")
+    ] = 3,
     progress: ShowProgress = True,
     log_format: LogFormat = "text",
     as_json: AsJson = False,

@@ -71,7 +71,8 @@ def sample_or_resume(
         Address of a Ray cluster to use instead, such as "auto" or "host:port". The store must then be on
         storage that all its nodes share.
     max_failures
-        How many workers may die and be replaced before the run is given up.
+        How many workers may die at the same block, one after another, before the run is given up. Those whose
+        node died are not counted.
     progress
         Shows the progress on standard error.
     log_format

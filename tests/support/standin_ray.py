@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from ray.exceptions import ActorDiedError
+from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 
 class Death(Exception):
@@ -18,13 +18,15 @@ class Death(Exception):
 class StandinRay:
     """What the executor uses of Ray's module.
 
-    `add`, `drain` and `lose` change the nodes; `is_silent` keeps the head from answering. `blocks` counts
-    the blocks that each node has run to their commit.
+    `add` and `lose` change the nodes, `draining` and `cut_off` have those that will be taken away and those
+    that cannot be reached at present. `be_silent` keeps the head from answering. `blocks` counts the blocks
+    that each node has run to their commit.
     """
 
     def __init__(self, **cpus: int) -> None:
         self.cpus: dict[str, int] = {}
         self.draining: set[str] = set()
+        self.cut_off: set[str] = set()
         self.blocks: Counter[str] = Counter()
         self.handles: list[Handle] = []
         self.environments: list[Any] = []
@@ -42,6 +44,7 @@ class StandinRay:
     def lose(self, node: str) -> None:
         """Kill a node with all actors on it."""
         del self.cpus[node]
+        self.cut_off.discard(node)
         for handle in self.handles:
             handle.is_dead |= handle.node == node
 
@@ -84,6 +87,8 @@ class StandinRay:
         """As ray.get."""
         if reference.handle.is_dead:
             raise ActorDiedError
+        if reference.handle.node in self.cut_off:
+            raise ActorUnavailableError("it cannot be reached", None)
         return reference.answer()
 
     def cancel(self, reference: Any) -> None:
@@ -103,7 +108,7 @@ class StandinRay:
             return
         used = Counter(other.node for other in self.handles if not other.is_dead)
         for node, count in self.cpus.items():
-            if node not in self.draining and used[node] < count:
+            if node not in self.draining | self.cut_off and used[node] < count:
                 handle.node = node
                 return
 
@@ -115,10 +120,16 @@ class Handle:
         self.node, self.is_dead, self.is_stopped = "", False, False
         self.worker = worker_class(store_path, lambda: self.is_stopped, lambda: self.node)
         self.ready = _Method(self, lambda: self.worker.ready())
-        self.latest = _Method(self, lambda: self.worker.latest())
+        self.steps: Iterator[Any] = iter(())  # of the block that it is running
+        self.latest = _Method(self, self._latest)
         self.run_block = SimpleNamespace(
             options=lambda **options: SimpleNamespace(remote=lambda batch: _Answers(ray, self, batch))
         )
+
+    def _latest(self) -> Any:
+        for _ in self.steps:  # an actor answers in turn
+            pass
+        return self.worker.latest()
 
 
 class _Method:
@@ -143,14 +154,14 @@ class _Answers:
         handle.is_stopped = False
         self.handle = handle
         self._ray = ray
-        self._steps: Iterator[Any] = handle.worker.run_block(batch)
+        handle.steps = handle.worker.run_block(batch)
 
     def __next__(self) -> _Reference:
         return _Reference(self.handle, self._next)
 
     def _next(self) -> Any:
         try:
-            progress = next(self._steps)
+            progress = next(self.handle.steps)
         except Death as exc:
             self.handle.is_dead = True
             raise ActorDiedError from exc

@@ -19,6 +19,7 @@ import pytest
 
 from rayfbnn.errors import ClusterGoneError, WorkerError
 from rayfbnn.run.executor import InProcess
+from rayfbnn.run.on_ray import actors as ray_actors
 from rayfbnn.run.on_ray import executor as ray_executor
 from rayfbnn.run.on_ray import nodes as ray_nodes
 from rayfbnn.run.on_ray import worker as ray_worker
@@ -46,6 +47,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the nodes be looked at all the time, and every iteration be reported."""
+    monkeypatch.setattr(ray_actors, "_ASK_AGAIN_SECONDS", 0.001)
     monkeypatch.setattr(ray_nodes, "_SECONDS", 0.001)
     monkeypatch.setattr(ray_worker, "NEWS_SECONDS", 0.0)
 
@@ -124,6 +126,34 @@ def test_a_node_that_dies_counts_for_no_block(
     executor = run(ray, store, monkeypatch, {7: lambda: ray.lose("first")}, max_failures=0)
     assert executor.failures == 2
     assert caplog.messages == ["node first died with 2 workers: others go on"]
+    assert_same_draws(store.path, undisturbed)
+
+
+@pytest.mark.parametrize("is_dead", [True, False])
+def test_workers_that_cannot_be_reached_are_waited_for(
+    store: Store,
+    undisturbed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_dead: bool,
+) -> None:
+    ray = StandinRay(first=2, second=1)
+    fate = ray.lose if is_dead else ray.cut_off.discard
+    events = {7: lambda: ray.cut_off.add("first"), 12: lambda: fate("first")}
+    executor = run(ray, store, monkeypatch, events, max_failures=0)
+    assert executor.failures == (2 if is_dead else 0)
+    assert caplog.messages == (["node first died with 2 workers: others go on"] if is_dead else [])
+    assert_same_draws(store.path, undisturbed)
+
+
+def test_a_worker_that_cannot_be_reached_for_too_long_counts_as_dead(
+    store: Store, undisturbed: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ray_executor, "_FATE_SECONDS", 0.05)
+    ray = StandinRay(first=1, second=3)
+    executor = run(ray, store, monkeypatch, {7: lambda: ray.cut_off.add("first")}, max_failures=1)
+    assert executor.failures == 1
+    assert ["it cannot be reached" in line for line in caplog.messages] == [True]
     assert_same_draws(store.path, undisturbed)
 
 
