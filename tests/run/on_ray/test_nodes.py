@@ -32,7 +32,7 @@ from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small_spec
 
 pytest.importorskip("ray")
-from tests.support.standin_ray import Death, StandinRay  # noqa: E402, it imports Ray
+from tests.support.cluster.standin_ray import Death, StandinRay  # noqa: E402, it imports Ray
 
 
 @pytest.fixture(scope="module")
