@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +15,14 @@ from rayfbnn.run import gpus, resuming
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray import executor
 from rayfbnn.run.on_ray.executor import RayExecutor
+from tests.support.cluster.standin_ray import StandinRay
 from tests.support.small import assert_same_draws, make_store, small_spec
 
 
-def ray_with(**resources: float) -> SimpleNamespace:
-    return SimpleNamespace(cluster_resources=lambda: resources)
+def ray_with(gpus: int) -> StandinRay:
+    ray = StandinRay()
+    ray.add("node", 64, gpus)
+    return ray
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ def test_a_run_uses_the_gpus_that_it_has_workers_for(
     monkeypatch: pytest.MonkeyPatch, workers: int | None, address: str | None, expected: int
 ) -> None:
     monkeypatch.setattr(gpus, "gpus_here", lambda: 4)
-    monkeypatch.setattr(gpus, "connect", lambda workers, address: (ray_with(GPU=8.0, CPU=64.0), False))
+    monkeypatch.setattr(gpus, "connect", lambda workers, address: (ray_with(8), False))
     assert gpus.n_gpus(workers, address) == expected
 
 
@@ -42,13 +44,13 @@ def test_a_run_uses_the_gpus_that_it_has_workers_for(
 def test_there_is_an_actor_for_each_gpu(
     monkeypatch: pytest.MonkeyPatch, workers: int | None, is_ours: bool, n_gpus: int, expected: int
 ) -> None:
-    ray = ray_with(GPU=float(n_gpus), CPU=64.0)
+    ray = ray_with(n_gpus)
     monkeypatch.setattr(executor, "connect", lambda workers, address: (ray, is_ours))
     assert RayExecutor(workers=workers, gpus_per_worker=1)._wanted_workers() == expected
 
 
 def test_actors_do_not_wait_for_a_gpu_that_ray_does_not_find(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor, "connect", lambda workers, address: (ray_with(CPU=64.0), True))
+    monkeypatch.setattr(executor, "connect", lambda workers, address: (ray_with(0), True))
     with pytest.raises(WorkerError, match="Ray finds no GPU here; workers = 0"):
         RayExecutor(workers=2, gpus_per_worker=1)._wanted_workers()
     assert RayExecutor(workers=2, gpus_per_worker=0)._wanted_workers() == 2

@@ -25,11 +25,11 @@ class StandinRay:
 
     def __init__(self, **cpus: int) -> None:
         self.cpus: dict[str, int] = {}
+        self.gpus: Counter[str] = Counter()
         self.draining: set[str] = set()
         self.cut_off: set[str] = set()
         self.blocks: Counter[str] = Counter()
         self.handles: list[Handle] = []
-        self.environments: list[Any] = []
         self._answers = threading.Event()
         self._answers.set()
         ask = SimpleNamespace(get_draining_nodes=lambda: dict.fromkeys(self.draining, 0))
@@ -37,13 +37,13 @@ class StandinRay:
         for node, count in cpus.items():
             self.add(node, count)
 
-    def add(self, node: str, cpus: int) -> None:
+    def add(self, node: str, cpus: int, gpus: int = 0) -> None:
         """Let a node join."""
-        self.cpus[node] = cpus
+        self.cpus[node], self.gpus[node] = cpus, gpus
 
     def lose(self, node: str) -> None:
         """Kill a node with all actors on it."""
-        del self.cpus[node]
+        del self.cpus[node], self.gpus[node]
         self.cut_off.discard(node)
         for handle in self.handles:
             handle.is_dead |= handle.node == node
@@ -59,8 +59,15 @@ class StandinRay:
     def nodes(self) -> list[dict[str, Any]]:
         """As ray.nodes: the nodes that are up, and one that died long ago."""
         self._answers.wait()
-        up = [{"NodeID": node, "Alive": True, "Resources": {"CPU": n}} for node, n in self.cpus.items()]
-        return [*up, {"NodeID": "gone", "Alive": False, "Resources": {"CPU": 8}}]
+        up = [
+            {"NodeID": node, "Alive": True, "Resources": {"CPU": count, "GPU": self.gpus[node]}}
+            for node, count in self.cpus.items()
+        ]
+        return [*up, {"NodeID": "gone", "Alive": False, "Resources": {"CPU": 8, "GPU": 8}}]
+
+    def cluster_resources(self) -> dict[str, float]:
+        """As ray.cluster_resources."""
+        return {"CPU": sum(self.cpus.values()), "GPU": self.gpus.total()}
 
     def remote(self, **resources: Any) -> Callable[[type], Any]:
         """As ray.remote for classes."""
@@ -69,7 +76,6 @@ class StandinRay:
             start = SimpleNamespace(remote=lambda *arguments: self._start(worker_class, arguments))
 
             def options(**options: Any) -> Any:
-                self.environments.append(options["runtime_env"]["env_vars"])
                 return start
 
             return SimpleNamespace(options=options)
