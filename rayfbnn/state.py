@@ -223,6 +223,47 @@ class ApproximatedTarget(MinibatchTarget, Protocol):
         ...
 
 
+class ReestimatedPrecisions(Protocol):
+    """Precisions after a step towards the greatest evidence; see model/approximation/evidence.py."""
+
+    @property
+    def precisions(self) -> Array:
+        """The new precisions, (n_chains, n_precisions)."""
+        ...
+
+    @property
+    def log_width(self) -> Array:
+        """What the integral over the log precisions adds to the log evidence, (n_chains,)."""
+        ...
+
+
+class CurvedTarget(ApproximatedTarget, Protocol):
+    """A posterior whose curvature is known, for Gaussian approximations."""
+
+    def prior_precisions(self, precisions: Array) -> Array:
+        """Return the prior's curvature, the precision of each parameter, (n_chains, n_parameters)."""
+        ...
+
+    def gauss_newton(self, position: Array, precisions: Array) -> Array:
+        """Return the likelihood's curvature in parts that add up, (n_chains, n_parts, P, P)."""
+        ...
+
+    def hessian(self, position: Array, precisions: Array) -> Array:
+        """Return the Hessian of the potential, (n_chains, n_parameters, n_parameters)."""
+        ...
+
+    def reestimated(
+        self, position: Array, precisions: Array, traces: Array, determined: Array, *, is_integrated: bool
+    ) -> ReestimatedPrecisions:
+        """Return precisions one step on towards the greatest evidence.
+
+        traces         (n_chains, n_parameters): the diagonal of the inverse of the curvature A
+        determined     (n_chains, n_parts): tr(A^-1 G_j) of each part of the likelihood's curvature
+        is_integrated  whether all parameters count as determined, as where precisions are integrated out
+        """
+        ...
+
+
 class ConditionalTarget(Target, Protocol):
     """The density of some coordinates of a state, with the others integrated out.
 

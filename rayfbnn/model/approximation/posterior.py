@@ -9,8 +9,9 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import prior
-from rayfbnn.model.approximation import expected
-from rayfbnn.model.network import Buffers, forward
+from rayfbnn.model.approximation import curvature, evidence, expected
+from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.model.network import Buffers, forward, input_rows
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose, Streams
 
@@ -79,3 +80,56 @@ class ApproximatedPosterior(SampledPosterior):
     def why_not_expected(self) -> str | None:
         """Why precisions have no such distributions, and what to do; None if they have."""
         return expected.why_not_expected(self.network, self.precision_layout)
+
+    @property
+    def why_not_curved(self) -> str | None:
+        """Why the posterior has no Gaussian approximation here, and what to do; None if it has."""
+        for group in self.parameter_layout.groups:
+            if math.isfinite(group.prior.alphas[2]):
+                return f"{group.name} has a t prior; leave out its last alpha"
+        if type(self.data_model).output_curvature is DataModel.output_curvature:
+            return f'it does not cover model.kind = "{self.model.kind}"'
+        return self.why_not_expected
+
+    def gauss_newton(self, position: Array, precisions: Array) -> Array:
+        """Return the curvature of the likelihood in parts, (n_chains, n_parts, P, P) for P parameters."""
+        return curvature.gauss_newton(self, position, precisions)
+
+    def hessian(self, position: Array, precisions: Array) -> Array:
+        """Return the Hessian of the potential, (n_chains, n_parameters, n_parameters)."""
+        return curvature.hessian(self, position, precisions)
+
+    def prior_precisions(self, precisions: Array) -> Array:
+        """Return the precision of each parameter, (n_chains, n_parameters)."""
+        return prior.parameter_precisions(precisions, self.precision_layout)
+
+    def reestimated(
+        self, position: Array, precisions: Array, traces: Array, determined: Array, *, is_integrated: bool
+    ) -> evidence.Reestimated:
+        """Return precisions one step on towards the greatest evidence; see evidence.py."""
+        b = self._inverse_temperature(n_axes=2)
+        squares = self.residual_squares(position)
+        return evidence.reestimated(
+            position,
+            precisions,
+            traces,
+            None if squares is None else b * squares,
+            determined,
+            b * self.counts,
+            parameters=self.parameter_layout,
+            layout=self.precision_layout,
+            is_integrated=is_integrated,
+        )
+
+    def linear_outputs(self, mode: Array, draws: Array, inputs: Array) -> Array:
+        """Return the outputs of draws, linear about the mode, (n_chains, n_draws, n_cases, n_outputs).
+
+        mode (n_chains, n_parameters), draws (n_chains, n_draws, n_parameters), inputs (n_cases, n_inputs)
+        """
+        rows = input_rows(array_namespace(mode).asarray(inputs, dtype=np.float64), self.dtype)
+        return curvature.linear_outputs(self, mode, draws, rows).swapaxes(2, 3)
+
+    @property
+    def log_symmetries(self) -> float:
+        """Log of the number of modes that are equal by exchange and change of sign of hidden units."""
+        return evidence.log_symmetries(self.network)

@@ -52,6 +52,11 @@ class BinaryTargets(DataModel):
         uniform = streams.uniform(Purpose.TARGET_VALUE, outputs.shape[1:])
         return (uniform < xp.exp(-xp.logaddexp(0.0, -outputs))).astype(xp.float64)
 
+    def output_curvature(self, outputs: Array, rows: Array, noise: Array) -> Array:
+        """Return p (1 - p)."""
+        p = self.probabilities(outputs)
+        return p * (1 - p)
+
     def why_outputs_stay(self, *, is_tempered: bool) -> str | None:
         if not is_tempered:
             return None

@@ -73,6 +73,12 @@ class ClassTargets(DataModel):
         terms = xp.where(rows > 0.5, log_probability, 0.0).sum(axis=1, keepdims=True)
         return terms, rows - xp.exp(log_probability)
 
+    def output_curvature(self, outputs: Array, rows: Array, noise: Array) -> Array:
+        """Return diag p - p p', (n_chains, n_classes, n_classes, n_cases)."""
+        xp = array_namespace(outputs)
+        p = xp.moveaxis(self.probabilities(xp.moveaxis(outputs, 1, -1)), -1, 1)
+        return xp.eye(self.n_classes)[:, :, None] * p[:, :, None] - p[:, :, None] * p[:, None]
+
     def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
         xp = array_namespace(outputs)
         probability = xp.exp(outputs - outputs.max(axis=1, keepdims=True))

@@ -52,6 +52,11 @@ class CountTargets(DataModel):
         # where: no rate at all and no count (v = -inf, y = 0) is certain, not undefined
         return xp.where(y > 0, y * v, 0.0) - rate + rows[..., n_targets:, :], y - rate
 
+    def output_curvature(self, outputs: Array, rows: Array, noise: Array) -> Array:
+        """Return the rate exp(v)."""
+        xp = array_namespace(outputs)
+        return xp.exp(outputs.astype(xp.float64))
+
     def draw(self, outputs: Array, noise: Array, streams: Streams) -> Array:
         """Draw counts of rates exp(v), at most 1e15, by inversion of the distribution function."""
         xp = array_namespace(outputs)

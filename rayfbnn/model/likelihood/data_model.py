@@ -227,6 +227,15 @@ class DataModel(ABC):
         """
         return array_namespace(noise).full((noise.shape[0], n_outputs), 0.25)
 
+    def output_curvature(self, outputs: Array, rows: Array, noise: Array) -> Array | None:
+        """Return -d2 log likelihood / d outputs d outputs' of each case, or its expectation; never negative.
+
+        It is (n_chains, n_outputs, n_cases) where outputs do not mix, and else (n_chains, n_outputs,
+        n_outputs, n_cases); None if approximations by a Gaussian do not cover this data model. The arguments
+        are those of terms_and_gradient.
+        """
+        return None
+
     def why_outputs_stay(self, *, is_tempered: bool) -> str | None:
         """Return why the parameters that feed the outputs cannot be integrated out, and what to do.
 

@@ -74,6 +74,12 @@ class RealTargets(DataModel):
     def largest_curvature(self, noise: Array, n_outputs: int) -> Array:
         return noise if math.isinf(self.alpha) else noise * ((self.alpha + 1) / self.alpha)
 
+    def output_curvature(self, outputs: Array, rows: Array, noise: Array) -> Array:
+        """Return tau, or for t noise its expected information tau (alpha + 1)/(alpha + 3)."""
+        factor = 1.0 if math.isinf(self.alpha) else (self.alpha + 1) / (self.alpha + 3)
+        xp = array_namespace(noise)
+        return xp.broadcast_to(factor * noise[:, :, None], (len(noise), *outputs.shape[1:]))
+
     def why_outputs_stay(self, *, is_tempered: bool) -> None:
         return None
 

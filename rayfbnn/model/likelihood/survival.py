@@ -117,6 +117,11 @@ class SurvivalTargets(DataModel):
         cumulative = xp.exp(v + rows[..., 1:, :])  # zero in a cell that is not reached, however large v is
         return xp.where(event > 0, v, 0.0) - cumulative, event - cumulative
 
+    def output_curvature(self, outputs: Array, rows: Array, noise: Array) -> Array:
+        """Return exp(v) t of each cell."""
+        xp = array_namespace(outputs)
+        return xp.exp(outputs.astype(xp.float64) + rows[..., 1:, :])
+
     def log_density(self, outputs: Array, targets: Array, noise: Array) -> Array:
         cells = outputs.reshape(len(outputs), 1, -1)
         terms, _ = self.terms_and_gradient(cells, self.target_rows(targets), noise)

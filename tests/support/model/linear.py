@@ -71,3 +71,11 @@ def linear(
     design = np.concatenate([inputs, np.ones((N, 1))], axis=1)
     precisions = np.array([*[priors["io"].width ** -2] * 3, priors["bo"].width ** -2])
     return Linear(target, design, targets[:, 0], precisions, prior_of_noise.width**-2)
+
+
+def one_weight(precision: float, *, posterior: Any = ApproximatedPosterior) -> Any:
+    """A logistic regression of one weight without bias on six cases, with known approximations."""
+    inputs = np.array([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0])[:, None]
+    targets = np.array([0.0, 0.0, 1.0, 0.0, 1.0, 1.0])[:, None]
+    spec = NetworkSpec(1, 1, (), {"io": PriorSpec(precision**-0.5)})
+    return posterior.from_spec(spec, ModelSpec("binary"), inputs, targets)
