@@ -34,6 +34,7 @@ def stop_on_signal(
 
     def handle(number: int, frame: object) -> None:
         nonlocal first
+        cancel_alarm()
         if first is None:
             first = clock()
             request_stop()
@@ -56,12 +57,23 @@ def interrupt_on_signal() -> Iterator[None]:
 
     def handle(number: int, frame: object) -> None:
         nonlocal is_first
+        cancel_alarm()
         if is_first:
             is_first = False
             raise KeyboardInterrupt
 
     with _handler(handle):
         yield
+
+
+def cancel_alarm() -> None:
+    """Cancel an alarm that would end this process, unless Python code handles SIGALRM.
+
+    A SIGTERM that comes while Ray starts may meet a handler of Ray's C++ code, which passes the signal on but
+    lets an alarm abort the process three seconds later.
+    """
+    if not callable(signal.getsignal(signal.SIGALRM)):
+        signal.alarm(0)
 
 
 @contextmanager

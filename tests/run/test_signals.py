@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,20 @@ def test_a_later_signal_interrupts(number: signal.Signals) -> None:
         run.now += 2.1
         send(number)
     assert run.stops == 1
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, lambda number, frame: None])
+def test_an_alarm_that_would_end_the_process_is_cancelled(handler: Any) -> None:
+    before, alarm = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.alarm(60)
+        with stop_on_signal(lambda: None, lambda text: None):
+            send()
+        assert (signal.alarm(0) > 0) == callable(handler)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *alarm)
 
 
 def test_handlers_are_put_back() -> None:

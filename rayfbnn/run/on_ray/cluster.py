@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rayfbnn.errors import ConfigError, WorkerError
+from rayfbnn.run.signals import cancel_alarm
 
 # One thread a worker: two workers with two BLAS threads each were up to 15 times slower than one thread each.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -107,6 +108,7 @@ def _kept_handler() -> Iterator[None]:
     try:
         yield
     except SystemExit as exc:  # from Ray's handler
+        cancel_alarm()
         raise KeyboardInterrupt("stopped while Ray was starting") from exc
     finally:
         signal.signal(signal.SIGTERM, previous)

@@ -51,10 +51,13 @@ def test_the_limit_of_open_files_is_raised_as_far_as_ray_needs(monkeypatch: pyte
 
 @pytest.fixture
 def sigterm() -> Iterator[None]:
-    """Put back what SIGTERM did before the test."""
-    before = signal.getsignal(signal.SIGTERM)
+    """Put back what SIGTERM and SIGALRM did before the test."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)}
+    timer = signal.getitimer(signal.ITIMER_REAL)
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
 def ray_that_handles_sigterm(*, comes: bool) -> SimpleNamespace:
@@ -63,6 +66,8 @@ def ray_that_handles_sigterm(*, comes: bool) -> SimpleNamespace:
     def init(**options: object) -> None:
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
         if comes:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)
             os.kill(os.getpid(), signal.SIGTERM)
 
     return SimpleNamespace(init=init, is_initialized=lambda: False)
@@ -89,6 +94,7 @@ def test_sigterm_while_ray_starts_interrupts(monkeypatch: pytest.MonkeyPatch, ad
     monkeypatch.setattr(cluster, "_import_ray", lambda address: ray_that_handles_sigterm(comes=True))
     with interrupt_on_signal(), pytest.raises(KeyboardInterrupt, match="while Ray was starting"):
         cluster.connect(1, address)
+    assert signal.alarm(0) == 0
 
 
 @pytest.mark.long
