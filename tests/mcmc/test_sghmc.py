@@ -21,8 +21,8 @@ from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
 from tests.support.invariance import ONE, stays_exact
 from tests.support.model.chain_streams import chain_streams
-from tests.support.model.parts import position_of, target_of
 from tests.support.mutants import mutant
+from tests.support.ring.parts import position_of, target_of
 from tests.support.schedules import schedule_with
 from tests.support.targets import gaussian, wall
 

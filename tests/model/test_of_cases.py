@@ -10,8 +10,8 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.mcmc import sghmc
 from rayfbnn.model import batches
-from tests.support.model.parts import MODELS, position_of, target_of
 from tests.support.mutants import mutant
+from tests.support.ring.parts import MODELS, position_of, target_of
 
 N = 11
 

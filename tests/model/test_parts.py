@@ -7,7 +7,7 @@ import pytest
 
 from rayfbnn.model.parts import cases_of_part, posterior_of_part
 from tests.support import problems
-from tests.support.model.parts import MODELS, position_of, target_of
+from tests.support.ring.parts import MODELS, position_of, target_of
 
 
 @pytest.mark.parametrize(("n_parts", "missing"), [(3, False), (4, True)], ids=["whole", "missing"])

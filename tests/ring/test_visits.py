@@ -20,7 +20,7 @@ from rayfbnn.ring.shared_posterior import RingAdvance
 from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support import problems
-from tests.support.model.parts import DIVISIONS, MODELS, N_PARTS, position_of, target_of
+from tests.support.ring.parts import DIVISIONS, MODELS, N_PARTS, position_of, target_of
 
 ADVANCE = RingAdvance()
 ARRAY_CODE = "plain NumPy"

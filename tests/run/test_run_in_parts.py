@@ -17,8 +17,8 @@ from rayfbnn.ring.dividing import divided
 from rayfbnn.run import sampler
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
-from tests.support.model.parts import DIVISIONS
 from tests.support.model.runs import MODELS, spec_of
+from tests.support.ring.parts import DIVISIONS
 from tests.support.small import SMALL, assert_same_draws
 
 DATA = {**SMALL["data"], "parts": 4}
