@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rayfbnn.arrays import array_namespace
+from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.blocks import columns_of_blocks
 from rayfbnn.model.network import Buffers
 from rayfbnn.model.posterior import Posterior
@@ -18,6 +18,24 @@ AnyPosterior = TypeVar("AnyPosterior", bound=Posterior)
 def cases_of_part(n_cases: int, part: int, n_parts: int) -> tuple[int, int]:
     """Return the first case of a part, and the one after its last: parts are cut as blocks are."""
     return n_cases * part // n_parts, n_cases * (part + 1) // n_parts
+
+
+def posterior_of_chains(posterior: AnyPosterior, rows: Array) -> AnyPosterior:
+    """Return the posterior of some of the chains, where each chain has targets or a temperature of its own.
+
+    rows  the numbers of the chains among those of `posterior`
+    """
+    b, observed = posterior.inverse_temperature, posterior.observed
+    has_own = posterior.targets.ndim == 3
+    if not has_own and isinstance(b, float):
+        return posterior
+    return replace(
+        posterior,
+        targets=posterior.targets[rows] if has_own else posterior.targets,
+        observed=observed[rows] if observed is not None and observed.ndim == 3 else observed,
+        inverse_temperature=b if isinstance(b, float) else b[rows],
+        blocks={},
+    )
 
 
 def posterior_of_part(whole: AnyPosterior, part: int, n_parts: int) -> AnyPosterior:

@@ -34,6 +34,7 @@ class Message:
 
     number     of the next visit
     question   what the parts are asked
+    rows       (n_chains,) int64, the numbers of the chains in their batch
     over       what is integrated out: ("precisions",), or () for nothing
     position, momentum, stepsizes  (n_chains, n_parameters)
     precisions (n_chains, n_precisions) float64
@@ -43,6 +44,7 @@ class Message:
     key: Key
     itinerary: Itinerary
     question: Question
+    rows: Array
     over: tuple[str, ...]
     position: Array
     momentum: Array

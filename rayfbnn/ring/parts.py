@@ -11,7 +11,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.backend import Compiled
 from rayfbnn.model.marginal.targets import WithoutPrecisions, marginal
-from rayfbnn.model.parts import cases_of_part, posterior_of_part
+from rayfbnn.model.parts import cases_of_part, posterior_of_chains, posterior_of_part
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates.noise_sums import Residuals
 from rayfbnn.ring.itinerary import Visit
@@ -47,9 +47,8 @@ class Part:
         self._posterior = posterior
         self._compiled = compiled
         self._first, self._n_all = first, n_all
-        self._multiplied = posterior.tempered(float(n_parts))
         self._n_parts = n_parts
-        self._marginals: dict[tuple[bool, tuple[str, ...]], Density] = {}
+        self._marginals: dict[tuple[bool, tuple[str, ...]], WithoutPrecisions] = {}
 
     def visit(self, message: Message, visit: Visit) -> Message:
         """Return the message as it leaves the part: moved, kicked, with the part's answer if it was asked.
@@ -69,22 +68,22 @@ class Part:
                 chains = Trajectory(position, momentum, precisions, stepsizes)
                 momentum = self._compiled.kick(density, chains, share=visit.kick)
             if visit.is_asked:
-                answer = message.question.answer(self, position, message.precisions)
+                answer = message.question.answer(self, message.rows, position, message.precisions)
                 answers = (*answers[: self.number], answer, *answers[self.number + 1 :])
         return replace(
             message, position=position, momentum=momentum, answers=answers, number=message.number + 1
         )
 
-    def data_energy(self, position: Array, precisions: Array) -> Array:
+    def data_energy(self, rows: Array, position: Array, precisions: Array) -> Array:
         """Return -b log likelihood of the part's cases, (n_chains,) float64, +inf where it is not finite."""
         nothing = array_namespace(position).zeros_like(position)
         trajectory = Trajectory(position, nothing, self._of_data(precisions), nothing)
-        _, energy = self._compiled.advance(self._posterior, trajectory, n_steps=0)
+        _, energy = self._compiled.advance(self._of_chains(rows), trajectory, n_steps=0)
         return energy
 
-    def residuals(self, position: Array) -> Residuals:
+    def residuals(self, rows: Array, position: Array) -> Residuals:
         """Return the residuals of the part's cases, for updates of the noise."""
-        residuals, weights = self._posterior.residuals(position)
+        residuals, weights = self._of_chains(rows).residuals(position)
         squares = residuals.astype(array_namespace(residuals).float64) ** 2
         n_cases = self._posterior.n_cases
         if not isinstance(weights, float) and weights.shape[-1] > 1:
@@ -96,17 +95,23 @@ class Part:
 
         Full gradients have the prior's at part 0 alone.
         """
+        posterior = self._of_chains(message.rows)
         if not is_partial and self.number > 0:
-            return self._posterior, self._of_data(message.precisions)
-        posterior = self._multiplied if is_partial else self._posterior
+            return posterior, self._of_data(message.precisions)
+        if is_partial:
+            posterior = posterior.tempered(float(self._n_parts))
         if not message.over:
             return posterior, message.precisions
         key = is_partial, message.over
-        if key not in self._marginals:
+        kept = self._marginals.get(key)  # its kernel has laid out the inputs
+        if kept is None or posterior.targets is not kept.posterior.targets:
             without = marginal(posterior, message.over)
             assert isinstance(without, WithoutPrecisions)
-            self._marginals[key] = without
-        return self._marginals[key], message.precisions
+            self._marginals[key] = kept = without
+        return kept, message.precisions
+
+    def _of_chains(self, rows: Array) -> SampledPosterior:
+        return posterior_of_chains(self._posterior, rows)
 
     def _of_data(self, precisions: Array) -> Array:
         """Return the precisions with which the prior's energy and gradient are zero: the noise's."""

@@ -11,13 +11,16 @@ from rayfbnn.streams import Streams
 
 
 class Cases(Protocol):
-    """The cases of a part, as far as questions need them."""
+    """The cases of a part, as far as questions need them.
 
-    def data_energy(self, position: Array, precisions: Array) -> Array:
+    The chains that ask have the numbers `rows` in their batch.
+    """
+
+    def data_energy(self, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the part's share of the potential, (n_chains,) float64, +inf where it is not finite."""
         ...
 
-    def residuals(self, position: Array) -> Residuals:
+    def residuals(self, rows: Array, position: Array) -> Residuals:
         """Return the residuals of the part's cases."""
         ...
 
@@ -25,7 +28,7 @@ class Cases(Protocol):
 class Question(Protocol):
     """A question that every part answers with one array, (n_chains, ...) float64."""
 
-    def answer(self, cases: Cases, position: Array, precisions: Array) -> Array:
+    def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the answer of one part."""
         ...
 
@@ -34,18 +37,18 @@ class Question(Protocol):
 class DataEnergy:
     """Asks for minus the log likelihood of the part's cases times the inverse temperature, (n_chains,)."""
 
-    def answer(self, cases: Cases, position: Array, precisions: Array) -> Array:
+    def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the energy, +inf where it is not finite."""
-        return cases.data_energy(position, precisions)
+        return cases.data_energy(rows, position, precisions)
 
 
 @dataclass(frozen=True)
 class SquaredResiduals:
     """Asks for the weighted sum of squared residuals of each target, (n_chains, n_targets)."""
 
-    def answer(self, cases: Cases, position: Array, precisions: Array) -> Array:
+    def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the sums over the part's cases."""
-        return cases.residuals(position).sum_of_squares()
+        return cases.residuals(rows, position).sum_of_squares()
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +63,9 @@ class TPrecisions:
     alpha: float
     streams: Streams
 
-    def answer(self, cases: Cases, position: Array, precisions: Array) -> Array:
+    def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the sums over the part's cases."""
-        return cases.residuals(position).sum_of_t_precisions(self.current, self.alpha, self.streams)
+        return cases.residuals(rows, position).sum_of_t_precisions(self.current, self.alpha, self.streams)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +79,6 @@ class TDensities:
     x: Array
     alpha: float
 
-    def answer(self, cases: Cases, position: Array, precisions: Array) -> Array:
+    def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the sums over the part's cases."""
-        return cases.residuals(position).sum_of_t_densities(self.x, self.alpha)
+        return cases.residuals(rows, position).sum_of_t_densities(self.x, self.alpha)

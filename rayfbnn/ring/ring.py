@@ -31,14 +31,16 @@ class Ring:
         """Return the answers of all parts, added in the order of the parts; (n_chains, ...) float64."""
         nothing = np.zeros_like(position)
         chains = Trajectory(position, nothing, precisions, nothing)
-        message = self._message(chains, Itinerary("question", self.n_parts), question)
+        rows = np.arange(len(position))
+        message = self._message(chains, rows, Itinerary("question", self.n_parts), question)
         (back,) = self.home.send_and_wait([message])
         return _sum_of_answers(back)
 
     def gradient(self, position: Array, precisions: Array) -> tuple[Array, Array]:
         """Return the data energy (n_chains,), and the gradient of the whole potential."""
         chains = Trajectory(position, np.zeros_like(position), precisions, np.ones_like(position))
-        (back,) = self.home.send_and_wait([self._message(chains, Itinerary("gradient", self.n_parts))])
+        message = self._message(chains, np.arange(len(position)), Itinerary("gradient", self.n_parts))
+        (back,) = self.home.send_and_wait([message])
         return _sum_of_answers(back), -back.momentum
 
     def travel(
@@ -55,7 +57,7 @@ class Ring:
         messages = []
         for direction, rows in carriages:
             itinerary = Itinerary("full" if order is None else "partial", self.n_parts, n_steps, direction)
-            messages.append(self._message(_chosen(chains, rows), itinerary, over=over))
+            messages.append(self._message(_chosen(chains, rows), rows, itinerary, over=over))
         position, momentum = np.empty_like(chains.position), np.empty_like(chains.momentum)
         energy = np.empty(len(position))
         for (_, rows), back in zip(carriages, self.home.send_and_wait(messages), strict=True):
@@ -66,6 +68,7 @@ class Ring:
     def _message(
         self,
         chains: Trajectory,
+        rows: Array,
         itinerary: Itinerary,
         question: Question = DataEnergy(),  # noqa: B008, it has no state
         over: tuple[str, ...] = (),
@@ -74,6 +77,7 @@ class Ring:
             key=_UNNAMED,
             itinerary=itinerary,
             question=question,
+            rows=rows,
             over=over,
             position=chains.position,
             momentum=chains.momentum,

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.mcmc import schedule
+from rayfbnn.mcmc import leapfrog, schedule
 from rayfbnn.model import sampled
 from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.ring.dividing import divided
+from rayfbnn.ring.shared_posterior import RingAdvance
 from rayfbnn.selftest.pivots import joint_p_values
-from rayfbnn.state import ChainState
+from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.correctness.cells import ARCHITECTURES, DATA, N_CASES, Cell
 from tests.support.exactness import is_exact
@@ -68,7 +70,12 @@ def look(
     for number in range(1, n_iterations + 1):
         if number == 1 or with_new_data:
             sampled = posterior_of(cell, posterior).with_targets(data)
-            iteration = schedule.build_iteration(cell.iteration(), target=sampled, updates=sampled.updates)
+            advance: Advance = leapfrog.advance
+            if cell.n_parts > 1:
+                sampled, advance = divided(sampled, cell.n_parts)[0], RingAdvance()
+            iteration = schedule.build_iteration(
+                cell.iteration(), target=sampled, updates=sampled.updates, advance=advance
+            )
         state, info = iteration(state, streams.at(iteration=number))
         accepted.append(info.accepted.mean())
         if with_new_data and number < n_iterations:

@@ -25,6 +25,7 @@ from rayfbnn.mcmc.operations import (
     RadialHeatbath,
     RandomGrid,
     Repeat,
+    Rescale,
     SampleNoise,
     SampleSigmas,
     Slice1,
@@ -205,6 +206,20 @@ OPERATIONS: dict[str, tuple[Operation, ...]] = {
         Hybrid(steps=4, stepsize=1.4, window=2, partitions=4, order="cyclic"),
         Negate(),
     ),
+    "in parts": (
+        SampleSigmas(),
+        Heatbath(decay=0.95),
+        Hybrid(steps=4, stepsize=1.4, window=2, partitions=3, order="cyclic"),
+        Negate(),
+    ),
+    "in parts, full gradients": (
+        RandomGrid(stepsize=1.5),
+        SampleNoise(),
+        Rescale(along="incoming"),
+        Heatbath(decay=0.5),
+        HybridMarginal(("precisions",), steps=3, stepsize=1.2),
+        Negate(),
+    ),
     "persistent": (SampleSigmas(), Heatbath(decay=0.95), Hybrid(steps=2, stepsize=1.3), Negate()),
     "everything": (
         SampleSigmas(),
@@ -286,6 +301,11 @@ class Cell:
     def iteration(self) -> tuple[Operation, ...]:
         return tuple(_scaled(operation, self.stepsize) for operation in OPERATIONS[self.operations])
 
+    @property
+    def n_parts(self) -> int:
+        """Number of parts into which the cases are divided."""
+        return 3 if self.operations.startswith("in parts") else 1
+
     def network(self) -> NetworkSpec:
         shape, data = ARCHITECTURES[self.architecture], DATA[self.data]
         model, groups = data_model_from_spec(data.model), shape.groups.split()
@@ -337,6 +357,15 @@ CELLS: tuple[Cell, ...] = (
     Cell("one layer", "scaled", "class", "cyclic", 1.4),
     Cell("one layer", "group", "count", "cyclic"),
     Cell("one layer", "group", "survival, pieces, censored", "cyclic"),
+    Cell("one layer", "group", "real, each target", "in parts"),
+    Cell("one layer", "group, parameter", "t, missing", "in parts"),
+    Cell("one layer", "scaled", "class", "in parts", 1.4),
+    Cell("one layer", "group", "binary, missing", "in parts"),
+    Cell("one layer", "group", "count, missing", "in parts"),
+    Cell("one layer", "group", "survival, pieces, censored", "in parts"),
+    Cell("one layer", "group", "heteroscedastic, missing", "in parts", 0.45),
+    Cell("one layer", "group", "t, missing", "in parts, full gradients"),
+    Cell("one layer", "scaled", "real, missing", "in parts, full gradients"),
     Cell("one layer", "group", "class, missing", "slice-1", n_chains=4_000),
     Cell("one layer", "fixed", "binary", "radial-heatbath"),
     Cell("one layer", "every level", "t, each target", "tempered-transition"),

@@ -81,7 +81,6 @@ NOT_IN_CELLS = {
     "dynamic",  # biased, and shown to be: test_dynamic.py
     "sghmc",  # biased, with tests of its bias: test_sghmc.py
     "simulated-tempering",  # needs chains that share their data: test_tempering.py
-    "rescale",  # has its own cells: test_rescaling.py
 }
 
 

@@ -113,6 +113,7 @@ def message_of(attempt: int) -> Message:
         key=Key("home", 1, attempt, 0),
         itinerary=Itinerary("question", N_PARTS),
         question=DataEnergy(),
+        rows=np.arange(1),
         over=(),
         position=position,
         momentum=nothing,

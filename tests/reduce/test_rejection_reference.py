@@ -6,6 +6,7 @@ Rejection needs no gradient, trajectory or Gibbs update: the two have little in 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,17 @@ import pytest
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset, make_dataset
 from rayfbnn.kernels import choose
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleSigmas
 from rayfbnn.mcmc.rejection import rejection_draws
 from rayfbnn.mcmc.schedule import build_iteration, run
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.reduce.check import CheckResult, check
+from rayfbnn.ring.dividing import divided
+from rayfbnn.ring.shared_posterior import RingAdvance
 from rayfbnn.run.exact import exact_blocks
 from rayfbnn.spec import RunSpec
+from rayfbnn.state import Advance
 from rayfbnn.store.records import Block
 from rayfbnn.store.store import Store
 from tests.support.model.chain_streams import chain_streams
@@ -103,11 +108,20 @@ def exact_store(path: Path, name: str) -> Store:
     return store
 
 
-def chain_store(path: Path, spec: RunSpec, data: Dataset, posterior: SampledPosterior) -> Store:
-    """Draws of chains on `posterior`, stored as draws for `spec` and `data`."""
-    operations = (SampleSigmas(), Heatbath(), TRAJECTORY)
+def chain_store(
+    path: Path, spec: RunSpec, data: Dataset, posterior: SampledPosterior, *, n_parts: int = 1
+) -> Store:
+    """Draws of chains on `posterior`, perhaps in parts, stored as draws for `spec` and `data`."""
+    advance: Advance = leapfrog.advance
+    trajectory = TRAJECTORY
+    if n_parts > 1:
+        posterior, advance = divided(posterior, n_parts)[0], RingAdvance()
+        trajectory = replace(TRAJECTORY, partitions=n_parts, order="cyclic")
+    operations = (SampleSigmas(), Heatbath(), trajectory)
     updates = {"sample-sigmas": posterior.sample_sigmas, "sample-noise": posterior.sample_noise}
-    iteration = build_iteration((Repeat(N_REPEATS, operations),), target=posterior, updates=updates)
+    iteration = build_iteration(
+        (Repeat(N_REPEATS, operations),), target=posterior, updates=updates, advance=advance
+    )
     streams = chain_streams(5, N_CHAINS)
     state = posterior.initial_state(streams, sigmas=None)
     draws = []
@@ -130,11 +144,12 @@ def chain_store(path: Path, spec: RunSpec, data: Dataset, posterior: SampledPost
     return store
 
 
-def compared(folder: Path, name: str, wrong: SampledPosterior | None = None) -> CheckResult:
+def compared(
+    folder: Path, name: str, wrong: SampledPosterior | None = None, *, n_parts: int = 1
+) -> CheckResult:
     spec, data = problem(name)
-    chains = chain_store(
-        folder / "run.zarr", spec, data, posterior_of(spec, data) if wrong is None else wrong
-    )
+    posterior = posterior_of(spec, data) if wrong is None else wrong
+    chains = chain_store(folder / "run.zarr", spec, data, posterior, n_parts=n_parts)
     return check(chains, exact_store(folder / "exact.zarr", name), false_alarm_rate=FALSE_ALARM_RATE)
 
 
@@ -148,6 +163,13 @@ def test_chains_agree_with_exact_draws(name: str, tmp_path: Path) -> None:
     result = compared(tmp_path, name)
     assert result.ok, "\n".join(result.reasons)
     assert result.table["ess"].min() > 1000  # with fewer effective draws the test would not be sharp
+
+
+@pytest.mark.parametrize("name", some(list(MODELS), every_time=[]))
+def test_chains_round_parts_agree_with_exact_draws(name: str, tmp_path: Path) -> None:
+    result = compared(tmp_path, name, n_parts=3)
+    assert result.ok, "\n".join(result.reasons)
+    assert result.table["ess"].min() > 700
 
 
 def wrong_posterior(mutant: str) -> SampledPosterior:
