@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.model.parts import MODELS, position_of, target_of
 
 from rayfbnn.model.approximation import curvature
 from rayfbnn.model.approximation.evidence import log_symmetries
@@ -14,7 +15,6 @@ from rayfbnn.model.network import input_rows
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.streams import Purpose
 from tests.support.model.linear import linear
-from tests.support.model.parts import MODELS, position_of, target_of
 from tests.support.problems import network, streams
 
 COVERED = [name for name in MODELS if "heteroscedastic" not in name]
