@@ -264,6 +264,31 @@ class CurvedTarget(ApproximatedTarget, Protocol):
         ...
 
 
+class PropagatedTarget(ApproximatedTarget, Protocol):
+    """A posterior whose cases move the moments of independent Gaussian parameters."""
+
+    def prior_precisions(self, precisions: Array) -> Array:
+        """Return the precision of each parameter, (n_chains, n_parameters)."""
+        ...
+
+    def case_update(
+        self, mean: Array, variance: Array, precisions: Array, cases: Array
+    ) -> tuple[Array, Array, Array]:
+        """Return log Z of one case of each chain, and its derivatives by means and variances.
+
+        mean, variance (n_chains, n_parameters), cases (n_chains,) integers; log Z is (n_chains,).
+        """
+        ...
+
+    def expected_residual_squares(self, mean: Array, variance: Array) -> Array | None:
+        """Return expected sums of squared residuals, (n_chains, n_targets); None without noise."""
+        ...
+
+    def units_are_alike(self, mean: Array) -> Array:
+        """Return whether all hidden units have the same means, (n_chains,)."""
+        ...
+
+
 class ConditionalTarget(Target, Protocol):
     """The density of some coordinates of a state, with the others integrated out.
 

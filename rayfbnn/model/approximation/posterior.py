@@ -9,7 +9,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import prior
-from rayfbnn.model.approximation import curvature, evidence, expected
+from rayfbnn.model.approximation import bound, curvature, evidence, expected, moments
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.network import Buffers, forward, input_rows
 from rayfbnn.model.sampled import SampledPosterior
@@ -133,3 +133,58 @@ class ApproximatedPosterior(SampledPosterior):
     def log_symmetries(self) -> float:
         """Log of the number of modes that are equal by exchange and change of sign of hidden units."""
         return evidence.log_symmetries(self.network)
+
+    @property
+    def why_not_propagated(self) -> str | None:
+        """Why moments cannot be propagated through this model, and what to do; None if they can."""
+        if self.model.kind not in ("binary", "real"):
+            return f'it covers binary and real targets, not model.kind = "{self.model.kind}"'
+        if not isinstance(self.inverse_temperature, float) or self.inverse_temperature != 1:
+            return "it covers temperature = 1 alone"
+        for group in self.precision_layout.groups:
+            if math.isfinite(group.prior.alphas[2]):
+                return f"{group.name} has t values; leave out its last alpha"
+        return moments.why_not_propagated(self.wiring) or self.why_not_expected
+
+    def case_update(
+        self, mean: Array, variance: Array, precisions: Array, cases: Array
+    ) -> tuple[Array, Array, Array]:
+        """Return log Z of a case of each chain, and its derivatives by all means and variances.
+
+        mean, variance (n_chains, n_parameters), cases (n_chains,) integers; log Z is (n_chains,), that of
+        binary targets a bound. Several targets are independent factors.
+        """
+        rows = self.rows_by_case[cases].astype(np.float64)
+        passed = moments.forward_moments(mean, variance, rows, self.wiring)
+        y = self.targets[:, cases].T
+        if self.model.kind == "real":
+            noise = prior.noise_precisions(precisions, self.precision_layout)
+            factor = bound.gaussian_factor(y, passed.mean, passed.variance, noise)
+        else:
+            factor = bound.logistic_factor(y, passed.mean, passed.variance)
+        weights = 1.0 if self.observed is None else self.observed[:, cases].T
+        gradients = moments.backward_moments(
+            mean, variance, passed, weights * factor.by_mean, weights * factor.by_variance, self.wiring
+        )
+        return (weights * factor.log_z).sum(axis=1), *gradients
+
+    def expected_residual_squares(self, mean: Array, variance: Array) -> Array | None:
+        """Return expected sums of squared residuals under independent Gaussians, (n_chains, n_targets)."""
+        if self.model.noise is None:
+            return None
+        xp = array_namespace(mean)
+        total = xp.zeros((len(mean), self.n_targets))
+        for case in range(self.n_cases):
+            rows = xp.tile(self.rows_by_case[case].astype(np.float64), (len(mean), 1))
+            passed = moments.forward_moments(mean, variance, rows, self.wiring)
+            squares = (self.targets[:, case] - passed.mean) ** 2 + passed.variance
+            total += squares if self.observed is None else squares * self.observed[:, case]
+        return total
+
+    def units_are_alike(self, mean: Array) -> Array:
+        """Return whether all units of a layer have the same means, (n_chains,); no step then parts them."""
+        return moments.units_are_alike(mean, self.wiring)
+
+    def live_units(self, mean: Array, sd: Array) -> Array:
+        """Return the number of hidden units with some weight out of them beyond two sds, (n_chains,)."""
+        return moments.live_units(mean, sd, self.wiring)

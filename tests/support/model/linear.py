@@ -47,35 +47,33 @@ class Linear:
         return Linear(self.target, self.design, self.y, prior, beta)
 
 
-def data() -> tuple[Array, Array]:
-    """Inputs (n_cases, 3) and targets (n_cases, 1)."""
+def data(correlation: float = 0.8) -> tuple[Array, Array]:
+    """Inputs (n_cases, 3), of which the second follows the first, and targets (n_cases, 1)."""
     random = streams("linear regression", 1)
     inputs = random.normal(Purpose.PROPOSAL, (N, 3))[0]
-    inputs[:, 1] += 0.8 * inputs[:, 0]
+    inputs[:, 1] += correlation * inputs[:, 0]
     noise = random.normal(Purpose.TARGET_VALUE, (N, 1))[0]
     return inputs, inputs @ np.array([[1.0], [-0.5], [0.0]]) + 0.3 + NOISE * noise
 
 
-def linear(
-    *, io: str = "1", bo: str = "1", noise: str = str(NOISE), posterior: Any = ApproximatedPosterior
-) -> Linear:
+def linear(*, io: str = "1", bo: str = "1", noise: str = str(NOISE), correlation: float = 0.8) -> Linear:
     """The regression with priors in FBM's notation; precisions are the priors' means."""
-    inputs, targets = data()
+    inputs, targets = data(correlation)
     priors = {
         "io": PriorSpec.parse(io, key="io"),
         "bo": PriorSpec.parse(bo, key="bo", two_levels=True),
     }
     spec = NetworkSpec(3, 1, (), priors)
     prior_of_noise = PriorSpec.parse(noise, key="noise")
-    target = posterior.from_spec(spec, ModelSpec("real", prior_of_noise), inputs, targets)
+    target = ApproximatedPosterior.from_spec(spec, ModelSpec("real", prior_of_noise), inputs, targets)
     design = np.concatenate([inputs, np.ones((N, 1))], axis=1)
     precisions = np.array([*[priors["io"].width ** -2] * 3, priors["bo"].width ** -2])
     return Linear(target, design, targets[:, 0], precisions, prior_of_noise.width**-2)
 
 
-def one_weight(precision: float, *, posterior: Any = ApproximatedPosterior) -> Any:
+def one_weight(precision: float) -> Any:
     """A logistic regression of one weight without bias on six cases, with known approximations."""
     inputs = np.array([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0])[:, None]
     targets = np.array([0.0, 0.0, 1.0, 0.0, 1.0, 1.0])[:, None]
     spec = NetworkSpec(1, 1, (), {"io": PriorSpec(precision**-0.5)})
-    return posterior.from_spec(spec, ModelSpec("binary"), inputs, targets)
+    return ApproximatedPosterior.from_spec(spec, ModelSpec("binary"), inputs, targets)

@@ -1,0 +1,213 @@
+"""Expectation propagation: exact means of linear regressions, and known numbers for one logistic weight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.approximate import propagation as module
+from rayfbnn.approximate.propagation import PropagationSettings, bytes_of_sites
+from rayfbnn.arrays import Array
+from rayfbnn.model.approximation import bound
+from rayfbnn.model.approximation.posterior import ApproximatedPosterior
+from rayfbnn.model.architecture import ModelSpec
+from rayfbnn.streams import Purpose
+from tests.support.model.linear import linear, one_weight
+from tests.support.mutants import mutant
+from tests.support.problems import network, streams
+
+
+def fit(
+    target: Any, *, n_starts: int = 2, source: Any = module, **settings: Any
+) -> tuple[Any, Any, list[Any]]:
+    method = source.Propagation(target, source.PropagationSettings(**settings))
+    random = streams("propagation", n_starts)
+    state, infos = method.initial(random), []
+    while not method.is_complete(state) and len(infos) < method.settings.sweeps:
+        state, info = method.step(state, random.at(iteration=len(infos) + 1))
+        infos.append(info)
+    return method, state, infos
+
+
+def moments_of(state: Any) -> tuple[Array, Array]:
+    return state["shift"] / state["precision"], state["precision"] ** -0.5
+
+
+def errors_of_linear(source: Any = module) -> tuple[float, Array]:
+    """Return the largest error of a mean of a linear regression, and the ratios of sds to exact ones."""
+    problem = linear(correlation=0.0)
+    with np.errstate(all="ignore"):
+        _, state, _ = fit(problem.target, source=source, damping=1.0, sweeps=30, tolerance=1e-15)
+        mean, sd = moments_of(state)
+        exact = np.sqrt(np.diag(np.linalg.inv(problem.a)))
+        return float(np.abs(mean - problem.mean).max()), sd / exact
+
+
+def test_a_linear_regression_gets_its_exact_means() -> None:
+    """It is Gaussian belief propagation, whose means are exact."""
+    error, ratios = errors_of_linear()
+    assert error < 1e-10
+    assert np.abs(ratios - 1).max() < 0.08  # the variances of belief propagation are not exact
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('q["precision"] - site, q["shift"] - site_shift', 'q["precision"], q["shift"]'),  # no cavity
+        ("1 / variance - left, site)", "1 / variance, site)"),  # what is left not taken out of the site
+        ("variance - variance**2 * (", "variance + variance**2 * ("),
+        ("2 * by_variance)", "by_variance)"),
+        ("mean + variance * by_mean", "mean + variance**0.5 * by_mean"),
+    ],
+)
+def test_wrong_sites_have_other_moments(old: str, new: str) -> None:
+    error, ratios = errors_of_linear(mutant(module, (old, new)))
+    assert not (error < 1e-3 and np.abs(ratios - 1).max() < 0.1)
+
+
+def sd_ratio_after(passes: int, mode: Any) -> float:
+    problem = linear(correlation=0.0)
+    _, state, _ = fit(problem.target, mode=mode, sweeps=passes, damping=1.0, n_starts=1, tolerance=0.0)
+    exact = np.sqrt(np.diag(np.linalg.inv(problem.a)))
+    return float(np.mean(moments_of(state)[1] / exact))
+
+
+def test_filtering_counts_the_data_in_each_pass_and_sites_do_not() -> None:
+    assert sd_ratio_after(10, "adf") == pytest.approx(10**-0.5, rel=0.1)
+    assert sd_ratio_after(10, "sites") == pytest.approx(1.0, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("precision", "mean", "sd", "log_z"),
+    [(1.0, 0.8006174, 0.5659037, -3.8359421), (0.25, 1.2066619, 0.6947408, -4.0289419)],
+)
+def test_a_logistic_weight_has_its_known_approximation(
+    precision: float, mean: float, sd: float, log_z: float
+) -> None:
+    method, state, _ = fit(one_weight(precision), damping=1.0, sweeps=300, tolerance=1e-12)
+    means, sds = moments_of(state)
+    np.testing.assert_allclose(means, mean, atol=1e-6)
+    np.testing.assert_allclose(sds, sd, atol=1e-6)
+    np.testing.assert_allclose(method.log_evidence(state), log_z, atol=1e-6)
+    assert log_z < {1.0: -3.7370282, 0.25: -3.7924221}[precision]  # the exact log Z: it is a bound
+
+
+def test_the_evidence_of_one_gaussian_weight_is_exact() -> None:
+    problem = linear()
+    spec = network({"bo": "1"}, inputs=3, outputs=1, units=(), activations=())
+    target = ApproximatedPosterior.from_spec(
+        spec, problem.target.model, problem.design[:, :3], problem.y[:, None]
+    )
+    method, state, _ = fit(target, damping=1.0, sweeps=50)
+    covariance = np.ones((25, 25)) + np.eye(25) / problem.beta
+    exact = -0.5 * (
+        problem.y @ np.linalg.solve(covariance, problem.y)
+        + np.linalg.slogdet(covariance)[1]
+        + 25 * np.log(2 * np.pi)
+    )
+    np.testing.assert_allclose(method.log_evidence(state), exact, rtol=1e-9)
+
+
+def hidden(units: int = 3, activation: str = "relu") -> Any:
+    random = streams("hidden", 1)
+    inputs = random.normal(Purpose.PROPOSAL, (12, 2))[0]
+    targets = (inputs[:, :1] * inputs[:, 1:] > 0).astype(float)
+    spec = network(
+        {"ih0": "1:2", "bh0": "1", "ho0": "x1:2", "bo": "1"},
+        inputs=2,
+        outputs=1,
+        units=(units,),
+        activations=(activation,),
+    )
+    return ApproximatedPosterior.from_spec(spec, ModelSpec("binary"), inputs, targets)
+
+
+def test_units_that_start_alike_stay_alike_and_that_is_said() -> None:
+    target = hidden()
+    _, state, infos = fit(target, spread=0.0, sweeps=4)
+    assert all(info.is_symmetric.all() for info in infos)
+    mean, _ = moments_of(state)
+    assert np.ptp(mean[0, target.parameter_layout.slices["ho0"]]) < 1e-9
+
+
+def test_units_differ_after_a_random_start() -> None:
+    target = hidden()
+    _, state, infos = fit(target, spread=0.5, sweeps=4)
+    assert not any(info.is_symmetric.any() for info in infos)
+    mean, sd = moments_of(state)
+    assert np.ptp(mean[0, target.parameter_layout.slices["ho0"]]) > 1e-3
+    assert (target.live_units(mean, sd) <= 3).all()
+    assert (target.live_units(mean, 1e-9 * sd) == 3).all()
+
+
+def test_starts_do_not_depend_on_each_other() -> None:
+    target = hidden()
+    _, together, _ = fit(target, n_starts=2, sweeps=2)
+    _, alone, _ = fit(target, n_starts=1, sweeps=2)
+    np.testing.assert_allclose(alone["shift"][0], together["shift"][0], rtol=1e-12)
+
+
+def test_precisions_are_those_expected_under_the_parameters() -> None:
+    target = hidden()
+    _, state, _ = fit(target, sweeps=3, n_starts=1)
+    mean, sd = moments_of(state)
+    part = target.parameter_layout.slices["ih0"]
+    column = target.precision_layout.common["ih0"]
+    # The prior's site was changed after the moments: take it out again.
+    before = state["precision"] - state["prior"]
+    assert state["shape"][0, column] == pytest.approx((2 + 6) / 2)
+    assert (state["prior"][0, part] == state["precisions"][0, column]).all()
+    assert (before[0, part] > -state["prior"][0, part]).all()
+    assert np.isfinite(mean).all() and np.isfinite(sd).all()
+
+
+def test_draws_are_those_of_the_gaussian() -> None:
+    method, state, _ = fit(linear().target, sweeps=5)
+    positions, precisions, log_q = method.draws(state, streams("draws", 2), 4000)
+    mean, sd = moments_of(state)
+    z = (positions - mean[:, None]) / sd[:, None]
+    assert np.abs(z.mean(axis=1)).max() < 4 / np.sqrt(4000)  # 8 means: false alarms 5e-4
+    assert precisions.shape == (2, 4000, 3)
+    expected = -0.5 * (z**2).sum(axis=2) - np.log(sd).sum(axis=1)[:, None] - 2 * np.log(2 * np.pi)
+    np.testing.assert_allclose(log_q, expected)
+
+
+def test_the_bound_is_below_the_logistic_factor_and_touches_it() -> None:
+    m, v = np.array([0.7, -2.0, 0.0]), np.array([1.3, 0.2, 1e-8])
+    points, weights = np.polynomial.hermite_e.hermegauss(80)
+    f = m[:, None] + np.sqrt(v)[:, None] * points
+    for y in (0.0, 1.0):
+        exact = np.log((np.exp(y * f - np.logaddexp(0, f)) * weights).sum(axis=1) / weights.sum())
+        ours = bound.logistic_factor(np.full(3, y), m, v).log_z
+        assert (ours <= exact + 1e-12).all()
+        assert ours[2] == pytest.approx(exact[2], abs=1e-6)
+
+
+def test_the_factor_at_a_point_has_the_numbers_of_the_corrected_formulas() -> None:
+    """At zeta = 1.1, m = 0.7, v = 1.3, y = 1."""
+    lam = float(bound.curvature_of_bound(np.array(1.1)))
+    by_mean = (1 - 0.5 - 2 * lam * 0.7) / (1 + 2 * lam * 1.3)
+    assert by_mean == pytest.approx(0.262968, abs=1e-6)
+    assert 0.5 * (by_mean**2 - 2 * lam / (1 + 2 * lam * 1.3)) == pytest.approx(-0.053214, abs=1e-6)
+
+
+def test_the_memory_of_the_sites_is_counted() -> None:
+    _, state, _ = fit(hidden(), sweeps=1, n_starts=1)
+    n_cases, n_parameters = state["site_shift"].shape[1:]
+    sites = state["site_shift"].nbytes + state["site_precision"].nbytes
+    assert bytes_of_sites(n_cases, n_parameters) == sites
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sweeps": 0}, "sweeps: must be at least 1"),
+        ({"damping": 0.0}, "damping: must be above 0"),
+        ({"spread": -1.0}, "spread: must be at least 0"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PropagationSettings(**settings)
