@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.model.parts import MODELS, position_of, target_of
 
 from rayfbnn.model.approximation import curvature
 from rayfbnn.model.approximation.evidence import log_symmetries
@@ -16,6 +15,7 @@ from rayfbnn.model.prior import noise_precisions
 from rayfbnn.streams import Purpose
 from tests.support.model.linear import linear
 from tests.support.problems import network, streams
+from tests.support.ring.parts import MODELS, position_of, target_of
 
 COVERED = [name for name in MODELS if "heteroscedastic" not in name]
 
