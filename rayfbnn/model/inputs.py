@@ -27,24 +27,38 @@ def pieces_of(inputs: Array) -> Iterator[Array]:
 
 
 def rows_and_mean_squares(
-    pieces: Iterable[Array], n_cases: int, dtype: str, xp: ModuleType = np
+    pieces: Iterable[Array],
+    n_cases: int,
+    dtype: str,
+    xp: ModuleType = np,
+    *,
+    kept: Array | None = None,
 ) -> tuple[Array, Array]:
     """Return the inputs as sources of a network, and their mean squares, both on the device of `xp`.
 
     pieces  (n, n_inputs) float64 each, n_cases in all; at least one
+    kept    the numbers of the cases whose rows are wanted, in ascending order, some perhaps more than once;
+            all if not given
 
     Returns
     -------
-    rows          (n_inputs + 1, n_cases) in dtype, the last row ones, as `network.input_rows` lays them out
+    rows          (n_inputs + 1, n_cases or n_kept) in dtype, the last row ones, as `network.input_rows` lays
+                  them out
     mean_squares  (n_inputs,) float64, with the bits of (inputs**2).mean(axis=0): NumPy adds the rows of a
                   matrix of two columns or more one after another, and a single column in pairs
     """
     rows, first, column, total = None, 0, [], None
+    n_rows = n_cases if kept is None else len(kept)
     for piece in pieces:
         if rows is None:
-            rows = array_namespace(piece).ones((piece.shape[1] + 1, n_cases), dtype=dtype)
-        rows[:-1, first : first + len(piece)] = piece.T
-        first += len(piece)
+            rows = array_namespace(piece).ones((piece.shape[1] + 1, n_rows), dtype=dtype)
+        end = first + len(piece)
+        if kept is None:
+            rows[:-1, first:end] = piece.T
+        else:
+            places = slice(*np.searchsorted(kept, [first, end]).tolist())
+            rows[:-1, places] = piece[kept[places] - first].T
+        first = end
         if piece.shape[1] == 1:
             column.append(piece**2)
             continue

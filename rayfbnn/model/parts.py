@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -38,7 +39,16 @@ def posterior_of_chains(posterior: AnyPosterior, rows: Array) -> AnyPosterior:
     )
 
 
-def posterior_of_part(whole: AnyPosterior, part: int, n_parts: int) -> AnyPosterior:
+def columns_of_parts(n_columns: int, starts: Array | None, *, numbers: Sequence[int], n_parts: int) -> Array:
+    """Return the columns of some parts, (n_numbers, longest) int, filled up as `posterior_of_part` does."""
+    n_cases = n_columns if starts is None else len(starts) - 1
+    columns, _ = columns_of_blocks(n_cases, n_parts, starts=starts)
+    return columns[list(numbers)]
+
+
+def posterior_of_part(
+    whole: AnyPosterior, part: int, n_parts: int, *, inputs: Array | None = None
+) -> AnyPosterior:
     """Return the posterior given the cases of one part, with the same prior and temperature.
 
     With `tempered(n_parts)` its energy and gradient have the bits of `whole.potential_and_gradient` with
@@ -46,6 +56,8 @@ def posterior_of_part(whole: AnyPosterior, part: int, n_parts: int) -> AnyPoster
     part: a shorter one is filled up with its last column, which has weight 0. The number of cases and the
     counts are those of the part; the mean squares of inputs and the typical curvature remain those of all
     cases. Stepsizes depend on all of them, and so need the posterior of all cases.
+
+    inputs  of the part (`columns_of_parts`), where `whole` does not have those of all cases
     """
     xp = array_namespace(whole.inputs)
     numbers, counts = columns_of_blocks(whole.n_cases, n_parts, starts=whole.starts)
@@ -61,7 +73,7 @@ def posterior_of_part(whole: AnyPosterior, part: int, n_parts: int) -> AnyPoster
     return replace(
         whole,
         n_cases=end - first,
-        inputs=xp.ascontiguousarray(whole.inputs[:, columns]),
+        inputs=xp.ascontiguousarray(whole.inputs[:, columns] if inputs is None else inputs),
         targets=xp.ascontiguousarray(whole.targets[..., columns]),
         observed=observed,
         covariates=None if whole.covariates is None else whole.covariates[first:end],

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import ModuleType
-from typing import Literal, Self
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from rayfbnn.model.likelihood.missing import apply_weights
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.network import Buffers, backward, forward, input_rows
 from rayfbnn.model.wiring import Wiring
+
+Keep: TypeAlias = Callable[[int, Array | None], Array]
+"""Chooses columns, given their number and where each case's begin if some cases take several."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +91,15 @@ class Posterior:
         *,
         dtype: Literal["float32", "float64"] = "float64",
         xp: ModuleType = np,
+        keep: Keep | None = None,
     ) -> Self:
         """Return the posterior given training cases whose inputs come in pieces, of which none is kept.
 
         pieces   (n, n_inputs) float64 each, the cases in order
         targets  (n_cases, n_targets), NaN if missing
+        keep     returns the columns whose inputs are kept, in ascending order, given how many there are and
+                 where each case's begin (`starts`). The posterior then has the inputs of these columns and
+                 the targets of all, for model/parts.py; its density is not that of any cases
         """
         targets = xp.asarray(targets)
         n_cases = n_columns = targets.shape[0]
@@ -103,7 +110,8 @@ class Posterior:
             cells, starts = likelihood.reached_cells(rows)
             rows, n_columns = xp.ascontiguousarray(rows[:, cells]), len(cells)
             pieces = pieces_of(likelihood.cell_inputs(covariates)[cells])
-        inputs, mean_squares = rows_and_mean_squares(pieces, n_columns, dtype, xp)
+        kept = None if keep is None else keep(n_columns, starts)
+        inputs, mean_squares = rows_and_mean_squares(pieces, n_columns, dtype, xp, kept=kept)
         layout = PrecisionLayout.from_specs(network, model, targets.shape[-1])
         return cls(
             network=network,
@@ -123,7 +131,7 @@ class Posterior:
             inputs=inputs,
             targets=rows,
             observed=likelihood.observed(targets),
-            covariates=covariates,
+            covariates=covariates if keep is None else None,
             starts=starts,
             typical_curvature=_typical_curvature(likelihood, targets),
             input_mean_squares=mean_squares,

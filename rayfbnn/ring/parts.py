@@ -44,11 +44,16 @@ class Part:
         first, n_all   number of the part's first case, and of all cases
         """
         self.number = number
-        self._posterior = posterior
+        self.posterior = posterior
         self._compiled = compiled
         self._first, self._n_all = first, n_all
         self._n_parts = n_parts
         self._marginals: dict[tuple[bool, tuple[str, ...]], WithoutPrecisions] = {}
+
+    @property
+    def kernel(self) -> str:
+        """The name of the kernel that runs the visits."""
+        return self._compiled.name
 
     def visit(self, message: Message, visit: Visit) -> Message:
         """Return the message as it leaves the part: moved, kicked, with the part's answer if it was asked.
@@ -85,7 +90,7 @@ class Part:
         """Return the residuals of the part's cases, for updates of the noise."""
         residuals, weights = self._of_chains(rows).residuals(position)
         squares = residuals.astype(array_namespace(residuals).float64) ** 2
-        n_cases = self._posterior.n_cases
+        n_cases = self.posterior.n_cases
         if not isinstance(weights, float) and weights.shape[-1] > 1:
             weights = weights[..., :n_cases]
         return Residuals(squares[..., :n_cases], weights, self._first, self._n_all)
@@ -111,27 +116,39 @@ class Part:
         return kept, message.precisions
 
     def _of_chains(self, rows: Array) -> SampledPosterior:
-        return posterior_of_chains(self._posterior, rows)
+        return posterior_of_chains(self.posterior, rows)
 
     def _of_data(self, precisions: Array) -> Array:
         """Return the precisions with which the prior's energy and gradient are zero: the noise's."""
-        columns = self._posterior.precision_layout.noise_columns
+        columns = self.posterior.precision_layout.noise_columns
         of_data = array_namespace(precisions).zeros_like(precisions)
         of_data[:, columns] = precisions[:, columns]
         return of_data
 
 
+def part_of(
+    whole: SampledPosterior,
+    number: int,
+    n_parts: int,
+    *,
+    recorded: str | None = None,
+    inputs: Array | None = None,
+) -> Part:
+    """Cut one part out of a posterior.
+
+    recorded  the name of the kernel that a run started with, which is kept where this machine has it
+    inputs    of the part, as for `model.parts.posterior_of_part`
+    """
+    posterior = posterior_of_part(whole, number, n_parts, inputs=inputs)
+    compiled = choose.compiled_for(posterior, recorded=recorded)
+    first, _ = cases_of_part(whole.n_cases, number, n_parts)
+    return Part(posterior, compiled, number=number, n_parts=n_parts, first=first, n_all=whole.n_cases)
+
+
 def parts_of(whole: SampledPosterior, n_parts: int, *, recorded: str | None = None) -> tuple[list[Part], str]:
     """Cut a posterior into parts; return them, and the name of the kernel that runs their visits.
 
-    recorded  the name of the kernel that a run started with, which is kept where this machine has it
+    recorded  as for `part_of`
     """
-    parts = []
-    for number in range(n_parts):
-        posterior = posterior_of_part(whole, number, n_parts)
-        compiled = choose.compiled_for(posterior, recorded=recorded)
-        first, _ = cases_of_part(whole.n_cases, number, n_parts)
-        parts.append(
-            Part(posterior, compiled, number=number, n_parts=n_parts, first=first, n_all=whole.n_cases)
-        )
-    return parts, compiled.name
+    parts = [part_of(whole, number, n_parts, recorded=recorded) for number in range(n_parts)]
+    return parts, parts[0].kernel

@@ -38,12 +38,15 @@ class SharedPosterior(SampledPosterior):
     scale_of_all: float
 
     @classmethod
-    def from_whole(cls, whole: SampledPosterior, ring: Ring) -> Self:
-        """Keep of a posterior what does not depend on the cases, and their constants."""
-        columns = quantities.some_columns(whole.inputs.shape[1])
+    def from_whole(cls, whole: SampledPosterior, ring: Ring, *, inputs: Array | None = None) -> Self:
+        """Keep of a posterior what does not depend on the cases, and their constants.
+
+        inputs  of the few cases alone, where `whole` does not have those of all cases
+        """
+        columns = quantities.some_columns(whole.targets.shape[-1])
         values = {field.name: getattr(whole, field.name) for field in fields(whole) if field.init}
         kept: dict[str, Any] = {
-            "inputs": np.ascontiguousarray(whole.inputs[:, columns]),
+            "inputs": np.ascontiguousarray(whole.inputs[:, columns] if inputs is None else inputs),
             "targets": np.ascontiguousarray(whole.targets[..., columns]),
             "observed": None if whole.observed is None else whole.observed[..., columns],
             "covariates": None,

@@ -13,13 +13,21 @@ from rayfbnn import api
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import OPERATIONS as ALL_OPERATIONS
+from rayfbnn.model.parts import posterior_of_part
 from rayfbnn.ring.dividing import divided
+from rayfbnn.ring.home import Home
+from rayfbnn.ring.owner import Owner
+from rayfbnn.ring.ring import Ring
+from rayfbnn.ring.transport import InProcess
 from rayfbnn.run import sampler
+from rayfbnn.run.in_parts import home_of_run, parts_of_run
+from rayfbnn.run.sampler import posterior_of_run
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from tests.support.model.runs import MODELS, spec_of
+from tests.support.problems import streams
 from tests.support.ring.parts import DIVISIONS
-from tests.support.small import SMALL, assert_same_draws
+from tests.support.small import SMALL, assert_same_draws, make_store
 
 DATA = {**SMALL["data"], "parts": 4}
 PARTIAL = {"stepsize": 0.3, "partitions": 4, "order": "cyclic"}
@@ -127,3 +135,27 @@ def test_automatic_settings_are_found_in_parts(tmp_path: Path) -> None:
     path = sampled(in_parts("real", tmp_path, phase=phase, temperature=2.0), tmp_path / "run.zarr")
     store = Store.open(path)
     assert store.committed_draws == 2 and np.isfinite(store.read_stat("energy")).all()
+
+
+@pytest.mark.parametrize("name", ["t noise", "class", "hazard of pieces"])
+def test_parts_and_homes_keep_no_other_cases(name: str, tmp_path: Path) -> None:
+    """They have the bits that they have when they are cut from all cases, for any share of the parts."""
+    store = make_store(tmp_path / "run.zarr", in_parts(name, tmp_path, temperature=2.0))
+    whole = posterior_of_run(store)
+    numbers = [1, 3]
+    for number, part in zip(numbers, parts_of_run(store, numbers), strict=True):
+        expected, ours = posterior_of_part(whole, number, 4), part.posterior
+        assert ours.inputs.shape == expected.inputs.shape
+        for field in ("inputs", "targets", "observed", "inverse_temperature", "counts", "n_cases"):
+            assert np.array_equal(getattr(ours, field), getattr(expected, field)), field
+        assert (part.number, part.kernel) == (number, store.root.kernel)
+    ring = Ring(Home(InProcess([Owner(parts_of_run(store, [number])) for number in range(4)])), 4)
+    home, (expected_home, _) = home_of_run(store, ring), divided(whole, 4, recorded=store.root.kernel)
+    assert home.inputs.shape[1] <= 8
+    state = whole.initial_state(streams("home", 3), sigmas=0.4)
+    for method in ("stepsizes", "quantities", "log_prior", "potential"):
+        arguments = (state.position, state.precisions)[method == "stepsizes" :]
+        assert np.array_equal(getattr(home, method)(*arguments), getattr(expected_home, method)(*arguments))
+    random = streams("home", 3, iteration=1)
+    after, _ = home.sample_sigmas(state, random)
+    assert np.array_equal(after.precisions, expected_home.sample_sigmas(state, random)[0].precisions)
