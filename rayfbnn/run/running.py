@@ -192,10 +192,16 @@ def _executor(
     if workers == 0:
         return InProcess()
     is_gpu = store.spec.device == "gpu"
+    n_parts = store.spec.n_parts
     if address is None and not is_gpu:
-        workers = min(n_cores() if workers is None else workers, n_batches)
+        useful = n_batches if n_parts == 1 else n_parts
+        workers = min(n_cores() if workers is None else workers, useful)
     return RayExecutor(
-        workers=workers, address=address, max_failures=max_failures, gpus_per_worker=1 if is_gpu else 0
+        workers=workers,
+        address=address,
+        max_failures=max_failures,
+        gpus_per_worker=1 if is_gpu else 0,
+        n_parts=n_parts,
     )
 
 

@@ -18,7 +18,10 @@ from rayfbnn.mcmc.energy import total_energy
 from rayfbnn.mcmc.operation import Operation, automatic, unrolled
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.ring.dividing import divided
-from rayfbnn.ring.shared_posterior import RingAdvance
+from rayfbnn.ring.home import Home
+from rayfbnn.ring.ring import Ring
+from rayfbnn.ring.shared_posterior import RingAdvance, SharedPosterior
+from rayfbnn.ring.transport import Transport
 from rayfbnn.run.blocks import BlockPlan, next_block, seconds_of_block
 from rayfbnn.run.collecting import Collected, names_in_summary
 from rayfbnn.state import Advance, ChainState, Trajectory
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
 
 _log = logging.getLogger(__name__)
+_LIMIT_SECONDS = 3600.0  # for a trajectory that others run; a transport says earlier what it knows to be lost
 
 
 @dataclass(frozen=True)
@@ -123,9 +127,13 @@ def densities_of(state: ChainState, posterior: SampledPosterior, advance: Advanc
     }
 
 
-def _target(store: Store) -> tuple[SampledPosterior, Advance, str]:
+def _target(store: Store, transport: Transport | None) -> tuple[SampledPosterior, Advance, str]:
     """Return the target of a run, what runs its trajectories, and the name of the kernel."""
     whole = posterior_of_run(store)
+    if transport is not None:
+        home = Home(transport, limit=_LIMIT_SECONDS)
+        shared = SharedPosterior.from_whole(whole, Ring(home, store.spec.n_parts))
+        return shared, RingAdvance(), store.root.kernel  # the owners look for it
     if store.spec.n_parts == 1:
         return whole, *choose.advance_for(whole, recorded=store.root.kernel)
     posterior, kernel = divided(whole, store.spec.n_parts, recorded=store.root.kernel)
@@ -150,12 +158,16 @@ class Sampler:
     dropped if another block is asked for.
     """
 
-    def __init__(self, store: Store, *, worker: str = "") -> None:
-        """Put the data of the run on its device; `worker` is a name for progress reports."""
+    def __init__(self, store: Store, *, worker: str = "", transport: Transport | None = None) -> None:
+        """Put the data of the run on its device.
+
+        worker     a name for progress reports
+        transport  leads to the owners of the parts of the training cases, where others have them
+        """
         self.store = store
         self.worker = worker
         # The kernel that the run started with, wherever this worker is: others round differently.
-        self.posterior, self.advance, self.kernel = _target(store)
+        self.posterior, self.advance, self.kernel = _target(store, transport)
         self.other_kernel = "" if choose.is_available(store.root.kernel) else self.kernel
         # For each phase, the iteration of the latest round: each one holds the buffers of its updates.
         self._iterations: dict[int, tuple[int, schedule.Iteration]] = {}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from rayfbnn.run.on_ray.transport import RemoteOwner
 from rayfbnn.run.on_ray.worker import Worker
 from rayfbnn.store.storage.places import Place
 
@@ -51,13 +52,19 @@ class Actors:
     """The actors of a run, with the questions that they have not answered yet."""
 
     def __init__(
-        self, ray: Any, worker_class: type[Worker], gpus_per_worker: float, environment: dict[str, str]
+        self,
+        ray: Any,
+        worker_class: type[Worker],
+        environment: dict[str, str],
+        *,
+        cpus: float = 1,
+        gpus: float = 0,
     ) -> None:
-        """Take Ray's module, what an actor runs, the GPUs it needs, and its environment variables."""
+        """Take Ray's module, what an actor runs, its environment variables, and the cores it needs."""
         self._ray = ray
         # No restarts and no retries: a retried call runs its side effects twice, and a restarted actor has
         # lost its state anyway. A new actor reads the last commit and repeats the same numbers.
-        remote_class = ray.remote(num_cpus=1, num_gpus=gpus_per_worker, max_restarts=0, max_task_retries=0)(
+        remote_class = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0, max_task_retries=0)(
             worker_class
         )
         options = {"runtime_env": {"env_vars": environment}} if environment else {}
@@ -73,9 +80,9 @@ class Actors:
     def __len__(self) -> int:
         return len(self._all)
 
-    def start(self, store_path: Place) -> None:
+    def start(self, store_path: Place, owners: Sequence[RemoteOwner] = ()) -> None:
         """Start an actor, which is ready when it answers. Ray starts it where there is room, now or later."""
-        actor = Actor(self._remote_class.remote(str(store_path), _is_cancelled, _node, os.nice(0)))
+        actor = Actor(self._remote_class.remote(str(store_path), _is_cancelled, _node, os.nice(0), owners))
         self._all.append(actor)
         self._pending[actor.handle.ready.remote()] = (actor, "ready")
 
@@ -122,7 +129,7 @@ class Actors:
         """Tell one actor, or all, to end the block after the iterations under way, and to commit them."""
         for reference, (actor, question) in self._pending.items():
             if question == "block" and of in (None, actor):
-                self._ray.cancel(reference)
+                self._ray.cancel(reference, recursive=False)  # calls to owners go on
 
     def let_finish(self, seconds: float) -> None:
         """Stop all blocks, and wait for their commits no longer than these seconds."""

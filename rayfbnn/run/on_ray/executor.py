@@ -15,6 +15,7 @@ from rayfbnn.run.on_ray.actors import Actor, Actors, Question
 from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, connect, first_line
 from rayfbnn.run.on_ray.nodes import NodeWatch
 from rayfbnn.run.on_ray.output import result_alone_on_stdout
+from rayfbnn.run.on_ray.owners import Owners
 from rayfbnn.run.on_ray.worker import NEWS_SECONDS, Worker
 from rayfbnn.run.sampler import Progress
 from rayfbnn.store.storage.places import Place
@@ -23,6 +24,7 @@ _log = logging.getLogger(__name__)
 _DOUBT_SECONDS = 5.0  # a head that is silent for so long is not asked for anything
 _FATE_SECONDS = 60.0  # for Ray to know what became of a worker that cannot be reached
 _GONE_SECONDS = 40.0  # a head that is silent for so long is gone; after 60 Ray would end this process
+_HOMES_PER_OWNER = 2  # so that an owner has work while the chains of a batch are elsewhere
 _FINISH_SECONDS = 60.0  # for the other actors to commit what they have done, before an error ends the run
 _LAST_SECONDS = 10.0  # the same where the head is gone
 
@@ -33,6 +35,9 @@ class RayExecutor:
     Actors are started as nodes join. An actor that dies is replaced, and its block is computed again, up to
     max_failures times. Without an address Ray is started on this machine, on the loopback interface, without
     its dashboard, and stopped at the end. The store's path must mean the same folder on every node.
+
+    With n_parts > 1 and two workers or more, the workers own the parts of the training cases, and the actors
+    that run batches send their chains round them.
     """
 
     def __init__(
@@ -42,6 +47,7 @@ class RayExecutor:
         address: str | None = None,
         max_failures: int = 3,
         gpus_per_worker: float = 0,
+        n_parts: int = 1,
         worker_class: type[Worker] = Worker,
     ) -> None:
         self.failures = 0
@@ -55,8 +61,12 @@ class RayExecutor:
         self._context = ExitStack()
         self._ray, self._is_ours = connect(workers, address)
         environment = {} if self._is_ours else WORKER_ENVIRONMENT
-        self._actors = Actors(self._ray, worker_class, gpus_per_worker, environment)
         self._watch = NodeWatch(self._ray, gpus_per_worker)
+        n_owners = min(workers or self._watch.nodes.room, n_parts)
+        self._owners = Owners(self._ray, n_owners if n_owners > 1 else 0, n_parts, environment)
+        # Homes of chains that travel to owners of parts wait most of the time.
+        cpus = 0 if self._owners.count else 1
+        self._actors = Actors(self._ray, worker_class, environment, cpus=cpus, gpus=gpus_per_worker)
 
     def run(
         self, store_path: Place, batches: Sequence[int], *, until: int | None = None
@@ -66,6 +76,7 @@ class RayExecutor:
         ClusterGoneError if the head of the cluster does not answer any more.
         """
         self._waiting, self._until = deque(batches), until
+        self._owners.start(store_path)
         is_stopping = False
         while self._waiting or self._n_busy:
             if self._stop.is_set():
@@ -100,6 +111,7 @@ class RayExecutor:
             elif self._watch.seconds_silent() < _DOUBT_SECONDS:
                 for actor in self._actors:
                     self._actors.remove(actor)
+                self._owners.end()
 
     @property
     def _n_busy(self) -> int:
@@ -139,7 +151,7 @@ class RayExecutor:
         n_staying = sum(not actor.is_leaving for actor in self._actors)
         wanted = min(self._wanted_workers(), len(self._waiting) + self._n_busy)
         for _ in range(wanted - n_staying):
-            self._actors.start(store_path)
+            self._actors.start(store_path, self._owners.all)
 
     def _wanted_workers(self) -> int:
         """Return how many workers are wanted: on this machine not more than there are GPUs for.
@@ -147,6 +159,8 @@ class RayExecutor:
         WorkerError if workers need a GPU of this machine and Ray finds none: they would wait without an end.
         A cluster may add nodes.
         """
+        if self._owners.count:
+            return _HOMES_PER_OWNER * self._owners.count
         room = self._watch.nodes.room
         if not (self._gpus_per_worker and self._is_ours):
             return room if self._workers is None else self._workers

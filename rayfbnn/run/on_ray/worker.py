@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rayfbnn.run.executor import worker_name
+from rayfbnn.run.on_ray.transport import RayTransport, RemoteOwner
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.store.store import Store
 
@@ -27,12 +28,17 @@ class Worker:
         is_stopped: Callable[[], bool] = lambda: False,
         node: Callable[[], str] = lambda: "",
         niceness: int = 0,
+        owners: Sequence[RemoteOwner] = (),
     ) -> None:
-        """Take the store, questions that only Ray can answer, and the least niceness of this process."""
+        """Take the store, questions that only Ray can answer, and the least niceness of this process.
+
+        With owners of the training cases' parts, chains travel to them, and the worker itself has no cases.
+        """
         os.nice(max(0, niceness - os.nice(0)))
         self._store_path = store_path
         self._is_stopped = is_stopped
         self._node = node
+        self._owners = owners
         self._sampler: Sampler | None = None
         self._latest: Progress | None = None
 
@@ -43,7 +49,9 @@ class Worker:
     def run_block(self, batch: int) -> Iterator[Progress]:
         """Run and commit the batch's next block; yield progress twice a second, and after the commit."""
         if self._sampler is None:  # not in __init__, where Ray hides the cause of an error
-            self._sampler = Sampler(Store.open(self._store_path), worker=worker_name())
+            transport = RayTransport(self._owners) if self._owners else None
+            store = Store.open(self._store_path)
+            self._sampler = Sampler(store, worker=worker_name(), transport=transport)
         is_closed, reported = False, time.monotonic()
         steps = self._sampler.run_block(batch, should_stop=lambda: is_closed or self.should_stop())
         try:

@@ -97,7 +97,7 @@ class StandinRay:
             raise ActorUnavailableError("it cannot be reached", None)
         return reference.answer()
 
-    def cancel(self, reference: Any) -> None:
+    def cancel(self, reference: Any, *, recursive: bool) -> None:
         """As ray.cancel: the block ends after the iteration under way."""
         reference.handle.is_stopped = True
 

@@ -1,0 +1,123 @@
+"""Runs whose training cases are divided among Ray actors: the same draws as with all cases in one process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfbnn.ring.message import Message
+from rayfbnn.run.executor import InProcess
+from rayfbnn.run.on_ray import owners
+from rayfbnn.run.on_ray.executor import RayExecutor
+from rayfbnn.run.on_ray.owners import PartsWorker
+from rayfbnn.run.on_ray.worker import Worker
+from rayfbnn.run.sampler import Progress
+from rayfbnn.store.store import Store
+from tests.support.model.runs import MODELS, spec_of
+from tests.support.small import SMALL, assert_same_draws, make_store
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_session")]
+pytest.importorskip("ray")
+
+N_PARTS = 4
+OPERATIONS: list[dict[str, Any]] = [
+    {"op": "sample-sigmas"},
+    {"op": "heatbath", "decay": 0.3},
+    {"op": "hybrid", "steps": 5, "window": 3, "stepsize": 0.3, "partitions": N_PARTS, "order": "cyclic"},
+    {"op": "hybrid", "steps": 2, "stepsize": 0.2},
+]
+
+
+def take_a_life(store_path: str) -> bool:
+    """Take one of the files in a folder beside the store, if one is left: its taker is to die."""
+    for life in sorted((Path(store_path).parent / "deaths").iterdir()):
+        with suppress(FileNotFoundError):  # another has just died of it
+            life.unlink()
+            return True
+    return False
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DyingOwner(PartsWorker):
+    """An owner of parts that dies in the middle of a trajectory, once for each life."""
+
+    visits = 0
+
+    def forward(self, message: Message) -> tuple[bool, Message | None]:
+        self.visits += 1
+        if self.visits == 20 and take_a_life(self._store_path):
+            die()
+        return super().forward(message)
+
+
+class DyingHome(Worker):
+    """A home of chains that dies while they are at the owners, once for each life."""
+
+    def run_block(self, batch: int) -> Iterator[Progress]:
+        if batch == 1 and take_a_life(self._store_path):
+            threading.Timer(0.2, die).start()
+        yield from super().run_block(batch)
+
+
+def two_stores(name: str, folder: Path, iterations: int) -> tuple[Store, Path]:
+    """Return a new store of a run in parts, and the path of the same run, done in this process."""
+    phase = [{"iterations": iterations, "operations": OPERATIONS}]
+    noise = [{"op": "sample-noise"}] if name in ("real", "t noise") else []
+    phase[0]["operations"] = [*noise, *OPERATIONS]
+    data = {**SMALL["data"], "parts": N_PARTS}
+    spec = spec_of(name, folder, data=data, phase=phase, chains=5, chains_per_batch=2, draws_per_block=4)
+    alone = make_store(folder / "alone.zarr", spec)
+    with InProcess() as executor:
+        list(executor.run(alone.path, range(alone.n_batches)))
+    return make_store(folder / "run.zarr", spec), alone.path
+
+
+def run(store: Store, **settings: Any) -> tuple[list[Progress], RayExecutor]:
+    with RayExecutor(n_parts=N_PARTS, **settings) as executor:
+        return list(executor.run(store.path, range(store.n_batches))), executor
+
+
+@pytest.mark.parametrize(
+    ("name", "n_owners"),
+    [("t noise", 3), *(pytest.param(name, 2, marks=pytest.mark.long) for name in MODELS)],
+)
+def test_cases_of_several_workers_give_the_draws_of_one(name: str, n_owners: int, tmp_path: Path) -> None:
+    store, alone = two_stores(name, tmp_path, iterations=8)
+    run(store, workers=n_owners)
+    assert_same_draws(store.path, alone)
+
+
+def test_an_owner_that_dies_is_started_again_and_the_bits_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "PartsWorker", DyingOwner)
+    store, alone = two_stores("real", tmp_path, iterations=8)
+    give_lives(tmp_path, 3)
+    _, executor = run(store, workers=2, max_failures=0)
+    assert executor.failures == 0 and not list((tmp_path / "deaths").iterdir())
+    assert_same_draws(store.path, alone)
+
+
+@pytest.mark.long
+def test_a_home_that_dies_is_replaced_and_the_bits_are_the_same(tmp_path: Path) -> None:
+    store, alone = two_stores("class", tmp_path, iterations=40)
+    give_lives(tmp_path, 2)
+    _, executor = run(store, workers=2, max_failures=2, worker_class=DyingHome)
+    assert executor.failures == 2
+    assert_same_draws(store.path, alone)
+
+
+def give_lives(folder: Path, count: int) -> None:
+    (folder / "deaths").mkdir()
+    for number in range(count):
+        (folder / "deaths" / str(number)).touch()
