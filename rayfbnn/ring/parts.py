@@ -48,6 +48,7 @@ class Part:
         self._compiled = compiled
         self._first, self._n_all = first, n_all
         self._n_parts = n_parts
+        self._multiplied = posterior.tempered(float(n_parts))
         self._marginals: dict[tuple[bool, tuple[str, ...]], WithoutPrecisions] = {}
 
     @property
@@ -104,7 +105,8 @@ class Part:
         if not is_partial and self.number > 0:
             return posterior, self._of_data(message.precisions)
         if is_partial:
-            posterior = posterior.tempered(float(self._n_parts))
+            is_shared = posterior is self.posterior
+            posterior = self._multiplied if is_shared else posterior.tempered(float(self._n_parts))
         if not message.over:
             return posterior, message.precisions
         key = is_partial, message.over
