@@ -37,7 +37,8 @@ def columns_of_blocks(n_cases: int, n_partitions: int, *, starts: Array | None =
 class Blocks:
     """The training cases cut into blocks, short ones filled up with a case that counts for nothing.
 
-    inputs  (n_partitions, n_inputs + 1, n_block_cases)
+    inputs  (n_partitions, n_inputs + 1, n_block_cases); on the host a view of all cases if blocks are
+            equally long
     targets (..., n_partitions, n_outputs, n_block_cases)
     weights (..., n_partitions, n_targets or 1, n_block_cases): 1, or 0 for filling and for missing
             targets; None when all blocks are equally long and nothing is missing
@@ -75,7 +76,7 @@ class Blocks:
             weights = is_case * observed[..., cases].swapaxes(-3, -2)
             sizes = weights.sum(axis=-1)
         return Blocks(
-            inputs=xp.ascontiguousarray(inputs[:, cases].swapaxes(0, 1)),
+            inputs=_inputs_of_blocks(inputs, cases, is_view=xp is np and not is_filled),
             targets=xp.ascontiguousarray(targets[..., cases].swapaxes(-3, -2)),
             weights=weights,
             sizes=sizes,
@@ -93,6 +94,18 @@ class Blocks:
         weights = None if self.weights is None else _chosen(self.weights, partition, 2)
         sizes = _chosen(self.sizes, partition, 0 if self.sizes.ndim == 1 else 1)
         return self.inputs[partition], _chosen(self.targets, partition, 2), weights, sizes
+
+
+def _inputs_of_blocks(inputs: Array, columns: Array, *, is_view: bool) -> Array:
+    """Return inputs (n_inputs + 1, n_cases) at the columns (n_partitions, n_block_cases) of blocks.
+
+    is_view  blocks are equally long, and `Blocks.at` copies those it is asked for; on a device that would
+             first make all of them contiguous
+    """
+    if is_view:
+        return inputs.reshape(len(inputs), *columns.shape).swapaxes(0, 1)
+    xp = array_namespace(inputs)
+    return xp.ascontiguousarray(inputs[:, columns].swapaxes(0, 1))
 
 
 def _chosen(values: Array, partition: Array, n_trailing: int) -> Array:

@@ -64,8 +64,11 @@ def test_cases_of_another_run_are_refused(path: Path) -> None:
         posterior_of_run(store)
 
 
-def test_worker_holds_its_cases_once(path: Path, tmp_path: Path) -> None:
-    """Count arrays of NumPy while a worker runs two blocks, with full and with partial gradients."""
+@pytest.mark.parametrize("kernels", ["auto", "plain"])
+def test_worker_holds_its_cases_once(
+    path: Path, tmp_path: Path, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Count arrays of NumPy while a worker runs blocks with full and with partial gradients."""
     list(Sampler(created(tmp_path / "imports.zarr", 10)).run_block(0))
     tracemalloc.start()
     try:

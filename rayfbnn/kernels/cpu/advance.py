@@ -10,7 +10,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import KICK, Compiled, NotCovered
 from rayfbnn.kernels.cpu import extension
-from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, Kernel
+from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, ROWS_FROM, Kernel
 from rayfbnn.kernels.numbers import ChainNumbers, MarginalNumbers, numbers_of_marginal, numbers_of_posterior
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_of
@@ -64,12 +64,14 @@ class CompiledAdvance:
     instruction_set  one of `extension.instruction_sets()`
     large_from, blas_from  see the constants in extension.py
     block_bytes      memory for the values of one block of cases; 0 leaves the choice to the kernel
+    rows_from        bytes of inputs from which on kernels have no copy of them
     """
 
     instruction_set: str
     large_from: int = LARGE_FROM
     blas_from: int = BLAS_FROM
     block_bytes: int = 0
+    rows_from: int = ROWS_FROM
     _kernels: TargetCache[Kernel | NotCovered] = field(default_factory=TargetCache)
 
     def __call__(
@@ -153,6 +155,7 @@ class CompiledAdvance:
             large_from=self.large_from,
             blas_from=self.blas_from,
             block_bytes=self.block_bytes,
+            rows_from=self.rows_from,
         )
 
 

@@ -17,9 +17,12 @@ LARGE_FROM = 2000
 BLAS_FROM = 2_000_000
 """Weights of the smallest matrix whose products are left to SciPy's BLAS."""
 
+ROWS_FROM = 16 * 2**20
+"""Bytes of inputs from which on a kernel reads them from the caller's array, and has no copy of its own."""
+
 
 class Kernel(Protocol):
-    """The extension's class Kernel: a network with the inputs of its cases laid out for it."""
+    """The extension's class Kernel: a network with the inputs of its cases."""
 
     def advance(self, **arrays: Any) -> None:
         """Run the trajectories of all chains, and write where they end to the arrays given for that."""
@@ -73,8 +76,12 @@ def kernel_for(
     large_from: int,
     blas_from: int,
     block_bytes: int,
+    rows_from: int,
 ) -> Kernel:
-    """Return the kernel for a network and its inputs (n_inputs + 1, n_cases), in the dtype of the inputs."""
+    """Return the kernel for a network and its inputs (n_inputs + 1, n_cases), in the dtype of the inputs.
+
+    From `rows_from` bytes on it keeps the inputs themselves, which must not change then.
+    """
     regression = plan.regression
     kernel = _cpu.Kernel(
         instruction_set=instruction_set,
@@ -96,6 +103,7 @@ def kernel_for(
         large_from=large_from,
         blas_from=blas_from,
         block_bytes=block_bytes,
+        rows_from=rows_from,
         integrated=[(group.start, group.stop, group.shape, group.rate) for group in plan.integrated],
         features=[] if regression is None else list(regression.features),
         n_systems=0 if regression is None else regression.n_systems,

@@ -84,7 +84,7 @@ bool fits(int model, int n_outputs, int n_targets, int n_rows) {
     }
 }
 
-// One network, with the inputs of its cases laid out in packs.
+// One network, with the inputs of its cases: laid out in packs, or if they are many, in the caller's array.
 class Kernel {
    public:
     // links        (source, destination, start, n_units, has_biases) of each link
@@ -94,6 +94,7 @@ class Kernel {
     // large_from   number of weights from which on a link is large
     // blas_from    number of weights from which on BLAS computes a link's products
     // block_bytes  memory for the values and derivatives of one block of cases, or 0 for the usual amount
+    // rows_from    bytes of inputs from which on they stay in the caller's array, which the kernel then keeps alive
     // integrated   (start, stop, shape, rate) of parameters whose common precision is integrated out
     // features     (layer, row) of each feature. With features, the targets are regressed on them, and the last layer
     //              has no units and no links. n_systems, n_each, is_dual and moved belong to this regression.
@@ -102,8 +103,9 @@ class Kernel {
         const std::string& instruction_set, std::vector<int> units, std::vector<int> activations,
         std::vector<int> offsets, const std::vector<std::tuple<int, int, int, int, bool>>& links,
         const std::vector<std::tuple<int, int, double>>& segments, int model, double alpha, int n_targets,
-        int n_rows, int n_parameters, const Input& inputs, int n_partitions, nb::object gemm, long large_from, long blas_from,
-        long block_bytes, const std::vector<std::tuple<int, int, double, double>>& integrated,
+        int n_rows, int n_parameters, const Input& inputs, int n_partitions, nb::object gemm, long large_from,
+        long blas_from, long block_bytes, long rows_from,
+        const std::vector<std::tuple<int, int, double, double>>& integrated,
         const std::vector<std::tuple<int, int>>& features, int n_systems, int n_each, bool is_dual,
         const std::vector<std::tuple<int, int, double, double>>& moved)
         : units_(std::move(units)), activations_(std::move(activations)), offsets_(std::move(offsets)) {
@@ -173,7 +175,13 @@ class Kernel {
         job_.n_cases = n_cases_;
         if (ends_in_regression) regress(features, n_systems, n_each, is_dual, moved);
         cut(n_partitions, block_bytes);
-        lay_out(rows);
+        // A regression has all cases in one block, which would be laid out anew for each of its gradients.
+        if (!ends_in_regression && inputs.nbytes() >= size_t(rows_from)) {
+            caller_inputs_ = inputs;
+            job_.rows = rows;
+        } else {
+            lay_out(rows);
+        }
     }
 
     // Runs whole trajectories. Results are written to new_position, new_momentum, prior_energy and terms, as Job
@@ -355,6 +363,7 @@ class Kernel {
     std::vector<std::vector<int>> starts_;
     std::vector<Partition> partitions_;
     Buffer<char> inputs_;
+    Input caller_inputs_;
     Network network_ = {};
     Job job_ = {};
     int n_cases_ = 0;
@@ -404,15 +413,15 @@ NB_MODULE(_cpu, module) {
                 const std::string&, std::vector<int>, std::vector<int>, std::vector<int>,
                 const std::vector<std::tuple<int, int, int, int, bool>>&,
                 const std::vector<std::tuple<int, int, double>>&, int, double, int, int, int, const Input&, int,
-                nb::object, long, long, long, const std::vector<std::tuple<int, int, double, double>>&,
+                nb::object, long, long, long, long, const std::vector<std::tuple<int, int, double, double>>&,
                 const std::vector<std::tuple<int, int>>&, int, int, bool,
                 const std::vector<std::tuple<int, int, double, double>>&>(),
             nb::kw_only(), nb::arg("instruction_set"), nb::arg("units"), nb::arg("activations"), nb::arg("offsets"),
             nb::arg("links"), nb::arg("segments"), nb::arg("model"), nb::arg("alpha"), nb::arg("n_targets"),
             nb::arg("n_rows"), nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("n_partitions"),
             nb::arg("gemm").none(), nb::arg("large_from"), nb::arg("blas_from"), nb::arg("block_bytes"),
-            nb::arg("integrated"), nb::arg("features"), nb::arg("n_systems"), nb::arg("n_each"), nb::arg("is_dual"),
-            nb::arg("moved"))
+            nb::arg("rows_from"), nb::arg("integrated"), nb::arg("features"), nb::arg("n_systems"), nb::arg("n_each"),
+            nb::arg("is_dual"), nb::arg("moved"))
         .def(
             "advance", &Kernel::advance, nb::kw_only(), nb::arg("position").noconvert(),
             nb::arg("momentum").noconvert(), nb::arg("stepsizes").noconvert(), nb::arg("precisions").noconvert(),

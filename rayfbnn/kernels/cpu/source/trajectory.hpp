@@ -50,7 +50,8 @@ struct Network {
 // The cases first .. first + n_cases - 1 of one partition. They fill n_packs packs, which are cut into blocks.
 //
 // The inputs of block b begin at inputs + n_inputs * block_starts[b] * width, with the shape (n_inputs, packs of the
-// block, width). The last pack is filled up with copies of the last case.
+// block, width). The last pack is filled up with copies of the last case. If `inputs` is null, a block is laid out in
+// this way from Job::rows each time it becomes the current one.
 struct Partition {
     int first, n_cases, n_packs, n_blocks;
     const int* block_starts;  // (n_blocks + 1,) in packs
@@ -96,6 +97,7 @@ struct Job {
     const Partition* partitions;
     int n_cases;
     int largest_block;  // packs
+    const void* rows;   // (n_inputs, n_cases), or null where the partitions have inputs of their own
     Regression regression;
 
     int n_chains;
