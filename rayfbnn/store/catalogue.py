@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from rayfbnn.data import Dataset
     from rayfbnn.spec import RunSpec
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 FIRST_WITH_SEGMENTS = 3  # the first format whose blocks are one file each, and are gathered into segments
+FIRST_WITH_CASE_CHUNKS = 4  # the first format whose training cases lie in many chunks
 STATS = ("accepted", "energy", "energy_change", "log_likelihood", "log_prior", "diverged")
 TOTAL_LOG_LIKELIHOOD = "log_likelihood_total"
 STATE = ("position", "momentum", "precisions")
@@ -37,6 +38,7 @@ class Header:
                              draws_per_block is both
     draws_per_block          most draws of a block; None where blocks end after some seconds
     n_blocks                 planned upper bound of the blocks of a batch
+    cases_per_chunk          training cases of a chunk; None before format 4, where one chunk has all
     format_version           1 and 2 differ in the name of one array, see `stat_array`; 3 has `segments`
     """
 
@@ -51,6 +53,7 @@ class Header:
     coordinate_chunk: int
     data_hash: str
     draws_per_chunk: int | None = None
+    cases_per_chunk: int | None = None
     format_version: int = FORMAT_VERSION
 
     @property
@@ -62,6 +65,16 @@ class Header:
     def has_segments(self) -> bool:
         """True if blocks are single files until they are gathered into chunks (format 3)."""
         return self.format_version >= FIRST_WITH_SEGMENTS
+
+    @property
+    def has_case_chunks(self) -> bool:
+        """True if the training cases lie in chunks of `cases_per_chunk` (format 4)."""
+        return self.format_version >= FIRST_WITH_CASE_CHUNKS
+
+    @property
+    def chunk_cases(self) -> int:
+        """Number of training cases in a chunk."""
+        return self.n_cases if self.cases_per_chunk is None else self.cases_per_chunk
 
     @property
     def chunk_draws(self) -> int:
@@ -115,6 +128,10 @@ class ArrayPlan:
         """Return the file of the chunk whose first indices are given, 0 in the other axes."""
         padded = index + (0,) * (len(self.shape) - len(index))
         return f"{self.path}/c.{'.'.join(str(i) for i in padded)}"
+
+    def files_of_rows(self) -> Iterator[str]:
+        """Yield the chunk files of an array of which each chunk has whole rows, the first rows first."""
+        return (self.chunk_file(i) for i in range(-(-self.shape[0] // max(1, self.chunks[0]))))
 
     def ranges(self, *selection: slice) -> tuple[range, ...]:
         """Return the indices that are selected in every axis: whole axes where no slice is given."""
@@ -298,7 +315,8 @@ def _data(header: Header, spec: RunSpec, data: Dataset | None) -> Iterator[Array
         ("constant_data/target_scale", ("target",), (n_targets,)),
     ):
         values: Any = None if data is None else getattr(data, path.split("/")[1])
-        yield ArrayPlan(path, dims, shape, shape, "float64", values)
+        chunk = (header.chunk_cases, *shape[1:]) if dims[0] == "case" else shape
+        yield ArrayPlan(path, dims, shape, chunk, "float64", values)
     names = _names(spec)
     yield _whole("observed_data/target", ("target",), names["target"])
     yield _whole("constant_data/input", ("input",), np.array(spec.input_names, dtype=object))

@@ -77,6 +77,8 @@ def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Datase
     version = sizes.pop("format_version")
     if not header.has_segments:
         del sizes["draws_per_chunk"]
+    if not header.has_case_chunks:
+        del sizes["cases_per_chunk"]
     root = group_metadata(
         {
             "format": FORMAT,

@@ -100,12 +100,12 @@ class Hierarchy:
         return values
 
     def chunks(self, path: str) -> Iterator[Array]:
-        """Yield the values of an array of numbers one chunk of the first axis at a time, read-only.
+        """Yield the values of an array of numbers one chunk of rows at a time, read-only.
 
-        The other axes must be whole in a chunk. StoreCorruptError names a missing or damaged chunk.
+        StoreCorruptError names a missing or damaged chunk.
         """
         plan = self.plans[path]
-        for number, file in enumerate(plan.chunk_files()):
+        for number, file in enumerate(plan.files_of_rows()):
             n = min(plan.chunks[0], plan.shape[0] - number * plan.chunks[0])
             yield self._decoded(plan, file, 0)[:n]
 

@@ -105,14 +105,19 @@ def _listed(fs: Storage, folder: Place) -> list[str]:
 
 def check_fixed_chunks(path: Place, fixed: Mapping[str, str], plans: Mapping[str, ArrayPlan]) -> None:
     """Raise StoreCorruptError unless the root metadata has a digest of each chunk written at creation."""
-    planned = {
-        plan.chunk_file()
-        for plan in plans.values()
-        if plan.dims[:2] != ("chain", "draw") and plan.dims[0] != "block" and not is_draw_coordinate(plan)
-    }
-    for file in planned.symmetric_difference(fixed):
-        what = "has no digest of" if file in planned else "has a digest of a file that the run does not have:"
-        raise StoreCorruptError(f"{path / METADATA}: {what} {file}")
+    planned = set()
+    for plan in plans.values():
+        if plan.dims[:2] == ("chain", "draw") or plan.dims[0] == "block" or is_draw_coordinate(plan):
+            continue
+        for file in plan.files_of_rows():
+            if file not in fixed:  # at once: a store may claim any number of chunks
+                raise StoreCorruptError(f"{path / METADATA}: has no digest of {file}")
+            planned.add(file)
+    for file in fixed:
+        if file not in planned:
+            raise StoreCorruptError(
+                f"{path / METADATA}: has a digest of a file that the run does not have: {file}"
+            )
 
 
 def matches(raw: bytes, plan: ArrayPlan) -> bool:

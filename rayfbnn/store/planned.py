@@ -14,6 +14,7 @@ from rayfbnn.store.metadata import metadata_files
 from rayfbnn.store.rounds import rounds
 
 _CHUNK_BYTES = 32 * 2**20  # of the array whose draws are the largest
+_CASES_BYTES = 4 * 2**20  # of a chunk of inputs or of targets, which a worker holds while it reads it
 
 
 def new_header(
@@ -29,8 +30,12 @@ def new_header(
     n_cases: int,
     data_hash: str,
     format_version: int,
+    cases_per_chunk: int | None = None,
 ) -> Header:
-    """Return the sizes of a new store; with None for draws_per_chunk they are those of `chunk_draws`."""
+    """Return the sizes of a new store.
+
+    With None for draws_per_chunk and cases_per_chunk they are those of `chunk_draws` and `chunk_cases`.
+    """
     header = Header(
         kind=kind,
         chains=chains,
@@ -46,7 +51,19 @@ def new_header(
     )
     if header.has_segments:
         header = replace(header, draws_per_chunk=draws_per_chunk or chunk_draws(header, spec))
+    if header.has_case_chunks:
+        header = replace(header, cases_per_chunk=cases_per_chunk or chunk_cases(spec, n_cases))
     return replace(header, coordinate_chunk=max(header.chunk_draws, n_draws, n_warmup_draws))
+
+
+def chunk_cases(spec: RunSpec, n_cases: int) -> int:
+    """Return how many training cases the chunks of a new store have.
+
+    A chunk takes at most 4 MiB, and has no more cases than a part of them: whoever needs the cases of one
+    part reads only the chunks in which some of them lie.
+    """
+    bytes_per_case = 8 * max(1, len(spec.input_names), len(spec.data.targets))
+    return max(1, min(_CASES_BYTES // bytes_per_case, -(-n_cases // spec.n_parts)))
 
 
 def chunk_draws(header: Header, spec: RunSpec) -> int:

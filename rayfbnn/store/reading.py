@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
 from rayfbnn.data.digest import CasesDigest
 from rayfbnn.errors import StoreCorruptError
+from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.model.inputs import pieces_of
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import (
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 def training_data(store: OpenStore) -> Dataset:
     """Read the training cases; StoreCorruptError if they are not those of the run."""
+    _check_memory(store, np.dtype(np.float64), share=1)
     read = store.hierarchy.read
     data = Dataset(
         inputs=read("constant_data/inputs"),
@@ -57,6 +60,7 @@ def standardized_cases(store: OpenStore) -> tuple[Iterator[Array], Array]:
              if these are not the cases of the run, which is known when all are read
     targets  (n_cases, n_targets) float64
     """
+    _check_memory(store, np.dtype(store.spec.dtype), share=1 / store.spec.n_parts)
     read = store.hierarchy.read
     targets = read("observed_data/targets")
     center, scale = read("constant_data/input_center"), read("constant_data/input_scale")
@@ -72,6 +76,20 @@ def standardized_cases(store: OpenStore) -> tuple[Iterator[Array], Array]:
 
     target_center, target_scale = read("constant_data/target_center"), read("constant_data/target_scale")
     return pieces(), (targets - target_center) / target_scale
+
+
+def _check_memory(store: OpenStore, dtype: np.dtype[Any], *, share: float) -> None:
+    """Raise StoreCorruptError if a share of the inputs does not fit into memory.
+
+    Whoever made the store may have claimed any number of cases.
+    """
+    needed = share * math.prod(store.hierarchy.plans["constant_data/inputs"].shape) * dtype.itemsize
+    memory = memory_of_machine()
+    if needed > memory:
+        raise StoreCorruptError(
+            f"{store.path / 'constant_data/inputs'}: the training cases take {bytes_text(needed)}, which do"
+            f" not fit into the memory of this machine, {bytes_text(memory)}"
+        )
 
 
 def _check_digest(store: OpenStore, digest: str) -> None:

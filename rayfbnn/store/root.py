@@ -150,7 +150,13 @@ def _check_sizes(header: Header, spec: RunSpec, file: Place) -> None:
             f"{file}: draws_per_block is {header.draws_per_block} and draws_per_chunk"
             f" {header.draws_per_chunk}, which format {header.format_version} cannot have"
         )
+    if (header.cases_per_chunk is None) == header.has_case_chunks:
+        raise StoreCorruptError(
+            f"{file}: cases_per_chunk is {header.cases_per_chunk}, which format {header.format_version}"
+            " cannot have"
+        )
     planned = {
+        "cases_per_chunk": max(1, header.n_cases),
         "coordinate_chunk": max(header.chunk_draws, header.n_draws, header.n_warmup_draws),
         "n_blocks": max(spec.total_iterations, header.n_draws),
         "chains_per_batch": min(header.chains_per_batch, header.chains),
@@ -164,7 +170,8 @@ def _check_sizes(header: Header, spec: RunSpec, file: Place) -> None:
     for name, size in planned.items():
         value = getattr(header, name)
         # Extensions leave the chunks of the numbers of the draws as they were.
-        if value > size if name == "coordinate_chunk" else value != size:
+        is_chunk = name in ("cases_per_chunk", "coordinate_chunk")
+        if value is not None and (value > size if is_chunk else value != size):
             raise StoreCorruptError(f"{file}: {name} is {value}, and a run of its configuration has {size}")
 
 

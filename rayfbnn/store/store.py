@@ -73,6 +73,7 @@ class Store:
         chains_per_batch: int,
         draws_per_block: int | None,
         draws_per_chunk: int | None = None,
+        cases_per_chunk: int | None = None,
         blocks: Iterable[Block] = (),
         fs: Storage | None = None,
         format_version: int = FORMAT_VERSION,
@@ -83,8 +84,8 @@ class Store:
         `path`. `kernel` is the name of the code that will run the leapfrog steps: the store records it, and
         workers on other machines keep to it. `blocks` belong to the first batch and are committed before the
         store is renamed. draws_per_block is the most draws of a block, None for blocks that end after some
-        seconds; draws_per_chunk are those of a chunk, None for about 32 MiB. Tests of older stores give the
-        version of their format.
+        seconds; draws_per_chunk are those of a chunk, None for about 32 MiB; cases_per_chunk are the training
+        cases of one, None for at most 4 MiB. Tests of older stores give the version of their format.
         """
         path = place_of(path)
         fs = storage_of(path) if fs is None else fs
@@ -97,6 +98,7 @@ class Store:
             chains_per_batch=chains_per_batch,
             draws_per_block=draws_per_block,
             draws_per_chunk=draws_per_chunk,
+            cases_per_chunk=cases_per_chunk,
             n_cases=data.n_cases,
             data_hash=data.hash,
             format_version=format_version,
@@ -120,6 +122,7 @@ class Store:
         *,
         kernel: str,
         draws_per_chunk: int | None = None,
+        cases_per_chunk: int | None = None,
         fs: Storage | None = None,
         format_version: int = FORMAT_VERSION,
     ) -> Store:
@@ -135,6 +138,7 @@ class Store:
             chains_per_batch=spec.chains_per_batch,
             draws_per_block=spec.draws_per_block,
             draws_per_chunk=draws_per_chunk,
+            cases_per_chunk=cases_per_chunk,
             fs=fs,
             format_version=format_version,
         )

@@ -173,8 +173,8 @@ def test_a_store_of_another_program_or_version_is_refused_untouched() -> None:
         document["attributes"] |= {**attributes, SEAL: NO_SEAL}
         return damaged({ROOT: lambda raw: seal(document)})
 
-    with pytest.raises(StoreError, match="format version 4, and this program reads 1 to 3"):
-        opened(changed(format_version=4))
+    with pytest.raises(StoreError, match="format version 5, and this program reads 1 to 4"):
+        opened(changed(format_version=5))
     with pytest.raises(StoreError, match="is not that of a rayfbnn store"):
         opened(changed(format="other"))
     with pytest.raises(StoreError, match="does not exist"):

@@ -16,6 +16,7 @@ import xarray  # noqa: F401  so that each process below has it
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
+from rayfbnn.store.catalogue import FORMAT_VERSION
 from rayfbnn.store.hierarchy import planned_chunks, text_chunk
 from rayfbnn.store.lengthening.verdict_log import RoundVerdict
 from rayfbnn.store.segments.payload import joined
@@ -59,8 +60,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def original_of_blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Such a folder in format 3: one batch is gathered into segments, and the other is in single blocks."""
-    return _half_way(tmp_path_factory.mktemp("hostile_blocks"), format_version=3)
+    """Such a folder in the present format, with one batch in segments and the other in single blocks."""
+    return _half_way(tmp_path_factory.mktemp("hostile_blocks"), format_version=FORMAT_VERSION)
 
 
 @pytest.fixture(scope="module")

@@ -427,7 +427,7 @@ def test_axes_are_named_by_what_they_join(group: str, dims: tuple[str, ...]) -> 
 def test_a_sealed_file_is_plain_json_that_names_its_version(tmp_path: Path) -> None:
     make(tmp_path / "run.zarr")
     attributes = json.loads((tmp_path / "run.zarr" / "zarr.json").read_text())["attributes"]
-    assert (attributes["format"], attributes["format_version"]) == ("rayfbnn", 3)
+    assert (attributes["format"], attributes["format_version"]) == ("rayfbnn", 4)
     assert RunSpec.from_dict(attributes["spec"]).kept_draws == 10
 
 

@@ -53,6 +53,7 @@ class HeaderDocument(Document):
     coordinate_chunk: Count
     data_hash: Digest
     draws_per_chunk: Count | None = None
+    cases_per_chunk: Count | None = None
 
 
 class InputColumnDocument(Document):

@@ -1,4 +1,4 @@
-"""Stores of format 3 that someone has made to do harm, through their blocks and segments."""
+"""Stores of the present format that someone has made to do harm, through their blocks and segments."""
 
 from __future__ import annotations
 
@@ -164,6 +164,13 @@ CORPUS: dict[str, Attack] = {
     "chunks of no draws": header(draws_per_chunk=0),
     "chunks of unknown draws": header(draws_per_chunk=None),
     "chunks of another number of draws": header(draws_per_chunk=2),
+    "chunks of 10**9 cases": header(cases_per_chunk=10**9),
+    "chunks of no cases": header(cases_per_chunk=0),
+    "chunks of unknown cases": header(cases_per_chunk=None),
+    "chunks of another number of cases": header(cases_per_chunk=2),
+    "10**12 cases": header(n_cases=10**12),
+    "10**12 cases in chunks of one": header(n_cases=10**12, cases_per_chunk=1),
+    "a chunk of cases in another's place": copied("constant_data/inputs/c.0.0", "constant_data/inputs/c.1.0"),
     "blocks of 10**9 draws": header(draws_per_block=10**9),
     "blocks of no draws": header(draws_per_block=0),
 }

@@ -53,7 +53,7 @@ def toy_data() -> Dataset:
 def create(
     fs: Storage, path: Place = PATH, spec: RunSpec | None = None, *, format_version: int = FORMAT_VERSION
 ) -> Store:
-    """The store of a toy run, with chunks of three draws."""
+    """The store of a toy run, with chunks of three draws and of three cases."""
     spec = toy_spec() if spec is None else spec
     return Store.for_run(
         path,
@@ -61,6 +61,7 @@ def create(
         toy_data(),
         kernel="plain NumPy",
         draws_per_chunk=spec.draws_per_block,
+        cases_per_chunk=3,
         fs=fs,
         format_version=format_version,
     )
