@@ -20,10 +20,11 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.ring.dividing import divided
 from rayfbnn.ring.home import Home
 from rayfbnn.ring.ring import Ring
-from rayfbnn.ring.shared_posterior import RingAdvance, SharedPosterior
+from rayfbnn.ring.shared_posterior import RingAdvance
 from rayfbnn.ring.transport import Transport
 from rayfbnn.run.blocks import BlockPlan, next_block, seconds_of_block
 from rayfbnn.run.collecting import Collected, names_in_summary
+from rayfbnn.run.in_parts import home_of_run
 from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.store.records import BatchProgress, Record
 from rayfbnn.store.rounds import n_finished
@@ -129,11 +130,10 @@ def densities_of(state: ChainState, posterior: SampledPosterior, advance: Advanc
 
 def _target(store: Store, transport: Transport | None) -> tuple[SampledPosterior, Advance, str]:
     """Return the target of a run, what runs its trajectories, and the name of the kernel."""
-    whole = posterior_of_run(store)
     if transport is not None:
-        home = Home(transport, limit=_LIMIT_SECONDS)
-        shared = SharedPosterior.from_whole(whole, Ring(home, store.spec.n_parts))
-        return shared, RingAdvance(), store.root.kernel  # the owners look for it
+        ring = Ring(Home(transport, limit=_LIMIT_SECONDS), store.spec.n_parts)
+        return home_of_run(store, ring), RingAdvance(), store.root.kernel  # the owners look for it
+    whole = posterior_of_run(store)
     if store.spec.n_parts == 1:
         return whole, *choose.advance_for(whole, recorded=store.root.kernel)
     posterior, kernel = divided(whole, store.spec.n_parts, recorded=store.root.kernel)

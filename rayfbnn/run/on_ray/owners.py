@@ -8,9 +8,8 @@ from typing import Any
 
 from rayfbnn.ring.message import Message
 from rayfbnn.ring.owner import Owner
-from rayfbnn.ring.parts import parts_of
+from rayfbnn.run.in_parts import parts_of_run
 from rayfbnn.run.on_ray.transport import RemoteOwner
-from rayfbnn.run.sampler import posterior_of_run
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
 
@@ -35,10 +34,7 @@ class PartsWorker:
 
     def _with_parts(self) -> Owner:
         if self._owner is None:  # not in __init__, where Ray hides the cause of an error
-            store = Store.open(self._store_path)
-            whole = posterior_of_run(store)
-            parts, _ = parts_of(whole, store.spec.n_parts, recorded=store.root.kernel)
-            self._owner = Owner([parts[number] for number in self._parts])
+            self._owner = Owner(parts_of_run(Store.open(self._store_path), self._parts))
         return self._owner
 
 
