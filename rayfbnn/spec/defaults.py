@@ -16,10 +16,9 @@ from rayfbnn.model.marginal.output_layer import why_outputs_stay
 from rayfbnn.spec.sections import PhaseSpec
 
 KEPT_ITERATIONS, KEPT_ITERATIONS_OF_LARGE = 4000, 1000
-KEPT_ITERATIONS_OF_HYBRID = 6000  # an iteration moves sigmas less than one of hybrid-marginal
 _MOST_TUNING_ITERATIONS, _MOST_TUNING_ITERATIONS_OF_LARGE = 500, 200
 # Cases times inputs of a large table, docs/decisions/0018.
-_LARGE = 100_000
+_LARGE = 60_000
 # Chains of a large table do not gain from one another, and fewer in a batch keep more cores busy.
 CHAINS_PER_BATCH_OF_LARGE = 2
 # In these iterations the sigmas of weights stay at their start: drawn while weights are zero, they collapse.
@@ -50,7 +49,8 @@ def default_phases(
 
     The first phase holds the sigmas of the weights fixed. The second one is half as long as the kept phase,
     and at most 500 iterations, or 200 for a large table. If `iterations` is None, the kept phase has 4000
-    iterations of hybrid-marginal or 6000 of hybrid, or 1000 for a large table.
+    iterations of hybrid-marginal, or as many of hybrid as is usual for the data model, since one moves sigmas
+    less, or 1000 for a large table.
     A data model may do without the first (`starts_with_sigmas_held`).
 
     Where the outputs can be integrated out, trajectories are those of hybrid-marginal, at first over the
@@ -65,7 +65,7 @@ def default_phases(
     leaves_outputs = bool(network.hidden) and not is_divided
     leaves_outputs = leaves_outputs and not why_outputs_stay(network, model, is_tempered=is_tempered)
     if iterations is None:
-        iterations = _kept_iterations(leaves_outputs=leaves_outputs, is_large=is_large)
+        iterations = _kept_iterations(model, leaves_outputs=leaves_outputs, is_large=is_large)
     if leaves_outputs and not is_large:
         first = HybridMarginal(over=("outputs",), steps=AUTO, **_AUTOMATIC)
         later = HybridMarginal(over=("outputs", "precisions"), steps=AUTO, **_AUTOMATIC)
@@ -92,11 +92,11 @@ def default_annealing() -> tuple[Operation, ...]:
     return (SampleSigmas(), Heatbath(), Hybrid(steps=20, stepsize=0.3, stepsize_jitter=-0.2))
 
 
-def _kept_iterations(*, leaves_outputs: bool, is_large: bool) -> int:
+def _kept_iterations(model: DataModel, *, leaves_outputs: bool, is_large: bool) -> int:
     """Return the length of the kept phase of a configuration that does not say it."""
     if is_large:
         return KEPT_ITERATIONS_OF_LARGE
-    return KEPT_ITERATIONS if leaves_outputs else KEPT_ITERATIONS_OF_HYBRID
+    return KEPT_ITERATIONS if leaves_outputs else model.usual_iterations
 
 
 def _n_sigmas(network: NetworkSpec) -> int:

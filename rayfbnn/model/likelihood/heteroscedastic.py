@@ -28,6 +28,7 @@ class HeteroscedasticTargets(DataModel):
 
     kind = "heteroscedastic"
     usual_bias = 3.0  # a log precision of 4.6 is noise of a tenth
+    usual_iterations = 10_000
     settings = {"noise_floor": "one"}
     is_real = True
 

@@ -30,6 +30,7 @@ class SurvivalTargets(DataModel):
     has_single_target = True
     are_times = True
     usual_bias = 10.0  # times may be in any unit
+    usual_iterations = 10_000
 
     hazard: Hazard
 
