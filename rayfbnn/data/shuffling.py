@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -11,14 +12,16 @@ from rayfbnn.data.dataset import Dataset
 from rayfbnn.streams import SHARED, Purpose, Streams
 
 
+@lru_cache(maxsize=1)
 def order_of_cases(n_cases: int) -> Array:
-    """Return the row of the table that each case is, (n_cases,) int64: a random permutation.
+    """Return the row of the table that each case is, counted from 0: a random permutation, (n_cases,) int64.
 
     It is a function of the number of cases alone, so that runs of the same cases with other seeds have them
-    in the same order.
+    in the same order. The array cannot be written to, because it is kept for the next call.
     """
     streams = Streams(0, np.array([SHARED], dtype=np.uint64))
     order: Array = streams.permutation(n_cases, Purpose.SHUFFLE)[0]
+    order.flags.writeable = False
     return order
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.data.shuffling import order_of_cases
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionLayout
 
 if TYPE_CHECKING:
@@ -321,6 +322,8 @@ def _data(header: Header, spec: RunSpec, data: Dataset | None) -> Iterator[Array
     yield _whole("observed_data/target", ("target",), names["target"])
     yield _whole("constant_data/input", ("input",), np.array(spec.input_names, dtype=object))
     yield _whole("constant_data/target", ("target",), names["target"])
+    if spec.data.shuffle:
+        yield _whole("constant_data/row", ("case",), order_of_cases(header.n_cases))
 
 
 def _names(spec: RunSpec) -> dict[str, Array]:

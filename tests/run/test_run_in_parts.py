@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rayfbnn import api
+from rayfbnn.data import read_dataset
 from rayfbnn.errors import StoreMismatchError
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import OPERATIONS as ALL_OPERATIONS
@@ -96,6 +97,15 @@ def test_a_run_in_parts_is_resumed_with_the_same_draws(tmp_path: Path) -> None:
     path = sampled(shorter, tmp_path / "short.zarr")
     api.resume(path, iterations=2, data=tmp_path / "train.csv", workers=0, progress=False)
     assert_same_draws(whole, path)
+
+
+def test_a_store_says_which_row_each_case_is(tmp_path: Path) -> None:
+    path = sampled(in_parts("real", tmp_path).with_iterations(1), tmp_path / "run.zarr")
+    tree: Any = api.open(path)
+    rows = tree["constant_data"]["row"].values
+    table = read_dataset(in_parts("real", tmp_path, data={**DATA, "shuffle": False}))
+    assert np.array_equal(tree["constant_data"]["inputs"].values, table.inputs[rows])
+    assert api.verify(path).ok
 
 
 def test_another_number_of_parts_is_refused_with_both(tmp_path: Path) -> None:
