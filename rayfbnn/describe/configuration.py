@@ -29,12 +29,13 @@ def describe(spec: RunSpec, *, store: Store | None = None, data: Dataset | None 
     store  the store of a run with this configuration, if there is one
     data   the training cases of a configuration, if they have been read
     """
+    targets = None if data is None else data.targets
     if store is not None and spec.n_parts > 1:
-        data = store.data
+        targets = store.targets
     parts = [
         _network(spec),
         _priors(spec),
-        describe_data(spec, store) + describe_parts(spec, data),
+        describe_data(spec, store) + describe_parts(spec, targets),
         describe_schedule(spec, store),
         _size_of_store(spec, store),
         _defaults(spec),

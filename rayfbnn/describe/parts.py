@@ -5,30 +5,30 @@ from __future__ import annotations
 import numpy as np
 
 from rayfbnn.arrays import Array
-from rayfbnn.data import Dataset
 from rayfbnn.model.parts import cases_of_part
 from rayfbnn.spec import RunSpec
 
 _RARE = 1e-4  # a difference between parts that chance makes less often is worth a warning
 
 
-def describe_parts(spec: RunSpec, data: Dataset | None) -> list[str]:
+def describe_parts(spec: RunSpec, targets: Array | None) -> list[str]:
     """Describe the division of the training cases, one item a line; nothing if they are one whole.
 
-    data  the training cases, for a warning about parts whose targets differ by more than chance
+    targets  (n_cases, n_targets) of the training cases, in the order of the run, for a warning about parts
+             whose targets differ by more than chance; None if they are not known
     """
     if spec.data.parts == "auto":
         return ["  the training cases say in how many parts they are divided"]
     if spec.n_parts == 1:
         return ["  cases in random order"] if spec.data.shuffle else []
     order = "of cases in random order" if spec.data.shuffle else "of cases in the order of the table"
-    lines = [f"  {spec.n_parts} parts {order}{_sizes(spec, data)}; chains travel from part to part"]
-    if data is not None:
-        lines += [f"  warning: {text}" for text in unlike_parts(spec, data)]
+    lines = [f"  {spec.n_parts} parts {order}{_sizes(spec, targets)}; chains travel from part to part"]
+    if targets is not None:
+        lines += [f"  warning: {text}" for text in unlike_parts(spec, targets)]
     return lines
 
 
-def unlike_parts(spec: RunSpec, data: Dataset) -> list[str]:
+def unlike_parts(spec: RunSpec, targets: Array) -> list[str]:
     """Say for each target whose parts differ by more than chance how they do, and what to do.
 
     Partial gradients stand for the gradient of all cases, so that parts which are not alike lead to
@@ -40,9 +40,9 @@ def unlike_parts(spec: RunSpec, data: Dataset) -> list[str]:
         if spec.data.shuffle
         else "trajectories of partial gradients may be rejected; set data.shuffle = true"
     )
-    ends = [cases_of_part(data.n_cases, part, spec.n_parts) for part in range(spec.n_parts)]
+    ends = [cases_of_part(len(targets), part, spec.n_parts) for part in range(spec.n_parts)]
     lines = []
-    for name, column in zip(data.target_names, data.targets.T, strict=True):
+    for name, column in zip(spec.data.targets, targets.T, strict=True):
         values = np.abs(column) if spec.data_model.are_times else column  # censored times are negative
         parts = [part[~np.isnan(part)] for part in (values[first:end] for first, end in ends)]
         difference = _of_labels(parts) if spec.targets_are_labels else _of_numbers(parts)
@@ -83,10 +83,13 @@ def _of_numbers(parts: list[Array]) -> str:
     return f"the mean goes from {min(means):.3g} to {max(means):.3g} (p = {p:.1g})"
 
 
-def _sizes(spec: RunSpec, data: Dataset | None) -> str:
+def _sizes(spec: RunSpec, targets: Array | None) -> str:
     """Return how many cases each part has, as far as their number is known."""
-    n_cases = data.n_cases if data is not None else spec.encoding.n_cases if spec.encoding else None
-    if n_cases is None:
+    if targets is not None:
+        n_cases = len(targets)
+    elif spec.encoding is not None:
+        n_cases = spec.encoding.n_cases
+    else:
         return ""
     least, most = n_cases // spec.n_parts, -(-n_cases // spec.n_parts)
     return f", {least:,} in each" if least == most else f", {least:,} or {most:,} in each"

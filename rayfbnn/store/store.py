@@ -238,6 +238,11 @@ class Store:
         """The training cases, rebuilt from the store; StoreCorruptError if they are not those of the run."""
         return reading.training_data(self.opened)
 
+    @property
+    def targets(self) -> Array:
+        """The targets of the training cases as on file, (n_cases, n_targets), without reading the inputs."""
+        return self.opened.hierarchy.read("observed_data/targets")
+
     def standardized_cases(self) -> tuple[Iterator[Array], Array]:
         """Return the training cases as the network is given them: inputs in pieces, and the targets.
 

@@ -106,6 +106,7 @@ def test_a_store_says_which_row_each_case_is(tmp_path: Path) -> None:
     table = read_dataset(in_parts("real", tmp_path, data={**DATA, "shuffle": False}))
     assert np.array_equal(tree["constant_data"]["inputs"].values, table.inputs[rows])
     assert api.verify(path).ok
+    assert "4 parts of cases in random order, 3 in each; chains travel" in api.show(path)
 
 
 def test_another_number_of_parts_is_refused_with_both(tmp_path: Path) -> None:

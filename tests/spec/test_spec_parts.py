@@ -10,7 +10,6 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.data import read_dataset
-from rayfbnn.data.dataset import Dataset
 from rayfbnn.data.shuffling import order_of_cases, shuffled, unshuffled
 from rayfbnn.data.training import read_training
 from rayfbnn.describe.parts import unlike_parts
@@ -174,11 +173,6 @@ def test_show_describes_the_parts(tmp_path: Path) -> None:
     assert "parts" not in api.show(small_spec(tmp_path))
 
 
-def dataset_of(values: np.ndarray) -> Dataset:
-    one = np.ones(1)
-    return Dataset(np.zeros((len(values), 1)), values[:, None], ("x",), ("y",), 0 * one, one, 0 * one, one)
-
-
 @pytest.mark.parametrize("kind", ["real", "class"])
 def test_parts_that_are_not_alike_are_seen(kind: str) -> None:
     model = {"kind": "class", "classes": 3} if kind == "class" else SMALL["model"]
@@ -187,8 +181,8 @@ def test_parts_that_are_not_alike_are_seen(kind: str) -> None:
     spec = RunSpec.from_dict(raw)
     numbers = np.random.default_rng(5).normal(size=300)
     values = np.digitize(numbers, [-0.4, 0.4]).astype(float) if kind == "class" else numbers
-    assert unlike_parts(spec, dataset_of(values)) == []
-    (line,) = unlike_parts(spec, dataset_of(np.sort(values)))
+    assert unlike_parts(spec, values[:, None]) == []
+    (line,) = unlike_parts(spec, np.sort(values)[:, None])
     expected = "the share of label" if kind == "class" else "the mean goes from"
     assert expected in line and "set data.shuffle = true" in line
-    assert unlike_parts(spec, dataset_of(np.full(300, 2.0))) == []
+    assert unlike_parts(spec, np.full((300, 1), 2.0)) == []
