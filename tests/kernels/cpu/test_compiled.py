@@ -219,6 +219,16 @@ def test_orders_that_are_none_are_refused() -> None:
         Start(**given_arrays | {"order": orders}).run(on_cpu(target), target)
 
 
+@pytest.mark.parametrize(("rows_from", "is_shared"), [(0, True), (10**6, False)])
+def test_large_inputs_are_not_copied(rows_from: int, is_shared: bool) -> None:
+    """Change the inputs behind the back of a kernel: it sees the change only if it has no copy."""
+    target = problem(n_cases=30)
+    start, advance = Start.of(target), on_cpu(target, rows_from=rows_from)
+    before = start.run(advance, target, n_steps=0)[2]
+    target.inputs[:-1] += 1
+    assert (start.run(advance, target, n_steps=0)[2] != before).all() == is_shared
+
+
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads its memory as Linux gives it")
 def test_a_kernel_without_memory_raises_an_error() -> None:
     """A block of all cases needs 1.6 GB, in a process that may take only 0.3 GB more."""
