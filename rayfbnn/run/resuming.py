@@ -67,7 +67,7 @@ def compare_data(store: Store, data: Source | None) -> None:
     if data is None:
         return
     cases = read_training_file(data, store.spec)
-    if cases.hash != store.data.hash:
+    if cases.hash != store.root.header.data_hash:
         ours = store.data
         if store.spec.data.shuffle:  # rows are numbered as in the file
             ours, cases = unshuffled(ours), unshuffled(cases)

@@ -64,7 +64,7 @@ class Members:
         store = Store.open(self.place(member))
         expected = self.spec(member).with_iterations(store.spec.phase[-1].iterations)
         lines = [line for line in differences(expected, store.spec) if not line.startswith("data.train:")]
-        if store.data.hash != self._plan.data_hash:
+        if store.root.header.data_hash != self._plan.data_hash:
             lines.append("data: the training cases differ")
         if lines:
             listed = "".join(f"\n  {line}" for line in lines)

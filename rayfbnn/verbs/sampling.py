@@ -118,6 +118,7 @@ def sample(
     if progress and address is None:
         show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
     store = Store.for_run(place, spec, dataset, kernel=kernel_for(spec))
+    del dataset  # all cases in float64, which this process, perhaps a worker itself, does not need any more
     with store.lock():
         return _runner(store, goal, workers, address, max_failures, progress, log_format)()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tracemalloc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfbnn.data import read_training
+from rayfbnn import api
+from rayfbnn.data import Dataset, read_training
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.run.kernel import kernel_for
 from rayfbnn.run.sampler import Sampler, build_posterior, posterior_of_run
@@ -19,7 +21,7 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.store.planned import chunk_cases
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
-from tests.support.small import small
+from tests.support.small import small, small_spec
 
 N_CASES, N_INPUTS = 30_000, 20
 FLOAT32_BYTES = 4 * N_CASES * N_INPUTS
@@ -127,3 +129,23 @@ def test_worker_holds_its_cases_once(
         tracemalloc.stop()
     of_cases = [size for size in sizes if size >= FLOAT32_BYTES / 2]
     assert sum(of_cases) < 1.1 * FLOAT32_BYTES, of_cases
+
+
+def test_sampling_in_this_process_lets_go_of_the_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, are_alive = [], []
+    for_run, run_block = Store.for_run, Sampler.run_block
+
+    def watched_for_run(path: Path, spec: RunSpec, data: Dataset, **options: Any) -> Store:
+        given.append(weakref.ref(data))
+        return for_run(path, spec, data, **options)
+
+    def watched_run_block(sampler: Sampler, *arguments: Any, **options: Any) -> Any:
+        are_alive.append(given[0]() is not None)
+        return run_block(sampler, *arguments, **options)
+
+    monkeypatch.setattr(Store, "for_run", staticmethod(watched_for_run))
+    monkeypatch.setattr(Sampler, "run_block", watched_run_block)
+    api.sample(small_spec(tmp_path), tmp_path / "run.zarr", workers=0, progress=False)
+    assert are_alive and not any(are_alive)
