@@ -48,12 +48,12 @@ def _descendants(parent: int) -> list[int]:
         except OSError:
             continue
         children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, waiting = [], [parent]
+    descendants, waiting = list[int](), [parent]
     while waiting:
         offspring = children.get(waiting.pop(), [])
-        found += offspring
+        descendants += offspring
         waiting += offspring
-    return found
+    return descendants
 
 
 def main(arguments: list[str] | None = None) -> None:
