@@ -121,8 +121,16 @@ def _prior(
     omega = prior.mean_precision(n_sources)
     common, by_unit, by_parameter = prior.alphas
     scaling = f" (scaled for {n_sources} source units)" if prior.scaled else ""
+    if prior.mixture is not None:
+        probability, width = prior.mixture
+        yield f'  {name:<6}"{text}": mixture of two Gaussians'
+        widths = f"sigma {prior.width:g} with probability {probability:g}, else {width:g}"
+        yield f"        each {parameter}: {widths}"
+        return
     yield f'  {name:<6}"{text}": width {prior.width:g}, mean precision {omega:.6g}{scaling}'
-    if math.isinf(common):
+    if prior.rectified is not None:
+        yield f"        common precision: modulus of a Normal(0, {prior.rectified:g}) variable"
+    elif math.isinf(common):
         yield f"        common sigma fixed at {omega**-0.5:.4g}"
     else:
         low, high = sigma_range(common, omega)

@@ -41,7 +41,9 @@ def parameters_in_words(group: str) -> str:
 
 
 def _sigma(prior: PriorSpec) -> str:
-    if math.isinf(prior.alphas[0]):
+    if prior.mixture is not None:
+        return "come from a mixture of two Gaussians"
+    if math.isinf(prior.alphas[0]) and prior.rectified is None:
         return "have a known sigma"
     return "share an unknown sigma"
 

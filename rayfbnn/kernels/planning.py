@@ -45,7 +45,7 @@ def _plan_of_posterior(posterior: Posterior) -> NetworkPlan | NotCovered:
     wiring, model = posterior.wiring, posterior.data_model
     if model.compiled_name is None:
         return NotCovered(f"{model.kind} targets")
-    links = _links(wiring)
+    links = _links(wiring, posterior)
     if isinstance(links, NotCovered):
         return links
     noise = posterior.model.noise
@@ -65,7 +65,7 @@ def _plan_of_posterior(posterior: Posterior) -> NetworkPlan | NotCovered:
 
 def _plan_of_output_marginal(marginal: OutputMarginal) -> NetworkPlan | NotCovered:
     layer = marginal.layer
-    links = _links(layer.wiring)
+    links = _links(layer.wiring, marginal.posterior)
     if isinstance(links, NotCovered):
         return links
     n_parameters = layer.n_kept + len(marginal.moved)
@@ -92,8 +92,10 @@ def _plan_of_output_marginal(marginal: OutputMarginal) -> NetworkPlan | NotCover
     )
 
 
-def _links(wiring: Wiring) -> tuple[LinkPlan, ...] | NotCovered:
-    """Return the links of a network of element-wise layers."""
+def _links(wiring: Wiring, posterior: Posterior) -> tuple[LinkPlan, ...] | NotCovered:
+    """Return the links of a network of element-wise layers, whose priors are Gaussian or t."""
+    if any(group.prior.mixture is not None for group in posterior.parameter_layout.groups):
+        return NotCovered("mixture priors")
     for activation in wiring.activations:
         if activation not in ACTIVATION_CODES:
             return NotCovered(f"{activation} layers")

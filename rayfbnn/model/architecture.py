@@ -47,19 +47,30 @@ class PriorSpec:
     parameter's precision has shape alphas[2]/2 and its unit's precision as its mean. An infinite alpha makes
     a level equal to the level above it. Neal (2022) eqs. 13, 14, 17. `parse` reads FBM's notation
     [x]width[:group[:unit[:parameter]]], in which x sets `scaled`.
+
+    Two other forms, which FBM does not have, have infinite alphas:
+
+    mixture    (share, width): a parameter is Normal(0, self.width**2) with probability `share`, and else
+               Normal(0, width**2); Gelbaum (2019), eq. 4. No precision varies
+    rectified  v0: the common precision has the density of |z| with z ~ Normal(0, v0), instead of a Gamma one;
+               Olobatuyi, eq. 18, with location 0. `width` is that of its mean
     """
 
     width: float
     alphas: tuple[float, float, float] = (INFINITY, INFINITY, INFINITY)
     scaled: bool = False
+    mixture: tuple[float, float] | None = None
+    rectified: float | None = None
 
     @staticmethod
     def parse(text: str, *, key: str, two_levels: bool = False) -> PriorSpec:
-        """Read a prior in FBM's notation.
+        """Read a prior in FBM's notation, or "mixture(share, width, width)" or "rect(v0)".
 
         Biases and offsets have two levels, width:group:parameter. An alpha that is left empty is infinite,
         as in "0.7:4::4", and the width "+" is 1e10. Raises ConfigError naming `key`.
         """
+        if text.startswith(("mixture(", "rect(")):
+            return _other_form(text, key=key)
 
         def wrong(reason: str) -> ConfigError:
             form = "width[:group[:parameter]]" if two_levels else "[x]width[:group[:unit[:parameter]]]"
@@ -102,6 +113,21 @@ class PriorSpec:
         if alpha == 2:
             return omega * n * (math.log(n) if n >= 3 else 1.0)
         return float(omega * float(n) ** (2 / alpha))
+
+
+def _other_form(text: str, *, key: str) -> PriorSpec:
+    """Read "mixture(share, width, width)" or "rect(v0)"."""
+    name, _, inside = text.partition("(")
+    numbers = [_positive(part.strip(), when_special={}) for part in inside.removesuffix(")").split(",")]
+    if not text.endswith(")") or None in numbers or len(numbers) != (3 if name == "mixture" else 1):
+        forms = "mixture(share, width, width), such as mixture(0.5, 1, 0.0025), or rect(v0), such as rect(4)"
+        raise ConfigError(f'{key}: must be {forms}, with positive numbers, got "{text}"')
+    first, *others = (number for number in numbers if number is not None)
+    if name == "rect":
+        return PriorSpec((2 * first / math.pi) ** -0.25, rectified=first)
+    if first >= 1:
+        raise ConfigError(f'{key}: the share of a mixture must be below 1, got "{text}"')
+    return PriorSpec(others[0], mixture=(first, others[1]))
 
 
 def _positive(text: str, *, when_special: dict[str, float]) -> float | None:

@@ -134,7 +134,8 @@ def _check(network: NetworkSpec) -> None:
             raise ConfigError(
                 f"network.priors.{group.name}: the limit has no closed form with offsets; leave them out"
             )
-        if any(math.isfinite(alpha) for alpha in group.prior.alphas):
+        is_plain = group.prior.mixture is None and group.prior.rectified is None
+        if any(math.isfinite(alpha) for alpha in group.prior.alphas) or not is_plain:
             raise ConfigError(
                 f"network.priors.{group.name}: the limit is a Gaussian process only where sigmas are fixed "
                 'and parameters Gaussian; give a width alone, such as "1" or "x1"'

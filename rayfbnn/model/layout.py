@@ -172,7 +172,7 @@ def _add(
 ) -> PrecisionGroup:
     """Append a group behind the columns taken so far."""
     common = len(free)
-    free.append(math.isfinite(prior.alphas[0]))
+    free.append(math.isfinite(prior.alphas[0]) or prior.rectified is not None)
     units = None
     if math.isfinite(prior.alphas[1]):
         units = slice(common + 1, common + 1 + n_units)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.architecture import PriorSpec
 from rayfbnn.model.layout import NOISE, ParameterLayout, PrecisionGroup, PrecisionLayout
 from rayfbnn.streams import Purpose, Streams
 
@@ -37,6 +38,7 @@ def energy_and_gradient(
     With z = tau w**2 and alpha that of single parameters, summed over parameters:
         Gaussian  z/2                             tau w                              Neal (2022) eq. 35
         t         (alpha+1)/2 log(1 + z/alpha)    (alpha+1) tau w/(alpha + z)                        36
+        mixture   see `_of_mixture`
 
     Returns (n_chains,) and (n_chains, n_parameters), float64.
     """
@@ -50,7 +52,30 @@ def energy_and_gradient(
             part = parameters.slices[group.name]
             energy[:, part] = (alpha + 1) / 2 * xp.log1p(z[:, part] / alpha)
             gradient[:, part] *= (alpha + 1) / (alpha + z[:, part])
+        if group.prior.mixture is not None:
+            part = parameters.slices[group.name]
+            energy[:, part], slopes = _of_mixture(group.prior, z[:, part])
+            gradient[:, part] *= slopes
     return energy.sum(axis=1), gradient
+
+
+def _of_mixture(spec: PriorSpec, z: Array) -> tuple[Array, Array]:
+    """Return the energy of mixtures of two Gaussians, and what multiplies the first one's slope tau w.
+
+    With s the first one's share, z = tau_1 w**2 and r = tau_2/tau_1 they are
+
+    -log(s exp(-z/2) + (1-s) sqrt(r) exp(-r z/2)) ;    p + (1-p) r, p the first one's share given w
+
+    Gelbaum (2019), eq. 4. The logarithms keep both finite however narrow a component is.
+    """
+    assert spec.mixture is not None
+    xp = array_namespace(z)
+    share, width = spec.mixture
+    ratio = (spec.width / width) ** 2
+    first = math.log(share) - 0.5 * z
+    second = math.log1p(-share) + 0.5 * math.log(ratio) - 0.5 * ratio * z
+    total = xp.logaddexp(first, second)
+    return -total, xp.exp(first - total) + ratio * xp.exp(second - total)
 
 
 def log_density_of_parameters(
@@ -82,6 +107,8 @@ def log_density_of_precisions(precisions: Array, layout: PrecisionLayout) -> Arr
         alpha_common, alpha_unit, _ = group.prior.alphas
         if math.isfinite(alpha_common):
             total += log_gamma_density(common, alpha_common, group.mean)
+        if group.prior.rectified is not None:
+            total += log_rectified_density(common, group.prior.rectified)
         if group.units is not None:
             units = precisions[:, group.units]
             total += log_gamma_density(units, alpha_unit, common[:, None]).sum(axis=1)
@@ -97,6 +124,11 @@ def log_gamma_density(precision: Array, alpha: float, mean: Array | float) -> Ar
     a = alpha / 2
     ratio = precision / mean
     return a * math.log(a) - math.lgamma(a) + a * xp.log(ratio) - a * ratio - xp.log(precision)
+
+
+def log_rectified_density(precision: Array, v0: float) -> Array:
+    """Return the log density of the modulus of a Normal(0, v0) variable; Olobatuyi, eq. 18, location 0."""
+    return 0.5 * math.log(2 / (math.pi * v0)) - precision**2 / (2 * v0)
 
 
 def draw_precisions(streams: Streams, layout: PrecisionLayout, *, n_cases_bias: Array | float = 0) -> Array:
@@ -123,7 +155,7 @@ def draw_precisions(streams: Streams, layout: PrecisionLayout, *, n_cases_bias: 
         log_precisions[:, adjustments.columns] = clipped
     precisions = xp.exp(log_precisions)
     for group in layout.groups:
-        if math.isinf(group.prior.alphas[0]):
+        if math.isinf(group.prior.alphas[0]) and group.prior.rectified is None:
             precisions[:, group.common] = group.mean  # to the last bit, as it stays so for good
     return precisions
 
@@ -140,6 +172,10 @@ def _draw_group(
         in_all = extra * group.n_units if isinstance(extra, int | float) else extra.sum(axis=1)
         shape = (alpha_common + in_all) / 2
         log_common += streams.log_gamma(shape, purpose, index=index) - math.log(alpha_common / 2)
+    elif group.prior.rectified is not None:
+        # The square of the modulus over v0 is chi-squared with one degree of freedom: twice a Gamma(1/2).
+        log_square = streams.log_gamma(0.5, purpose, index=index) + math.log(2 * group.prior.rectified)
+        log_common = log_square / 2
     log_common = xp.clip(log_common, -MAX_LOG_PRECISION, MAX_LOG_PRECISION)
     log_precisions[:, group.common] = log_common
     if group.units is not None:
@@ -161,6 +197,11 @@ def draw_parameters(
         log_precision = log_precisions[:, part]
         if math.isfinite(alpha):
             log_precision = log_precision + _log_t_mixing(streams, alpha, (group.size,), index=2 * number + 1)
+        if group.prior.mixture is not None:
+            share, width = group.prior.mixture
+            uniform = streams.uniform(Purpose.INITIAL_PARAMETER, (group.size,), index=2 * number + 1)
+            log_ratio = 2 * math.log(group.prior.width / width)
+            log_precision = log_precision + xp.where(uniform < share, 0.0, log_ratio)
         z = streams.normal(Purpose.INITIAL_PARAMETER, (group.size,), index=2 * number)
         position[:, part] = z * xp.exp(-0.5 * log_precision)
     return position

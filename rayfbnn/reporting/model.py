@@ -29,7 +29,7 @@ def model_section(run: ReportedRun) -> str:
                 group.name,
                 group.size,
                 spec.network_keys.priors[group.name],
-                _sigma(group.prior.alphas[0], omega),
+                _sigma(group.prior.alphas[0], omega) if group.prior.rectified is None else "",
                 prior_in_words(group),
             )
         )

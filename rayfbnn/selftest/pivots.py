@@ -86,6 +86,8 @@ def precision_uniforms(target: SampledPosterior, state: ChainState, data: Array)
         tau = common[:, None]
         if math.isfinite(alpha_common):
             uniform[f"{group.name} common"] = gamma_uniform(alpha_common, common / group.mean)
+        if group.prior.rectified is not None:
+            uniform[f"{group.name} common"] = scipy.special.erf(common / math.sqrt(2 * group.prior.rectified))
         if group.units is not None:
             tau = state.precisions[:, group.units]
             uniform[f"{group.name} unit"] = gamma_uniform(alpha_unit, tau / common[:, None])
@@ -95,6 +97,11 @@ def precision_uniforms(target: SampledPosterior, state: ChainState, data: Array)
         rows = values[group.name].reshape(len(common), group.n_units, -1) * np.sqrt(tau)[:, :, None]
         if group.name in layout.adjusted:
             rows = rows * np.sqrt(state.precisions[:, None, layout.adjusted[group.name][1]])
+        if group.prior.mixture is not None:
+            share, width = group.prior.mixture
+            first, second = (scipy.special.ndtr(scale * rows) for scale in (1.0, group.prior.width / width))
+            uniform[f"{group.name} values"] = share * first + (1 - share) * second
+            continue
         uniform |= value_uniforms(group.name, rows, alpha_value)
     return uniform
 

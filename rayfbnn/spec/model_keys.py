@@ -130,4 +130,8 @@ def _check_noise(keys: ModelKeys) -> None:
     prior = PriorSpec.parse(keys.noise, key="model.noise")
     if prior.scaled:
         raise ConfigError(f'model.noise: x (scaling) is for weights, got "{keys.noise}"; leave out the x')
+    if prior.mixture is not None or prior.rectified is not None:
+        raise ConfigError(
+            f'model.noise: must be width[:group[:unit[:parameter]]], such as "0.1:0.2", got "{keys.noise}"'
+        )
     check_prior("model.noise", keys.noise, prior, n_sources=1)

@@ -94,6 +94,12 @@ def _check_priors(network: NetworkSpec, prior_texts: Mapping[str, str]) -> None:
             )
         if name in groups:
             check_prior(key, text, network.priors[name], n_sources=groups[name][0])
+    for group in network.groups():
+        if group.prior.mixture is not None and group.adjustments is not None:
+            raise ConfigError(
+                f'network.priors.{group.name}: a mixture has no adjustments, got "{prior_texts[group.name]}"'
+                f" with {group.adjustments}; leave one of the two out"
+            )
 
 
 def _check_adjustments(network: NetworkSpec) -> None:

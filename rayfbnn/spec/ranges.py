@@ -20,6 +20,9 @@ def check_prior(key: str, text: str, prior: PriorSpec, *, n_sources: int) -> Non
     low, high = SCALE_RANGE
     if not low <= prior.width <= high:
         raise ConfigError(f'{key}: width out of range, got "{text}"; it must be from {low:g} to {high:g}')
+    other = prior.rectified if prior.mixture is None else prior.mixture[1]
+    if other is not None and not low <= other <= high:
+        raise ConfigError(f'{key}: number out of range, got "{text}"; it must be from {low:g} to {high:g}')
     low, high = ALPHA_RANGE
     if not all(low <= alpha <= high or math.isinf(alpha) for alpha in prior.alphas):
         raise ConfigError(

@@ -93,12 +93,26 @@ def _one_level(
 ) -> Array | float:
     """Fill in the column of a common precision, and return what the bound changes by."""
     alpha, column = group.prior.alphas[0], group.common
+    if group.prior.rectified is not None:
+        return _rectified(group.prior.rectified, sums.sum(axis=1), sizes.sum(axis=1), mean, column)
     if math.isinf(alpha):
         return 0.0
     n = sizes.sum(axis=1)
     a, b = (alpha + n) / 2, (alpha / group.mean + sums.sum(axis=1)) / 2
     shape[:, column], rate[:, column], mean[:, column] = a, b, a / b
     return n / 2 * _log_gap(a) - _divergence(a, b, alpha / 2, alpha / (2 * group.mean))
+
+
+def _rectified(v0: float, sums: Array, sizes: Array, mean: Array, column: int) -> Array:
+    """Fill in the column of a precision with a rectified Gaussian prior; the right form of eqs. 47-53.
+
+    q(tau) ~ tau^(k/2) exp(-S tau/2 - tau^2/(2 v0))                                          Olobatuyi
+    """
+    xp = array_namespace(sums)
+    moments = precision_moments(sizes / 2 + 1, rate=sums / 2, square_rate=1 / (2 * v0))
+    mean[:, column] = moments.mean
+    exact = moments.log_normaliser + 0.5 * math.log(2 / (math.pi * v0))
+    return exact - sizes / 2 * xp.log(moments.mean) + sums * moments.mean / 2
 
 
 def _two_levels(

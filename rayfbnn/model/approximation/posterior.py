@@ -87,6 +87,8 @@ class ApproximatedPosterior(SampledPosterior):
         for group in self.parameter_layout.groups:
             if math.isfinite(group.prior.alphas[2]):
                 return f"{group.name} has a t prior; leave out its last alpha"
+            if group.prior.mixture is not None or group.prior.rectified is not None:
+                return f"{group.name} has a mixture or a rectified Gaussian as prior; give width and alphas"
         if type(self.data_model).output_curvature is DataModel.output_curvature:
             return f'it does not cover model.kind = "{self.model.kind}"'
         return self.why_not_expected
@@ -144,6 +146,8 @@ class ApproximatedPosterior(SampledPosterior):
         for group in self.precision_layout.groups:
             if math.isfinite(group.prior.alphas[2]):
                 return f"{group.name} has t values; leave out its last alpha"
+            if group.prior.mixture is not None:
+                return f"{group.name} has a mixture prior; give a width"
         return moments.why_not_propagated(self.wiring) or self.why_not_expected
 
     def case_update(

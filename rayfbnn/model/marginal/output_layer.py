@@ -132,4 +132,7 @@ def why_outputs_stay(network: NetworkSpec, data_model: DataModel, *, is_tempered
         if destination(group.name) == "o" and group.name in network.connections:
             reason = f"network.connections.{group.name} feeds the outputs"
             return f'{reason}; use over = ["precisions"] or hybrid'
+        if destination(group.name) == "o" and group.prior.mixture is not None:
+            reason = f"network.priors.{group.name} is a mixture"
+            return f'{reason}; use over = ["precisions"] or hybrid'
     return None

@@ -18,6 +18,7 @@ import numpy as np
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.layout import NOISE, PrecisionGroup, PrecisionLayout
 from rayfbnn.model.prior import MAX_LOG_PRECISION
+from rayfbnn.model.updates import rectified
 from rayfbnn.model.updates.adjustments import update_adjustments
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.streams import Purpose, Streams
@@ -201,6 +202,16 @@ def _update_common(
     alpha_common, alpha_unit, alpha_value = group.prior.alphas
     common = slice(group.common, group.common + 1)
     is_upper = group.units is not None or math.isfinite(alpha_value)
+    if group.prior.rectified is not None and _is_of(level, is_upper=False):
+        drawn = rectified.log_rectified_precision(
+            squares.sum(axis=(1, 2)),
+            squares.shape[1] * squares.shape[2],
+            group.prior.rectified,
+            streams,
+            index=index,
+            purpose=purposes.common,
+        )
+        precisions[:, group.common] = _clipped_exp(drawn)
     if math.isinf(alpha_common) or not _is_of(level, is_upper=is_upper):
         return
     if group.units is not None:
