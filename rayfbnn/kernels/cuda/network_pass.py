@@ -10,7 +10,7 @@ Element-wise kernels run between the products.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -18,13 +18,20 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.cuda import cublas
-from rayfbnn.kernels.cuda.build import Build
+from rayfbnn.kernels.cuda.build import Build, CudaFunction
 from rayfbnn.kernels.cuda.checks import stride
 from rayfbnn.kernels.cuda.generate import source_of
 from rayfbnn.kernels.cuda.launch_plan import wide_plan
 from rayfbnn.kernels.numbers import ChainNumbers
-from rayfbnn.kernels.plan import LinkPlan, NetworkPlan
+from rayfbnn.kernels.plan import ACTIVATION_CODES, LinkPlan, NetworkPlan
 from rayfbnn.model.posterior import Posterior
+
+_CASES_OF_A_THREAD = 4  # as in products.cu
+_STORED = {
+    ACTIVATION_CODES[name] for name in ("softplus", "softplus0", "sin")
+}  # has_kept_slope of arithmetic.hpp
+_ALIGNED = 4  # numbers: 16 bytes of float32
+_CASES = 64  # of which tiles hold a multiple
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +58,7 @@ class Tile:
 class Pass:
     """Forward and backward passes of one posterior's networks, given the numbers of its chains.
 
+    functions  the kernels in use, by name and by whether they are for weighted targets
     uses_tf32  whether gradients in float32 may have products in TF32; energies never have
     """
 
@@ -60,6 +68,7 @@ class Pass:
     numbers: ChainNumbers
     tile_bytes: int
     uses_tf32: bool = False
+    functions: dict[tuple[str, bool], CudaFunction] = field(default_factory=dict)
 
     def gradient_given(
         self, position: Array, precisions: Array, noise: Array, inverse_temperature: Array
@@ -79,7 +88,7 @@ class Pass:
         for tile in tiles:
             slopes: dict[int, Array] = {}
             values = self.forward(position, tile, slopes=slopes)
-            arguments = (values[-1], factor, *self._outputs(len(position), tile))
+            arguments = (values[-1], factor, *self._outputs(position, tile))
             self._launch("slopes_of_outputs", len(position) * tile.n, arguments, tile)
             self.backward(gradient, position, tile, values, slopes)
         self.add_prior(gradient, position)
@@ -92,7 +101,7 @@ class Pass:
         for tile in self.tiles(n_chains):
             outputs = exact.forward(position, tile, slopes=None)[-1]
             terms = xp.empty((n_chains, tile.n))
-            arguments = (outputs, terms, *self._outputs(n_chains, tile))
+            arguments = (outputs, terms, *self._outputs(position, tile))
             self._launch("terms_of_outputs", terms.size, arguments, tile)
             total += terms.sum(axis=1)
         return self.numbers.potential(self.prior_energy(position), total)
@@ -112,31 +121,40 @@ class Pass:
     def forward(self, position: Array, tile: Tile, *, slopes: dict[int, Array] | None) -> list[Array]:
         """Return the values of each layer's units, (n_chains, n_units, n); inputs are as in the tile.
 
-        If `slopes` is given, the slopes of the hidden layers are put there, and the activations are computed
-        with the device's fast functions. Otherwise they are computed with accurate ones.
+        The outputs lack their biases. If `slopes` is given, the slopes of hidden layers are put there that do
+        not follow from the values, and the activations are computed with the device's fast functions.
+        Otherwise they are computed with accurate ones.
         """
         network, xp = self.network, array_namespace(position)
         values = [tile.inputs]
         for layer in range(1, len(network.units)):
             u: Array = None
             for link in network.links:
-                if link.destination == layer:
+                if link.destination == layer and link.n_units > 0:
                     part = self._summed(position, link, values[link.source])
                     u = part if u is None else u + part
             if u is None:
                 u = xp.zeros((len(position), network.units[layer], tile.n), dtype=position.dtype)
             if layer < len(network.units) - 1:
-                if slopes is None:
-                    self._launch("activate_for_energy", u.size, (np.int32(layer), u, np.int64(u.size)))
-                else:
-                    slopes[layer] = xp.empty_like(u)
-                    arguments = (np.int32(layer), u, slopes[layer], np.int64(u.size))
-                    self._launch("activate_for_force", u.size, arguments)
-                if network.offsets[layer] >= 0:
-                    offset = network.offsets[layer]
-                    u += position[:, offset : offset + network.units[layer], None]
+                self._activate(position, layer, u, slopes)
             values.append(u)
         return values
+
+    def _activate(self, position: Array, layer: int, u: Array, slopes: dict[int, Array] | None) -> None:
+        """Replace the summed inputs of a hidden layer, which lack biases, by its values with offsets."""
+        xp, n_rows, n = array_namespace(position), u.shape[0] * u.shape[1], u.shape[2]
+        n_blocks = n_rows * -(-n // (_CASES_OF_A_THREAD * wide_plan.threads))
+        if slopes is None:
+            arguments: tuple[Any, ...] = (np.int32(layer), position, u, np.int32(n))
+            self._launch_blocks("activate_for_energy", n_blocks, arguments)
+            return
+        is_stored = self.network.activations[layer - 1] in _STORED or self.network.offsets[layer] >= 0
+        slope = xp.empty(u.shape if is_stored else 0, dtype=u.dtype)
+        if is_stored:
+            slopes[layer] = slope
+        self._launch_blocks(
+            "activate_for_force", n_blocks, (np.int32(layer), position, u, slope, np.int32(n))
+        )
 
     def backward(
         self,
@@ -157,34 +175,45 @@ class Pass:
         summed = {len(network.units) - 1: values[-1]}  # derivatives by the summed inputs of each layer
         for layer in range(len(network.units) - 1, 0, -1):
             if layer < len(network.units) - 1:
-                summed[layer] = self._hidden_derivative(
-                    gradient, position, slopes, summed, layer, value_gradients.get(layer)
+                summed[layer] = self._by_values(
+                    position, values[layer], summed, layer, value_gradients.get(layer)
                 )
+            self._finish(gradient, layer, values[layer], slopes.get(layer), summed[layer])
             for link in network.links:
-                if link.destination == layer:
+                if link.destination == layer and link.n_units > 0:
                     self._add_weight_gradient(gradient, position, link, values[link.source], summed[layer])
 
-    def _hidden_derivative(
+    def _by_values(
         self,
-        gradient: Array,
         position: Array,
-        slopes: dict[int, Array],
+        values: Array,
         summed: dict[int, Array],
         layer: int,
         value_gradient: Array | None,
     ) -> Array:
+        """Return the derivatives by the values of a hidden layer, (n_chains, n_units, n), in a new array."""
         network, xp = self.network, array_namespace(position)
-        derivative = xp.zeros_like(slopes[layer]) if value_gradient is None else value_gradient.copy()
+        derivative = None if value_gradient is None else value_gradient.copy()
         for link in network.links:
             if link.source == layer and link.n_units > 0:
                 weights = _matrix(position, link, network)[:, : link.n_units]
                 product = xp.multiply if weights.shape[2] == 1 else self._product
-                derivative += product(weights, summed[link.destination])
-        if network.offsets[layer] >= 0:
-            offset = network.offsets[layer]
-            gradient[:, offset : offset + network.units[layer]] += derivative.sum(axis=2)
-        derivative *= slopes[layer]
-        return derivative
+                part = product(weights, summed[link.destination])
+                derivative = part if derivative is None else derivative + part
+        return xp.zeros_like(values) if derivative is None else derivative
+
+    def _finish(
+        self, gradient: Array, layer: int, values: Array, slope: Array | None, derivative: Array
+    ) -> None:
+        """Multiply a layer's derivatives by its slopes; add their sums to the gradient of biases and offsets.
+
+        The derivatives by the outputs are by summed inputs already.
+        """
+        n_rows, n = derivative.shape[0] * derivative.shape[1], derivative.shape[2]
+        if slope is None:
+            slope = array_namespace(values).empty(0, dtype=values.dtype)
+        arguments = (np.int32(layer), values, slope, derivative, gradient, np.int32(n))
+        self._launch_blocks("finish_derivatives", n_rows, arguments)
 
     def _product(self, a: Array, b: Array) -> Array:
         return cublas.product(a, b, uses_tf32=self.uses_tf32)
@@ -197,46 +226,39 @@ class Pass:
         return vector[:, network.offsets[0] : network.offsets[0] + network.units[0]]
 
     def _summed(self, position: Array, link: LinkPlan, values: Array) -> Array:
-        """Return a link's part of the summed inputs, (n_chains, n_destinations, n), in a new array."""
-        xp, matrix = array_namespace(position), _matrix(position, link, self.network)
-        if link.source == 0:
-            rows = values[..., link.first_row : link.first_row + link.n_rows, :]
-            if rows.ndim == 3:
-                summed = self._product(matrix.swapaxes(1, 2), rows)
-            else:
-                # One product for all chains, biases included, because the last row of the inputs holds ones.
-                stacked = xp.ascontiguousarray(matrix.swapaxes(1, 2)).reshape(-1, link.n_rows)
-                summed = self._product(stacked, rows).reshape(matrix.shape[0], matrix.shape[2], -1)
-            offsets = self.input_offsets(position)
-            if offsets is not None and link.n_units > 0:  # the same for all cases
-                summed += (matrix[:, : link.n_units] * offsets[:, :, None]).sum(axis=1)[:, :, None]
-            return summed
-        summed = self._product(matrix[:, : link.n_units].swapaxes(1, 2), values)
-        if link.has_biases:
-            summed += matrix[:, link.n_units, :, None]
+        """Return a link's part of the summed inputs without biases, (n_chains, n_destinations, n)."""
+        matrix = _matrix(position, link, self.network)[:, : link.n_units]
+        if link.source > 0:
+            return self._product(matrix.swapaxes(1, 2), values)
+        rows = values[..., link.first_row : link.first_row + link.n_units, :]
+        if rows.ndim == 3:
+            summed = self._product(matrix.swapaxes(1, 2), rows)
+        else:
+            summed = self._product(_stacked(matrix), rows).reshape(matrix.shape[0], matrix.shape[2], -1)
+        offsets = self.input_offsets(position)
+        if offsets is not None:  # the same for all cases
+            summed += (matrix * offsets[:, :, None]).sum(axis=1)[:, :, None]
         return summed
 
     def _add_weight_gradient(
         self, gradient: Array, position: Array, link: LinkPlan, values: Array, summed: Array
     ) -> None:
-        """Add a link's part to the gradient; a link from the inputs also adds to their offsets."""
-        part = _matrix(gradient, link, self.network)  # (n_chains, n_rows, n_destinations), a view
+        """Add the gradient of a link's weights; a link from the inputs also adds to their offsets."""
+        part = _matrix(gradient, link, self.network)[:, : link.n_units]  # a view
         if link.source > 0:
-            part[:, : link.n_units] += self._product(values, summed.swapaxes(1, 2))
-            if link.has_biases:
-                part[:, link.n_units] += summed.sum(axis=2)
+            part += self._product(values, summed.swapaxes(1, 2))
             return
-        rows = values[..., link.first_row : link.first_row + link.n_rows, :]
+        rows = values[..., link.first_row : link.first_row + link.n_units, :]
         if rows.ndim == 3:
             part += self._product(rows, summed.swapaxes(1, 2))
         else:
             stacked = summed.reshape(-1, summed.shape[2])
-            product = self._product(stacked, rows.T)  # (n_chains * n_destinations, n_rows)
+            product = self._product(stacked, rows.T)  # (n_chains * n_destinations, n_units)
             part += product.reshape(summed.shape[0], summed.shape[1], -1).swapaxes(1, 2)
         offsets, to_offsets = self.input_offsets(position), self.input_offsets(gradient)
-        if offsets is not None and to_offsets is not None and link.n_units > 0:
+        if offsets is not None and to_offsets is not None:
             totals = summed.sum(axis=2)[:, None]
-            part[:, : link.n_units] += offsets[:, :, None] * totals
+            part += offsets[:, :, None] * totals
             matrix = _matrix(position, link, self.network)[:, : link.n_units]
             to_offsets += (matrix * totals).sum(axis=2)
 
@@ -246,8 +268,9 @@ class Pass:
         return Tile(target.inputs, target.targets, target.observed, 0)
 
     def tiles(self, n_chains: int) -> Iterator[Tile]:
-        """Yield all cases in tiles whose units take at most tile_bytes."""
-        target, n = self.target, max(1, self.tile_bytes // self.bytes_of_a_case(n_chains))
+        """Yield all cases in tiles of about one size, whose units take at most tile_bytes."""
+        target = self.target
+        n = _tile_size(target.n_cases, self.tile_bytes // self.bytes_of_a_case(n_chains))
         for first in range(0, target.n_cases, n):
             yield Tile(target.inputs[:, first : first + n], target.targets, target.observed, first)
 
@@ -269,18 +292,19 @@ class Pass:
         units = self.network.units[1:]
         return n_chains * (2 * sum(units) + max(units)) * np.dtype(self.target.dtype).itemsize
 
-    def _outputs(self, n_chains: int, tile: Tile) -> tuple[Any, ...]:
+    def _outputs(self, position: Array, tile: Tile) -> tuple[Any, ...]:
         """Return the arguments OUTPUT_ARGUMENTS of products.cu."""
         xp = array_namespace(tile.inputs)
         weights = xp.empty(0) if tile.weights is None else tile.weights
         return (
+            position,
             self.numbers.noise,
             xp.ascontiguousarray(tile.targets, dtype=self.target.dtype),
             tile.targets,
             weights,
             np.int64(stride(tile.targets)),
             np.int64(stride(weights)),
-            np.int32(n_chains),
+            np.int32(len(position)),
             np.int32(tile.targets.shape[-1]),
             np.int32(tile.begin),
             np.int32(tile.n),
@@ -289,8 +313,38 @@ class Pass:
     def _launch(self, name: str, n: int, arguments: tuple[Any, ...], tile: Tile | None = None) -> None:
         """Launch a kernel of n threads, compiled for weighted targets if the tile has weights."""
         is_weighted = tile is not None and tile.weights is not None
-        source = source_of(self.network, wide_plan, dtype=self.target.dtype, is_weighted=is_weighted)
-        self.build(source, name, 0)((-(-n // wide_plan.threads),), (wide_plan.threads,), arguments)
+        self._launch_blocks(name, -(-n // wide_plan.threads), arguments, is_weighted=is_weighted)
+
+    def _launch_blocks(
+        self, name: str, n_blocks: int, arguments: tuple[Any, ...], *, is_weighted: bool = False
+    ) -> None:
+        if n_blocks == 0:  # a layer without units
+            return
+        # To find a function by its source takes longer than to launch it.
+        function = self.functions.get((name, is_weighted))
+        if function is None:
+            source = source_of(self.network, wide_plan, dtype=self.target.dtype, is_weighted=is_weighted)
+            function = self.functions[name, is_weighted] = self.build(source, name, 0)
+        function((n_blocks,), (wide_plan.threads,), arguments)
+
+
+def _stacked(matrix: Array) -> Array:
+    """Return the transposed matrices of all chains as one, (n_chains * n_destinations, n_units).
+
+    Its rows begin at multiples of 16 bytes, so that the library can load several numbers at a time.
+    """
+    xp, (n_chains, n_units, n_destinations) = array_namespace(matrix), matrix.shape
+    aligned = -(-n_units // _ALIGNED) * _ALIGNED
+    stacked = xp.empty((n_chains, n_destinations, aligned), dtype=matrix.dtype)
+    stacked[..., :n_units] = matrix.swapaxes(1, 2)
+    return stacked.reshape(-1, aligned)[:, :n_units]
+
+
+def _tile_size(n_cases: int, most: int) -> int:
+    """Return how many cases a tile has, at most `most` and at least one: a multiple of 64 if it can be."""
+    most = max(1, most if most < _CASES else most // _CASES * _CASES)
+    size = -(-n_cases // -(-n_cases // most))
+    return size if most < _CASES else -(-size // _CASES) * _CASES
 
 
 def _matrix(vector: Array, link: LinkPlan, network: NetworkPlan) -> Array:

@@ -174,6 +174,7 @@ def test_slopes_of_binary_targets_keep_their_digits_far_from_zero(dtype: str, to
     arguments = (
         outputs,
         np.ones(1),
+        np.zeros(plan.n_parameters, dtype=dtype),
         nothing,
         targets.astype(dtype),
         targets,

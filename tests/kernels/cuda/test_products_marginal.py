@@ -338,8 +338,8 @@ def test_a_mutant_without_common_precisions_is_seen(before: str, after: str) -> 
 @pytest.mark.parametrize(
     "over, before, after",
     [
-        (PRECISIONS, "summed += (matrix[:, : link.n_units]", "summed += 0 * (matrix[:, : link.n_units]"),
-        (PRECISIONS, "part[:, : link.n_units] += offsets[:, :, None] * totals", "pass"),
+        (PRECISIONS, "summed += (matrix * offsets", "summed += 0 * (matrix * offsets"),
+        (PRECISIONS, "part += offsets[:, :, None] * totals", "pass"),
         (PRECISIONS, "to_offsets += (matrix * totals).sum(axis=2)", "pass"),
         (OUTPUTS, "part += offsets[:, row : row + size, None]", "pass"),
         (OUTPUTS, "to_offsets[:, row : row + size] +=", "_ ="),

@@ -54,9 +54,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) advance(KERNEL
 
   const int last = n_steps < 0 ? 0 : n_steps * n_partitions;  // -1 stands for one kick, without energies
   for (int sub_step = 0; sub_step <= last; ++sub_step) {
-    const int part = n_partitions > 1 ? order[chain * n_partitions + sub_step % n_partitions] : 0;
-    const int begin = int((long long)n_cases * part / n_partitions);
-    const int end = int((long long)n_cases * (part + 1) / n_partitions);
+    int begin = 0, end = n_cases;
+    if (n_partitions > 1) {  // divisions of 64 bits take as long as a case
+      const int part = order[chain * n_partitions + sub_step % n_partitions];
+      begin = int((long long)n_cases * part / n_partitions);
+      end = int((long long)n_cases * (part + 1) / n_partitions);
+    }
     set_squares(shared, own);
     data_gradient(shared, inputs, targets, begin, end, factor);
     kick_and_drift(shared, own, sub_step, last);

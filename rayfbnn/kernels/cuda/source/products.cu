@@ -1,43 +1,144 @@
-// The element-wise parts of a large network's pass, between the matrix products of network_pass.py. There is one thread
-// for each unit at each case, or for each case of a chain.
+// What a large network's pass does between the matrix products of network_pass.py. Biases are not part of the products,
+// whose rows would otherwise not be aligned: 785 numbers of float32 are no multiple of 16 bytes.
 
 // If the outputs are integrated out, N_OUTPUTS is 0 and no kernel with an array of outputs is called.
 constexpr int MOST_OUTPUTS = N_OUTPUTS > 0 ? N_OUTPUTS : 1;
 
 #define THIS_THREAD ((long long)blockIdx.x * blockDim.x + threadIdx.x)
 
-template <bool is_exact>
-__device__ __forceinline__ void activate_at(int layer, real* u, real* slope, long long place) {
+// A layer's kernels take a row for each unit of each chain, with the unit's numbers at all n cases of a tile. A thread
+// block has some cases of one row, so that what belongs to the unit is read once.
+constexpr int CASES_OF_A_THREAD = 4;
+constexpr int CASES_OF_A_BLOCK = CASES_OF_A_THREAD * THREADS;
+
+// The sum of a unit's biases; w are the parameters of its chain.
+template <int LAYER> __device__ __forceinline__ real bias_of(const real* w, int unit) {
+  real bias = 0;
+  each<0, N_LINKS>([&](auto number) {
+    constexpr int K = decltype(number)::value;
+    if constexpr (link_destination(K) == LAYER && link_rows(K) > link_units(K))
+      bias += w[link_start(K) + link_units(K) * units_of(LAYER) + unit];
+  });
+  return bias;
+}
+
+// Whether slopes are stored; otherwise they follow from the values. network_pass.py knows the same.
+__host__ __device__ constexpr bool stores_slopes(int layer) {
+  return has_kept_slope(activation_of(layer)) || offset_of(layer) >= 0;
+}
+
+template <int LAYER, bool is_exact>
+__device__ __forceinline__ void activate_row(const real* position, real* u, real* slope, int n) {
+  typedef LaneFor<is_exact> L;
+  constexpr int A = activation_of(LAYER);
+  static_assert(A >= IDENTITY && A <= SIN, "an activation that arithmetic.hpp does not know");
+  const int blocks = (n + CASES_OF_A_BLOCK - 1) / CASES_OF_A_BLOCK;
+  const int row = blockIdx.x / blocks, unit = row % units_of(LAYER);
+  const real* w = position + (long long)(row / units_of(LAYER)) * N_PARAMETERS;
+  const real bias = bias_of<LAYER>(w, unit);
+  real offset = 0;
+  if constexpr (offset_of(LAYER) >= 0) offset = w[offset_of(LAYER) + unit];
+  const int first = blockIdx.x % blocks * CASES_OF_A_BLOCK + threadIdx.x;
+#pragma unroll
+  for (int k = 0; k < CASES_OF_A_THREAD; ++k) {
+    const int number = first + k * THREADS;
+    if (number >= n) continue;
+    const long long place = (long long)row * n + number;
+    real kept;
+    const real v = activate<L>(A, u[place] + bias, kept);
+    u[place] = v + offset;
+    if constexpr (!is_exact && stores_slopes(LAYER)) slope[place] = has_kept_slope(A) ? kept : slope_of<L>(A, v);
+  }
+}
+
+// Replaces the summed inputs u of a hidden layer, which lack biases, by the values with offsets. Slopes are computed
+// where they are stored. The shape of both is (n_chains, n_units, n).
+extern "C" __global__ void activate_for_force(int layer, const real* position, real* u, real* slope, int n) {
   each<1, OUTPUT_LAYER>([&](auto number) {
     constexpr int LAYER = decltype(number)::value;
-    if (layer == LAYER) {
-      typedef LaneFor<is_exact> L;
-      constexpr int A = activation_of(LAYER);
-      static_assert(A >= IDENTITY && A <= SIN, "an activation that arithmetic.hpp does not know");
-      real kept;
-      const real v = activate<L>(A, u[place], kept);
-      u[place] = v;
-      if constexpr (!is_exact) slope[place] = has_kept_slope(A) ? kept : slope_of<L>(A, v);
+    if (layer == LAYER) activate_row<LAYER, false>(position, u, slope, n);
+  });
+}
+
+extern "C" __global__ void activate_for_energy(int layer, const real* position, real* u, int n) {
+  each<1, OUTPUT_LAYER>([&](auto number) {
+    constexpr int LAYER = decltype(number)::value;
+    if (layer == LAYER) activate_row<LAYER, true>(position, u, nullptr, n);
+  });
+}
+
+// Sums a number of each thread over the block in a fixed order; thread 0 has the result.
+__device__ __forceinline__ real sum_over_threads(real value) {
+  __shared__ real sums[THREADS / WARP];
+#pragma unroll
+  for (int distance = WARP / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(ALL_THREADS, value, distance);
+  __syncthreads();  // before sums of an earlier call are replaced
+  if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = value;
+  __syncthreads();
+  real total = 0;
+  for (int warp = 0; warp < THREADS / WARP; ++warp) total += sums[warp];
+  return total;
+}
+
+// One unit of one chain: its derivatives by values become those by summed inputs, and their sums over the tile's cases
+// are added to the gradient of the unit's offset and biases.
+template <int LAYER>
+__device__ __forceinline__ void finish_row(const real* values, const real* slope, real* derivative, real* gradient,
+                                           int n) {
+  const int row = blockIdx.x, unit = row % units_of(LAYER);
+  const long long begin = (long long)row * n;
+  real by_value = 0, by_input = 0;
+  for (int number = threadIdx.x; number < n; number += THREADS) {
+    const long long place = begin + number;
+    real here = derivative[place];
+    by_value += here;
+    if constexpr (LAYER < OUTPUT_LAYER) {
+      if constexpr (stores_slopes(LAYER)) {
+        here *= slope[place];
+      } else {
+        here *= slope_of<LaneFor<false>>(activation_of(LAYER), values[place]);
+      }
+      derivative[place] = here;
+    }
+    by_input += here;
+  }
+  real* of_chain = gradient + (long long)(row / units_of(LAYER)) * N_PARAMETERS;
+  if constexpr (LAYER < OUTPUT_LAYER && offset_of(LAYER) >= 0) {
+    by_value = sum_over_threads(by_value);
+    if (threadIdx.x == 0) of_chain[offset_of(LAYER) + unit] += by_value;
+  }
+  by_input = sum_over_threads(by_input);
+  if (threadIdx.x != 0) return;
+  each<0, N_LINKS>([&](auto number) {
+    constexpr int K = decltype(number)::value;
+    if constexpr (link_destination(K) == LAYER && link_rows(K) > link_units(K))
+      of_chain[link_start(K) + link_units(K) * units_of(LAYER) + unit] += by_input;
+  });
+}
+
+// Finishes a layer's derivatives, (n_chains, n_units, n), with a thread block for each row. Those of the outputs are by
+// summed inputs already, and only their sums are taken. `slope` is read only where slopes are stored.
+extern "C" __global__ void finish_derivatives(int layer, const real* values, const real* slope, real* derivative,
+                                              real* gradient, int n) {
+  each<1, N_LAYERS>([&](auto number) {
+    constexpr int LAYER = decltype(number)::value;
+    if constexpr (units_of(LAYER) > 0) {
+      if (layer == LAYER) finish_row<LAYER>(values, slope, derivative, gradient, n);
     }
   });
 }
 
-// Replaces the n summed inputs u of a hidden layer by its values, and computes their slopes.
-extern "C" __global__ void activate_for_force(int layer, real* u, real* slope, long long n) {
-  const long long here = THIS_THREAD;
-  if (here < n) activate_at<false>(layer, u, slope, here);
-}
-
-extern "C" __global__ void activate_for_energy(int layer, real* u, long long n) {
-  const long long here = THIS_THREAD;
-  if (here < n) activate_at<true>(layer, u, nullptr, here);
-}
-
-// The outputs have the shape (n_chains, N_OUTPUTS, n), at the cases begin .. begin + n - 1. Targets are those of all
-// n_cases.
+// The outputs have the shape (n_chains, N_OUTPUTS, n), at the cases begin .. begin + n - 1, and lack biases. Targets are
+// those of all n_cases.
 #define OUTPUT_ARGUMENTS                                                                                    \
-  const double *noise, const real *rows, const double *exact, const double *weights, long long row_stride,    \
-      long long weight_stride, int n_chains, int n_cases, int begin, int n
+  const real *position, const double *noise, const real *rows, const double *exact, const double *weights,    \
+      long long row_stride, long long weight_stride, int n_chains, int n_cases, int begin, int n
+
+// Loads the outputs of one case, with biases; w are the parameters of its chain.
+__device__ __forceinline__ void load_outputs(const real* place, const real* w, int n, real* v) {
+#pragma unroll
+  for (int o = 0; o < N_OUTPUTS; ++o) v[o] = place[(long long)o * n] + bias_of<OUTPUT_LAYER>(w, o);
+}
 
 // Replaces the outputs by -factor d log likelihood / d outputs; the shape of factor is (n_chains,).
 extern "C" __global__ void slopes_of_outputs(real* outputs, const double* factor, OUTPUT_ARGUMENTS) {
@@ -47,8 +148,7 @@ extern "C" __global__ void slopes_of_outputs(real* outputs, const double* factor
   const Targets targets = TARGETS_OF(chain);
   real* place = outputs + chain * N_OUTPUTS * n + number;
   real v[MOST_OUTPUTS];
-#pragma unroll
-  for (int o = 0; o < N_OUTPUTS; ++o) v[o] = place[(long long)o * n];
+  load_outputs(place, position + chain * N_PARAMETERS, n, v);
   slopes_of_case(v, targets, begin + number, real(factor[chain]));
 #pragma unroll
   for (int o = 0; o < N_OUTPUTS; ++o) place[(long long)o * n] = v[o];
@@ -62,8 +162,7 @@ extern "C" __global__ void terms_of_outputs(const real* outputs, double* terms, 
   const Targets targets = TARGETS_OF(chain);
   const real* place = outputs + chain * N_OUTPUTS * n + number;
   real v[MOST_OUTPUTS];
-#pragma unroll
-  for (int o = 0; o < N_OUTPUTS; ++o) v[o] = place[(long long)o * n];
+  load_outputs(place, position + chain * N_PARAMETERS, n, v);
   terms[here] = terms_of_case(v, targets, begin + number);
 }
 

@@ -221,9 +221,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) advance(KERNEL
       for (int i = 0; i < OWN; ++i) w[first + i] += full[i] * p[i];
       __syncwarp();
     }
-    const int part = n_partitions > 1 ? order[chain * n_partitions + sub_step % n_partitions] : 0;
-    const int begin = int((long long)n_cases * part / n_partitions);
-    const int end = int((long long)n_cases * (part + 1) / n_partitions);
+    int begin = 0, end = n_cases;
+    if (n_partitions > 1) {  // divisions of 64 bits take as long as a case
+      const int part = order[chain * n_partitions + sub_step % n_partitions];
+      begin = int((long long)n_cases * part / n_partitions);
+      end = int((long long)n_cases * (part + 1) / n_partitions);
+    }
     real gradient[PADDED];
 #pragma unroll
     for (int i = 0; i < PADDED; ++i) gradient[i] = 0;
