@@ -30,6 +30,7 @@ _CASES_OF_A_THREAD = 4  # as in products.cu
 _STORED = {
     ACTIVATION_CODES[name] for name in ("softplus", "softplus0", "sin")
 }  # has_kept_slope of arithmetic.hpp
+_MOST_BYTES_OF_OUTPUTS = 64  # of a case: 16 outputs in float32
 _ALIGNED = 4  # numbers: 16 bytes of float32
 _CASES = 64  # of which tiles hold a multiple
 
@@ -87,9 +88,12 @@ class Pass:
         tiles = self.tiles(len(position)) if part is None else self._tiles_of_blocks(part, n_partitions)
         for tile in tiles:
             slopes: dict[int, Array] = {}
-            values = self.forward(position, tile, slopes=slopes)
-            arguments = (values[-1], factor, *self._outputs(position, tile))
-            self._launch("slopes_of_outputs", len(position) * tile.n, arguments, tile)
+            if self.has_few_outputs:
+                values = self._to_few_outputs(position, tile, slopes, factor)
+            else:
+                values = self.forward(position, tile, slopes=slopes)
+                arguments = (values[-1], factor, *self._outputs(position, tile))
+                self._launch("slopes_of_outputs", len(position) * tile.n, arguments, tile)
             self.backward(gradient, position, tile, values, slopes)
         self.add_prior(gradient, position)
         return gradient
@@ -125,36 +129,67 @@ class Pass:
         not follow from the values, and the activations are computed with the device's fast functions.
         Otherwise they are computed with accurate ones.
         """
-        network, xp = self.network, array_namespace(position)
         values = [tile.inputs]
-        for layer in range(1, len(network.units)):
-            u: Array = None
-            for link in network.links:
-                if link.destination == layer and link.n_units > 0:
-                    part = self._summed(position, link, values[link.source])
-                    u = part if u is None else u + part
-            if u is None:
-                u = xp.zeros((len(position), network.units[layer], tile.n), dtype=position.dtype)
-            if layer < len(network.units) - 1:
-                self._activate(position, layer, u, slopes)
-            values.append(u)
+        for layer in range(1, len(self.network.units)):
+            values.append(self._all_summed(position, tile, layer, values))
+            if layer < len(self.network.units) - 1:
+                self._activate(position, layer, values[-1], slopes)
         return values
+
+    def _to_few_outputs(
+        self, position: Array, tile: Tile, slopes: dict[int, Array], factor: Array
+    ) -> list[Array]:
+        """Return what `forward` does, with the derivatives by the outputs in place of these."""
+        xp, last = array_namespace(position), len(self.network.units) - 2
+        values = [tile.inputs]
+        for layer in range(1, last + 1):
+            values.append(self._all_summed(position, tile, layer, values))
+            if layer < last:
+                self._activate(position, layer, values[-1], slopes)
+        slope = self._slope_of(last, values[-1], slopes)
+        outputs = xp.empty((len(position), self.network.units[-1], tile.n), dtype=position.dtype)
+        arguments = (values[-1], slope, outputs, factor, *self._outputs(position, tile))
+        self._launch("slopes_of_few_outputs", len(position) * tile.n, arguments, tile)
+        return [*values, outputs]
+
+    def _all_summed(self, position: Array, tile: Tile, layer: int, values: list[Array]) -> Array:
+        """Return the summed inputs of a layer without biases, (n_chains, n_units, n), in a new array."""
+        u: Array = None
+        for link in self.network.links:
+            if link.destination == layer and link.n_units > 0:
+                part = self._summed(position, link, values[link.source])
+                u = part if u is None else u + part
+        if u is None:
+            shape = len(position), self.network.units[layer], tile.n
+            u = array_namespace(position).zeros(shape, dtype=position.dtype)
+        return u
+
+    def _slope_of(self, layer: int, u: Array, slopes: dict[int, Array]) -> Array:
+        """Return memory for the slopes of a layer, also in `slopes`, or an empty array if none are stored."""
+        if self.network.activations[layer - 1] in _STORED or self.network.offsets[layer] >= 0:
+            slopes[layer] = array_namespace(u).empty_like(u)
+            return slopes[layer]
+        return array_namespace(u).empty(0, dtype=u.dtype)
+
+    @property
+    def has_few_outputs(self) -> bool:
+        """True if the last hidden layer alone leads to the outputs, and these fit in a thread's registers."""
+        network, last = self.network, len(self.network.units) - 2
+        sources = [link.source for link in network.links if link.destination == last + 1 and link.n_units > 0]
+        n_bytes = network.units[-1] * np.dtype(self.target.dtype).itemsize
+        return last > 0 and sources == [last] and n_bytes <= _MOST_BYTES_OF_OUTPUTS
 
     def _activate(self, position: Array, layer: int, u: Array, slopes: dict[int, Array] | None) -> None:
         """Replace the summed inputs of a hidden layer, which lack biases, by its values with offsets."""
-        xp, n_rows, n = array_namespace(position), u.shape[0] * u.shape[1], u.shape[2]
+        n_rows, n = u.shape[0] * u.shape[1], u.shape[2]
         n_blocks = n_rows * -(-n // (_CASES_OF_A_THREAD * wide_plan.threads))
         if slopes is None:
             arguments: tuple[Any, ...] = (np.int32(layer), position, u, np.int32(n))
             self._launch_blocks("activate_for_energy", n_blocks, arguments)
             return
-        is_stored = self.network.activations[layer - 1] in _STORED or self.network.offsets[layer] >= 0
-        slope = xp.empty(u.shape if is_stored else 0, dtype=u.dtype)
-        if is_stored:
-            slopes[layer] = slope
-        self._launch_blocks(
-            "activate_for_force", n_blocks, (np.int32(layer), position, u, slope, np.int32(n))
-        )
+        slope = self._slope_of(layer, u, slopes)
+        arguments = (np.int32(layer), position, u, slope, np.int32(n))
+        self._launch_blocks("activate_for_force", n_blocks, arguments)
 
     def backward(
         self,
@@ -173,14 +208,21 @@ class Pass:
         """
         network = self.network
         summed = {len(network.units) - 1: values[-1]}  # derivatives by the summed inputs of each layer
-        for layer in range(len(network.units) - 1, 0, -1):
-            if layer < len(network.units) - 1:
-                summed[layer] = self._by_values(
-                    position, values[layer], summed, layer, value_gradients.get(layer)
+        last = len(network.units) - 1
+        for layer in range(last, 0, -1):
+            if layer == last - 1 and self.has_few_outputs:
+                summed[layer] = self._by_few_outputs(
+                    gradient, position, values[layer], slopes.get(layer), summed[last]
                 )
-            self._finish(gradient, layer, values[layer], slopes.get(layer), summed[layer])
+            else:
+                if layer < last:
+                    summed[layer] = self._by_values(
+                        position, values[layer], summed, layer, value_gradients.get(layer)
+                    )
+                self._finish(gradient, layer, values[layer], slopes.get(layer), summed[layer])
             for link in network.links:
-                if link.destination == layer and link.n_units > 0:
+                is_done = layer == last and self.has_few_outputs
+                if link.destination == layer and link.n_units > 0 and not is_done:
                     self._add_weight_gradient(gradient, position, link, values[link.source], summed[layer])
 
     def _by_values(
@@ -201,6 +243,22 @@ class Pass:
                 part = product(weights, summed[link.destination])
                 derivative = part if derivative is None else derivative + part
         return xp.zeros_like(values) if derivative is None else derivative
+
+    def _by_few_outputs(
+        self, gradient: Array, position: Array, values: Array, slope: Array | None, by_outputs: Array
+    ) -> Array:
+        """Return the derivatives by the summed inputs of the last hidden layer.
+
+        The gradients of its biases and offsets, and of the weights from it, are added.
+        """
+        xp, (n_chains, n_units, n) = array_namespace(values), values.shape
+        derivative = xp.empty_like(values)
+        if slope is None:
+            slope = xp.empty(0, dtype=values.dtype)
+        at_once = 4 if by_outputs.shape[1] * by_outputs.itemsize <= 40 else 2  # UNITS_AT_ONCE of products.cu
+        arguments = (position, values, slope, by_outputs, derivative, gradient, np.int32(n))
+        self._launch_blocks("derivatives_by_few_outputs", n_chains * -(-n_units // at_once), arguments)
+        return derivative
 
     def _finish(
         self, gradient: Array, layer: int, values: Array, slope: Array | None, derivative: Array

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cuda import products
 from rayfbnn.kernels.cuda.cublas import _stored
-from rayfbnn.kernels.cuda.network_pass import _stacked, _tile_size
+from rayfbnn.kernels.cuda.network_pass import Pass, _stacked, _tile_size
+from rayfbnn.kernels.numbers import numbers_of_posterior
+from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.planning import plan_of
 from rayfbnn.mcmc import leapfrog
-from tests.support.kernels.networks import Start
+from tests.support.kernels.networks import Start, small
+from tests.support.marks import long_but
 from tests.support.problems import PRIORS, network, problem
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 
@@ -48,15 +54,42 @@ MUTANTS = {
     "slopes of values with offsets": ("|| offset_of(layer) >= 0;", ";"),
     "sums of one warp": ("total += sums[warp];", "total = sums[warp];"),
 }
+MUTANTS_OF_FEW_OUTPUTS = {
+    "no biases of hidden units": ("u[place] + bias_of<LAST>(w, unit)", "u[place]"),
+    "no biases of outputs": ("v[o] = bias_of<OUTPUT_LAYER>(w, o);", "v[o] = 0;"),
+    "no offsets": ("value += w[offset_of(LAST) + unit];", ""),
+    "no gradient of weights": ("sum[k][o] += value * by_output[o];", ""),
+    "no gradient of biases": ("by_input[k] += here;", ""),
+    "no gradient of offsets": ("by_value[k] += here;", ""),
+    "units of the first block alone": ("% BLOCKS * UNITS_AT_ONCE", "% BLOCKS * 0"),
+}
+
+# Links past a layer, and a network whose outputs follow from its last hidden layer alone.
+WITH_LINKS_PAST = {name: prior for name, prior in PRIORS.items() if name != "ti"}
+SEQUENTIAL = {name: prior for name, prior in PRIORS.items() if name not in ("ti", "ih1", "ho0", "io")}
 
 
-def error_of(build: ShimBuild) -> float:
+def error_of(
+    build: ShimBuild,
+    priors: dict[str, str] = WITH_LINKS_PAST,
+    *,
+    model: str = "gaussian by target",
+    n_cases: int = 300,  # more than a block has threads
+    dtype: str = "float64",
+    has_few_outputs: bool = False,
+    n_partitions: int = 1,
+    **layers: Any,
+) -> float:
     """Difference from array code after a few steps, for a network with biases and offsets in each layer."""
-    priors = {name: prior for name, prior in PRIORS.items() if name != "ti"}
-    target = problem(spec=network(priors), n_cases=300)  # more cases than a block has threads
-    start = Start.of(target, are_unlike=True)
-    advance = products.compile_for(target, build=build)
+    spec = network(priors, **{"outputs": 3 if model == "class" else 2, **layers})
+    target = problem(model, spec=spec, n_cases=n_cases, dtype=dtype)
+    start = Start.of(target, are_unlike=True, n_partitions=n_partitions)
+    advance = products.compile_for(target, build=build, tile_bytes=100_000)
     assert not isinstance(advance, NotCovered)
+    plan = plan_of(target)
+    assert isinstance(plan, NetworkPlan)
+    numbers = numbers_of_posterior(target, start.precisions)
+    assert Pass(target, plan, build, numbers, 1).has_few_outputs == has_few_outputs
     ends = [start.run(advance, target), start.run(leapfrog.advance, target)]
     return max(float(np.max(np.abs(a - b) / np.maximum(np.abs(b), 1))) for a, b in zip(*ends, strict=True))
 
@@ -67,8 +100,44 @@ def test_long_rows_are_those_of_the_array_code(order: int) -> None:
     assert error_of(ShimBuild(order)) < 1e-11
 
 
+CASES: dict[str, dict[str, Any]] = {
+    "offsets": {},
+    "class": {"model": "class", "n_cases": 37},
+    "kept slopes": {"activations": ("tanh", "softplus"), "n_cases": 37},
+    "no offsets": {"priors": small((4, 3)).priors, "n_cases": 37, "dtype": "float32"},
+    "partial gradients": {"n_cases": 37, "n_partitions": 3},
+    "blocks of units": {"units": (4, 9), "n_cases": 37, "dtype": "float32"},
+}
+
+
+@needs_gxx
+@pytest.mark.parametrize(
+    "name, order", long_but({("offsets", 0), ("class", 1), ("blocks of units", 0)}, CASES, [0, 1])
+)
+def test_few_outputs_are_those_of_the_array_code(name: str, order: int) -> None:
+    given = {"priors": SEQUENTIAL, **CASES[name]}
+    if name == "no offsets":
+        given["priors"] = dict.fromkeys(given["priors"], "1")
+    error = error_of(ShimBuild(order), has_few_outputs=True, **given)
+    assert error < (3e-6 if given.get("dtype") == "float32" else 1e-11)
+
+
+@needs_gxx
+def test_many_outputs_are_left_to_products() -> None:
+    assert error_of(ShimBuild(), SEQUENTIAL, outputs=9, n_cases=37) < 1e-11
+    assert error_of(ShimBuild(), SEQUENTIAL, outputs=8, n_cases=37, has_few_outputs=True) < 1e-11
+
+
 @needs_gxx
 @pytest.mark.long
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_of_the_kernels_is_seen(name: str) -> None:
     assert error_of(ShimBuild(replace=(*MUTANTS[name], 0))) > 1e-6
+
+
+@needs_gxx
+@pytest.mark.long
+@pytest.mark.parametrize("name", MUTANTS_OF_FEW_OUTPUTS)
+def test_a_mutant_of_the_kernels_for_few_outputs_is_seen(name: str) -> None:
+    build = ShimBuild(replace=(*MUTANTS_OF_FEW_OUTPUTS[name], 0))
+    assert error_of(build, SEQUENTIAL, has_few_outputs=True, units=(4, 6)) > 1e-6

@@ -80,6 +80,23 @@ __device__ __forceinline__ real sum_over_threads(real value) {
   return total;
 }
 
+// Adds what the threads of the block have summed for a unit to the gradient of its offset and biases. All threads call
+// it, and one of them writes.
+template <int LAYER>
+__device__ __forceinline__ void add_sums(real* gradient, int unit, bool writes, real by_value, real by_input) {
+  if constexpr (LAYER < OUTPUT_LAYER && offset_of(LAYER) >= 0) {
+    by_value = sum_over_threads(by_value);
+    if (writes) gradient[offset_of(LAYER) + unit] += by_value;
+  }
+  by_input = sum_over_threads(by_input);
+  if (!writes) return;
+  each<0, N_LINKS>([&](auto number) {
+    constexpr int K = decltype(number)::value;
+    if constexpr (link_destination(K) == LAYER && link_rows(K) > link_units(K))
+      gradient[link_start(K) + link_units(K) * units_of(LAYER) + unit] += by_input;
+  });
+}
+
 // One unit of one chain: its derivatives by values become those by summed inputs, and their sums over the tile's cases
 // are added to the gradient of the unit's offset and biases.
 template <int LAYER>
@@ -103,17 +120,7 @@ __device__ __forceinline__ void finish_row(const real* values, const real* slope
     by_input += here;
   }
   real* of_chain = gradient + (long long)(row / units_of(LAYER)) * N_PARAMETERS;
-  if constexpr (LAYER < OUTPUT_LAYER && offset_of(LAYER) >= 0) {
-    by_value = sum_over_threads(by_value);
-    if (threadIdx.x == 0) of_chain[offset_of(LAYER) + unit] += by_value;
-  }
-  by_input = sum_over_threads(by_input);
-  if (threadIdx.x != 0) return;
-  each<0, N_LINKS>([&](auto number) {
-    constexpr int K = decltype(number)::value;
-    if constexpr (link_destination(K) == LAYER && link_rows(K) > link_units(K))
-      of_chain[link_start(K) + link_units(K) * units_of(LAYER) + unit] += by_input;
-  });
+  add_sums<LAYER>(of_chain, unit, threadIdx.x == 0, by_value, by_input);
 }
 
 // Finishes a layer's derivatives, (n_chains, n_units, n), with a thread block for each row. Those of the outputs are by
@@ -179,4 +186,120 @@ extern "C" __global__ void prior_energies(
   const long long here = THIS_THREAD;
   if (here >= (long long)n_chains * N_PARAMETERS) return;
   energy[here] = prior_term(position[here], precisions[here], prior_alpha_of(int(here % N_PARAMETERS)));
+}
+
+// --- few outputs --------------------------------------------------------------------------------------------
+//
+// Where all links into the outputs come from the last hidden layer and the outputs are few, two kernels take the place
+// of its activation, of three products and of what is between them. The products would be of matrices with few rows,
+// which fill a part of the device only.
+
+constexpr int LAST = OUTPUT_LAYER - 1;
+
+// The link from the last hidden layer to the outputs.
+__host__ __device__ constexpr int last_link() {
+  int found = 0;
+  for (int k = 0; k < N_LINKS; ++k) {
+    if (link_destination(k) == OUTPUT_LAYER && link_units(k) > 0) found = k;
+  }
+  return found;
+}
+
+constexpr int TO_OUTPUTS = N_LINKS > 0 ? link_start(last_link()) : 0;
+// Units of a thread block; their weights, and the sums for these, are in registers.
+constexpr int UNITS_AT_ONCE = N_OUTPUTS * int(sizeof(real)) <= 40 ? 4 : 2;
+
+// Replaces the summed inputs u of the last hidden layer, which lack biases, by its values with offsets, computes its
+// slopes where they are stored, and writes -factor d log likelihood / d outputs. There is one thread for each case.
+extern "C" __global__ void slopes_of_few_outputs(real* u, real* slope, real* outputs, const double* factor,
+                                                 OUTPUT_ARGUMENTS) {
+  if constexpr (LAST > 0 && N_OUTPUTS > 0) {
+    typedef LaneFor<false> L;
+    constexpr int A = activation_of(LAST), N_UNITS = units_of(LAST);
+    const long long here = THIS_THREAD, chain = here / n;
+    const int number = int(here % n);
+    if (chain >= n_chains) return;
+    const real* w = position + chain * N_PARAMETERS;
+    real v[MOST_OUTPUTS];
+#pragma unroll
+    for (int o = 0; o < N_OUTPUTS; ++o) v[o] = bias_of<OUTPUT_LAYER>(w, o);
+#pragma unroll 4
+    for (int unit = 0; unit < N_UNITS; ++unit) {
+      const long long place = (chain * N_UNITS + unit) * n + number;
+      real kept;
+      real value = activate<L>(A, u[place] + bias_of<LAST>(w, unit), kept);
+      if constexpr (stores_slopes(LAST)) slope[place] = has_kept_slope(A) ? kept : slope_of<L>(A, value);
+      if constexpr (offset_of(LAST) >= 0) value += w[offset_of(LAST) + unit];
+      u[place] = value;
+#pragma unroll
+      for (int o = 0; o < N_OUTPUTS; ++o) v[o] += w[TO_OUTPUTS + unit * N_OUTPUTS + o] * value;
+    }
+    const Targets targets = TARGETS_OF(chain);
+    slopes_of_case(v, targets, begin + number, real(factor[chain]));
+    real* to = outputs + chain * N_OUTPUTS * n + number;
+#pragma unroll
+    for (int o = 0; o < N_OUTPUTS; ++o) to[(long long)o * n] = v[o];
+  }
+}
+
+// Computes the derivatives by the summed inputs of the last hidden layer from those by the outputs, and adds to the
+// gradient of its biases, of its offsets, and of the weights to the outputs. A thread block has UNITS_AT_ONCE units of
+// one chain at all n cases.
+extern "C" __global__ void derivatives_by_few_outputs(const real* position, const real* values, const real* slope,
+                                                      const real* by_outputs, real* derivative, real* gradient,
+                                                      int n) {
+  if constexpr (LAST > 0 && N_OUTPUTS > 0) {
+    constexpr int N_UNITS = units_of(LAST), BLOCKS = (N_UNITS + UNITS_AT_ONCE - 1) / UNITS_AT_ONCE;
+    const long long chain = blockIdx.x / BLOCKS;
+    const int first = blockIdx.x % BLOCKS * UNITS_AT_ONCE;
+    const real* w = position + chain * N_PARAMETERS + TO_OUTPUTS;
+    real weight[UNITS_AT_ONCE][MOST_OUTPUTS], sum[UNITS_AT_ONCE][MOST_OUTPUTS];
+    real by_value[UNITS_AT_ONCE], by_input[UNITS_AT_ONCE];
+#pragma unroll
+    for (int k = 0; k < UNITS_AT_ONCE; ++k) {
+      by_value[k] = by_input[k] = 0;
+#pragma unroll
+      for (int o = 0; o < N_OUTPUTS; ++o) {
+        weight[k][o] = first + k < N_UNITS ? w[(first + k) * N_OUTPUTS + o] : real(0);
+        sum[k][o] = 0;
+      }
+    }
+    for (int number = threadIdx.x; number < n; number += THREADS) {
+      real by_output[MOST_OUTPUTS];
+#pragma unroll
+      for (int o = 0; o < N_OUTPUTS; ++o) by_output[o] = by_outputs[(chain * N_OUTPUTS + o) * n + number];
+#pragma unroll
+      for (int k = 0; k < UNITS_AT_ONCE; ++k) {
+        if (first + k >= N_UNITS) continue;
+        const long long place = (chain * N_UNITS + first + k) * n + number;
+        const real value = values[place];
+        real here = 0;
+#pragma unroll
+        for (int o = 0; o < N_OUTPUTS; ++o) {
+          here += weight[k][o] * by_output[o];
+          sum[k][o] += value * by_output[o];
+        }
+        by_value[k] += here;
+        if constexpr (stores_slopes(LAST)) {
+          here *= slope[place];
+        } else {
+          here *= slope_of<LaneFor<false>>(activation_of(LAST), value);
+        }
+        by_input[k] += here;
+        derivative[place] = here;
+      }
+    }
+    real* of_chain = gradient + chain * N_PARAMETERS;
+#pragma unroll
+    for (int k = 0; k < UNITS_AT_ONCE; ++k) {
+      const int unit = first + k;
+      const bool is_unit = unit < N_UNITS && threadIdx.x == 0;
+      add_sums<LAST>(of_chain, unit, is_unit, by_value[k], by_input[k]);
+#pragma unroll
+      for (int o = 0; o < N_OUTPUTS; ++o) {
+        const real total = sum_over_threads(sum[k][o]);
+        if (is_unit) of_chain[TO_OUTPUTS + unit * N_OUTPUTS + o] += total;
+      }
+    }
+  }
 }
