@@ -44,7 +44,7 @@ class LaunchPlan:
         return n_chains if has_a_block_for_a_chain else -(-n_chains * WARP // self.threads)
 
 
-# The element-wise kernels between the products of network_pass.py.
+# The kernels of pass_kernels.py, between the products of network_pass.py.
 wide_plan = LaunchPlan("wide", threads=256, tile=1, shared_bytes=0)
 
 

@@ -4,72 +4,45 @@ All chains have the same inputs, so their first layers are one product, of (chai
 (inputs, cases), and the gradient of these is another. Further layers take one product for each chain, all in
 one call. With partial gradients each chain has its own block of cases. The blocks are gathered on the device,
 and the first layer is then computed like the others, so that the host need not know which chain has which.
-Element-wise kernels run between the products.
+The kernels of pass_kernels.py run between the products.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.cuda import cublas
-from rayfbnn.kernels.cuda.build import Build, CudaFunction
-from rayfbnn.kernels.cuda.checks import stride
-from rayfbnn.kernels.cuda.generate import source_of
-from rayfbnn.kernels.cuda.launch_plan import wide_plan
+from rayfbnn.kernels.cuda.pass_kernels import PassKernels, Tile
 from rayfbnn.kernels.numbers import ChainNumbers
-from rayfbnn.kernels.plan import ACTIVATION_CODES, LinkPlan, NetworkPlan
+from rayfbnn.kernels.plan import LinkPlan, NetworkPlan
 from rayfbnn.model.posterior import Posterior
 
-_CASES_OF_A_THREAD = 4  # as in products.cu
-_STORED = {
-    ACTIVATION_CODES[name] for name in ("softplus", "softplus0", "sin")
-}  # has_kept_slope of arithmetic.hpp
-_MOST_BYTES_OF_OUTPUTS = 64  # of a case: 16 outputs in float32
 _ALIGNED = 4  # numbers: 16 bytes of float32
 _CASES = 64  # of which tiles hold a multiple
-
-
-@dataclass(frozen=True, eq=False)
-class Tile:
-    """Some of the cases, n of them, as a pass reads them.
-
-    inputs   (n_inputs + 1, n); or (n_chains, n_inputs + 1, n), where each chain has its own
-    targets  (..., n_outputs, n_cases); the tile's targets start at case number `begin`
-    weights  weights of the targets, (..., n_targets, n_cases), or None
-    """
-
-    inputs: Array
-    targets: Array
-    weights: Array | None
-    begin: int
-
-    @property
-    def n(self) -> int:
-        """Number of cases in the tile."""
-        return int(self.inputs.shape[-1])
 
 
 @dataclass(frozen=True, eq=False)
 class Pass:
     """Forward and backward passes of one posterior's networks, given the numbers of its chains.
 
-    functions  the kernels in use, by name and by whether they are for weighted targets
     uses_tf32  whether gradients in float32 may have products in TF32; energies never have
     """
 
     target: Posterior
-    network: NetworkPlan
-    build: Build
+    kernels: PassKernels
     numbers: ChainNumbers
     tile_bytes: int
     uses_tf32: bool = False
-    functions: dict[tuple[str, bool], CudaFunction] = field(default_factory=dict)
+
+    @property
+    def network(self) -> NetworkPlan:
+        """The wiring of the networks."""
+        return self.kernels.network
 
     def gradient_given(
         self, position: Array, precisions: Array, noise: Array, inverse_temperature: Array
@@ -88,12 +61,11 @@ class Pass:
         tiles = self.tiles(len(position)) if part is None else self._tiles_of_blocks(part, n_partitions)
         for tile in tiles:
             slopes: dict[int, Array] = {}
-            if self.has_few_outputs:
+            if self.kernels.has_few_outputs:
                 values = self._to_few_outputs(position, tile, slopes, factor)
             else:
                 values = self.forward(position, tile, slopes=slopes)
-                arguments = (values[-1], factor, *self._outputs(position, tile))
-                self._launch("slopes_of_outputs", len(position) * tile.n, arguments, tile)
+                self.kernels.slopes_of_outputs(position, values[-1], factor, self.numbers.noise, tile)
             self.backward(gradient, position, tile, values, slopes)
         self.add_prior(gradient, position)
         return gradient
@@ -104,23 +76,17 @@ class Pass:
         total, exact = xp.zeros(n_chains), replace(self, uses_tf32=False)
         for tile in self.tiles(n_chains):
             outputs = exact.forward(position, tile, slopes=None)[-1]
-            terms = xp.empty((n_chains, tile.n))
-            arguments = (outputs, terms, *self._outputs(position, tile))
-            self._launch("terms_of_outputs", terms.size, arguments, tile)
+            terms = self.kernels.terms_of_outputs(position, outputs, self.numbers.noise, tile)
             total += terms.sum(axis=1)
         return self.numbers.potential(self.prior_energy(position), total)
 
     def add_prior(self, gradient: Array, position: Array) -> None:
         """Add the prior's gradient, (n_chains, n_parameters)."""
-        arguments = (position, self.numbers.precisions, gradient, np.int32(len(position)))
-        self._launch("add_prior", position.size, arguments)
+        self.kernels.add_prior(gradient, position, self.numbers.precisions)
 
     def prior_energy(self, position: Array) -> Array:
         """Return the prior's energy without factors of precisions alone, (n_chains,) float64."""
-        energies = array_namespace(position).empty(position.shape)
-        arguments = (position, self.numbers.precisions, energies, np.int32(len(position)))
-        self._launch("prior_energies", position.size, arguments)
-        return energies.sum(axis=1)
+        return self.kernels.prior_energy(position, self.numbers.precisions)
 
     def forward(self, position: Array, tile: Tile, *, slopes: dict[int, Array] | None) -> list[Array]:
         """Return the values of each layer's units, (n_chains, n_units, n); inputs are as in the tile.
@@ -133,23 +99,20 @@ class Pass:
         for layer in range(1, len(self.network.units)):
             values.append(self._all_summed(position, tile, layer, values))
             if layer < len(self.network.units) - 1:
-                self._activate(position, layer, values[-1], slopes)
+                self.kernels.activate(position, layer, values[-1], slopes)
         return values
 
     def _to_few_outputs(
         self, position: Array, tile: Tile, slopes: dict[int, Array], factor: Array
     ) -> list[Array]:
         """Return what `forward` does, with the derivatives by the outputs in place of these."""
-        xp, last = array_namespace(position), len(self.network.units) - 2
-        values = [tile.inputs]
+        last, values = len(self.network.units) - 2, [tile.inputs]
         for layer in range(1, last + 1):
             values.append(self._all_summed(position, tile, layer, values))
             if layer < last:
-                self._activate(position, layer, values[-1], slopes)
-        slope = self._slope_of(last, values[-1], slopes)
-        outputs = xp.empty((len(position), self.network.units[-1], tile.n), dtype=position.dtype)
-        arguments = (values[-1], slope, outputs, factor, *self._outputs(position, tile))
-        self._launch("slopes_of_few_outputs", len(position) * tile.n, arguments, tile)
+                self.kernels.activate(position, layer, values[-1], slopes)
+        noise = self.numbers.noise
+        outputs = self.kernels.slopes_of_few_outputs(position, values[-1], slopes, factor, noise, tile)
         return [*values, outputs]
 
     def _all_summed(self, position: Array, tile: Tile, layer: int, values: list[Array]) -> Array:
@@ -163,33 +126,6 @@ class Pass:
             shape = len(position), self.network.units[layer], tile.n
             u = array_namespace(position).zeros(shape, dtype=position.dtype)
         return u
-
-    def _slope_of(self, layer: int, u: Array, slopes: dict[int, Array]) -> Array:
-        """Return memory for the slopes of a layer, also in `slopes`, or an empty array if none are stored."""
-        if self.network.activations[layer - 1] in _STORED or self.network.offsets[layer] >= 0:
-            slopes[layer] = array_namespace(u).empty_like(u)
-            return slopes[layer]
-        return array_namespace(u).empty(0, dtype=u.dtype)
-
-    @property
-    def has_few_outputs(self) -> bool:
-        """True if the last hidden layer alone leads to the outputs, and these fit in a thread's registers."""
-        network, last = self.network, len(self.network.units) - 2
-        sources = [link.source for link in network.links if link.destination == last + 1 and link.n_units > 0]
-        n_bytes = network.units[-1] * np.dtype(self.target.dtype).itemsize
-        return last > 0 and sources == [last] and n_bytes <= _MOST_BYTES_OF_OUTPUTS
-
-    def _activate(self, position: Array, layer: int, u: Array, slopes: dict[int, Array] | None) -> None:
-        """Replace the summed inputs of a hidden layer, which lack biases, by its values with offsets."""
-        n_rows, n = u.shape[0] * u.shape[1], u.shape[2]
-        n_blocks = n_rows * -(-n // (_CASES_OF_A_THREAD * wide_plan.threads))
-        if slopes is None:
-            arguments: tuple[Any, ...] = (np.int32(layer), position, u, np.int32(n))
-            self._launch_blocks("activate_for_energy", n_blocks, arguments)
-            return
-        slope = self._slope_of(layer, u, slopes)
-        arguments = (np.int32(layer), position, u, slope, np.int32(n))
-        self._launch_blocks("activate_for_force", n_blocks, arguments)
 
     def backward(
         self,
@@ -206,12 +142,11 @@ class Pass:
         value_gradients  for hidden layers whose values are used besides the links of the network, such as by
                          a regression: the derivatives by these values, (n_chains, n_units, n)
         """
-        network = self.network
-        summed = {len(network.units) - 1: values[-1]}  # derivatives by the summed inputs of each layer
-        last = len(network.units) - 1
+        network, last = self.network, len(self.network.units) - 1
+        summed = {last: values[-1]}  # derivatives by the summed inputs of each layer
         for layer in range(last, 0, -1):
-            if layer == last - 1 and self.has_few_outputs:
-                summed[layer] = self._by_few_outputs(
+            if layer == last - 1 and self.kernels.has_few_outputs:
+                summed[layer] = self.kernels.by_few_outputs(
                     gradient, position, values[layer], slopes.get(layer), summed[last]
                 )
             else:
@@ -219,9 +154,9 @@ class Pass:
                     summed[layer] = self._by_values(
                         position, values[layer], summed, layer, value_gradients.get(layer)
                     )
-                self._finish(gradient, layer, values[layer], slopes.get(layer), summed[layer])
+                self.kernels.finish(gradient, layer, values[layer], slopes.get(layer), summed[layer])
             for link in network.links:
-                is_done = layer == last and self.has_few_outputs
+                is_done = layer == last and self.kernels.has_few_outputs
                 if link.destination == layer and link.n_units > 0 and not is_done:
                     self._add_weight_gradient(gradient, position, link, values[link.source], summed[layer])
 
@@ -243,35 +178,6 @@ class Pass:
                 part = product(weights, summed[link.destination])
                 derivative = part if derivative is None else derivative + part
         return xp.zeros_like(values) if derivative is None else derivative
-
-    def _by_few_outputs(
-        self, gradient: Array, position: Array, values: Array, slope: Array | None, by_outputs: Array
-    ) -> Array:
-        """Return the derivatives by the summed inputs of the last hidden layer.
-
-        The gradients of its biases and offsets, and of the weights from it, are added.
-        """
-        xp, (n_chains, n_units, n) = array_namespace(values), values.shape
-        derivative = xp.empty_like(values)
-        if slope is None:
-            slope = xp.empty(0, dtype=values.dtype)
-        at_once = 4 if by_outputs.shape[1] * by_outputs.itemsize <= 40 else 2  # UNITS_AT_ONCE of products.cu
-        arguments = (position, values, slope, by_outputs, derivative, gradient, np.int32(n))
-        self._launch_blocks("derivatives_by_few_outputs", n_chains * -(-n_units // at_once), arguments)
-        return derivative
-
-    def _finish(
-        self, gradient: Array, layer: int, values: Array, slope: Array | None, derivative: Array
-    ) -> None:
-        """Multiply a layer's derivatives by its slopes; add their sums to the gradient of biases and offsets.
-
-        The derivatives by the outputs are by summed inputs already.
-        """
-        n_rows, n = derivative.shape[0] * derivative.shape[1], derivative.shape[2]
-        if slope is None:
-            slope = array_namespace(values).empty(0, dtype=values.dtype)
-        arguments = (np.int32(layer), values, slope, derivative, gradient, np.int32(n))
-        self._launch_blocks("finish_derivatives", n_rows, arguments)
 
     def _product(self, a: Array, b: Array) -> Array:
         return cublas.product(a, b, uses_tf32=self.uses_tf32)
@@ -349,41 +255,6 @@ class Pass:
         """Return the bytes of a case: values and slopes of all units, and derivatives of the widest layer."""
         units = self.network.units[1:]
         return n_chains * (2 * sum(units) + max(units)) * np.dtype(self.target.dtype).itemsize
-
-    def _outputs(self, position: Array, tile: Tile) -> tuple[Any, ...]:
-        """Return the arguments OUTPUT_ARGUMENTS of products.cu."""
-        xp = array_namespace(tile.inputs)
-        weights = xp.empty(0) if tile.weights is None else tile.weights
-        return (
-            position,
-            self.numbers.noise,
-            xp.ascontiguousarray(tile.targets, dtype=self.target.dtype),
-            tile.targets,
-            weights,
-            np.int64(stride(tile.targets)),
-            np.int64(stride(weights)),
-            np.int32(len(position)),
-            np.int32(tile.targets.shape[-1]),
-            np.int32(tile.begin),
-            np.int32(tile.n),
-        )
-
-    def _launch(self, name: str, n: int, arguments: tuple[Any, ...], tile: Tile | None = None) -> None:
-        """Launch a kernel of n threads, compiled for weighted targets if the tile has weights."""
-        is_weighted = tile is not None and tile.weights is not None
-        self._launch_blocks(name, -(-n // wide_plan.threads), arguments, is_weighted=is_weighted)
-
-    def _launch_blocks(
-        self, name: str, n_blocks: int, arguments: tuple[Any, ...], *, is_weighted: bool = False
-    ) -> None:
-        if n_blocks == 0:  # a layer without units
-            return
-        # To find a function by its source takes longer than to launch it.
-        function = self.functions.get((name, is_weighted))
-        if function is None:
-            source = source_of(self.network, wide_plan, dtype=self.target.dtype, is_weighted=is_weighted)
-            function = self.functions[name, is_weighted] = self.build(source, name, 0)
-        function((n_blocks,), (wide_plan.threads,), arguments)
 
 
 def _stacked(matrix: Array) -> Array:

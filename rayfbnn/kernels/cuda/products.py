@@ -16,6 +16,7 @@ from rayfbnn.kernels.cuda.build import Build, build_once
 from rayfbnn.kernels.cuda.checks import check_posterior, check_trajectory
 from rayfbnn.kernels.cuda.graphs import Recording, Recordings
 from rayfbnn.kernels.cuda.network_pass import Pass
+from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.numbers import numbers_of_posterior
 from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
@@ -149,7 +150,8 @@ def _pass(
     check_trajectory(trajectory, posterior, network.n_parameters)
     check_posterior(posterior, network, len(trajectory.position))
     numbers = numbers_of_posterior(posterior, with_columns(trajectory.precisions, groups, value=0.0))
-    return Pass(posterior, network, build, numbers, tile_bytes, uses_tf32)
+    kernels = PassKernels(network, posterior.dtype, build)
+    return Pass(posterior, kernels, numbers, tile_bytes, uses_tf32)
 
 
 def take_steps(

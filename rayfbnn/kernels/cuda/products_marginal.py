@@ -19,6 +19,7 @@ from rayfbnn.kernels.cuda.checks import check_regression, check_trajectory
 from rayfbnn.kernels.cuda.generate import runs_of
 from rayfbnn.kernels.cuda.launch_plan import NOTHING_KEPT
 from rayfbnn.kernels.cuda.network_pass import Pass
+from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.cuda.products import TILE_BYTES, take_steps
 from rayfbnn.kernels.numbers import kept_precisions, numbers_of_posterior
 from rayfbnn.kernels.plan import NetworkPlan
@@ -63,7 +64,7 @@ def advance(
     with np.errstate(all="ignore"):
         numbers = numbers_of_posterior(posterior, precisions)
         numbers = replace(numbers, precisions=kept_precisions(target, precisions, integrated=0.0))
-        layers = Pass(posterior, network, build, numbers, tile_bytes)
+        layers = Pass(posterior, PassKernels(network, posterior.dtype, build), numbers, tile_bytes)
         assert network.regression is not None
         work = _Energy(target, precisions, layers, runs_of(network.regression.features))
         position, momentum = trajectory.position.copy(), trajectory.momentum.copy()

@@ -10,8 +10,8 @@ import pytest
 from rayfbnn.kernels.backend import NotCovered
 from rayfbnn.kernels.cuda import products
 from rayfbnn.kernels.cuda.cublas import _stored
-from rayfbnn.kernels.cuda.network_pass import Pass, _stacked, _tile_size
-from rayfbnn.kernels.numbers import numbers_of_posterior
+from rayfbnn.kernels.cuda.network_pass import _stacked, _tile_size
+from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.mcmc import leapfrog
@@ -88,8 +88,7 @@ def error_of(
     assert not isinstance(advance, NotCovered)
     plan = plan_of(target)
     assert isinstance(plan, NetworkPlan)
-    numbers = numbers_of_posterior(target, start.precisions)
-    assert Pass(target, plan, build, numbers, 1).has_few_outputs == has_few_outputs
+    assert PassKernels(plan, dtype, build).has_few_outputs == has_few_outputs
     ends = [start.run(advance, target), start.run(leapfrog.advance, target)]
     return max(float(np.max(np.abs(a - b) / np.maximum(np.abs(b), 1))) for a, b in zip(*ends, strict=True))
 

@@ -29,7 +29,7 @@ RESERVED_BYTES = 1024
 _REGISTERS, _PARTITIONS, _WARPS, _BLOCKS = 65536, 4, 64, 32
 _KERNEL = re.compile(
     r"entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?"
-    r"Used (\d+) registers(?:.*?, (\d+) bytes smem)?[^\n]*",
+    r"Used (\d+) registers(?:[^\n]*?, (\d+) bytes smem)?",
     re.DOTALL,
 )
 

@@ -22,7 +22,7 @@ template <int LAYER> __device__ __forceinline__ real bias_of(const real* w, int 
   return bias;
 }
 
-// Whether slopes are stored; otherwise they follow from the values. network_pass.py knows the same.
+// Whether slopes are stored; otherwise they follow from the values. pass_kernels.py knows the same.
 __host__ __device__ constexpr bool stores_slopes(int layer) {
   return has_kept_slope(activation_of(layer)) || offset_of(layer) >= 0;
 }
