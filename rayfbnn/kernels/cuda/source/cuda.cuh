@@ -61,7 +61,7 @@ template <class S> struct Fast : Accurate<S> {};
 
 // Single instructions of the device, which take numbers below 1.2e-38 for zero. __expf and __fdividef are the same
 // instructions with a comparison and two multiplications for such numbers, which do not matter here: an exponential is
-// added to one, or is a class's share of a sum of at least one.
+// added to one, or is a class's share of a sum of at least one, or a rate.
 #ifndef FAST_FUNCTIONS  // the shim of the tests defines its own
 #define FAST_FUNCTIONS
 FUNCTION float power_of_two(float x) {
