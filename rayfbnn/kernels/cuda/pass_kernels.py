@@ -11,7 +11,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.cuda.build import Build, CudaFunction
 from rayfbnn.kernels.cuda.checks import stride
 from rayfbnn.kernels.cuda.generate import source_of
-from rayfbnn.kernels.cuda.launch_plan import wide_plan
+from rayfbnn.kernels.cuda.launch_plan import WARP, wide_plan
 from rayfbnn.kernels.plan import ACTIVATION_CODES, NetworkPlan
 
 _CASES_OF_A_THREAD = 4  # as in products.cu
@@ -66,12 +66,14 @@ class PassKernels:
         device's fast functions are used. Otherwise accurate ones are.
         """
         n_rows, n = u.shape[0] * u.shape[1], u.shape[2]
-        n_blocks = n_rows * -(-n // (_CASES_OF_A_THREAD * wide_plan.threads))
+        threads = _threads_of_a_row(-(-n // _CASES_OF_A_THREAD))
+        n_blocks = n_rows * -(-n // (_CASES_OF_A_THREAD * threads))
+        arguments: tuple[Any, ...] = np.int32(layer), position, u, np.int32(n)
         if slopes is None:
-            self._launch_blocks("activate_for_energy", n_blocks, np.int32(layer), position, u, np.int32(n))
+            self._launch_blocks("activate_for_energy", n_blocks, *arguments, threads=threads)
             return
-        slope = self._slope_of(layer, u, slopes)
-        self._launch_blocks("activate_for_force", n_blocks, np.int32(layer), position, u, slope, np.int32(n))
+        arguments = *arguments[:-1], self._slope_of(layer, u, slopes), np.int32(n)
+        self._launch_blocks("activate_for_force", n_blocks, *arguments, threads=threads)
 
     def slopes_of_outputs(
         self, position: Array, outputs: Array, factor: Array, noise: Array, tile: Tile
@@ -114,7 +116,7 @@ class PassKernels:
         """
         n_rows, n = derivative.shape[0] * derivative.shape[1], derivative.shape[2]
         arguments = np.int32(layer), values, _or_empty(slope, values), derivative, gradient, np.int32(n)
-        self._launch_blocks("finish_derivatives", n_rows, *arguments)
+        self._launch_blocks("finish_derivatives", n_rows, *arguments, threads=_threads_of_a_row(n))
 
     def by_few_outputs(
         self, gradient: Array, position: Array, values: Array, slope: Array | None, by_outputs: Array
@@ -127,7 +129,8 @@ class PassKernels:
         derivative = array_namespace(values).empty_like(values)
         at_once = 4 if by_outputs.shape[1] * by_outputs.itemsize <= 40 else 2  # UNITS_AT_ONCE of products.cu
         arguments = position, values, _or_empty(slope, values), by_outputs, derivative, gradient, np.int32(n)
-        self._launch_blocks("derivatives_by_few_outputs", n_chains * -(-n_units // at_once), *arguments)
+        n_blocks, threads = n_chains * -(-n_units // at_once), _threads_of_a_row(n)
+        self._launch_blocks("derivatives_by_few_outputs", n_blocks, *arguments, threads=threads)
         return derivative
 
     def add_prior(self, gradient: Array, position: Array, precisions: Array) -> None:
@@ -169,7 +172,14 @@ class PassKernels:
         is_weighted = tile is not None and tile.weights is not None
         self._launch_blocks(name, -(-n // wide_plan.threads), *arguments, is_weighted=is_weighted)
 
-    def _launch_blocks(self, name: str, n_blocks: int, *arguments: Any, is_weighted: bool = False) -> None:
+    def _launch_blocks(
+        self,
+        name: str,
+        n_blocks: int,
+        *arguments: Any,
+        threads: int = wide_plan.threads,
+        is_weighted: bool = False,
+    ) -> None:
         if n_blocks == 0:  # a layer without units
             return
         # To find a function by its source takes longer than to launch it.
@@ -177,7 +187,12 @@ class PassKernels:
         if function is None:
             source = source_of(self.network, wide_plan, dtype=self.dtype, is_weighted=is_weighted)
             function = self.functions[name, is_weighted] = self.build(source, name, 0)
-        function((n_blocks,), (wide_plan.threads,), arguments)
+        function((n_blocks,), (threads,), arguments)
+
+
+def _threads_of_a_row(n: int) -> int:
+    """Return the threads of a block that has one row of n numbers: whole warps, or one thread for a few."""
+    return 1 if n <= WARP else min(wide_plan.threads, -(-n // WARP) * WARP)
 
 
 def _or_empty(slope: Array | None, values: Array) -> Array:

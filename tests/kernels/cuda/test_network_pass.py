@@ -101,7 +101,7 @@ def test_long_rows_are_those_of_the_array_code(order: int) -> None:
 
 CASES: dict[str, dict[str, Any]] = {
     "offsets": {},
-    "class": {"model": "class", "n_cases": 37},
+    "class": {"model": "class", "n_cases": 19},
     "kept slopes": {"activations": ("tanh", "softplus"), "n_cases": 37},
     "no offsets": {"priors": small((4, 3)).priors, "n_cases": 37, "dtype": "float32"},
     "partial gradients": {"n_cases": 37, "n_partitions": 3},

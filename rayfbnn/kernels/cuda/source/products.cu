@@ -7,9 +7,9 @@ constexpr int MOST_OUTPUTS = N_OUTPUTS > 0 ? N_OUTPUTS : 1;
 #define THIS_THREAD ((long long)blockIdx.x * blockDim.x + threadIdx.x)
 
 // A layer's kernels take a row for each unit of each chain, with the unit's numbers at all n cases of a tile. A thread
-// block has some cases of one row, so that what belongs to the unit is read once.
+// block has some cases of one row, so that what belongs to the unit is read once. It has at most THREADS threads, whole
+// warps or a single thread.
 constexpr int CASES_OF_A_THREAD = 4;
-constexpr int CASES_OF_A_BLOCK = CASES_OF_A_THREAD * THREADS;
 
 // The sum of a unit's biases; w are the parameters of its chain.
 template <int LAYER> __device__ __forceinline__ real bias_of(const real* w, int unit) {
@@ -32,16 +32,16 @@ __device__ __forceinline__ void activate_row(const real* position, real* u, real
   typedef LaneFor<is_exact> L;
   constexpr int A = activation_of(LAYER);
   static_assert(A >= IDENTITY && A <= SIN, "an activation that arithmetic.hpp does not know");
-  const int blocks = (n + CASES_OF_A_BLOCK - 1) / CASES_OF_A_BLOCK;
+  const int cases = CASES_OF_A_THREAD * blockDim.x, blocks = (n + cases - 1) / cases;
   const int row = blockIdx.x / blocks, unit = row % units_of(LAYER);
   const real* w = position + (long long)(row / units_of(LAYER)) * N_PARAMETERS;
   const real bias = bias_of<LAYER>(w, unit);
   real offset = 0;
   if constexpr (offset_of(LAYER) >= 0) offset = w[offset_of(LAYER) + unit];
-  const int first = blockIdx.x % blocks * CASES_OF_A_BLOCK + threadIdx.x;
+  const int first = blockIdx.x % blocks * cases + threadIdx.x;
 #pragma unroll
   for (int k = 0; k < CASES_OF_A_THREAD; ++k) {
-    const int number = first + k * THREADS;
+    const int number = first + k * blockDim.x;
     if (number >= n) continue;
     const long long place = (long long)row * n + number;
     real kept;
@@ -69,6 +69,7 @@ extern "C" __global__ void activate_for_energy(int layer, const real* position, 
 
 // Sums a number of each thread over the block in a fixed order; thread 0 has the result.
 __device__ __forceinline__ real sum_over_threads(real value) {
+  if (blockDim.x == 1) return value;
   __shared__ real sums[THREADS / WARP];
 #pragma unroll
   for (int distance = WARP / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(ALL_THREADS, value, distance);
@@ -76,7 +77,7 @@ __device__ __forceinline__ real sum_over_threads(real value) {
   if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = value;
   __syncthreads();
   real total = 0;
-  for (int warp = 0; warp < THREADS / WARP; ++warp) total += sums[warp];
+  for (int warp = 0; warp < blockDim.x / WARP; ++warp) total += sums[warp];
   return total;
 }
 
@@ -105,7 +106,7 @@ __device__ __forceinline__ void finish_row(const real* values, const real* slope
   const int row = blockIdx.x, unit = row % units_of(LAYER);
   const long long begin = (long long)row * n;
   real by_value = 0, by_input = 0;
-  for (int number = threadIdx.x; number < n; number += THREADS) {
+  for (int number = threadIdx.x; number < n; number += blockDim.x) {
     const long long place = begin + number;
     real here = derivative[place];
     by_value += here;
@@ -264,7 +265,7 @@ extern "C" __global__ void derivatives_by_few_outputs(const real* position, cons
         sum[k][o] = 0;
       }
     }
-    for (int number = threadIdx.x; number < n; number += THREADS) {
+    for (int number = threadIdx.x; number < n; number += blockDim.x) {
       real by_output[MOST_OUTPUTS];
 #pragma unroll
       for (int o = 0; o < N_OUTPUTS; ++o) by_output[o] = by_outputs[(chain * N_OUTPUTS + o) * n + number];
