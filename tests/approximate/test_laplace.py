@@ -105,7 +105,7 @@ def test_the_fixed_point_is_the_greatest_evidence() -> None:
         ("(gamma + alpha) / (squares", "(gamma + alpha - 2) / (squares"),  # the mode in tau, not in log tau
     ],
 )
-def test_wrong_fixed_points_are_found(old: str, new: str) -> None:
+def test_a_wrong_fixed_point_is_seen(old: str, new: str) -> None:
     assert slope_at_fixed_point(mutant(evidence, (old, new))) > 1e-2
 
 

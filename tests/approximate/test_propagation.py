@@ -62,7 +62,7 @@ def test_a_linear_regression_gets_its_exact_means() -> None:
         ("mean + variance * by_mean", "mean + variance**0.5 * by_mean"),
     ],
 )
-def test_wrong_sites_have_other_moments(old: str, new: str) -> None:
+def test_a_wrong_site_is_seen(old: str, new: str) -> None:
     error, ratios = errors_of_linear(mutant(module, (old, new)))
     assert not (error < 1e-3 and np.abs(ratios - 1).max() < 0.1)
 

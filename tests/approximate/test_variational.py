@@ -92,11 +92,11 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_misprints_of_the_gradient_are_found(name: str) -> None:
+def test_a_wrong_gradient_is_seen(name: str) -> None:
     assert error_of_gradient(mutant(module, MUTANTS[name])) > 1e-2
 
 
-def test_a_gradient_of_a_batch_without_its_weight_is_found() -> None:
+def test_a_batch_without_its_weight_is_seen() -> None:
     """All batches of a pass together have the gradient of all cases."""
     problem = linear()
 

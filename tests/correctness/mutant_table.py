@@ -139,7 +139,7 @@ def _files() -> list[str]:
 
 def _is_about_numbers(file: str) -> bool:
     """Return False for the killed processes of tests/faults and the wrong files of tests/spec."""
-    folders = ("correctness", "model", "mcmc", "reduce", "selftest")
+    folders = ("correctness", "model", "mcmc", "approximate", "reduce", "selftest")
     return file.split("/")[1] in folders
 
 

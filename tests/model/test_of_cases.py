@@ -48,13 +48,13 @@ def test_the_mean_over_all_batches_is_the_whole_gradient(name: str) -> None:
     np.testing.assert_allclose(mean, whole, rtol=1e-11, atol=1e-11)
 
 
-def test_a_gradient_without_the_weight_is_found() -> None:
+def test_a_gradient_without_the_weight_is_seen() -> None:
     changed = mutant(batches, ("posterior.inverse_temperature * weight", "posterior.inverse_temperature"))
     mean, whole = mean_over_batches("gaussian", changed)
     assert np.abs(mean - whole).max() > 1e-3
 
 
-def test_cells_that_fill_up_a_case_count_for_nothing() -> None:
+def test_filling_of_cases_that_counts_is_seen() -> None:
     changed = mutant(batches, ("if is_cell is not None", "if False"))
     mean, whole = mean_over_batches("hazard of pieces", changed)
     assert np.abs(mean - whole).max() > 1e-3
@@ -78,7 +78,7 @@ def test_the_estimated_variance_has_the_true_one_as_its_mean() -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [("1 - n / target.n_cases", "1.0"), ("a * b / n**2", "a * b / n")])
-def test_a_wrong_estimate_of_the_variance_is_found(old: str, new: str) -> None:
+def test_a_wrong_estimate_of_the_variance_is_seen(old: str, new: str) -> None:
     estimated, exact = variances(mutant(sghmc, (old, new)))
     assert np.abs(estimated / exact - 1).max() > 0.1
 

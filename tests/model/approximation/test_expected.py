@@ -137,7 +137,7 @@ def test_two_levels_have_a_bound_just_below_the_exact_integral() -> None:
         ("(alpha_0 - n_units * a1) / 2", "(alpha_0 + n_units * a1) / 2"),
     ],
 )
-def test_wrong_distributions_of_units_have_a_lower_bound(old: str, new: str) -> None:
+def test_a_wrong_distribution_of_units_is_seen(old: str, new: str) -> None:
     """q(tau) is the best of its family: with any other the bound is lower, or is none."""
     right, exact = two_level_bounds()
     wrong, _ = two_level_bounds(mutant(module, (old, new)))

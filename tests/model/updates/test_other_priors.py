@@ -83,7 +83,7 @@ def test_the_gradient_is_that_of_the_energy() -> None:
     assert worst_error(problem("gaussian", spec=SPEC), n_draws=5, name="other priors") < 1e-6
 
 
-def test_a_gradient_without_the_narrow_component_is_found() -> None:
+def test_a_gradient_without_the_narrow_component_is_seen() -> None:
     changed = mutated(prior, ("ratio * xp.exp(second - total)", "xp.exp(second - total)"))
     target = problem("gaussian", spec=SPEC, posterior=changed)
     assert worst_error(target, n_draws=5, name="other priors") > 1e-3
