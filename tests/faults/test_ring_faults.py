@@ -65,7 +65,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_home_that_takes_the_wrong_message_is_found(name: str) -> None:
+def test_a_home_that_takes_the_wrong_message_is_seen(name: str) -> None:
     changed = mutant(home, MUTANTS[name])
 
     def is_right(faults: list[Fault]) -> bool:
