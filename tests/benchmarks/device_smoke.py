@@ -43,7 +43,7 @@ def streams(n_chains: int = 1000) -> float:
 
     there = DeviceStreams(7, cupy.arange(n_chains, dtype=cupy.uint64), 3)
     here = Streams(7, np.arange(n_chains, dtype=np.uint64), 3)
-    drawn = [each.normal(Purpose.MOMENTUM, (33,)) for each in (there, here)]
+    drawn = [source.normal(Purpose.MOMENTUM, (33,)) for source in (there, here)]
     return float(np.abs(to_host(drawn[0]) - drawn[1]).max())
 
 

@@ -52,9 +52,7 @@ def needed_by(files: list[Path]) -> set[str]:
                     packages.add(name.partition(".")[0])
                     continue
                 path = ROOT.joinpath(*name.split("."))
-                waiting += [
-                    found for found in (path / "__init__.py", path.with_suffix(".py")) if found.exists()
-                ]
+                waiting += [file for file in (path / "__init__.py", path.with_suffix(".py")) if file.exists()]
     return packages
 
 

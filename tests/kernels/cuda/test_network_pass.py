@@ -114,11 +114,11 @@ CASES: dict[str, dict[str, Any]] = {
     "name, order", long_but({("offsets", 0), ("class", 1), ("blocks of units", 0)}, CASES, [0, 1])
 )
 def test_few_outputs_are_those_of_the_array_code(name: str, order: int) -> None:
-    given = {"priors": SEQUENTIAL, **CASES[name]}
+    settings = {"priors": SEQUENTIAL, **CASES[name]}
     if name == "no offsets":
-        given["priors"] = dict.fromkeys(given["priors"], "1")
-    error = error_of(ShimBuild(order), has_few_outputs=True, **given)
-    assert error < (3e-6 if given.get("dtype") == "float32" else 1e-11)
+        settings["priors"] = dict.fromkeys(settings["priors"], "1")
+    error = error_of(ShimBuild(order), has_few_outputs=True, **settings)
+    assert error < (3e-6 if settings.get("dtype") == "float32" else 1e-11)
 
 
 @needs_gxx

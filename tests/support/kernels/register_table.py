@@ -36,7 +36,7 @@ _KERNEL = re.compile(
 
 @dataclass(frozen=True)
 class Row:
-    """What a kernel takes: registers and spilled bytes of a thread, threads and shared bytes of a block."""
+    """Registers and spilled bytes of a kernel's thread, and threads and shared bytes of its block."""
 
     shape: str
     dtype: str
@@ -50,7 +50,7 @@ class Row:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What the row is about."""
+        """Shape, dtype, device and kernel."""
         return self.shape, self.dtype, self.device, self.kernel
 
 
@@ -104,7 +104,7 @@ def blocks_at_once(threads: int, registers: int, shared: int, device: str) -> in
 
 
 def differences(current: list[Row], kept: list[Row], *, same_compiler: bool) -> list[str]:
-    """What is wrong with the current rows by those of the table that is kept."""
+    """Say what is wrong with the current rows by those of the table that is kept."""
     before = {row.key: row for row in kept}
     wrong = [f"{' '.join(key)}: no longer compiled" for key in before.keys() - {row.key for row in current}]
     for row in current:

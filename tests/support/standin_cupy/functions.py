@@ -147,7 +147,7 @@ def _matmul(*arguments: Any, out: Any = None, **options: Any) -> Any:
 
 
 def _is_copied(array: ndarray, is_batched: bool) -> bool:
-    """Whether CuPy copies an operand: of a batch any that is not C-contiguous."""
+    """Return True if CuPy copies an operand: of a batch any that is not C-contiguous."""
     return not (array.flags.c_contiguous or (array.flags.f_contiguous and not is_batched))
 
 

@@ -21,7 +21,7 @@ def set_compute_type(dtype: Any, kind: int) -> None:
 
 
 def is_tf32() -> bool:
-    """Whether CuPy computes products of two float32 matrices, which are no batch, in TF32."""
+    """Return True if CuPy computes products of two float32 matrices, which are no batch, in TF32."""
     return get_compute_type(np.dtype(np.float32)) == COMPUTE_TYPES["COMPUTE_TYPE_TF32"]
 
 
