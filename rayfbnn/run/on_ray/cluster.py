@@ -8,8 +8,6 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from rayfbnn.errors import ConfigError, WorkerError
@@ -21,6 +19,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 WORKER_ENVIRONMENT = {**ONE_THREAD, "RAY_worker_niceness": "0"}
 _CONNECT_SECONDS = 10.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_START_SECONDS = 30.0  # for a start under way, once the run is to stop
 _OPEN_FILES = 512
 _OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; Ray would take a third of the memory
 
@@ -66,22 +65,21 @@ def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
         if address is not None:
             # Ray tries for 14 minutes to join a cluster that is gone; each of these two attempts takes 40 s.
             os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "2")
-            with _kept_handler():
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            _start(ray, address=address, log_to_driver=False, logging_level=logging.ERROR)
             return ray, False
         _allow_open_files()
         inherited = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
         os.environ.update(WORKER_ENVIRONMENT)  # the workers on this machine inherit it
         try:
-            with _kept_handler():
-                ray.init(
-                    address="local",
-                    num_cpus=workers,
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                    object_store_memory=_OBJECT_STORE_BYTES,
-                )
+            _start(
+                ray,
+                address="local",
+                num_cpus=workers,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=_OBJECT_STORE_BYTES,
+            )
         finally:
             for name, value in inherited.items():
                 _restore(name, value)
@@ -94,24 +92,43 @@ def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
     return ray, True
 
 
-@contextmanager
-def _kept_handler() -> Iterator[None]:
-    """Keep the handler of SIGTERM that this process has, if it has one.
+def _start(ray: Any, **options: Any) -> None:
+    """Start Ray, and let a signal that comes meanwhile wait until it has started.
 
-    Ray sets one of its own as it starts, which ends the process with exit code 15, and a scheduler would not
-    start the job again. A SIGTERM that comes meanwhile raises KeyboardInterrupt.
+    A start that is broken off leaves Ray in a state in which the process may crash as it ends, with an exit
+    code by which no scheduler starts a job again. Ray therefore starts in a thread, where it sets no handler
+    of SIGTERM either. A signal that comes meanwhile raises KeyboardInterrupt, once Ray is stopped again.
+    Where SIGTERM has no handler of Python code, Ray starts in this thread and sets its own.
     """
     previous = signal.getsignal(signal.SIGTERM)
     if not callable(previous) or threading.current_thread() is not threading.main_thread():
-        yield
+        ray.init(**options)
         return
+    has_ended, errors, interrupt = threading.Event(), list[BaseException](), None
+
+    def start() -> None:
+        try:
+            ray.init(**options)
+        except BaseException as exc:
+            errors.append(exc)
+        has_ended.set()
+        threading.Event().wait()  # for ever: Ray's processes are killed once the thread that began them ends
+
     try:
-        yield
-    except SystemExit as exc:  # from Ray's handler
-        cancel_alarm()
-        raise KeyboardInterrupt("stopped while Ray was starting") from exc
+        threading.Thread(target=start, daemon=True).start()
+        has_ended.wait()
+    except KeyboardInterrupt as exc:
+        interrupt = exc
+        has_ended.wait(_START_SECONDS)
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        signal.signal(signal.SIGTERM, previous)  # Ray's C++ code has put a handler of its own before it
+        cancel_alarm()
+    if interrupt is not None:
+        if has_ended.is_set():
+            ray.shutdown()
+        raise KeyboardInterrupt("stopped while Ray was starting") from interrupt
+    if errors:
+        raise errors[0]
 
 
 def _import_ray(address: str | None) -> Any:

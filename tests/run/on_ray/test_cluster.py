@@ -6,9 +6,10 @@ import os
 import resource
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -60,17 +61,26 @@ def sigterm() -> Iterator[None]:
     signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
-def ray_that_handles_sigterm(*, comes: bool) -> SimpleNamespace:
-    """A stand-in for Ray: its start sets a handler of its own, as Ray's does; the signal may come then."""
+class RayThatHandlesSigterm:
+    """A stand-in for Ray: in the main thread its start sets a handler; the signal may come meanwhile."""
 
-    def init(**options: object) -> None:
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
-        if comes:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(60)
+    def __init__(self, *, comes: bool) -> None:
+        self.comes = comes
+        self.is_started = self.is_stopped = False
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def init(self, **options: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
+        if self.comes:
             os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.2)
+        self.is_started = True
 
-    return SimpleNamespace(init=init, is_initialized=lambda: False)
+    def shutdown(self) -> None:
+        self.is_stopped = self.is_started
 
 
 @pytest.mark.usefixtures("sigterm")
@@ -78,7 +88,7 @@ def ray_that_handles_sigterm(*, comes: bool) -> SimpleNamespace:
 def test_the_handler_of_sigterm_outlives_the_start_of_ray(
     monkeypatch: pytest.MonkeyPatch, address: str | None
 ) -> None:
-    monkeypatch.setattr(cluster, "_import_ray", lambda address: ray_that_handles_sigterm(comes=False))
+    monkeypatch.setattr(cluster, "_import_ray", lambda address: RayThatHandlesSigterm(comes=False))
     with interrupt_on_signal():
         ours = signal.getsignal(signal.SIGTERM)
         cluster.connect(1, address)
@@ -90,11 +100,16 @@ def test_the_handler_of_sigterm_outlives_the_start_of_ray(
 
 @pytest.mark.usefixtures("sigterm")
 @pytest.mark.parametrize("address", [None, "auto"])
-def test_sigterm_while_ray_starts_interrupts(monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
-    monkeypatch.setattr(cluster, "_import_ray", lambda address: ray_that_handles_sigterm(comes=True))
+def test_sigterm_while_ray_starts_stops_it_once_it_has_started(
+    monkeypatch: pytest.MonkeyPatch, address: str | None
+) -> None:
+    ray = RayThatHandlesSigterm(comes=True)
+    monkeypatch.setattr(cluster, "_import_ray", lambda address: ray)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(60)
     with interrupt_on_signal(), pytest.raises(KeyboardInterrupt, match="while Ray was starting"):
         cluster.connect(1, address)
-    assert signal.alarm(0) == 0
+    assert ray.is_stopped and signal.alarm(0) == 0
 
 
 @pytest.mark.long
