@@ -31,7 +31,7 @@ Train = Annotated[
 Workers = Annotated[
     int | None,
     typer.Option(
-        help="Number of worker processes on this machine; one for each core if not given."
+        help="Number of worker processes on this machine; one for each core, or for each GPU, if not given."
         " 0 samples in this process, without Ray."
     ),
 ]
@@ -43,7 +43,11 @@ Address = Annotated[
     ),
 ]
 MaxFailures = Annotated[
-    int, typer.Option(help="How many workers may die at the same block before the run is given up.")
+    int,
+    typer.Option(
+        help="How many workers may die at the same block, one after another, before the run is given up."
+        " Those whose node died are not counted."
+    ),
 ]
 ShowProgress = Annotated[bool, typer.Option(help="Shows the progress on standard error.")]
 LogFormat = Annotated[

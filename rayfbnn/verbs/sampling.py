@@ -167,8 +167,8 @@ def resume(
         The verdict that makes `ok`: "predictions" if these can be used, or "all" if everything has
         converged.
     workers
-        Number of worker processes on this machine; one for each core if not given. 0 samples in this process,
-        without Ray.
+        Number of worker processes on this machine; one for each core, or for each GPU, if not given. 0
+        samples in this process, without Ray.
     address
         Address of a Ray cluster to use instead, such as "auto" or "host:port". The store must then be on
         storage that all its nodes share.

@@ -33,6 +33,7 @@ RECIPES = {
     "data model": (
         r"CountTargets|[\"']count[\"']",
         {
+            "kernels/plan.py",
             "model/likelihood/count.py",
             "model/likelihood/registry.py",
             "selftest/pivots.py",
