@@ -22,7 +22,7 @@ WEIGHTS_REFUSED = (
 )
 _WEIGHTS = ("sample_weight", "sample_weights", "weight", "weights")
 
-# What would be right, for every key of a configuration; messages end with it.
+# The right kind of value for every key of a configuration; messages end with it.
 RIGHT = {
     "seed": f"a whole number from 0 to {MAX_WORD}",
     "chains": "a whole number of at least 1, such as 16",

@@ -88,7 +88,7 @@ class RunSpec(Record):
     @staticmethod
     def _from_keys(keys: dict[str, Any], base_dir: Path, encoding: Encoding | None) -> RunSpec:
         try:
-            # As JSON: pydantic's strict mode then takes arrays for tuples but still no "16" for 16.
+            # Read as JSON, pydantic's strict mode takes arrays for tuples but still no "16" for 16.
             spec = RunSpec.model_validate_json(json.dumps(keys), context=encoding)
         except ValidationError as exc:
             raise ConfigError("\n".join(messages(exc, _KEYS))) from exc

@@ -1,4 +1,4 @@
-"""What a worker holds of the training cases: one array in the run's dtype, with the bits of the whole."""
+"""A worker holds the training cases once, in the run's dtype, with the bits of the whole."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _quartic_and_cosine(q: Array) -> tuple[Array, Array]:
 
 
 ANHARMONIC_IN_TWO = SumOfTerms((_quartic_and_cosine, quadratic), 1)
-"""The same in two terms."""
+"""The energy above as a sum of two terms."""
 
 _GRID = np.linspace(-5, 5, 40_001)
 

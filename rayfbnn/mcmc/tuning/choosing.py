@@ -19,8 +19,8 @@ _GAMMA, _T0, _KAPPA = 0.1, 10, 0.75
 # With a share d of trajectories that diverge, stepsizes settle where the acceptance is 0.8 + 20 d: at most
 # 1 % diverge then, which is what `diagnose` allows. Windows accept often even where steps are unstable.
 _DIVERGED_COST = 20.0
-# What else an iteration costs, in gradients: Gibbs draws and energies of small networks. Without it, short
-# trajectories that hardly move the slowest quantity seemed the cheapest (docs/decisions/0017).
+# The cost of the rest of an iteration, in gradients: Gibbs draws and energies of small networks. Without it,
+# short trajectories that hardly move the slowest quantity seemed the cheapest (docs/decisions/0017).
 _OVERHEAD = 16
 
 

@@ -1,1 +1,1 @@
-"""What approximations need of the posterior besides its density and its gradient."""
+"""Quantities of the posterior that approximations need besides its density and its gradient."""

@@ -189,7 +189,7 @@ class DataModel(ABC):
         With several cells a case the outputs are those of every cell, (n_chains, 1, n_cases * n_cells).
         """
 
-    # What operations need to know of the density.
+    # Properties of the density that operations ask for.
 
     def largest_terms(self, rows: Array) -> Array | None:
         """Return the largest that each term can be whatever the outputs, (..., n_targets, n_cases).
@@ -275,7 +275,7 @@ class DataModel(ABC):
         """The number that the formulas of the compiled kernels need besides; infinite if there is none."""
         return math.inf
 
-    # What draws say about targets.
+    # Targets, as draws predict them.
 
     def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
         """Return the outputs (..., n_outputs) as the functions that a run is judged by.

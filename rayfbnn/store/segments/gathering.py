@@ -45,15 +45,15 @@ def gather(store: OpenStore, batch: int, *, everything: bool = False) -> int:
         groups = list(_groups(store, single))
         has_draws = any(record.n_draws for record in single)
         is_time = everything and has_draws or any(_is_complete(store, blocks) for blocks in groups)
-        made = 0
+        n_segments = 0
         for number, blocks in enumerate(groups if is_time or len(single) >= MOST_BLOCKS else ()):
             is_last = number == len(groups) - 1
             if is_last and not everything and not _is_complete(store, blocks):
                 break
             if not _make_segment(store, log, blocks):
                 break
-            made += 1
-        return made
+            n_segments += 1
+        return n_segments
 
 
 def _groups(store: OpenStore, blocks: tuple[Record, ...]) -> Iterator[list[Record]]:

@@ -44,7 +44,7 @@ from tests.support.shim.compiled import ShimBuild, needs_gxx
 pytestmark = needs_gxx
 BUILD = ShimBuild()
 A_CHAIN, SOME_CHAINS = 1, 40_000
-"""What is held at a time, in bytes: that of a single chain, that of two or three of the networks below."""
+"""The bytes held at a time: those of a single chain, or of two or three of the networks below."""
 
 
 def advance_of(

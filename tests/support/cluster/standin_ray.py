@@ -16,7 +16,7 @@ class Death(Exception):
 
 
 class StandinRay:
-    """What the executor uses of Ray's module.
+    """The functions of Ray's module that the executor uses.
 
     `add` and `lose` change the nodes, `draining` and `cut_off` have those that will be taken away and those
     that cannot be reached at present. `be_silent` keeps the head from answering. `blocks` counts the blocks
@@ -57,7 +57,7 @@ class StandinRay:
         self._answers.set()
 
     def nodes(self) -> list[dict[str, Any]]:
-        """As ray.nodes: the nodes that are up, and one that died long ago."""
+        """Return the nodes that are up and one that died long ago, like ray.nodes."""
         self._answers.wait()
         up = [
             {"NodeID": node, "Alive": True, "Resources": {"CPU": count, "GPU": self.gpus[node]}}
@@ -66,11 +66,11 @@ class StandinRay:
         return [*up, {"NodeID": "gone", "Alive": False, "Resources": {"CPU": 8, "GPU": 8}}]
 
     def cluster_resources(self) -> dict[str, float]:
-        """As ray.cluster_resources."""
+        """Return the resources of the nodes, like ray.cluster_resources."""
         return {"CPU": sum(self.cpus.values()), "GPU": self.gpus.total()}
 
     def remote(self, **resources: Any) -> Callable[[type], Any]:
-        """As ray.remote for classes."""
+        """Make a class of actors, like ray.remote."""
 
         def of_class(worker_class: type) -> Any:
             start = SimpleNamespace(remote=lambda *arguments: self._start(worker_class, arguments))
@@ -83,14 +83,14 @@ class StandinRay:
         return of_class
 
     def wait(self, references: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
-        """As ray.wait; the reference that has waited longest is answered first, whoever asks."""
+        """Wait like ray.wait; the reference that has waited longest is answered first, whoever asks."""
         for handle in self.handles:
             self._place(handle)
         ready = [reference for reference in references if reference.handle.node or reference.handle.is_dead]
         return ready[:num_returns], []
 
     def get(self, reference: Any) -> Any:
-        """As ray.get."""
+        """Return the value of a reference, like ray.get."""
         if reference.handle.is_dead:
             raise ActorDiedError
         if reference.handle.node in self.cut_off:
@@ -98,11 +98,11 @@ class StandinRay:
         return reference.answer()
 
     def cancel(self, reference: Any, *, recursive: bool) -> None:
-        """As ray.cancel: the block ends after the iteration under way."""
+        """Cancel like ray.cancel: the block ends after the iteration under way."""
         reference.handle.is_stopped = True
 
     def kill(self, handle: Handle) -> None:
-        """As ray.kill."""
+        """Kill an actor, like ray.kill."""
         handle.is_dead = True
 
     def _start(self, worker_class: type, arguments: tuple[Any, ...]) -> Handle:

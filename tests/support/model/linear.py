@@ -43,7 +43,7 @@ class Linear:
         return float(scipy.stats.multivariate_normal.logpdf(self.y, np.zeros(len(self.y)), covariance))
 
     def at(self, prior: Array, beta: float) -> Linear:
-        """The same regression with other precisions."""
+        """Return the regression with other precisions."""
         return Linear(self.target, self.design, self.y, prior, beta)
 
 

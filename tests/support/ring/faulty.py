@@ -30,7 +30,7 @@ OWNERS = ((0, 2), (1,))
 
 
 class Fault(IntEnum):
-    """What happens at one step of a transport; DELIVER is no fault."""
+    """A fault at one step of a transport; DELIVER is none."""
 
     DELIVER = 0
     OVERTAKE = 1

@@ -1,4 +1,4 @@
-// What rayfbnn/kernels/cublas.py calls of cuBLAS, on the CPU: prototypes as in cublas_api.h, products as its
+// The functions of cuBLAS that rayfbnn/kernels/cublas.py calls, on the CPU: prototypes as in cublas_api.h, products as its
 // documentation defines them, op(A) op(B) of matrices stored by columns.
 #include <cstddef>
 #include <cstdint>

@@ -162,7 +162,7 @@ int launch_with(void (*function)(Types...), int n_blocks, int n_threads, size_t 
                 [=] { call(function, arguments, std::index_sequence_for<Types...>()); });
 }
 
-// What a kernel takes, as NumPy writes dtypes, a star behind those of arrays.
+// The types of a kernel's parameters, as NumPy writes dtypes, with a star behind those of arrays.
 template <class T> constexpr const char* kind = "?";
 template <> constexpr const char* kind<int> = "i";
 template <> constexpr const char* kind<unsigned> = "I";

@@ -124,7 +124,7 @@ class MemoryDisk(SystemCalls):
         return other
 
     def after_power_loss(self, keep: Callable[[], float]) -> MemoryDisk:
-        """What the disk may hold when power comes back. `keep` gives numbers in [0, 1) that decide.
+        """Return a state in which the disk may be when power comes back; `keep` decides by numbers in [0, 1).
 
         Any subset of a folder's changes since its last sync may survive. A file may keep any prefix of its
         content, followed by zeros or by nothing.
