@@ -1,6 +1,6 @@
 """Fifteen small tables with a training and a test part, which the default configuration is measured on.
 
-Five come with scikit-learn (diabetes, wine, breast cancer, digits, and Friedman's formulas), three with the
+Seven come with scikit-learn (diabetes, wine, breast cancer, digits, and Friedman's formulas), three with the
 examples, one is in tests/data/tables, and four are made here by formulas whose truth is known.
 """
 
@@ -117,6 +117,23 @@ def _example(name: str, kind: str, targets: list[str], *, test: str = "test.csv"
     )
 
 
+def _robot_arm() -> Table:
+    """The training cases of the example, and 10,000 test cases drawn by its formula.
+
+    The noise of the example's 200 test cases has a standard deviation of 0.047, by chance: with 0.05 in the
+    formula and 0.053 among the training cases, intervals that are right hold 85 % of those.
+    """
+    example = _example("robot_arm", "real", ["y1", "y2"])
+    uniform = _uniform(12, (10_000, 3))
+    first = np.where(uniform[:, 0] < 0.5, -1, 1) * (0.453 + (1.932 - 0.453) * uniform[:, 1])
+    second = 0.534 + (3.142 - 0.534) * uniform[:, 2]
+    signal = np.column_stack([wave(first) * 2.0 + wave(first + second) * 1.3 for wave in (np.cos, np.sin)])
+    targets = signal + 0.05 * _normal(12, signal.shape)
+    truth = stats.norm.logpdf(targets, signal, 0.05).sum(axis=1).mean()
+    inputs = np.column_stack([first, second])
+    return Table("real", example.inputs, example.targets, inputs, targets, float(truth))
+
+
 def _glass() -> Table:
     frame = pd.read_csv(ROOT / "tests" / "data" / "tables" / "glass.csv")
     inputs, targets = frame.iloc[:, :9].to_numpy(float), frame[["class"]].to_numpy(float)
@@ -178,7 +195,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "friedman1": lambda: _friedman(datasets.make_friedman1, 1.0),
     "friedman2": lambda: _friedman(datasets.make_friedman2, 125.0),
     "friedman3": lambda: _friedman(datasets.make_friedman3, 0.1),
-    "robot_arm": lambda: _example("robot_arm", "real", ["y1", "y2"]),
+    "robot_arm": _robot_arm,
     "boston": lambda: _example("boston", "real", ["MEDV"]),
     "glass": _glass,
     "led": lambda: _example("led", "class", ["digit"], test="test.csv.gz"),

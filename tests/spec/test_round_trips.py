@@ -18,6 +18,7 @@ from rayfbnn.spec import RunSpec
 from tests.support.spec_texts import BASE
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+files = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
 widths = st.floats(1e-3, 1e3).map(repr)
 alphas = st.floats(1e-2, 1e2).map(repr)
 weight_priors = st.tuples(st.sampled_from(["", "x"]), widths, st.lists(alphas, max_size=1)).map(
@@ -112,7 +113,7 @@ def configurations(draw: st.DrawFn) -> dict[str, Any]:
         "chains": draw(st.integers(1, 1000)),
         "dtype": draw(st.sampled_from(["float32", "float64"])),
         "data": {
-            "train": draw(texts),
+            "train": draw(files),
             "inputs": names[:n_inputs],
             "targets": names[n_inputs:],
             "standardize": draw(st.lists(st.sampled_from(["inputs", "targets"]), unique=True)),
