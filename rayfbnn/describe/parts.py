@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.model.parts import cases_of_part
+from rayfbnn.run.visit_length import visit_length
 from rayfbnn.spec import RunSpec
 
 _RARE = 1e-4  # a difference between parts that chance makes less often is worth a warning
@@ -22,7 +25,11 @@ def describe_parts(spec: RunSpec, targets: Array | None) -> list[str]:
     if spec.n_parts == 1:
         return ["  cases in random order"] if spec.data.shuffle else []
     order = "of cases in random order" if spec.data.shuffle else "of cases in the order of the table"
-    lines = [f"  {spec.n_parts} parts {order}{_sizes(spec, targets)}; chains travel from part to part"]
+    n_cases = _n_cases(spec, targets)
+    sizes = _sizes(spec.n_parts, n_cases)
+    lines = [f"  {spec.n_parts} parts {order}{sizes}; chains travel from part to part"]
+    if n_cases is not None:
+        lines += [f"  {text}" for text in _visits(spec, n_cases)]
     if targets is not None:
         lines += [f"  warning: {text}" for text in unlike_parts(spec, targets)]
     return lines
@@ -83,13 +90,47 @@ def _of_numbers(parts: list[Array]) -> str:
     return f"the mean goes from {min(means):.3g} to {max(means):.3g} (p = {p:.1g})"
 
 
-def _sizes(spec: RunSpec, targets: Array | None) -> str:
-    """Return how many cases each part has, as far as their number is known."""
-    if targets is not None:
-        n_cases = len(targets)
-    elif spec.encoding is not None:
-        n_cases = spec.encoding.n_cases
+def _visits(spec: RunSpec, n_cases: int) -> list[str]:
+    """Say how long a visit takes, how workers are put to use, and whether visits are too short."""
+    length = visit_length(spec, n_cases)
+    chains = "1 chain" if length.n_chains == 1 else f"{length.n_chains} chains"
+    cases = f"{math.ceil(n_cases / spec.n_parts):,} cases"
+    lines = [
+        f"a visit takes about {_milliseconds(length.seconds)}, by the usual speed of a core: one gradient of"
+        f" {chains} at {cases}"
+    ]
+    if length.takes_star(length.n_batches + 1):
+        lines.append(
+            f"with more workers than there are batches ({length.n_batches}), a full gradient is asked of all"
+            " workers at once (a star); else, and for partial gradients, chains go round them (a ring)"
+        )
+    elif length.has_full:
+        lines.append("chains go round the workers (a ring): visits are too short to ask all workers at once")
     else:
+        lines.append("chains go round the workers (a ring), because partial gradients follow one another")
+    if length.is_short:
+        lines.append(
+            f"warning: where visits are shorter than {_milliseconds(length.worth_seconds)}, more than a tenth"
+            " of the workers' time goes into messages; have fewer parts, more chains in a batch, or no parts"
+            " if all cases fit into one worker"
+        )
+    return lines
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.2g} ms"
+
+
+def _n_cases(spec: RunSpec, targets: Array | None) -> int | None:
+    """Return the number of training cases, if it is known."""
+    if targets is not None:
+        return len(targets)
+    return None if spec.encoding is None else spec.encoding.n_cases
+
+
+def _sizes(n_parts: int, n_cases: int | None) -> str:
+    """Return how many cases each part has, as far as their number is known."""
+    if n_cases is None:
         return ""
-    least, most = n_cases // spec.n_parts, -(-n_cases // spec.n_parts)
+    least, most = n_cases // n_parts, -(-n_cases // n_parts)
     return f", {least:,} in each" if least == most else f", {least:,} or {most:,} in each"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["partial", "full", "gradient", "question"]
+Kind: TypeAlias = Literal["partial", "full", "gradient", "question", "part"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Itinerary:
                "full"      n_steps leapfrog steps; each kick is one by every part in turn, at one position
                "gradient"  one whole kick by every part, without a step
                "question"  the question alone
+               "part"      the question alone, to the part `first` alone
     direction  +1 or -1: partial gradients come in the order 0, direction, 2 direction, ... modulo n_parts
 
     With a = the parts in this order, a multi-leap is that of `mcmc.leapfrog.advance`. It ends at part 0,
@@ -41,6 +42,7 @@ class Itinerary:
     n_parts: int
     n_steps: int = 0
     direction: Literal[1, -1] = 1
+    first: int = 0
 
     @property
     def n_kicks(self) -> int:
@@ -56,12 +58,16 @@ class Itinerary:
                 return 0
 
     def __len__(self) -> int:
+        if self.kind == "part":
+            return 1
         if self.kind == "partial":  # the last kick is at the first of the parts that are asked
             return self.n_kicks + self.n_parts - 1
         return max(self.n_kicks, self.n_parts)
 
     def visit(self, number: int) -> Visit:
         """Return the visit of this number, which counts from 0."""
+        if self.kind == "part":
+            return Visit(self.first, False, 0.0, True)
         part = self.direction * number % self.n_parts
         is_asked = number >= len(self) - self.n_parts
         if self.kind == "partial":

@@ -16,6 +16,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates.noise_sums import Residuals
 from rayfbnn.ring.itinerary import Visit
 from rayfbnn.ring.message import Message
+from rayfbnn.ring.questions import Kick
 from rayfbnn.state import Trajectory
 
 Density: TypeAlias = SampledPosterior | WithoutPrecisions
@@ -59,7 +60,8 @@ class Part:
     def visit(self, message: Message, visit: Visit) -> Message:
         """Return the message as it leaves the part: moved, kicked, with the part's answer if it was asked.
 
-        q += s p where there is a drift, then p -= kick s dE/dq; a multi-leap has s/n_parts in place of s.
+        q += s p where there is a drift, then p -= kick s dE/dq; a multi-leap has s/n_parts in place of s. A
+        full gradient's share of a kick is computed by itself, and then added: a star adds the same numbers.
         """
         position, momentum, stepsizes = message.position, message.momentum, message.stepsizes
         is_partial = message.itinerary.kind == "partial"
@@ -69,16 +71,30 @@ class Part:
         with np.errstate(all="ignore"):
             if visit.drift:
                 position = position + stepsizes * momentum
-            if visit.kick:
-                density, precisions = self._density(message, is_partial=is_partial)
-                chains = Trajectory(position, momentum, precisions, stepsizes)
+            if visit.kick and is_partial:
+                chains = Trajectory(position, momentum, message.precisions, stepsizes)
+                density, chains = self._density(message.rows, chains, message.over, is_partial=True)
                 momentum = self._compiled.kick(density, chains, share=visit.kick)
+            elif visit.kick:
+                kick = Kick(stepsizes, message.over, visit.kick)
+                momentum = momentum + kick.answer(self, message.rows, position, message.precisions)
             if visit.is_asked:
                 answer = message.question.answer(self, message.rows, position, message.precisions)
                 answers = (*answers[: self.number], answer, *answers[self.number + 1 :])
+        if message.itinerary.kind == "part":
+            position = position[:, :0]  # its home knows it
         return replace(
             message, position=position, momentum=momentum, answers=answers, number=message.number + 1
         )
+
+    def kicked(self, rows: Array, chains: Trajectory, over: tuple[str, ...], share: float) -> Array:
+        """Return the momentum of chains at rest after -share s dE/dq; (n_chains, n_parameters).
+
+        The prior's gradient is that of part 0 alone.
+        """
+        density, chains = self._density(rows, chains, over, is_partial=False)
+        with np.errstate(all="ignore"):
+            return self._compiled.kick(density, chains, share=share)
 
     def data_energy(self, rows: Array, position: Array, precisions: Array) -> Array:
         """Return -b log likelihood of the part's cases, (n_chains,) float64, +inf where it is not finite."""
@@ -96,26 +112,25 @@ class Part:
             weights = weights[..., :n_cases]
         return Residuals(squares[..., :n_cases], weights, self._first, self._n_all)
 
-    def _density(self, message: Message, *, is_partial: bool) -> tuple[Density, Array]:
-        """Return the density whose gradient a kick takes, and the precisions for it.
-
-        Full gradients have the prior's at part 0 alone.
-        """
-        posterior = self._of_chains(message.rows)
+    def _density(
+        self, rows: Array, chains: Trajectory, over: tuple[str, ...], *, is_partial: bool
+    ) -> tuple[Density, Trajectory]:
+        """Return the density whose gradient a kick takes, and the chains with the precisions for it."""
+        posterior = self._of_chains(rows)
         if not is_partial and self.number > 0:
-            return posterior, self._of_data(message.precisions)
+            return posterior, replace(chains, precisions=self._of_data(chains.precisions))
         if is_partial:
             is_shared = posterior is self.posterior
             posterior = self._multiplied if is_shared else posterior.tempered(float(self._n_parts))
-        if not message.over:
-            return posterior, message.precisions
-        key = is_partial, message.over
+        if not over:
+            return posterior, chains
+        key = is_partial, over
         kept = self._marginals.get(key)  # its kernel has laid out the inputs
         if kept is None or posterior.targets is not kept.posterior.targets:
-            without = marginal(posterior, message.over)
+            without = marginal(posterior, over)
             assert isinstance(without, WithoutPrecisions)
             self._marginals[key] = kept = without
-        return kept, message.precisions
+        return kept, chains
 
     def _of_chains(self, rows: Array) -> SampledPosterior:
         return posterior_of_chains(self.posterior, rows)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from rayfbnn.arrays import Array
 from rayfbnn.model.updates.noise_sums import Residuals
+from rayfbnn.state import Trajectory
 from rayfbnn.streams import Streams
 
 
@@ -24,9 +27,13 @@ class Cases(Protocol):
         """Return the residuals of the part's cases."""
         ...
 
+    def kicked(self, rows: Array, chains: Trajectory, over: tuple[str, ...], share: float) -> Array:
+        """Return the momentum of chains at rest after the part's share of a kick with the full gradient."""
+        ...
+
 
 class Question(Protocol):
-    """A question that every part answers with one array, (n_chains, ...) float64."""
+    """A question that every part answers with one array, (n_chains, ...)."""
 
     def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the answer of one part."""
@@ -82,3 +89,22 @@ class TDensities:
     def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
         """Return the sums over the part's cases."""
         return cases.residuals(rows, position).sum_of_t_densities(self.x, self.alpha)
+
+
+@dataclass(frozen=True, eq=False)
+class Kick:
+    """Asks for the share of a kick that the part's full gradient has, (n_chains, n_parameters).
+
+    stepsizes  (n_chains, n_parameters)
+    over       what is integrated out: ("precisions",), or () for nothing
+    share      factor on the stepsizes: 1/2 at either end of a trajectory
+    """
+
+    stepsizes: Array
+    over: tuple[str, ...]
+    share: float
+
+    def answer(self, cases: Cases, rows: Array, position: Array, precisions: Array) -> Array:
+        """Return the change of the momentum, in the dtype of the positions."""
+        chains = Trajectory(position, np.zeros_like(position), precisions, self.stepsizes)
+        return cases.kicked(rows, chains, self.over, self.share)

@@ -1,7 +1,8 @@
-"""Everything that a home asks of the parts: trajectories, gradients, and sums over all cases."""
+"""The ring: chains travel round the parts for trajectories, gradients, and sums over all cases."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,14 +35,14 @@ class Ring:
         rows = np.arange(len(position))
         message = self._message(chains, rows, Itinerary("question", self.n_parts), question)
         (back,) = self.home.send_and_wait([message])
-        return _sum_of_answers(back)
+        return sum_of_answers(back.answers)
 
     def gradient(self, position: Array, precisions: Array) -> tuple[Array, Array]:
         """Return the data energy (n_chains,), and the gradient of the whole potential."""
         chains = Trajectory(position, np.zeros_like(position), precisions, np.ones_like(position))
         message = self._message(chains, np.arange(len(position)), Itinerary("gradient", self.n_parts))
         (back,) = self.home.send_and_wait([message])
-        return _sum_of_answers(back), -back.momentum
+        return sum_of_answers(back.answers), -back.momentum
 
     def travel(
         self, chains: Trajectory, *, n_steps: int, order: Array | None, over: tuple[str, ...] = ()
@@ -62,7 +63,7 @@ class Ring:
         energy = np.empty(len(position))
         for (_, rows), back in zip(carriages, self.home.send_and_wait(messages), strict=True):
             position[rows], momentum[rows] = back.position, back.momentum
-            energy[rows] = _sum_of_answers(back)
+            energy[rows] = sum_of_answers(back.answers)
         return chains.moved(position, momentum), energy
 
     def _message(
@@ -115,10 +116,9 @@ def _chosen(chains: Trajectory, rows: Array) -> Trajectory:
     )
 
 
-def _sum_of_answers(message: Message) -> Array:
-    """Add the answers of the parts in their order, whichever part was asked first."""
-    total = 0.0
-    for answer in message.answers:
+def sum_of_answers(answers: Sequence[Array | None], total: Array | float = 0.0) -> Array:
+    """Add the answers of the parts to a total, in the order of the parts, whichever was asked first."""
+    for answer in answers:
         assert answer is not None, "every part is asked once"
         total = total + answer
     return total

@@ -21,10 +21,12 @@ from rayfbnn.ring.dividing import divided
 from rayfbnn.ring.home import Home
 from rayfbnn.ring.ring import Ring
 from rayfbnn.ring.shared_posterior import RingAdvance
+from rayfbnn.ring.star import Star
 from rayfbnn.ring.transport import Transport
 from rayfbnn.run.blocks import BlockPlan, next_block, seconds_of_block
 from rayfbnn.run.collecting import Collected, names_in_summary
 from rayfbnn.run.in_parts import home_of_run
+from rayfbnn.run.visit_length import visit_length
 from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.store.records import BatchProgress, Record
 from rayfbnn.store.rounds import n_finished
@@ -128,10 +130,13 @@ def densities_of(state: ChainState, posterior: SampledPosterior, advance: Advanc
     }
 
 
-def _target(store: Store, transport: Transport | None) -> tuple[SampledPosterior, Advance, str]:
+def _target(
+    store: Store, transport: Transport | None, n_owners: int
+) -> tuple[SampledPosterior, Advance, str]:
     """Return the target of a run, what runs its trajectories, and the name of the kernel."""
     if transport is not None:
-        ring = Ring(Home(transport, limit=_LIMIT_SECONDS), store.spec.n_parts)
+        is_star = visit_length(store.spec, store.opened.header.n_cases).takes_star(n_owners)
+        ring = (Star if is_star else Ring)(Home(transport, limit=_LIMIT_SECONDS), store.spec.n_parts)
         return home_of_run(store, ring), RingAdvance(), store.root.kernel  # the owners look for it
     whole = posterior_of_run(store)
     if store.spec.n_parts == 1:
@@ -158,16 +163,19 @@ class Sampler:
     dropped if another block is asked for.
     """
 
-    def __init__(self, store: Store, *, worker: str = "", transport: Transport | None = None) -> None:
+    def __init__(
+        self, store: Store, *, worker: str = "", transport: Transport | None = None, n_owners: int = 1
+    ) -> None:
         """Put the data of the run on its device.
 
         worker     a name for progress reports
         transport  leads to the owners of the parts of the training cases, where others have them
+        n_owners   number of these
         """
         self.store = store
         self.worker = worker
         # The kernel that the run started with, wherever this worker is: others round differently.
-        self.posterior, self.advance, self.kernel = _target(store, transport)
+        self.posterior, self.advance, self.kernel = _target(store, transport, n_owners)
         self.other_kernel = "" if choose.is_available(store.root.kernel) else self.kernel
         # For each phase, the iteration of the latest round: each one holds the buffers of its updates.
         self._iterations: dict[int, tuple[int, schedule.Iteration]] = {}

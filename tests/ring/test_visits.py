@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from rayfbnn.mcmc.orders import drawn_order, reversed_order
 from rayfbnn.ring.dividing import divided
 from rayfbnn.ring.itinerary import Itinerary
 from rayfbnn.ring.shared_posterior import RingAdvance
+from rayfbnn.ring.star import Star
 from rayfbnn.state import Advance, ChainState, Trajectory
 from rayfbnn.streams import Purpose
 from tests.support import problems
@@ -76,6 +78,27 @@ def test_full_gradients_go_round_the_same_parts(name: str) -> None:
     for end, energy in ends:
         assert np.array_equal(end.position, ends[0][0].position)
         assert np.array_equal(energy, ends[0][1])
+
+
+@pytest.mark.parametrize("over", [(), ("precisions",)], ids=["all", "over precisions"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_star_has_the_bits_of_the_ring(dtype: str, over: Any) -> None:
+    """Full gradients from all parts at once: by compiled kernels, in whichever order the parts answer."""
+    whole = target_of("gaussian", dtype=dtype, n_cases=40)
+    start, order = trajectory_of(whole), order_of()
+    ring, _ = divided(whole, N_PARTS, owners=DIVISIONS["two owners"])
+    for owners in ("one owner", "four owners"):
+        other, _ = divided(whole, N_PARTS, owners=DIVISIONS[owners])
+        star = replace(other, ring=Star(other.ring.home, N_PARTS))
+        targets = (ring, star) if not over else (ring.marginal(over), star.marginal(over))
+        for n_steps, its_order in ((0, None), (1, None), (4, None), (2, order)):
+            ends = [ADVANCE(target, start, n_steps=n_steps, order=its_order) for target in targets]
+            for name in ("position", "momentum"):
+                assert np.array_equal(getattr(ends[0][0], name), getattr(ends[1][0], name))
+            assert np.array_equal(ends[0][1], ends[1][1])
+            assert n_steps == 0 or not np.array_equal(ends[0][0].position, start.position)
+        gradients = [target.potential_and_gradient(start.position, start.precisions) for target in targets]
+        assert np.array_equal(gradients[0][1], gradients[1][1])
 
 
 @pytest.mark.parametrize("order", [None, "cyclic"])

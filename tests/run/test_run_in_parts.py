@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,13 @@ from rayfbnn.errors import StoreMismatchError
 from rayfbnn.mcmc.operation import Operation
 from rayfbnn.mcmc.operations import OPERATIONS as ALL_OPERATIONS
 from rayfbnn.model.parts import posterior_of_part
+from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.ring.dividing import divided
 from rayfbnn.ring.home import Home
 from rayfbnn.ring.owner import Owner
 from rayfbnn.ring.ring import Ring
+from rayfbnn.ring.shared_posterior import SharedPosterior
+from rayfbnn.ring.star import Star
 from rayfbnn.ring.transport import InProcess
 from rayfbnn.run import sampler
 from rayfbnn.run.in_parts import home_of_run, parts_of_run
@@ -74,6 +78,11 @@ def sampled(spec: RunSpec, path: Path) -> Path:
     return path
 
 
+def in_a_star(whole: SampledPosterior, n_parts: int, **settings: Any) -> tuple[SharedPosterior, str]:
+    shared, kernel = divided(whole, n_parts, owners=DIVISIONS["three owners"], **settings)
+    return replace(shared, ring=Star(shared.ring.home, n_parts)), kernel
+
+
 QUICK = ("t noise", "class")
 
 
@@ -87,6 +96,8 @@ def test_owners_have_no_influence_on_draws(
     for division in ["two owners in turn"] if name in QUICK else DIVISIONS:
         monkeypatch.setattr(sampler, "divided", partial(divided, owners=DIVISIONS[division]))
         assert_same_draws(first, sampled(in_parts(name, tmp_path), tmp_path / f"{division}.zarr"))
+    monkeypatch.setattr(sampler, "divided", in_a_star)
+    assert_same_draws(first, sampled(in_parts(name, tmp_path), tmp_path / "star.zarr"))
     batches = sampled(in_parts(name, tmp_path, chains_per_batch=1), tmp_path / "batches.zarr")
     assert np.array_equal(Store.open(first).read_positions(), Store.open(batches).read_positions())
 

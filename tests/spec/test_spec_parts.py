@@ -169,7 +169,8 @@ def test_show_describes_the_parts(tmp_path: Path) -> None:
     spec = small_spec(tmp_path, data={**SMALL["data"], "parts": 5}, phase=raw_with(HYBRID)["phase"])
     text = api.show(spec)
     assert "5 parts of cases in random order, 2 or 3 in each; chains travel from part to part" in text
-    assert "data.shuffle = true" in text and "warning" not in text
+    assert "data.shuffle = true" in text and "not alike" not in text
+    assert "at 3 cases" in text and "visits are too short to ask all" in text
     assert "parts" not in api.show(small_spec(tmp_path))
 
 

@@ -51,7 +51,9 @@ class Worker:
         if self._sampler is None:  # not in __init__, where Ray hides the cause of an error
             transport = RayTransport(self._owners) if self._owners else None
             store = Store.open(self._store_path)
-            self._sampler = Sampler(store, worker=worker_name(), transport=transport)
+            self._sampler = Sampler(
+                store, worker=worker_name(), transport=transport, n_owners=len(self._owners)
+            )
         is_closed, reported = False, time.monotonic()
         steps = self._sampler.run_block(batch, should_stop=lambda: is_closed or self.should_stop())
         try:

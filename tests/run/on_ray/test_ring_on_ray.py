@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rayfbnn.ring.message import Message
+from rayfbnn.run import visit_length
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray import owners
 from rayfbnn.run.on_ray.executor import RayExecutor
@@ -94,6 +95,23 @@ def run(store: Store, **settings: Any) -> tuple[list[Progress], RayExecutor]:
 def test_cases_of_several_workers_give_the_draws_of_one(name: str, n_owners: int, tmp_path: Path) -> None:
     store, alone = two_stores(name, tmp_path, iterations=8)
     run(store, workers=n_owners)
+    assert_same_draws(store.path, alone)
+
+
+class HomeOfStar(Worker):
+    """A home that asks all owners at once, however short visits are."""
+
+    def __init__(self, *arguments: Any) -> None:
+        visit_length._LEAST_SECONDS_OF_STAR = 0.0
+        super().__init__(*arguments)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
+def test_a_star_of_several_workers_gives_the_draws_of_one(name: str, tmp_path: Path) -> None:
+    store, alone = two_stores(name, tmp_path, iterations=8)
+    assert visit_length.visit_length(store.spec, 12).n_batches < N_PARTS
+    run(store, workers=N_PARTS, worker_class=HomeOfStar)
     assert_same_draws(store.path, alone)
 
 
