@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rayfbnn.api import (
         bench,
         check,
+        compare,
         diagnose,
         evidence,
         export,
@@ -49,6 +50,7 @@ __all__ = [
     "__version__",
     "bench",
     "check",
+    "compare",
     "diagnose",
     "evidence",
     "export",

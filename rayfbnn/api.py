@@ -9,6 +9,7 @@ evidence  estimate the log marginal likelihood
 predict   predict the targets of new cases
 diagnose  say whether the chains of a run agree
 check     compare a run with exact draws of the same posterior
+compare   fit a model by several methods, and compare them with the exact posterior
 plot      draw pictures of a run
 report    write a page of HTML on one or several runs
 show      describe a configuration or a store in words
@@ -25,6 +26,7 @@ Wrong input raises ConfigError or DataError, which name the key, the value, and 
 error that is not a bug is a RayFBNNError (rayfbnn/errors.py).
 """
 
+from rayfbnn.verbs.comparing import compare
 from rayfbnn.verbs.functions import function_values
 from rayfbnn.verbs.independent import evidence, prior, reject
 from rayfbnn.verbs.inspection import bench, open, show, status, to_datatree, verify
@@ -37,6 +39,7 @@ from rayfbnn.verbs.serving import export, load
 __all__ = [
     "bench",
     "check",
+    "compare",
     "diagnose",
     "evidence",
     "export",

@@ -11,6 +11,8 @@ from rayfbnn.cli import inspection  # isort: split
 
 from rayfbnn.cli import independent  # isort: split
 
+from rayfbnn.cli import comparing  # isort: split
+
 from rayfbnn.cli import study  # isort: split
 
 from rayfbnn.cli import demonstration
@@ -21,6 +23,7 @@ __all__ = [
     "NOT_CONVERGED",
     "START_AGAIN",
     "app",
+    "comparing",
     "demonstration",
     "independent",
     "inspection",

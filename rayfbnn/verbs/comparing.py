@@ -1,0 +1,216 @@
+"""The verb that holds approximate posteriors against the exact one of the same model on the same data."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayfbnn.arrays import Array
+from rayfbnn.data import Source, read_cases
+from rayfbnn.errors import ConfigError
+from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
+from rayfbnn.reduce.whole_file import whole_file
+from rayfbnn.store.store import Store
+from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, read_run_data, read_spec
+from rayfbnn.verbs.jobs import sample_or_resume
+
+if TYPE_CHECKING:
+    from rayfbnn.reduce.comparing.comparison import Compared
+    from rayfbnn.reduce.comparing.table import Comparison
+    from rayfbnn.reduce.judging.verdicts import Decisive
+    from rayfbnn.spec import RunSpec
+
+_REFERENCE = "hmc"
+METHODS = (_REFERENCE,)
+_SECONDS = "seconds.json"  # of each method's fit, in the folder of the comparison
+_log = logging.getLogger(__name__)
+
+
+def compare(
+    spec: Spec,
+    out: str | Path,
+    *,
+    data: Source,
+    methods: str | Sequence[str] = (_REFERENCE,),
+    exact: str | Path | None = None,
+    set: Sequence[str] = (),
+    decisive: Decisive = "all",
+    workers: int | None = None,
+    progress: bool = True,
+) -> Comparison:
+    """Fit a model by several methods, and compare their predictions with those of the exact posterior.
+
+    Each method has its store, METHOD.zarr, in the folder. A store that is there already is resumed, or used
+    as it is if it is complete. The folder also gets the table as compare.csv, and the picture compare.png.
+
+    Test scores say how good predictions are, distances how close a method is to the posterior; they may rank
+    methods differently. No distance means anything below that between halves of the reference, which is the
+    last row of the table. If the reference does not pass `diagnose`, a warning says so.
+
+    Parameters
+    ----------
+    spec
+        The configuration: a TOML file, nested dictionaries, or a RunSpec.
+    out
+        The folder for stores, table and picture; created if it does not exist.
+    data
+        The test cases with their targets: a CSV or Parquet file. From Python it may be a DataFrame (of
+        pandas, Polars or Arrow) or a pair (X, y) as well.
+    methods
+        The methods to compare, separated by commas, in the order of the table's rows. From Python it may be a
+        list as well.
+    exact
+        The store whose draws count as exact, in place of that of hmc: of a run, or of `reject`.
+    set
+        Replaces values of the configuration by "key.path=value".
+    decisive
+        The verdict that makes `ok`: "predictions" if these can be used, or "all" if everything has
+        converged.
+    workers
+        Number of worker processes on this machine; one for each core, or for each GPU, if not given. 0
+        samples in this process, without Ray.
+    progress
+        Shows the progress on standard error.
+
+    Returns
+    -------
+    Comparison
+        The table, whether the reference passes `diagnose`, and if not the reasons.
+    """
+    from rayfbnn.reduce.comparing.comparison import compare as reduce_compare
+    from rayfbnn.reduce.comparing.picture import picture
+    from rayfbnn.reduce.comparing.table import Comparison
+
+    spec, folder, names = read_spec(spec, set), Path(out), _read_methods(methods, exact)
+    check_decisive(decisive)
+    _check_folder(folder)
+    reference = None if exact is None else Store.open(exact)
+    inputs, targets = _cases_with_targets(data, read_run_data(spec, None)[0])
+    folder.mkdir(exist_ok=True)
+    stores = {name: _fitted(spec, folder, name, workers=workers, progress=progress) for name in names}
+    if reference is None:
+        reference = stores[_REFERENCE]
+    reasons = _doubts(reference, inputs, decisive)
+    for reason in reasons:
+        _log.warning("the reference %s may not have converged: %s", reference.path, reason)
+    rows, floor = reduce_compare(reference, stores, inputs, targets)
+    rows = {name: _with_costs(row, stores[name], _seconds(folder).get(name)) for name, row in rows.items()}
+    called = _REFERENCE if exact is None else str(exact)
+    comparison = Comparison(called, {**rows, f"halves of {called}": floor}, reasons)
+    with whole_file(folder / "compare.csv") as unfinished:
+        comparison.to_frame().to_csv(unfinished, index=False)
+    picture(comparison, stores, folder / "compare.png")
+    return comparison
+
+
+def _read_methods(methods: str | Sequence[str], exact: str | Path | None) -> list[str]:
+    """Return the names of the methods; ConfigError for one that is unknown or there twice."""
+    names = [name.strip() for name in methods.split(",")] if isinstance(methods, str) else list(methods)
+    for name in names:
+        if name not in METHODS:
+            raise ConfigError(f'methods: "{name}" is no method; the methods are {", ".join(METHODS)}')
+        if names.count(name) > 1:
+            raise ConfigError(f"methods: {name} is there twice; name each method once")
+    if exact is None and _REFERENCE not in names:
+        raise ConfigError(
+            f"methods: needs {_REFERENCE}, or `exact` with a store of exact draws, got {', '.join(names)}"
+        )
+    return names
+
+
+def _check_folder(folder: Path) -> None:
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise ConfigError(f"out: {folder} is a file; give a folder for the stores")
+    check_folder(folder / "compare.png" if folder.is_dir() else folder)
+
+
+def _cases_with_targets(data: Source, spec: RunSpec) -> tuple[Array, Array]:
+    """Return the test cases as on file, (n_cases, n_inputs) and (n_cases, n_targets)."""
+    inputs, targets = read_cases(data, spec)
+    if targets is None:
+        raise ConfigError("data: the test cases have no targets to compare predictions with; add them")
+    return inputs, targets
+
+
+def _fitted(spec: RunSpec, folder: Path, method: str, *, workers: int | None, progress: bool) -> Store:
+    """Return the complete store of a method, which is fitted or resumed as far as it is not yet."""
+    path = folder / f"{method}.zarr"
+    with _timed(folder, method):
+        sample_or_resume(spec, path, workers=workers, progress=progress)
+    return Store.open(path)
+
+
+@contextmanager
+def _timed(folder: Path, method: str) -> Iterator[None]:
+    """Add the seconds that a fit takes to those that it took before it was stopped.
+
+    A fit that is complete takes no time to be found so, and its seconds stay as they are.
+    """
+    store, start = folder / f"{method}.zarr", time.monotonic()
+    was_complete = store.exists() and _is_complete(Store.open(store))
+    try:
+        yield
+    finally:
+        if not was_complete:
+            seconds = _seconds(folder)
+            seconds[method] = seconds.get(method, 0.0) + time.monotonic() - start
+            with whole_file(folder / _SECONDS) as unfinished:
+                unfinished.write_text(json.dumps(seconds))
+
+
+def _is_complete(store: Store) -> bool:
+    last = [store.progress(batch).iteration for batch in range(store.n_batches)]
+    return min(last) >= store.spec.total_iterations
+
+
+def _seconds(folder: Path) -> dict[str, float]:
+    """Return the seconds of each method's fit in this folder, as far as they are known."""
+    file = folder / _SECONDS
+    try:
+        return dict(json.loads(file.read_text())) if file.exists() else {}
+    except ValueError as exc:
+        raise ConfigError(
+            f"{file}: is not what `compare` wrote; delete it, and seconds are left out"
+        ) from exc
+
+
+def _doubts(reference: Store, inputs: Array, decisive: Decisive) -> tuple[str, ...]:
+    """Return why the reference may not have converged; exact draws by rejection are beyond doubt."""
+    from rayfbnn.reduce.diagnostics import diagnose
+
+    if reference.kind == "exact":
+        return ()
+    diagnosis = diagnose(reference, inputs=inputs, decisive=decisive)
+    if diagnosis.ok:
+        return ()
+    return diagnosis.predictions.reasons if decisive == "predictions" else diagnosis.reasons
+
+
+def _with_costs(row: Compared, store: Store, seconds: float | None) -> Compared:
+    """Return a row with its seconds, if they are known, and its gradients."""
+    costs = {} if seconds is None else {"seconds": seconds}
+    return replace(row, values=row.values | costs | {"gradients": gradients(store)})
+
+
+def gradients(store: Store) -> float:
+    """Return how many gradients of all cases the fit of a store took, of all chains together.
+
+    A gradient of a batch counts as the share of the cases that are in it.
+    """
+    spec, n_cases, settings = store.spec, len(store.targets), store.tuning.latest()[1]
+    total = 0.0
+    for number, phase in enumerate(spec.phase):
+        tuning = Tuning(settings, is_measured=number in spec.tuning_phases)
+        for operation in phase.operations:
+            for update in operation.unrolled():
+                batch = getattr(update, "batch", None)
+                share = 1.0 if batch is None else min(1.0, batch / n_cases)
+                total += phase.iterations * share * gradient_evaluations((update,), tuning=tuning)
+    return total * store.n_chains

@@ -1,0 +1,110 @@
+"""`compare` from a configuration and files to stores, a table and a picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import rayfbnn
+from rayfbnn import cli
+from rayfbnn.errors import ConfigError
+from tests.support.reduce.pictures import leave_undrawn
+from tests.support.store.standin_store import normal
+
+SPEC: dict[str, Any] = {
+    "chains": 4,
+    "chains_per_batch": 4,
+    "data": {"train": "train.csv", "inputs": ["x"], "targets": ["y"]},
+    "model": {"kind": "real", "noise": "1"},
+    "network": {
+        "hidden": [{"units": 2, "activation": "tanh"}],
+        "priors": dict.fromkeys(("ih0", "bh0", "ho0", "bo"), "1"),
+    },
+    "phase": [
+        {"iterations": 12, "operations": [{"op": "heatbath"}, {"op": "hybrid", "steps": 5, "stepsize": 0.3}]}
+    ],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    leave_undrawn(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    for seed, name in ((1, "train.csv"), (2, "test.csv")):
+        np.savetxt(name, normal(seed, (5, 2)), delimiter=",", header="x,y", comments="")
+    (tmp_path / "run.toml").write_text(rayfbnn.RunSpec.from_dict(SPEC).to_toml())
+    return tmp_path
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(
+        cli.app, ["compare", "run.toml", "out", "--workers", "0", "--no-progress", *arguments]
+    )
+
+
+def test_a_reference_that_does_not_pass_diagnose_gives_exit_code_3(folder: Path) -> None:
+    """Twelve draws of four chains are far too few; the table is printed all the same."""
+    result = run("--data", "test.csv", "--json")
+    assert result.exit_code == 3
+    document = json.loads(result.stdout)
+    assert not document["ok"] and document["reasons"]
+    assert [row["method"] for row in document["rows"]] == ["hmc", "halves of hmc"]
+    own, floor = document["rows"]
+    assert own["w2"] == 0 < floor["w2"]
+    assert own["gradients"] == 4 * 12 * 5 and own["seconds"] > 0
+    summary = rayfbnn.predict(folder / "out" / "hmc.zarr", data="test.csv").summary
+    assert own["log_probability"] == pytest.approx(summary["log_probability"])
+    assert own["squared_error"] == pytest.approx(summary["squared_error"])
+    assert sorted(path.name for path in (folder / "out").iterdir()) == [
+        "compare.csv",
+        "compare.png",
+        "hmc.zarr",
+        "seconds.json",
+    ]
+    assert (folder / "out" / "compare.csv").read_text().startswith("method,log_probability,")
+
+
+def test_a_reference_that_passes_gives_exit_code_0(folder: Path) -> None:
+    """Exact draws by rejection are beyond doubt, and one chain of them is split between its draws."""
+    rayfbnn.reject("run.toml", "exact.zarr", draws=200, progress=False)
+    result = run("--data", "test.csv", "--exact", "exact.zarr", "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert (document["reference"], document["ok"]) == ("exact.zarr", True)
+    own, floor = document["rows"]
+    assert own["w2"] > 0 and own["log_probability_difference"] != 0
+    assert floor["method"] == "halves of exact.zarr"
+
+
+def test_a_complete_store_is_used_as_it_is(folder: Path) -> None:
+    first, second = (
+        rayfbnn.compare("run.toml", "out", data="test.csv", workers=0, progress=False) for _ in range(2)
+    )
+    assert first.to_json() == second.to_json()
+    text = first.to_text()
+    assert "hmc" in text and "may not have converged" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"methods": "hmc,magic"}, '"magic" is no method; the methods are hmc'),
+        ({"methods": "hmc,hmc"}, "hmc is there twice"),
+        ({"methods": []}, "methods: needs hmc"),
+        ({"out": "train.csv"}, "out: train.csv is a file"),
+        ({"out": "nowhere/out"}, "there is no folder"),
+        ({"data": "inputs.csv"}, "data: the test cases have no targets"),
+        ({"decisive": "some"}, "decisive: must be"),
+    ],
+)
+def test_bad_arguments_create_nothing(folder: Path, arguments: dict[str, Any], message: str) -> None:
+    (folder / "inputs.csv").write_text("x\n1\n2\n")
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(ConfigError, match=message):
+        rayfbnn.compare("run.toml", **{"out": "out", "data": "test.csv"} | arguments)
+    assert sorted(folder.rglob("*")) == before
