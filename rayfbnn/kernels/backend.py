@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rayfbnn.mcmc import leapfrog
+from rayfbnn.mcmc.hybrid import WholeHybrid
 from rayfbnn.state import Advance, Kick, Target
 
 KICK = -1
@@ -30,11 +31,13 @@ class Compiled:
              outputs or precisions integrated out. Those that the backend does not cover run in array code.
     name     the name of the kernel that runs the target, for people
     kick     takes one gradient of a posterior; array code unless the backend has something quicker
+    whole_hybrid  runs whole updates by hybrid Monte Carlo, or None where their choices are array code
     """
 
     advance: Advance
     name: str
     kick: Kick = leapfrog.kick
+    whole_hybrid: WholeHybrid | None = None
 
 
 class Backend(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -117,7 +117,8 @@ def hybrid(
     jump : int              only every jump-th state is considered; L and W then count these states
     stepsize, stepsize_jitter : float      factor on target.stepsizes, see `stepsizes.jittered_stepsize`
     scales : floats         a further factor for each group of coordinates, see tuning/scaling.py; or empty
-    advance : runs a piece of the trajectory; a compiled kernel may replace `leapfrog.advance`
+    advance : runs a piece of the trajectory; a compiled kernel may replace `leapfrog.advance`, and may run
+        the whole update, see WholeHybrid
     measuring : measures the trajectory for tuning; the info is then a MeasuredInfo
 
     Returns
@@ -132,10 +133,17 @@ def hybrid(
     steps //= jump  # from here on, a step is `jump` leapfrog steps
     order = drawn_order(streams, partitions, partition_order)
     stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams, scales)
-    offset = streams.integers(window, Purpose.WINDOW_OFFSET)  # (n_chains,)
-    gumbel = -xp.log(-xp.log(streams.uniform(Purpose.WINDOW_STATE, (min(steps + 1, 2 * window),))))
-
+    windows = Windows(steps, window, jump)
     origin = Trajectory(state.position, state.momentum, precisions, stepsizes)
+    whole = None if probe is not None else whole_hybrid_of(advance, target)
+    if whole is not None:
+        end, info = whole(
+            target, origin, windows=windows, uniforms=Uniforms.drawn(streams, windows), order=order
+        )
+        return ChainState(end.position, end.momentum, precisions), info
+    offset = streams.integers(window, Purpose.WINDOW_OFFSET)  # (n_chains,)
+    gumbel = -xp.log(-xp.log(streams.uniform(Purpose.WINDOW_STATE, (windows.n_states,))))
+
     _, start_potential = run(target, origin, n_steps=0, order=order)
     start = TrajectoryState(state.position, state.momentum, total_energy(start_potential, state.momentum))
     is_finite = require_finite_start(start.energy, streams)
@@ -172,6 +180,82 @@ def hybrid(
     if measuring is not None and probe is not None:
         info = measuring.info(info, probe)
     return ChainState(chosen, momentum, precisions), info
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The trajectory of an update, as `hybrid.hybrid` describes it.
+
+    steps   considered states behind the current one
+    window  states in each window
+    jump    leapfrog steps from one considered state to the next
+    """
+
+    steps: int
+    window: int
+    jump: int = 1
+
+    @property
+    def n_states(self) -> int:
+        """Number of states that may be chosen, of those that a chain considers: all of both windows."""
+        return min(self.steps + 1, 2 * self.window)
+
+
+@dataclass(frozen=True, eq=False)
+class Uniforms:
+    """The uniform numbers that an update's choices are made with, for each chain.
+
+    of_offset    (n_chains,)            of the place of the current state among the first W states
+    of_states    (n_chains, n_states)   of the choices in the windows, in the order of the states' computation
+    of_decision  (n_chains,)            of the choice between the windows
+    """
+
+    of_offset: Array
+    of_states: Array
+    of_decision: Array
+
+    @staticmethod
+    def drawn(streams: Streams, windows: Windows) -> Uniforms:
+        """Draw the numbers that the array code of `hybrid.hybrid` draws."""
+        return Uniforms(
+            streams.uniform(Purpose.WINDOW_OFFSET),
+            streams.uniform(Purpose.WINDOW_STATE, (windows.n_states,)),
+            streams.uniform(Purpose.ACCEPT),
+        )
+
+
+class WholeHybrid(Protocol):
+    """Runs a whole update in place of the array code of `hybrid.hybrid`."""
+
+    def __call__(
+        self,
+        target: Target,
+        trajectory: Trajectory,
+        *,
+        windows: Windows,
+        uniforms: Uniforms,
+        order: Array | None = None,
+    ) -> tuple[Trajectory, HMCInfo]:
+        """Return the trajectory at the chosen state, its momentum reversed on acceptance, and the info.
+
+        The energy_change is NaN where the starting energy is not finite. The arrays of `trajectory` are left
+        unchanged; `order` is that of `state.Advance`.
+        """
+        ...
+
+
+@runtime_checkable
+class HasWholeHybrid(Protocol):
+    """An `Advance` that runs whole updates of some targets."""
+
+    def whole_hybrid(self, target: Target) -> WholeHybrid | None:
+        """Return the code that runs whole updates of the target, or None if there is none."""
+        ...
+
+
+def whole_hybrid_of(advance: Advance, target: Target) -> WholeHybrid | None:
+    """Return the code that runs whole updates of the target in place of `advance`, or None."""
+    return advance.whole_hybrid(target) if isinstance(advance, HasWholeHybrid) else None
 
 
 def pieces(steps: int, window: int) -> list[tuple[int, int]]:

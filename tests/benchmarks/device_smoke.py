@@ -26,6 +26,7 @@ from rayfbnn.kernels.cuda.advance import CudaBackend
 from rayfbnn.kernels.cuda.graphs import Recordings, cuda_graph
 from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.mcmc import leapfrog
+from rayfbnn.mcmc.hybrid import hybrid, whole_hybrid_of
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Trajectory
 from rayfbnn.streams import Purpose, Streams
@@ -35,6 +36,7 @@ from tests.benchmarks.machine import append, conditions
 
 # Largest differences that rounding explains: of float32 sums after some steps, and of TF32 in gradients.
 FLOAT32, TF32 = 1e-4, 5e-3
+ENERGY = 1e-2  # of energy changes, on whose differences of order one decisions turn
 
 
 def streams(n_chains: int = 1000) -> float:
@@ -77,6 +79,23 @@ def kernel_name(posterior: SampledPosterior) -> str:
     """The name of the kernel that the device would run."""
     compiled = CudaBackend(uses_graphs=False).compile(posterior)
     return compiled.name if isinstance(compiled, Compiled) else compiled.reason
+
+
+def whole_update(shape: str, chains: int, n_steps: int) -> float:
+    """Worst difference between the energy changes of whole updates in one launch and in array code."""
+    import cupy
+
+    posterior, _ = started(shape, chains)
+    state, _ = step_times.started(posterior, chains)
+    random = DeviceStreams(1, cupy.arange(chains, dtype=cupy.uint64), 1)
+    update = partial(hybrid, target=posterior, steps=n_steps, stepsize=step_times.STEPSIZE, window=3)
+    if whole_hybrid_of(launched(posterior), posterior) is None:
+        raise AssertionError(f"{shape} has no kernel of whole updates")
+    changes = [
+        update(state, random, advance=advance)[1].energy_change
+        for advance in (launched(posterior), leapfrog.advance)
+    ]
+    return float(cupy.abs(changes[0] - changes[1]).max())
 
 
 def launched(posterior: SampledPosterior) -> Advance:
@@ -122,6 +141,7 @@ def checks(*, is_small: bool) -> dict[str, tuple[Callable[[], float], float]]:
             partial(against_array_code, "13-50-50-1/506", chains, 5, "a block a chain", launched),
             FLOAT32,
         ),
+        "whole updates": (partial(whole_update, "2-16-2/200", chains, 20), ENERGY),
         "products over all chains": (
             partial(against_array_code, large, 8, 5, "products over all chains", launched),
             TF32,

@@ -67,7 +67,7 @@ MARGINAL_ROWS = [
     ("10-200-1/1000", 256, 50),
     ("10-200-1/150", 256, 50),
 ]
-# Whole iterations on the chip, whose windows and decisions are array code between launches.
+# Whole iterations on the chip, whose windows and decisions are in the launch of the trajectory.
 ITERATION_ROWS = [("2-16-2/200", 4096, 1000)]
 # The robot arm of examples/robot_arm.
 ROBOT_ARM = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}

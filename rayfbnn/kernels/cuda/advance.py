@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import Compiled, NotCovered
-from rayfbnn.kernels.cuda import chip, products, products_marginal
+from rayfbnn.kernels.cuda import products, products_marginal
 from rayfbnn.kernels.cuda.build import Build, build_once, shared_memory_of_device
+from rayfbnn.kernels.cuda.chip import ChipKernels
 from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, launch_plan, launch_plan_of_regression
 from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_of
 from rayfbnn.mcmc import leapfrog
+from rayfbnn.mcmc.hybrid import WholeHybrid
 from rayfbnn.model.marginal.targets import WithoutOutputs
 from rayfbnn.state import Target, Trajectory
 
@@ -101,6 +102,11 @@ class CudaAdvance:
         kick = leapfrog.kick if isinstance(chosen, NotCovered) else chosen.kick
         return kick(target, trajectory, share=share)
 
+    def whole_hybrid(self, target: Target) -> WholeHybrid | None:
+        """Return the kernel of whole hybrid updates, or None where array code makes their choices."""
+        chosen = self.chosen(target)
+        return None if isinstance(chosen, NotCovered) else chosen.whole_hybrid
+
     def chosen(self, target: Target) -> Compiled | NotCovered:
         """Return the kernel for a target and its name for people, or the reason why array code runs it."""
         if not isinstance(target, KernelTarget):
@@ -118,10 +124,8 @@ class CudaAdvance:
         if isinstance(plan, NotCovered):
             return self._in_products(target, network, why_not_on_chip=plan.reason)
         name = f"CUDA, whole trajectories, a {'warp' if plan.kernel == 'warp' else 'block'} a chain"
-        options: dict[str, Any] = {"network": network, "plan": plan, "build": self.build}
-        if isinstance(target, WithoutOutputs):
-            return Compiled(partial(chip.advance_without_outputs, **options), name)
-        return Compiled(partial(chip.advance, **options), name, partial(chip.kick, **options))
+        kernels = ChipKernels(network, plan, self.build)
+        return Compiled(kernels.advance, name, kernels.kick, kernels.hybrid)
 
     def _launch_plan(self, target: KernelTarget, network: NetworkPlan) -> LaunchPlan | NotCovered:
         limit = shared_memory_of_device() if self.max_shared_bytes is None else self.max_shared_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan
 from rayfbnn.kernels.plan import NetworkPlan, RegressionPlan
@@ -12,15 +13,19 @@ from rayfbnn.kernels.plan import NetworkPlan, RegressionPlan
 _SOURCES = Path(__file__).parent / "source"
 _SHARED = Path(__file__).parent.parent / "shared"
 
-# The files of each kernel, in the order in which they follow arithmetic.hpp, network.hpp and cuda.cuh.
-_REGRESSION = ("tiles.cuh", "steps.cuh", "cholesky.cuh", "regression.cuh")
+# The files of each kernel, in the order in which they follow arithmetic.hpp, network.hpp and cuda.cuh. Behind
+# them comes the file of the kernel that is launched; products.cu has several kernels of its own.
+_REGRESSION = ("pieces.cuh", "tiles.cuh", "steps.cuh", "cholesky.cuh", "regression.cuh")
 _FILES = {
-    "warp": ("warp.cu",),
-    "block": ("tiles.cuh", "steps.cuh", "block.cu"),
+    "warp": ("pieces.cuh", "posterior.cuh", "warp.cu"),
+    "block": ("pieces.cuh", "posterior.cuh", "tiles.cuh", "steps.cuh", "block.cu"),
     "marginal": (*_REGRESSION, "marginal.cu"),
     "marginal dual": (*_REGRESSION, "marginal_dual.cu"),
     "wide": ("products.cu",),
 }
+
+Launched = Literal["advance", "hybrid"]
+"""A piece of a trajectory, or a whole update by hybrid Monte Carlo with its windows and its decision."""
 
 
 @cache
@@ -31,11 +36,13 @@ def source_of(
     dtype: str,
     is_weighted: bool,
     more_constants: tuple[str, ...] = (),
+    launched: Launched = "advance",
 ) -> str:
     """Return the source text of a kernel.
 
     is_weighted     True if targets have weights, because some are missing
     more_constants  lines of source, such as those of `regression_constants`
+    launched        the kernel of trajectories; the kernels between products have no use for it
     """
     constants = {
         "N_LAYERS": len(network.units),
@@ -60,6 +67,8 @@ def source_of(
     ]
     files = [_SHARED / "arithmetic.hpp", _SHARED / "network.hpp"]
     files += [_SOURCES / name for name in ("cuda.cuh", *_FILES[plan.kernel])]
+    if plan.kernel != "wide":
+        files.append(_SOURCES / f"{launched}.cu")
     return "\n".join([*lines, *(file.read_text() for file in files)])
 
 

@@ -12,18 +12,14 @@ import pytest
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import Compiled, NotCovered
-from rayfbnn.kernels.cuda import chip
-from rayfbnn.kernels.cuda import products as wide
 from rayfbnn.kernels.cuda.advance import CudaBackend
 from rayfbnn.kernels.cuda.generate import source_of
-from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, block_bytes, wide_plan
+from rayfbnn.kernels.cuda.launch_plan import wide_plan
 from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.mcmc import hybrid as hmc
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.state import Advance
-from tests.support.joint import PROBLEMS, stays_exact
 from tests.support.kernels.networks import (
     H100_SHARED_BYTES,
     Start,
@@ -31,31 +27,11 @@ from tests.support.kernels.networks import (
     assert_close,
     small,
 )
+from tests.support.kernels.on_chip import advance_of
 from tests.support.problems import MODELS, network, problem, streams
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 
 pytestmark = needs_gxx
-KERNELS = ["warp", "block", "wide"]
-
-
-def advance_of(target: SampledPosterior, kernel: str, build: ShimBuild | None = None) -> Advance:
-    """The kernel of this name, even if the network's size would choose another."""
-    build = ShimBuild() if build is None else build
-    network = plan_of(target)
-    assert isinstance(network, NetworkPlan)
-    if kernel == "wide":
-        advance = wide.compile_for(target, build=build, tile_bytes=4_000)
-        assert not isinstance(advance, NotCovered), advance
-        return advance
-    plan = LaunchPlan("warp", threads=64, tile=1, shared_bytes=0)
-    if kernel == "block":
-        size = np.dtype(target.dtype).itemsize
-        plan = LaunchPlan("block", 64, 32, block_bytes(network, 32, 64, size))
-
-    def advance(*arguments: Any, **options: Any) -> Any:
-        return chip.advance(*arguments, **options, network=network, plan=plan, build=build)
-
-    return advance
 
 
 def full_problem(model: str, kernel: str, dtype: str, *, n_cases: int = 37) -> SampledPosterior:
@@ -65,8 +41,9 @@ def full_problem(model: str, kernel: str, dtype: str, *, n_cases: int = 37) -> S
     return problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
 
 
+@pytest.mark.parametrize("is_whole", [True, False], ids=["in one launch", "by pieces"])
 @pytest.mark.parametrize("kernel", ["warp", "block"])
-def test_hybrid_updates_are_those_of_the_array_code(kernel: str) -> None:
+def test_hybrid_updates_are_those_of_the_array_code(kernel: str, is_whole: bool) -> None:
     """Windows, chains that start backwards, partial gradients, acceptance and rejection."""
     target = problem(spec=small((3,)), n_cases=20)
     state = target.initial_state(streams("hybrid", 6), sigmas=0.5)
@@ -74,7 +51,7 @@ def test_hybrid_updates_are_those_of_the_array_code(kernel: str) -> None:
     options: dict[str, Any] = {"steps": 6, "window": 3, "partitions": 4, "stepsize": 0.6}
     expected, info = hmc.hybrid(state, random, target=target, **options)
     found, found_info = hmc.hybrid(
-        state, random, target=target, advance=advance_of(target, kernel), **options
+        state, random, target=target, advance=advance_of(target, kernel, is_whole=is_whole), **options
     )
     assert info.accepted.any() and not info.accepted.all()
     assert np.array_equal(found_info.accepted, info.accepted)
@@ -138,7 +115,7 @@ MUTANTS = [
 ]
 LONG_MUTANTS = [
     ("warp", "is_end ? full[i] / 2 : full[i]", "full[i]"),
-    ("warp", "order[chain * n_partitions + sub_step % n_partitions]", "sub_step % n_partitions"),
+    ("warp", "order[piece.is_backwards && place > 0 ? n_partitions - place : place]", "place"),
     ("block", "value += shared[offset_of(0) + unit]", "value += 0"),
     ("warp", "gradient[offset_of(LAYER) + unit] += derivative[0][0];", ""),
     ("warp", "u[m][p] += bias", "u[m][p] += 0"),
@@ -201,23 +178,3 @@ def test_every_model_has_its_kernel() -> None:
     assert backend.compile(softmax) == NotCovered("softmax layers")
     for model in MODELS:
         assert isinstance(backend.compile(problem(model)), Compiled)
-
-
-def stays_exact_through(kernel: str, build: ShimBuild, name: str, *, n_chains: int) -> bool:
-    def advance_for(target: SampledPosterior) -> Advance:
-        return advance_of(target, kernel, build)
-
-    return stays_exact(PROBLEMS["class"], f"{name} {kernel}", n_chains=n_chains, advance_for=advance_for)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_joint_distribution_stays_through_the_kernel(kernel: str) -> None:
-    assert stays_exact_through(kernel, ShimBuild(), "device", n_chains=1_000)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_a_kernel_that_gives_another_energy_is_killed(kernel: str) -> None:
-    build = ShimBuild(replace=("own - L::log(sum)", "0 * (own - L::log(sum))", 0))
-    assert not stays_exact_through(kernel, build, "wrong device", n_chains=400)

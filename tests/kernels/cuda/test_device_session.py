@@ -136,6 +136,7 @@ def test_the_smoke_checks_pass_on_the_stand_in(cupy: Any) -> None:
         (device_smoke.graph, 0.0),
         (partial(chip, "2-4-1/20", expected="a warp a chain"), device_smoke.FLOAT32),
         (partial(chip, "2-40-1/20", expected="a block a chain"), device_smoke.FLOAT32),
+        (partial(device_smoke.whole_update, "2-4-1/20", 2, 6), device_smoke.ENERGY),
     ):
         result = device_smoke.run(check, most)
         assert result["ok"], result

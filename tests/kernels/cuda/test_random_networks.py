@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import NotCovered
-from rayfbnn.kernels.cuda import chip
 from rayfbnn.kernels.cuda import products as wide
+from rayfbnn.kernels.cuda.chip import ChipKernels
 from rayfbnn.kernels.cuda.launch_plan import TILES, LaunchPlan, block_bytes
 from rayfbnn.kernels.cuda.streams import DeviceStreams
 from rayfbnn.kernels.plan import NetworkPlan
@@ -61,11 +61,7 @@ def on_chip(made: RandomTrajectory, kernel: str, data: st.DataObject) -> Advance
     network = plan_of(made.made_for)
     assert isinstance(network, NetworkPlan)
     plan = data.draw(plans(kernel, network, made.made_for.dtype))
-
-    def advance(*arguments: Any, **options: Any) -> Any:
-        return chip.advance(*arguments, **options, network=network, plan=plan, build=BUILD)
-
-    return advance
+    return ChipKernels(network, plan, BUILD).advance
 
 
 def in_products(made: RandomTrajectory, data: st.DataObject) -> Advance:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rayfbnn.arrays import Array
@@ -9,10 +10,12 @@ from rayfbnn.kernels.backend import Compiled, NotCovered
 from rayfbnn.kernels.cpu.advance import CompiledAdvance
 from rayfbnn.kernels.cpu.extension import instruction_sets
 from rayfbnn.kernels.cuda.advance import CudaAdvance, CudaBackend
+from rayfbnn.kernels.cuda.chip import ChipKernels
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan
 from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.kernels.target_cache import KernelTarget
+from rayfbnn.mcmc.hybrid import WholeHybrid
 from rayfbnn.state import Target, Trajectory
 from tests.support.kernels.networks import H100_SHARED_BYTES
 from tests.support.shim.compiled import ShimBuild
@@ -30,6 +33,20 @@ def on_gpu(target: Target) -> Compiled:
     compiled = CudaBackend(uses_graphs=False).compile(target)
     assert isinstance(compiled, Compiled), compiled.reason
     return compiled
+
+
+@dataclass(frozen=True)
+class WithKernels:
+    """An `Advance` of given kernels; whole updates run in one launch, or piece by piece with array code."""
+
+    kernels: ChipKernels
+    is_whole: bool = True
+
+    def __call__(self, target: Any, trajectory: Trajectory, **options: Any) -> tuple[Trajectory, Array]:
+        return self.kernels.advance(target, trajectory, **options)
+
+    def whole_hybrid(self, target: Target) -> WholeHybrid | None:
+        return self.kernels.hybrid if self.is_whole else None
 
 
 class OnChip:
@@ -58,3 +75,8 @@ class OnChip:
     def __call__(self, target: Target, trajectory: Trajectory, **options: Any) -> tuple[Trajectory, Array]:
         assert self.covers(target), self.chosen(target)
         return self.advance(target, trajectory, **options)
+
+    def whole_hybrid(self, target: Target) -> WholeHybrid | None:
+        """Run whole updates in one launch, as on a device."""
+        assert self.covers(target), self.chosen(target)
+        return self.advance.whole_hybrid(target)

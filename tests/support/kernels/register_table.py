@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from rayfbnn.kernels.cuda import streams
+from rayfbnn.kernels.cuda.generate import Launched
 from rayfbnn.kernels.cuda.launch_plan import WARP
 from tests.support.kernels import nvrtc
 from tests.support.kernels.sources import Source, of_network, of_products, of_regression
@@ -26,6 +27,7 @@ TABLE = Path(__file__).parents[2] / "data" / "registers.txt"
 # Shared memory of a multiprocessor in bytes; a block can have all but what each block takes besides its own.
 SHARED_BYTES = {"sm_80": 164 * 1024, "sm_90": 228 * 1024, "sm_100": 228 * 1024}
 RESERVED_BYTES = 1024
+LAUNCHED: tuple[Launched, ...] = ("advance", "hybrid")
 _REGISTERS, _PARTITIONS, _WARPS, _BLOCKS = 65536, 4, 64, 32
 _KERNEL = re.compile(
     r"entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?"
@@ -63,11 +65,13 @@ def shapes() -> Iterator[tuple[str, str, str, partial[Source]]]:
             ("float32", "sm_100"),
             ("float64", "sm_90"),
         ):
-            yield shape, dtype, device, partial(of_network, shape)
+            for launched in LAUNCHED:
+                yield shape, dtype, device, partial(of_network, shape, launched=launched)
     for shape, n_cases in (("2-16-2", 200), ("1-100-1", 20)):
-        name, write = f"{shape}/{n_cases}", partial(of_regression, shape, n_cases=n_cases)
         for dtype, device in (("float32", "sm_90"), ("float32", "sm_100"), ("float64", "sm_90")):
-            yield name, dtype, device, write
+            for launched in LAUNCHED:
+                write = partial(of_regression, shape, n_cases=n_cases, launched=launched)
+                yield f"{shape}/{n_cases}", dtype, device, write
     for device in SHARED_BYTES:
         yield "784-100-10", "float32", device, partial(of_products, "784-100-10")
     yield "13-50-50-1", "float64", "sm_90", partial(of_products, "13-50-50-1")

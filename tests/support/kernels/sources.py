@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rayfbnn.kernels.cuda.generate import regression_constants, source_of
+from rayfbnn.kernels.cuda.generate import Launched, regression_constants, source_of
 from rayfbnn.kernels.cuda.launch_plan import (
     LaunchPlan,
     launch_plan,
@@ -32,12 +32,12 @@ class Source:
     shared_bytes: int
 
 
-def of_network(shape: str, *, dtype: str, max_shared_bytes: int) -> Source:
-    """The kernel of whole trajectories on the chip."""
+def of_network(shape: str, *, dtype: str, max_shared_bytes: int, launched: Launched = "advance") -> Source:
+    """The kernel of whole trajectories on the chip, or of whole hybrid updates."""
     plan = _plan_of(_posterior(shape, dtype))
     launch = launch_plan(plan, dtype=dtype, max_shared_bytes=max_shared_bytes)
     assert isinstance(launch, LaunchPlan), launch
-    return _source(plan, launch, dtype)
+    return _source(plan, launch, dtype, launched=launched)
 
 
 def of_products(shape: str, *, dtype: str, max_shared_bytes: int) -> Source:
@@ -45,8 +45,10 @@ def of_products(shape: str, *, dtype: str, max_shared_bytes: int) -> Source:
     return _source(_plan_of(_posterior(shape, dtype)), wide_plan, dtype)
 
 
-def of_regression(shape: str, *, n_cases: int, dtype: str, max_shared_bytes: int) -> Source:
-    """The kernel of whole trajectories with output layer and common precisions integrated out."""
+def of_regression(
+    shape: str, *, n_cases: int, dtype: str, max_shared_bytes: int, launched: Launched = "advance"
+) -> Source:
+    """The same with output layer and common precisions integrated out."""
     inputs, units, outputs = map(int, shape.split("-"))
     spec = network(ROBOT_ARM, inputs=inputs, outputs=outputs, units=(units,), activations=("tanh",))
     plan = plan_of(marginal(problem(spec=spec, n_cases=n_cases, dtype=dtype), BOTH))
@@ -56,7 +58,7 @@ def of_regression(shape: str, *, n_cases: int, dtype: str, max_shared_bytes: int
     )
     assert isinstance(launch, LaunchPlan), launch
     constants = regression_constants(plan.regression, n_cases=n_cases, is_uniform=True)
-    return _source(plan, launch, dtype, constants)
+    return _source(plan, launch, dtype, constants, launched=launched)
 
 
 def _posterior(shape: str, dtype: str) -> SampledPosterior:
@@ -70,6 +72,15 @@ def _plan_of(posterior: SampledPosterior) -> NetworkPlan:
     return plan
 
 
-def _source(plan: NetworkPlan, launch: LaunchPlan, dtype: str, constants: tuple[str, ...] = ()) -> Source:
-    text = source_of(plan, launch, dtype=dtype, is_weighted=False, more_constants=constants)
+def _source(
+    plan: NetworkPlan,
+    launch: LaunchPlan,
+    dtype: str,
+    constants: tuple[str, ...] = (),
+    *,
+    launched: Launched = "advance",
+) -> Source:
+    text = source_of(
+        plan, launch, dtype=dtype, is_weighted=False, more_constants=constants, launched=launched
+    )
     return Source(text, launch.threads, launch.shared_bytes)

@@ -163,7 +163,8 @@ int launch_with(void (*function)(Types...), int n_blocks, int n_threads, size_t 
 }
 
 // The types of a kernel's parameters, as NumPy writes dtypes, with a star behind those of arrays.
-template <class T> constexpr const char* kind = "?";
+template <class T> constexpr const char* kind = "unknown";
+template <> constexpr const char* kind<bool> = "?";
 template <> constexpr const char* kind<int> = "i";
 template <> constexpr const char* kind<unsigned> = "I";
 template <> constexpr const char* kind<long long> = "l";

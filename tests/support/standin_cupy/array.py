@@ -176,6 +176,15 @@ def arrays_in(value: Any) -> list[ndarray]:
 
 def made(compute: Callable[[], Any], *sources: Any) -> Any:
     """The result of a function of arrays, wrapped; on a captured stream a graph repeats the function."""
+    result = allocated(compute, *sources)
+    shared = [array._memory for array in arrays_in(list(sources))]
+    if isinstance(result, ndarray) and result._memory not in shared:
+        log.record("array", "made")  # a view runs nothing on a device
+    return result
+
+
+def allocated(compute: Callable[[], Any], *sources: Any) -> Any:
+    """Do what `made` does for a function that runs nothing on a device."""
     arrays = arrays_in(list(sources))
     with np.errstate(all="ignore"):
         result = wrapped(compute(), *arrays)
@@ -186,6 +195,12 @@ def made(compute: Callable[[], Any], *sources: Any) -> Any:
 
 def changed(change: Callable[[], Any], out: ndarray, *sources: Any) -> ndarray:
     """The array `out` after a function has written to it, or will when a graph is launched."""
+    log.record("array", "changed")
+    return written(change, out, *sources)
+
+
+def written(change: Callable[[], Any], out: ndarray, *sources: Any) -> ndarray:
+    """Do what `changed` does for a kernel, which has its own entry in the log."""
     capture.change(change, [array._memory for array in arrays_in([out, *sources])])
     out._memory.write()
     return out

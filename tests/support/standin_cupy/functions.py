@@ -9,7 +9,16 @@ import numpy as np
 import scipy.linalg
 
 from tests.support.standin_cupy import capture, log, precision
-from tests.support.standin_cupy.array import changed, made, ndarray, operand, plain, unwrapped, wrapped
+from tests.support.standin_cupy.array import (
+    allocated,
+    changed,
+    made,
+    ndarray,
+    operand,
+    plain,
+    unwrapped,
+    wrapped,
+)
 from tests.support.standin_cupy.memory import Numbers, garbage
 from tests.support.standin_cupy.rules import dtype_of
 
@@ -59,7 +68,7 @@ def _asnumpy(
 
 
 def _empty(shape: Any, dtype: Any = float, order: str = "C") -> ndarray:
-    return made(lambda: garbage(np.empty(shape, dtype=dtype, order=order)))  # type: ignore
+    return allocated(lambda: garbage(np.empty(shape, dtype=dtype, order=order)))  # type: ignore
 
 
 def _empty_like(
@@ -68,7 +77,7 @@ def _empty_like(
     if not isinstance(prototype, ndarray) or subok is not None:
         raise TypeError(f"empty_like: got {type(prototype)}")
     values = prototype._values
-    return made(lambda: garbage(np.empty_like(values, dtype=dtype, order=order, shape=shape)))  # type: ignore
+    return allocated(lambda: garbage(np.empty_like(values, dtype=dtype, order=order, shape=shape)))  # type: ignore
 
 
 def _full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.support.shim.compiled import ShimBuild, ShimKernel
 from tests.support.standin_cupy import capture, log
-from tests.support.standin_cupy.array import arrays_in, changed, ndarray
+from tests.support.standin_cupy.array import arrays_in, ndarray, written
 
 SHARED_BYTES = 227 * 1024  # bytes of a block that asks for them, on sm_90
 _FREE_SHARED_BYTES = 48 * 1024
@@ -47,7 +47,7 @@ class RawKernel:
         log.record("launch", self.name)
         values = [_argument(argument) for argument in args]
         arrays = arrays_in(list(args))
-        changed(lambda: self._kernel(grid, block, values, shared_mem=shared_mem), arrays[0], *arrays)
+        written(lambda: self._kernel(grid, block, values, shared_mem=shared_mem), arrays[0], *arrays)
         for array in arrays:
             array._memory.write()
 

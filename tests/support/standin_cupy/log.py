@@ -11,9 +11,10 @@ from typing import Literal
 
 PACKAGE = str(Path(__file__).parents[3] / "rayfbnn")
 
-Kind = Literal["read", "wait", "upload", "launch", "product"]
-"""A value read on the host; a wait for an event or stream; numbers sent to the device; a kernel launched; a
-product of matrices, with the bytes of the operands that are copied for it."""
+Kind = Literal["read", "wait", "upload", "launch", "array", "product"]
+"""A value read on the host; a wait for an event or stream; numbers sent to the device; a kernel launched; an
+operation on arrays, which launches a kernel of CuPy's; a product of matrices, with the bytes of the operands
+that are copied for it."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ def recorded() -> Iterator[list[Entry]]:
 def host_reads(log: list[Entry]) -> list[str]:
     """The places where the host waited for the device, and for what."""
     return [f"{entry.place}: {entry.what}" for entry in log if entry.kind in ("read", "wait")]
+
+
+def launches(log: list[Entry]) -> int:
+    """Count what a device is asked to run: kernels, operations on arrays, and products."""
+    return sum(entry.kind in ("launch", "array", "product") for entry in log)
 
 
 def _place() -> str:

@@ -41,48 +41,37 @@ __device__ __forceinline__ void data_gradient(real* shared, const real* inputs, 
 
 // Where shared memory allows two blocks on a multiprocessor, registers must too: with 256 threads and the 152 registers
 // of 13-50-50-1 there would be one, and the other half of the shared memory would stay empty.
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) advance(KERNEL_ARGUMENTS) {
+constexpr int BLOCKS_AT_ONCE = MIN_BLOCKS;
+
+__device__ __forceinline__ void run_piece(const Piece& piece, const ChainData& data, Energy& energy) {
   DYNAMIC_SHARED_MEMORY(memory);
   real* shared = reinterpret_cast<real*>(memory);
-  const long long chain = blockIdx.x, vector = chain * N_PARAMETERS;
-  const Targets targets = TARGETS_OF(chain);
-  const real factor = real(n_partitions * inverse_temperature[chain]);
   Own own;
-  load(shared, own, position, momentum, stepsizes, precisions, vector);
-  each_own([&](int i, int) { own.stepsize[i] /= n_partitions; });
+  load(shared, own, piece, data.precisions);
+  each_own([&](int i, int) { own.stepsize[i] /= data.n_partitions; });
   __syncthreads();
 
-  const int last = n_steps < 0 ? 0 : n_steps * n_partitions;  // -1 stands for one kick, without energies
+  const int last = piece.n_steps < 0 ? 0 : piece.n_steps * data.n_partitions;
   for (int sub_step = 0; sub_step <= last; ++sub_step) {
-    int begin = 0, end = n_cases;
-    if (n_partitions > 1) {  // divisions of 64 bits take as long as a case
-      const int part = order[chain * n_partitions + sub_step % n_partitions];
-      begin = int((long long)n_cases * part / n_partitions);
-      end = int((long long)n_cases * (part + 1) / n_partitions);
-    }
+    const Cases cases = data.cases_at(piece, sub_step);
     set_squares(shared, own);
-    data_gradient(shared, inputs, targets, begin, end, factor);
+    data_gradient(shared, data.inputs, data.targets, cases.begin, cases.end, data.factor);
     kick_and_drift(shared, own, sub_step, last);
     __syncthreads();
   }
 
-  store(shared, own, position, momentum, vector);
-  double terms_here = 0, prior_here = prior_energy_here(shared, own);
-  const int n_with_energies = n_steps < 0 ? 0 : n_cases;
+  store(shared, own, piece);
+  energy.prior += prior_energy_here(shared, own);
+  const int n_with_energies = piece.n_steps < 0 ? 0 : data.n_cases;
   for (int first = 0; first < n_with_energies; first += TILE) {
-    load_inputs(shared, inputs, n_cases, first, n_cases);
+    load_inputs(shared, data.inputs, data.n_cases, first, data.n_cases);
     __syncthreads();
     forward_all<true>(shared);
-    if (threadIdx.x < TILE && first + threadIdx.x < n_cases) {
+    if (threadIdx.x < TILE && first + threadIdx.x < data.n_cases) {
       real v[N_OUTPUTS];
       load_outputs(shared, v);
-      terms_here += terms_of_case(v, targets, first + threadIdx.x);
+      energy.terms += terms_of_case(v, data.targets, first + threadIdx.x);
     }
   }
   __syncthreads();
-  sum_over_block(shared, terms_here, prior_here);
-  if (threadIdx.x == 0) {
-    terms[chain] = terms_here;
-    prior_energy[chain] = prior_here;
-  }
 }

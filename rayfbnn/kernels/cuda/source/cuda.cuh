@@ -124,22 +124,6 @@ struct TargetsOfCase {
   __device__ __forceinline__ real alpha() const { return real(NOISE_ALPHA); }
 };
 
-// The arguments of both kernels of trajectories. The positions and momenta at the end replace those at the start.
-//   position, momentum, stepsizes  (n_chains, N_PARAMETERS)
-//   precisions                     (n_chains, N_PARAMETERS), those of each parameter's prior
-//   noise                          (n_chains, N_TARGETS), the noise precisions
-//   inverse_temperature            (n_chains,)
-//   inputs                         (n_inputs + 1, n_cases)
-//   rows, exact                    (n_rows, n_cases) for each chain, row_stride apart (0 if all chains share them)
-//   weights                        (N_TARGETS, n_cases) for each chain, weight_stride apart (0 if all share them)
-//   order                          (n_chains, n_partitions), read only if n_partitions > 1
-//   prior_energy, terms            (n_chains,), the results, without terms that depend on precisions alone
-#define KERNEL_ARGUMENTS                                                                                    \
-  real *position, real *momentum, const real *stepsizes, const double *precisions, const double *noise,     \
-      const double *inverse_temperature, const real *inputs, const real *rows, const double *exact,         \
-      const double *weights, const int *order, double *prior_energy, double *terms, long long row_stride,   \
-      long long weight_stride, int n_chains, int n_cases, int n_partitions, int n_steps
-
 #define TARGETS_OF(chain)                                                                                   \
   Targets {                                                                                                 \
     rows + (chain) * row_stride, exact + (chain) * row_stride, weights + (chain) * weight_stride,           \

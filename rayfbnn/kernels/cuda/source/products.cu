@@ -1,5 +1,5 @@
-// What a large network's pass does between the matrix products of network_pass.py. Biases are not part of the products,
-// whose rows would otherwise not be aligned: 785 numbers of float32 are no multiple of 16 bytes.
+// The steps of a large network's pass between the matrix products of network_pass.py. Biases are not part of the
+// products, whose rows would otherwise not be aligned: 785 numbers of float32 are no multiple of 16 bytes.
 
 // If the outputs are integrated out, N_OUTPUTS is 0 and no kernel with an array of outputs is called.
 constexpr int MOST_OUTPUTS = N_OUTPUTS > 0 ? N_OUTPUTS : 1;
@@ -22,7 +22,7 @@ template <int LAYER> __device__ __forceinline__ real bias_of(const real* w, int 
   return bias;
 }
 
-// Whether slopes are stored; otherwise they follow from the values. pass_kernels.py knows the same.
+// True if a layer's slopes are stored; otherwise they follow from the values. pass_kernels.py has the same rule.
 __host__ __device__ constexpr bool stores_slopes(int layer) {
   return has_kept_slope(activation_of(layer)) || offset_of(layer) >= 0;
 }

@@ -100,36 +100,46 @@ template <int TARGETS> __device__ __forceinline__ double energy_of_moved(const r
 constexpr int MOST_THREADS = sizeof(real) == 4 && THREADS <= 64 ? 768 : 512;
 constexpr int BLOCKS_AT_ONCE = least(MOST_THREADS / THREADS, 228 * 1024 / (SHARED_BYTES + 1024));
 
-// Arguments are those of KERNEL_ARGUMENTS. noise, prior and targets are those of Regression for each chain; the targets
-// of chains are target_stride apart. Minus `terms` is the energy of the regression and of the coordinates x, without
-// terms that are constant along a trajectory.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) advance(
-    real* position, real* momentum, const real* stepsizes, const double* precisions, const double* noise,
-    const double* prior, const real* inputs, const double* targets, double* prior_energy, double* terms,
-    long long target_stride, int n_cases, int n_steps) {
+// The data of a regression. noise, prior and targets are those of Regression for each chain; the targets of chains are
+// target_stride apart. The energy's terms are minus the energy of the regression and of the coordinates x, without terms
+// that are constant along a trajectory.
+#define DATA_ARGUMENTS                                                                                              \
+  const double *precisions, const double *noise, const double *prior, const real *inputs, const double *targets,    \
+      long long target_stride, int n_cases
+
+struct ChainData {
+  const double* precisions;
+  Regression regression;
+
+  __device__ __forceinline__ double potential(const Energy& energy, double constant) const {
+    return energy.prior - energy.terms + constant;
+  }
+};
+
+#define DATA_OF(chain)                                                                                              \
+  ChainData {                                                                                                       \
+    precisions + (chain) * N_PARAMETERS, {                                                                          \
+      noise + (chain) * N_SYSTEMS * (IS_UNIFORM ? 1 : n_cases), prior + (chain) * N_SYSTEMS * N_FEATURES,           \
+          targets + (chain) * target_stride, inputs, n_cases                                                        \
+    }                                                                                                               \
+  }
+
+__device__ __forceinline__ void run_piece(const Piece& piece, const ChainData& data, Energy& energy) {
   DYNAMIC_SHARED_MEMORY(memory);
   real* shared = reinterpret_cast<real*>(memory);
-  const long long chain = blockIdx.x, vector = chain * N_PARAMETERS;
-  const Regression given = {noise + chain * N_SYSTEMS * (IS_UNIFORM ? 1 : n_cases),
-                            prior + chain * N_SYSTEMS * N_FEATURES, targets + chain * target_stride, inputs, n_cases};
   Own own;
-  load(shared, own, position, momentum, stepsizes, precisions, vector);
+  load(shared, own, piece, data.precisions);
   for (int place = threadIdx.x; place < TILE; place += THREADS) shared[ONES + place] = 1;
   __syncthreads();
 
-  for (int step = 0; step <= n_steps; ++step) {
+  for (int step = 0; step <= piece.n_steps; ++step) {
     set_squares(shared, own);
-    set_gradient(shared, given);
-    kick_and_drift(shared, own, step, n_steps);
+    set_gradient(shared, data.regression);
+    kick_and_drift(shared, own, step, piece.n_steps);
     __syncthreads();
   }
 
-  store(shared, own, position, momentum, vector);
-  double prior_here = prior_energy_here(shared, own);
-  double energy_here = energy_of(shared, given);
-  sum_over_block(shared, energy_here, prior_here);
-  if (threadIdx.x == 0) {
-    terms[chain] = -energy_here;
-    prior_energy[chain] = prior_here;
-  }
+  store(shared, own, piece);
+  energy.prior += prior_energy_here(shared, own);
+  energy.terms -= energy_of(shared, data.regression);
 }

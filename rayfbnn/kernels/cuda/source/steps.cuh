@@ -27,23 +27,21 @@ template <class F> __device__ __forceinline__ void each_own(F f) {
   }
 }
 
-// Loads a chain's numbers, which begin at `vector` in the arguments. A barrier must follow.
-__device__ __forceinline__ void load(real* shared, Own& own, const real* position, const real* momentum,
-                                     const real* stepsizes, const double* precisions, long long vector) {
+// Loads a chain's numbers at the beginning of a piece. A barrier must follow.
+__device__ __forceinline__ void load(real* shared, Own& own, const Piece& piece, const double* precisions) {
   each_own([&](int i, int parameter) {
-    shared[parameter] = position[vector + parameter];
+    shared[parameter] = piece.position[parameter];
     shared[GRADIENT + parameter] = 0;
-    own.momentum[i] = momentum[vector + parameter];
-    own.stepsize[i] = stepsizes[vector + parameter];
-    own.tau[i] = precisions[vector + parameter];
+    own.momentum[i] = piece.momentum[parameter];
+    own.stepsize[i] = piece.stepsize(parameter);
+    own.tau[i] = precisions[parameter];
   });
 }
 
-__device__ __forceinline__ void store(const real* shared, const Own& own, real* position, real* momentum,
-                                      long long vector) {
+__device__ __forceinline__ void store(const real* shared, const Own& own, const Piece& piece) {
   each_own([&](int i, int parameter) {
-    position[vector + parameter] = shared[parameter];
-    momentum[vector + parameter] = own.momentum[i];
+    piece.end_position[parameter] = shared[parameter];
+    piece.end_momentum[parameter] = own.momentum[i];
   });
 }
 
@@ -108,16 +106,26 @@ __device__ __forceinline__ double prior_energy_here(const real* shared, const Ow
   return energy;
 }
 
-// Sums both values over the thread block in a fixed order; thread 0 has the results. A barrier must come before.
-__device__ __forceinline__ void sum_over_block(real* shared, double& a, double& b) {
-  double* sums = reinterpret_cast<double*>(shared);  // nothing in shared memory is needed any more
-  sums[threadIdx.x] = a;
-  sums[THREADS + threadIdx.x] = b;
+// The functions of pieces.cuh where a chain has a thread block. A barrier must come before sum_over_chain.
+constexpr int CHAIN_THREADS = THREADS;
+
+__device__ __forceinline__ long long chain_here() { return blockIdx.x; }
+__device__ __forceinline__ int thread_of_chain() { return threadIdx.x; }
+
+template <class F> __device__ __forceinline__ void each_parameter(F f) {
+  each_own([&](int, int parameter) { f(parameter); });
+}
+
+__device__ __forceinline__ void sum_over_chain(Energy& energy) {
+  DYNAMIC_SHARED_MEMORY(memory);
+  double* sums = reinterpret_cast<double*>(memory);  // nothing in shared memory is needed any more
+  sums[threadIdx.x] = energy.terms;
+  sums[THREADS + threadIdx.x] = energy.prior;
   __syncthreads();
   if (threadIdx.x == 0) {
     for (int thread = 1; thread < THREADS; ++thread) {
-      a += sums[thread];
-      b += sums[THREADS + thread];
+      energy.terms += sums[thread];
+      energy.prior += sums[THREADS + thread];
     }
   }
 }

@@ -191,52 +191,56 @@ template <int COUNT, int DISTANCE> __device__ __forceinline__ void share_sums(re
 
 // The registers allow three thread blocks on a multiprocessor (two in float64, and for the largest networks). With
 // four, 2-16-2 spills 236 bytes.
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) advance(KERNEL_ARGUMENTS) {
-  const int thread = threadIdx.x % WARP;
-  const long long chain = (long long)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
+constexpr int BLOCKS_AT_ONCE = MIN_BLOCKS;
+constexpr int CHAIN_THREADS = WARP;
+
+__device__ __forceinline__ long long chain_here() {
+  return (long long)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
+}
+__device__ __forceinline__ int thread_of_chain() { return threadIdx.x % WARP; }
+
+template <class F> __device__ __forceinline__ void each_parameter(F f) {
+#pragma unroll
+  for (int i = 0; i < OWN; ++i) {
+    const int parameter = thread_of_chain() * OWN + i;
+    if (parameter < N_PARAMETERS) f(parameter);
+  }
+}
+
+__device__ __forceinline__ void run_piece(const Piece& piece, const ChainData& data, Energy& energy) {
+  const int thread = thread_of_chain(), first = thread * OWN;
   __shared__ real positions[THREADS / WARP][PADDED];
   real* w = positions[threadIdx.x / WARP];
-  if (chain >= n_chains) return;  // returns with its whole warp; nothing below waits for the thread block
-
-  const long long vector = chain * N_PARAMETERS;
-  const int first = thread * OWN;
-  const Targets targets = TARGETS_OF(chain);
-  const real factor = real(n_partitions * inverse_temperature[chain]);
   real p[OWN], full[OWN];
   double tau[OWN];
 #pragma unroll
   for (int i = 0; i < OWN; ++i) {
     const bool is_own = first + i < N_PARAMETERS;
-    w[first + i] = is_own ? position[vector + first + i] : real(0);
-    p[i] = is_own ? momentum[vector + first + i] : real(0);
-    full[i] = is_own ? stepsizes[vector + first + i] / n_partitions : real(0);
-    tau[i] = is_own ? precisions[vector + first + i] : 0.0;
+    w[first + i] = is_own ? piece.position[first + i] : real(0);
+    p[i] = is_own ? piece.momentum[first + i] : real(0);
+    full[i] = is_own ? piece.stepsize(first + i) / data.n_partitions : real(0);
+    tau[i] = is_own ? data.precisions[first + i] : 0.0;
   }
   __syncwarp();
 
-  const int last = n_steps < 0 ? 0 : n_steps * n_partitions;  // -1 stands for one kick, without energies
+  const int last = piece.n_steps < 0 ? 0 : piece.n_steps * data.n_partitions;
   for (int sub_step = 0; sub_step <= last; ++sub_step) {
     if (sub_step > 0) {
 #pragma unroll
       for (int i = 0; i < OWN; ++i) w[first + i] += full[i] * p[i];
       __syncwarp();
     }
-    int begin = 0, end = n_cases;
-    if (n_partitions > 1) {  // divisions of 64 bits take as long as a case
-      const int part = order[chain * n_partitions + sub_step % n_partitions];
-      begin = int((long long)n_cases * part / n_partitions);
-      end = int((long long)n_cases * (part + 1) / n_partitions);
-    }
+    const Cases cases = data.cases_at(piece, sub_step);
     real gradient[PADDED];
 #pragma unroll
     for (int i = 0; i < PADDED; ++i) gradient[i] = 0;
 #pragma unroll 1  // several cases at once would take registers from other warps
-    for (int number = begin + thread; number < end; number += WARP) {
+    for (int number = cases.begin + thread; number < cases.end; number += WARP) {
       real value[N_UNITS], slope[N_UNITS];
       // This forces weights to be read again; kept for all cases, they would fill all registers.
       asm volatile("" ::: "memory");
-      forward<false>(w, inputs, n_cases, number, value, slope);
-      slopes_of_case(value + place_of(OUTPUT_LAYER), targets, number, factor);
+      forward<false>(w, data.inputs, data.n_cases, number, value, slope);
+      slopes_of_case(value + place_of(OUTPUT_LAYER), data.targets, number, data.factor);
       backward(w, value, slope, gradient);
     }
     share_sums<PADDED, WARP / 2>(gradient, thread);
@@ -249,25 +253,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) advance(KERNEL
     }
   }
 
-  double terms_here = 0, prior_here = 0;
-  const int n_with_energies = n_steps < 0 ? 0 : n_cases;
+  const int n_with_energies = piece.n_steps < 0 ? 0 : data.n_cases;
   for (int number = thread; number < n_with_energies; number += WARP) {
     real value[N_UNITS], slope[N_UNITS];
-    forward<true>(w, inputs, n_cases, number, value, slope);
-    terms_here += terms_of_case(value + place_of(OUTPUT_LAYER), targets, number);
+    forward<true>(w, data.inputs, data.n_cases, number, value, slope);
+    energy.terms += terms_of_case(value + place_of(OUTPUT_LAYER), data.targets, number);
   }
 #pragma unroll
   for (int i = 0; i < OWN; ++i) {
     if (first + i < N_PARAMETERS) {
-      prior_here += prior_term(w[first + i], tau[i], prior_alpha_of(first + i));
-      position[vector + first + i] = w[first + i];
-      momentum[vector + first + i] = p[i];
+      energy.prior += prior_term(w[first + i], tau[i], prior_alpha_of(first + i));
+      piece.end_position[first + i] = w[first + i];
+      piece.end_momentum[first + i] = p[i];
     }
   }
-  terms_here = sum_over_warp(terms_here);
-  prior_here = sum_over_warp(prior_here);
-  if (thread == 0) {
-    terms[chain] = terms_here;
-    prior_energy[chain] = prior_here;
-  }
+}
+
+__device__ __forceinline__ void sum_over_chain(Energy& energy) {
+  energy.terms = sum_over_warp(energy.terms);
+  energy.prior = sum_over_warp(energy.prior);
 }
