@@ -68,7 +68,18 @@ def steps(out: Path, *, jobs: int) -> list[Step]:
         (kernels if file.startswith("tests/kernels/") else others).append(file)
     smoke = [*python, "tests.benchmarks.device_smoke"]
     sanitize = ["compute-sanitizer", "--error-exitcode", "9", "--tool"]
-    profile = ["ncu", "--clock-control", "none", "--set", "full", "-k", "regex:advance", "-c", "2", "-f"]
+    profile = [
+        "ncu",
+        "--clock-control",
+        "none",
+        "--set",
+        "full",
+        "-k",
+        "regex:advance|hybrid",
+        "-c",
+        "4",
+        "-f",
+    ]
     results = str(out / "results.jsonl")
     return [
         Step("smoke", 180, [*smoke, "--out", results]),

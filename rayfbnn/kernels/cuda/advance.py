@@ -12,6 +12,7 @@ from rayfbnn.kernels.cuda.build import Build, build_once, shared_memory_of_devic
 from rayfbnn.kernels.cuda.chip import ChipKernels
 from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, launch_plan, launch_plan_of_regression
+from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_of
@@ -151,5 +152,6 @@ class CudaAdvance:
         gradients = ", gradients in TF32" if posterior_of(target).dtype == "float32" else ""
         gradients += "" if self.recordings is None else ", full gradients as CUDA graphs"
         name = f"{_PRODUCTS}{gradients} ({why_not_on_chip})"
-        kick = partial(products.kick, network=network, build=self.build)
+        kernels = PassKernels(network, posterior_of(target).dtype, self.build)
+        kick = partial(products.kick, kernels=kernels)
         return advance if isinstance(advance, NotCovered) else Compiled(advance, name, kick)

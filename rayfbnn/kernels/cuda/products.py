@@ -18,7 +18,6 @@ from rayfbnn.kernels.cuda.graphs import Recording, Recordings
 from rayfbnn.kernels.cuda.network_pass import Pass
 from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.numbers import numbers_of_posterior
-from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model.marginal.precisions import Integrated, add_integrated, with_columns
 from rayfbnn.model.marginal.targets import WithoutPrecisions
@@ -53,8 +52,7 @@ def compile_for(
         return network
     return partial(
         advance,
-        network=network,
-        build=build,
+        kernels=PassKernels(network, _posterior_and_groups(target)[0].dtype, build),
         uses_tf32=uses_tf32,
         tile_bytes=tile_bytes,
         recordings=recordings,
@@ -67,8 +65,7 @@ def advance(
     *,
     n_steps: int,
     order: Array | None = None,
-    network: NetworkPlan,
-    build: Build,
+    kernels: PassKernels,
     uses_tf32: bool,
     tile_bytes: int,
     recordings: Recordings | None = None,
@@ -77,7 +74,7 @@ def advance(
     xp, n_chains = array_namespace(trajectory.position), len(trajectory.position)
     precisions = trajectory.precisions
     posterior, groups = _posterior_and_groups(target)
-    work = _pass(target, trajectory, network, build, tile_bytes, uses_tf32)
+    work = _pass(target, trajectory, kernels, tile_bytes, uses_tf32)
     n_partitions = 1 if order is None else order.shape[1]
     if n_partitions > posterior.n_cases:
         raise ValueError(
@@ -117,13 +114,12 @@ def kick(
     trajectory: Trajectory,
     *,
     share: float,
-    network: NetworkPlan,
-    build: Build = build_once,
+    kernels: PassKernels,
     uses_tf32: bool = True,
     tile_bytes: int = TILE_BYTES,
 ) -> Array:
     """Return the momentum after a kick, as `mcmc.leapfrog.kick` does, to the rounding of its gradient."""
-    work = _pass(target, trajectory, network, build, tile_bytes, uses_tf32)
+    work = _pass(target, trajectory, kernels, tile_bytes, uses_tf32)
     with np.errstate(all="ignore"):
         gradient = _gradient(
             trajectory.position,
@@ -140,17 +136,15 @@ def kick(
 def _pass(
     target: Posterior | WithoutPrecisions,
     trajectory: Trajectory,
-    network: NetworkPlan,
-    build: Build,
+    kernels: PassKernels,
     tile_bytes: int,
     uses_tf32: bool,
 ) -> Pass:
     """Check the arrays, and return what computes gradients and energies with these precisions."""
     posterior, groups = _posterior_and_groups(target)
-    check_trajectory(trajectory, posterior, network.n_parameters)
-    check_posterior(posterior, network, len(trajectory.position))
+    check_trajectory(trajectory, posterior, kernels.network.n_parameters)
+    check_posterior(posterior, kernels.network, len(trajectory.position))
     numbers = numbers_of_posterior(posterior, with_columns(trajectory.precisions, groups, value=0.0))
-    kernels = PassKernels(network, posterior.dtype, build)
     return Pass(posterior, kernels, numbers, tile_bytes, uses_tf32)
 
 

@@ -22,7 +22,6 @@ from rayfbnn.kernels.cuda.network_pass import Pass
 from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.cuda.products import TILE_BYTES, take_steps
 from rayfbnn.kernels.numbers import kept_precisions, numbers_of_posterior
-from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.model.marginal import regression
 from rayfbnn.model.marginal.precisions import add_integrated
@@ -42,7 +41,8 @@ def compile_for(
         return network
     if network.n_parameters == 0:
         return NOTHING_KEPT
-    return partial(advance, network=network, build=build, tile_bytes=tile_bytes)
+    kernels = PassKernels(network, marginal.posterior.dtype, build)
+    return partial(advance, kernels=kernels, tile_bytes=tile_bytes)
 
 
 def advance(
@@ -51,12 +51,12 @@ def advance(
     *,
     n_steps: int,
     order: Array | None = None,
-    network: NetworkPlan,
-    build: Build,
+    kernels: PassKernels,
     tile_bytes: int,
 ) -> tuple[Trajectory, Array]:
     """Do what `mcmc.leapfrog.advance` does, to rounding; forces use the device's fast functions."""
     assert order is None  # the determinant is not a sum over cases
+    network = kernels.network
     check_trajectory(trajectory, target.marginal.posterior, network.n_parameters)
     check_regression(target, network, len(trajectory.position))
     precisions = trajectory.precisions
@@ -64,7 +64,7 @@ def advance(
     with np.errstate(all="ignore"):
         numbers = numbers_of_posterior(posterior, precisions)
         numbers = replace(numbers, precisions=kept_precisions(target, precisions, integrated=0.0))
-        layers = Pass(posterior, PassKernels(network, posterior.dtype, build), numbers, tile_bytes)
+        layers = Pass(posterior, kernels, numbers, tile_bytes)
         assert network.regression is not None
         work = _Energy(target, precisions, layers, runs_of(network.regression.features))
         position, momentum = trajectory.position.copy(), trajectory.momentum.copy()

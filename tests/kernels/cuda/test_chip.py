@@ -29,7 +29,7 @@ from tests.support.kernels.networks import (
 )
 from tests.support.kernels.on_chip import advance_of
 from tests.support.problems import MODELS, network, problem, streams
-from tests.support.shim.compiled import ShimBuild, needs_gxx
+from tests.support.shim.compiled import ShimBuild, ShimKernel, needs_gxx
 
 pytestmark = needs_gxx
 
@@ -58,6 +58,24 @@ def test_hybrid_updates_are_those_of_the_array_code(kernel: str, is_whole: bool)
     assert np.max(np.abs(found_info.energy_change - info.energy_change)) < 1e-9
     assert np.max(np.abs(found.position - expected.position)) < 1e-11
     assert np.max(np.abs(found.momentum - expected.momentum)) < 1e-11
+
+
+@pytest.mark.parametrize("kernel", ["warp", "wide"])
+def test_a_kernel_is_looked_for_once(kernel: str) -> None:
+    """To find one by its source takes longer than to launch it."""
+    asked: list[str] = []
+
+    class Build(ShimBuild):
+        def __call__(self, source: str, name: str, shared_bytes: int) -> ShimKernel:
+            asked.append(name)
+            return super().__call__(source, name, shared_bytes)
+
+    target = problem("binary", spec=small((4,), outputs=1), n_cases=20)
+    start, advance = Start.of(target), advance_of(target, kernel, Build())
+    start.run(advance, target)
+    n_asked = len(asked)
+    start.run(advance, target)
+    assert len(asked) == n_asked == len(set(asked)) > 0
 
 
 def results_in_orders(target: SampledPosterior, kernel: str, **options: Any) -> list[tuple[Array, ...]]:

@@ -97,6 +97,28 @@ def test_a_trajectory_beyond_the_chip_without_what_is_integrated_out(
     compare(compiled.advance, moved, given, state, tolerance=tolerance, shorter=0.03)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("units", [(4, 3), (40, 30)])
+def test_a_whole_update_is_that_of_the_array_code(units: tuple[int, int], dtype: str) -> None:
+    """Choices turn on random numbers that are seldom close, so that rounding changes few or none of them."""
+    import cupy
+
+    host, there = both("t", dtype, network(units=units), 150)
+    n_chains, settings = 50, {"steps": 7, "window": 3, "partitions": 3, "stepsize": 0.3}
+    random = DeviceStreams(1, cupy.arange(n_chains, dtype=cupy.uint64), 1)
+    state = there.initial_state(random, sigmas=0.5)
+    here = ChainState(*(to_host(values) for values in vars(state).values()))
+    streams_here = Streams(1, np.arange(n_chains, dtype=np.uint64), 1)
+    expected, its_info = hmc.hybrid(here, streams_here, target=host, **settings)
+    found, info = hmc.hybrid(state, random, target=there, advance=on_gpu(there).advance, **settings)
+    errors = np.abs(to_host(info.energy_change) - its_info.energy_change)
+    assert its_info.accepted.any() and not its_info.accepted.all()
+    assert errors.max() < (1e-9 if dtype == "float64" else 2e-2)
+    same = np.isclose(to_host(found.position), expected.position, rtol=1e-3, atol=1e-3).all(axis=1)
+    assert same.mean() >= (1 if dtype == "float64" else 0.9)
+    assert np.array_equal(to_host(info.accepted)[same], its_info.accepted[same])
+
+
 def copy_of(given: Any, there: SampledPosterior, over: tuple[str, ...]) -> Any:
     """Copy a posterior's marginal density from the host to the device."""
     moved = marginal(there, over)

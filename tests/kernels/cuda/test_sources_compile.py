@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rayfbnn.kernels.cuda import streams as cuda_streams
-from rayfbnn.kernels.cuda.generate import regression_constants, source_of
+from rayfbnn.kernels.cuda.generate import Launched, regression_constants, source_of
 from rayfbnn.kernels.cuda.launch_plan import (
     LaunchPlan,
     block_bytes,
@@ -171,12 +171,13 @@ def test_the_timed_networks_stay_in_registers(units: tuple[int, ...], inputs: in
 
 
 @pytest.mark.skipif(sass.disassembler() is None, reason="needs nvdisasm: pip install nvidia-cuda-nvdisasm")
-def test_the_loop_over_the_cases_of_the_robot_arm_is_short() -> None:
+@pytest.mark.parametrize("launched", ["advance", "hybrid"])
+def test_the_loop_over_the_cases_of_the_robot_arm_is_short(launched: Launched) -> None:
     """One pass of the loop is one case for each thread of a warp, and takes nearly all of the time."""
     network_plan = planned(problem(spec=small((16,)), dtype="float32"))
     plan = launch_plan(network_plan, dtype="float32", max_shared_bytes=H100_SHARED_BYTES)
     assert isinstance(plan, LaunchPlan) and plan.kernel == "warp"
-    source = source_of(network_plan, plan, dtype="float32", is_weighted=False)
+    source = source_of(network_plan, plan, dtype="float32", is_weighted=False, launched=launched)
     loops = sass.innermost_loops(nvrtc.compile_for("sm_90", source)[0])
     # The loop for forces has as many exponentials as units, and no comparisons, which accurate ones need.
     with_exponentials = [loop for loop in loops if sum("MUFU.EX2" in line for line in loop) == 16]

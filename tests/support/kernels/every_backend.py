@@ -19,6 +19,7 @@ from rayfbnn.kernels.cuda import products, products_marginal
 from rayfbnn.kernels.cuda.advance import CudaAdvance, CudaBackend
 from rayfbnn.kernels.cuda.graphs import Recordings
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan, block_bytes
+from rayfbnn.kernels.cuda.pass_kernels import PassKernels
 from rayfbnn.kernels.plan import NetworkPlan
 from rayfbnn.kernels.target_cache import KernelTarget, posterior_of
 from rayfbnn.model.marginal.regression import Regression
@@ -163,12 +164,13 @@ class InProducts(CudaAdvance):
     def _in_products(
         self, target: KernelTarget, network: NetworkPlan, *, why_not_on_chip: str
     ) -> Compiled | NotCovered:
-        options: dict[str, Any] = {"build": self.build, "tile_bytes": 4_000}
+        build, tile_bytes = self.build, 4_000
         if isinstance(target, WithoutOutputs):
-            advance = products_marginal.compile_for(target.marginal, **options)
+            advance = products_marginal.compile_for(target.marginal, build=build, tile_bytes=tile_bytes)
             return advance if isinstance(advance, NotCovered) else Compiled(advance, why_not_on_chip)
-        advance = products.compile_for(target, recordings=self.recordings, **options)
-        kick = partial(products.kick, network=network, **options)
+        advance = products.compile_for(target, recordings=self.recordings, build=build, tile_bytes=tile_bytes)
+        kernels = PassKernels(network, posterior_of(target).dtype, build)
+        kick = partial(products.kick, kernels=kernels, tile_bytes=tile_bytes)
         return advance if isinstance(advance, NotCovered) else Compiled(advance, why_not_on_chip, kick)
 
 
