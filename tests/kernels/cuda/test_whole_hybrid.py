@@ -24,7 +24,7 @@ from tests.support.standin_cupy import log
 from tests.support.standin_cupy.install import installed
 
 pytestmark = needs_gxx
-N_CHAINS = 24
+N_CHAINS = 16
 # The pieces of a trajectory: one; single steps alone; windows that overlap, and that hold all states; and
 # steps that are not considered.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -78,7 +78,7 @@ def test_an_update_is_that_of_the_array_code(target: SampledPosterior, name: str
 
 @pytest.mark.parametrize("kernel", ["warp", "block"])
 def test_a_trajectory_that_blows_up_is_rejected_in_its_chain(target: SampledPosterior, kernel: str) -> None:
-    settings = {"steps": 60, "window": 3, "stepsize_jitter": -8.0}  # some stepsizes are 1,000
+    settings = {"steps": 40, "window": 3, "stepsize_jitter": -9.0}  # some stepsizes are 10,000
     with np.errstate(all="ignore"):
         expected = updated(target, leapfrog.advance, **settings)
         found = updated(target, advance_of(target, kernel), **settings)
@@ -166,7 +166,7 @@ def test_launches_are_tens_whatever_the_windows_and_the_steps(cupy: Any, units: 
     """With the choices in array code, windows of ten states took more than 1,600 launches."""
     host = problem(spec=small(units), n_cases=20, dtype="float32")
     there = device_copy(host, host.targets.T)
-    random = DeviceStreams(1, cupy.arange(N_CHAINS, dtype=cupy.uint64))
+    random = DeviceStreams(1, cupy.arange(2, dtype=cupy.uint64))
     state = there.initial_state(random, sigmas=0.5)
     advance = choose.advance_for(there)[0]
     counts = []
