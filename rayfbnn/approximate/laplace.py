@@ -157,14 +157,16 @@ class Laplace:
         log_evidence = xp.where(xp.isfinite(log_evidence), log_evidence, -xp.inf)
         return Modes(position, precisions, factor, log_evidence, least)
 
-    def draws(self, state: State, streams: Streams, n: int) -> tuple[Array, Array, Array]:
-        """Draw n parameter vectors of every start.
+    def draws(
+        self, state: State, streams: Streams, n: int, *, modes: Modes | None = None
+    ) -> tuple[Array, Array, Array]:
+        """Draw n parameter vectors of every start; `modes` are those of the state where they are known.
 
         Returns positions (n_starts, n, n_parameters), precisions (n_starts, n, n_precisions), which are those
         of the mode, and the log density (n_starts, n) of the positions.
         """
         xp = array_namespace(state["position"])
-        modes = self.modes(state)
+        modes = self.modes(state) if modes is None else modes
         positions = draw_by_precision(modes.mode, modes.factor, streams, n, purpose=Purpose.APPROXIMATE_DRAW)
         precisions = xp.repeat(modes.precisions[:, None], n, axis=1)
         return positions, precisions, log_density_by_precision(positions, modes.mode, modes.factor)
@@ -222,20 +224,26 @@ class Laplace:
         return update.precisions, update.log_width
 
 
-def member_weights(modes: Modes, members: int, how: Literal["equal", "evidence"] = "equal") -> Array:
+def member_weights(
+    log_evidence: Array,
+    least_eigenvalue: Array,
+    members: int,
+    how: Literal["equal", "evidence"] = "equal",
+) -> Array:
     """Return the weight of each start, (n_starts,): those of greatest evidence, equal or by their evidence.
 
-    Starts whose exact Hessian has a negative eigenvalue come after all others, since they are no modes.
+    Starts whose exact Hessian has a negative eigenvalue come after all others, since they are no modes. The
+    first two arguments are those of `Modes`.
     """
-    xp = array_namespace(modes.log_evidence)
-    is_mode = modes.least_eigenvalue >= 0
-    lowest = xp.where(xp.isfinite(modes.log_evidence), modes.log_evidence, -1e300).min()
-    rank = xp.lexsort(xp.stack([-modes.log_evidence, ~is_mode]))
+    xp = array_namespace(log_evidence)
+    is_mode = least_eigenvalue >= 0
+    lowest = xp.where(xp.isfinite(log_evidence), log_evidence, -1e300).min()
+    rank = xp.lexsort(xp.stack([-log_evidence, ~is_mode]))
     chosen = xp.zeros(len(rank), dtype=bool)
     chosen[rank[:members]] = True
     if how == "equal":
         return chosen / chosen.sum()
-    shifted = xp.where(chosen, modes.log_evidence, lowest)
+    shifted = xp.where(chosen, log_evidence, lowest)
     weights = xp.where(chosen, xp.exp(shifted - shifted[chosen].max()), 0.0)
     return weights / weights.sum()
 

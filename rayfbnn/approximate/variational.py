@@ -140,6 +140,10 @@ class Variational:
             changed |= self._updated_precisions(changed, streams)
         return changed, StepInfo(xp.log(sd).sum(axis=1) + n / 2 - energy.mean(axis=1))
 
+    def is_complete(self, state: State) -> bool:
+        """Return False: a fit takes all its steps, along which the rate falls to zero."""
+        return False
+
     def draws(self, state: State, streams: Streams, n: int) -> tuple[Array, Array, Array]:
         """Draw n parameter vectors and precisions of every start.
 

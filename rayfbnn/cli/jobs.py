@@ -20,6 +20,7 @@ from rayfbnn.cli.parameters import (
     LogFormat,
     MaxFailures,
     MaxTime,
+    Method,
     RunStore,
     Set,
     ShowProgress,
@@ -49,6 +50,7 @@ def run(
     max_failures: MaxFailures = 3,
     progress: ShowProgress = True,
     log_format: LogFormat = "text",
+    method: Method = None,
     as_json: AsJson = False,
 ) -> None:
     """Bring a run to its end, wherever it stands: sample, resume or extend it, or do nothing if complete.
@@ -75,6 +77,7 @@ def run(
             max_failures=max_failures,
             progress=progress,
             log_format=log_format,  # type: ignore[arg-type]
+            method=method,
         )
         print_run(summary, as_json)
     if summary.ok is False:

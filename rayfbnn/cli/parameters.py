@@ -67,6 +67,15 @@ Decisive = Annotated[
         " converged.",
     ),
 ]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        metavar="METHOD",
+        help="The method, whose settings are in the section methods of the configuration. hmc and sghmc are"
+        " runs with phases of their own; bbb, laplace and vep are approximations, whose chains are starts."
+        " Left out, the run has the phases of the configuration.",
+    ),
+]
 Until = Annotated[
     str | None,
     typer.Option(

@@ -14,6 +14,7 @@ from rayfbnn.cli.parameters import (
     LogFormat,
     MaxFailures,
     MaxTime,
+    Method,
     NewStore,
     RunStore,
     Set,
@@ -40,6 +41,7 @@ def sample(
     max_failures: MaxFailures = 3,
     progress: ShowProgress = True,
     log_format: LogFormat = "text",
+    method: Method = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw from the posterior that a configuration describes, into a new store.
@@ -63,6 +65,7 @@ def sample(
         max_failures=max_failures,
         progress=progress,
         log_format=log_format,  # type: ignore[arg-type]
+        method=method,
     )
     print_run(summary, as_json)
     if summary.ok is False:

@@ -9,13 +9,17 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import chain
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from threadpoolctl import threadpool_limits
 
+from rayfbnn.run.fitting.fitter import Fitter
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
+
+if TYPE_CHECKING:
+    from rayfbnn.ring.transport import Transport
 
 
 class Executor(Protocol):
@@ -50,7 +54,7 @@ class InProcess:
     def __init__(self) -> None:
         self.failures = 0
         self._stop = threading.Event()
-        self._sampler: Sampler | None = None  # of the store that was run last
+        self._sampler: Sampler | Fitter | None = None  # of the store that was run last
 
     def run(
         self, store_path: Place, batches: Sequence[int], *, until: int | None = None
@@ -62,7 +66,7 @@ class InProcess:
         self, store_path: Place, batches: Sequence[int], until: int | None
     ) -> Iterator[Iterator[Progress]]:
         if self._sampler is None or self._sampler.store.path != store_path:
-            self._sampler = Sampler(Store.open(store_path), worker=worker_name())
+            self._sampler = job_of(Store.open(store_path), worker=worker_name())
         sampler, store = self._sampler, self._sampler.store
         last = store.spec.total_iterations if until is None else until
         waiting = deque(batches)
@@ -84,6 +88,15 @@ class InProcess:
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._stop.set()
         self._threads.restore_original_limits()
+
+
+def job_of(
+    store: Store, *, worker: str, transport: Transport | None = None, n_owners: int = 1
+) -> Sampler | Fitter:
+    """Return what runs the blocks of a store: chains, or the fit of an approximation."""
+    if store.kind == "approximate":
+        return Fitter(store, worker=worker)
+    return Sampler(store, worker=worker, transport=transport, n_owners=n_owners)
 
 
 def worker_name() -> str:

@@ -97,6 +97,38 @@ RIGHT = {
     "log_weights": "a list of one number for each of inverse_temperatures",
 }
 _RIGHT_IN_OPERATIONS = {"groups": 'a list of groups with precisions, such as ["ih0", "noise"]'}
+_RIGHT_IN_METHODS = {
+    "methods": "a table of methods, such as bbb = { steps = 8000 }",
+    "method": '"hmc", "sghmc", "laplace", "bbb" or "vep"',
+    "hmc": "a table with phase",
+    "sghmc": "a table with phase",
+    "laplace": "a table of settings, such as starts = 12",
+    "bbb": "a table of settings, such as steps = 8000",
+    "vep": "a table of settings, such as sweeps = 100",
+    "starts": "a whole number from 1 to 100000",
+    "draws": "a whole number of at least 1, such as 1000",
+    "members": "a whole number of at least 1 and at most starts, or left out for all",
+    "weights": '"equal" or "evidence"',
+    "steps": "a whole number of at least 1",
+    "first": "a whole number of at least 1",
+    "between": "a whole number of at least 1",
+    "precisions": '"fixed"; or "evidence" or "integrated" in laplace, and "expected" in bbb and vep',
+    "curvature": '"gauss-newton" or "exact"',
+    "prediction": '"linear" or "sampled"',
+    "samples": "a whole number of at least 1, even where antithetic = true",
+    "batch": "a whole number of at least 1, or left out for all cases",
+    "rate": "a positive number, such as 0.01",
+    "optimizer": '"adam" or "sgd"',
+    "antithetic": "true or false",
+    "refresh": "a whole number of at least 1",
+    "initial_sd": "a positive number, such as 0.02",
+    "prune": "a number of at least 0 and below 1",
+    "sweeps": "a whole number of at least 1",
+    "damping": "a number above 0 and at most 1",
+    "mode": '"sites" or "adf"',
+    "spread": "a number of at least 0",
+    "tolerance": "a positive number, such as 1e-6",
+}
 _RIGHT_PRIOR = 'a prior in FBM\'s notation, such as "0.5:0.2"'
 _RIGHT_ELEMENT = {
     "inputs": "a column name",
@@ -149,7 +181,9 @@ def _message(details: ErrorDetails, sections: Mapping[tuple[str, ...], Collectio
         key, right = _path(loc), _RIGHT_ELEMENT["ordered"] if places else RIGHT["ordered"]
         return f"{key}: must be {right}, got {short(value)}"
     if not is_prior:  # drop the names of a union's members, which pydantic adds and which are no keys
-        loc = tuple(part for part in loc if isinstance(part, int) or part in RIGHT)
+        loc = tuple(
+            part for part in loc if isinstance(part, int) or part in RIGHT or part in _RIGHT_IN_METHODS
+        )
     key = _path(loc)
     if kind in ("value_error", "operation"):
         text = details["msg"].removeprefix("Value error, ")
@@ -159,6 +193,8 @@ def _message(details: ErrorDetails, sections: Mapping[tuple[str, ...], Collectio
         right = _RIGHT_PRIOR
     elif loc and isinstance(loc[-1], int):
         right = _RIGHT_ELEMENT[name]
+    elif loc[:1] in (("method",), ("methods",)) and "phase" not in loc:
+        right = _RIGHT_IN_METHODS.get(name, "a table of keys")
     elif "operations" in loc and name in _RIGHT_IN_OPERATIONS:
         right = _RIGHT_IN_OPERATIONS[name]
     else:

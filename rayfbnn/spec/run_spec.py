@@ -22,6 +22,16 @@ from rayfbnn.spec.connections import with_tables
 from rayfbnn.spec.default_network import default_noise, default_priors
 from rayfbnn.spec.defaults import CHAINS_PER_BATCH_OF_LARGE, default_phases, is_large_table
 from rayfbnn.spec.messages import MAX_WORD, messages, short
+from rayfbnn.spec.methods import (
+    APPROXIMATE,
+    FIT_KEYS,
+    METHODS,
+    FitKeys,
+    Method,
+    MethodsSpec,
+    PhasesKeys,
+    fit_phases,
+)
 from rayfbnn.spec.model_keys import ModelKeys, check_model, read_model
 from rayfbnn.spec.network_checks import check_gradient, check_network
 from rayfbnn.spec.network_keys import NetworkKeys, read_network
@@ -62,6 +72,8 @@ class RunSpec(Record):
     initial: InitialSpec = InitialSpec(sigmas=0.5)
     iterations: Count | None = None
     phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1)] = ()
+    method: Method | None = None
+    methods: MethodsSpec = MethodsSpec()
     _base_dir: Path = PrivateAttr(default_factory=Path)
     _encoding: Encoding | None = PrivateAttr(default=None)
     _as_written: dict[str, Any] = PrivateAttr(default_factory=dict)  # before any default is filled in
@@ -122,9 +134,11 @@ class RunSpec(Record):
         for name in ("omit", "connections"):
             if not keys["network"][name]:
                 del keys["network"][name]
+        if not keys["methods"]:
+            del keys["methods"]
         # Default phases and priors follow when the network is known, and default batches from the chains.
-        if not self.phase:
-            del keys["phase"]
+        if not self.phase or self.fit is not None:
+            keys.pop("phase")
         if "chains_per_batch" not in self.model_fields_set and (not self.phase or self.device == "gpu"):
             del keys["chains_per_batch"]
         if not self.network_keys.priors and self.network_keys.has_default_priors:
@@ -144,6 +158,39 @@ class RunSpec(Record):
 
     def __hash__(self) -> int:
         return hash(self.to_json())
+
+    @property
+    def fit(self) -> FitKeys | None:
+        """The settings of the approximation that the run fits; None for a run of Markov chains."""
+        if self.method not in APPROXIMATE:
+            return None
+        return getattr(self.methods, self.method) or FIT_KEYS[self.method]()
+
+    def for_method(self, method: str | None) -> RunSpec:
+        """Return the run by one method, without the settings of all others; None for that of `method`.
+
+        A run of Markov chains has the phases of its method, if there are any, in place of its own.
+        """
+        name = self.method if method is None else method
+        if name is not None and name not in METHODS:
+            raise ConfigError(f'method: must be one of {", ".join(METHODS)}, got "{name}"')
+        keys = {key: value for key, value in self._as_written.items() if key not in ("method", "methods")}
+        section = None if name is None else getattr(self.methods, name)
+        if name in APPROXIMATE:
+            written = {} if section is None else section.model_dump(mode="json", exclude_none=True)
+            keys = {key: value for key, value in keys.items() if key not in ("phase", "iterations")}
+            keys |= {
+                "method": name,
+                "methods": {name: FIT_KEYS[name]().model_dump(exclude_none=True) | written},
+            }
+        elif isinstance(section, PhasesKeys):
+            keys.pop("iterations", None)
+            keys |= {"method": name, "phase": section.model_dump(mode="json", exclude_none=True)["phase"]}
+        elif name == "sghmc":
+            if self.method != "sghmc":
+                raise ConfigError("methods.sghmc: missing; it must have at least one [[methods.sghmc.phase]]")
+            keys["method"] = name  # a run that has its phases already
+        return RunSpec._from_keys(keys, self._base_dir, self._encoding)
 
     @property
     def train_path(self) -> Path | None:
@@ -308,6 +355,7 @@ class RunSpec(Record):
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:
         self._encoding = info.context
+        self._fill_fit()
         if self.network_keys.has_default_priors:
             self._fill_sections()
         self._fill_parts()
@@ -324,6 +372,16 @@ class RunSpec(Record):
         if self.is_resolved:
             self._check_network()
         return self
+
+    def _fill_fit(self) -> None:
+        """Fill in what an approximation decides: its chains are starts, and its phases steps and draws."""
+        if self.fit is None:
+            return
+        object.__setattr__(self, "phase", fit_phases(self.fit))
+        object.__setattr__(self, "iterations", None)
+        object.__setattr__(self, "chains", self.fit.starts)
+        if self.method == "laplace":  # Hessians by differences need it
+            object.__setattr__(self, "dtype", "float64")
 
     @property
     def _is_large(self) -> bool:
@@ -349,6 +407,8 @@ class RunSpec(Record):
                 object.__setattr__(self, "chains_per_batch", CHAINS_PER_BATCH_OF_LARGE)
             object.__setattr__(self, "phase", phases)
             object.__setattr__(self, "iterations", None)
+        if self.fit is not None:
+            return
         check_schedule(self.phase, network=self.network, model=self.data_model, temperature=self.temperature)
         check_parts(self.phase, self.n_parts, device=self.device)
 
@@ -380,7 +440,7 @@ def _keys_of(record: type[Record]) -> tuple[str, ...]:
 
 
 # The keys that each section can have; messages name them where a key is unknown.
-_KEYS = {
+_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
     (): _keys_of(RunSpec),
     ("data",): _keys_of(DataSpec),
     ("model",): _keys_of(ModelKeys),
@@ -388,4 +448,8 @@ _KEYS = {
     ("network", "hidden"): tuple(field.name for field in fields(LayerSpec)),
     ("initial",): _keys_of(InitialSpec),
     ("phase",): _keys_of(PhaseSpec),
+    ("methods",): METHODS,
+    **{("methods", name): _keys_of(FIT_KEYS[name]) for name in APPROXIMATE},
+    **{("methods", name): ("phase",) for name in ("hmc", "sghmc")},
+    **{("methods", name, "phase"): _keys_of(PhaseSpec) for name in ("hmc", "sghmc")},
 }

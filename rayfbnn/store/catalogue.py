@@ -21,10 +21,13 @@ FIRST_WITH_SEGMENTS = 3  # the first format whose blocks are one file each, and 
 FIRST_WITH_CASE_CHUNKS = 4  # the first format whose training cases lie in many chunks
 STATS = ("accepted", "energy", "energy_change", "log_likelihood", "log_prior", "diverged")
 TOTAL_LOG_LIKELIHOOD = "log_likelihood_total"
+LOG_Q = "log_q"  # the log density of a draw under the approximation that it is from
 STATE = ("position", "momentum", "precisions")
 STATISTICS, STATISTIC = "statistics", "statistic"  # the array of all STATS, and its last axis
 PREDICTIVE = ("outputs", "targets")  # at the training inputs, of draws from the prior
-Kind = Literal["mcmc", "exact", "prior"]  # Markov chains, draws by rejection, draws from the prior
+# Markov chains, draws by rejection, draws from the prior, draws from an approximation of the posterior
+Kind = Literal["mcmc", "exact", "prior", "approximate"]
+StateShapes = tuple[tuple[str, tuple[int, ...]], ...]
 COMMITS = "commits"  # an array, since readers of Zarr do not look inside an array's folder: records lie there
 
 DISCARDED, TUNING, VERDICTS = "discarded", "tuning", "verdicts"  # folders in that of the commits
@@ -41,6 +44,8 @@ class Header:
     n_blocks                 planned upper bound of the blocks of a batch
     cases_per_chunk          training cases of a chunk; None before format 4, where one chunk has all
     format_version           1 and 2 differ in the name of one array, see `stat_array`; 3 has `segments`
+    fit_state                names and shapes of the arrays of one start's state in a fit; None for what is no
+                             fit, whose state has the arrays STATE
     """
 
     kind: Kind
@@ -56,6 +61,12 @@ class Header:
     draws_per_chunk: int | None = None
     cases_per_chunk: int | None = None
     format_version: int = FORMAT_VERSION
+    fit_state: StateShapes | None = None
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Names of what is known of each draw."""
+        return (*STATS, LOG_Q) if self.kind == "approximate" else STATS
 
     @property
     def n_batches(self) -> int:
@@ -252,8 +263,8 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
         shape = tuple(sizes[dim] for dim in sigma.dims)
         yield drawn(f"{group}/{sigma.name}", sigma.dims, shape, "float64")
     if header.has_segments:
-        statistics = np.array([stat_array(header, name) for name in STATS], dtype=object)
-        yield drawn(f"{prefix}sample_stats/{STATISTICS}", (STATISTIC,), (len(STATS),), "float64")
+        statistics = np.array([stat_array(header, name) for name in header.statistics], dtype=object)
+        yield drawn(f"{prefix}sample_stats/{STATISTICS}", (STATISTIC,), (len(statistics),), "float64")
         yield _whole(f"{prefix}sample_stats/{STATISTIC}", (STATISTIC,), statistics)
     else:
         for name in STATS:

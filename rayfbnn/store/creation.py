@@ -79,6 +79,10 @@ def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Datase
         del sizes["draws_per_chunk"]
     if not header.has_case_chunks:
         del sizes["cases_per_chunk"]
+    if header.fit_state is None:
+        del sizes["fit_state"]
+    else:
+        sizes["fit_state"] = dict(header.fit_state)
     root = group_metadata(
         {
             "format": FORMAT,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from rayfbnn.spec import RunSpec
-from rayfbnn.store.catalogue import FORMAT_VERSION, Header, Kind, array_plans
+from rayfbnn.store.catalogue import FORMAT_VERSION, Header, Kind, StateShapes, array_plans
 from rayfbnn.store.limits import Sizes
 from rayfbnn.store.metadata import metadata_files
 from rayfbnn.store.rounds import rounds
@@ -31,6 +31,7 @@ def new_header(
     data_hash: str,
     format_version: int,
     cases_per_chunk: int | None = None,
+    fit_state: StateShapes | None = None,
 ) -> Header:
     """Return the sizes of a new store.
 
@@ -48,6 +49,7 @@ def new_header(
         coordinate_chunk=1,
         data_hash=data_hash,
         format_version=format_version,
+        fit_state=fit_state,
     )
     if header.has_segments:
         header = replace(header, draws_per_chunk=draws_per_chunk or chunk_draws(header, spec))

@@ -19,7 +19,6 @@ from rayfbnn.store.catalogue import (
     STATE,
     STATISTIC,
     STATISTICS,
-    STATS,
     TOTAL_LOG_LIKELIHOOD,
     sigma_plans,
     stat_array,
@@ -122,6 +121,12 @@ def state_after(store: OpenStore, record: Record) -> ChainState | None:
     return ChainState(**arrays)
 
 
+def fit_after(store: OpenStore, record: Record) -> dict[str, Array]:
+    """Read the state of a fit that a block left, arrays (n_starts, ...) by name."""
+    assert isinstance(store.commits, BlockLog)  # approximations began with a later format
+    return store.commits.fit_after(record)
+
+
 def read_positions(store: OpenStore, draws: slice, chains: slice, section: Section) -> Array:
     """Read parameters (n_chains, n_draws, n_parameters) in the run's dtype; only committed draws are there.
 
@@ -152,7 +157,7 @@ def read_stat(store: OpenStore, name: str, draws: slice, chains: slice, section:
     chains, draws = _selection(store, chains, draws, section)
     if store.header.has_segments:
         statistics = store.hierarchy.read(f"{_prefix(section)}sample_stats/{STATISTICS}", chains, draws)
-        return np.ascontiguousarray(statistics[..., STATS.index(name)])
+        return np.ascontiguousarray(statistics[..., store.header.statistics.index(name)])
     path = f"{_prefix(section)}sample_stats/{stat_array(store.header, name)}"
     return store.hierarchy.read(path, chains, draws)
 

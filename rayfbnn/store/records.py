@@ -32,7 +32,8 @@ class Block:
     positions   (n_chains, n_draws, n_parameters)
     precisions  (n_chains, n_draws, n_precisions)
     stats       name -> (n_chains, n_draws); those of STATS that are absent are stored as NaN
-    state       after the last iteration; None if there is nothing to continue from (exact draws)
+    state       after the last iteration; the arrays of a fit by name; None if there is nothing to continue
+                from (exact draws)
     summary     small numbers that are summed over blocks to show progress: updates and acceptances
     predictive  name -> (n_chains, n_draws, n_cases, ...); those of PREDICTIVE, for draws from the prior
     tuning      what the automatic operations of a round measured (mcmc/tuning), as plain lists and numbers
@@ -45,7 +46,7 @@ class Block:
     positions: Array | None = None
     precisions: Array | None = None
     stats: dict[str, Array] = field(default_factory=dict)
-    state: ChainState | None = None
+    state: ChainState | Mapping[str, Array] | None = None
     summary: dict[str, float] = field(default_factory=dict)
     predictive: dict[str, Array] = field(default_factory=dict)
     tuning: list[dict[str, Any]] = field(default_factory=list)

@@ -15,7 +15,13 @@ from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreMiss
 from rayfbnn.spec import RunSpec
 from rayfbnn.spec.messages import short
 from rayfbnn.store.catalogue import COMMITS, FORMAT_VERSION, Header
-from rayfbnn.store.checking.documents import ExtensionDocument, RootDocument, as_document, parse_json
+from rayfbnn.store.checking.documents import (
+    ExtensionDocument,
+    HeaderDocument,
+    RootDocument,
+    as_document,
+    parse_json,
+)
 from rayfbnn.store.hierarchy import METADATA
 from rayfbnn.store.records import SEAL, seal_of, unseal
 from rayfbnn.store.storage.places import Place
@@ -102,7 +108,7 @@ def read_root(fs: Storage, path: Place) -> Root:
     _check_is_ours(document.get("attributes"), path)
     attributes = as_document(RootDocument, document, file, "the metadata of a store").attributes
     encoding = None if attributes.encoding is None else Encoding.from_dict(attributes.encoding.model_dump())
-    header = Header(**attributes.header.model_dump(), format_version=attributes.format_version)
+    header = _header(attributes.header, attributes.format_version)
     spec = _spec(attributes.spec, encoding, file)
     _check_sizes(header, spec, file)
     before = header
@@ -161,7 +167,7 @@ def _check_sizes(header: Header, spec: RunSpec, file: Place) -> None:
         "n_blocks": max(spec.total_iterations, header.n_draws),
         "chains_per_batch": min(header.chains_per_batch, header.chains),
     }
-    if header.kind == "mcmc":
+    if header.kind in ("mcmc", "approximate"):
         planned |= {
             "chains": spec.chains,
             "n_draws": spec.kept_draws,
@@ -173,6 +179,13 @@ def _check_sizes(header: Header, spec: RunSpec, file: Place) -> None:
         is_chunk = name in ("cases_per_chunk", "coordinate_chunk")
         if value is not None and (value > size if is_chunk else value != size):
             raise StoreCorruptError(f"{file}: {name} is {value}, and a run of its configuration has {size}")
+
+
+def _header(document: HeaderDocument, format_version: int) -> Header:
+    sizes = document.model_dump()
+    if document.fit_state is not None:
+        sizes["fit_state"] = tuple((name, tuple(shape)) for name, shape in document.fit_state.items())
+    return Header(**sizes, format_version=format_version)
 
 
 def _spec(document: Any, encoding: Encoding | None, file: Place) -> RunSpec:

@@ -17,7 +17,7 @@ from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
 from rayfbnn.store import committing, creation, reading, unfinished
-from rayfbnn.store.catalogue import FORMAT_VERSION, Kind
+from rayfbnn.store.catalogue import FORMAT_VERSION, Kind, StateShapes
 from rayfbnn.store.checking.repair import repair
 from rayfbnn.store.checking.verify import verify
 from rayfbnn.store.commits import CommitLog
@@ -77,6 +77,7 @@ class Store:
         blocks: Iterable[Block] = (),
         fs: Storage | None = None,
         format_version: int = FORMAT_VERSION,
+        fit_state: StateShapes | None = None,
     ) -> Store:
         """Create a store at `path` in which `blocks` are committed; StoreExistsError if anything is there.
 
@@ -86,6 +87,7 @@ class Store:
         store is renamed. draws_per_block is the most draws of a block, None for blocks that end after some
         seconds; draws_per_chunk are those of a chunk, None for about 32 MiB; cases_per_chunk are the training
         cases of one, None for at most 4 MiB. Tests of older stores give the version of their format.
+        fit_state are the arrays of an approximation's state.
         """
         path = place_of(path)
         fs = storage_of(path) if fs is None else fs
@@ -102,6 +104,7 @@ class Store:
             n_cases=data.n_cases,
             data_hash=data.hash,
             format_version=format_version,
+            fit_state=fit_state,
         )
 
         def fill(place: Place) -> None:
@@ -180,7 +183,7 @@ class Store:
 
     @property
     def kind(self) -> Kind:
-        """Kind of the draws: from Markov chains, exact ones by rejection, or from the prior."""
+        """Kind of the draws: from Markov chains, exact by rejection, from the prior, or approximate."""
         return self.opened.header.kind
 
     @property
@@ -293,6 +296,10 @@ class Store:
     def state_after(self, record: Record) -> ChainState | None:
         """Read the state that a block left; None if the block has no state (exact draws)."""
         return reading.state_after(self.opened, record)
+
+    def fit_after(self, record: Record) -> dict[str, Array]:
+        """Read the state of a fit after a block: arrays (n_starts, ...) by name, in float64."""
+        return reading.fit_after(self.opened, record)
 
     def load_state(self, batch: int) -> tuple[ChainState, int] | None:
         """Read the state after a batch's last block and its iteration; None before the first block."""

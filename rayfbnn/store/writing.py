@@ -11,7 +11,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.errors import StoreError
-from rayfbnn.store.catalogue import STATE, STATISTICS, STATS, ArrayPlan, chunk_rows, sigma_plans, stat_array
+from rayfbnn.state import ChainState
+from rayfbnn.store.catalogue import STATE, STATISTICS, ArrayPlan, chunk_rows, sigma_plans, stat_array
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import BatchProgress, Block, Record
 from rayfbnn.store.storage.places import Place, key_below
@@ -28,7 +29,7 @@ def prepare(
         arrays = arrays_of(store, batch, block)
         chunks = prepare_chunks(store, batch, arrays, block.first_draw, files if encode else None)
     state = {}
-    if block.state is not None:
+    if isinstance(block.state, ChainState):
         for name in STATE:
             values = np.ascontiguousarray(to_host(getattr(block.state, name)), dtype="<f8")[None]
             file = store.hierarchy.plans[f"state/{name}"].chunk_file(number, batch)
@@ -161,7 +162,10 @@ def arrays_of(store: OpenStore, batch: int, block: Block) -> dict[str, Array]:
     for sigma in sigma_plans(store.precision_layout):
         arrays[f"{prefix}posterior/{sigma.name}"] = 1 / np.sqrt(precisions[..., sigma.columns])
     absent = np.full(positions.shape[:2], np.nan)
-    statistics = {stat_array(store.header, name): to_host(block.stats.get(name, absent)) for name in STATS}
+    statistics = {
+        stat_array(store.header, name): to_host(block.stats.get(name, absent))
+        for name in store.header.statistics
+    }
     if store.header.has_segments:
         arrays[f"{prefix}sample_stats/{STATISTICS}"] = np.stack(list(statistics.values()), axis=-1)
     else:

@@ -35,6 +35,7 @@ def sample_or_resume(
     max_failures: int = 3,
     progress: bool = True,
     log_format: LogFormat = "text",
+    method: str | None = None,
 ) -> RunSummary:
     """Bring a run to its end, wherever it stands: sample, resume or extend it, or do nothing if complete.
 
@@ -78,6 +79,10 @@ def sample_or_resume(
     log_format
         "json" adds a line of JSON for each block to STORE.log.jsonl, beside the store (in the current folder
         for a store in a bucket).
+    method
+        The method, whose settings are in the section methods of the configuration. "hmc" and "sghmc" are runs
+        with phases of their own; "bbb", "laplace" and "vep" are approximations, whose chains are starts. Left
+        out, the run has the phases of the configuration.
 
     Returns
     -------
@@ -86,7 +91,7 @@ def sample_or_resume(
         ok.
     """
     place = place_given(path)
-    asked = read_spec(spec, set)
+    asked = read_spec(spec, set).for_method(method)
     how: dict[str, Any] = {
         "data": data,
         "until": until,
@@ -109,5 +114,7 @@ def _at_least_as_long(asked: RunSpec, place: Place) -> RunSpec:
     """Return the configuration with the length of the store at `place`, if that is longer."""
     planned = Store.open(place).spec
     asked = asked.resolved(planned.encoding)
+    if asked.fit is not None:
+        return asked
     longest = max(asked.phase[-1].iterations, planned.phase[-1].iterations)
     return asked.with_iterations(longest)

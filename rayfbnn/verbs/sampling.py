@@ -22,6 +22,7 @@ from rayfbnn.verbs.arguments import (
     read_run_data,
     read_spec,
 )
+from rayfbnn.verbs.fitting import check_can_fit, new_fit
 from rayfbnn.verbs.forecasting import forecast_text
 from rayfbnn.verbs.until import Until, check_can_go_on, read_until, run_until
 
@@ -45,6 +46,7 @@ def sample(
     progress: bool = True,
     log_format: LogFormat = "text",
     sample_weight: object = None,
+    method: str | None = None,
 ) -> RunSummary:
     """Draw from the posterior that a configuration describes, into a new store.
 
@@ -84,6 +86,10 @@ def sample(
         Shows the progress on standard error, and before the run how long it will take.
     sample_weight
         Is refused: cases cannot be weighted.
+    method
+        The method, whose settings are in the section methods of the configuration. "hmc" and "sghmc" are runs
+        with phases of their own; "bbb", "laplace" and "vep" are approximations, whose chains are starts. Left
+        out, the run has the phases of the configuration.
 
     log_format
         "json" adds a line of JSON for each block to STORE.log.jsonl, beside the store (in the current folder
@@ -102,7 +108,7 @@ def sample(
     if sample_weight is not None:
         raise ConfigError(f"sample_weight: {WEIGHTS_REFUSED}")
     place = place_given(path)
-    spec = read_spec(spec, set)
+    spec = read_spec(spec, set).for_method(method)
     goal = read_until(until, max_time, decisive)
     check_new_path(place)
     check_workers(spec, workers, address, max_failures)
@@ -114,10 +120,14 @@ def sample(
         check_can_go_on(spec)
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
+    check_can_fit(spec, goal)
     check_ray(workers, address)
-    if progress and address is None:
+    if progress and address is None and spec.fit is None:
         show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
-    store = Store.for_run(place, spec, dataset, kernel=kernel_for(spec))
+    if spec.fit is None:
+        store = Store.for_run(place, spec, dataset, kernel=kernel_for(spec))
+    else:
+        store = new_fit(place, spec, dataset)
     del dataset  # all cases in float64, which this process, perhaps a worker itself, does not need any more
     with store.lock():
         return _runner(store, goal, workers, address, max_failures, progress, log_format)()
@@ -199,10 +209,13 @@ def resume(
     resuming.check_version(store)
     resuming.compare_kernel(store)
     if spec is not None:
-        asked = read_spec(spec, ())
+        asked = read_spec(spec, ()).for_method(store.spec.method)
         iterations = resuming.agreed_iterations(store, asked, iterations)
         if data is None and asked.train_path is not None and asked.train_path.exists():
             data = asked.train_path
+    check_can_fit(store.spec, goal)
+    if iterations is not None and store.spec.fit is not None:
+        raise ConfigError(f"iterations: are those of a run of Markov chains, and {store.path} holds a fit")
     if iterations is not None:
         check_counts(least=1, iterations=iterations)
         resuming.check_length(store, iterations)
@@ -238,6 +251,6 @@ def _runner(
 
 
 def _check_is_run(store: Store) -> None:
-    if store.kind != "mcmc":
+    if store.kind in ("exact", "prior"):
         content = {"exact": "exact draws of `reject`", "prior": "draws of `prior`"}[store.kind]
         raise ConfigError(f"{store.path}: holds {content}, which are complete, so there is nothing to resume")

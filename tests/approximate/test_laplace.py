@@ -175,9 +175,9 @@ def modes_of(log_evidence: list[float], least: list[float]) -> Modes:
 
 def test_a_point_with_a_negative_eigenvalue_may_not_win() -> None:
     modes = modes_of([3.0, 5.0, 2.0, -np.inf], [0.1, -0.2, 0.1, 0.1])
-    assert member_weights(modes, 1).tolist() == [1, 0, 0, 0]
-    assert member_weights(modes, 2).tolist() == [0.5, 0, 0.5, 0]
-    by_evidence = member_weights(modes, 2, "evidence")
+    assert member_weights(modes.log_evidence, modes.least_eigenvalue, 1).tolist() == [1, 0, 0, 0]
+    assert member_weights(modes.log_evidence, modes.least_eigenvalue, 2).tolist() == [0.5, 0, 0.5, 0]
+    by_evidence = member_weights(modes.log_evidence, modes.least_eigenvalue, 2, "evidence")
     assert by_evidence[0] / by_evidence[2] == pytest.approx(np.e)
     assert by_evidence.sum() == pytest.approx(1)
 

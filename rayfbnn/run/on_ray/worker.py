@@ -6,7 +6,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from rayfbnn.run.executor import worker_name
+from rayfbnn.run.executor import job_of, worker_name
+from rayfbnn.run.fitting.fitter import Fitter
 from rayfbnn.run.on_ray.transport import RayTransport, RemoteOwner
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.store.store import Store
@@ -39,7 +40,7 @@ class Worker:
         self._is_stopped = is_stopped
         self._node = node
         self._owners = owners
-        self._sampler: Sampler | None = None
+        self._sampler: Sampler | Fitter | None = None
         self._latest: Progress | None = None
 
     def ready(self) -> tuple[str, str]:
@@ -51,7 +52,7 @@ class Worker:
         if self._sampler is None:  # not in __init__, where Ray hides the cause of an error
             transport = RayTransport(self._owners) if self._owners else None
             store = Store.open(self._store_path)
-            self._sampler = Sampler(
+            self._sampler = job_of(
                 store, worker=worker_name(), transport=transport, n_owners=len(self._owners)
             )
         is_closed, reported = False, time.monotonic()

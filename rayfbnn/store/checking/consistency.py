@@ -38,7 +38,7 @@ def check_follows(root: Place, header: Header, batch: int, block: Block, progres
         problem = f"starts at draw {block.first_draw}, expected {first}"
     elif block.n_draws and first + block.n_draws > planned:
         problem = f"ends at draw {first + block.n_draws}, but {planned} are planned"
-    elif header.has_segments and header.kind == "mcmc" and block.state is None:
+    elif header.has_segments and header.kind in ("mcmc", "approximate") and block.state is None:
         problem = "has no state, from which the run could go on"
     elif header.has_segments and block.n_draws > header.chunk_draws:
         problem = f"has {block.n_draws} draws, and a block holds at most {header.chunk_draws}"

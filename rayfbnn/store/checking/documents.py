@@ -42,7 +42,7 @@ class Document(BaseModel):
 class HeaderDocument(Document):
     """`header` of the root metadata, see `catalogue.Header`."""
 
-    kind: Literal["mcmc", "exact", "prior"]
+    kind: Literal["mcmc", "exact", "prior", "approximate"]
     chains: Annotated[int, Field(ge=1, le=MOST_CHAINS)]
     chains_per_batch: Annotated[int, Field(ge=1, le=MOST_CHAINS)]
     draws_per_block: Count | None
@@ -54,6 +54,13 @@ class HeaderDocument(Document):
     data_hash: Digest
     draws_per_chunk: Count | None = None
     cases_per_chunk: Count | None = None
+    fit_state: Annotated[dict[Plain, list[Whole]], Field(max_length=100)] | None = None
+
+    @model_validator(mode="after")
+    def _has_state(self) -> HeaderDocument:
+        if (self.kind == "approximate") != (self.fit_state is not None):
+            raise ValueError("fit_state is for approximations, and they need it")
+        return self
 
 
 class InputColumnDocument(Document):

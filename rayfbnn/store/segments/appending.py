@@ -11,13 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from rayfbnn.arrays import to_host
 from rayfbnn.errors import StoreCorruptError, StoreFullError, StoreOvertakenError
-from rayfbnn.store.catalogue import STATE
 from rayfbnn.store.checking.consistency import check_follows
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import BatchProgress, Block, Record
 from rayfbnn.store.segments.log import BlockLog
+from rayfbnn.store.segments.payload import state_arrays
 from rayfbnn.store.writing import arrays_of, record_after
 
 
@@ -51,8 +50,8 @@ def _prepare(
 ) -> tuple[Record, bytes]:
     """Return the record of a block that follows `last`, and its draws and state as bytes."""
     draws = arrays_of(store, batch, block) if block.n_draws else {}
-    state = {} if block.state is None else {name: to_host(getattr(block.state, name)) for name in STATE}
-    payload = log.layout.encoded(draws, block.section if block.n_draws else None, state)
+    section = block.section if block.n_draws else None
+    payload = log.layout.encoded(draws, section, state_arrays(block.state))
     record = record_after(store, batch, block, last)
     return replace(record, payload=hashlib.sha256(payload).hexdigest()), payload
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.state import ChainState
 from rayfbnn.store.checking.heads import Head
@@ -154,13 +155,21 @@ class BlockLog(CommitLog):
 
         If the block is in a segment by now, only the state after the last block of the segment is left.
         """
+        return self.layout.state(*self._with_state(record))
+
+    def fit_after(self, record: Record) -> dict[str, Array]:
+        """Read the state of a fit after a block or segment, arrays (n_starts, ...) by name."""
+        return self.layout.fit_state(*self._with_state(record))
+
+    def _with_state(self, record: Record) -> tuple[Record, memoryview]:
+        """Return the content of a record, or that of the segment which ends with its block by now."""
         try:
-            return self.layout.state(record, self.content(record))
+            return record, self.content(record)
         except MissingFile:
             closing = self._read(record.batch, record.block, self._numbers(record.batch)[1])
             if closing.last_digest != record.last_digest:
                 raise
-            return self.layout.state(closing, self.content(closing))
+            return closing, self.content(closing)
 
     def _content(self, path: Place, batch: int, first_block: int) -> tuple[Record, memoryview]:
         """Read a file, and check that it is whole and in its place."""

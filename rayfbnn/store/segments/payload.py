@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rayfbnn.arrays import Array
+from rayfbnn.arrays import Array, to_host
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
@@ -41,6 +41,13 @@ def split(raw: bytes, path: Place) -> tuple[bytes, memoryview]:
         raise StoreCorruptError(f"{path}: damaged: it does not begin with a record")
     end = _HEAD_BYTES + n
     return raw[_HEAD_BYTES:end], memoryview(raw)[end:]
+
+
+def state_arrays(state: ChainState | Mapping[str, Array] | None) -> dict[str, Array]:
+    """Return the arrays of the state of chains or of a fit by name, on the host; {} for None."""
+    if isinstance(state, ChainState):
+        return {name: to_host(getattr(state, name)) for name in STATE}
+    return {} if state is None else {name: to_host(values) for name, values in state.items()}
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ class PayloadLayout:
     ) -> bytes:
         """Return the bytes of the draws, by path of their array, and of the state, by name."""
         parts = [] if section is None else [(draws[plan.path], plan.dtype) for plan in self._plans(section)]
-        parts += [(state[name], "float64") for name in STATE if state]
+        parts += [(state[part.name], "float64") for part in self._state(1) if state]
         return b"".join(
             np.ascontiguousarray(values, np.dtype(dtype).newbyteorder("<")).tobytes()
             for values, dtype in parts
@@ -89,7 +96,7 @@ class PayloadLayout:
         if record.payload != hashlib.sha256(payload).hexdigest():
             raise StoreCorruptError(f"{path}: damaged: not the values that were committed")
         n_bytes = {_n_bytes(self._arrays(record))}
-        if self.header.kind != "mcmc":  # there is nothing to continue from
+        if self.header.kind in ("exact", "prior"):  # there is nothing to continue from
             n_bytes.add(_n_bytes(self._draws_of(record)))
         if len(payload) not in n_bytes:
             raise StoreCorruptError(f"{path}: does not hold the arrays of a block of this run")
@@ -99,9 +106,9 @@ class PayloadLayout:
         return _decoded(self._draws_of(record), payload, 0)
 
     def state(self, record: Record, payload: memoryview) -> ChainState | None:
-        """Return the state in the file of a block or segment; None if it has none (exact draws)."""
+        """Return the state in the file of a block or segment; None if it is not that of chains."""
         start = _n_bytes(self._draws_of(record))
-        if len(payload) == start:
+        if len(payload) == start or self.header.fit_state is not None:
             return None
         values = _decoded(self._state(self._n_chains(record)), payload, start)
         return ChainState(
@@ -110,6 +117,12 @@ class PayloadLayout:
                 for name, array in values.items()
             }
         )
+
+    def fit_state(self, record: Record, payload: memoryview) -> dict[str, Array]:
+        """Return the state of a fit in the file of a block or segment, arrays (n_starts, ...) by name."""
+        start = _n_bytes(self._draws_of(record))
+        values = _decoded(self._state(self._n_chains(record)), payload, start)
+        return {name: np.array(array, dtype="float64") for name, array in values.items()}
 
     def state_bytes(self, record: Record, payload: memoryview) -> bytes:
         """Return the part of a block's arrays that is its state, which is all of its segment's."""
@@ -143,6 +156,8 @@ class PayloadLayout:
         return self._draws(record.section, self._n_chains(record), n_draws)
 
     def _state(self, n_chains: int) -> list[_Part]:
+        if self.header.fit_state is not None:
+            return [_Part(name, (n_chains, *shape), "float64") for name, shape in self.header.fit_state]
         sizes = {name: self.n_precisions if name == "precisions" else self.n_parameters for name in STATE}
         return [_Part(name, (n_chains, n), "float64") for name, n in sizes.items()]
 

@@ -1,0 +1,192 @@
+"""The job of a worker that fits an approximation: one block of steps or draws of one batch of starts."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from rayfbnn.approximate.laplace import Laplace, Modes
+from rayfbnn.arrays import Array, device_namespace, to_host
+from rayfbnn.errors import StoreOvertakenError
+from rayfbnn.run.blocks import MOST_SECONDS
+from rayfbnn.run.fitting.fits import (
+    finished,
+    fit_of,
+    initial_state,
+    log_density_of_precisions,
+    posterior_of_fit,
+    stepped,
+    streams_of,
+)
+from rayfbnn.run.sampler import Progress
+from rayfbnn.store.catalogue import LOG_Q
+from rayfbnn.store.records import BatchProgress, Block, Record
+from rayfbnn.store.store import Store
+from rayfbnn.streams import Streams
+
+_log = logging.getLogger(__name__)
+DRAWS_AT_ONCE = 50  # draws are made in pieces of so many, wherever blocks end
+
+
+class Fitter:
+    """An open store of an approximation, and its fit: what a worker holds.
+
+    A run of a fit has two phases: steps, which keep nothing but the state, and then draws. Each block starts
+    from the state in the store, so that a fit that was stopped or killed goes on to the same bits.
+    """
+
+    def __init__(self, store: Store, *, worker: str = "") -> None:
+        """Put the data of the run on its device; `worker` is a name for progress reports."""
+        self.store, self.worker = store, worker
+        self.posterior = posterior_of_fit(store)
+        self.fit = fit_of(store.spec, self.posterior)
+        self._modes: dict[int, Modes] = {}  # of batches whose steps are done, for all their blocks of draws
+
+    @property
+    def n_steps(self) -> int:
+        """The most steps of the fit."""
+        return self.store.spec.phase[0].iterations
+
+    def run_block(self, batch: int, *, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
+        """Run and commit the batch's next block, yielding Progress after each step and after the commit.
+
+        When should_stop answers true what is done so far is committed as a shorter block.
+        """
+        last = self.store.last_record(batch)
+        before = BatchProgress() if last is None else last.progress
+        if before.iteration >= self.store.spec.total_iterations:
+            yield self._progress(batch, before, time.monotonic(), committed=True)
+            return
+        streams = streams_of(self.store.spec, np.array(self.store.batch_chains(batch), dtype=np.uint64))
+        state, started = self._load(last, streams), time.monotonic()
+        job = self._steps if before.iteration < self.n_steps else self._draws
+        for result in job(batch, before, state, streams, should_stop):
+            if isinstance(result, int):
+                yield self._progress(batch, before, started, done=result)
+                continue
+            try:
+                self.store.commit(batch, result)
+            except StoreOvertakenError as exc:  # a worker thought dead has ended the block elsewhere
+                _log.info("%s", exc)
+                yield self._progress(batch, self.store.progress(batch), started, committed=True)
+                return
+            yield self._progress(batch, before, started, done=result.n_iterations, committed=True)
+
+    def _steps(
+        self,
+        batch: int,
+        before: BatchProgress,
+        state: Mapping[str, Array],
+        streams: Streams,
+        should_stop: Callable[[], bool],
+    ) -> Iterator[Block | int]:
+        """Yield after each step how many are done, and at the end the block of these steps."""
+        spec, first = self.store.spec, before.iteration + 1
+        end = time.monotonic() + min(1.0 + before.blocks, MOST_SECONDS)
+        number = before.iteration
+        while number < self.n_steps:
+            number += 1
+            state = stepped(spec, self.fit, state, streams.at(iteration=number))
+            if self.fit.is_complete(state):
+                number = self.n_steps
+            if number < self.n_steps and (should_stop() or time.monotonic() >= end):
+                break
+            yield number - before.iteration
+        if number == self.n_steps:
+            state = finished(self.fit, state, streams.at(iteration=number))
+        yield Block(first_iteration=first, n_iterations=number - first + 1, state=_on_host(state))
+
+    def _draws(
+        self,
+        batch: int,
+        before: BatchProgress,
+        state: Mapping[str, Array],
+        streams: Streams,
+        should_stop: Callable[[], bool],
+    ) -> Iterator[Block | int]:
+        """Yield after each piece how many draws there are, and at the end the block of these draws."""
+        spec, first = self.store.spec, before.draws
+        size = self.store.draws_per_chunk
+        last = min(spec.kept_draws, first + size - first % size)
+        pieces: list[dict[str, Array]] = []
+        for start in range(first - first % DRAWS_AT_ONCE, last, DRAWS_AT_ONCE):
+            count = min(DRAWS_AT_ONCE, spec.kept_draws - start)
+            piece = self._piece(batch, state, streams.at(iteration=self.n_steps + 1 + start), count)
+            rows = slice(max(0, first - start), min(count, last - start))
+            pieces.append({name: values[:, rows] for name, values in piece.items()})
+            done = start + rows.stop - first
+            if should_stop():
+                break
+            yield done
+        together = {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]}
+        yield Block(
+            first_iteration=before.iteration + 1,
+            n_iterations=done,
+            section="posterior",
+            first_draw=first,
+            positions=together.pop("positions"),
+            precisions=together.pop("precisions"),
+            stats=together,
+            state=_on_host(state),
+        )
+
+    def _piece(self, batch: int, state: Mapping[str, Array], streams: Streams, n: int) -> dict[str, Array]:
+        """Return n draws with their log densities, arrays (n_starts, n, ...) on the host."""
+        if isinstance(self.fit, Laplace):
+            if batch not in self._modes:
+                self._modes = {batch: self.fit.modes(state)}
+            drawn = self.fit.draws(state, streams, n, modes=self._modes[batch])
+        else:
+            drawn = self.fit.draws(state, streams, n)
+        positions, precisions, log_q = drawn
+        log_q = to_host(log_q) + log_density_of_precisions(state, precisions)
+        positions = positions.astype(self.posterior.dtype)
+        densities: dict[str, list[Array]] = {"log_likelihood": [], "log_prior": []}
+        for draw in range(n):
+            for name, values in densities.items():
+                values.append(to_host(getattr(self.posterior, name)(positions[:, draw], precisions[:, draw])))
+        return {
+            "positions": to_host(positions),
+            "precisions": to_host(precisions),
+            LOG_Q: log_q,
+            **{name: np.stack(values, axis=1) for name, values in densities.items()},
+        }
+
+    def _load(self, last: Record | None, streams: Streams) -> dict[str, Array]:
+        """Return the state after a batch's last block, on the device, or the initial state without one."""
+        initial = initial_state(self.store.spec, self.fit, streams)
+        if last is None:
+            return initial
+        xp = device_namespace(self.store.spec.device)
+        values = self.store.fit_after(last)
+        return {name: xp.asarray(values[name], dtype=initial[name].dtype) for name in initial}
+
+    def _progress(
+        self, batch: int, before: BatchProgress, started: float, *, done: int = 0, committed: bool = False
+    ) -> Progress:
+        """Return a batch's progress, `done` steps or draws after its last record."""
+        spec = self.store.spec
+        is_drawing = before.iteration >= self.n_steps
+        return Progress(
+            batch=batch,
+            iteration=before.iteration + done,
+            total_iterations=spec.total_iterations,
+            draws=before.draws + (done if is_drawing else 0),
+            total_draws=spec.kept_draws,
+            phase=int(is_drawing),
+            acceptance=math.nan,
+            divergences=0,
+            warmup_divergences=0,
+            block_iterations=done,
+            seconds=time.monotonic() - started,
+            committed=committed,
+            worker=self.worker,
+        )
+
+
+def _on_host(state: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: to_host(values) for name, values in state.items()}

@@ -1,0 +1,153 @@
+"""The section [methods] of a configuration: the settings of each method that `--method` can name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
+
+from pydantic import Field, model_validator
+
+from rayfbnn.approximate.laplace import LaplaceSettings
+from rayfbnn.approximate.propagation import PropagationSettings
+from rayfbnn.approximate.variational import VariationalSettings
+from rayfbnn.errors import ConfigError
+from rayfbnn.spec.operations import Record
+from rayfbnn.spec.sections import PhaseSpec, Positive
+
+ApproximateMethod: TypeAlias = Literal["laplace", "bbb", "vep"]
+Method: TypeAlias = Literal["hmc", "sghmc", "laplace", "bbb", "vep"]
+METHODS: tuple[Method, ...] = get_args(Method)
+APPROXIMATE: tuple[ApproximateMethod, ...] = get_args(ApproximateMethod)
+
+Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Starts = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class PhasesKeys(Record):
+    """[[methods.hmc.phase]] and [[methods.sghmc.phase]]: the phases of an ordinary run by this method."""
+
+    phase: Annotated[tuple[PhaseSpec, ...], Field(min_length=1)]
+
+
+class LaplaceKeys(Record):
+    """[methods.laplace]: the settings of approximate/laplace.py, and which starts count.
+
+    starts   number of starts, the chains of the store
+    draws    number of draws of each start
+    members  number of starts that predictions use: those of the best evidence; left out, all
+    weights  "equal", or "evidence" for weights of the members in proportion to their evidence
+    """
+
+    starts: Starts = 12
+    draws: Number = 1000
+    members: Number | None = None
+    weights: Literal["equal", "evidence"] = "equal"
+    steps: Number = 200
+    first: Number = 60
+    between: Number = 6
+    precisions: Literal["evidence", "integrated", "fixed"] = "evidence"
+    curvature: Literal["gauss-newton", "exact"] = "gauss-newton"
+    prediction: Literal["linear", "sampled"] = "linear"
+
+    @property
+    def n_steps(self) -> int:
+        """The most steps of a fit."""
+        return self.steps
+
+    @property
+    def settings(self) -> LaplaceSettings:
+        """The settings of the fit itself."""
+        return LaplaceSettings(**_without(self, "starts", "draws", "members", "weights"))
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.members is not None and self.members > self.starts:
+            raise ConfigError(
+                f"methods.laplace.members: must be at most {self.starts}, the number of starts, got"
+                f" {self.members}"
+            )
+        return self
+
+
+class BbbKeys(Record):
+    """[methods.bbb]: the settings of approximate/variational.py, with the numbers of starts and draws."""
+
+    starts: Starts = 4
+    draws: Number = 1000
+    steps: Number = 8000
+    samples: Number = 2
+    batch: Number | None = None
+    rate: Positive = 0.01
+    optimizer: Literal["adam", "sgd"] = "adam"
+    antithetic: bool = True
+    precisions: Literal["expected", "fixed"] = "expected"
+    refresh: Number = 50
+    initial_sd: Positive = 0.02
+    prune: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    @property
+    def n_steps(self) -> int:
+        """The number of steps of a fit."""
+        return self.steps
+
+    @property
+    def settings(self) -> VariationalSettings:
+        """The settings of the fit itself."""
+        return VariationalSettings(**_without(self, "starts", "draws"))
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.antithetic and self.samples % 2:
+            raise ConfigError(
+                f"methods.bbb.samples: must be even where draws come in pairs, got {self.samples}; give an"
+                " even number, or antithetic = false"
+            )
+        return self
+
+
+class VepKeys(Record):
+    """[methods.vep]: the settings of approximate/propagation.py, with the numbers of starts and draws."""
+
+    starts: Starts = 4
+    draws: Number = 1000
+    sweeps: Number = 100
+    damping: Annotated[float, Field(gt=0, le=1)] = 0.3
+    mode: Literal["sites", "adf"] = "sites"
+    spread: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.3
+    precisions: Literal["expected", "fixed"] = "expected"
+    tolerance: Positive = 1e-6
+
+    @property
+    def n_steps(self) -> int:
+        """The most sweeps of a fit."""
+        return self.sweeps
+
+    @property
+    def settings(self) -> PropagationSettings:
+        """The settings of the fit itself."""
+        return PropagationSettings(**_without(self, "starts", "draws"))
+
+
+class MethodsSpec(Record):
+    """[methods]: a table for each method; a method without one has its defaults."""
+
+    hmc: PhasesKeys | None = None
+    sghmc: PhasesKeys | None = None
+    laplace: LaplaceKeys | None = None
+    bbb: BbbKeys | None = None
+    vep: VepKeys | None = None
+
+
+FitKeys: TypeAlias = LaplaceKeys | BbbKeys | VepKeys
+FIT_KEYS: dict[str, type[FitKeys]] = {"laplace": LaplaceKeys, "bbb": BbbKeys, "vep": VepKeys}
+
+
+def fit_phases(keys: FitKeys) -> tuple[PhaseSpec, PhaseSpec]:
+    """Return a fit as the phases of a run: its steps, and then its draws, without any operation."""
+    return (
+        PhaseSpec.model_construct(iterations=keys.n_steps, operations=(), keep=False),
+        PhaseSpec.model_construct(iterations=keys.draws, operations=(), keep=True),
+    )
+
+
+def _without(keys: Record, *names: str) -> dict[str, Any]:
+    return keys.model_dump(exclude=set(names))
