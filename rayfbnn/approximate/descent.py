@@ -1,0 +1,248 @@
+"""Descent to a maximum of the posterior density of the parameters: one network, without any uncertainty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from scipy.optimize import minimize
+
+from rayfbnn.approximate.adam import adam, cosine_rate
+from rayfbnn.arrays import Array, array_namespace, to_host
+from rayfbnn.state import ApproximatedTarget, Target
+from rayfbnn.streams import Purpose, Streams
+
+State: TypeAlias = Mapping[str, Array]
+
+_SETTLED = 1e-3  # the largest change of a log precision at which rounds of "lbfgs" end
+
+
+@dataclass(frozen=True)
+class DescentSettings:
+    """The settings of a fit.
+
+    steps        number of steps of the optimiser; for "lbfgs" the most in each round
+    optimizer    "leapfrog": leapfrog steps of `rate` times the heuristic stepsizes, with a momentum that
+                 decays; "adam": Adam, whose rate falls to zero along a cosine; "lbfgs": SciPy's L-BFGS, for
+                 small problems
+    rate         of "leapfrog" and "adam"
+    first_decay, last_decay  the factor of the momentum after the first and the last step of "leapfrog"; one
+                 minus it falls along a geometric sequence
+    validation   share of the cases that are held out at random, for each start; the network with the least
+                 error on them is kept. 0 holds none out, and keeps the last network
+    precisions   "expected": those that vary are replaced by their means given the parameters, every
+                 `refresh` steps after the first quarter, or in rounds of "lbfgs"; that of the noise follows
+                 from all cases. "fixed": they stay at their prior means
+    refresh      number of steps between updates of the precisions, and between looks at the cases held out
+    rounds       the most rounds of "lbfgs", each with an update of the precisions after it
+    """
+
+    steps: int = 5000
+    optimizer: Literal["leapfrog", "adam", "lbfgs"] = "leapfrog"
+    rate: float = 0.1
+    first_decay: float = 0.9
+    last_decay: float = 0.999
+    validation: float = 0.0
+    precisions: Literal["expected", "fixed"] = "expected"
+    refresh: int = 50
+    rounds: int = 50
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        for key in ("steps", "refresh", "rounds"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key}: must be at least 1, got {getattr(self, key)}")
+        if not (self.rate > 0 and math.isfinite(self.rate)):
+            raise ValueError(f"rate: must be a positive number, got {self.rate}")
+        for key in ("first_decay", "last_decay", "validation"):
+            if not 0 <= getattr(self, key) < 1:
+                raise ValueError(f"{key}: must be at least 0 and below 1, got {getattr(self, key)}")
+        if self.validation and self.optimizer == "lbfgs":
+            raise ValueError(
+                f'validation: is for "leapfrog" and "adam", which can be stopped early, got {self.validation}'
+            )
+
+    @property
+    def n_steps(self) -> int:
+        """The most steps of a fit."""
+        return self.rounds if self.optimizer == "lbfgs" else self.steps
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """Information on one step.
+
+    objective  (n_starts,) the log density of the parameters given the precisions, on the cases that are used
+    """
+
+    objective: Array
+
+
+@dataclass(frozen=True)
+class Descent:
+    """A fit of one network for each start; the chain axis is that of starts.
+
+    The state has position and best (n_starts, n_parameters), the network now and the one that is kept;
+    precisions and best_precisions (n_starts, n_precisions); held_out (n_starts,), the least energy of the
+    cases that are held out; first and second (n_starts, n_parameters), for "leapfrog" the momentum and the
+    gradient, for "adam" its moments; and change (n_starts,), that of the log precisions at their last update.
+    """
+
+    target: ApproximatedTarget
+    settings: DescentSettings
+
+    def initial(self, streams: Streams) -> State:
+        """Return the state at the start."""
+        xp = array_namespace(streams.chains)
+        position, precisions = self.target.start(streams)
+        position = position.astype(xp.float64)
+        second = xp.zeros_like(position)
+        if self.settings.optimizer == "leapfrog":
+            second = self._energy_and_gradient(position, precisions, streams)[1]
+        return {
+            "position": position,
+            "best": position.copy(),
+            "precisions": precisions,
+            "best_precisions": precisions.copy(),
+            "held_out": xp.full(len(position), xp.inf),
+            "first": xp.zeros_like(position),
+            "second": second,
+            "change": xp.full(len(position), xp.inf),
+        }
+
+    def step(self, state: State, streams: Streams) -> tuple[State, StepInfo]:
+        """Take step streams.iteration, counted from 1, of all starts.
+
+        A step of "leapfrog" is p -= r s/2 g ; q += r s p ; p -= r s/2 g ; p *= decay, with rate r, heuristic
+        stepsizes s, and the gradient g of the potential of the cases that are used: Neal (1996), sec. 4.2.
+        """
+        settings, number = self.settings, streams.iteration
+        if settings.optimizer == "lbfgs":
+            return self._round(state)
+        is_due = number % settings.refresh == 0
+        changed = dict(state)
+        if settings.precisions == "expected" and is_due and number > settings.steps // 4:
+            changed |= self._updated_precisions(changed)
+            if settings.optimizer == "leapfrog":
+                position, precisions = changed["position"], changed["precisions"]
+                changed["second"] = self._energy_and_gradient(position, precisions, streams)[1]
+        if settings.optimizer == "leapfrog":
+            energy = self._leap(changed, streams)
+        else:
+            energy = self._follow(changed, streams)
+        if is_due or number == settings.steps or not settings.validation:
+            self._keep_best(changed, streams)
+        return changed, StepInfo(-energy)
+
+    def is_complete(self, state: State) -> bool:
+        """Return True if the precisions have settled after a round of "lbfgs"."""
+        return self.settings.optimizer == "lbfgs" and bool((state["change"] < _SETTLED).all())
+
+    def draws(self, state: State, streams: Streams, n: int) -> tuple[Array, Array, Array]:
+        """Return the network that was kept n times for every start.
+
+        Returns positions (n_starts, n, n_parameters), precisions (n_starts, n, n_precisions), and NaN
+        (n_starts, n), because a point has no density.
+        """
+        xp = array_namespace(state["best"])
+        positions = xp.repeat(state["best"][:, None], n, axis=1)
+        precisions = xp.repeat(state["best_precisions"][:, None], n, axis=1)
+        return positions, precisions, xp.full(positions.shape[:2], xp.nan)
+
+    def _leap(self, changed: dict[str, Array], streams: Streams) -> Array:
+        """Take a leapfrog step and let the momentum decay, in place; return the energy after it."""
+        settings = self.settings
+        precisions = changed["precisions"]
+        scaled = settings.rate * self.target.stepsizes(precisions)
+        momentum = changed["first"] - scaled / 2 * changed["second"]
+        changed["position"] = changed["position"] + scaled * momentum
+        energy, changed["second"] = self._energy_and_gradient(changed["position"], precisions, streams)
+        share = (streams.iteration - 1) / max(1, settings.steps - 1)
+        lost = (1 - settings.first_decay) ** (1 - share) * (1 - settings.last_decay) ** share
+        changed["first"] = (1 - lost) * (momentum - scaled / 2 * changed["second"])
+        return energy
+
+    def _follow(self, changed: dict[str, Array], streams: Streams) -> Array:
+        """Take a step of Adam, in place; return the energy before it."""
+        settings, number = self.settings, streams.iteration
+        energy, gradient = self._energy_and_gradient(changed["position"], changed["precisions"], streams)
+        direction, changed["first"], changed["second"] = adam(
+            gradient, changed["first"], changed["second"], number=number
+        )
+        rate = cosine_rate(settings.rate, number=number, steps=settings.steps)
+        changed["position"] = changed["position"] - rate * direction
+        return energy
+
+    def _round(self, state: State) -> tuple[State, StepInfo]:
+        """Minimise the potential from every start by L-BFGS, and update the precisions."""
+        xp = array_namespace(state["position"])
+        precisions, minima = state["precisions"], []
+        for start, position in enumerate(to_host(state["position"])):
+            of_start = precisions[start : start + 1]
+
+            def potential(w: Array, of_start: Array = of_start) -> tuple[float, Array]:
+                at = xp.asarray(w)[None].astype(self.target.dtype)
+                energy, gradient = self.target.potential_and_gradient(at, of_start)
+                return float(energy[0]), to_host(gradient[0]).astype(np.float64)
+
+            most = self.settings.steps
+            options: Any = {"maxiter": most, "maxfun": 2 * most, "gtol": 1e-8, "ftol": 0}
+            found = minimize(potential, position, jac=True, method="L-BFGS-B", options=options)
+            minima.append((found.x, found.fun))
+        changed = dict(state)
+        changed["position"] = xp.asarray(np.stack([position for position, _ in minima]))
+        if self.settings.precisions == "expected":
+            changed |= self._updated_precisions(changed)
+        else:
+            changed["change"] = xp.zeros_like(state["change"])
+        changed |= {"best": changed["position"], "best_precisions": precisions}
+        return changed, StepInfo(-xp.asarray([energy for _, energy in minima]))
+
+    def _keep_best(self, changed: dict[str, Array], streams: Streams) -> None:
+        """Keep the networks that are better than all before, in place: without cases held out, the last."""
+        xp = array_namespace(changed["position"])
+        is_better = xp.ones(len(changed["position"]), dtype=bool)
+        if self.settings.validation:
+            _, held_out = self._divided(streams)
+            energy = self._data_energy(held_out, changed["position"], changed["precisions"])
+            is_better = energy < changed["held_out"]
+            changed["held_out"] = xp.where(is_better, energy, changed["held_out"])
+        for kept, now in (("best", "position"), ("best_precisions", "precisions")):
+            changed[kept] = xp.where(is_better[:, None], changed[now], changed[kept])
+
+    def _energy_and_gradient(
+        self, position: Array, precisions: Array, streams: Streams
+    ) -> tuple[Array, Array]:
+        """Return the energy (n_starts,) and its gradient on the cases that are used."""
+        target: Target = self.target
+        if self.settings.validation:
+            target = self.target.of_cases(self._divided(streams)[0], 1.0)
+        energy, gradient = target.potential_and_gradient(position.astype(self.target.dtype), precisions)
+        return energy, gradient.astype(position.dtype)
+
+    def _data_energy(self, cases: Array, position: Array, precisions: Array) -> Array:
+        """Return minus the log likelihood of some cases, (n_starts,)."""
+        xp = array_namespace(position)
+        at = position.astype(self.target.dtype)
+        weighted = [self.target.of_cases(cases, weight) for weight in (1.0, 0.0)]
+        whole, prior = (target.potential_and_gradient(at, precisions)[0] for target in weighted)
+        difference = whole - prior
+        return xp.where(xp.isfinite(difference), difference, xp.inf)
+
+    def _divided(self, streams: Streams) -> tuple[Array, Array]:
+        """Return the cases that are used and those held out, (n_starts, n) each, the same at every step."""
+        n_cases = self.target.n_cases
+        order = streams.at(iteration=0).permutation(n_cases, Purpose.START)
+        n_held_out = min(max(1, round(self.settings.validation * n_cases)), n_cases - 1)
+        return order[:, n_held_out:], order[:, :n_held_out]
+
+    def _updated_precisions(self, state: State) -> dict[str, Array]:
+        """Return the means of the precisions given the parameters, and the change of their logarithms."""
+        xp = array_namespace(state["position"])
+        position, precisions = state["position"], state["precisions"]
+        residuals = self.target.residual_squares(position.astype(self.target.dtype))
+        q = self.target.expected_precisions(precisions, position**2, residuals)
+        return {"precisions": q.mean, "change": xp.abs(xp.log(q.mean / precisions)).max(axis=1)}
