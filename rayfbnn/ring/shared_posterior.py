@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Never, Self
 
 import numpy as np
 
 from rayfbnn.arrays import Array
+from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc.energy import finite_or_infinite
 from rayfbnn.model import quantities
 from rayfbnn.model.layout import NOISE
@@ -16,7 +17,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates import gibbs, noise_sums, random_grid
 from rayfbnn.ring.questions import DataEnergy, SquaredResiduals, TDensities, TPrecisions
 from rayfbnn.ring.ring import Ring
-from rayfbnn.state import ChainState, Target, Trajectory
+from rayfbnn.state import ChainState, Marginal, Target, Trajectory
 from rayfbnn.streams import Streams
 
 
@@ -128,6 +129,42 @@ class SharedPosterior(SampledPosterior):
         return random_grid.update_levels(
             t_density, group, precisions, streams, stepsize=stepsize, index=number
         )
+
+    # These need all cases in one place; with the few that are here they would give a wrong answer.
+
+    def marginal(self, over: tuple[str, ...]) -> Marginal:
+        """Integrate common precisions out, which need no cases; refuse for the outputs."""
+        if "outputs" in over:
+            _needs_a_whole("integrating the outputs out")
+        return super().marginal(over)
+
+    def batches(self, streams: Streams, size: int) -> Never:
+        """Refuse: batches are drawn from all cases."""
+        _needs_a_whole("a batch")
+
+    def of_cases(self, cases: Array, weight: float) -> Never:
+        """Refuse: the cases are elsewhere."""
+        _needs_a_whole("a batch")
+
+    def residuals(self, position: Array) -> Never:
+        """Refuse: `SumsOfParts` asks for sums of them."""
+        _needs_a_whole("a residual of each case")
+
+    def rejection_proposal(self, streams: Streams) -> Never:
+        """Refuse: a proposal is accepted by the likelihood of all cases."""
+        _needs_a_whole("rejection sampling")
+
+    def sample_targets(self, position: Array, precisions: Array, streams: Streams) -> Never:
+        """Refuse: targets are drawn at the inputs of all cases."""
+        _needs_a_whole("drawing targets")
+
+    def with_targets(self, targets: Array) -> Never:
+        """Refuse: the targets are with the parts."""
+        _needs_a_whole("a change of the targets")
+
+
+def _needs_a_whole(what: str) -> Never:
+    raise SamplingError(f"{what} needs all training cases in one place, and they are divided into parts")
 
 
 @dataclass(frozen=True, eq=False)

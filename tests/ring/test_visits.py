@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.arrays import Array
+from rayfbnn.errors import SamplingError
 from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.hybrid import hybrid
@@ -171,6 +172,26 @@ def test_the_shared_posterior_is_the_target_itself() -> None:
             strict=True,
         ):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+def test_whatever_needs_all_cases_is_refused() -> None:
+    """The few cases that a shared posterior has would give a wrong answer."""
+    whole = target_of("gaussian")
+    shared, _ = divided(whole, N_PARTS)
+    position, precisions = position_of(whole, 2)
+    random = problems.streams("refused", 2)
+    for call in (
+        lambda: shared.batches(random, 3),
+        lambda: shared.of_cases(np.zeros((2, 3), dtype=int), 1.0),
+        lambda: shared.residuals(position),
+        lambda: shared.rejection_proposal(random),
+        lambda: shared.sample_targets(position, precisions, random),
+        lambda: shared.with_targets(np.zeros((2, 11, 2))),
+        lambda: shared.marginal(("outputs",)),
+    ):
+        with pytest.raises(SamplingError, match="needs all training cases in one place"):
+            call()
+    assert shared.marginal(("precisions",)) is not None
 
 
 @pytest.mark.parametrize("model", ["gaussian", "gaussian by target", "t", "t by target"])
