@@ -48,7 +48,7 @@ def of_products(shape: str, *, dtype: str, max_shared_bytes: int) -> Source:
 def of_regression(
     shape: str, *, n_cases: int, dtype: str, max_shared_bytes: int, launched: Launched = "advance"
 ) -> Source:
-    """The same with output layer and common precisions integrated out."""
+    """The kernels of `of_network` with output layer and common precisions integrated out."""
     inputs, units, outputs = map(int, shape.split("-"))
     spec = network(ROBOT_ARM, inputs=inputs, outputs=outputs, units=(units,), activations=("tanh",))
     plan = plan_of(marginal(problem(spec=spec, n_cases=n_cases, dtype=dtype), BOTH))

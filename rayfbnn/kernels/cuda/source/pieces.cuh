@@ -1,11 +1,11 @@
 // The contract between the kernels that run trajectories (advance.cu, hybrid.cu) and the code of a chain's steps, which
 // comes between this file and theirs: warp.cu, block.cu, or a form of regression.cuh.
 //
-// That code defines for the threads of a chain, a warp or a thread block:
-//   DATA_ARGUMENTS, DATA_OF(chain)  what a kernel is given besides the trajectory, and the ChainData made from it, which
-//                                   has the potential that belongs to an energy
+// The code of the steps defines, for the threads of a chain, a warp or a thread block:
+//   DATA_ARGUMENTS, DATA_OF(chain)  the kernel's arguments besides the trajectory, and the ChainData made from them; its
+//                                   function `potential` adds up the parts of an energy
 //   BLOCKS_AT_ONCE                  thread blocks that a multiprocessor must have registers for at the same time
-//   CHAIN_THREADS                   the threads of a chain
+//   CHAIN_THREADS                   the number of threads of a chain
 //   chain_here, thread_of_chain     the number of the thread's chain, and the thread's number among those of its chain
 //   each_parameter(f)               calls f(parameter) for each parameter of the thread
 //   run_piece                       runs a piece; adds the thread's shares of the energy at its end
