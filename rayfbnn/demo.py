@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rayfbnn import api
 from rayfbnn.describe.results import diagnosis_text, prediction_text
@@ -56,7 +56,7 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
     _say("predicting the test cases", show=progress)
     prediction = api.predict(store, data=cases, out=folder / "predictions.csv")
     _say("comparing the chains", show=progress)
-    diagnosis = api.diagnose(store)
+    diagnosis = cast("Diagnosis", api.diagnose(store))  # of a run of Markov chains
     _say("drawing the pictures", show=progress)
     return Demo(
         store=store,

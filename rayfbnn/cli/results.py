@@ -77,6 +77,9 @@ def diagnose(
     predictions (outputs, log likelihood, noise), and on the hyperparameters. Predictions can be usable
     although chains disagree, if the error of the average over chains is small.
 
+    An approximation is judged by the course of its objective, by the spread of log evidences between starts,
+    and by the Pareto k of the importance weights of its draws.
+
     The exit code is 3 unless everything has converged, or with --for predictions unless these can be used.
     """
     from rayfbnn import api

@@ -11,6 +11,7 @@ import scipy.special
 
 from rayfbnn.data import Dataset
 from rayfbnn.describe.data import describe_data
+from rayfbnn.describe.fits import describe_fit
 from rayfbnn.describe.parts import describe_parts
 from rayfbnn.describe.schedule import describe_schedule
 from rayfbnn.describe.words import noise_in_words, prior_in_words
@@ -36,8 +37,8 @@ def describe(spec: RunSpec, *, store: Store | None = None, data: Dataset | None 
         _network(spec),
         _priors(spec),
         describe_data(spec, store) + describe_parts(spec, targets),
-        describe_schedule(spec, store),
-        _size_of_store(spec, store),
+        describe_schedule(spec, store) if spec.fit is None else describe_fit(spec),
+        _size_of_store(spec, store) if spec.fit is None else [],
         _defaults(spec),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"

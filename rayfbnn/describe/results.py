@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from rayfbnn.reduce.check import CheckResult
     from rayfbnn.reduce.diagnostics import Diagnosis
+    from rayfbnn.reduce.fits.diagnosis import FitDiagnosis
     from rayfbnn.reduce.judging.verdicts import Verdict
     from rayfbnn.reduce.predict import Prediction
     from rayfbnn.run.evidence import Evidence
@@ -52,8 +53,12 @@ def prediction_text(prediction: Prediction) -> str:
     return "\n".join(lines)
 
 
-def diagnosis_text(diagnosis: Diagnosis) -> str:
+def diagnosis_text(diagnosis: Diagnosis | FitDiagnosis) -> str:
     """Return the table of quantities, the thresholds, and the two verdicts with their advice."""
+    from rayfbnn.reduce.fits.diagnosis import FitDiagnosis
+
+    if isinstance(diagnosis, FitDiagnosis):
+        return _fit_diagnosis_text(diagnosis)
     limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
     verdicts = (diagnosis.predictions, diagnosis.hyperparameters)
     return "\n".join(
@@ -64,6 +69,19 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
             *(line for verdict in verdicts for line in ("", *_verdict_lines(verdict))),
             "",
             "ok" if diagnosis.ok else f"not ok: {_not_ok_text(diagnosis)}",
+        ]
+    )
+
+
+def _fit_diagnosis_text(diagnosis: FitDiagnosis) -> str:
+    """Return the table of starts, the thresholds, and what falls short."""
+    limits = ", ".join(f"{name} {value:g}" for name, value in diagnosis.thresholds.items())
+    return "\n".join(
+        [
+            diagnosis.starts.to_string(float_format="{:.4g}".format, na_rep="-"),
+            f"thresholds: {limits}",
+            *_wrapped(list(diagnosis.reasons), "  "),
+            "ok" if diagnosis.ok else "not ok",
         ]
     )
 

@@ -105,6 +105,11 @@ def check(
         raise StoreMismatchError(
             f"{exact.path}: holds {exact.kind} draws; exact draws (from `reject`) are needed"
         )
+    if mcmc.kind == "approximate":
+        raise StoreMismatchError(
+            f"{mcmc.path}: holds draws of an approximation, which are not from the posterior; `rayfbnn"
+            " compare` says how far they are from it"
+        )
     check_same_posterior([mcmc, exact])
     ours = quantities(committed(mcmc), cases=cases, inputs=inputs)
     theirs = quantities(committed(exact), cases=cases, inputs=inputs)

@@ -12,6 +12,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreError, StoreMismatchError
 from rayfbnn.model.posterior import Posterior
+from rayfbnn.reduce.fits.linear import is_linear, modes, outputs_about_modes
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
@@ -78,6 +79,7 @@ def output_blocks(
     """
     store = run.store
     posterior = posterior_of(store)
+    at_modes = modes(store) if is_linear(store) else None
     n_cases = len(inputs)
     model = posterior.data_model
     inputs = model.cell_inputs(inputs)
@@ -89,7 +91,11 @@ def output_blocks(
         chains = slice(first, min(first + chains_at_once, run.n_chains))
         for draws in run.blocks(draws_at_once):
             positions = store.read_positions(draws, chains)
-            outputs = _outputs(posterior, positions, inputs, memory_bytes / 2)
+            if at_modes is None:
+                outputs = _outputs(posterior, positions, inputs, memory_bytes / 2)
+            else:
+                starts = store.read_starts(draws, chains)
+                outputs = outputs_about_modes(posterior, at_modes, starts, positions, inputs)
             if model.n_cells > 1:
                 outputs = outputs.reshape(*outputs.shape[:2], n_cases, -1)
             yield chains, draws, outputs, store.read_precisions(draws, chains)
@@ -163,6 +169,11 @@ def check_same_posterior(stores: Sequence[Store], *, is_prior_allowed: bool = Fa
         ]
         if (first.kind == "prior") != (other.kind == "prior") and not is_prior_allowed:
             reasons.append(f"kind: {first.kind} and {other.kind} draws, of the prior and of the posterior")
+        if (first.kind == "approximate") != (other.kind == "approximate"):
+            reasons.append(
+                f"kind: {first.kind} and {other.kind} draws; `compare` holds approximations against the"
+                " posterior"
+            )
         if _labels(first) != _labels(other):
             reasons.append("data: the labels of the targets differ")
         if first.data.hash != other.data.hash:

@@ -87,6 +87,10 @@ class _EarlyDraws:
     def read_precisions(self, draws: slice = _ALL, chains: slice = _ALL) -> Array:
         return self._read("precisions")[chains, draws]
 
+    def read_starts(self, draws: slice = _ALL, chains: slice = _ALL) -> Array:
+        n_draws = len(range(*draws.indices(self.committed_draws)))
+        return np.repeat(np.arange(self._store.n_chains)[chains, None], n_draws, axis=1)
+
     def _read(self, name: str) -> Array:
         """Return (n_chains, n_draws, ...)."""
         return np.concatenate(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from rayfbnn.arrays import Array
 
+_UNDERFLOW = 600.0  # exp(-708) is the smallest normal number
 MIN_DRAWS = 4  # below, a chain cannot be split in two halves that have a variance: NaN
 
 
@@ -34,6 +36,26 @@ def ess_quantile(values: Array, probability: float) -> Array:
 def mcse_mean(values: Array) -> Array:
     """Return the Monte Carlo standard error of the mean, (...)."""
     return _call("mcse", values, method="mean")
+
+
+def pareto_k(log_weights: Array) -> float:
+    """Return the shape k of the Pareto distribution of the largest weights, given their logs (n_draws,).
+
+    NaN where some weight is not finite, or where the weights are too few. Infinity where the largest weight
+    is so much larger than the others that these are zero beside it, from which no shape can be found.
+    """
+    from arviz_stats import base
+
+    if not np.isfinite(log_weights).all() or np.ptp(log_weights) == 0:
+        return math.nan
+    n = len(log_weights)
+    tail = math.ceil(min(0.2 * n, 3 * math.sqrt(n)))  # the weights that the distribution is fitted to
+    if log_weights.max() - np.sort(log_weights)[-tail] > _UNDERFLOW:
+        return math.inf
+    statistics: Any = base.array_stats  # type: ignore[attr-defined]
+    with np.errstate(all="ignore"):
+        k = float(statistics.psislw(-np.asarray(log_weights))[1])  # it takes minus the logs
+    return k if math.isfinite(k) else math.nan
 
 
 def _call(name: str, values: Array, **settings: Any) -> Array:

@@ -14,6 +14,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.model.network import Buffers, forward, input_rows
 from rayfbnn.reduce.draws import activation_bytes, committed, output_blocks, posterior_of
+from rayfbnn.reduce.fits.linear import check_own_networks
 
 if TYPE_CHECKING:
     from rayfbnn.store.store import Store
@@ -66,6 +67,7 @@ def hidden_values(store: Store, inputs: Array, layer: int) -> Array:
             " leave it out for the outputs"
         )
     committed(store)
+    check_own_networks(store)
     posterior = posterior_of(store)
     positions = store.read_positions().reshape(-1, posterior.n_parameters)
     rows = input_rows(_standardized(store, inputs), posterior.dtype)

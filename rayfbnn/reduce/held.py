@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from rayfbnn.arrays import Array
+from rayfbnn.reduce.fits.linear import is_linear
 from rayfbnn.reduce.thinning import evenly_spaced, with_draws
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ class _Held:
         self.spec = store.spec.model_copy(update={"dtype": dtype})
         self._positions = store.read_positions()  # (n_chains, n_draws, n_parameters)
         self._precisions = store.read_precisions()  # (n_chains, n_draws, n_precisions)
+        self._starts: Array = store.read_starts() if is_linear(store) else np.empty((0, 0))
         # How many are evaluated at once, where memory allows: none is read in parts.
         self.chains_per_batch = min(store.n_chains, _CHAINS_AT_ONCE)
         self.draws_per_chunk = store.committed_draws
@@ -48,3 +52,6 @@ class _Held:
 
     def read_precisions(self, draws: slice = _ALL, chains: slice = _ALL) -> Array:
         return self._precisions[chains, draws]
+
+    def read_starts(self, draws: slice = _ALL, chains: slice = _ALL) -> Array:
+        return self._starts[chains, draws]

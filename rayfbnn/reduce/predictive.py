@@ -11,6 +11,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.reduce.draws import activation_bytes, committed, outputs_by_case, posterior_of
+from rayfbnn.reduce.fits.linear import check_own_networks
 from rayfbnn.reduce.quantities import noise_sigmas
 from rayfbnn.streams import Streams
 
@@ -68,6 +69,7 @@ def predictive_sample(store: Store, inputs: Array, n_samples: int, *, seed: int)
 
     inputs  (n_cases, n_inputs) as on file
     """
+    check_own_networks(store)
     model, data, posterior = store.spec.data_model, store.data, posterior_of(store)
     chosen = np.random.default_rng(seed).integers(committed(store).total, size=n_samples)
     positions = store.read_positions().reshape(-1, posterior.n_parameters)[chosen]

@@ -45,6 +45,9 @@ class _Later:
     def read_precisions(self, draws: slice = _ALL, chains: slice = _ALL) -> Array:
         return self._store.read_precisions(self._moved(draws), chains)
 
+    def read_starts(self, draws: slice = _ALL, chains: slice = _ALL) -> Array:
+        return self._store.read_starts(self._moved(draws), chains)
+
     def read_stat(self, name: str, draws: slice = _ALL) -> Array:
         return self._store.read_stat(name, self._moved(draws))
 

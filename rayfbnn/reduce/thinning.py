@@ -65,6 +65,9 @@ class _Thinned:
     def read_precisions(self, draws: slice = _ALL, chains: slice = _ALL) -> Array:
         return self._read(lambda some: self._store.read_precisions(some, chains), draws)
 
+    def read_starts(self, draws: slice = _ALL, chains: slice = _ALL) -> Array:
+        return self._read(lambda some: self._store.read_starts(some, chains), draws)
+
     def read_stat(self, name: str, draws: slice = _ALL) -> Array:
         return self._read(lambda some: self._store.read_stat(name, some), draws)
 

@@ -40,11 +40,15 @@ def repeating_section(run: ReportedRun) -> str:
             "digest of the training cases (SHA-256)": store.data.hash,
         }
     )
-    verb = {"mcmc": "sample", "exact": "reject", "prior": "prior"}[store.kind]
-    draws = "" if store.kind == "mcmc" else f" --draws {store.n_chains * store.committed_draws}"
+    verb = {"exact": "reject", "prior": "prior"}.get(store.kind, "sample")
+    options = ""
+    if verb != "sample":
+        options = f" --draws {store.n_chains * store.committed_draws}"
+    elif spec.method is not None:
+        options = f" --method {spec.method}"
     name = shlex.quote(store.path.name)
     cases = "" if spec.data.train else " --data train.csv"  # they were given from memory
-    commands = f"rayfbnn {verb} run.toml {name}{cases}{draws}\nrayfbnn verify {name}"
+    commands = f"rayfbnn {verb} run.toml {name}{cases}{options}\nrayfbnn verify {name}"
     files = "run.toml" if spec.data.train else "run.toml, and the training cases in train.csv"
     words = (
         "The same version draws the same bits from the same configuration and training cases, on machines of"

@@ -100,6 +100,11 @@ class ReportedRun:
             )
         if self.store.kind == "exact":
             return "These are exact and independent draws by rejection, so that there is nothing to converge."
+        if self.store.kind == "approximate":
+            return (
+                "These are independent draws of an approximation. No number of draws shows how far it is from"
+                " the posterior: `rayfbnn compare` holds it against the posterior itself."
+            )
         return early_warning(self.store) if early_phase(self.store) is not None else ""
 
     @property

@@ -6,7 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
@@ -30,6 +30,7 @@ from rayfbnn.store.store import Store
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.judging.verdicts import Verdict
     from rayfbnn.run.running import RunSummary
     from rayfbnn.spec import RunSpec
@@ -194,7 +195,8 @@ class BayesianNetwork(BaseEstimator):
         if early_phase(store) is not None:
             warnings.warn(early_warning(store), ConvergenceWarning, stacklevel=4)
             return
-        self.verdict_ = api.diagnose(path, decisive="predictions").predictions
+        diagnosis = cast("Diagnosis", api.diagnose(path, decisive="predictions"))  # of Markov chains
+        self.verdict_ = diagnosis.predictions
         iterations = store.spec.phase[-1].iterations
         warn_unless_ok(self.verdict_, type(self).__name__, iterations=iterations, stacklevel=4)
 

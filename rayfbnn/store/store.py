@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rayfbnn.arrays import Array
 from rayfbnn.data import Dataset
 from rayfbnn.errors import StoreMismatchError
@@ -324,6 +326,12 @@ class Store:
     ) -> Array:
         """Return one of catalogue.STATS, (n_chains, n_draws) float64."""
         return reading.read_stat(self.opened, name, draws, chains, section)
+
+    def read_starts(self, draws: slice = _ALL, chains: slice = _ALL) -> Array:
+        """Return the number of the chain that each draw is from, (n_chains, n_draws)."""
+        rows = np.arange(self.n_chains)[chains]
+        n_draws = len(range(*draws.indices(self.committed_draws)))
+        return np.repeat(rows[:, None], n_draws, axis=1)
 
     def read_predictive(self, name: str, draws: slice = _ALL) -> Array:
         """Return one of catalogue.PREDICTIVE, (n_chains, n_draws, n_cases, ...), of draws from the prior."""

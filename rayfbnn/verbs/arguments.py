@@ -52,11 +52,15 @@ def read_run_data(spec: RunSpec, data: Source | None) -> tuple[RunSpec, Dataset]
 
 
 def open_without_first(path: str | Path, skip: int) -> Store:
-    """Open a store for reading, without the first `skip` draws of each chain."""
+    """Open a store for reading, without the first `skip` draws of each chain.
+
+    Of an approximation there are the draws of the starts that count.
+    """
+    from rayfbnn.reduce.fits.members import with_members
     from rayfbnn.reduce.skipping import without_first
 
     check_counts(least=0, skip=skip)
-    return without_first(Store.open(path), skip)
+    return with_members(without_first(Store.open(path), skip))
 
 
 def open_for_predictions(path: str | Path, skip: int) -> Store:

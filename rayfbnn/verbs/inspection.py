@@ -72,8 +72,17 @@ def _describe_progress(store: Store) -> str:
     lines = [
         f"store: {store.path} ({store.kind}), {store.n_chains} chains, {store.committed_draws} draws each"
     ]
+    if store.kind == "approximate":
+        lines += [
+            f"  starts {chains[0]}-{chains[-1]}: {min(done, store.spec.phase[0].iterations)} of at most"
+            f" {store.spec.phase[0].iterations} steps"
+            for chains, done in (
+                (store.batch_chains(batch), store.progress(batch).iteration)
+                for batch in range(store.n_batches)
+            )
+        ]
     if store.kind != "mcmc":
-        return lines[0]
+        return "\n".join(lines)
     for batch in range(store.n_batches):
         chains, progress = store.batch_chains(batch), store.progress(batch)
         updates = store.updates_until(store.last_record(batch))

@@ -27,6 +27,7 @@ from rayfbnn.verbs.arguments import (
 if TYPE_CHECKING:
     from rayfbnn.reduce.check import CheckResult
     from rayfbnn.reduce.diagnostics import Diagnosis
+    from rayfbnn.reduce.fits.diagnosis import FitDiagnosis
     from rayfbnn.reduce.judging.verdicts import Decisive
     from rayfbnn.reduce.predict import Prediction
 
@@ -99,13 +100,16 @@ def diagnose(
     max_rhat: float = 1.01,
     min_ess: float = 400.0,
     skip: int = 0,
-) -> Diagnosis:
+) -> Diagnosis | FitDiagnosis:
     """Say whether the chains of a run agree, and whether its predictions and hyperparameters can be used.
 
     The quantities are sigmas, log densities and the network's outputs at some training cases, never single
     weights, which may change places without any change of the function. There are two verdicts: on the
     predictions (outputs, log likelihood, noise), and on the hyperparameters. Predictions can be usable
     although chains disagree, if the error of the average over chains is small.
+
+    An approximation is judged by the course of its objective, by the spread of log evidences between starts,
+    and by the Pareto k of the importance weights of its draws.
 
     Parameters
     ----------
@@ -129,9 +133,12 @@ def diagnose(
     Returns
     -------
     Diagnosis
-        The table of quantities; the verdicts with what to do; `ok`, and if it is False the reasons.
+        The table of quantities; the verdicts with what to do; `ok`, and if it is False the reasons. For an
+        approximation a FitDiagnosis, with a table of starts.
     """
     from rayfbnn.reduce.diagnostics import diagnose as reduce_diagnose
+    from rayfbnn.reduce.fits.diagnosis import diagnose_fit
+    from rayfbnn.reduce.skipping import without_first
 
     check_counts(least=1, cases=cases)
     if not 1 <= max_rhat < math.inf:
@@ -139,6 +146,8 @@ def diagnose(
     if not 0 < min_ess < math.inf:
         raise ConfigError(f"min_ess: must be a number above 0, such as 400, got {min_ess}")
     check_decisive(decisive)
+    if Store.open(path).kind == "approximate":
+        return diagnose_fit(without_first(Store.open(path), skip))
     store = open_without_first(path, skip)
     inputs = None if data is None else read_cases(data, store.spec)[0]
     return reduce_diagnose(
@@ -194,8 +203,8 @@ def plot(
     """Draw pictures of a run as PNG files: traces, convergence, predictions, relevance of inputs, survival.
 
     Predictive bands run along one input. There are sigmas of inputs where inputs have sigmas of their own,
-    and survival curves for survival targets. For draws from the prior there are functions and bands along
-    one input.
+    and survival curves for survival targets. An approximation has no pictures of traces and convergence. For
+    draws from the prior there are functions and bands along one input.
 
     Parameters
     ----------
@@ -215,6 +224,7 @@ def plot(
     list of Path
         The files of the pictures.
     """
+    from rayfbnn.reduce.diagnostics import Diagnosis
     from rayfbnn.reduce.pictures import along_input, convergence, predicted, relevance, survival
 
     store, folder = open_without_first(path, skip), Path(out)
@@ -234,11 +244,15 @@ def plot(
                 f"data: {named} has no targets to compare with predictions; add them, or leave it out"
             )
         cases = predict(path, data=data, skip=skip), inputs, targets
-    diagnosis = diagnose(path, skip=skip)
+    diagnosis = None if store.kind == "approximate" else diagnose(path, skip=skip)
     folder.mkdir(exist_ok=True)
-    pictures = [
-        convergence.traces_and_ranks(store, folder / "traces.png"),
-        convergence.rhat_and_ess(diagnosis, folder / "convergence.png"),
+    pictures = []
+    if isinstance(diagnosis, Diagnosis):
+        pictures = [
+            convergence.traces_and_ranks(store, folder / "traces.png"),
+            convergence.rhat_and_ess(diagnosis, folder / "convergence.png"),
+        ]
+    pictures += [
         along_input.predictive_bands([store], folder / "bands.png", input_name=input_name),
     ]
     if relevance.has_relevance(store):
@@ -246,10 +260,9 @@ def plot(
     if survival.has_survival_curves(store):
         pictures.append(survival.survival_curves(store, folder / "survival.png"))
     if cases is not None:
-        pictures += [
-            predicted.predicted_against_actual(store, *cases, folder / "predicted.png"),
-            predicted.overview(store, diagnosis, *cases, folder / "overview.png"),
-        ]
+        pictures.append(predicted.predicted_against_actual(store, *cases, folder / "predicted.png"))
+        if isinstance(diagnosis, Diagnosis):
+            pictures.append(predicted.overview(store, diagnosis, *cases, folder / "overview.png"))
     return pictures
 
 

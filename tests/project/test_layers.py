@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ring": SAMPLED,
     "run": SAMPLED | {"approximate", "ring", "spec", "data", "store", "markup"},
     "reduce": BASE | {"model", "mcmc", "approximate", "spec", "data", "store", "markup"},
-    "describe": SAMPLED | {"spec", "data", "store", "run"},
+    "describe": SAMPLED | {"spec", "data", "store", "run", "reduce"},
     "timing": SAMPLED | {"spec", "data", "store", "run"},
     "reporting": BASE | {"model", "spec", "data", "store", "reduce", "describe", "markup"},
     "verbs": SAMPLED | {"spec", "data", "store", "run", "reduce", "describe", "timing", "reporting"},

@@ -51,6 +51,9 @@ class _SomeChains:
     def read_precisions(self, draws: slice = _ALL, chains: slice = _ALL) -> Array:
         return self._store.read_precisions(draws, self._moved(chains))
 
+    def read_starts(self, draws: slice = _ALL, chains: slice = _ALL) -> Array:
+        return self._store.read_starts(draws, self._moved(chains))
+
     def _moved(self, chains: slice) -> slice:
         start, stop, _ = chains.indices(self.n_chains)
         return slice(start + self._first, stop + self._first)

@@ -13,6 +13,7 @@ from rayfbnn.data.encoding import Encoding
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.network import summed_inputs
 from rayfbnn.model.wiring import Wiring
+from rayfbnn.reduce.fits.linear import check_own_networks
 from rayfbnn.reduce.held import hold
 from rayfbnn.reduce.whole_file import whole_file
 from rayfbnn.version import __version__
@@ -39,6 +40,7 @@ def exported(store: Store, numbers: Array) -> dict[str, Array]:
     if any(layer.activation == "erf" for layer in network.hidden):
         raise ConfigError("network.hidden: erf units cannot be exported, since NumPy has no such function")
     wiring = Wiring.from_network(network)
+    check_own_networks(store)
     held = hold(store, numbers)
     positions = held.read_positions().reshape(-1, held.parameter_layout.n_parameters)
     _check_size(store, wiring, positions)

@@ -1,0 +1,1 @@
+"""Stores of approximations: which draws count, linear predictions about modes, and diagnostics."""
