@@ -7,6 +7,7 @@ from rayfbnn.spec import RunSpec
 _NAMES = {
     "laplace": "MacKay's Gaussian approximation about modes",
     "bbb": "Bayes by Backprop, a factorised Gaussian of least divergence",
+    "map": "descent to a maximum of the posterior density: single networks without uncertainty",
     "vep": "variational expectation propagation with probabilistic backpropagation",
 }
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
+from rayfbnn.approximate.descent import DescentSettings
 from rayfbnn.approximate.laplace import LaplaceSettings
 from rayfbnn.approximate.propagation import PropagationSettings
 from rayfbnn.approximate.variational import VariationalSettings
@@ -13,12 +14,13 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.spec.operations import Record
 from rayfbnn.spec.sections import PhaseSpec, Positive
 
-ApproximateMethod: TypeAlias = Literal["laplace", "bbb", "vep"]
-Method: TypeAlias = Literal["hmc", "sghmc", "laplace", "bbb", "vep"]
+ApproximateMethod: TypeAlias = Literal["laplace", "bbb", "vep", "map"]
+Method: TypeAlias = Literal["hmc", "sghmc", "laplace", "bbb", "vep", "map"]
 METHODS: tuple[Method, ...] = get_args(Method)
 APPROXIMATE: tuple[ApproximateMethod, ...] = get_args(ApproximateMethod)
 
 Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 Starts = Annotated[int, Field(ge=1, le=100_000)]
 
 
@@ -82,7 +84,7 @@ class BbbKeys(Record):
     precisions: Literal["expected", "fixed"] = "expected"
     refresh: Number = 50
     initial_sd: Positive = 0.02
-    prune: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    prune: Share = 0.0
 
     @property
     def n_steps(self) -> int:
@@ -127,6 +129,45 @@ class VepKeys(Record):
         return PropagationSettings(**_without(self, "starts", "draws"))
 
 
+class MapKeys(Record):
+    """[methods.map]: the settings of approximate/descent.py.
+
+    starts  number of networks, which predict together with equal shares
+    draws   number of times that each network is stored
+    """
+
+    starts: Starts = 1
+    draws: Number = 1
+    steps: Number = 5000
+    optimizer: Literal["leapfrog", "adam", "lbfgs"] = "leapfrog"
+    rate: Positive = 0.1
+    first_decay: Share = 0.9
+    last_decay: Share = 0.999
+    validation: Share = 0.0
+    precisions: Literal["expected", "fixed"] = "expected"
+    refresh: Number = 50
+    rounds: Number = 50
+
+    @property
+    def n_steps(self) -> int:
+        """The most steps of a fit."""
+        return self.settings.n_steps
+
+    @property
+    def settings(self) -> DescentSettings:
+        """The settings of the fit itself."""
+        return DescentSettings(**_without(self, "starts", "draws"))
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.validation and self.optimizer == "lbfgs":
+            raise ConfigError(
+                'methods.map.validation: is for "leapfrog" and "adam", which can be stopped early, got'
+                f" {self.validation:g}; leave it out"
+            )
+        return self
+
+
 class MethodsSpec(Record):
     """[methods]: a table for each method; a method without one has its defaults."""
 
@@ -135,10 +176,16 @@ class MethodsSpec(Record):
     laplace: LaplaceKeys | None = None
     bbb: BbbKeys | None = None
     vep: VepKeys | None = None
+    map: MapKeys | None = None
 
 
-FitKeys: TypeAlias = LaplaceKeys | BbbKeys | VepKeys
-FIT_KEYS: dict[str, type[FitKeys]] = {"laplace": LaplaceKeys, "bbb": BbbKeys, "vep": VepKeys}
+FitKeys: TypeAlias = LaplaceKeys | BbbKeys | VepKeys | MapKeys
+FIT_KEYS: dict[str, type[FitKeys]] = {
+    "laplace": LaplaceKeys,
+    "bbb": BbbKeys,
+    "vep": VepKeys,
+    "map": MapKeys,
+}
 
 
 def fit_phases(keys: FitKeys) -> tuple[PhaseSpec, PhaseSpec]:

@@ -81,8 +81,8 @@ def sample_or_resume(
         for a store in a bucket).
     method
         The method, whose settings are in the section methods of the configuration. "hmc" and "sghmc" are runs
-        with phases of their own; "bbb", "laplace" and "vep" are approximations, whose chains are starts. Left
-        out, the run has the phases of the configuration.
+        with phases of their own; "bbb", "laplace", "vep" and "map" are approximations, whose chains are
+        starts. Left out, the run has the phases of the configuration.
 
     Returns
     -------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from scipy.special import gammaln
 
+from rayfbnn.approximate.descent import Descent
 from rayfbnn.approximate.laplace import MOST_PARAMETERS, Laplace
 from rayfbnn.approximate.propagation import Propagation, bytes_of_sites
 from rayfbnn.approximate.variational import Variational
@@ -16,7 +17,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
 from rayfbnn.memory import check_memory
 from rayfbnn.model.approximation.posterior import ApproximatedPosterior
-from rayfbnn.spec.methods import BbbKeys, LaplaceKeys, VepKeys
+from rayfbnn.spec.methods import BbbKeys, LaplaceKeys, MapKeys, VepKeys
 from rayfbnn.streams import Streams
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def fit_of(spec: RunSpec, posterior: ApproximatedPosterior) -> Fit:
         return Laplace(posterior, keys.settings)
     if isinstance(keys, BbbKeys):
         return Variational(posterior, keys.settings)
+    if isinstance(keys, MapKeys):
+        return Descent(posterior, keys.settings)
     assert isinstance(keys, VepKeys)
     return Propagation(posterior, keys.settings)
 
@@ -177,6 +180,10 @@ def _check_covered(spec: RunSpec, posterior: ApproximatedPosterior) -> None:
                 f"methods.bbb.batch: must be at most {posterior.n_cases}, the number of training cases, got"
                 f" {keys.batch}; leave it out for all cases"
             )
+    elif isinstance(keys, MapKeys):
+        reason = posterior.why_not_expected if keys.precisions == "expected" else None
+        if keys.validation and posterior.n_cases < 2:
+            raise ConfigError("methods.map.validation: needs at least 2 training cases, and there is 1")
     else:
         assert isinstance(keys, VepKeys)
         reason = posterior.why_not_propagated
