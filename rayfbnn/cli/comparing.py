@@ -44,7 +44,9 @@ def compare(
     """Fit a model by several methods, and compare their predictions with those of the exact posterior.
 
     Each method has its store, METHOD.zarr, in the folder. A store that is there already is resumed, or used
-    as it is if it is complete. The folder also gets the table as compare.csv, and the picture compare.png.
+    as it is if it is complete. That of hmc is made if it is not there; any other is one of the same posterior
+    that `sample` made with other phases. The folder also gets the table as compare.csv, and the picture
+    compare.png.
 
     Test scores say how good predictions are, distances how close a method is to the posterior; they may rank
     methods differently. No distance means anything below that between halves of the reference, which is the

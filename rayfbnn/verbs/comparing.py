@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfbnn.arrays import Array
-from rayfbnn.data import Source, read_cases
+from rayfbnn.data import Source, read_cases, read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
 from rayfbnn.reduce.whole_file import whole_file
 from rayfbnn.store.store import Store
-from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, read_run_data, read_spec
+from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, read_spec
 from rayfbnn.verbs.jobs import sample_or_resume
+from rayfbnn.verbs.sampling import resume
 
 if TYPE_CHECKING:
     from rayfbnn.reduce.comparing.comparison import Compared
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
 
 _REFERENCE = "hmc"
-METHODS = (_REFERENCE,)
 _SECONDS = "seconds.json"  # of each method's fit, in the folder of the comparison
 _log = logging.getLogger(__name__)
 
@@ -48,7 +49,9 @@ def compare(
     """Fit a model by several methods, and compare their predictions with those of the exact posterior.
 
     Each method has its store, METHOD.zarr, in the folder. A store that is there already is resumed, or used
-    as it is if it is complete. The folder also gets the table as compare.csv, and the picture compare.png.
+    as it is if it is complete. That of hmc is made if it is not there; any other is one of the same posterior
+    that `sample` made with other phases. The folder also gets the table as compare.csv, and the picture
+    compare.png.
 
     Test scores say how good predictions are, distances how close a method is to the posterior; they may rank
     methods differently. No distance means anything below that between halves of the reference, which is the
@@ -91,8 +94,9 @@ def compare(
     spec, folder, names = read_spec(spec, set), Path(out), _read_methods(methods, exact)
     check_decisive(decisive)
     _check_folder(folder)
+    _check_stores(folder, names)
     reference = None if exact is None else Store.open(exact)
-    inputs, targets = _cases_with_targets(data, read_run_data(spec, None)[0])
+    inputs, targets = _cases_with_targets(data, read_training(spec, None)[0])
     folder.mkdir(exist_ok=True)
     stores = {name: _fitted(spec, folder, name, workers=workers, progress=progress) for name in names}
     if reference is None:
@@ -114,8 +118,8 @@ def _read_methods(methods: str | Sequence[str], exact: str | Path | None) -> lis
     """Return the names of the methods; ConfigError for one that is unknown or there twice."""
     names = [name.strip() for name in methods.split(",")] if isinstance(methods, str) else list(methods)
     for name in names:
-        if name not in METHODS:
-            raise ConfigError(f'methods: "{name}" is no method; the methods are {", ".join(METHODS)}')
+        if not re.fullmatch(r"[\w-]+", name):
+            raise ConfigError(f'methods: must be names such as hmc,sghmc, got "{name}"')
         if names.count(name) > 1:
             raise ConfigError(f"methods: {name} is there twice; name each method once")
     if exact is None and _REFERENCE not in names:
@@ -131,6 +135,17 @@ def _check_folder(folder: Path) -> None:
     check_folder(folder / "compare.png" if folder.is_dir() else folder)
 
 
+def _check_stores(folder: Path, methods: Sequence[str]) -> None:
+    """Raise ConfigError for a method whose store is not in the folder and cannot be made."""
+    for method in methods:
+        path = folder / f"{method}.zarr"
+        if method != _REFERENCE and not path.exists():
+            raise ConfigError(
+                f"methods: {method} has no store {path}; make it with `rayfbnn sample`, from a configuration"
+                f" of the same posterior (only {_REFERENCE} is made here)"
+            )
+
+
 def _cases_with_targets(data: Source, spec: RunSpec) -> tuple[Array, Array]:
     """Return the test cases as on file, (n_cases, n_inputs) and (n_cases, n_targets)."""
     inputs, targets = read_cases(data, spec)
@@ -143,7 +158,10 @@ def _fitted(spec: RunSpec, folder: Path, method: str, *, workers: int | None, pr
     """Return the complete store of a method, which is fitted or resumed as far as it is not yet."""
     path = folder / f"{method}.zarr"
     with _timed(folder, method):
-        sample_or_resume(spec, path, workers=workers, progress=progress)
+        if method == _REFERENCE:
+            sample_or_resume(spec, path, workers=workers, progress=progress)
+        else:
+            resume(path, workers=workers, progress=progress)
     return Store.open(path)
 
 

@@ -90,10 +90,24 @@ def test_a_complete_store_is_used_as_it_is(folder: Path) -> None:
     assert "hmc" in text and "may not have converged" in text
 
 
+def test_another_method_is_compared_with_the_reference(folder: Path) -> None:
+    """Its store has phases of its own, whose batches count as shares of gradients."""
+    operation = {"op": "sghmc", "steps": 4, "stepsize": 0.1, "batch": 2}
+    other = {**SPEC, "seed": 2, "phase": [{"iterations": 8, "operations": [operation]}]}
+    (folder / "out").mkdir()
+    rayfbnn.sample(other, folder / "out" / "sghmc.zarr", workers=0, progress=False)
+    result = run("--data", "test.csv", "--methods", "hmc,sghmc", "--json")
+    rows = json.loads(result.stdout)["rows"]
+    assert [row["method"] for row in rows] == ["hmc", "sghmc", "halves of hmc"]
+    assert rows[1]["w2"] > 0 and rows[1]["gradients"] == pytest.approx(4 * 8 * 4 * 2 / 5)
+    assert "seconds" not in rows[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"methods": "hmc,magic"}, '"magic" is no method; the methods are hmc'),
+        ({"methods": "hmc,sghmc"}, r"methods: sghmc has no store out.sghmc\.zarr"),
+        ({"methods": "hmc,../run"}, r'methods: must be names such as hmc,sghmc, got "../run"'),
         ({"methods": "hmc,hmc"}, "hmc is there twice"),
         ({"methods": []}, "methods: needs hmc"),
         ({"out": "train.csv"}, "out: train.csv is a file"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -69,14 +70,28 @@ def answers(store: Store, inputs: Array, targets: Array, *, memory_bytes: float)
     targets : (n_cases, n_targets)   as on file, NaN where missing
     memory_bytes : float             about what may be used for a block of draws
     """
+    standardized = (inputs - store.data.input_center) / store.data.input_scale
+    blocks = output_blocks(committed(store), standardized, memory_bytes=memory_bytes)
+    return answers_of(store, ((outputs, precisions) for _, _, outputs, precisions in blocks), targets)
+
+
+def answers_of(store: Store, blocks: Iterable[tuple[Array, Array]], targets: Array) -> Answers:
+    """Return the answers of draws whose outputs are known.
+
+    Parameters
+    ----------
+    store : has the model and the scale of the targets
+    blocks : outputs (n_chains, n_draws, n_cases, n_outputs) on the networks' scale, with the draws'
+        precisions (n_chains, n_draws, n_precisions)
+    targets : (n_cases, n_targets)   as on file, NaN where missing
+    """
     data, model = store.data, store.spec.data_model
-    standardized = (inputs - data.input_center) / data.input_scale
     scaled = (targets - data.target_center) / data.target_scale
-    log_sum, n_draws = np.full(len(inputs), -np.inf), 0
+    log_sum, n_draws = np.full(len(targets), -np.inf), 0
     sums: list[Array] = []
     kept, sigmas = [], []
-    for _, _, outputs, precisions in output_blocks(committed(store), standardized, memory_bytes=memory_bytes):
-        flat = outputs.reshape(-1, len(inputs), outputs.shape[-1])
+    for outputs, precisions in blocks:
+        flat = outputs.reshape(-1, len(targets), outputs.shape[-1])
         noise = noise_precisions(precisions.reshape(len(flat), -1), store.precision_layout)
         density = model.log_density(flat, scaled, noise)
         log_sum = np.logaddexp(log_sum, scipy.special.logsumexp(density, axis=0))

@@ -85,14 +85,14 @@ def compare(
     exact, exact_sigmas = _joined(scored[""]), _log_sigmas(reference)
     rows = {
         name: Compared(
-            _values(_joined(scored[name]), _joined(distant[name]), exact),
+            averages(_joined(scored[name]), _joined(distant[name]), exact),
             _differences(_log_sigmas(store), exact_sigmas),
             *_reliability(_joined(scored[name])),
         )
         for name, store in methods.items()
     }
     one, other = map(_log_sigmas, halves(reference))
-    floor = _values(_joined(scored["halves"]), _joined(distant["halves"]), exact)
+    floor = averages(_joined(scored["halves"]), _joined(distant["halves"]), exact)
     return rows, Compared(floor, _differences(one, other), *_reliability(_joined(scored["halves"])))
 
 
@@ -120,8 +120,12 @@ def _joined(pieces: list[Measures]) -> Measures:
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
-def _values(score: Measures, distance: Measures, exact: Measures) -> dict[str, float]:
-    """Return means with their standard errors, by the names of the table's columns."""
+def averages(score: Measures, distance: Measures, exact: Measures) -> dict[str, float]:
+    """Return means over cases with their standard errors, by the names of the table's columns.
+
+    score, exact  from `scores.scores` of a method and of the reference at the same cases
+    distance      from `distances.distances`
+    """
     values: dict[str, float] = {}
     for name in ("log_probability", "error_rate", "squared_error", "crps"):
         if name in score:
@@ -137,7 +141,8 @@ def _values(score: Measures, distance: Measures, exact: Measures) -> dict[str, f
             values |= _with_error(name, distance[name])
     if "mean_difference" in distance:
         values["mean_difference"] = float(np.sqrt(mean_and_error(distance["mean_difference"])[0]))
-    values["sd_ratio"] = float(np.exp(mean_and_error(distance["log_sd_ratio"])[0]))
+    log_ratio = distance["log_sd_ratio"]  # -inf for a single draw, whose ratio is 0
+    values["sd_ratio"] = float(np.exp(log_ratio[~np.isnan(log_ratio)].mean()))
     return values
 
 

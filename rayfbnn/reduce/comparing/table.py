@@ -37,6 +37,7 @@ COLUMNS = {
 }
 """The names of the values of a row, in order, with their headings in text."""
 
+_MOST_DECIMALS = 7
 _BLOCKS = {
     "test cases (differences are from the reference, case by case)": (
         "log_probability",
@@ -164,8 +165,10 @@ def _cell(row: Compared, name: str) -> str:
         return ""
     if name in ("seconds", "gradients"):
         return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-    text = f"{value:.4f}" if abs(value) < 100 else f"{value:.1f}"
-    return text if math.isnan(error) else f"{text} +- {error:.4f}"
+    if not error > 0:
+        return f"{value:.4g}"
+    decimals = min(max(1 - math.floor(math.log10(error)), 0), _MOST_DECIMALS)  # two digits of the error
+    return f"{value:.{decimals}f} +- {error:.{decimals}f}"
 
 
 def _largest(log_sigma: dict[str, float]) -> str:

@@ -151,7 +151,7 @@ def test_the_table_says_the_same_in_every_form() -> None:
     assert [row["method"] for row in document["rows"]] == ["hmc", "bbb", "halves of hmc"]
     assert document["rows"][1]["w2"] == frame["w2"][1] == rows["bbb"].values["w2"]
     assert document["rows"][1]["log_sigma"]["sigma_ih0"] == frame["log_sigma[sigma_ih0]"][1]
-    assert f"{rows['bbb'].values['w2']:.4f}" in table.to_text()
+    assert f"{rows['bbb'].values['w2']:.2f}" in table.to_text()
     assert "may not have converged: R-hat is 1.2" in table.to_text()
     assert set(rows["bbb"].values) <= {key for name in COLUMNS for key in (name, f"{name}_se")}
     assert "<table>" in table._repr_html_()
