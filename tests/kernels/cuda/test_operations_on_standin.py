@@ -212,7 +212,7 @@ def test_kernels_of_larger_networks_wait_for_nothing(
     host = problem("gaussian", spec=network(), n_cases=20)
     ends = both(cupy, operations, host)
     assert ends.differ_by() < TOLERANCE["float64"]
-    assert any(entry.what == ("add_prior" if kernel == "products" else "advance") for entry in ends.log)
+    assert any(entry.what == ("add_prior" if kernel == "products" else "hybrid") for entry in ends.log)
     assert log.host_reads(ends.log) == []
 
 
