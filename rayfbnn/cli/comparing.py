@@ -25,7 +25,8 @@ def compare(
         str,
         typer.Option(
             metavar="NAME,...",
-            help="The methods to compare, separated by commas, in the order of the table's rows.",
+            help="The methods to compare, separated by commas, in the order of the table's rows: hmc, sghmc,"
+            " laplace, bbb, vep, map, with their settings in the section methods of the configuration.",
         ),
     ] = "hmc",
     exact: Annotated[
@@ -44,9 +45,7 @@ def compare(
     """Fit a model by several methods, and compare their predictions with those of the exact posterior.
 
     Each method has its store, METHOD.zarr, in the folder. A store that is there already is resumed, or used
-    as it is if it is complete. That of hmc is made if it is not there; any other is one of the same posterior
-    that `sample` made with other phases. The folder also gets the table as compare.csv, and the picture
-    compare.png.
+    as it is if it is complete. The folder also gets the table as compare.csv, and the picture compare.png.
 
     Test scores say how good predictions are, distances how close a method is to the posterior; they may rank
     methods differently. No distance means anything below that between halves of the reference, which is the

@@ -158,8 +158,13 @@ def sigmas_of_columns(run: Draws, columns: Array) -> Array:
     return sigmas
 
 
-def check_same_posterior(stores: Sequence[Store], *, is_prior_allowed: bool = False) -> None:
-    """Raise StoreMismatchError unless all stores hold draws of one posterior, or if allowed of its prior."""
+def check_same_posterior(
+    stores: Sequence[Store], *, is_prior_allowed: bool = False, is_approximation_allowed: bool = False
+) -> None:
+    """Raise StoreMismatchError unless all stores hold draws of one posterior.
+
+    Where it is allowed, some may be from its prior, or from approximations of it.
+    """
     from rayfbnn.spec import differences
 
     first = stores[0]
@@ -169,7 +174,8 @@ def check_same_posterior(stores: Sequence[Store], *, is_prior_allowed: bool = Fa
         ]
         if (first.kind == "prior") != (other.kind == "prior") and not is_prior_allowed:
             reasons.append(f"kind: {first.kind} and {other.kind} draws, of the prior and of the posterior")
-        if (first.kind == "approximate") != (other.kind == "approximate"):
+        is_mixed = (first.kind == "approximate") != (other.kind == "approximate")
+        if is_mixed and not is_approximation_allowed:
             reasons.append(
                 f"kind: {first.kind} and {other.kind} draws; `compare` holds approximations against the"
                 " posterior"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,17 +12,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rayfbnn.arrays import Array
 from rayfbnn.data import Source, read_cases, read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
+from rayfbnn.reduce.fits.summary import fit_summary
 from rayfbnn.reduce.whole_file import whole_file
+from rayfbnn.run.fitting.fits import checked_state_shapes
+from rayfbnn.spec.methods import METHODS, BbbKeys
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, read_spec
 from rayfbnn.verbs.jobs import sample_or_resume
-from rayfbnn.verbs.sampling import resume
 
 if TYPE_CHECKING:
+    from rayfbnn.data import Dataset
     from rayfbnn.reduce.comparing.comparison import Compared
     from rayfbnn.reduce.comparing.table import Comparison
     from rayfbnn.reduce.judging.verdicts import Decisive
@@ -49,9 +53,7 @@ def compare(
     """Fit a model by several methods, and compare their predictions with those of the exact posterior.
 
     Each method has its store, METHOD.zarr, in the folder. A store that is there already is resumed, or used
-    as it is if it is complete. That of hmc is made if it is not there; any other is one of the same posterior
-    that `sample` made with other phases. The folder also gets the table as compare.csv, and the picture
-    compare.png.
+    as it is if it is complete. The folder also gets the table as compare.csv, and the picture compare.png.
 
     Test scores say how good predictions are, distances how close a method is to the posterior; they may rank
     methods differently. No distance means anything below that between halves of the reference, which is the
@@ -67,8 +69,9 @@ def compare(
         The test cases with their targets: a CSV or Parquet file. From Python it may be a DataFrame (of
         pandas, Polars or Arrow) or a pair (X, y) as well.
     methods
-        The methods to compare, separated by commas, in the order of the table's rows. From Python it may be a
-        list as well.
+        The methods to compare, separated by commas, in the order of the table's rows: hmc, sghmc, laplace,
+        bbb, vep, map, with their settings in the section methods of the configuration. From Python it may be
+        a list as well.
     exact
         The store whose draws count as exact, in place of that of hmc: of a run, or of `reject`.
     set
@@ -94,9 +97,11 @@ def compare(
     spec, folder, names = read_spec(spec, set), Path(out), _read_methods(methods, exact)
     check_decisive(decisive)
     _check_folder(folder)
-    _check_stores(folder, names)
     reference = None if exact is None else Store.open(exact)
-    inputs, targets = _cases_with_targets(data, read_training(spec, None)[0])
+    resolved, dataset = read_training(spec, None)
+    _check_methods(resolved, dataset, names)
+    inputs, targets = _cases_with_targets(data, resolved)
+    del dataset
     folder.mkdir(exist_ok=True)
     stores = {name: _fitted(spec, folder, name, workers=workers, progress=progress) for name in names}
     if reference is None:
@@ -118,8 +123,8 @@ def _read_methods(methods: str | Sequence[str], exact: str | Path | None) -> lis
     """Return the names of the methods; ConfigError for one that is unknown or there twice."""
     names = [name.strip() for name in methods.split(",")] if isinstance(methods, str) else list(methods)
     for name in names:
-        if not re.fullmatch(r"[\w-]+", name):
-            raise ConfigError(f'methods: must be names such as hmc,sghmc, got "{name}"')
+        if name not in METHODS:
+            raise ConfigError(f'methods: "{name}" is no method; the methods are {", ".join(METHODS)}')
         if names.count(name) > 1:
             raise ConfigError(f"methods: {name} is there twice; name each method once")
     if exact is None and _REFERENCE not in names:
@@ -135,15 +140,12 @@ def _check_folder(folder: Path) -> None:
     check_folder(folder / "compare.png" if folder.is_dir() else folder)
 
 
-def _check_stores(folder: Path, methods: Sequence[str]) -> None:
-    """Raise ConfigError for a method whose store is not in the folder and cannot be made."""
+def _check_methods(spec: RunSpec, dataset: Dataset, methods: Sequence[str]) -> None:
+    """Raise ConfigError, naming the method, for one that does not cover the model or whose settings miss."""
     for method in methods:
-        path = folder / f"{method}.zarr"
-        if method != _REFERENCE and not path.exists():
-            raise ConfigError(
-                f"methods: {method} has no store {path}; make it with `rayfbnn sample`, from a configuration"
-                f" of the same posterior (only {_REFERENCE} is made here)"
-            )
+        asked = spec.for_method(method)
+        if asked.fit is not None:
+            checked_state_shapes(asked, dataset)
 
 
 def _cases_with_targets(data: Source, spec: RunSpec) -> tuple[Array, Array]:
@@ -158,10 +160,7 @@ def _fitted(spec: RunSpec, folder: Path, method: str, *, workers: int | None, pr
     """Return the complete store of a method, which is fitted or resumed as far as it is not yet."""
     path = folder / f"{method}.zarr"
     with _timed(folder, method):
-        if method == _REFERENCE:
-            sample_or_resume(spec, path, workers=workers, progress=progress)
-        else:
-            resume(path, workers=workers, progress=progress)
+        sample_or_resume(spec, path, method=method, workers=workers, progress=progress)
     return Store.open(path)
 
 
@@ -184,8 +183,7 @@ def _timed(folder: Path, method: str) -> Iterator[None]:
 
 
 def _is_complete(store: Store) -> bool:
-    last = [store.progress(batch).iteration for batch in range(store.n_batches)]
-    return min(last) >= store.spec.total_iterations
+    return store.committed_draws >= store.spec.kept_draws
 
 
 def _seconds(folder: Path) -> dict[str, float]:
@@ -212,23 +210,40 @@ def _doubts(reference: Store, inputs: Array, decisive: Decisive) -> tuple[str, .
 
 
 def _with_costs(row: Compared, store: Store, seconds: float | None) -> Compared:
-    """Return a row with its seconds, if they are known, and its gradients."""
-    costs = {} if seconds is None else {"seconds": seconds}
-    return replace(row, values=row.values | costs | {"gradients": gradients(store)})
+    """Return a row with its log evidence, seconds and gradients, as far as they are known."""
+    known: dict[str, float] = {} if seconds is None else {"seconds": seconds}
+    if store.kind == "approximate":
+        summary = fit_summary(store)
+        log_evidence = summary.log_evidence[summary.weight > 0]
+        if np.isfinite(log_evidence).any():
+            known["log_evidence"] = float(np.nanmax(log_evidence))
+    n_gradients = gradients(store)
+    if n_gradients is not None:
+        known["gradients"] = n_gradients
+    return replace(row, values=row.values | known)
 
 
-def gradients(store: Store) -> float:
+def gradients(store: Store) -> float | None:
     """Return how many gradients of all cases the fit of a store took, of all chains together.
 
-    A gradient of a batch counts as the share of the cases that are in it.
+    A gradient of a batch counts as the share of the cases that are in it. None where that is not known:
+    laplace needs curvatures as well, vep propagates moments, and the optimisers of map end when they may.
     """
-    spec, n_cases, settings = store.spec, len(store.targets), store.tuning.latest()[1]
-    total = 0.0
+    spec, n_cases = store.spec, len(store.targets)
+    if spec.fit is not None:
+        if not isinstance(spec.fit, BbbKeys):
+            return None
+        return float(store.n_chains * spec.fit.steps * spec.fit.samples * _share(spec.fit.batch, n_cases))
+    total, settings = 0.0, store.tuning.latest()[1]
     for number, phase in enumerate(spec.phase):
         tuning = Tuning(settings, is_measured=number in spec.tuning_phases)
         for operation in phase.operations:
             for update in operation.unrolled():
-                batch = getattr(update, "batch", None)
-                share = 1.0 if batch is None else min(1.0, batch / n_cases)
+                share = _share(getattr(update, "batch", None), n_cases)
                 total += phase.iterations * share * gradient_evaluations((update,), tuning=tuning)
     return total * store.n_chains
+
+
+def _share(batch: int | None, n_cases: int) -> float:
+    """Return the share of the cases that are in a batch; None is a batch of all."""
+    return 1.0 if batch is None else min(1.0, batch / n_cases)

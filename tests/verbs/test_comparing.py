@@ -90,24 +90,38 @@ def test_a_complete_store_is_used_as_it_is(folder: Path) -> None:
     assert "hmc" in text and "may not have converged" in text
 
 
-def test_another_method_is_compared_with_the_reference(folder: Path) -> None:
-    """Its store has phases of its own, whose batches count as shares of gradients."""
+def test_every_method_is_fitted_and_compared(folder: Path) -> None:
+    """Batches of sghmc count as shares of gradients; only approximations have a log evidence."""
     operation = {"op": "sghmc", "steps": 4, "stepsize": 0.1, "batch": 2}
-    other = {**SPEC, "seed": 2, "phase": [{"iterations": 8, "operations": [operation]}]}
-    (folder / "out").mkdir()
-    rayfbnn.sample(other, folder / "out" / "sghmc.zarr", workers=0, progress=False)
-    result = run("--data", "test.csv", "--methods", "hmc,sghmc", "--json")
+    methods = {
+        "sghmc": {"phase": [{"iterations": 8, "operations": [operation]}]},
+        "laplace": {"starts": 3, "members": 1, "draws": 20, "precisions": "fixed"},
+        "bbb": {"starts": 2, "draws": 20, "steps": 30, "samples": 4, "precisions": "fixed"},
+        "vep": {"starts": 2, "draws": 20, "sweeps": 3, "precisions": "fixed"},
+        "map": {"steps": 30, "precisions": "fixed"},
+    }
+    (folder / "run.toml").write_text(rayfbnn.RunSpec.from_dict({**SPEC, "methods": methods}).to_toml())
+    names = ["hmc", *methods]
+    result = run("--data", "test.csv", "--methods", ",".join(names), "--json")
+    assert result.exit_code == 3, result.output
     rows = json.loads(result.stdout)["rows"]
-    assert [row["method"] for row in rows] == ["hmc", "sghmc", "halves of hmc"]
-    assert rows[1]["w2"] > 0 and rows[1]["gradients"] == pytest.approx(4 * 8 * 4 * 2 / 5)
-    assert "seconds" not in rows[1]
+    assert [row["method"] for row in rows] == [*names, "halves of hmc"]
+    of = {row["method"]: row for row in rows}
+    assert all(of[name]["w2"] > 0 and of[name]["seconds"] > 0 for name in methods)
+    assert of["sghmc"]["gradients"] == pytest.approx(4 * 8 * 4 * 2 / 5)
+    assert of["bbb"]["gradients"] == 2 * 30 * 4
+    assert of["map"]["sd_ratio"] == 0 < of["laplace"]["sd_ratio"]
+    assert "log_evidence" in of["laplace"] and "log_evidence" not in of["hmc"]
+    for name in names:
+        summary = rayfbnn.predict(folder / "out" / f"{name}.zarr", data="test.csv").summary
+        assert of[name]["log_probability"] == pytest.approx(summary["log_probability"]), name
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"methods": "hmc,sghmc"}, r"methods: sghmc has no store out.sghmc\.zarr"),
-        ({"methods": "hmc,../run"}, r'methods: must be names such as hmc,sghmc, got "../run"'),
+        ({"methods": "hmc,magic"}, '"magic" is no method; the methods are hmc, sghmc, laplace'),
+        ({"methods": "hmc,sghmc"}, "methods.sghmc: missing"),
         ({"methods": "hmc,hmc"}, "hmc is there twice"),
         ({"methods": []}, "methods: needs hmc"),
         ({"out": "train.csv"}, "out: train.csv is a file"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,6 +24,7 @@ from rayfbnn.reduce.comparing.scores import (
     scores,
 )
 from rayfbnn.reduce.draws import check_same_posterior, committed
+from rayfbnn.reduce.fits.members import with_members
 from rayfbnn.reduce.quantities import sigmas
 
 if TYPE_CHECKING:
@@ -70,10 +72,11 @@ def compare(
     targets : (n_cases, n_targets)   as on file, NaN where missing
     memory_bytes : float             about what may be used at once
     """
-    check_same_posterior([reference, *methods.values()])
+    check_same_posterior([reference, *methods.values()], is_approximation_allowed=True)
     if len(inputs) == 0 or np.isnan(targets).all():
         raise DataError(f"data: there must be test cases with a known target, got {len(inputs)} cases")
-    stores = {"": reference} | dict(methods)
+    methods = {name: with_members(store) for name, store in methods.items()}
+    stores = {"": reference} | methods
     scored: dict[str, list[Measures]] = {name: [] for name in (*stores, "halves")}
     distant: dict[str, list[Measures]] = {name: [] for name in (*stores, "halves")}
     at_once = cases_at_once(list(stores.values()), memory_bytes)
@@ -142,7 +145,8 @@ def averages(score: Measures, distance: Measures, exact: Measures) -> dict[str, 
     if "mean_difference" in distance:
         values["mean_difference"] = float(np.sqrt(mean_and_error(distance["mean_difference"])[0]))
     log_ratio = distance["log_sd_ratio"]  # -inf for a single draw, whose ratio is 0
-    values["sd_ratio"] = float(np.exp(log_ratio[~np.isnan(log_ratio)].mean()))
+    log_ratio = log_ratio[~np.isnan(log_ratio)]
+    values["sd_ratio"] = float(np.exp(log_ratio.mean())) if len(log_ratio) else math.nan
     return values
 
 
