@@ -116,11 +116,11 @@ def sample(
     if spec.device == "gpu":
         spec = spec.with_batches_for(n_gpus(workers, address))
     spec, dataset = read_run_data(spec, data)
+    check_can_fit(spec, goal)
     if goal is not None:
         check_can_go_on(spec)
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
-    check_can_fit(spec, goal)
     check_ray(workers, address)
     if progress and address is None and spec.fit is None:
         show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
@@ -204,6 +204,7 @@ def resume(
     check_workers(store.spec, workers, address, max_failures)
     check_log_format(log_format)
     goal = read_until(until, max_time, decisive)
+    check_can_fit(store.spec, goal)
     if goal is not None:
         check_can_go_on(store.spec)
     resuming.check_version(store)
@@ -213,7 +214,6 @@ def resume(
         iterations = resuming.agreed_iterations(store, asked, iterations)
         if data is None and asked.train_path is not None and asked.train_path.exists():
             data = asked.train_path
-    check_can_fit(store.spec, goal)
     if iterations is not None and store.spec.fit is not None:
         raise ConfigError(f"iterations: are those of a run of Markov chains, and {store.path} holds a fit")
     if iterations is not None:

@@ -1,0 +1,131 @@
+"""Fits that are stopped anywhere, or handed from worker to worker, end with the same bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rayfbnn import api
+from rayfbnn.arrays import Array
+from rayfbnn.run.executor import InProcess
+from rayfbnn.run.on_ray.worker import Worker
+from rayfbnn.store.store import Store
+from tests.support.store.fits import SETTINGS, fit_spec, make_fit
+
+METHODS = tuple(SETTINGS)
+
+
+def contents(path: object) -> dict[str, Array]:
+    """Return all that a fit leaves: draws, densities and states, by name."""
+    store = Store.open(str(path))
+    names = ("log_likelihood", "log_prior", "log_q")
+    found = {"positions": store.read_positions(), "precisions": store.read_precisions()}
+    found |= {name: store.read_stat(name) for name in names}
+    for batch in range(store.n_batches):
+        last = store.last_record(batch)
+        assert last is not None
+        found |= {f"{batch} {name}": values for name, values in store.fit_after(last).items()}
+    return found
+
+
+def assert_same_fit(path: object, other: object) -> None:
+    ours, theirs = contents(path), contents(other)
+    assert ours.keys() == theirs.keys()
+    for name, values in ours.items():
+        assert values.tobytes() == theirs[name].tobytes(), name
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def undisturbed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    store = make_fit(folder / f"{request.param}.zarr", fit_spec(folder, request.param))
+    with InProcess() as executor:
+        last = {progress.batch: progress for progress in executor.run(store.path, range(store.n_batches))}
+    assert sorted(last) == [0, 1] and all(progress.is_complete for progress in last.values())
+    assert Store.open(store.path).committed_draws == 70
+    return Path(str(store.path))
+
+
+def test_a_fit_that_is_stopped_again_and_again_ends_with_the_same_bits(
+    tmp_path: Path, undisturbed: Path
+) -> None:
+    store = make_fit(tmp_path / "run.zarr", fit_spec(tmp_path, undisturbed.stem))
+    total, n_runs = store.spec.total_iterations, 0
+    while any(store.progress(batch).iteration < total for batch in range(2)):
+        n_runs += 1
+        with InProcess() as executor:
+            for number, _ in enumerate(executor.run(store.path, range(2))):
+                if number == 2:
+                    executor.request_stop()
+    assert n_runs > 2
+    assert_same_fit(store.path, undisturbed)
+
+
+def test_workers_in_turn_fit_the_same_bits(tmp_path: Path, undisturbed: Path) -> None:
+    store = make_fit(tmp_path / "run.zarr", fit_spec(tmp_path, undisturbed.stem))
+    two, turn = [Worker(str(store.path)) for _ in range(2)], 0
+    for batch in (1, 0):
+        while not list(two[turn % 2].run_block(batch))[-1].is_complete:
+            turn += 1
+    assert_same_fit(store.path, undisturbed)
+
+
+def test_verify_finds_a_changed_bit_in_the_state_of_a_fit(tmp_path: Path) -> None:
+    store = make_fit(tmp_path / "run.zarr", fit_spec(tmp_path, "bbb"))
+    with InProcess() as executor:
+        list(executor.run(store.path, range(2)))
+    assert api.verify(tmp_path / "run.zarr").ok
+    last = store.last_record(1)
+    assert last is not None
+    file = Path(str(store.commits.file_of(last)))
+    raw = bytearray(file.read_bytes())
+    raw[-9] ^= 1  # the state is the end of the file
+    file.write_bytes(bytes(raw))
+    report = api.verify(tmp_path / "run.zarr")
+    assert not report.ok and any(file.name in problem.file for problem in report.problems)
+
+
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.parametrize("method", METHODS)
+def test_any_number_of_workers_fits_the_same_bits(tmp_path: Path, method: str) -> None:
+    pytest.importorskip("ray")
+    spec = fit_spec(tmp_path, method)
+    for workers in (0, 2):
+        api.sample(spec, tmp_path / f"{workers}.zarr", method=method, workers=workers, progress=False)
+    assert_same_fit(tmp_path / "0.zarr", tmp_path / "2.zarr")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", METHODS)
+def test_a_fit_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path, method: str) -> None:
+    longer = {
+        "vep": {"sweeps": 400, "tolerance": 1e-300},
+        "laplace": {"steps": 200, "precisions": "evidence"},
+    }
+    settings = longer.get(method, {"steps": 6000})
+    spec = fit_spec(tmp_path, method, settings={**settings, "draws": 500})
+    (tmp_path / "run.toml").write_text(spec.to_toml())
+    api.sample(spec, tmp_path / "whole.zarr", workers=0, progress=False)
+    code = "from rayfbnn.cli import main; main()"
+    command = [sys.executable, "-c", code, "run", "run.toml", "killed.zarr", "--workers", "0"]
+    n_killed = 0
+    for seconds in (0.02, 0.2, 0.6, 1.1, 1.3, 1.6):
+        process = subprocess.Popen(command, cwd=tmp_path, start_new_session=True)
+        while not (tmp_path / "killed.zarr").exists() and process.poll() is None:
+            time.sleep(0.01)
+        # A later process needs some seconds until it has imported what it needs.
+        time.sleep(seconds if n_killed == 0 else 2.0 + seconds)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            n_killed += 1
+        process.wait()
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert n_killed > 0
+    assert_same_fit(tmp_path / "whole.zarr", tmp_path / "killed.zarr")
