@@ -19,7 +19,7 @@ from rayfbnn.reduce.pictures.panels import (
     draw_band,
     draw_probabilities,
     draw_targets,
-    set_log_scale,
+    logarithmic,
 )
 from rayfbnn.reduce.predict import predict
 
@@ -83,8 +83,11 @@ def _draw_distances(axis: Axes, comparison: Comparison, colours: Mapping[str, st
     axis.set_ylim(-0.6, max(len(shown), 1) - 0.4)
     axis.set_xlim(0, None)
     axis.tick_params(axis="y", length=0)
-    axis.set(xlabel=_NAMES[name], title="Distance from the posterior: shorter is closer")
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    axis.set(
+        xlabel=f"{_NAMES[name]}\n(lines: 2 standard errors)",
+        title="Distance from the posterior: shorter is closer",
+    )
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24))
 
 
 def _draw_calibration(
@@ -111,21 +114,28 @@ def _draw_calibration(
 
 def _draw_times(axis: Axes, comparison: Comparison, colours: Mapping[str, str]) -> None:
     """Draw log probability by seconds, with the standard error of the difference from the reference."""
+    known = []
     for row, colour in colours.items():
         values = comparison.rows[row].values
         seconds = values.get("seconds", math.nan)
         if not seconds > 0:
             continue
+        known.append(seconds)
         error = values["log_probability_difference_se"]
         axis.errorbar(seconds, values["log_probability"], yerr=2 * error, fmt="o", color=colour, lw=0.9)
         axis.annotate(
             row, (seconds, values["log_probability"]), xytext=(5, 4), textcoords="offset points", color=colour
         )
     reference = comparison.rows.get(comparison.reference, comparison.floor).values["log_probability"]
-    axis.axhline(reference, color=GREY, lw=0.8, ls=":")
-    set_log_scale(axis, "x")
+    axis.axhline(reference, color=GREY, lw=0.8, ls=":", label="reference")
+    axis.legend(loc="best")
+    if known:
+        logarithmic(axis, np.array(known), which="x")
     axis.margins(x=0.25, y=0.15)
-    axis.set(xlabel="seconds of fitting", ylabel="log probability of a test case")
+    axis.set(
+        xlabel="seconds of fitting\n(lines: 2 standard errors of the difference)",
+        ylabel="log probability of a test case",
+    )
     axis.set_title("Score by time: higher is better")
 
 
