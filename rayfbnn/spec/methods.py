@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 from pydantic import Field, model_validator
@@ -198,3 +199,34 @@ def fit_phases(keys: FitKeys) -> tuple[PhaseSpec, PhaseSpec]:
 
 def _without(keys: Record, *names: str) -> dict[str, Any]:
     return keys.model_dump(exclude=set(names))
+
+
+def keys_of_method(
+    written: Mapping[str, Any], methods: MethodsSpec, name: str | None, *, recorded: str | None
+) -> dict[str, Any]:
+    """Return the keys of a run by one method, without the settings of all others.
+
+    written   the keys of the whole configuration
+    name      of the method; None for a run of Markov chains with the configuration's own phases
+    recorded  the method that the configuration is of already, if any
+
+    A run of Markov chains has the phases of its method, if there are any, in place of its own.
+    """
+    if name is not None and name not in METHODS:
+        raise ConfigError(f'method: must be one of {", ".join(METHODS)}, got "{name}"')
+    keys = {key: value for key, value in written.items() if key not in ("method", "methods")}
+    section = None if name is None else getattr(methods, name)
+    if name in APPROXIMATE:
+        settings = {} if section is None else section.model_dump(mode="json", exclude_none=True)
+        defaults = FIT_KEYS[name]().model_dump(exclude_none=True)
+        keys = {key: value for key, value in keys.items() if key not in ("phase", "iterations")}
+        return keys | {"method": name, "methods": {name: defaults | settings}}
+    if isinstance(section, PhasesKeys):
+        keys.pop("iterations", None)
+        phases = section.model_dump(mode="json", exclude_none=True)["phase"]
+        return keys | {"method": name, "phase": phases}
+    if name == "sghmc":
+        if recorded != "sghmc":
+            raise ConfigError("methods.sghmc: missing; it must have at least one [[methods.sghmc.phase]]")
+        return keys | {"method": name}  # a run that has its phases already
+    return keys

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -15,22 +14,23 @@ from rayfbnn.data.encoding import Encoding
 from rayfbnn.data.selection import is_pattern
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import AUTO
-from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec
+from rayfbnn.model.architecture import ModelSpec, NetworkSpec
 from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.registry import DATA_MODELS, data_model_from_spec
+from rayfbnn.spec.column_checks import check_columns
 from rayfbnn.spec.connections import with_tables
 from rayfbnn.spec.default_network import default_noise, default_priors
 from rayfbnn.spec.defaults import CHAINS_PER_BATCH_OF_LARGE, default_phases, is_large_table
+from rayfbnn.spec.known_keys import known_keys
 from rayfbnn.spec.messages import MAX_WORD, messages, short
 from rayfbnn.spec.methods import (
     APPROXIMATE,
     FIT_KEYS,
-    METHODS,
     FitKeys,
     Method,
     MethodsSpec,
-    PhasesKeys,
     fit_phases,
+    keys_of_method,
 )
 from rayfbnn.spec.model_keys import ModelKeys, check_model, read_model
 from rayfbnn.spec.network_checks import check_gradient, check_network
@@ -171,25 +171,7 @@ class RunSpec(Record):
 
         A run of Markov chains has the phases of its method, if there are any, in place of its own.
         """
-        name = self.method if method is None else method
-        if name is not None and name not in METHODS:
-            raise ConfigError(f'method: must be one of {", ".join(METHODS)}, got "{name}"')
-        keys = {key: value for key, value in self._as_written.items() if key not in ("method", "methods")}
-        section = None if name is None else getattr(self.methods, name)
-        if name in APPROXIMATE:
-            written = {} if section is None else section.model_dump(mode="json", exclude_none=True)
-            keys = {key: value for key, value in keys.items() if key not in ("phase", "iterations")}
-            keys |= {
-                "method": name,
-                "methods": {name: FIT_KEYS[name]().model_dump(exclude_none=True) | written},
-            }
-        elif isinstance(section, PhasesKeys):
-            keys.pop("iterations", None)
-            keys |= {"method": name, "phase": section.model_dump(mode="json", exclude_none=True)["phase"]}
-        elif name == "sghmc":
-            if self.method != "sghmc":
-                raise ConfigError("methods.sghmc: missing; it must have at least one [[methods.sghmc.phase]]")
-            keys["method"] = name  # a run that has its phases already
+        keys = keys_of_method(self._as_written, self.methods, method or self.method, recorded=self.method)
         return RunSpec._from_keys(keys, self._base_dir, self._encoding)
 
     @property
@@ -359,7 +341,7 @@ class RunSpec(Record):
         if self.network_keys.has_default_priors:
             self._fill_sections()
         self._fill_parts()
-        _check_columns(self.data, self.model_keys)
+        check_columns(self.data, self.model_keys)
         check_model(self.model_keys, self.data, self.input_names if self.is_resolved else ())
         if self.phase and self.iterations is not None:
             raise ConfigError(
@@ -413,43 +395,4 @@ class RunSpec(Record):
         check_parts(self.phase, self.n_parts, device=self.device)
 
 
-def _check_columns(data: DataSpec, model: ModelKeys) -> None:
-    for key in ("inputs", "exclude", "targets", "categorical", "standardize"):
-        names = getattr(data, key) or ()
-        for place, name in enumerate(names):
-            if name in names[:place]:
-                raise ConfigError(f'data.{key}: has a name twice, got "{name}"; name each once')
-    for name in data.targets:
-        if name in (data.inputs or ()):
-            raise ConfigError(f'data.targets: names an input, got "{name}"; a column is an input or a target')
-    if data.censored is not None and data.censored in (*data.targets, *(data.inputs or ())):
-        raise ConfigError(f'data.censored: names an input or a target, got "{data.censored}"')
-    for name, levels in (data.ordered or {}).items():
-        for place, level in enumerate(levels):
-            if level in levels[:place]:
-                raise ConfigError(f'data.ordered.{name}: has a level twice, got "{level}"; name each once')
-    if "targets" in data.standardize and not DATA_MODELS[model.kind].is_real:
-        raise ConfigError(
-            f'data.standardize: only real targets can be standardised, got "targets" with model.kind = '
-            f'"{model.kind}"; leave "targets" out'
-        )
-
-
-def _keys_of(record: type[Record]) -> tuple[str, ...]:
-    return tuple(field.alias or name for name, field in record.model_fields.items())
-
-
-# The keys that each section can have; messages name them where a key is unknown.
-_KEYS: dict[tuple[str, ...], tuple[str, ...]] = {
-    (): _keys_of(RunSpec),
-    ("data",): _keys_of(DataSpec),
-    ("model",): _keys_of(ModelKeys),
-    ("network",): _keys_of(NetworkKeys),
-    ("network", "hidden"): tuple(field.name for field in fields(LayerSpec)),
-    ("initial",): _keys_of(InitialSpec),
-    ("phase",): _keys_of(PhaseSpec),
-    ("methods",): METHODS,
-    **{("methods", name): _keys_of(FIT_KEYS[name]) for name in APPROXIMATE},
-    **{("methods", name): ("phase",) for name in ("hmc", "sghmc")},
-    **{("methods", name, "phase"): _keys_of(PhaseSpec) for name in ("hmc", "sghmc")},
-}
+_KEYS = known_keys(RunSpec)

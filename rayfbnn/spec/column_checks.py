@@ -1,0 +1,31 @@
+"""Checks of the columns that [data] names, which need no table."""
+
+from __future__ import annotations
+
+from rayfbnn.errors import ConfigError
+from rayfbnn.model.likelihood.registry import DATA_MODELS
+from rayfbnn.spec.model_keys import ModelKeys
+from rayfbnn.spec.sections import DataSpec
+
+
+def check_columns(data: DataSpec, model: ModelKeys) -> None:
+    """Raise ConfigError for a column that is named twice, or for two things that exclude each other."""
+    for key in ("inputs", "exclude", "targets", "categorical", "standardize"):
+        names = getattr(data, key) or ()
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise ConfigError(f'data.{key}: has a name twice, got "{name}"; name each once')
+    for name in data.targets:
+        if name in (data.inputs or ()):
+            raise ConfigError(f'data.targets: names an input, got "{name}"; a column is an input or a target')
+    if data.censored is not None and data.censored in (*data.targets, *(data.inputs or ())):
+        raise ConfigError(f'data.censored: names an input or a target, got "{data.censored}"')
+    for name, levels in (data.ordered or {}).items():
+        for place, level in enumerate(levels):
+            if level in levels[:place]:
+                raise ConfigError(f'data.ordered.{name}: has a level twice, got "{level}"; name each once')
+    if "targets" in data.standardize and not DATA_MODELS[model.kind].is_real:
+        raise ConfigError(
+            f'data.standardize: only real targets can be standardised, got "targets" with model.kind = '
+            f'"{model.kind}"; leave "targets" out'
+        )

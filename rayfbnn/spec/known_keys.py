@@ -1,0 +1,37 @@
+"""The keys that each section of a configuration can have; messages name them where a key is unknown."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from rayfbnn.model.architecture import LayerSpec
+from rayfbnn.spec.methods import APPROXIMATE, FIT_KEYS, METHODS
+from rayfbnn.spec.model_keys import ModelKeys
+from rayfbnn.spec.network_keys import NetworkKeys
+from rayfbnn.spec.operations import Record
+from rayfbnn.spec.sections import DataSpec, InitialSpec, PhaseSpec
+
+
+def known_keys(whole: type[Record]) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Return the keys of each section, such as ("network", "hidden").
+
+    whole  the record of the whole configuration, whose section is ()
+    """
+    keys: dict[tuple[str, ...], tuple[str, ...]] = {
+        (): _keys_of(whole),
+        ("data",): _keys_of(DataSpec),
+        ("model",): _keys_of(ModelKeys),
+        ("network",): _keys_of(NetworkKeys),
+        ("network", "hidden"): tuple(field.name for field in fields(LayerSpec)),
+        ("initial",): _keys_of(InitialSpec),
+        ("phase",): _keys_of(PhaseSpec),
+        ("methods",): METHODS,
+    }
+    keys |= {("methods", name): _keys_of(FIT_KEYS[name]) for name in APPROXIMATE}
+    for name in ("hmc", "sghmc"):
+        keys |= {("methods", name): ("phase",), ("methods", name, "phase"): _keys_of(PhaseSpec)}
+    return keys
+
+
+def _keys_of(record: type[Record]) -> tuple[str, ...]:
+    return tuple(field.alias or name for name, field in record.model_fields.items())
