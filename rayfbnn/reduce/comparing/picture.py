@@ -11,6 +11,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.reduce.comparing.table import Comparison
+from rayfbnn.reduce.fits.members import with_members
 from rayfbnn.reduce.pictures.figures import Figure, blank_figure, save, styled
 from rayfbnn.reduce.pictures.panels import (
     CHAIN_COLOURS,
@@ -147,7 +148,7 @@ def _draw_bands(part: Figure, stores: Mapping[str, Store], n_rows: int) -> None:
         x = data.inputs[:, 0]
         reach = 0.2 * (x.max() - x.min())
         points = np.linspace(x.min() - reach, x.max() + reach, _POINTS)
-        table = predict([store], points[:, None]).table
+        table = predict([with_members(store)], points[:, None]).table
         if model.has_labels:
             labelled, words = model.labelled_cases(data.targets), model.probability_words(data.target_names)
             draw_probabilities(
@@ -167,3 +168,5 @@ def _draw_bands(part: Figure, stores: Mapping[str, Store], n_rows: int) -> None:
     axes[0].legend(loc="best")
     for axis in axes[len(stores) :]:
         axis.set_axis_off()
+    for axis in axes[: len(stores)][-_BANDS_IN_A_ROW:]:  # the lowest ones of their columns
+        axis.tick_params(labelbottom=True)
