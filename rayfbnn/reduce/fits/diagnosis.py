@@ -95,7 +95,7 @@ def diagnose_fit(store: Store) -> FitDiagnosis:
     is_drifting = (np.abs(drift) > MAX_DRIFT) & (np.abs(drift) > _ERRORS * error)
     return FitDiagnosis(
         table,
-        _reasons(table, summary, is_drifting, densities["log_q"]),
+        _reasons(table, summary, is_drifting, densities["log_q"], store.spec.method),
         {"max_pareto_k": MAX_PARETO_K, "max_drift": MAX_DRIFT, "max_spread": MAX_SPREAD},
     )
 
@@ -121,11 +121,15 @@ def drifts(objective: Array) -> tuple[Array, Array]:
     return changes[0], changes[1]
 
 
-def _reasons(table: pd.DataFrame, summary: FitSummary, is_drifting: Array, log_q: Array) -> tuple[str, ...]:
+def _reasons(
+    table: pd.DataFrame, summary: FitSummary, is_drifting: Array, log_q: Array, method: str | None
+) -> tuple[str, ...]:
     reasons, counts = [], summary.weight > 0
     n = int(counts.sum())
-    if not np.isfinite(summary.objective[counts][:, 0]).all():
-        reasons.append("the objective is not finite: the approximation has come to nothing at some start")
+    if method != "map" and not np.isfinite(log_q[counts]).all():
+        reasons.append(
+            "draws are not finite: the fit has broken down at some start; give priors that are less vague"
+        )
     n_drifting = int((is_drifting & counts).sum())
     if n_drifting:
         reasons.append(
@@ -138,7 +142,7 @@ def _reasons(table: pd.DataFrame, summary: FitSummary, is_drifting: Array, log_q
             f"the log evidences of the starts differ by {np.ptp(evidence):.3g} (at most {MAX_SPREAD:g}),"
             " so that they have found different approximations"
         )
-    if np.isnan(log_q).all():
+    if method == "map":
         return (*reasons, "single networks have no spread, so that nothing is known of their uncertainty")
     k = table["pareto_k"].to_numpy()[counts]
     if not (k <= MAX_PARETO_K).all():
