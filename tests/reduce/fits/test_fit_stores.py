@@ -96,7 +96,10 @@ def test_draws_that_are_no_networks_are_not_exported(tmp_path: Path) -> None:
         api.export(tmp_path / "run.zarr", out=tmp_path / "run.npz")
 
 
-@pytest.mark.parametrize("method", tuple(SETTINGS))
+@pytest.mark.parametrize(
+    "method",
+    [name if name == "laplace" else pytest.param(name, marks=pytest.mark.long) for name in SETTINGS],
+)
 def test_every_reader_reads_every_method(tmp_path: Path, method: str) -> None:
     fitted(tmp_path, method)
     path = tmp_path / "run.zarr"

@@ -41,7 +41,11 @@ def assert_same_fit(path: object, other: object) -> None:
         assert values.tobytes() == theirs[name].tobytes(), name
 
 
-@pytest.fixture(scope="module", params=METHODS)
+QUICK = ("laplace", "bbb")
+EACH = [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in METHODS]
+
+
+@pytest.fixture(scope="module", params=EACH)
 def undisturbed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
     store = make_fit(folder / f"{request.param}.zarr", fit_spec(folder, request.param))
