@@ -1,4 +1,4 @@
-"""What a method does not cover, and wrong settings, are refused by name before anything is created."""
+"""Models that a method does not cover, and wrong settings, are refused by name; no file is created."""
 
 from __future__ import annotations
 
