@@ -41,6 +41,8 @@ class Worker:
         self._node = node
         self._owners = owners
         self._sampler: Sampler | Fitter | None = None
+        self._steps: Iterator[Progress] = iter(())  # of the block that was run last
+        self._is_finishing = False
         self._latest: Progress | None = None
 
     def ready(self) -> tuple[str, str]:
@@ -55,23 +57,27 @@ class Worker:
             self._sampler = job_of(
                 store, worker=worker_name(), transport=transport, n_owners=len(self._owners)
             )
-        is_closed, reported = False, time.monotonic()
-        steps = self._sampler.run_block(batch, should_stop=lambda: is_closed or self.should_stop())
-        try:
-            for self._latest in steps:  # noqa: B020, an attribute of self and not self
-                if self._latest.committed or time.monotonic() - reported >= NEWS_SECONDS:
-                    reported = time.monotonic()
-                    yield self._latest
-        except GeneratorExit:  # Ray noticed the stop while it sent this progress, and takes no more
-            is_closed = True
-            for self._latest in steps:  # noqa: B020, runs on to the commit
-                pass
-            raise
+        self._is_finishing, reported = False, time.monotonic()
+        self._steps = self._sampler.run_block(
+            batch, should_stop=lambda: self._is_finishing or self.should_stop()
+        )
+        for self._latest in self._steps:  # noqa: B020, an attribute of self and not self
+            if self._latest.committed or time.monotonic() - reported >= NEWS_SECONDS:
+                reported = time.monotonic()
+                yield self._latest
 
     def should_stop(self) -> bool:
         """Return True to stop; called after every iteration. Tests kill or delay a worker here."""
         return self._is_stopped()
 
     def latest(self) -> Progress | None:
-        """Return the latest progress of the block that was run last; None before the first."""
+        """Return the latest progress of the block that was run last; None before the first.
+
+        Ray drops the generator of a block that is told to stop while an answer is on its way. What is done of
+        such a block is committed here. It must not be done as the generator is closed: the garbage collector
+        may do that, at any moment and in any thread, and nothing may be sampled there.
+        """
+        self._is_finishing = True
+        for self._latest in self._steps:  # noqa: B020, runs on to the commit
+            pass
         return self._latest
