@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 from rayfbnn.errors import ConfigError, WorkerError
+from rayfbnn.run.on_ray.output import log_what_ray_reports
 from rayfbnn.run.signals import cancel_alarm
 
 # One thread a worker: two workers with two BLAS threads each were up to 15 times slower than one thread each.
@@ -66,6 +67,7 @@ def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
             # Ray tries for 14 minutes to join a cluster that is gone; each of these two attempts takes 40 s.
             os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "2")
             _start(ray, address=address, log_to_driver=False, logging_level=logging.ERROR)
+            log_what_ray_reports()  # for good: this process stays connected after its result
             return ray, False
         _allow_open_files()
         inherited = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}

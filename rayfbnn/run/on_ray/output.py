@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import Any, TextIO, cast
+from typing import Any
 
-LISTENER = "ray_listen_error_messages"  # the thread of Ray that prints what its processes report
 _log = logging.getLogger(__name__)
-
-
-class _Diverted:
-    """Standard error, except for what Ray prints about nodes and workers that have died.
-
-    That is some fifty lines for each node, from the log of its raylet. The executor says in one line what has
-    happened, and the lines of Ray go to the log at level DEBUG.
-    """
-
-    def write(self, text: str) -> int:
-        if threading.current_thread().name != LISTENER:
-            return sys.stderr.write(text)
-        if text.strip():
-            _log.debug("Ray: %s", text.strip())
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(sys.stderr, name)
 
 
 @contextmanager
 def result_alone_on_stdout() -> Iterator[None]:
     """Keep what Ray prints away from standard output."""
-    with redirect_stdout(cast(TextIO, _Diverted())):
-        yield
+    import ray._private.worker as ray_worker
+
+    before = ray_worker.print_to_stdstream
+    log_what_ray_reports()
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        ray_worker.print_to_stdstream = before
+
+
+def log_what_ray_reports() -> None:
+    """Send what Ray reports about nodes and workers that have died to the log, at level DEBUG.
+
+    Ray prints some fifty lines for each node, from the log of its raylet, and some seconds after its death: a
+    driver may have written its result by then. The executor says in one line what has happened.
+    """
+    import ray._private.worker as ray_worker
+
+    ray_worker.print_to_stdstream = _to_log
+
+
+def _to_log(data: dict[str, Any], ignore_prefix: bool) -> None:
+    _log.debug("Ray: %s", "\n".join(data["lines"]).strip())

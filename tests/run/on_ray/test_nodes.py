@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from rayfbnn.run.on_ray import nodes as ray_nodes
 from rayfbnn.run.on_ray import worker as ray_worker
 from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.on_ray.nodes import look_at_nodes
-from rayfbnn.run.on_ray.output import LISTENER, result_alone_on_stdout
+from rayfbnn.run.on_ray.output import result_alone_on_stdout
 from rayfbnn.run.on_ray.worker import Worker
 from rayfbnn.run.sampler import Progress
 from rayfbnn.store.store import Store
@@ -232,20 +231,19 @@ def test_workers_have_room_on_nodes_that_stay() -> None:
 def test_what_ray_prints_of_dead_nodes_goes_to_the_log(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    # Ray's own functions, as its thread `listen_error_messages` calls them.
+    import ray._private.worker as ray_worker
+
+    assert "print_to_stdstream(" in inspect.getsource(ray_worker.listen_error_messages)
     caplog.set_level(logging.DEBUG)
+    report = {"lines": ["Raylet is terminated"], "pid": "raylet", "is_err": False}
+    before = ray_worker.print_to_stdstream
     with result_alone_on_stdout():
-        listener = threading.Thread(target=print, args=("Raylet is terminated",), name=LISTENER)
-        listener.start()
-        listener.join()
+        ray_worker.print_to_stdstream(report, ignore_prefix=False)
         print("of another thread")
     assert capsys.readouterr() == ("", "of another thread\n")
     assert caplog.messages == ["Ray: Raylet is terminated"]
-
-
-def test_ray_prints_such_messages_in_the_thread_that_is_kept_quiet() -> None:
-    import ray._private.worker as module
-
-    assert f'name="{LISTENER}"' in inspect.getsource(module.connect)
+    assert ray_worker.print_to_stdstream is before
 
 
 def test_a_worker_is_as_nice_as_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
