@@ -99,6 +99,8 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 def test_a_node_that_is_killed_is_one_line_and_its_batch_goes_on(scene: Scene) -> None:
     first, _ = scene.begin(2)
     scene.cluster.remove_node(first, allow_graceful=False)
+    # Its worker may commit once more; Ray knows of the death some twelve seconds later.
+    scene.wait_until(lambda: scene.log("block")[-1]["failures"] == 1)
     scene.wait_for_all_batches()
     errors = scene.end()
     assert len([line for line in errors if "died with 1 worker: others go on" in line]) == 1, errors
