@@ -56,15 +56,15 @@ def numbers_of_posterior(posterior: Posterior, precisions: Array) -> ChainNumber
     xp = array_namespace(precisions)
     with np.errstate(all="ignore"):
         noise = prior.noise_precisions(precisions, posterior.precision_layout)
-        power = xp.broadcast_to(
-            xp.asarray(posterior.inverse_temperature, dtype=xp.float64), (precisions.shape[0],)
-        )
+        power = posterior.inverse_temperature
+        if isinstance(power, float):
+            power = xp.full(len(precisions), power)
         return ChainNumbers(
             precisions=xp.ascontiguousarray(
                 prior.parameter_precisions(precisions, posterior.precision_layout)
             ),
             noise=xp.ascontiguousarray(noise),
-            inverse_temperature=xp.ascontiguousarray(power),
+            inverse_temperature=xp.ascontiguousarray(power, dtype=xp.float64),
             normaliser=posterior.data_model.total_log_normaliser(noise, posterior.counts),
         )
 

@@ -57,7 +57,7 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
         default they are refused.
     iterations
         Number of iterations of the last phase, each of which keeps one draw of every chain. Default 4000
-        for two classes, 6000 for more, or 1000 for large tables.
+        for two classes, 8000 for more, or 1000 for large tables.
     chains
         Number of Markov chains. Default 8; fewer than 4 cannot be judged.
     until

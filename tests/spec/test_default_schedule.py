@@ -59,7 +59,7 @@ def test_elsewhere_trajectories_are_those_of_hybrid(changes: dict[str, Any]) -> 
     assert any(isinstance(operation, SampleNoise) for operation in spec.phase[0].operations) == has_noise
     assert len(spec.phase) == (2 if spec.model.kind == "class" else 3)
     assert kinds(spec)[-1] == ["sample-sigmas", "rescale", "rescale", "heatbath", "hybrid"]
-    assert spec.phase[-1].iterations == (10_000 if spec.model.kind == "count" else 6000)
+    assert spec.phase[-1].iterations == (10_000 if spec.model.kind == "count" else 8000)
 
 
 @pytest.mark.parametrize(("n_inputs", "along"), [(100, ["incoming", "sigmas"]), (101, ["incoming"])])
