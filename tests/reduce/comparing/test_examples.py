@@ -87,3 +87,27 @@ def test_the_robot_arm_is_predicted_as_well_as_in_the_book(tmp_path: Path) -> No
     assert bbb["squared_error"] < 0.0060
     assert 2.9 < bbb["log_probability"] < laplace["log_probability"]
     assert 150 < bbb["log_evidence"] < 260 < laplace["log_evidence"]
+
+
+def test_networks_of_greatest_density_overfit_with_their_size(tmp_path: Path) -> None:
+    folder = EXAMPLES / "network_size"
+
+    def errors(n_units: int, method: str) -> tuple[float, float, float]:
+        store = tmp_path / f"{method}_{n_units}.zarr"
+        rayfbnn.sample(
+            folder / "network_size.toml",
+            store,
+            set=[f"network.hidden[0].units={n_units}"],
+            method=method,
+            workers=0,
+            progress=False,
+        )
+        training = rayfbnn.predict(store, data=folder / "train.csv").summary
+        test = rayfbnn.predict(store, data=folder / "test.csv").summary
+        return training["squared_error"], test["squared_error"], test["log_probability"]
+
+    noise = 2 * 0.05**2
+    few, many, exact = errors(6, "map"), errors(16, "map"), errors(16, "hmc")
+    assert many[0] < 0.6 * noise < noise < few[0]
+    assert many[1] > 1.05 * few[1] > 1.05 * exact[1] > noise
+    assert many[2] < few[2] < exact[2]
