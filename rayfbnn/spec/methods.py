@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 from pydantic import Field, model_validator
@@ -230,3 +231,14 @@ def keys_of_method(
             raise ConfigError("methods.sghmc: missing; it must have at least one [[methods.sghmc.phase]]")
         return keys | {"method": name}  # a run that has its phases already
     return keys
+
+
+@contextmanager
+def keys_of_phases(method: str | None) -> Iterator[None]:
+    """Name wrong phases as they are written: those of a method are in its section, not in `phase`."""
+    try:
+        yield
+    except ConfigError as exc:
+        if method is None or not str(exc).startswith("phase"):
+            raise
+        raise ConfigError(f"methods.{method}.{exc}") from None

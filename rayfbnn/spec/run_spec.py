@@ -31,6 +31,7 @@ from rayfbnn.spec.methods import (
     MethodsSpec,
     fit_phases,
     keys_of_method,
+    keys_of_phases,
 )
 from rayfbnn.spec.model_keys import ModelKeys, check_model, read_model
 from rayfbnn.spec.network_checks import check_gradient, check_network
@@ -293,7 +294,8 @@ class RunSpec(Record):
                 f"data.parts: must be at most {n_cases}, the number of training cases, so that each part has"
                 f" one, got {self.n_parts}"
             )
-        check_partitions(self.phase, n_cases)
+        with keys_of_phases(self.method):
+            check_partitions(self.phase, n_cases)
 
     def check_gradient(self) -> None:
         """Raise ConfigError for units that are only for draws from the prior, such as step units."""
@@ -391,8 +393,11 @@ class RunSpec(Record):
             object.__setattr__(self, "iterations", None)
         if self.fit is not None:
             return
-        check_schedule(self.phase, network=self.network, model=self.data_model, temperature=self.temperature)
-        check_parts(self.phase, self.n_parts, device=self.device)
+        with keys_of_phases(self.method):
+            check_schedule(
+                self.phase, network=self.network, model=self.data_model, temperature=self.temperature
+            )
+            check_parts(self.phase, self.n_parts, device=self.device)
 
 
 _KEYS = known_keys(RunSpec)

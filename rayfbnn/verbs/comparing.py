@@ -146,6 +146,8 @@ def _check_methods(spec: RunSpec, dataset: Dataset, methods: Sequence[str]) -> N
         asked = spec.for_method(method)
         if asked.fit is not None:
             checked_state_shapes(asked, dataset)
+        else:
+            asked.check_data(dataset.n_cases)
 
 
 def _cases_with_targets(data: Source, spec: RunSpec) -> tuple[Array, Array]:

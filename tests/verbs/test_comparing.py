@@ -117,11 +117,20 @@ def test_every_method_is_fitted_and_compared(folder: Path) -> None:
         assert of[name]["log_probability"] == pytest.approx(summary["log_probability"]), name
 
 
+SGHMC = (
+    'methods.sghmc={{phase=[{{iterations=3, operations=[{{op="sghmc", steps=2, batch={batch}, stepsize=0.1,'
+    " friction=1.0}}]}}]}}"
+)
+_BATCH = r"methods\.sghmc\.phase\[0\]\.operations\[0\]\.batch: "
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"methods": "hmc,magic"}, '"magic" is no method; the methods are hmc, sghmc, laplace'),
         ({"methods": "hmc,sghmc"}, "methods.sghmc: missing"),
+        ({"methods": "hmc,sghmc", "set": [SGHMC.format(batch=99)]}, _BATCH + "must be at most 5"),
+        ({"methods": "hmc,sghmc", "set": [SGHMC.format(batch=0)]}, _BATCH + "must be at least 1"),
         ({"methods": "hmc,hmc"}, "hmc is there twice"),
         ({"methods": []}, "methods: needs hmc"),
         ({"out": "train.csv"}, "out: train.csv is a file"),
