@@ -88,7 +88,8 @@ class Descent:
     The state has position and best (n_starts, n_parameters), the network now and the one that is kept;
     precisions and best_precisions (n_starts, n_precisions); held_out (n_starts,), the least energy of the
     cases that are held out; first and second (n_starts, n_parameters), for "leapfrog" the momentum and the
-    gradient, for "adam" its moments; and change (n_starts,), that of the log precisions at their last update.
+    gradient, for "adam" its moments; change (n_starts,), that of the log precisions at their last update; and
+    gradients (n_starts,), how many of all cases were computed so far.
     """
 
     target: ApproximatedTarget
@@ -111,6 +112,7 @@ class Descent:
             "first": xp.zeros_like(position),
             "second": second,
             "change": xp.full(len(position), xp.inf),
+            "gradients": xp.full(len(position), float(self.settings.optimizer == "leapfrog")),
         }
 
     def step(self, state: State, streams: Streams) -> tuple[State, StepInfo]:
@@ -129,6 +131,8 @@ class Descent:
             if settings.optimizer == "leapfrog":
                 position, precisions = changed["position"], changed["precisions"]
                 changed["second"] = self._energy_and_gradient(position, precisions, streams)[1]
+                changed["gradients"] = changed["gradients"] + 1
+        changed["gradients"] = changed["gradients"] + 1
         if settings.optimizer == "leapfrog":
             energy = self._leap(changed, streams)
         else:
@@ -191,15 +195,17 @@ class Descent:
             most = self.settings.steps
             options: Any = {"maxiter": most, "maxfun": 2 * most, "gtol": 1e-8, "ftol": 0}
             found = minimize(potential, position, jac=True, method="L-BFGS-B", options=options)
-            minima.append((found.x, found.fun))
+            minima.append((found.x, found.fun, found.nfev))
+        ends, energies, n_gradients = zip(*minima, strict=True)
         changed = dict(state)
-        changed["position"] = xp.asarray(np.stack([position for position, _ in minima]))
+        changed["position"] = xp.asarray(np.stack(ends))
+        changed["gradients"] = state["gradients"] + xp.asarray(n_gradients)
         if self.settings.precisions == "expected":
             changed |= self._updated_precisions(changed)
         else:
             changed["change"] = xp.zeros_like(state["change"])
         changed |= {"best": changed["position"], "best_precisions": precisions}
-        return changed, StepInfo(-xp.asarray([energy for _, energy in minima]))
+        return changed, StepInfo(-xp.asarray(energies))
 
     def _keep_best(self, changed: dict[str, Array], streams: Streams) -> None:
         """Keep the networks that are better than all before, in place: without cases held out, the last."""

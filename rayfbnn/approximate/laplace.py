@@ -84,7 +84,8 @@ class Laplace:
     """A fit of Gaussian approximations; the chain axis is that of starts.
 
     The state has position (n_starts, n_parameters), precisions (n_starts, n_precisions), damping (n_starts,)
-    of Levenberg, and change (n_starts,), that of the log precisions at their last update.
+    of Levenberg, change (n_starts,), that of the log precisions at their last update, and how many gradients
+    and curvatures of all cases were computed so far, both (n_starts,).
     """
 
     target: CurvedTarget
@@ -99,6 +100,8 @@ class Laplace:
             "precisions": precisions,
             "damping": xp.full(len(position), _FIRST_DAMPING),
             "change": xp.full(len(position), xp.inf),
+            "gradients": xp.zeros(len(position)),
+            "curvatures": xp.zeros(len(position)),
         }
 
     def step(self, state: State, streams: Streams) -> tuple[State, StepInfo]:
@@ -118,10 +121,13 @@ class Laplace:
             changed["precisions"] = self._reestimated(moved)[0]
             ratio = xp.log(changed["precisions"] / moved["precisions"])
             changed["change"] = xp.abs(ratio).max(axis=1)
+            changed["curvatures"] = changed["curvatures"] + 1
         settles = (changed["change"] < _SETTLED) & ~is_settled
         if bool(settles.any()):
             final = self._descend(changed, settings.first)
-            changed["position"] = xp.where(settles[:, None], final["position"], changed["position"])
+            for name in ("position", "gradients", "curvatures"):
+                does = settles.reshape(-1, *(1,) * (final[name].ndim - 1))
+                changed[name] = xp.where(does, final[name], changed[name])
         for name, before in state.items():
             stays = is_settled.reshape(-1, *(1,) * (before.ndim - 1))
             changed[name] = xp.where(stays, before, changed[name])
@@ -180,8 +186,9 @@ class Laplace:
         position, precisions, damping = state["position"], state["precisions"], state["damping"]
         prior = target.prior_precisions(precisions)
         energy = target.potential(position, precisions)
-        is_active = xp.ones(len(position), dtype=bool)
+        is_active, n_taken = xp.ones(len(position), dtype=bool), xp.zeros(len(position))
         for _ in range(n_steps):
+            n_taken += is_active
             _, gradient = target.potential_and_gradient(position, precisions)
             curvature = target.gauss_newton(position, precisions).sum(axis=1) + _diagonal(prior)
             scale = _diagonal(xp.diagonal(curvature, axis1=1, axis2=2))
@@ -203,7 +210,8 @@ class Laplace:
             if not bool(is_active.any()):
                 break
         damping = xp.clip(damping, _LEAST_DAMPING, 1.0)
-        return {**state, "position": position, "damping": damping}
+        counts = {name: state[name] + n_taken for name in ("gradients", "curvatures")}
+        return {**state, "position": position, "damping": damping, **counts}
 
     def _reestimated(self, state: State) -> tuple[Array, Array]:
         """Return the next precisions, and what the integral over them adds to the log evidence."""

@@ -21,7 +21,7 @@ from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
 from rayfbnn.reduce.fits.summary import fit_summary
 from rayfbnn.reduce.whole_file import whole_file
 from rayfbnn.run.fitting.fits import checked_state_shapes
-from rayfbnn.spec.methods import METHODS, BbbKeys
+from rayfbnn.spec.methods import METHODS, BbbKeys, LaplaceKeys, MapKeys
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, read_spec
 from rayfbnn.verbs.jobs import sample_or_resume
@@ -228,14 +228,24 @@ def _with_costs(row: Compared, store: Store, seconds: float | None) -> Compared:
 def gradients(store: Store) -> float | None:
     """Return how many gradients of all cases the fit of a store took, of all chains together.
 
-    A gradient of a batch counts as the share of the cases that are in it. None where that is not known:
-    laplace needs curvatures as well, vep propagates moments, and the optimisers of map end when they may.
+    A gradient of a batch, or without the cases that are held out, counts as their share of the cases. The
+    derivatives of each output by all parameters, which a curvature is made from, count as one. None for vep,
+    which propagates moments.
     """
     spec, n_cases = store.spec, len(store.targets)
-    if spec.fit is not None:
-        if not isinstance(spec.fit, BbbKeys):
-            return None
+    if isinstance(spec.fit, BbbKeys):
         return float(store.n_chains * spec.fit.steps * spec.fit.samples * _share(spec.fit.batch, n_cases))
+    if isinstance(spec.fit, MapKeys):
+        return float(fit_summary(store).state["gradients"].sum()) * (1 - spec.fit.validation)
+    if isinstance(spec.fit, LaplaceKeys):
+        state = fit_summary(store).state
+        # At the end the exact Hessian is found by differences, two for each parameter.
+        n_of_hessian = 2 * state["position"].size
+        return float(
+            state["gradients"].sum() + spec.network.outputs * state["curvatures"].sum() + n_of_hessian
+        )
+    if spec.fit is not None:
+        return None
     total, settings = 0.0, store.tuning.latest()[1]
     for number, phase in enumerate(spec.phase):
         tuning = Tuning(settings, is_measured=number in spec.tuning_phases)

@@ -12,6 +12,7 @@ from rayfbnn.approximate.descent import Descent, DescentSettings
 from rayfbnn.arrays import Array
 from rayfbnn.model.approximation.posterior import ApproximatedPosterior
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
+from tests.support.model.counting import count_calls
 from tests.support.model.linear import linear
 from tests.support.mutants import mutant
 from tests.support.problems import streams
@@ -84,6 +85,14 @@ def test_mutant_is_killed(name: str) -> None:
             assert not reaches_the_maximum(source, optimizer="adam", steps=200, rate=0.05)
         else:
             assert not reaches_the_maximum(source, optimizer="leapfrog", steps=200, rate=0.5, last_decay=0.9)
+
+
+@pytest.mark.parametrize("optimizer", ["leapfrog", "adam", "lbfgs"])
+def test_gradients_are_counted(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = small_network()
+    calls = count_calls(type(target), monkeypatch, "potential_and_gradient")
+    _, states, _ = fit(target, n_starts=1, optimizer=optimizer, steps=200)
+    assert states[-1]["gradients"].tolist() == [calls["potential_and_gradient"]]
 
 
 def test_leapfrog_and_lbfgs_find_minima_of_one_depth() -> None:

@@ -13,6 +13,7 @@ from rayfbnn.approximate.laplace import LaplaceSettings, Modes, member_weights
 from rayfbnn.arrays import Array
 from rayfbnn.model.approximation import evidence
 from rayfbnn.model.prior import log_gamma_density
+from tests.support.model.counting import count_calls
 from tests.support.model.linear import linear, one_weight
 from tests.support.mutants import mutant
 from tests.support.problems import streams
@@ -151,6 +152,15 @@ def test_a_logistic_weight_has_its_known_approximation(
     assert modes.mode[0, 0] == pytest.approx(mean, abs=1e-6)
     assert 1 / modes.factor[0, 0, 0] == pytest.approx(sd, abs=1e-6)
     assert modes.log_evidence[0] == pytest.approx(log_z, abs=1e-6)
+
+
+@pytest.mark.parametrize("precisions", ["fixed", "evidence"])
+def test_gradients_and_curvatures_are_counted(precisions: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = linear(**FREE).target
+    calls = count_calls(type(target), monkeypatch, "potential_and_gradient", "gauss_newton")
+    _, state = fit(target, n_starts=1, precisions=precisions)
+    assert state["gradients"].tolist() == [calls["potential_and_gradient"]]
+    assert state["curvatures"].tolist() == [calls["gauss_newton"]]
 
 
 def test_draws_have_the_covariance_and_the_density_of_the_approximation() -> None:

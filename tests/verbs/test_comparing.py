@@ -110,6 +110,8 @@ def test_every_method_is_fitted_and_compared(folder: Path) -> None:
     assert all(of[name]["w2"] > 0 and of[name]["seconds"] > 0 for name in methods)
     assert of["sghmc"]["gradients"] == pytest.approx(4 * 8 * 4 * 2 / 5)
     assert of["bbb"]["gradients"] == 2 * 30 * 4
+    assert of["map"]["gradients"] == 1 + 30
+    assert of["laplace"]["gradients"] > 3 * 2 * 7  # those of the Hessian's differences
     assert of["map"]["sd_ratio"] == 0 < of["laplace"]["sd_ratio"]
     assert "log_evidence" in of["laplace"] and "log_evidence" not in of["hmc"]
     for name in names:
