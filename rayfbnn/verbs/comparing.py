@@ -111,6 +111,7 @@ def compare(
         _log.warning("the reference %s may not have converged: %s", reference.path, reason)
     rows, floor = reduce_compare(reference, stores, inputs, targets)
     rows = {name: _with_costs(row, stores[name], _seconds(folder).get(name)) for name, row in rows.items()}
+    _warn_of_poor_fits(rows, reference, targets)
     called = _REFERENCE if exact is None else str(exact)
     comparison = Comparison(called, {**rows, f"halves of {called}": floor}, reasons)
     with whole_file(folder / "compare.csv") as unfinished:
@@ -209,6 +210,25 @@ def _doubts(reference: Store, inputs: Array, decisive: Decisive) -> tuple[str, .
     if diagnosis.ok:
         return ()
     return diagnosis.predictions.reasons if decisive == "predictions" else diagnosis.reasons
+
+
+def _warn_of_poor_fits(rows: dict[str, Compared], store: Store, targets: Array) -> None:
+    """Warn of methods that predict labels or real numbers no better than without the inputs."""
+    from rayfbnn.reduce.comparing.without_inputs import log_probability_without_inputs
+
+    model = store.spec.data_model
+    if not (model.has_labels or model.is_real):
+        return
+    least = log_probability_without_inputs(store.data.targets, targets, has_labels=model.has_labels)
+    for name, row in rows.items():
+        if row.values["log_probability"] <= least:
+            _log.warning(
+                "%s predicts no better than without the inputs: its log probability is %.3f, and that of the"
+                " shares, or of the mean and standard deviation, of the training targets %.3f",
+                name,
+                row.values["log_probability"],
+                least,
+            )
 
 
 def _with_costs(row: Compared, store: Store, seconds: float | None) -> Compared:

@@ -119,6 +119,18 @@ def test_every_method_is_fitted_and_compared(folder: Path) -> None:
         assert of[name]["log_probability"] == pytest.approx(summary["log_probability"]), name
 
 
+def test_a_method_that_fits_nothing_is_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """After one tiny step a network is at its start, which is worse than the mean of the targets."""
+    lines = [f"{x},{2 * x + 1}" for x in range(-4, 5)]
+    for name in ("train.csv", "test.csv"):
+        (folder / name).write_text("\n".join(["x,y", *lines]) + "\n")
+    settings = ["phase[0].iterations=60", "methods.map.steps=1", "methods.map.rate=1e-9"]
+    options = {"data": "test.csv", "workers": 0, "progress": False}
+    rayfbnn.compare("run.toml", "out", methods="hmc,map", set=settings, **options)
+    named = [message for message in caplog.messages if "no better than without the inputs" in message]
+    assert [message.split()[0] for message in named] == ["map"]
+
+
 SGHMC = (
     'methods.sghmc={{phase=[{{iterations=3, operations=[{{op="sghmc", steps=2, batch={batch}, stepsize=0.1,'
     " friction=1.0}}]}}]}}"
