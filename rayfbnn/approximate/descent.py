@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from scipy.optimize import minimize
 
 from rayfbnn.approximate.adam import adam, cosine_rate
 from rayfbnn.arrays import Array, array_namespace, to_host
@@ -182,6 +181,9 @@ class Descent:
 
     def _round(self, state: State) -> tuple[State, StepInfo]:
         """Minimise the potential from every start by L-BFGS, and update the precisions."""
+        # Every process of a run imports this file for its settings, and scipy.optimize takes 40 MB.
+        from scipy.optimize import minimize
+
         xp = array_namespace(state["position"])
         precisions, minima = state["precisions"], []
         for start, position in enumerate(to_host(state["position"])):
