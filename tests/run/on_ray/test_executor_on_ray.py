@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from rayfbnn.errors import SamplingError, StoreError, WorkerError
-from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray.executor import RayExecutor
 from rayfbnn.run.on_ray.worker import Worker
 from rayfbnn.run.sampler import Progress
@@ -22,15 +21,6 @@ from tests.support.small import assert_same_draws, make_store, small_spec
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_session")]
 pytest.importorskip("ray")
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    store = make_store(folder / "run.zarr", small_spec(folder))
-    with InProcess() as executor:
-        list(executor.run(store.path, range(store.n_batches)))
-    return store.path
 
 
 class DyingWorker(Worker):

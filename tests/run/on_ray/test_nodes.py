@@ -34,15 +34,6 @@ pytest.importorskip("ray")
 from tests.support.cluster.standin_ray import Death, StandinRay  # noqa: E402, it imports Ray
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    store = make_store(folder / "run.zarr", small_spec(folder))
-    with InProcess() as executor:
-        list(executor.run(store.path, range(store.n_batches)))
-    return store.path
-
-
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the nodes be looked at all the time, and every iteration be reported."""

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_session")]
 pytest.importorskip("ray")
 
 N_PARTS = 4
+LONG_CASES = [case for case in product(MODELS, (1, 2, 3, 4)) if case != ("t noise", 3)]
+WITH_DEATHS = [case for case in product(MODELS, (2, 3, 4)) if case[1] == 2 or case[0] == "real"][1:]
 OPERATIONS: list[dict[str, Any]] = [
     {"op": "sample-sigmas"},
     {"op": "heatbath", "decay": 0.3},
@@ -90,7 +93,10 @@ def run(store: Store, **settings: Any) -> tuple[list[Progress], RayExecutor]:
 
 @pytest.mark.parametrize(
     ("name", "n_owners"),
-    [("t noise", 3), *(pytest.param(name, 2, marks=pytest.mark.long) for name in MODELS)],
+    [
+        ("t noise", 3),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_CASES),
+    ],
 )
 def test_cases_of_several_workers_give_the_draws_of_one(name: str, n_owners: int, tmp_path: Path) -> None:
     store, alone = two_stores(name, tmp_path, iterations=8)
@@ -115,22 +121,29 @@ def test_a_star_of_several_workers_gives_the_draws_of_one(name: str, tmp_path: P
     assert_same_draws(store.path, alone)
 
 
+@pytest.mark.parametrize(
+    ("name", "n_owners"),
+    [("real", 2), *(pytest.param(*case, marks=pytest.mark.long) for case in WITH_DEATHS)],
+)
 def test_an_owner_that_dies_is_started_again_and_the_bits_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, n_owners: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owners, "PartsWorker", DyingOwner)
-    store, alone = two_stores("real", tmp_path, iterations=8)
+    store, alone = two_stores(name, tmp_path, iterations=8)
     give_lives(tmp_path, 3)
-    _, executor = run(store, workers=2, max_failures=0)
+    _, executor = run(store, workers=n_owners, max_failures=0)
     assert executor.failures == 0 and not list((tmp_path / "deaths").iterdir())
     assert_same_draws(store.path, alone)
 
 
 @pytest.mark.long
-def test_a_home_that_dies_is_replaced_and_the_bits_are_the_same(tmp_path: Path) -> None:
-    store, alone = two_stores("class", tmp_path, iterations=40)
+@pytest.mark.parametrize(("name", "n_owners"), [("real", 2), ("class", 1), *WITH_DEATHS])
+def test_a_home_that_dies_is_replaced_and_the_bits_are_the_same(
+    name: str, n_owners: int, tmp_path: Path
+) -> None:
+    store, alone = two_stores(name, tmp_path, iterations=40)
     give_lives(tmp_path, 2)
-    _, executor = run(store, workers=2, max_failures=2, worker_class=DyingHome)
+    _, executor = run(store, workers=n_owners, max_failures=2, worker_class=DyingHome)
     assert executor.failures == 2
     assert_same_draws(store.path, alone)
 
