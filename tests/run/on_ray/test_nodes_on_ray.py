@@ -16,12 +16,14 @@ import pytest
 from rayfbnn import api
 from rayfbnn.store.store import Store
 from tests.support.drivers import iterations_done, slow_spec, start
-from tests.support.small import assert_same_draws
+from tests.support.small import SMALL, assert_same_draws
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 pytest.importorskip("ray")
 _NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}  # bytes, near the least that Ray takes
 _PATIENCE = 300.0  # seconds; on an idle machine nothing here takes a tenth of that but the end of a head
+_AGAIN_SECONDS = 30.0  # from the moment at which the head knows of a death, until every batch has gone on
+_USED_SECONDS = 60.0  # from the moment at which a node is there, until it has done a block
 
 
 class Scene:
@@ -31,15 +33,28 @@ class Scene:
         self.cluster, self.path = cluster, folder / "run.zarr"
         self.spec = slow_spec(folder, chains=6)
 
-    def begin(self, n_nodes: int) -> list[Any]:
-        """Start a driver on so many nodes, and wait until all of them are at work."""
+    def begin(self, n_nodes: int, n_workers: int | None = None) -> list[Any]:
+        """Start a driver on so many nodes, and wait until so many workers (as nodes) have done a block."""
+        n_workers = n_workers or n_nodes
         nodes = [self.cluster.add_node(**_NODE) for _ in range(n_nodes)]
         config = self.path.parent / "run.toml"
         config.write_text(self.spec.to_toml())
         options = ("--max-failures", 0, "--log-format", "json", "--no-progress")
         self.driver = start("run", config, self.path, "--address", self.cluster.address, *options)
-        self.wait_until(lambda: len({line["worker"] for line in self.log("block")}) == n_nodes)
+        self.wait_until(lambda: len({line["worker"] for line in self.log("block")}) == n_workers)
         return nodes
+
+    def kill(self, node: Any) -> float:
+        """Kill a node; return the seconds from when the head knows it until every batch has gone on."""
+        self.cluster.remove_node(node, allow_graceful=False)
+        self.wait_until(lambda: node.node_id not in self.alive())
+        known = time.monotonic()
+        self.wait_for_all_batches()
+        return time.monotonic() - known
+
+    def alive(self) -> set[str]:
+        """Ids of the nodes that the head takes to be alive."""
+        return {node["NodeID"] for node in self.cluster.global_state.node_table() if node["Alive"]}
 
     def log(self, event: str) -> list[dict[str, Any]]:
         """Lines of the driver's log about an event."""
@@ -98,14 +113,24 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 def test_a_node_that_is_killed_is_one_line_and_its_batch_goes_on(scene: Scene) -> None:
     first, _ = scene.begin(2)
-    scene.cluster.remove_node(first, allow_graceful=False)
-    # Its worker may commit once more; Ray knows of the death some twelve seconds later.
+    seconds = scene.kill(first)
     scene.wait_until(lambda: scene.log("block")[-1]["failures"] == 1)
-    scene.wait_for_all_batches()
     errors = scene.end()
+    assert seconds < _AGAIN_SECONDS
     assert len([line for line in errors if "died with 1 worker: others go on" in line]) == 1, errors
     assert len(errors) <= 4, errors  # beside it the two of the stop
     assert scene.log("end")[-1]["failures"] == 1
+    scene.compare()
+
+
+def test_an_owner_whose_node_is_killed_goes_on_elsewhere_with_the_same_draws(scene: Scene) -> None:
+    data = {**SMALL["data"], "parts": 2}
+    scene.spec = slow_spec(scene.path.parent, steps=20, chains=6, data=data)
+    first, _ = scene.begin(2, n_workers=3)  # each node has a part, and homes need no core
+    scene.cluster.add_node(**_NODE)  # this one has none
+    seconds = scene.kill(first)
+    scene.end()
+    assert seconds < _AGAIN_SECONDS
     scene.compare()
 
 
@@ -128,8 +153,11 @@ def test_a_node_that_will_be_taken_away_is_left_before_it_goes(scene: Scene) -> 
 def test_a_node_that_joins_is_used(scene: Scene) -> None:
     scene.begin(1)
     scene.cluster.add_node(**_NODE)
+    added = time.monotonic()
     scene.wait_until(lambda: len({line["worker"] for line in scene.log("block")}) == 2)
+    seconds = time.monotonic() - added
     scene.end()
+    assert seconds < _USED_SECONDS
     assert scene.log("end")[-1]["failures"] == 0
     scene.compare()
 
