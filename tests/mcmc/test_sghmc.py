@@ -108,6 +108,8 @@ MUTANTS = {
 }
 HALF_FRICTION = ("math.exp(-settings.friction * eps)", "math.exp(-settings.friction * eps / 2)")
 
+BATCH_WITHOUT_WEIGHT = ("target.n_cases / cases.shape[1]", "1.0")
+
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_of_the_splitting_is_killed(name: str) -> None:
@@ -179,6 +181,24 @@ def test_a_batch_of_all_cases_is_the_full_gradient() -> None:
     (whole, _), (batch, _), (estimated, _) = run(), run(batch=11), run(batch=11, noise="estimate")
     np.testing.assert_allclose(batch.position, whole.position, rtol=1e-10)
     np.testing.assert_allclose(estimated.position, whole.position, rtol=1e-10)  # without choice, V is 0
+
+
+def error_of_a_pass(source: Any = module) -> float:
+    """Return by how much the mean of the gradients of a pass of equal batches differs from the full one."""
+    target, state, _ = started("gaussian", 3)
+    n = target.n_cases
+    full = target.potential_and_gradient(state.position, state.precisions)[1]
+    batches = [np.full((3, 1), case) for case in range(n)]
+    gradients = [source.gradient_of_cases(target, state.position, state.precisions, each) for each in batches]
+    return float(np.abs(np.mean(gradients, axis=0) / full - 1).max())
+
+
+def test_a_pass_of_batches_has_the_full_gradient_as_its_mean() -> None:
+    assert error_of_a_pass() < 1e-9
+
+
+def test_a_batch_without_its_weight_is_seen() -> None:
+    assert error_of_a_pass(mutant(module, BATCH_WITHOUT_WEIGHT)) > 0.01
 
 
 def test_a_chain_that_blows_up_stays_and_is_counted() -> None:
