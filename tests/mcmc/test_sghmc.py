@@ -116,6 +116,38 @@ def test_mutant_of_the_splitting_is_killed(name: str) -> None:
     assert splitting_variances(mutant(module, MUTANTS[name])) != pytest.approx([1.00025, 1.0163], abs=5e-5)
 
 
+MUTANTS_OF_EULER = {
+    "sign of the gradient's noise": ("(friction - eps * noise", "(friction + eps * noise"),
+    "gradient's noise without its half": ("noise.variance / 2) * eps", "noise.variance) * eps"),
+    "friction without the stepsize": ("- eps * friction * p", "- friction * p"),
+}
+MUTANTS_OF_LANGEVIN = {
+    "drift without its half": ("eps**2 / 2 * s**2", "eps**2 * s**2"),
+    "the stepsize for its square": ("eps**2 / 2 * s**2", "eps / 2 * s**2"),
+}
+
+
+def variance_of(kind: str, source: ModuleType = module) -> float:
+    """Return the stationary variance of the position for gradient noise of variance 1 that is known."""
+    return float(stationary(kind, 0.4, v=1.0, source=source)[0, 0])
+
+
+@pytest.mark.parametrize("name", MUTANTS_OF_EULER)
+def test_mutant_of_euler_is_killed(name: str) -> None:
+    formula = 1 / (1 - 0.4**2 / (4 * (1 - 0.4 / 2)))  # as in the test of its stationary variance
+    assert variance_of("euler") == pytest.approx(formula, rel=1e-9)
+    assert variance_of("euler", mutant(module, MUTANTS_OF_EULER[name])) != pytest.approx(formula, rel=1e-2)
+
+
+@pytest.mark.parametrize("name", MUTANTS_OF_LANGEVIN)
+def test_mutant_of_langevin_is_killed(name: str) -> None:
+    formula = (1 + 0.4**2 / 4) / (1 - 0.4**2 / 4)  # as in the test of its stationary variance
+    assert variance_of("langevin") == pytest.approx(formula, rel=1e-9)
+    assert variance_of("langevin", mutant(module, MUTANTS_OF_LANGEVIN[name])) != pytest.approx(
+        formula, rel=1e-2
+    )
+
+
 def test_friction_makes_the_momentum_forget_at_its_rate() -> None:
     moved = step("splitting", 0.1, 0.0, 0.7, 0.0)
     assert moved(0, 1, 0, 0)[1] == pytest.approx(np.exp(-0.07), rel=1e-12)
