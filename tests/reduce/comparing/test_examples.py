@@ -58,6 +58,13 @@ def test_networks_drawn_from_a_gaussian_approximation_are_far_off(tmp_path: Path
     assert table.rows["laplace"].values["total_variation"] > 0.09
 
 
+def test_digits_by_networks_of_a_gaussian_approximation_are_far_off(tmp_path: Path) -> None:
+    test = EXAMPLES / "digits" / "test.csv.gz"
+    sampled = ['methods.laplace.prediction="sampled"']
+    table = table_of("digits", test, tmp_path / "out", "hmc,laplace", decisive="predictions", set=sampled)
+    assert table.rows["laplace"].values["total_variation"] > 0.3
+
+
 def test_digits_has_the_distances_of_the_page(tmp_path: Path) -> None:
     test = EXAMPLES / "digits" / "test.csv.gz"
     table = table_of("digits", test, tmp_path / "out", "hmc,sghmc,bbb", decisive="predictions")
