@@ -103,7 +103,7 @@ class ReportedRun:
         if self.store.kind == "approximate":
             return (
                 "These are independent draws of an approximation. No number of draws shows how far it is from"
-                " the posterior: `rayfbnn compare` holds it against the posterior itself."
+                " the posterior: rayfbnn compare holds it against the posterior itself."
             )
         return early_warning(self.store) if early_phase(self.store) is not None else ""
 

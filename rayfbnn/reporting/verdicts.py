@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rayfbnn.markup import tables
+from rayfbnn.reduce.fits.diagnosis import diagnose_fit
+from rayfbnn.reduce.pictures.objective import draw_objective
+from rayfbnn.reporting.pictures import picture
 from rayfbnn.reporting.runs import ReportedRun
 
 _ROWS = 15
@@ -10,6 +15,8 @@ _ROWS = 15
 
 def verdicts_section(run: ReportedRun) -> str:
     """Return both verdicts with their advice, and the quantities that they are from."""
+    if run.store.kind == "approximate":
+        return _of_approximation(run)
     if run.diagnosis is None:
         return tables.paragraph(run.note)
     diagnosis = run.diagnosis
@@ -38,3 +45,15 @@ def verdicts_section(run: ReportedRun) -> str:
             every,
         ]
     )
+
+
+def _of_approximation(run: ReportedRun) -> str:
+    """Return what is said of an approximation: how it settled, how its starts agree, and how close it is."""
+    objective = picture(
+        partial(draw_objective, store=run.store),
+        alt="The objective of each start by step",
+        caption="The objective of each start by step; starts without weight in predictions are thin",
+        width=4.6,
+        height=2.7,
+    )
+    return tables.paragraph(run.note) + diagnose_fit(run.store)._repr_html_() + objective

@@ -203,8 +203,8 @@ def plot(
     """Draw pictures of a run as PNG files: traces, convergence, predictions, relevance of inputs, survival.
 
     Predictive bands run along one input. There are sigmas of inputs where inputs have sigmas of their own,
-    and survival curves for survival targets. An approximation has no pictures of traces and convergence. For
-    draws from the prior there are functions and bands along one input.
+    and survival curves for survival targets. An approximation has its objective by step in place of
+    traces and convergence. For draws from the prior there are functions and bands along one input.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def plot(
         The files of the pictures.
     """
     from rayfbnn.reduce.diagnostics import Diagnosis
-    from rayfbnn.reduce.pictures import along_input, convergence, predicted, relevance, survival
+    from rayfbnn.reduce.pictures import along_input, convergence, objective, predicted, relevance, survival
 
     store, folder = open_without_first(path, skip), Path(out)
     _check_plot_arguments(store, folder, data, input_name)
@@ -252,6 +252,8 @@ def plot(
             convergence.traces_and_ranks(store, folder / "traces.png"),
             convergence.rhat_and_ess(diagnosis, folder / "convergence.png"),
         ]
+    if store.kind == "approximate":
+        pictures = [objective.objective_by_step(store, folder / "objective.png")]
     pictures += [
         along_input.predictive_bands([store], folder / "bands.png", input_name=input_name),
     ]

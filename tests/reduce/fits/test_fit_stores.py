@@ -112,12 +112,14 @@ def test_every_reader_reads_every_method(tmp_path: Path, method: str) -> None:
 
 
 @pytest.mark.long
-def test_a_report_and_pictures_of_a_fit(tmp_path: Path) -> None:
-    fitted(tmp_path, "bbb")
+@pytest.mark.parametrize("method", ["laplace", "bbb", "vep", "map"])
+def test_a_report_and_pictures_of_a_fit(tmp_path: Path, method: str) -> None:
+    fitted(tmp_path, method)
     text = api.report(tmp_path / "run.zarr", out=tmp_path / "run.html", progress=False).read_text()
-    assert "independent draws of an approximation" in text and "--method bbb" in text
+    assert "independent draws of an approximation" in text and f"--method {method}" in text
+    assert "pareto_k" in text and 'aria-label="The objective of each start by step"' in text
     pictures = api.plot(tmp_path / "run.zarr", out=tmp_path / "plots", data=tmp_path / "train.csv")
-    assert [picture.name for picture in pictures] == ["bands.png", "predicted.png"]
+    assert [picture.name for picture in pictures] == ["objective.png", "bands.png", "predicted.png"]
 
 
 def test_draws_of_an_approximation_are_neither_checked_nor_pooled(tmp_path: Path) -> None:
