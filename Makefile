@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # How many tests run at once.
 JOBS ?= 2
 
-.PHONY: demo test test-long check docs bench bench-steps bench-draws bench-overheads bench-tables bench-large-tables bench-new-user peers
+.PHONY: demo test test-long check docs bench bench-steps bench-batches bench-draws bench-overheads bench-tables bench-large-tables bench-new-user peers
 
 demo: $(VENV)/.installed-plots
 	$(BIN)/rayfbnn demo
@@ -78,6 +78,10 @@ bench-steps: $(VENV)/.installed-dev peers
 	@mkdir -p .benchmarks
 	$(BIN)/python tests/benchmarks/steps.py --out $(RESULTS)
 
+bench-batches: $(VENV)/.installed-dev peers
+	@mkdir -p .benchmarks
+	$(BIN)/python tests/benchmarks/batches.py --out $(RESULTS)
+
 bench-draws: $(VENV)/.installed-dev peers
 	@mkdir -p .benchmarks
 	$(DRAWS) robot_arm --methods default gibbs:1000 gibbs:4000 nuts hmc-gibbs:1000
@@ -116,7 +120,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # A stamp older than these says that what is needed, or the compiled code, has changed. dev holds plots.
-SOURCES := pyproject.toml CMakeLists.txt $(wildcard rayfbnn/kernels/shared/*.hpp rayfbnn/kernels/cpu/source/*.cpp rayfbnn/kernels/cpu/source/*.hpp)
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard rayfbnn/kernels/shared/*.hpp rayfbnn/kernels/cpu/source/*.cpp rayfbnn/kernels/cpu/source/*.hpp rayfbnn/kernels/cpu/source/*/*.hpp)
 
 $(VENV)/.installed-plots: $(SOURCES) | $(VENV)/bin/python
 	@if [ -e $(VENV)/.installed-dev ] && [ -z "$$(find $(SOURCES) -newer $(VENV)/.installed-dev)" ]; then :; else \

@@ -125,6 +125,35 @@ class Streams:
         values = xp.stack([radius * xp.cos(angle), radius * xp.sin(angle)], axis=-1)
         return values.reshape(self.n_chains, -1)[:, :n].reshape(self.n_chains, *shape)
 
+    def single_normal(self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0) -> Array:
+        """Draw standard normal numbers of single precision: float32, (n_chains, *shape).
+
+        They cost a quarter of those of `normal`: each block of the counter has four, from 32 random bits for
+        each uniform number, by the Box-Muller transform. None is further from 0 than 6.7, which would happen
+        once in 5e10 numbers. Number j B + b of n is the j-th of block b, where B = ceil(n/4).
+        """
+        xp = array_namespace(self.chains)
+        n = math.prod(shape)
+        words = philox(self._counter(purpose, index, 0, blocks=range((n + 3) // 4)), self._key())
+        fractions = [
+            ((word >> xp.uint64(16)) * 65536.0 + (word & xp.uint64(0xFFFF)) + 0.5) / 2.0**32 for word in words
+        ]
+        pairs = [(fractions[0], fractions[1]), (fractions[2], fractions[3])]
+        numbers = [
+            xp.sqrt(-2 * xp.log(first)) * wave(2 * math.pi * second)
+            for first, second in pairs
+            for wave in (xp.cos, xp.sin)
+        ]
+        values = xp.stack(numbers, axis=1).astype(xp.float32)
+        return values.reshape(self.n_chains, -1)[:, :n].reshape(self.n_chains, *shape)
+
+    def place(self, purpose: Purpose, *, index: int = 0) -> tuple[int, int, int, int]:
+        """Return what compiled code needs to draw the numbers itself: seed, use, operation, iteration.
+
+        The next index has a use that is larger by 2**14.
+        """
+        return self.seed, self._use(purpose, index, 0), self.operation, self.iteration
+
     def log_gamma(
         self,
         gamma_shape: Array | float,

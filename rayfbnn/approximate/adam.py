@@ -6,7 +6,7 @@ import math
 
 from rayfbnn.arrays import Array, array_namespace
 
-_FIRST, _SECOND, _SMALL = 0.9, 0.999, 1e-8
+FIRST_DECAY, SECOND_DECAY, SMALL = 0.9, 0.999, 1e-8
 
 
 def adam(gradient: Array, first: Array, second: Array, *, number: int) -> tuple[Array, Array, Array]:
@@ -16,10 +16,10 @@ def adam(gradient: Array, first: Array, second: Array, *, number: int) -> tuple[
     arrays have the shape of the gradient; the new position is the old one minus the rate times the direction.
     """
     xp = array_namespace(gradient)
-    first = _FIRST * first + (1 - _FIRST) * gradient
-    second = _SECOND * second + (1 - _SECOND) * gradient**2
-    scale = xp.sqrt(second / (1 - _SECOND**number)) + _SMALL
-    return first / (1 - _FIRST**number) / scale, first, second
+    first = FIRST_DECAY * first + (1 - FIRST_DECAY) * gradient
+    second = SECOND_DECAY * second + (1 - SECOND_DECAY) * gradient**2
+    scale = xp.sqrt(second / (1 - SECOND_DECAY**number)) + SMALL
+    return first / (1 - FIRST_DECAY**number) / scale, first, second
 
 
 def cosine_rate(rate: float, *, number: int, steps: int) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -20,6 +20,7 @@ State: TypeAlias = Mapping[str, Array]
 _FRESH = 16  # draws for the expected residuals at an update of the precisions
 _MEMORY = 0.8  # of expected residuals, which are noisy
 _AT_A_TIME = 100  # draws for the bound at once
+_TOGETHER = 32  # steps in a call of compiled code
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,45 @@ class StepInfo:
     objective: Array
 
 
+class CompiledSteps(Protocol):
+    """Takes steps of Adam in place of array code; it draws the same random numbers, to rounding."""
+
+    def __call__(
+        self,
+        target: Target,
+        state: State,
+        streams: Streams,
+        *,
+        settings: VariationalSettings,
+        n_steps: int,
+        cases: Array | None,
+    ) -> tuple[dict[str, Array], Array]:
+        """Return mean, rho and moments after the steps, and the objective (n_steps, n_starts) of each.
+
+        cases  (n_steps, n_starts, n), those of each step's batch, or None for all cases
+        """
+        ...
+
+
+@runtime_checkable
+class HasVariationalSteps(Protocol):
+    """Code for trajectories that takes steps of Bayes by Backprop too, for some targets."""
+
+    def variational_steps(self, target: Target, batch: int | None) -> CompiledSteps | None:
+        """Return the code for batches of at most so many cases (None: all), or None if there is none."""
+        ...
+
+
+def rate_of_step(settings: VariationalSettings, number: int) -> float:
+    """Return the rate of Adam in step `number`, counted from 1."""
+    return cosine_rate(settings.rate, number=number, steps=settings.steps)
+
+
 @dataclass(frozen=True)
 class Variational:
     """A fit by Bayes by Backprop; the chain axis is that of starts.
+
+    compiled  takes steps by Adam, or None for array code
 
     The state has mean and rho (n_starts, n_parameters), sigma = log(1 + exp(rho)); first and second
     (n_starts, 2 n_parameters), the moments of Adam; precisions, shape, rate (n_starts, n_precisions); bound
@@ -87,6 +124,9 @@ class Variational:
 
     target: ApproximatedTarget
     settings: VariationalSettings
+    compiled: CompiledSteps | None = None
+    # The batches of the starts that took the last step, by their streams: each pass has one permutation.
+    _batches: dict[Any, tuple[Array, Callable[[int], Array]]] = field(default_factory=dict, compare=False)
 
     def initial(self, streams: Streams) -> State:
         """Return the state at the start: random means, and small standard deviations."""
@@ -110,35 +150,74 @@ class Variational:
         }
 
     def step(self, state: State, streams: Streams) -> tuple[State, StepInfo]:
-        """Take step streams.iteration, counted from 1, of all starts.
+        """Take step streams.iteration, counted from 1, of all starts."""
+        state, objectives = self.steps(state, streams, 1)
+        return state, StepInfo(objectives[0])
+
+    def steps(self, state: State, streams: Streams, most: int) -> tuple[State, Array]:
+        """Take up to `most` steps from number streams.iteration on, and return the objective of each.
+
+        Compiled code takes many at once, up to an update of the precisions; array code takes one. The
+        objectives are (n_steps, n_starts). How many steps are taken at once makes no difference to any.
 
         With sigma = log(1 + exp(rho)), w = mean + sigma e and g = dE/dw, the gradients of the divergence
         F = KL(q, prior) - E log L are means over the draws e; Gelbaum (2019), with its misprints corrected:
 
             dF/dmean = g        dF/drho = (g e - 1/sigma)/(1 + exp(-rho))
         """
+        settings, first = self.settings, streams.iteration
+        is_compiled = self.compiled is not None and settings.optimizer == "adam"
+        n_steps = self._n_together(first, most) if is_compiled else 1
+        cases = self._cases(streams, n_steps)
+        if cases is not None:
+            n_steps = len(cases)
+        if self.compiled is not None and is_compiled:
+            changed, objectives = self.compiled(
+                self.target, state, streams, settings=settings, n_steps=n_steps, cases=cases
+            )
+        else:
+            changed, objectives = self._step(state, streams, None if cases is None else cases[0])
+        last = first + n_steps - 1
+        changed = {**state, **changed}
+        is_due = last > settings.steps // 4 and last % settings.refresh == 0
+        if settings.precisions == "expected" and is_due:
+            changed |= self._updated_precisions(changed, streams.at(iteration=last))
+        return changed, objectives
+
+    def _n_together(self, first: int, most: int) -> int:
+        """Return how many steps to take at once from step `first` on."""
+        refresh = self.settings.refresh if self.settings.precisions == "expected" else _TOGETHER
+        return min(most, _TOGETHER, refresh - (first - 1) % refresh)
+
+    def _cases(self, streams: Streams, n_steps: int) -> Array | None:
+        """Return the cases (n, n_starts, size) of the next n <= n_steps batches of one size; None for all."""
+        if self.settings.batch is None:
+            return None
+        key = streams.seed, streams.operation, id(streams.chains)
+        if key not in self._batches:
+            self._batches.clear()
+            self._batches[key] = streams.chains, self.target.batches(streams, self.settings.batch)
+        batches = [self._batches[key][1](streams.iteration - 1 + k) for k in range(n_steps)]
+        sizes = [batch.shape[1] for batch in batches]
+        n = next((k for k in range(n_steps) if sizes[k] != sizes[0]), n_steps)
+        return array_namespace(batches[0]).stack(batches[:n])
+
+    def _step(self, state: State, streams: Streams, cases: Array | None) -> tuple[dict[str, Array], Array]:
+        """Return what a step by array code changes, and its objective (1, n_starts)."""
         xp, settings, number = array_namespace(state["mean"]), self.settings, streams.iteration
-        mean, rho = state["mean"], state["rho"]
-        sd = sigma(rho)
-        normal = self._normal(streams, mean.shape[1])
-        energy, gradient = self._energy_and_gradient(mean[:, None] + sd[:, None] * normal, state, streams)
-        by_mean = gradient.mean(axis=1)
-        by_rho = ((gradient * normal).mean(axis=1) - 1 / sd) / (1 + xp.exp(-rho))
-        slope = xp.concatenate([by_mean, by_rho], axis=1)
-        changed = dict(state)
+        n = state["mean"].shape[1]
+        slope, energy = self._slope(state, streams, cases)
+        changed = {}
         if settings.optimizer == "adam":
             direction, changed["first"], changed["second"] = adam(
                 slope, state["first"], state["second"], number=number
             )
-            move = cosine_rate(settings.rate, number=number, steps=settings.steps) * direction
+            move = rate_of_step(settings, number) * direction
         else:
             move = settings.rate * slope
-        n = mean.shape[1]
-        changed["mean"], changed["rho"] = mean - move[:, :n], rho - move[:, n:]
-        is_due = number > settings.steps // 4 and number % settings.refresh == 0
-        if settings.precisions == "expected" and is_due:
-            changed |= self._updated_precisions(changed, streams)
-        return changed, StepInfo(xp.log(sd).sum(axis=1) + n / 2 - energy.mean(axis=1))
+        changed["mean"], changed["rho"] = state["mean"] - move[:, :n], state["rho"] - move[:, n:]
+        log_widths = xp.log(sigma(state["rho"])).sum(axis=1)
+        return changed, (log_widths + n / 2 - energy.mean(axis=1))[None]
 
     def is_complete(self, state: State) -> bool:
         """Return False: a fit takes all its steps, along which the rate falls to zero."""
@@ -178,17 +257,25 @@ class Variational:
         """Draw e for a step, (n_starts, samples, n_parameters)."""
         xp, n = array_namespace(streams.chains), self.settings.samples
         if not self.settings.antithetic:
-            return streams.normal(Purpose.VARIATIONAL, (n, n_parameters))
-        half = streams.normal(Purpose.VARIATIONAL, (n // 2, n_parameters))
+            return streams.single_normal(Purpose.VARIATIONAL, (n, n_parameters)).astype(xp.float64)
+        half = streams.single_normal(Purpose.VARIATIONAL, (n // 2, n_parameters)).astype(xp.float64)
         return xp.concatenate([half, -half], axis=1)
 
-    def _energy_and_gradient(self, position: Array, state: State, streams: Streams) -> tuple[Array, Array]:
+    def _slope(self, state: State, streams: Streams, cases: Array | None) -> tuple[Array, Array]:
+        """Return dF/dmean and dF/drho (n_starts, 2 n_parameters), and the energies (n_starts, samples)."""
+        xp, mean, rho = array_namespace(state["mean"]), state["mean"], state["rho"]
+        sd = sigma(rho)
+        normal = self._normal(streams, mean.shape[1])
+        energy, gradient = self._energy_and_gradient(mean[:, None] + sd[:, None] * normal, state, cases)
+        by_mean = gradient.mean(axis=1)
+        by_rho = ((gradient * normal).mean(axis=1) - 1 / sd) / (1 + xp.exp(-rho))
+        return xp.concatenate([by_mean, by_rho], axis=1), energy
+
+    def _energy_and_gradient(self, position: Array, state: State, cases: Array | None) -> tuple[Array, Array]:
         """Return energies (n_starts, samples) and gradients (n_starts, samples, n_parameters) on a batch."""
         n_starts, samples, _ = position.shape
         target: Target = self.target
-        batch = self.settings.batch
-        if batch is not None:
-            cases = self.target.batches(streams, batch)(streams.iteration - 1)
+        if cases is not None:
             each = array_namespace(cases).repeat(cases, samples, axis=0)
             target = self.target.of_cases(each, self.target.n_cases / cases.shape[1])
         energy, gradient = target.potential_and_gradient(*self._flat(position, state["precisions"]))

@@ -10,12 +10,20 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.mcmc.friction.steps import Integration, all_steps, factors_of, friction_steps_of
 from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning
 from rayfbnn.mcmc.stepsizes import check_stepsize
-from rayfbnn.state import ChainState, MinibatchTarget, Target, UncorrectedInfo, Update
+from rayfbnn.state import (
+    Advance,
+    ChainState,
+    MinibatchTarget,
+    Target,
+    Trajectory,
+    UncorrectedInfo,
+    Update,
+)
 from rayfbnn.streams import Purpose, Streams
 
-Integration: TypeAlias = Literal["splitting", "euler", "langevin"]
 GradientNoise: TypeAlias = Literal["none", "estimate"]
 
 _MOST_STEPS = 2**18  # each step has its own random numbers, by the index of streams.py
@@ -72,6 +80,7 @@ class Sghmc(Operation):
         return partial(
             sghmc,
             target=context.target,
+            advance=context.advance,
             steps=self.steps,
             stepsize=self.stepsize,
             batch=self.batch,
@@ -107,6 +116,7 @@ def sghmc(
     streams: Streams,
     *,
     target: Target,
+    advance: Advance | None = None,
     steps: int,
     stepsize: float,
     batch: int | None = None,
@@ -132,10 +142,16 @@ def sghmc(
     The data's gradient over a batch is multiplied by n_cases over the number of its cases; the prior's is
     whole. Batches go on from one iteration to the next, see `MinibatchTarget.batches`. A chain that blows up
     stays where it was. The information has no change of energy (NaN): no full energy is computed.
+
+    advance  may have compiled code for the first two integrators without an estimate of the noise
     """
-    xp = array_namespace(state.position)
-    gradient_of = _gradients(target, state.precisions, streams, batch=batch, steps=steps)
     scales = target.stepsizes(state.precisions).astype(state.position.dtype)
+    take_steps = friction_steps_of(advance, target, batch)
+    if take_steps is not None and noise == "none" and integrator != "langevin":
+        start = Trajectory(state.position, state.momentum, state.precisions, scales)
+        factors = factors_of(integrator, stepsize, friction)
+        return _checked(state, *all_steps(take_steps, target, start, streams, factors, steps, batch))
+    gradient_of = _gradients(target, state.precisions, streams, batch=batch, steps=steps)
     step = {"splitting": splitting, "euler": euler, "langevin": langevin}[integrator]
     settings = Settings(stepsize, friction, scales, noise == "estimate")
     position, momentum = state.position, state.momentum
@@ -144,7 +160,7 @@ def sghmc(
         if settings.is_estimated:
             noise_of_gradient.add(gradient_of(0, position, is_halved=True)[1], scales)
         for number in range(steps):
-            normal = streams.normal(Purpose.FRICTION, position.shape[1:], index=number)
+            normal = streams.single_normal(Purpose.FRICTION, position.shape[1:], index=number)
             position, momentum = step(
                 position,
                 momentum,
@@ -153,7 +169,14 @@ def sghmc(
                 gradient=partial(gradient_of, number, is_halved=settings.is_estimated),
                 noise=noise_of_gradient,
             )
-    diverged = ~xp.isfinite(position + momentum).all(axis=1)
+    return _checked(state, position, momentum)
+
+
+def _checked(state: ChainState, position: Array, momentum: Array) -> tuple[ChainState, UncorrectedInfo]:
+    """Return the state after an update; chains that blew up stay where they were."""
+    xp = array_namespace(position)
+    with np.errstate(all="ignore"):
+        diverged = ~xp.isfinite(position + momentum).all(axis=1)
     position = xp.where(diverged[:, None], state.position, position)
     momentum = xp.where(diverged[:, None], state.momentum, momentum)
     after = replace(state, position=position, momentum=momentum)

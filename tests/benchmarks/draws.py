@@ -213,7 +213,7 @@ def peer_draws(path: Path, method: str, arguments: Any) -> dict[str, Any]:
         np.savez(
             files["arrays.npz"], inputs=inputs, targets=dataset.standardized_targets, points=inputs[chosen]
         )
-        script = str(Path(__file__).parent / "numpyro_draws.py")
+        script = str(Path(__file__).parent / "peers" / "numpyro_draws.py")
         subprocess.run([peers_python(arguments.peers), script, *files.values()], check=True)
         results = dict(np.load(files["out.npz"]))
     return {

@@ -58,10 +58,10 @@ class Ours:
 class Jax:
     """A process of the peers' environment that times JAX."""
 
-    def __init__(self, python: str) -> None:
+    def __init__(self, python: str, script: str = "jax_steps.py") -> None:
         environment = os.environ | {"XLA_FLAGS": ONE_THREAD, "JAX_PLATFORMS": "cpu"}
         self._process = subprocess.Popen(
-            [python, str(Path(__file__).parent / "jax_steps.py")],
+            [python, str(Path(__file__).parent / script)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

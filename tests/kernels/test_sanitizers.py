@@ -96,7 +96,7 @@ def test_a_write_behind_the_end_of_an_array_is_reported(tmp_path: Path) -> None:
     changed = tmp_path / "changed"
     shutil.copytree(ROOT / "rayfbnn" / "kernels", changed / "rayfbnn" / "kernels")
     shutil.copy(ROOT / "CMakeLists.txt", changed)
-    file = changed / "rayfbnn/kernels/cpu/source/module.cpp"
+    file = changed / "rayfbnn/kernels/cpu/source/python/kernel.hpp"
     before = "width() * units_[0] * size);"
     assert file.read_text().count(before) == 1
     file.write_text(file.read_text().replace(before, "width() * units_[0] * size - size);"))

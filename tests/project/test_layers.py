@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": BASE,
     "mcmc": BASE,
     "approximate": BASE,
-    "kernels": BASE | {"model", "mcmc"},
+    "kernels": BASE | {"model", "mcmc", "approximate"},
     "selftest": SAMPLED,
     "spec": BASE | {"model", "mcmc", "approximate", "data"},
     "store": BASE | {"model", "mcmc", "spec", "data"},

@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from rayfbnn.approximate.variational import CompiledSteps
 from rayfbnn.arrays import Array
 from rayfbnn.kernels.backend import KICK, Compiled, NotCovered
 from rayfbnn.kernels.cpu import extension
 from rayfbnn.kernels.cpu.extension import BLAS_FROM, LARGE_FROM, ROWS_FROM, Kernel
+from rayfbnn.kernels.cpu.stochastic import CompiledFriction, CompiledVariational
 from rayfbnn.kernels.numbers import ChainNumbers, MarginalNumbers, numbers_of_marginal, numbers_of_posterior
 from rayfbnn.kernels.planning import plan_of
 from rayfbnn.kernels.target_cache import KernelTarget, TargetCache, posterior_of
 from rayfbnn.mcmc import leapfrog
+from rayfbnn.mcmc.friction.steps import FrictionSteps
 from rayfbnn.model.marginal.precisions import with_columns
 from rayfbnn.model.marginal.targets import WithoutOutputs, WithoutPrecisions
 from rayfbnn.model.posterior import Posterior
@@ -143,13 +146,38 @@ class CompiledAdvance:
             kernel = self._kernels.keep(target, n_partitions, self._compiled(target, n_partitions))
         return kernel
 
-    def _compiled(self, target: KernelTarget, n_partitions: int) -> Kernel | NotCovered:
+    def friction_steps(self, target: Target, batch: int | None) -> FrictionSteps | None:
+        """Return the code that takes steps of dynamics with friction, or None where array code has to."""
+        return CompiledFriction(self._of_batch) if self._covers_batches(target, batch) else None
+
+    def variational_steps(self, target: Target, batch: int | None) -> CompiledSteps | None:
+        """Return the code that takes steps of Bayes by Backprop, or None where array code has to."""
+        return CompiledVariational(self._of_batch) if self._covers_batches(target, batch) else None
+
+    def _covers_batches(self, target: Target, batch: int | None) -> bool:
+        """Return True for posteriors; a batch is of cases that are one column each."""
+        if not isinstance(target, Posterior) or not self.covers(target):
+            return False
+        return batch is None or target.starts is None
+
+    def _of_batch(self, posterior: Posterior, batch: int) -> Kernel:
+        """Return the kernel for batches of so many cases, 0 for all cases."""
+        variant = ("batch", batch) if batch else 1
+        kernel = self._kernels.get(posterior, variant)
+        if kernel is None:
+            kernel = self._kernels.keep(posterior, variant, self._compiled(posterior, 1, batch))
+        assert not isinstance(kernel, NotCovered)
+        return kernel
+
+    def _compiled(self, target: KernelTarget, n_partitions: int, batch: int = 0) -> Kernel | NotCovered:
         plan = plan_of(target)
         if isinstance(plan, NotCovered):
             return plan
+        posterior = posterior_of(target)
         return extension.kernel_for(
             plan,
-            posterior_of(target).inputs,
+            posterior.rows_by_case if batch else posterior.inputs,
+            batch=batch,
             instruction_set=self.instruction_set,
             n_partitions=n_partitions,
             large_from=self.large_from,

@@ -28,6 +28,14 @@ class Kernel(Protocol):
         """Run the trajectories of all chains, and write where they end to the arrays given for that."""
         ...
 
+    def follow(self, **arrays: Any) -> None:
+        """Take steps of dynamics with friction, and write where they end to the arrays given for that."""
+        ...
+
+    def variational(self, **arrays: Any) -> None:
+        """Take steps of Bayes by Backprop, which change the arrays of the state."""
+        ...
+
 
 def load(name: str) -> tuple[Any, str]:
     """Return the compiled module of this name and "", or None and the reason why there is none."""
@@ -67,11 +75,22 @@ def write_uniforms(
     )
 
 
+def write_orders(values: Array, orders: Array) -> None:
+    """Write the order, (n_chains, n) int64, in which each row of `values`, between 0 and 1, ascends."""
+    _cpu.write_orders(values=values, orders=orders)
+
+
+def write_normals(place: tuple[int, int, int, int], chains: Array, values: Array) -> None:
+    """Write the numbers of `Streams.single_normal` to `values`, (n_chains, n) float32."""
+    _cpu.write_normals(place=place, chains=chains, values=values)
+
+
 def kernel_for(
     plan: NetworkPlan,
     inputs: Array,
     *,
     instruction_set: str,
+    batch: int = 0,
     n_partitions: int,
     large_from: int,
     blas_from: int,
@@ -80,7 +99,8 @@ def kernel_for(
 ) -> Kernel:
     """Return the kernel for a network and its inputs (n_inputs + 1, n_cases), in the dtype of the inputs.
 
-    From `rows_from` bytes on it keeps the inputs themselves, which must not change then.
+    From `rows_from` bytes on it keeps the inputs themselves, which must not change then. So does a kernel for
+    batches of `batch` cases, whose inputs are those of each case, (n_cases, n_inputs + 1).
     """
     regression = plan.regression
     kernel = _cpu.Kernel(
@@ -98,6 +118,7 @@ def kernel_for(
         n_rows=plan.n_rows,
         n_parameters=plan.n_parameters,
         inputs=inputs,
+        batch=batch,
         n_partitions=n_partitions,
         gemm=_gemm(inputs.dtype, plan, blas_from),
         large_from=large_from,

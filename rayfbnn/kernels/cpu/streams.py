@@ -1,4 +1,4 @@
-"""The random numbers of streams.py on a CPU, with uniform numbers from compiled code."""
+"""The random numbers of streams.py on a CPU, from compiled code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rayfbnn.streams import Purpose, Streams
 
 @dataclass(frozen=True)
 class CompiledStreams(Streams):
-    """Streams that draw the same numbers, bit for bit.
+    """Streams that draw the same numbers: uniform ones bit for bit, those of single precision to rounding.
 
     In NumPy ten rounds of Philox are some 150 calls, whatever the number of chains: a quarter of the time of
     an iteration where tables and networks are small.
@@ -42,3 +42,16 @@ class CompiledStreams(Streams):
             values=values,
         )
         return values.reshape(self.n_chains, *shape)
+
+    def single_normal(self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0) -> Array:
+        """Draw what Streams.single_normal draws, to rounding, and what kernels draw, to the bit."""
+        values = np.empty((self.n_chains, prod(shape)), dtype=np.float32)
+        extension.write_normals(self.place(purpose, index=index), self.chains, values)
+        return values.reshape(self.n_chains, *shape)
+
+    def permutation(self, n: int, purpose: Purpose) -> Array:
+        """Draw what Streams.permutation draws."""
+        values = self.uniform(purpose, (n,))
+        orders = np.empty((self.n_chains, n), dtype=np.int64)
+        extension.write_orders(values, orders)
+        return orders

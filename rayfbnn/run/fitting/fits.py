@@ -11,7 +11,7 @@ from scipy.special import gammaln
 from rayfbnn.approximate.descent import Descent
 from rayfbnn.approximate.laplace import MOST_PARAMETERS, Laplace
 from rayfbnn.approximate.propagation import Propagation, bytes_of_sites
-from rayfbnn.approximate.variational import Variational
+from rayfbnn.approximate.variational import HasVariationalSteps, Variational
 from rayfbnn.arrays import Array, array_namespace, device_namespace, to_host
 from rayfbnn.errors import ConfigError
 from rayfbnn.kernels import choose
@@ -72,7 +72,12 @@ def fit_of(spec: RunSpec, posterior: ApproximatedPosterior) -> Fit:
     if isinstance(keys, LaplaceKeys):
         return Laplace(posterior, keys.settings)
     if isinstance(keys, BbbKeys):
-        return Variational(posterior, keys.settings)
+        advance, _ = choose.advance_for(posterior)
+        if not isinstance(advance, HasVariationalSteps):
+            return Variational(posterior, keys.settings)
+        return Variational(
+            posterior, keys.settings, advance.variational_steps(posterior, keys.settings.batch)
+        )
     if isinstance(keys, MapKeys):
         return Descent(posterior, keys.settings)
     assert isinstance(keys, VepKeys)
@@ -110,20 +115,36 @@ def initial_state(spec: RunSpec, fit: Fit, streams: Streams) -> dict[str, Array]
     return state
 
 
-def stepped(spec: RunSpec, fit: Fit, state: Mapping[str, Array], streams: Streams) -> dict[str, Array]:
-    """Take a step, and add its objective to the mean of the steps of its bin."""
-    assert spec.fit is not None
-    n_steps, n_bins, number = spec.fit.n_steps, state[OBJECTIVE].shape[1], streams.iteration
-    moved, info = fit.step({name: state[name] for name in state if name not in _KEPT}, streams)
+def stepped(
+    spec: RunSpec, fit: Fit, state: Mapping[str, Array], streams: Streams, *, most: int = 1
+) -> tuple[dict[str, Array], int]:
+    """Take up to `most` steps, and add the objective of each to the mean of the steps of its bin.
+
+    Returns the state, and the number of steps taken: more than one where compiled code takes them together.
+    """
+    of_fit = {name: state[name] for name in state if name not in _KEPT}
+    if isinstance(fit, Variational):
+        moved, objectives = fit.steps(of_fit, streams, most)
+    else:
+        moved, info = fit.step(of_fit, streams)
+        objectives = info.objective[None]
     kept = {name: state[name] for name in state if name in _KEPT}
+    kept[OBJECTIVE] = state[OBJECTIVE].copy()
+    for number, objective in enumerate(objectives, start=streams.iteration):
+        _add_to_bin(spec, kept[OBJECTIVE], number, objective)
+    return {**moved, **kept}, len(objectives)
+
+
+def _add_to_bin(spec: RunSpec, bins: Array, number: int, objective: Array) -> None:
+    """Add the objective (n_starts,) of a step to the mean of its bin; bins is (n_starts, n_bins)."""
+    assert spec.fit is not None
+    n_steps, n_bins = spec.fit.n_steps, bins.shape[1]
     place = (number - 1) * n_bins // n_steps
     first = -(-place * n_steps // n_bins) + 1  # the first step of the bin, counted from 1
-    kept[OBJECTIVE] = state[OBJECTIVE].copy()
     if number == first:
-        kept[OBJECTIVE][:, place] = info.objective
+        bins[:, place] = objective
     else:
-        kept[OBJECTIVE][:, place] += (info.objective - kept[OBJECTIVE][:, place]) / (number - first + 1)
-    return {**moved, **kept}
+        bins[:, place] += (objective - bins[:, place]) / (number - first + 1)
 
 
 def finished(fit: Fit, state: Mapping[str, Array], streams: Streams) -> dict[str, Array]:

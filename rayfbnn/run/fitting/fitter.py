@@ -84,13 +84,15 @@ class Fitter:
         streams: Streams,
         should_stop: Callable[[], bool],
     ) -> Iterator[Block | int]:
-        """Yield after each step how many are done, and at the end the block of these steps."""
+        """Yield now and then how many steps are done, and at the end the block of these steps."""
         spec, first = self.store.spec, before.iteration + 1
         end = time.monotonic() + min(1.0 + before.blocks, MOST_SECONDS)
         number = before.iteration
         while number < self.n_steps:
-            number += 1
-            state = stepped(spec, self.fit, state, streams.at(iteration=number))
+            state, taken = stepped(
+                spec, self.fit, state, streams.at(iteration=number + 1), most=self.n_steps - number
+            )
+            number += taken
             if self.fit.is_complete(state):
                 number = self.n_steps
             if number < self.n_steps and (should_stop() or time.monotonic() >= end):

@@ -115,6 +115,7 @@ def test_a_fit_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path, method: s
     longer = {
         "vep": {"sweeps": 300, "tolerance": 1e-300},
         "laplace": {"steps": 200, "precisions": "evidence", "starts": 80},  # a start takes some hundredths
+        "bbb": {"steps": 100_000},  # compiled
     }
     settings = longer.get(method, {"steps": 6000})
     spec = fit_spec(tmp_path, method, settings={**settings, "draws": 500})

@@ -22,6 +22,7 @@ struct DataPotential {
     PackedNetwork<S> network;
     PackedTargets<S> given;
     Owner<RegressionWorker<S>> regression;  // none if the network ends in outputs
+    const int* cases = nullptr;  // of the current batch, (n_cases,), or null
     double terms = 0;  // the likelihood's terms, summed, or minus the regression's energy
 
     explicit DataPotential(const Job& job)
@@ -39,6 +40,13 @@ struct DataPotential {
     void begin_chain(int chain) {
         given.begin_chain(chain);
         if (regression) regression->begin_chain(chain);
+    }
+
+    // Takes the cases of a step's batch, if the chains have batches.
+    void begin_batch(int chain, long step) {
+        if (!job.cases) return;
+        cases = job.cases + (step * job.n_chains + chain) * job.n_cases;
+        given.begin_batch(cases);
     }
 
     // Evaluates `terms` and the gradient, each if it is wanted, at a position and the cases of one partition, or all
@@ -95,7 +103,10 @@ struct DataPotential {
         if (inputs) {
             inputs += long(net.units[0]) * begin;
         } else {
-            lay_out_rows(partition, begin, n_packs);
+            if (cases)
+                lay_out_cases(begin, n_packs);
+            else
+                lay_out_rows(partition, begin, n_packs);
             inputs = layer.sources;
         }
         if (net.offsets[0] < 0) {
@@ -117,6 +128,22 @@ struct DataPotential {
             const S* row = static_cast<const S*>(job.rows) + long(i) * job.n_cases + partition.first + first;
             memcpy(place, row, n * sizeof(S));
             for (long c = n; c < n_places; ++c) place[c] = row[n - 1];
+        }
+    }
+
+    // Does the same with the inputs of a batch, a pack of cases at a time. Places behind the last case have copies of it.
+    void lay_out_cases(int begin, long n_packs) {
+        const long n_inputs = net.units[0], n_places = n_packs * W;
+        S* place = reinterpret_cast<S*>(network.layers[0].sources);
+        for (long p = 0; p < n_packs; ++p, place += W) {
+            const S* of[W];
+            for (int k = 0; k < W; ++k) {
+                const long number = (begin + p) * W + k;
+                of[k] = static_cast<const S*>(job.by_case) +
+                        cases[number < job.n_cases ? number : job.n_cases - 1] * (n_inputs + 1);
+            }
+            for (long i = 0; i < n_inputs; ++i)
+                for (int k = 0; k < W; ++k) place[i * n_places + k] = of[k][i];
         }
     }
 

@@ -1,374 +1,23 @@
-// The Python module rayfbnn.kernels.cpu._cpu: it checks arrays, cuts the cases into blocks, and calls the functions of
-// one instruction set.
+// The Python module rayfbnn.kernels.cpu._cpu: the class Kernel, and random numbers.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <cstring>
 #include <exception>
-#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#define RAYFBNN_NAMESPACE rayfbnn
-#include "memory.hpp"
+#include "python/kernel.hpp"
+#include "python/ordering.hpp"
 #include "shared/random.hpp"
-#include "trajectory.hpp"
 
 namespace nb = nanobind;
 
 namespace rayfbnn {
 namespace {
-
-typedef nb::ndarray<nb::ro> Input;
-typedef nb::ndarray<> Output;
-
-std::vector<const Kernels*> instruction_sets() {
-    std::vector<const Kernels*> sets;
-#if defined(RAYFBNN_X86)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-        sets.push_back(&kernels_avx512());
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets.push_back(&kernels_avx2());
-#endif
-    sets.push_back(&kernels_plain());
-    return sets;
-}
-
-std::string shape_text(const std::vector<size_t>& shape) {
-    std::string text = "(";
-    for (size_t k = 0; k < shape.size(); ++k) text += (k ? ", " : "") + std::to_string(shape[k]);
-    return text + (shape.size() == 1 ? ",)" : ")");
-}
-
-// The array's data, if the kernels can read it as it is. Otherwise an error: a misread array gives wrong draws that
-// look right.
-template <class A>
-auto data_of(const A& array, const char* name, nb::dlpack::dtype dtype, const std::vector<size_t>& shape) {
-    if (array.device_type() != nb::device::cpu::value)
-        throw nb::type_error((std::string(name) + ": must be in host memory").c_str());
-    if (array.dtype() != dtype)
-        throw nb::type_error((std::string(name) + ": must be of dtype " +
-                              (dtype.code == uint8_t(nb::dlpack::dtype_code::Int) ? "int" : "float") +
-                              std::to_string(dtype.bits))
-                                 .c_str());
-    bool fits = array.ndim() == shape.size();
-    for (size_t k = 0; fits && k < shape.size(); ++k) fits = array.shape(k) == shape[k];
-    if (!fits) throw nb::value_error((std::string(name) + ": must have the shape " + shape_text(shape)).c_str());
-    int64_t step = 1;
-    for (size_t k = shape.size(); k-- > 0;) {
-        if (shape[k] > 1 && array.stride(k) != step)
-            throw nb::value_error((std::string(name) + ": must be C-contiguous").c_str());
-        step *= int64_t(shape[k]);
-    }
-    return array.data();
-}
-
-void require(bool holds, const char* message) {
-    if (!holds) throw nb::value_error(message);
-}
-
-// True if a data model (the codes of arithmetic.hpp) has so many targets, and rows of numbers that say them.
-bool fits(int model, int n_outputs, int n_targets, int n_rows) {
-    switch (model) {
-        case 3: return n_rows == n_outputs;
-        case 4:
-        case 5: return n_outputs == n_targets && n_rows == 2 * n_targets;
-        case 6: return n_outputs == 2 * n_targets && n_rows == n_targets;
-        default: return n_outputs == n_targets && n_rows == n_targets;
-    }
-}
-
-// One network, with the inputs of its cases: laid out in packs, or if they are many, in the caller's array.
-class Kernel {
-   public:
-    // links        (source, destination, start, n_units, has_biases) of each link
-    // segments     (start, stop, alpha) of consecutive parameters with one kind of prior
-    // inputs       (n_inputs + 1, n_cases), a row of ones last, in the type that positions will have
-    // gemm         the capsule of SciPy's sgemm or dgemm, or None
-    // large_from   number of weights from which on a link is large
-    // blas_from    number of weights from which on BLAS computes a link's products
-    // block_bytes  memory for the values and derivatives of one block of cases, or 0 for the usual amount
-    // rows_from    bytes of inputs from which on they stay in the caller's array, which the kernel then keeps alive
-    // integrated   (start, stop, shape, rate) of parameters whose common precision is integrated out
-    // features     (layer, row) of each feature. With features, the targets are regressed on them, and the last layer
-    //              has no units and no links. n_systems, n_each, is_dual and moved belong to this regression.
-    // moved        (first, stop, half, mean) of features whose prior precision has a coordinate of the position
-    Kernel(
-        const std::string& instruction_set, std::vector<int> units, std::vector<int> activations,
-        std::vector<int> offsets, const std::vector<std::tuple<int, int, int, int, bool>>& links,
-        const std::vector<std::tuple<int, int, double>>& segments, int model, double alpha, int n_targets,
-        int n_rows, int n_parameters, const Input& inputs, int n_partitions, nb::object gemm, long large_from,
-        long blas_from, long block_bytes, long rows_from,
-        const std::vector<std::tuple<int, int, double, double>>& integrated,
-        const std::vector<std::tuple<int, int>>& features, int n_systems, int n_each, bool is_dual,
-        const std::vector<std::tuple<int, int, double, double>>& moved)
-        : units_(std::move(units)), activations_(std::move(activations)), offsets_(std::move(offsets)) {
-        const bool ends_in_regression = !features.empty();
-        for (const Kernels* kernels : instruction_sets())
-            if (instruction_set == kernels->name) kernels_ = kernels;
-        require(kernels_ != nullptr, "instruction_set: this processor does not have it");
-        const int n_layers = int(units_.size());
-        require(
-            n_layers >= 2 && activations_.size() == units_.size() && offsets_.size() == units_.size(),
-            "units, activations, offsets: must have one entry for each layer");
-        for (int l = 0; l < n_layers; ++l)
-            require(
-                (ends_in_regression && l + 1 == n_layers ? units_[l] == 0 : units_[l] > 0) &&
-                    offsets_[l] < n_parameters && (offsets_[l] < 0 || offsets_[l] + units_[l] <= n_parameters),
-                "offsets: must lie within the parameters");
-        require(offsets_.back() < 0, "offsets: must be negative for the outputs");
-        require(
-            inputs.ndim() == 2 && inputs.shape(0) == size_t(units_[0]) + 1,
-            "inputs: must have one row for each input, then a row of ones");
-        require(inputs.shape(1) >= 1 && inputs.shape(1) < (1u << 30), "inputs: must have at least one case");
-        n_cases_ = int(inputs.shape(1));
-        is_double_ = inputs.dtype() == nb::dtype<double>();
-        const auto* rows = static_cast<const char*>(
-            data_of(inputs, "inputs", real(), {inputs.shape(0), inputs.shape(1)}));
-        require(
-            n_partitions >= 1 && n_partitions <= n_cases_,
-            "n_partitions: must be between 1 and the number of cases");
-        void* blas = gemm.is_none() ? nullptr : PyCapsule_GetPointer(gemm.ptr(), PyCapsule_GetName(gemm.ptr()));
-        job_.gemm = reinterpret_cast<Gemm>(blas);
-        for (const auto& [source, destination, start, n_units, has_biases] : links) {
-            require(
-                destination >= 1 && destination < n_layers && source >= 0 && source < destination,
-                "links: must go from a layer to a later layer");
-            require(
-                n_units == 0 || n_units == units_[source],
-                "links: must come from all units of a layer or from none");
-            require(
-                links_.empty() || links_.back().destination <= destination,
-                "links: must be in the order of their destinations");
-            const long size = long(n_units + has_biases) * units_[destination];
-            require(start >= 0 && start + size <= n_parameters, "links: must lie within the parameters");
-            const long n_weights = long(n_units) * units_[destination];
-            const bool uses_blas = blas && n_weights >= blas_from, is_large = uses_blas || n_weights >= large_from;
-            links_.push_back(
-                {source, destination, start, n_units, units_[destination], has_biases, is_large, uses_blas});
-        }
-        int place = 0;
-        for (const auto& [start, stop, segment_alpha] : segments) {
-            require(start == place && stop >= start, "segments: must follow each other without a gap");
-            segments_.push_back({start, stop, segment_alpha});
-            place = stop;
-        }
-        require(place == n_parameters, "segments: must cover all parameters");
-        require(
-            n_targets >= 1 && (ends_in_regression ? n_rows == 0 : fits(model, units_.back(), n_targets, n_rows)),
-            "n_targets, n_rows: must be those of the data model for these outputs");
-        for (const auto& [start, stop, shape, rate] : integrated) {
-            require(start >= 0 && start <= stop && stop <= n_parameters, "integrated: must lie within the parameters");
-            integrated_.push_back({start, stop, shape, rate});
-        }
-        network_ = {n_layers, units_.data(), activations_.data(), offsets_.data(), int(links_.size()),
-                    links_.data(), int(segments_.size()), segments_.data(), int(integrated_.size()),
-                    integrated_.data(), model, alpha, n_targets, n_rows, n_parameters};
-        job_.network = &network_;
-        job_.n_partitions = n_partitions;
-        job_.n_cases = n_cases_;
-        if (ends_in_regression) regress(features, n_systems, n_each, is_dual, moved);
-        cut(n_partitions, block_bytes);
-        // A regression has all cases in one block, which would be laid out anew for each of its gradients.
-        if (!ends_in_regression && inputs.nbytes() >= size_t(rows_from)) {
-            caller_inputs_ = inputs;
-            job_.rows = rows;
-        } else {
-            lay_out(rows);
-        }
-    }
-
-    // Runs whole trajectories. Results are written to new_position, new_momentum, prior_energy and terms, as Job
-    // describes.
-    void advance(
-        const Input& position, const Input& momentum, const Input& stepsizes, const Input& precisions,
-        const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object prior,
-        nb::object order, int n_steps, const Output& new_position, const Output& new_momentum,
-        const Output& prior_energy, const Output& terms) const {
-        Job job = job_;
-        const size_t n = fill(job, position, precisions, noise, powers, targets, weights, prior, prior_energy, terms);
-        const std::vector<size_t> shape = {n, size_t(network_.n_parameters)};
-        require(n_steps >= -1, "n_steps: must be at least 0, or -1 for a kick");
-        require(n_steps >= 0 || order.is_none(), "order: has no meaning for a kick");
-        job.n_steps = n_steps;
-        job.momentum = data_of(momentum, "momentum", real(), shape);
-        job.stepsizes = data_of(stepsizes, "stepsizes", real(), shape);
-        job.new_position = data_of(new_position, "new_position", real(), shape);
-        job.new_momentum = data_of(new_momentum, "new_momentum", real(), shape);
-        require(
-            (job_.n_partitions > 1) <= !order.is_none(),
-            "order: must be given for partial gradients, and only for these");
-        Input order_array;
-        if (!order.is_none()) {
-            order_array = nb::cast<Input>(order, false);
-            job.order = static_cast<const long long*>(
-                data_of(order_array, "order", nb::dtype<int64_t>(), {n, size_t(job_.n_partitions)}));
-            for (size_t k = 0; k < n * job_.n_partitions; ++k)
-                require(
-                    job.order[k] >= 0 && job.order[k] < job_.n_partitions,
-                    "order: must hold numbers of partitions");
-        }
-        run(job);
-    }
-
-   private:
-    nb::dlpack::dtype real() const { return is_double_ ? nb::dtype<double>() : nb::dtype<float>(); }
-    int width() const { return is_double_ ? kernels_->double_width : kernels_->float_width; }
-    size_t real_bytes() const { return is_double_ ? 8 : 4; }
-
-    size_t fill(
-        Job& job, const Input& position, const Input& precisions, const Input& noise, const Input& powers,
-        const Input& targets, const nb::object& weights, const nb::object& prior, const Output& prior_energy,
-        const Output& terms) const {
-        const auto float64 = nb::dtype<double>();
-        const size_t n = position.ndim() > 0 ? position.shape(0) : 0, n_parameters = network_.n_parameters;
-        const size_t n_rows = network_.n_rows, n_targets = network_.n_targets;
-        job.n_chains = int(n);
-        job.position = data_of(position, "position", real(), {n, n_parameters});
-        job.precisions = static_cast<const double*>(data_of(precisions, "precisions", float64, {n, n_parameters}));
-        job.powers = static_cast<const double*>(data_of(powers, "powers", float64, {n}));
-        job.prior_energy = static_cast<double*>(data_of(prior_energy, "prior_energy", float64, {n}));
-        job.terms = static_cast<double*>(data_of(terms, "terms", float64, {n}));
-        require(prior.is_none() == features_.empty(), "prior: must be given for a regression, and only for one");
-        if (!prior.is_none()) {
-            fill_regression(job.regression, n, noise, targets, nb::cast<Input>(prior, false));
-            return n;
-        }
-        const size_t n_noise = network_.model <= 1 ? n_targets : 0;
-        job.noise = static_cast<const double*>(data_of(noise, "noise", float64, {n, n_noise}));
-        job.targets = rows_of(targets, "targets", n, n_rows, job.targets_step);
-        job.weights = nullptr;
-        if (!weights.is_none())
-            job.weights = rows_of(nb::cast<Input>(weights, false), "weights", n, n_targets, job.weights_step);
-        return n;
-    }
-
-    // Shapes: noise (n, n_systems, n_cases or 1), targets (n or 1, n_systems, n_each, n_cases), prior (n, n_systems,
-    // n_features).
-    void fill_regression(
-        rayfbnn::Regression& regression, size_t n, const Input& noise, const Input& targets, const Input& prior) const {
-        const auto float64 = nb::dtype<double>();
-        const size_t n_systems = regression.n_systems, n_each = regression.n_each, n_cases = n_cases_;
-        regression.is_uniform = noise.ndim() == 3 && noise.shape(2) == 1;
-        const bool by_chain = targets.ndim() == 4 && targets.shape(0) != 1;
-        regression.noise = static_cast<const double*>(
-            data_of(noise, "noise", float64, {n, n_systems, regression.is_uniform ? 1 : n_cases}));
-        regression.targets = static_cast<const double*>(
-            data_of(targets, "targets", float64, {by_chain ? n : 1, n_systems, n_each, n_cases}));
-        regression.targets_step = by_chain ? long(n_systems * n_each * n_cases) : 0;
-        regression.prior = static_cast<const double*>(
-            data_of(prior, "prior", float64, {n, n_systems, size_t(regression.n_features)}));
-    }
-
-    void regress(
-        const std::vector<std::tuple<int, int>>& features, int n_systems, int n_each, bool is_dual,
-        const std::vector<std::tuple<int, int, double, double>>& moved) {
-        const int n_hidden = int(units_.size()) - 1, n_features = int(features.size());
-        for (const auto& [layer, row] : features) {
-            require(
-                layer >= 0 && layer < n_hidden && row >= -1 && row < units_[layer],
-                "features: must be units of the inputs and hidden layers");
-            features_.push_back({layer, row});
-        }
-        for (const auto& [first, stop, half, mean] : moved) {
-            require(first >= 0 && first <= stop && stop <= n_features, "moved: must lie within the features");
-            moved_.push_back({first, stop, half, mean});
-        }
-        for (const Link& link : links_)
-            require(link.destination < n_hidden, "links: must not go to the last layer of a regression");
-        require(job_.n_partitions == 1, "n_partitions: must be 1 for a regression");
-        require(n_systems >= 1 && n_each >= 1, "n_systems, n_each: must be at least 1");
-        require(int(moved_.size()) <= network_.n_parameters, "moved: must have one parameter each");
-        job_.regression = {n_features, n_systems, n_each, n_cases_, int(moved_.size()), is_dual, true,
-                           features_.data(), moved_.data(), nullptr, nullptr, nullptr, 0};
-    }
-
-    // Rows (n_rows, n_cases) that all chains share, with step 0, or (n_chains, n_rows, n_cases) with the step between
-    // chains.
-    const double* rows_of(const Input& array, const char* name, size_t n, size_t n_rows, long& step) const {
-        const bool by_chain = array.ndim() == 3;
-        step = by_chain ? long(n_rows) * n_cases_ : 0;
-        const size_t n_cases = n_cases_;
-        return static_cast<const double*>(data_of(
-            array, name, nb::dtype<double>(),
-            by_chain ? std::vector<size_t>{n, n_rows, n_cases} : std::vector<size_t>{n_rows, n_cases}));
-    }
-
-    void run(const Job& job) const {
-        nb::gil_scoped_release unlocked;
-        (is_double_ ? kernels_->run_double : kernels_->run_float)(job);
-    }
-
-    // Cuts the N cases into K partitions and these into blocks. Partition k holds the cases floor(N k/K) to
-    // floor(N (k+1)/K) - 1, as in model/blocks.py. The values and derivatives of a block stay in cache.
-    void cut(int n_partitions, long block_bytes) {
-        long rows = units_[0] + 2 * units_.back();
-        for (size_t l = 1; l + 1 < units_.size(); ++l) rows += 2 * units_[l];
-        bool is_large = false;
-        for (const Link& link : links_) is_large |= link.is_large;
-        const long pack_bytes = width() * long(real_bytes());
-        if (block_bytes == 0) block_bytes = BLOCK_BYTES;
-        long packs = std::max(5L, block_bytes / (rows * pack_bytes));
-        // The gradient of a large link is added up over the places of packs after each block. Blocks must therefore not
-        // be short, and have 30 to 90 packs.
-        if (is_large) packs = std::max(packs, 60L);
-        if (!features_.empty()) packs = n_cases_;  // a regression needs all cases in one block
-        starts_.resize(n_partitions);
-        for (int k = 0; k < n_partitions; ++k) {
-            const int first = int(long(n_cases_) * k / n_partitions);
-            const int n = int(long(n_cases_) * (k + 1) / n_partitions) - first;
-            const int n_packs = (n + width() - 1) / width();
-            const int n_blocks = std::max(1, int((n_packs + (is_large ? packs / 2 : packs - 1)) / packs));
-            for (int b = 0; b <= n_blocks; ++b) starts_[k].push_back(int(long(n_packs) * b / n_blocks));
-            for (int b = 0; b < n_blocks; ++b)
-                job_.largest_block = std::max(job_.largest_block, starts_[k][b + 1] - starts_[k][b]);
-            partitions_.push_back({first, n, n_packs, n_blocks, starts_[k].data(), nullptr});
-        }
-        job_.partitions = partitions_.data();
-    }
-
-    // Copies the inputs to packs, block after block.
-    void lay_out(const char* rows) {
-        const size_t size = real_bytes();
-        long n_packs = 0;
-        for (const Partition& partition : partitions_) n_packs += partition.n_packs;
-        inputs_ = Buffer<char>(size_t(n_packs) * width() * units_[0] * size);
-        char* place = inputs_;
-        for (Partition& partition : partitions_) {
-            partition.inputs = place;
-            const int* starts = partition.block_starts;
-            for (int b = 0; b < partition.n_blocks; ++b)
-                for (int i = 0; i < units_[0]; ++i)
-                    for (int c = starts[b] * width(); c < starts[b + 1] * width(); ++c) {
-                        const long number = partition.first + std::min(c, partition.n_cases - 1);
-                        std::memcpy(place, rows + (long(i) * n_cases_ + number) * size, size);
-                        place += size;
-                    }
-        }
-    }
-
-    const Kernels* kernels_ = nullptr;
-    std::vector<int> units_, activations_, offsets_;
-    std::vector<Link> links_;
-    std::vector<Segment> segments_;
-    std::vector<Integrated> integrated_;
-    std::vector<Feature> features_;
-    std::vector<Moved> moved_;
-    std::vector<std::vector<int>> starts_;
-    std::vector<Partition> partitions_;
-    Buffer<char> inputs_;
-    Input caller_inputs_;
-    Network network_ = {};
-    Job job_ = {};
-    int n_cases_ = 0;
-    bool is_double_ = false;
-};
 
 // Write the uniform numbers (n_chains, n) of a request of all chains.
 void write_uniforms(
@@ -380,6 +29,28 @@ void write_uniforms(
     const size_t n = values.shape(1);
     for (size_t row = 0; row < chains.shape(0); ++row)
         uniforms(place, uint32_t(chains.data()[row]), n, values.data() + row * n);
+}
+
+// Write the order (n_chains, n) in which each chain's n numbers between 0 and 1 ascend.
+void write_orders(
+    const nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>& values,
+    const nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>& orders) {
+    const size_t n = values.shape(1);
+    require(orders.shape(0) == values.shape(0) && orders.shape(1) == n, "orders: must have the shape of values");
+    Ordering ordering(n);
+    for (size_t row = 0; row < values.shape(0); ++row)
+        ordering.write(values.data() + row * n, orders.data() + row * n);
+}
+
+// Write the normal numbers (n_chains, n) of a request of all chains, by the best instruction set.
+void write_normals(
+    const std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>& place, const Input& chains, const Output& values) {
+    require(values.ndim() == 2, "values: must have a row for each chain");
+    const size_t n_chains = values.shape(0), n = values.shape(1);
+    auto* to = static_cast<float*>(data_of(values, "values", nb::dtype<float>(), {n_chains, n}));
+    const NormalPlace at = normals_at(place, chains, n_chains);
+    for (size_t row = 0; row < n_chains; ++row)
+        instruction_sets().front()->write_normals(at, int(row), 0, long(n), to + row * n);
 }
 
 }  // namespace
@@ -407,18 +78,24 @@ NB_MODULE(_cpu, module) {
         "write_uniforms", &write_uniforms, nb::kw_only(), nb::arg("seed"), nb::arg("use"), nb::arg("operation"),
         nb::arg("iteration"), nb::arg("chains").noconvert(), nb::arg("values").noconvert(),
         "Write the uniform numbers of streams.py for a request of all chains.");
+    module.def(
+        "write_normals", &write_normals, nb::kw_only(), nb::arg("place"), nb::arg("chains").noconvert(),
+        nb::arg("values").noconvert(), "Write the normal numbers of streams.py for a request of all chains.");
+    module.def(
+        "write_orders", &write_orders, nb::kw_only(), nb::arg("values").noconvert(), nb::arg("orders").noconvert(),
+        "Write the order in which each row's numbers between 0 and 1 ascend.");
     nb::class_<Kernel>(module, "Kernel")
         .def(
             nb::init<
                 const std::string&, std::vector<int>, std::vector<int>, std::vector<int>,
                 const std::vector<std::tuple<int, int, int, int, bool>>&,
-                const std::vector<std::tuple<int, int, double>>&, int, double, int, int, int, const Input&, int,
+                const std::vector<std::tuple<int, int, double>>&, int, double, int, int, int, const Input&, int, int,
                 nb::object, long, long, long, long, const std::vector<std::tuple<int, int, double, double>>&,
                 const std::vector<std::tuple<int, int>>&, int, int, bool,
                 const std::vector<std::tuple<int, int, double, double>>&>(),
             nb::kw_only(), nb::arg("instruction_set"), nb::arg("units"), nb::arg("activations"), nb::arg("offsets"),
             nb::arg("links"), nb::arg("segments"), nb::arg("model"), nb::arg("alpha"), nb::arg("n_targets"),
-            nb::arg("n_rows"), nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("n_partitions"),
+            nb::arg("n_rows"), nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("batch"), nb::arg("n_partitions"),
             nb::arg("gemm").none(), nb::arg("large_from"), nb::arg("blas_from"), nb::arg("block_bytes"),
             nb::arg("rows_from"), nb::arg("integrated"), nb::arg("features"), nb::arg("n_systems"), nb::arg("n_each"),
             nb::arg("is_dual"), nb::arg("moved"))
@@ -428,5 +105,20 @@ NB_MODULE(_cpu, module) {
             nb::arg("noise").noconvert(), nb::arg("powers").noconvert(), nb::arg("targets").noconvert(),
             nb::arg("weights").none(), nb::arg("prior").none(), nb::arg("order").none(), nb::arg("n_steps"),
             nb::arg("new_position").noconvert(), nb::arg("new_momentum").noconvert(),
+            nb::arg("prior_energy").noconvert(), nb::arg("terms").noconvert())
+        .def(
+            "follow", &Kernel::follow, nb::kw_only(), nb::arg("position").noconvert(),
+            nb::arg("momentum").noconvert(), nb::arg("stepsizes").noconvert(), nb::arg("precisions").noconvert(),
+            nb::arg("noise").noconvert(), nb::arg("powers").noconvert(), nb::arg("targets").noconvert(),
+            nb::arg("weights").none(), nb::arg("cases").none(), nb::arg("n_steps"), nb::arg("factors"),
+            nb::arg("place"), nb::arg("chains").noconvert(), nb::arg("new_position").noconvert(),
+            nb::arg("new_momentum").noconvert())
+        .def(
+            "variational", &Kernel::variational, nb::kw_only(), nb::arg("mean").noconvert(),
+            nb::arg("rho").noconvert(), nb::arg("first").noconvert(), nb::arg("second").noconvert(),
+            nb::arg("precisions").noconvert(), nb::arg("noise").noconvert(), nb::arg("powers").noconvert(),
+            nb::arg("targets").noconvert(), nb::arg("weights").none(), nb::arg("cases").none(), nb::arg("n_steps"),
+            nb::arg("n_draws"), nb::arg("is_antithetic"), nb::arg("decays"), nb::arg("rates").noconvert(),
+            nb::arg("place"), nb::arg("chains").noconvert(), nb::arg("log_widths").noconvert(),
             nb::arg("prior_energy").noconvert(), nb::arg("terms").noconvert());
 }

@@ -20,6 +20,9 @@ struct PackedTargets {
     Buffer<L> weights;  // rows (n_targets, packs of a block) in the same order, or null if all weights are 1
     Buffer<S> scales, taus;  // (n_outputs,): as output_slopes wants them
     int chain = 0;
+    // The same in double, (n_rows, n_cases) and (n_targets, n_cases): the caller's, or copies of the cases of a batch.
+    const double *given_targets = nullptr, *given_weights = nullptr;
+    Buffer<double> batch_targets, batch_weights;
 
     explicit PackedTargets(const Job& job)
         : job(job),
@@ -31,6 +34,8 @@ struct PackedTargets {
         targets = Buffer<L>(n_packs * n_rows);
         if (job.weights) weights = Buffer<L>(n_packs * n_targets);
         scales = Buffer<S>(n_outputs), taus = Buffer<S>(n_outputs);
+        if (job.cases) batch_targets = Buffer<double>(long(n_rows) * job.n_cases);
+        if (job.cases && job.weights) batch_weights = Buffer<double>(long(n_targets) * job.n_cases);
     }
 
     void begin_chain(int number) {
@@ -42,9 +47,25 @@ struct PackedTargets {
             const double tau = is_real ? job.noise[long(chain) * n_targets + o] : 1;
             scales[o] = S(factor * tau), taus[o] = S(tau);
         }
-        if (chain == 0 || job.targets_step) lay_out(targets, job.targets + chain * job.targets_step, n_rows);
-        if (weights && (chain == 0 || job.weights_step))
-            lay_out(weights, job.weights + chain * job.weights_step, n_targets);
+        given_targets = job.targets + chain * job.targets_step;
+        if (job.weights) given_weights = job.weights + chain * job.weights_step;
+        if (job.cases) return;
+        if (chain == 0 || job.targets_step) lay_out(targets, given_targets, n_rows);
+        if (weights && (chain == 0 || job.weights_step)) lay_out(weights, given_weights, n_targets);
+    }
+
+    // Takes the targets of the cases of a batch.
+    void begin_batch(const int* cases) {
+        gather(batch_targets, job.targets + chain * job.targets_step, n_rows, cases);
+        lay_out(targets, given_targets = batch_targets, n_rows);
+        if (!weights) return;
+        gather(batch_weights, job.weights + chain * job.weights_step, n_targets, cases);
+        lay_out(weights, given_weights = batch_weights, n_targets);
+    }
+
+    void gather(double* to, const double* from, int n, const int* cases) const {
+        for (int o = 0; o < n; ++o, from += job.n_all)
+            for (int c = 0; c < job.n_cases; ++c) *to++ = from[cases[c]];
     }
 
     // Rows (n, n_cases) in packs, the last pack of a partition filled up with its last case.
@@ -91,8 +112,8 @@ inline void add_terms(const PackedNetwork<S>& network, const PackedTargets<S>& g
     const Job& job = given.job;
     const Network& net = network.net;
     const double* noise = job.noise + long(given.chain) * net.n_targets;
-    const double* y = job.targets + given.chain * job.targets_step + first;
-    const double* w = job.weights ? job.weights + given.chain * job.weights_step + first : nullptr;
+    const double* y = given.given_targets + first;
+    const double* w = given.given_weights ? given.given_weights + first : nullptr;
     const S* v = reinterpret_cast<const S*>(network.layers[network.last].values);
     PackDouble sum = {};
     for (int c = 0; c < n; c += D::width) {

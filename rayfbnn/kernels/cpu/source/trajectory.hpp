@@ -47,6 +47,34 @@ struct Network {
     int n_targets, n_rows, n_parameters;  // n_rows: numbers of a case that say its targets
 };
 
+// The place of normal numbers in the run's streams: seed, and the counter's words that are the same for all of them.
+// Step k of a call adds k to the index that `use` holds.
+struct NormalPlace {
+    unsigned seed, use, operation, iteration;
+    const unsigned long long* chains;  // (n_chains,): the chains' numbers in the run
+};
+
+// Steps of dynamics with friction, in place of leapfrog steps: mcmc/sghmc.py. With stepsizes s and normal numbers n,
+//   q += first s p;  p = persistence p + noise n;  q += second s p;  p -= kick s g(q).
+struct Friction {
+    double first, second, persistence, noise, kick;
+    NormalPlace normals;
+};
+
+// Job::n_steps steps of Bayes by Backprop, in place of leapfrog steps: approximate/variational.py, which says what the
+// arrays are. The chains are those of the starts. Job::prior_energy and Job::terms have a number for each draw,
+// (n_steps, n_chains, n_draws).
+struct Variational {
+    int n_draws;
+    bool is_antithetic;
+    double first_decay, second_decay, small;
+    const double* rates;                     // (n_steps, 3): the rate, and the corrections of the two moments
+    double *mean, *rho;                      // (n_chains, n_parameters), before and after
+    double *first, *second;                  // (n_chains, 2 n_parameters), before and after
+    double* log_widths;                      // (n_steps, n_chains): the sum of the logarithms of sigma before each step
+    NormalPlace normals;                     // of the first step; each step has its own iteration
+};
+
 // The cases first .. first + n_cases - 1 of one partition. They fill n_packs packs, which are cut into blocks.
 //
 // The inputs of block b begin at inputs + n_inputs * block_starts[b] * width, with the shape (n_inputs, packs of the
@@ -98,6 +126,11 @@ struct Job {
     int n_cases;
     int largest_block;  // packs
     const void* rows;   // (n_inputs, n_cases), or null where the partitions have inputs of their own
+    // The cases of each chain's batch in each step, (n_steps, n_chains, n_cases), numbers below n_all; or null where all
+    // chains have the same cases. There is one partition then, and its inputs come from `by_case`.
+    const int* cases;
+    const void* by_case;  // (n_all, n_inputs + 1)
+    int n_all;            // columns of targets and weights: n_cases where there are no batches
     Regression regression;
 
     int n_chains;
@@ -109,9 +142,11 @@ struct Job {
     const double* precisions;   // (n_chains, n_parameters)
     const double* noise;        // (n_chains, n_targets), or null
     const double* powers;       // (n_chains,): inverse temperatures
-    const double* targets;      // (n_rows, n_cases), and for each chain if targets_step > 0
-    const double* weights;      // (n_targets, n_cases), and for each chain if weights_step > 0; null without
+    const double* targets;      // (n_rows, n_all), and for each chain if targets_step > 0
+    const double* weights;      // (n_targets, n_all), and for each chain if weights_step > 0; null without
     long targets_step, weights_step;
+    const Friction* friction;        // or null
+    const Variational* variational;  // or null
 
     void* new_position;         // (n_chains, n_parameters)
     void* new_momentum;         // (n_chains, n_parameters)
@@ -125,6 +160,7 @@ struct Kernels {
     int float_width, double_width;
     void (*run_float)(const Job&);
     void (*run_double)(const Job&);
+    void (*write_normals)(const NormalPlace&, int chain, long step, long n, float* to);  // see normals.hpp
 };
 
 const Kernels& kernels_plain();

@@ -1,0 +1,1 @@
+"""Dynamics with friction by compiled code: the contract, and the calls."""

@@ -1,0 +1,193 @@
+"""Compiled steps of sghmc and of Bayes by Backprop are those of array code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfbnn.approximate.variational import Variational, VariationalSettings
+from rayfbnn.arrays import Array
+from rayfbnn.kernels.cpu.advance import CompiledAdvance
+from rayfbnn.kernels.cpu.extension import instruction_sets
+from rayfbnn.kernels.cpu.streams import CompiledStreams
+from rayfbnn.mcmc.sghmc import sghmc
+from rayfbnn.model.approximation.posterior import ApproximatedPosterior
+from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.state import ChainState
+from rayfbnn.streams import Streams
+from tests.support.kernels.every_backend import values_of
+from tests.support.kernels.networks import Start, small
+from tests.support.marks import some_long
+from tests.support.model import data_models
+from tests.support.model.covariates import covariates_of
+from tests.support.problems import network, problem
+
+SETS = instruction_sets()
+pytestmark = pytest.mark.skipif(not SETS, reason="installed without a C++ compiler: no compiled kernels")
+N_CHAINS = 3
+MODELS = ["gaussian by target", "t", "binary", "class", "count", "heteroscedastic", "constant hazard"]
+TOLERANCES = {"float64": 1e-6, "float32": 1e-4}
+"""Relative; normal numbers are of single precision, and rounded differently by array code."""
+
+
+def posterior(model: str, dtype: str = "float64", *, is_missing: bool = False) -> ApproximatedPosterior:
+    """A posterior of 37 cases, some of whose targets may be missing."""
+    if model in data_models.MODELS:
+        target = data_models.problem(model, n_cases=37, missing=is_missing, dtype=dtype)
+    else:
+        target = problem(model, spec=network(outputs=3 if model == "class" else 2), dtype=dtype, n_cases=37)
+    values = values_of(target).astype(float)
+    if is_missing:
+        values[[0, 3, 20], 0] = np.nan
+    return ApproximatedPosterior.from_spec(
+        target.network, target.model, covariates_of(target), values, dtype=target.dtype
+    )
+
+
+def streams_of() -> Streams:
+    return CompiledStreams(5, np.arange(N_CHAINS, dtype=np.uint64) + 2, iteration=3)
+
+
+def state_of(target: SampledPosterior) -> ChainState:
+    start = Start.of(target, n_chains=N_CHAINS)
+    return ChainState(position=start.position, precisions=start.precisions, momentum=start.momentum)
+
+
+def assert_close(found: Array, expected: Array, dtype: str) -> None:
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
+
+
+def check_friction(
+    target: SampledPosterior, instruction_set: str = SETS[0] if SETS else "", **changes: Any
+) -> None:
+    settings = {"steps": 9, "stepsize": 0.05, "batch": 10, "friction": 2.0, **changes}
+    advance, state = CompiledAdvance(instruction_set), state_of(target)
+    assert advance.friction_steps(target, settings["batch"]) is not None
+    found, _ = sghmc(state, streams_of(), target=target, advance=advance, **settings)
+    expected, _ = sghmc(state, streams_of(), target=target, **settings)
+    assert_close(found.position, expected.position, target.dtype)
+    assert_close(found.momentum, expected.momentum, target.dtype)
+    assert np.abs(found.position - state.position).max() > 0.01
+
+
+@pytest.mark.parametrize("batch", [None, 10])  # 37 cases make batches of 9 and of 10
+@pytest.mark.parametrize("integrator", ["splitting", "euler"])
+@pytest.mark.parametrize("model", some_long(MODELS, ["t", "binary", "heteroscedastic", "constant hazard"]))
+def test_steps_with_friction_are_those_of_array_code(model: str, integrator: str, batch: int | None) -> None:
+    check_friction(posterior(model), integrator=integrator, batch=batch)
+
+
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_instruction_set_takes_the_same_steps(instruction_set: str, dtype: str) -> None:
+    check_friction(posterior("gaussian by target", dtype, is_missing=True), instruction_set)
+
+
+def test_chains_of_their_own_temperature_take_their_own_steps() -> None:
+    check_friction(posterior("class").tempered(np.array([1.0, 0.5, 0.0])))
+
+
+def test_large_matrices_take_batches_too() -> None:
+    """The inputs of a batch are gathered in several blocks, and the first link is a large one."""
+    made = problem("gaussian", spec=small((90,), inputs=40), dtype="float64", n_cases=900)
+    target = ApproximatedPosterior.from_spec(made.network, made.model, covariates_of(made), values_of(made))
+    check_friction(target, batch=700, steps=2, stepsize=0.2)
+
+
+def test_cases_of_several_cells_take_steps_by_array_code() -> None:
+    target = data_models.problem("hazard of pieces", n_cases=37)
+    advance = CompiledAdvance(SETS[0])
+    assert target.starts is not None
+    assert advance.friction_steps(target, 5) is None and advance.variational_steps(target, 5) is None
+
+
+def ended(
+    target: ApproximatedPosterior, *, is_compiled: bool, most: int = 20, **changes: Any
+) -> tuple[Any, Array]:
+    """Return the state after 20 steps, and the objectives."""
+    options = {"steps": 20, "samples": 4, "batch": 10, "refresh": 7, **changes}
+    compiled = CompiledAdvance(SETS[0]).variational_steps(target, options["batch"]) if is_compiled else None
+    fit, random = Variational(target, VariationalSettings(**options), compiled), streams_of()
+    state, objectives = fit.initial(random.at(iteration=0)), []
+    while len(objectives) < 20:
+        number = len(objectives) + 1
+        state, found = fit.steps(state, random.at(iteration=number), min(most, 21 - number))
+        objectives += list(found)
+    return state, np.array(objectives)
+
+
+VARIATIONAL: list[dict[str, Any]] = [{"batch": None}, {}, {"antithetic": False, "samples": 3}]
+
+
+@pytest.mark.parametrize("changes", VARIATIONAL, ids=["all cases", "batches", "no pairs"])
+@pytest.mark.parametrize("model", some_long(MODELS[:-1], ["t", "binary", "heteroscedastic"]))
+def test_steps_of_bayes_by_backprop_are_those_of_array_code(model: str, changes: dict[str, Any]) -> None:
+    target = posterior(model, is_missing=model not in ("class", "binary"))
+    found, objectives = ended(target, is_compiled=True, **changes)
+    expected, of_array_code = ended(target, is_compiled=False, **changes)
+    for name, values in expected.items():
+        assert_close(found[name], values, "float64")
+    assert_close(objectives, of_array_code, "float64")
+    assert np.isfinite(objectives).all() and np.ptp(found["mean"]) > 0
+
+
+def test_steps_in_float32_are_those_of_array_code() -> None:
+    target = posterior("class", "float32")
+    (found, objectives), (expected, of_array_code) = (
+        ended(target, is_compiled=each) for each in (True, False)
+    )
+    for name in ("mean", "rho", "precisions"):
+        assert_close(found[name], expected[name], "float32")
+    assert_close(objectives, of_array_code, "float32")
+
+
+def test_it_makes_no_difference_how_many_steps_are_taken_together() -> None:
+    """Blocks end after any step, and resumed fits must go on to the same bits."""
+    target = posterior("gaussian by target", "float32", is_missing=True)
+    (one, of_one), (many, of_many) = (ended(target, is_compiled=True, most=most) for most in (1, 20))
+    assert all(np.array_equal(one[name], many[name], equal_nan=True) for name in one)
+    assert np.array_equal(of_one, of_many)
+
+
+@pytest.fixture(name="call")
+def a_call(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """The kernel and the arguments of a call that takes steps with friction on batches."""
+    target, made = posterior("gaussian by target"), {}
+    advance = CompiledAdvance(SETS[0])
+    steps = advance.friction_steps(target, 10)
+    assert steps is not None
+    kernel_of = steps.kernel_of  # type: ignore[attr-defined]
+
+    class Recording:
+        def follow(self, **arrays: Any) -> None:
+            made.update(arrays)
+
+    object.__setattr__(steps, "kernel_of", lambda *_: Recording())
+    monkeypatch.setattr(CompiledAdvance, "friction_steps", lambda *_: steps)
+    sghmc(state_of(target), streams_of(), target=target, advance=advance, steps=1, stepsize=0.1, batch=10)
+    yield {"kernel": kernel_of(target, made["cases"].shape[2]), "arguments": made}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error"),
+    [
+        ("cases", lambda cases: cases + 37, "cases: must hold numbers of cases"),
+        ("cases", lambda cases: cases - 37, "cases: must hold numbers of cases"),
+        ("cases", lambda cases: cases.astype(np.int64), "cases: must be of dtype int32"),
+        ("cases", lambda cases: cases[:, :, :5], "cases: must "),
+        ("cases", lambda cases: None, "cases: must be given for batches"),
+        ("position", lambda values: values.astype(np.float32), "position: must be of dtype float64"),
+        ("momentum", np.asfortranarray, "momentum: must be C-contiguous"),
+        ("chains", lambda chains: chains.astype(np.int64), "chains: must be of dtype"),
+        ("n_steps", lambda n: 0, "n_steps"),
+    ],
+)
+def test_misread_arrays_are_refused(call: dict[str, Any], name: str, change: Any, error: str) -> None:
+    arguments = call["arguments"]
+    call["kernel"].follow(**arguments)
+    with pytest.raises((TypeError, ValueError), match=error):
+        call["kernel"].follow(**{**arguments, name: change(arguments[name])})
