@@ -14,6 +14,9 @@ from rayfbnn.data.digest import CasesDigest
 from rayfbnn.errors import DataError
 from rayfbnn.model.inputs import pieces_of, slices_of_cases
 
+INPUTS_TOGETHER = "inputs together"
+"""The value of data.standardize that divides all inputs by one number."""
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -76,6 +79,11 @@ class Dataset:
         return digest.hexdigest()
 
 
+def scaled_inputs(standardize: Sequence[str]) -> bool:
+    """Return True if inputs are standardised, one by one or together."""
+    return "inputs" in standardize or INPUTS_TOGETHER in standardize
+
+
 def make_dataset(
     inputs: Array,
     targets: Array,
@@ -91,11 +99,17 @@ def make_dataset(
 
     "inputs" or "targets" in `standardize` centres these columns on their mean and divides them by their
     standard deviation (with n, not n - 1, below the root) over the training cases, those with the target
-    missing (NaN) left out. The inputs that are named in `zero_one_names` are left as they are.
+    missing (NaN) left out. With "inputs together" each input is centred, and all are divided by the root of
+    the mean of their variances. The inputs that are named in `zero_one_names` are left as they are.
     """
     inputs, targets = (np.array(values, dtype=np.float64, order="C") for values in (inputs, targets))
-    scaled = [name for name in input_names if name not in zero_one_names] if "inputs" in standardize else []
+    scaled = []
+    if scaled_inputs(standardize):
+        scaled = [name for name in input_names if name not in zero_one_names]
     input_center, input_scale = _standardization(inputs, input_names, scaled, source)
+    if INPUTS_TOGETHER in standardize:
+        is_scaled = np.isin(input_names, scaled)
+        input_scale[is_scaled] = np.sqrt(np.mean(input_scale[is_scaled] ** 2))
     scaled = list(target_names) if "targets" in standardize else []
     target_center, target_scale = _standardization(targets, target_names, scaled, source)
     dataset = Dataset(

@@ -68,6 +68,7 @@ class Encoding:
     constant  column that is left out because all training cases have the same value -> that value
     labels    target -> its labels in the order of their numbers 0, 1, ..., where targets are text
     n_cases   number of training cases
+    have_one_unit  whether the inputs look like readings in one unit, such as pixels
     """
 
     columns: tuple[str, ...]
@@ -75,6 +76,7 @@ class Encoding:
     constant: dict[str, str] = field(default_factory=dict)
     labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
     n_cases: int = 0
+    have_one_unit: bool = False
 
     @staticmethod
     def from_numbers(names: Sequence[str]) -> Encoding:
@@ -92,11 +94,15 @@ class Encoding:
             dict(document["constant"]),
             {target: tuple(labels) for target, labels in document["labels"].items()},
             document["n_cases"],
+            document.get("have_one_unit", False),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the encoding as dictionaries, lists, text and numbers, for JSON."""
-        return asdict(self)
+        document = asdict(self)
+        if not self.have_one_unit:
+            del document["have_one_unit"]
+        return document
 
     @property
     def input_names(self) -> tuple[str, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfbnn.data.cells import Cells, level_text
+from rayfbnn.data.dataset import scaled_inputs
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.labels import learn_labels, level_numbers, levels_of
 from rayfbnn.data.missing import check_none_missing
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 # A column of text with more levels than this, and more than one for two cases, is free text or an identifier.
 _MANY_LEVELS = 10
 _MAX_LEVELS = 100
+_MANY_READINGS = 16  # columns from which on equal limits are no coincidence
 
 
 def learn_encoding(table: Table, spec: RunSpec) -> Encoding:
@@ -51,6 +54,7 @@ def learn_encoding(table: Table, spec: RunSpec) -> Encoding:
         constant=constant,
         labels=learn_labels(table, spec),
         n_cases=table.n_rows,
+        have_one_unit=_have_one_unit(list(varying.values()), spec, selection),
     )
     if spec.data.missing is None:
         check_none_missing(list(varying.values()), encoding, is_training=True)
@@ -68,10 +72,25 @@ def _constant_value(cells: Cells, spec: RunSpec, selection: Selection) -> str | 
     if _is_levels(cells, spec, selection):
         texts = set(cells.texts)
         return short(str(texts.pop())) if len(texts) == 1 else None
-    if cells.name in selection.named and "inputs" not in spec.data.standardize:
+    if cells.name in selection.named and not scaled_inputs(spec.data.standardize):
         return None
     numbers = cells.numbers
     return f"{numbers[0]:g}" if cells.is_number.all() and (numbers == numbers[0]).all() else None
+
+
+def _have_one_unit(columns: Sequence[Cells], spec: RunSpec, selection: Selection) -> bool:
+    """Return True if the columns look like readings in one unit, such as the pixels of a picture.
+
+    There are many of them, all are numbers, most have more than two values, and the least and the greatest
+    value of the table are those of at least half of the columns.
+    """
+    if len(columns) < _MANY_READINGS or any(_is_levels(column, spec, selection) for column in columns):
+        return False
+    readings = [column.numbers[column.is_number] for column in columns]
+    limits = [(float(values.min()), float(values.max())) for values in readings]
+    low, high = min(low for low, _ in limits), max(high for _, high in limits)
+    n_varied = sum(bool(((values != low) & (values != high)).any()) for values in readings)
+    return 2 * limits.count((low, high)) >= len(columns) and 2 * n_varied > len(columns)
 
 
 def _is_levels(cells: Cells, spec: RunSpec, selection: Selection) -> bool:

@@ -55,7 +55,7 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
         Default 4; the smaller, the more they may differ, and float("inf") lets all inputs share one.
     noise
         Prior of the noise's standard deviation in FBM's notation, in standard deviations of the target. The
-        default "0.3:0.5" is centred on 0.3 and vague; each of several targets has one of its own.
+        default "0.1:0.5" is centred on 0.1 and vague; each of several targets has one of its own.
     priors
         Priors of single groups of weights in FBM's notation, in place of the default ones, such as
         {"ih0": "0.5:4:2", "io": "-"}; "-" leaves a group out (docs/model.md).
@@ -63,7 +63,7 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
         "indicator" takes NaN and None in X: the median takes their place, and a further input says so. By
         default they are refused.
     iterations
-        Number of iterations of the last phase, each of which keeps one draw of every chain. Default 4000,
+        Number of iterations of the last phase, each of which keeps one draw of every chain. Default 6000,
         or 1000 for large tables.
     chains
         Number of Markov chains. Default 8; fewer than 4 cannot be judged.

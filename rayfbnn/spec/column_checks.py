@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rayfbnn.data.dataset import INPUTS_TOGETHER
 from rayfbnn.errors import ConfigError
 from rayfbnn.model.likelihood.registry import DATA_MODELS
 from rayfbnn.spec.model_keys import ModelKeys
@@ -15,6 +16,11 @@ def check_columns(data: DataSpec, model: ModelKeys) -> None:
         for place, name in enumerate(names):
             if name in names[:place]:
                 raise ConfigError(f'data.{key}: has a name twice, got "{name}"; name each once')
+    if {"inputs", INPUTS_TOGETHER} <= set(data.standardize):
+        raise ConfigError(
+            f'data.standardize: inputs are standardised one by one or together, got "inputs" and'
+            f' "{INPUTS_TOGETHER}"; name one of the two'
+        )
     for name in data.targets:
         if name in (data.inputs or ()):
             raise ConfigError(f'data.targets: names an input, got "{name}"; a column is an input or a target')

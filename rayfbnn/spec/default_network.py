@@ -8,14 +8,18 @@ from collections.abc import Sequence
 from rayfbnn.model.architecture import LayerSpec
 
 DEFAULT_HIDDEN = (LayerSpec(units=8, activation="tanh"),)
+HIDDEN_OF_READINGS = (LayerSpec(units=32, activation="tanh"),)
+"""The layer for classes of cases whose inputs are readings in one unit, such as pixels."""
 
 
 def default_noise(n_targets: int) -> str:
     """Return the prior of the noise: a sigma for each target, all with the prior that a single one has.
 
-    Targets that are standardised together need not have noise of the same size.
+    Targets that are standardised together need not have noise of the same size. The prior counts as half a
+    case with noise of a tenth of the target's standard deviation. With 0.3 it widened the noise of targets
+    that have little (docs/decisions/0017).
     """
-    return "0.3:0.5" if n_targets == 1 else "0.3::0.5"
+    return "0.1:0.5" if n_targets == 1 else "0.1::0.5"
 
 
 def default_priors(
@@ -29,6 +33,7 @@ def default_priors(
     output_width: float | None = None,
     alpha: float = 4.0,
     relevance: float = 4.0,
+    are_readings: bool = False,
 ) -> dict[str, str]:
     """Return the priors of a network whose layers feed one another, and whose inputs feed the outputs too.
 
@@ -39,6 +44,7 @@ def default_priors(
     output_width  of the weights from all units of the last hidden layer together to an output
     alpha         of the sigmas that the weights of hidden layers share
     relevance     alpha of the sigma that each input has; infinite if there is none
+    are_readings  whether the inputs are readings in one unit, such as pixels
 
     They are meant for inputs and real targets of standard deviation one. The sum of a standardised case's
     inputs times weights of width w has the standard deviation w sqrt(n_inputs), so widths of weights from
@@ -49,12 +55,18 @@ def default_priors(
     a unit with inputs of standard deviation 0.5 hardly bends. Units for other targets bend. Where classes
     are certain, chains would otherwise wander between smooth units and direct weights, which say the same.
 
+    Readings in one unit share a sigma, functions of them are smooth, and no weights go from them to the
+    outputs.
+
     Alphas are larger than in Neal's examples. With 0.5 a sigma has a tail over many powers of ten, where
     functions hardly change while chains wander through it; with 4 the prior's 5 and 95 % points are a factor
     of 3.7 apart. The number of cases does not matter: a prior says what is known before any case is seen.
     docs/decisions/0017 has the figures.
     """
     usual_input_width, usual_output_width = (0.5, 4.0) if is_real else (2.0, 1.0)
+    if are_readings:
+        usual_input_width, usual_output_width = 0.65, 5.0
+        relevance, linear_width = math.inf, 0.0
     input_width = usual_input_width if input_width is None else input_width
     output_width = usual_output_width if output_width is None else output_width
     # The sigmas of a single input would be two for one thing.

@@ -15,7 +15,7 @@ from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.marginal.output_layer import why_outputs_stay
 from rayfbnn.spec.sections import PhaseSpec
 
-KEPT_ITERATIONS, KEPT_ITERATIONS_OF_LARGE = 4000, 1000
+KEPT_ITERATIONS_OF_LARGE = 1000
 _MOST_TUNING_ITERATIONS, _MOST_TUNING_ITERATIONS_OF_LARGE = 500, 200
 # Cases times inputs of a large table, docs/decisions/0018.
 _LARGE = 60_000
@@ -48,9 +48,8 @@ def default_phases(
     """Return one or two phases that tune, then one of `iterations` whose draws are kept.
 
     The first phase holds the sigmas of the weights fixed. The second one is half as long as the kept phase,
-    and at most 500 iterations, or 200 for a large table. If `iterations` is None, the kept phase has 4000
-    iterations of hybrid-marginal, or as many of hybrid as is usual for the data model, since one moves sigmas
-    less, or 1000 for a large table.
+    and at most 500 iterations, or 200 for a large table. If `iterations` is None, the kept phase has as
+    many of hybrid-marginal or of hybrid as is usual for the data model, or 1000 for a large table.
     A data model may do without the first (`starts_with_sigmas_held`).
 
     Where the outputs can be integrated out, trajectories are those of hybrid-marginal, at first over the
@@ -96,7 +95,7 @@ def _kept_iterations(model: DataModel, *, leaves_outputs: bool, is_large: bool) 
     """Return the length of the kept phase of a configuration that does not say it."""
     if is_large:
         return KEPT_ITERATIONS_OF_LARGE
-    return KEPT_ITERATIONS if leaves_outputs else model.usual_iterations
+    return model.usual_marginal_iterations if leaves_outputs else model.usual_iterations
 
 
 def _n_sigmas(network: NetworkSpec) -> int:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_validator
 
+from rayfbnn.data.dataset import INPUTS_TOGETHER
 from rayfbnn.data.encoding import Encoding
 from rayfbnn.data.selection import is_pattern
 from rayfbnn.errors import ConfigError
@@ -19,7 +20,7 @@ from rayfbnn.model.likelihood.data_model import DataModel
 from rayfbnn.model.likelihood.registry import DATA_MODELS, data_model_from_spec
 from rayfbnn.spec.column_checks import check_columns
 from rayfbnn.spec.connections import with_tables
-from rayfbnn.spec.default_network import default_noise, default_priors
+from rayfbnn.spec.default_network import HIDDEN_OF_READINGS, default_noise, default_priors
 from rayfbnn.spec.defaults import CHAINS_PER_BATCH_OF_LARGE, default_phases, is_large_table
 from rayfbnn.spec.known_keys import known_keys
 from rayfbnn.spec.messages import MAX_WORD, messages, short
@@ -308,8 +309,11 @@ class RunSpec(Record):
         """
         chosen = DATA_MODELS[self.model_keys.kind]
         if "standardize" not in self.data.model_fields_set:
-            sides = ("inputs", "targets") if chosen.is_real else ("inputs",)
+            inputs = INPUTS_TOGETHER if self._are_readings else "inputs"
+            sides = (inputs, "targets") if chosen.is_real else (inputs,)
             object.__setattr__(self.data, "standardize", sides)
+        if self._are_readings and "hidden" not in self.network_keys.model_fields_set:
+            object.__setattr__(self.network_keys, "hidden", HIDDEN_OF_READINGS)
         if "noise" in chosen.required and self.model_keys.noise is None:
             object.__setattr__(self.model_keys, "noise", default_noise(len(self.data.targets)))
         if "hazard" in chosen.required and self.model_keys.hazard is None:
@@ -333,6 +337,7 @@ class RunSpec(Record):
             bias=chosen.usual_bias,
             is_real=chosen.is_real,
             relevance=chosen.usual_relevance,
+            are_readings=self._are_readings,
         )
         self.network_keys.priors.update(priors)
 
@@ -366,6 +371,11 @@ class RunSpec(Record):
         object.__setattr__(self, "chains", self.fit.starts)
         if self.method == "laplace":  # Hessians by differences need it
             object.__setattr__(self, "dtype", "float64")
+
+    @property
+    def _are_readings(self) -> bool:
+        """True for classes of cases whose inputs are readings in one unit, such as pixels."""
+        return self.model_keys.kind == "class" and self._encoding is not None and self._encoding.have_one_unit
 
     @property
     def _is_large(self) -> bool:

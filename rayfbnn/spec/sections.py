@@ -36,7 +36,9 @@ class DataSpec(Record):
     categorical  columns, by name or by pattern, whose cells are levels although they are numbers
     ordered      column -> its levels in their order; the network is given their places, from 0
     missing      "indicator" if missing inputs are to be replaced by the median, with an input that says so
-    standardize  which of inputs and targets are shifted and scaled to mean 0 and standard deviation 1
+    standardize  which of inputs and targets are shifted and scaled to mean 0 and standard deviation 1;
+                 "inputs together" are shifted each, and all divided by one number, as is right where they
+                 are in one unit, such as pixels
     parts        number of parts into which the cases are divided; "auto" is replaced by a number when the
                  cases have been read. Left out, or 1, the cases are one whole
     shuffle      whether the cases are put into a random order, which their number alone decides; left out,
@@ -51,7 +53,7 @@ class DataSpec(Record):
     categorical: tuple[Name, ...] | None = None
     ordered: dict[Name, Annotated[tuple[Name, ...], Field(min_length=2)]] | None = None
     missing: Literal["indicator"] | None = None
-    standardize: tuple[Literal["inputs", "targets"], ...] = ()
+    standardize: tuple[Literal["inputs", "inputs together", "targets"], ...] = ()
     parts: Annotated[int, Field(ge=1, le=MAX_WORD)] | Literal["auto"] | None = None
     shuffle: bool | None = None
 

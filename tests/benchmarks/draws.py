@@ -59,11 +59,10 @@ from rayfbnn.run.kernel import kernel_for  # noqa: E402
 from rayfbnn.run.running import run_rounds  # noqa: E402
 from rayfbnn.run.sampler import acceptance_by_operation, build_posterior  # noqa: E402
 from rayfbnn.spec import RunSpec  # noqa: E402
-from rayfbnn.spec.defaults import KEPT_ITERATIONS  # noqa: E402
 from rayfbnn.store.store import Store  # noqa: E402
 
 N_CASES = 10
-MOST_ITERATIONS = 100_000
+ITERATIONS, MOST_ITERATIONS = 4000, 100_000
 STEPSIZES = {"robot_arm": 0.3, "boston": 0.5, "led": 0.4, "mnist": 0.02, "classes": 0.4, "binary": 0.4}
 MARGINAL_STEPSIZES = {"robot_arm": 0.7, "boston": 0.5}  # the class targets have no marginal form
 
@@ -110,7 +109,7 @@ def our_draws(path: Path, method: str, problem: str, arguments: Any) -> dict[str
     name, _, rest = method.partition(":")
     if name in ("default", "unscaled"):
         raw = {key: value for key, value in raw.items() if key != "phase"}
-        raw = RunSpec.from_dict({**raw, "iterations": int(rest or KEPT_ITERATIONS)}).to_dict()
+        raw = RunSpec.from_dict({**raw, "iterations": int(rest or ITERATIONS)}).to_dict()
         for per_iteration in (
             per_iteration
             for phase in raw["phase"]

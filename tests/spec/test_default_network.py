@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from rayfbnn import api
@@ -15,6 +17,7 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.model.architecture import PriorSpec
 from rayfbnn.spec import RunSpec
 from rayfbnn.spec.default_network import default_priors
+from rayfbnn.store.store import Store
 
 
 def keys(kind: str = "real", *, inputs: int = 4, **more: Any) -> dict[str, Any]:
@@ -37,6 +40,47 @@ def test_data_and_kind_are_enough(kind: str) -> None:
     assert spec.data.standardize == (
         ("inputs", "targets") if kind in ("real", "heteroscedastic") else ("inputs",)
     )
+
+
+def pictures(path: Path, *, n_pixels: int = 20, n_rows: int = 30, highest: float = 16) -> RunSpec:
+    """A configuration of classes with the pixels in a file, which are whole numbers from 0 to `highest`."""
+    random = np.random.default_rng(1)
+    pixels = random.integers(0, highest, (n_rows, n_pixels), endpoint=True)
+    pixels[0], pixels[1], pixels[2:, 0] = 0, highest, 0  # of the first pixel most are 0
+    table = pd.DataFrame(pixels, columns=[f"p{number}" for number in range(n_pixels)])
+    table.assign(label=random.integers(0, 3, n_rows)).to_csv(path / "train.csv", index=False)
+    raw = {"data": {"train": "train.csv", "targets": ["label"]}, "model": {"kind": "class", "classes": 3}}
+    return read_training(RunSpec.from_dict(raw, base_dir=path))[0]
+
+
+def test_readings_in_one_unit_are_scaled_together_and_have_a_network_of_their_own(tmp_path: Path) -> None:
+    spec = pictures(tmp_path)
+    assert spec.encoding is not None and spec.encoding.have_one_unit
+    assert spec.data.standardize == ("inputs together",)
+    assert [layer.units for layer in spec.network.hidden] == [32]
+    assert spec.network_keys.priors == {"ih0": "0.15:4", "bh0": "1:4", "ho0": "x5:4", "bo": "2"}
+    data = read_training(spec)[1]
+    assert len(set(data.input_scale)) == 1
+    variances = data.standardized_inputs.var(axis=0)
+    assert math.isclose(variances.mean(), 1, rel_tol=1e-9) and variances[0] < 0.5
+    written = RunSpec.from_json(spec.to_json()).resolved(spec.encoding)
+    assert written.network == spec.network and written.data.standardize == spec.data.standardize
+
+
+@pytest.mark.parametrize("changes", [{"n_pixels": 10}, {"highest": 1}], ids=["few columns", "two values"])
+def test_other_columns_are_scaled_one_by_one(tmp_path: Path, changes: dict[str, Any]) -> None:
+    spec = pictures(tmp_path, **changes)
+    assert spec.data.standardize == ("inputs",)
+    assert [layer.units for layer in spec.network.hidden] == [8]
+
+
+def test_what_is_known_of_the_columns_is_read_back_from_a_store(tmp_path: Path) -> None:
+    pictures(tmp_path)
+    raw = {"data": {"train": "train.csv", "targets": ["label"]}, "model": {"kind": "class", "classes": 3}}
+    spec = RunSpec.from_dict({**raw, "iterations": 2, "chains": 1}, base_dir=tmp_path)
+    store = Store.open(api.sample(spec, tmp_path / "run.zarr", workers=0, progress=False).path)
+    assert store.spec.encoding is not None and store.spec.encoding.have_one_unit
+    assert len(set(store.data.input_scale)) == 1
 
 
 def test_a_default_is_not_mistaken_for_what_another_configuration_wrote() -> None:
@@ -136,7 +180,7 @@ def test_show_writes_the_defaults_out_and_says_them_in_words() -> None:
     assert "The weights from the inputs to hidden layer 0 share an unknown sigma." in api.show(own)
     used = text.split("Defaults used: ")[1]
     for default in (
-        'model.noise = "0.3:0.5"',
+        'model.noise = "0.1:0.5"',
         "network.hidden",
         "network.priors",
         "standardize = [inputs, targets]",

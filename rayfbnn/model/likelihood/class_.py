@@ -24,6 +24,7 @@ class ClassTargets(DataModel):
     from_labels = "classes"
     has_single_target = True
     has_labels = True
+    usual_bias = 2.0  # some classes are rare
     # Fitted with the sigmas of weights held, a network with many inputs learns the training cases by heart,
     # and chains take long to forget them (docs/decisions/0016).
     starts_with_sigmas_held = False

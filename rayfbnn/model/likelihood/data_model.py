@@ -41,6 +41,7 @@ class DataModel(ABC):
     usual_bias          width of the default prior of the outputs' biases (spec/default_network.py)
     usual_relevance     alpha of the sigma that each input has by default; infinite where inputs share one
     usual_iterations    how many iterations of `hybrid` a configuration that does not say it keeps
+    usual_marginal_iterations  the same of `hybrid-marginal`
     starts_with_sigmas_held  whether the schedule of a configuration without phases begins with iterations
                         that leave the sigmas of weights as they are
     """
@@ -58,6 +59,7 @@ class DataModel(ABC):
     usual_bias: ClassVar[float] = 1.0
     usual_relevance: ClassVar[float] = 4.0
     usual_iterations: ClassVar[int] = 8000
+    usual_marginal_iterations: ClassVar[int] = 6000
     starts_with_sigmas_held: ClassVar[bool] = True
 
     @property

@@ -81,6 +81,7 @@ class EncodingDocument(Document):
     constant: dict[Name, Name]
     labels: dict[Name, list[Name]]
     n_cases: Whole
+    have_one_unit: bool = False
 
 
 class RootAttributes(Document):
