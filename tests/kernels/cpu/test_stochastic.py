@@ -106,11 +106,12 @@ def test_cases_of_several_cells_take_steps_by_array_code() -> None:
 
 
 def ended(
-    target: ApproximatedPosterior, *, is_compiled: bool, most: int = 20, **changes: Any
+    target: ApproximatedPosterior, *, is_compiled: bool, most: int = 20, name: str = "", **changes: Any
 ) -> tuple[Any, Array]:
     """Return the state after 20 steps, and the objectives."""
     options = {"steps": 20, "samples": 4, "batch": 10, "refresh": 7, **changes}
-    compiled = CompiledAdvance(SETS[0]).variational_steps(target, options["batch"]) if is_compiled else None
+    advance = CompiledAdvance(name or SETS[0])
+    compiled = advance.variational_steps(target, options["batch"]) if is_compiled else None
     fit, random = Variational(target, VariationalSettings(**options), compiled), streams_of()
     state, objectives = fit.initial(random.at(iteration=0)), []
     while len(objectives) < 20:
@@ -135,10 +136,11 @@ def test_steps_of_bayes_by_backprop_are_those_of_array_code(model: str, changes:
     assert np.isfinite(objectives).all() and np.ptp(found["mean"]) > 0
 
 
-def test_steps_in_float32_are_those_of_array_code() -> None:
+@pytest.mark.parametrize("instruction_set", SETS)
+def test_steps_in_float32_are_those_of_array_code(instruction_set: str) -> None:
     target = posterior("class", "float32")
     (found, objectives), (expected, of_array_code) = (
-        ended(target, is_compiled=each) for each in (True, False)
+        ended(target, is_compiled=each, name=instruction_set) for each in (True, False)
     )
     for name in ("mean", "rho", "precisions"):
         assert_close(found[name], expected[name], "float32")

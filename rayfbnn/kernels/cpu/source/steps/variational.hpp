@@ -11,7 +11,10 @@ namespace RAYFBNN_NAMESPACE {
 
 template <class S>
 struct VariationalStep {
-    typedef Lane<PackDouble> D;
+    typedef typename Pack<S>::Type L;
+    typedef Lane<L> F;
+    static constexpr int W = F::width;
+    typedef double Wide __attribute__((vector_size(W * sizeof(double))));  // a pack of the state, which is in double
 
     const Job& job;
     const rayfbnn::Variational& fit;
@@ -20,13 +23,13 @@ struct VariationalStep {
     Trajectory<S> steps;
     Buffer<S> position;
     Buffer<float> normal;
-    Buffer<double> sigma, by_mean, by_normal;  // the last two: sums over draws of the gradient g, and of g e
+    Buffer<S> sigma, by_mean, by_normal;  // the last two: sums over draws of the gradient g, and of g e
 
     explicit VariationalStep(const Job& job)
         : job(job),
           fit(*job.variational),
           n(job.network->n_parameters),
-          n_padded((n + D::width - 1) / D::width * D::width),
+          n_padded((n + W - 1) / W * W),
           steps(job),
           position(n),
           normal(n * (fit.is_antithetic ? fit.n_draws / 2 : fit.n_draws)),
@@ -47,90 +50,94 @@ struct VariationalStep {
         rayfbnn::NormalPlace normals = fit.normals;
         normals.iteration += unsigned(step);
         write_normals(normals, start, 0, n * n_different, normal);
-        memset(by_mean, 0, n_padded * sizeof(double));
-        memset(by_normal, 0, n_padded * sizeof(double));
         steps.data.begin_batch(start, step);
         for (int draw = 0; draw < fit.n_draws; ++draw) {
             const float* e = normal + long(draw % n_different) * n;
-            const double sign = draw < n_different ? 1 : -1;
-            for (long k = 0; k < n; ++k) position[k] = S(mean[k] + sigma[k] * (sign * double(e[k])));
+            const S sign = draw < n_different ? S(1) : S(-1);
+            for (long k = 0; k < n; ++k) position[k] = S(mean[k] + double(sigma[k] * (sign * S(e[k]))));
             steps.data.evaluate(position, -1, true, true);
             job.terms[place * fit.n_draws + draw] = steps.data.terms;
-            job.prior_energy[place * fit.n_draws + draw] = add_gradient(e, sign);
+            job.prior_energy[place * fit.n_draws + draw] =
+                draw == 0 ? add_gradient<true>(e, sign) : add_gradient<false>(e, sign);
         }
         const double* rates = fit.rates + 3 * step;
-        const long whole = n / D::width * D::width;
-        for (long k = 0; k < whole; k += D::width) update<true>(start, rates, k);
+        const long whole = n / W * W;
+        for (long k = 0; k < whole; k += W) update<true>(start, rates, k);
         if (whole < n) update<false>(start, rates, whole);
     }
 
     // Sets sigma = log(1 + exp(rho)), and returns the sum of its logarithms.
     double set_sigma(const double* rho) {
-        PackDouble total = {};
-        const long whole = n / D::width * D::width;
-        for (long k = 0; k < whole; k += D::width) total += D::log(set_sigma_at<true>(rho, k));
+        Wide total = {};
+        const long whole = n / W * W;
+        for (long k = 0; k < whole; k += W)
+            total += __builtin_convertvector(F::log(set_sigma_at(reals(wide<true>(rho + k, k)), k)), Wide);
+        double sums[W], sum = 0;
+        memcpy(sums, &total, sizeof total);
+        for (int place = 0; place < W; ++place) sum += sums[place];
         if (whole < n) {
-            const PackDouble last = D::log(set_sigma_at<false>(rho, whole));
-            for (long place = 0; place < n - whole; ++place) total[place] += last[place];
+            S last[W];
+            const L logs = F::log(set_sigma_at(reals(wide<false>(rho + whole, whole)), whole));
+            memcpy(last, &logs, sizeof logs);
+            for (long place = 0; place < n - whole; ++place) sum += double(last[place]);
         }
-        double sum = 0;
-        for (int place = 0; place < D::width; ++place) sum += total[place];
         return sum;
     }
 
-    template <bool IS_WHOLE>
-    PackDouble set_sigma_at(const double* rho, long k) {
-        const PackDouble r = read<IS_WHOLE>(rho + k, k);
-        const PackDouble found = D::at_least(r, 0) + D::log1p_of_fraction(D::exp_of_negative(-D::absolute(r)));
+    L set_sigma_at(L rho, long k) {
+        const L found = F::at_least(rho, 0) + F::log1p_of_fraction(F::exp_of_negative(-F::absolute(rho)));
         memcpy(sigma + k, &found, sizeof found);
         return found;
     }
 
     // The pack of parameters from number k on: all of it, or what is left of the parameters.
     template <bool IS_WHOLE>
-    PackDouble read(const double* from, long k) const {
-        return doubles_of(from, IS_WHOLE ? D::width : int(n - k));
+    Wide wide(const double* from, long k) const {
+        Wide x = {};
+        memcpy(&x, from, IS_WHOLE ? sizeof x : size_t(n - k) * sizeof(double));
+        return x;
     }
     template <bool IS_WHOLE>
-    void write(double* to, PackDouble x, long k) const {
+    void write(double* to, Wide x, long k) const {
         memcpy(to, &x, IS_WHOLE ? sizeof x : size_t(n - k) * sizeof(double));
+    }
+    static L reals(Wide x) { return __builtin_convertvector(x, L); }
+    static L reals(const S* from) {
+        L x;
+        memcpy(&x, from, sizeof x);
+        return x;
     }
 
     // Adds a draw's gradient g, and g e, and returns the prior's energy.
-    double add_gradient(const float* __restrict e, double sign) {
-        double *__restrict by = by_mean, *__restrict times = by_normal;
+    template <bool IS_FIRST>
+    double add_gradient(const float* __restrict e, S sign) {
+        S *__restrict by = by_mean, *__restrict times = by_normal;
         const S *__restrict data = steps.data.gradient(), *__restrict q = position;
         const double* __restrict tau = steps.taus;
         const Network& net = *job.network;
+        const auto add = [=](int k, double slope) {
+            const S gradient = data[k] + S(slope), product = gradient * (sign * S(e[k]));
+            by[k] = IS_FIRST ? gradient : by[k] + gradient;
+            times[k] = IS_FIRST ? product : times[k] + product;
+        };
         double energy = 0;
         for (int s = 0; s < net.n_segments; ++s) {
             const rayfbnn::Segment& segment = net.segments[s];
+            int k = segment.start;
             if (is_gaussian(segment.alpha)) {
                 constexpr int N = 8;  // sums side by side, which compilers do not make of one
                 double parts[N] = {};
-                int k = segment.start;
                 for (; k + N <= segment.stop; k += N)
                     for (int j = 0; j < N; ++j) {
                         const double w = double(q[k + j]), slope = tau[k + j] * w;
-                        const double gradient = double(data[k + j] + S(slope));
-                        by[k + j] += gradient;
-                        times[k + j] += gradient * (sign * double(e[k + j]));
+                        add(k + j, slope);
                         parts[j] += slope * w;
                     }
-                for (; k < segment.stop; ++k) {
-                    const double w = double(q[k]), slope = tau[k] * w, gradient = double(data[k] + S(slope));
-                    by[k] += gradient;
-                    times[k] += gradient * (sign * double(e[k]));
-                    parts[0] += slope * w;
-                }
                 for (int j = 0; j < N; ++j) energy += 0.5 * parts[j];
-                continue;
             }
-            for (int k = segment.start; k < segment.stop; ++k) {
+            for (; k < segment.stop; ++k) {
                 const double w = double(q[k]);
-                const double gradient = double(data[k] + S(prior_slope(w, tau[k], segment.alpha)));
-                by[k] += gradient;
-                times[k] += gradient * (sign * double(e[k]));
+                add(k, prior_slope(w, tau[k], segment.alpha));
                 energy += prior_term(w, tau[k], segment.alpha);
             }
         }
@@ -141,25 +148,22 @@ struct VariationalStep {
     template <bool IS_WHOLE>
     void update(int start, const double* rates, long k) {
         double *mean = fit.mean + start * n + k, *rho = fit.rho + start * n + k;
-        const PackDouble r = read<IS_WHOLE>(rho, k);
-        PackDouble by, times, sd;
-        memcpy(&by, by_mean + k, sizeof by), memcpy(&times, by_normal + k, sizeof by), memcpy(&sd, sigma + k, sizeof by);
-        const double share = 1.0 / fit.n_draws;
-        descend<IS_WHOLE>(rates, by * share, mean, 2 * start * n + k, k);
-        descend<IS_WHOLE>(rates, (times * share - 1 / sd) * D::logistic(r), rho, (2 * start + 1) * n + k, k);
+        const S share = S(1.0 / fit.n_draws);
+        const L slope_of_rho = (reals(by_normal + k) * share - 1 / reals(sigma + k)) * F::logistic(reals(wide<IS_WHOLE>(rho, k)));
+        descend<IS_WHOLE>(rates, reals(by_mean + k) * share, mean, 2 * start * n + k, k);
+        descend<IS_WHOLE>(rates, slope_of_rho, rho, (2 * start + 1) * n + k, k);
     }
 
     // Kingma and Ba (2015); `place` is that of the moments.
     template <bool IS_WHOLE>
-    void descend(const double* rates, PackDouble slope, double* to, long place, long k) {
-        PackDouble value = read<IS_WHOLE>(to, k);
-        PackDouble first = read<IS_WHOLE>(fit.first + place, k), second = read<IS_WHOLE>(fit.second + place, k);
-        first = fit.first_decay * first + (1 - fit.first_decay) * slope;
-        second = fit.second_decay * second + (1 - fit.second_decay) * slope * slope;
-        value -= rates[0] / rates[1] * first / (D::root(second * (1 / rates[2])) + fit.small);
-        write<IS_WHOLE>(to, value, k);
-        write<IS_WHOLE>(fit.first + place, first, k);
-        write<IS_WHOLE>(fit.second + place, second, k);
+    void descend(const double* rates, L slope, double* to, long place, long k) {
+        L first = reals(wide<IS_WHOLE>(fit.first + place, k)), second = reals(wide<IS_WHOLE>(fit.second + place, k));
+        first = S(fit.first_decay) * first + S(1 - fit.first_decay) * slope;
+        second = S(fit.second_decay) * second + S(1 - fit.second_decay) * slope * slope;
+        const L step = S(rates[0] / rates[1]) * first / (F::root(second * S(1 / rates[2])) + S(fit.small));
+        write<IS_WHOLE>(to, wide<IS_WHOLE>(to, k) - __builtin_convertvector(step, Wide), k);
+        write<IS_WHOLE>(fit.first + place, __builtin_convertvector(first, Wide), k);
+        write<IS_WHOLE>(fit.second + place, __builtin_convertvector(second, Wide), k);
     }
 };
 
