@@ -128,9 +128,9 @@ class Streams:
     def single_normal(self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0) -> Array:
         """Draw standard normal numbers of single precision: float32, (n_chains, *shape).
 
-        They cost a quarter of those of `normal`: each block of the counter has four, from 32 random bits for
-        each uniform number, by the Box-Muller transform. None is further from 0 than 6.7, which would happen
-        once in 5e10 numbers. Number j B + b of n is the j-th of block b, where B = ceil(n/4).
+        A block of the counter makes four of them, from 32 random bits for each uniform number, by the
+        Box-Muller transform; it makes two of those of `normal`. None is further from 0 than 6.76, which one
+        standard normal number in 7e10 is. Number j B + b of n is the j-th of block b, where B = ceil(n/4).
         """
         xp = array_namespace(self.chains)
         n = math.prod(shape)
@@ -147,12 +147,12 @@ class Streams:
         values = xp.stack(numbers, axis=1).astype(xp.float32)
         return values.reshape(self.n_chains, -1)[:, :n].reshape(self.n_chains, *shape)
 
-    def place(self, purpose: Purpose, *, index: int = 0) -> tuple[int, int, int, int]:
+    def place(self, purpose: Purpose, *, index: int = 0, attempt: int = 0) -> tuple[int, int, int, int]:
         """Return what compiled code needs to draw the numbers itself: seed, use, operation, iteration.
 
         The next index has a use that is larger by 2**14.
         """
-        return self.seed, self._use(purpose, index, 0), self.operation, self.iteration
+        return self.seed, self._use(purpose, index, attempt), self.operation, self.iteration
 
     def log_gamma(
         self,

@@ -11,7 +11,7 @@ import numpy as np
 
 from rayfbnn.approximate.adam import adam, cosine_rate
 from rayfbnn.approximate.gaussian import draw_diagonal, log_density_diagonal, pruned
-from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.arrays import Array, array_namespace, stack_alike
 from rayfbnn.state import ApproximatedTarget, Target
 from rayfbnn.streams import Purpose, Streams
 
@@ -166,13 +166,13 @@ class Variational:
             dF/dmean = g        dF/drho = (g e - 1/sigma)/(1 + exp(-rho))
         """
         settings, first = self.settings, streams.iteration
-        is_compiled = self.compiled is not None and settings.optimizer == "adam"
-        n_steps = self._n_together(first, most) if is_compiled else 1
+        compiled = self.compiled if settings.optimizer == "adam" else None
+        n_steps = 1 if compiled is None else self._n_together(first, most)
         cases = self._cases(streams, n_steps)
         if cases is not None:
             n_steps = len(cases)
-        if self.compiled is not None and is_compiled:
-            changed, objectives = self.compiled(
+        if compiled is not None:
+            changed, objectives = compiled(
                 self.target, state, streams, settings=settings, n_steps=n_steps, cases=cases
             )
         else:
@@ -197,10 +197,8 @@ class Variational:
         if key not in self._batches:
             self._batches.clear()
             self._batches[key] = streams.chains, self.target.batches(streams, self.settings.batch)
-        batches = [self._batches[key][1](streams.iteration - 1 + k) for k in range(n_steps)]
-        sizes = [batch.shape[1] for batch in batches]
-        n = next((k for k in range(n_steps) if sizes[k] != sizes[0]), n_steps)
-        return array_namespace(batches[0]).stack(batches[:n])
+        cases_of, first = self._batches[key][1], streams.iteration - 1
+        return stack_alike(cases_of(first + k) for k in range(n_steps))
 
     def _step(self, state: State, streams: Streams, cases: Array | None) -> tuple[dict[str, Array], Array]:
         """Return what a step by array code changes, and its objective (1, n_starts)."""

@@ -86,11 +86,14 @@ def _have_one_unit(columns: Sequence[Cells], spec: RunSpec, selection: Selection
     """
     if len(columns) < _MANY_READINGS or any(_is_levels(column, spec, selection) for column in columns):
         return False
-    readings = [column.numbers[column.is_number] for column in columns]
-    limits = [(float(values.min()), float(values.max())) for values in readings]
-    low, high = min(low for low, _ in limits), max(high for _, high in limits)
-    n_varied = sum(bool(((values != low) & (values != high)).any()) for values in readings)
-    return 2 * limits.count((low, high)) >= len(columns) and 2 * n_varied > len(columns)
+    limits, n_varied = [], 0
+    for column in columns:
+        values = column.numbers[column.is_number]
+        low, high = float(values.min()), float(values.max())
+        limits.append((low, high))
+        n_varied += bool(((values != low) & (values != high)).any())
+    of_table = min(low for low, _ in limits), max(high for _, high in limits)
+    return 2 * limits.count(of_table) >= len(columns) and 2 * n_varied > len(columns)
 
 
 def _is_levels(cells: Cells, spec: RunSpec, selection: Selection) -> bool:

@@ -66,13 +66,9 @@ def has_uniforms() -> bool:
     return hasattr(_cpu, "write_uniforms")
 
 
-def write_uniforms(
-    *, seed: int, use: int, operation: int, iteration: int, chains: Array, values: Array
-) -> None:
-    """Write uniform numbers to `values`, (n_chains, n) float64; the rest is Philox's key and counter."""
-    _cpu.write_uniforms(
-        seed=seed, use=use, operation=operation, iteration=iteration, chains=chains, values=values
-    )
+def write_uniforms(place: tuple[int, int, int, int], chains: Array, values: Array) -> None:
+    """Write uniform numbers to `values`, (n_chains, n) float64, for what `Streams.place` returns."""
+    _cpu.write_uniforms(place=place, chains=chains, values=values)
 
 
 def write_orders(values: Array, orders: Array) -> None:

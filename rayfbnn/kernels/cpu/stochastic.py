@@ -113,7 +113,7 @@ class CompiledVariational:
 
 @dataclass(frozen=True)
 class _Given:
-    """What kernels are given about the data and the chains.
+    """The arguments of kernels that come from the data and the chains.
 
     batch        number of cases in a batch, 0 for all cases
     normalisers  (n_steps or 1, n_chains): what the terms of the cases of each step leave out

@@ -33,14 +33,7 @@ class CompiledStreams(Streams):
         if first > 0:
             return super().uniform(purpose, shape, index=index, attempt=attempt, first=first)
         values = np.empty((self.n_chains, prod(shape)))
-        extension.write_uniforms(
-            seed=self.seed,
-            use=self._use(purpose, index, attempt),
-            operation=self.operation,
-            iteration=self.iteration,
-            chains=self.chains,
-            values=values,
-        )
+        extension.write_uniforms(self.place(purpose, index=index, attempt=attempt), self.chains, values)
         return values.reshape(self.n_chains, *shape)
 
     def single_normal(self, purpose: Purpose, shape: tuple[int, ...] = (), *, index: int = 0) -> Array:

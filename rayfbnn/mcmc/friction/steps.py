@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, cast, runtime_checkable
 
-from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.arrays import Array, stack_alike
 from rayfbnn.state import Advance, MinibatchTarget, Target, Trajectory
 from rayfbnn.streams import Streams
 
@@ -79,7 +79,6 @@ def all_steps(
     batch: int | None,
 ) -> tuple[Array, Array]:
     """Take all steps, as many in a call as have batches of one size, and at most _STEPS_AT_ONCE."""
-    xp = array_namespace(start.position)
     if batch is not None:
         cases_of = cast(MinibatchTarget, target).batches(streams, batch)
     first, at, done = (streams.iteration - 1) * steps, start, 0
@@ -87,10 +86,8 @@ def all_steps(
         most = min(steps - done, _STEPS_AT_ONCE)
         together: Array | None = None
         if batch is not None:
-            of_steps = [cases_of(first + done + k) for k in range(most)]
-            sizes = [cases.shape[1] for cases in of_steps]
-            most = next((k for k in range(most) if sizes[k] != sizes[0]), most)
-            together = xp.stack(of_steps[:most])
+            together = stack_alike(cases_of(first + done + k) for k in range(most))
+            most = len(together)
         moved = take_steps(
             target, at, factors=factors, streams=streams, n_steps=most, first_step=done, cases=together
         )

@@ -66,13 +66,16 @@ def _posterior(spec: RunSpec, pieces: Iterable[Array], targets: Array) -> Approx
     return posterior.tempered(1 / spec.temperature)
 
 
-def fit_of(spec: RunSpec, posterior: ApproximatedPosterior) -> Fit:
-    """Return the fit of a run's method."""
+def fit_of(spec: RunSpec, posterior: ApproximatedPosterior, *, recorded: str | None = None) -> Fit:
+    """Return the fit of a run's method.
+
+    recorded  the name of the kernel that the run started with, which is kept where this machine has it
+    """
     keys = spec.fit
     if isinstance(keys, LaplaceKeys):
         return Laplace(posterior, keys.settings)
     if isinstance(keys, BbbKeys):
-        advance, _ = choose.advance_for(posterior)
+        advance, _ = choose.advance_for(posterior, recorded=recorded)
         if not isinstance(advance, HasVariationalSteps):
             return Variational(posterior, keys.settings)
         return Variational(
@@ -116,7 +119,7 @@ def initial_state(spec: RunSpec, fit: Fit, streams: Streams) -> dict[str, Array]
 
 
 def stepped(
-    spec: RunSpec, fit: Fit, state: Mapping[str, Array], streams: Streams, *, most: int = 1
+    spec: RunSpec, fit: Fit, state: Mapping[str, Array], streams: Streams, *, most: int
 ) -> tuple[dict[str, Array], int]:
     """Take up to `most` steps, and add the objective of each to the mean of the steps of its bin.
 

@@ -43,7 +43,7 @@ class Fitter:
         """Put the data of the run on its device; `worker` is a name for progress reports."""
         self.store, self.worker = store, worker
         self.posterior = posterior_of_fit(store)
-        self.fit = fit_of(store.spec, self.posterior)
+        self.fit = fit_of(store.spec, self.posterior, recorded=store.root.kernel)
         self._modes: dict[int, Modes] = {}  # of batches whose steps are done, for all their blocks of draws
 
     @property

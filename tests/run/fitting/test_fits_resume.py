@@ -13,9 +13,13 @@ from pathlib import Path
 import pytest
 
 from rayfbnn import api
+from rayfbnn.approximate.variational import Variational
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreError
+from rayfbnn.kernels.cpu.extension import instruction_sets
 from rayfbnn.run.executor import InProcess
+from rayfbnn.run.fitting.fits import fit_of, posterior_of_fit
+from rayfbnn.run.fitting.fitter import Fitter
 from rayfbnn.run.on_ray.worker import Worker
 from rayfbnn.store.store import Store
 from tests.support.store.fits import SETTINGS, fit_spec, make_fit
@@ -146,3 +150,17 @@ def steps_committed(path: Path) -> int:
     except StoreError:
         return 0
     return sum(store.progress(batch).iteration for batch in range(store.n_batches))
+
+
+def test_a_fit_stays_with_the_kernel_that_it_was_begun_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Array code and compiled code round differently, and a machine may offer more than one of them."""
+    monkeypatch.setenv("RAYFBNN_KERNELS", "plain")
+    run = api.sample(fit_spec(tmp_path, "bbb"), tmp_path / "run.zarr", workers=0, progress=False)
+    monkeypatch.delenv("RAYFBNN_KERNELS")
+    fit = Fitter(Store.open(str(run.path))).fit
+    assert isinstance(fit, Variational) and fit.compiled is None
+    if instruction_sets():
+        begun_now = fit_of(fit_spec(tmp_path, "bbb"), posterior_of_fit(Store.open(str(run.path))))
+        assert isinstance(begun_now, Variational) and begun_now.compiled is not None

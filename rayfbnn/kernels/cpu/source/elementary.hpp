@@ -185,13 +185,15 @@ struct Lane : Places<L> {
     RAYFBNN_INLINE L root(L x) {
         S places[Places<L>::width];
         __builtin_memcpy(places, &x, sizeof x);
-        for (int k = 0; k < Places<L>::width; ++k) places[k] = is_double ? __builtin_sqrt(places[k]) : __builtin_sqrtf(places[k]);
+        for (int k = 0; k < Places<L>::width; ++k)
+            places[k] = is_double ? __builtin_sqrt(places[k]) : __builtin_sqrtf(places[k]);
         __builtin_memcpy(&x, places, sizeof x);
         return x;
     }
 
     // log(x) of a normal number x. With x = 2**n m and m between sqrt(1/2) and sqrt(2), log(m) is 2 artanh((m - 1)/(m + 1)) by
-    // its series (error 1e-18 in double, 3e-9 in float). Infinity and NaN have no such n and are returned as they are.
+    // its series (error 1e-18 in double, 3e-9 in float). Infinity and NaN have no such n and are returned as they
+    // are.
     RAYFBNN_INLINE L log(L x) {
         const Integer bits = bits_of(x), n = (bits - bits_of(S(0.70710678118654752))) >> F::mantissa;
         const L m = value_of(bits - (n << F::mantissa)), count = value_of(n + bits_of(F::magic)) - F::magic;

@@ -21,14 +21,15 @@ namespace {
 
 // Write the uniform numbers (n_chains, n) of a request of all chains.
 void write_uniforms(
-    uint32_t seed, uint32_t use, uint32_t operation, uint32_t iteration,
+    const std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>& place,
     const nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& chains,
     const nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>& values) {
     require(values.shape(0) == chains.shape(0), "values: must have a row for each chain");
-    const Place place{seed, use, operation, iteration};
+    const auto [seed, use, operation, iteration] = place;
+    const Place at{seed, use, operation, iteration};
     const size_t n = values.shape(1);
     for (size_t row = 0; row < chains.shape(0); ++row)
-        uniforms(place, uint32_t(chains.data()[row]), n, values.data() + row * n);
+        uniforms(at, uint32_t(chains.data()[row]), n, values.data() + row * n);
 }
 
 // Write the order (n_chains, n) in which each chain's n numbers between 0 and 1 ascend.
@@ -75,8 +76,7 @@ NB_MODULE(_cpu, module) {
         },
         "Names of the instruction sets that this processor has, the best one first.");
     module.def(
-        "write_uniforms", &write_uniforms, nb::kw_only(), nb::arg("seed"), nb::arg("use"), nb::arg("operation"),
-        nb::arg("iteration"), nb::arg("chains").noconvert(), nb::arg("values").noconvert(),
+        "write_uniforms", &write_uniforms, nb::kw_only(), nb::arg("place"), nb::arg("chains").noconvert(), nb::arg("values").noconvert(),
         "Write the uniform numbers of streams.py for a request of all chains.");
     module.def(
         "write_normals", &write_normals, nb::kw_only(), nb::arg("place"), nb::arg("chains").noconvert(),
@@ -95,7 +95,8 @@ NB_MODULE(_cpu, module) {
                 const std::vector<std::tuple<int, int, double, double>>&>(),
             nb::kw_only(), nb::arg("instruction_set"), nb::arg("units"), nb::arg("activations"), nb::arg("offsets"),
             nb::arg("links"), nb::arg("segments"), nb::arg("model"), nb::arg("alpha"), nb::arg("n_targets"),
-            nb::arg("n_rows"), nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("batch"), nb::arg("n_partitions"),
+            nb::arg("n_rows"), nb::arg("n_parameters"), nb::arg("inputs").noconvert(), nb::arg("batch"),
+            nb::arg("n_partitions"),
             nb::arg("gemm").none(), nb::arg("large_from"), nb::arg("blas_from"), nb::arg("block_bytes"),
             nb::arg("rows_from"), nb::arg("integrated"), nb::arg("features"), nb::arg("n_systems"), nb::arg("n_each"),
             nb::arg("is_dual"), nb::arg("moved"))

@@ -20,7 +20,8 @@ struct PackedTargets {
     Buffer<L> weights;  // rows (n_targets, packs of a block) in the same order, or null if all weights are 1
     Buffer<S> scales, taus;  // (n_outputs,): as output_slopes wants them
     int chain = 0;
-    // The same in double, (n_rows, n_cases) and (n_targets, n_cases): the caller's, or copies of the cases of a batch.
+    // Targets and weights in double, (n_rows, n_cases) and (n_targets, n_cases): the caller's arrays, or copies of the
+    // columns of a batch.
     const double *given_targets = nullptr, *given_weights = nullptr;
     Buffer<double> batch_targets, batch_weights;
 

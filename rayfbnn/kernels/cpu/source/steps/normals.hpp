@@ -13,7 +13,6 @@
 namespace RAYFBNN_NAMESPACE {
 
 typedef unsigned PackWord __attribute__((vector_size(PACK_BYTES)));
-
 typedef unsigned long long PackProduct __attribute__((vector_size(PACK_BYTES)));
 
 // The products of a constant and the even places of a pack.

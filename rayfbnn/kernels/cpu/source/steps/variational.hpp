@@ -18,8 +18,7 @@ struct VariationalStep {
 
     const Job& job;
     const rayfbnn::Variational& fit;
-    const long n;  // parameters, and the same up to whole packs
-    const long n_padded;
+    const long n, n_padded;  // parameters, and places for them in whole packs
     Trajectory<S> steps;
     Buffer<S> position;
     Buffer<float> normal;
@@ -149,7 +148,8 @@ struct VariationalStep {
     void update(int start, const double* rates, long k) {
         double *mean = fit.mean + start * n + k, *rho = fit.rho + start * n + k;
         const S share = S(1.0 / fit.n_draws);
-        const L slope_of_rho = (reals(by_normal + k) * share - 1 / reals(sigma + k)) * F::logistic(reals(wide<IS_WHOLE>(rho, k)));
+        const L slope_of_sigma = reals(by_normal + k) * share - 1 / reals(sigma + k);
+        const L slope_of_rho = slope_of_sigma * F::logistic(reals(wide<IS_WHOLE>(rho, k)));
         descend<IS_WHOLE>(rates, reals(by_mean + k) * share, mean, 2 * start * n + k, k);
         descend<IS_WHOLE>(rates, slope_of_rho, rho, (2 * start + 1) * n + k, k);
     }
