@@ -38,6 +38,15 @@ def compare(
     ] = None,
     set: Set = None,
     decisive: Decisive = "all",
+    annealing_runs: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of runs of annealed importance sampling, each from the prior to the posterior, that"
+            " estimate the log evidence of the model for the row of the reference, as `evidence` does. 0"
+            " makes none.",
+        ),
+    ] = 0,
     workers: Workers = None,
     progress: ShowProgress = True,
     as_json: AsJson = False,
@@ -63,6 +72,7 @@ def compare(
         exact=exact,
         set=set or (),
         decisive=decisive,  # type: ignore[arg-type]  # checked there
+        annealing_runs=annealing_runs,
         workers=workers,
         progress=progress,
     )

@@ -69,6 +69,15 @@ class Dataset:
         """(n_cases, n_targets) float64, what the data model is given."""
         return (self.targets - self.target_center) / self.target_scale
 
+    @property
+    def log_scale(self) -> float:
+        """The log of the product of the scales of all observed targets.
+
+        A log density of all targets as they are on file is that of the standardised ones less this.
+        """
+        n_observed = np.isfinite(self.targets).sum(axis=0)
+        return float((n_observed * np.log(self.target_scale)).sum())
+
     @cached_property
     def hash(self) -> str:
         """SHA-256 of what the cases are: names, shape and values in order, not of the file they came from."""

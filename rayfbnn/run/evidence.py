@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rayfbnn.data import Dataset
     from rayfbnn.spec import RunSpec
 
+_RUNS_PER_BATCH = 50
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -73,28 +75,33 @@ def evidence(
     *,
     temperatures: int,
     power: float,
+    runs: int | None = None,
+    operations: tuple[Operation, ...] | None = None,
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> Evidence:
-    """Run each chain once through the temperatures, with the last phase's operations once at each of them.
+    """Run each chain once through the temperatures, with some operations once at each of them.
 
-    Without phases in the configuration the operations are those of `default_annealing`.
-
+    runs         number of chains, in batches of 50; None for number and batches of the configuration
+    operations   None for those of the configuration's last phase, or of `default_annealing` without phases
     on_progress  is called with the share that is done
     """
-    is_default = "phase" not in spec.model_fields_set
-    operations = default_annealing() if is_default else spec.phase[-1].operations
+    per_batch = spec.chains_per_batch if runs is None else _RUNS_PER_BATCH
+    runs = spec.chains if runs is None else runs
+    if operations is None:
+        is_default = "phase" not in spec.model_fields_set
+        operations = default_annealing() if is_default else spec.phase[-1].operations
     check_operations(operations)
     posterior = build_posterior(spec, dataset, device=spec.device)
     advance, _ = choose.advance_for(posterior)
     xp = device_namespace(spec.device)
     ladder = inverse_temperatures(temperatures, power=power)
     parts = []
-    for first in range(0, spec.chains, spec.chains_per_batch):
-        chains = range(first, min(first + spec.chains_per_batch, spec.chains))
+    for first in range(0, runs, per_batch):
+        chains = range(first, min(first + per_batch, runs))
         streams = choose.streams_class(spec.device)(spec.seed, xp.asarray(np.array(chains, dtype=np.uint64)))
 
         def done(number: int, before: int = first, n: int = len(chains)) -> None:
-            on_progress((before + n * number / temperatures) / spec.chains)
+            on_progress((before + n * number / temperatures) / runs)
 
         log_weights = annealed_log_weights(
             posterior.initial_state(streams, sigmas=None),
@@ -107,14 +114,11 @@ def evidence(
         )
         parts.append(to_host(log_weights))
     normalisers = [normaliser(row) for row in np.concatenate(parts, axis=1)[1:]]
-    # The density of a target is that of its standardised value, divided by the scale.
-    n_observed = np.isfinite(dataset.targets).sum(axis=0)
-    log_scale = float((n_observed * np.log(dataset.target_scale)).sum())
     return Evidence(
-        log_marginal_likelihood=normalisers[-1].log_value - log_scale,
+        log_marginal_likelihood=normalisers[-1].log_value - dataset.log_scale,
         standard_error=normalisers[-1].standard_error,
         effective_runs=normalisers[-1].effective_runs,
-        runs=spec.chains,
+        runs=runs,
         temperatures=temperatures,
         power=power,
         path=tuple(

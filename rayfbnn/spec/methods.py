@@ -64,19 +64,21 @@ class LaplaceKeys(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.members is not None and self.members > self.starts:
-            raise ConfigError(
-                f"methods.laplace.members: must be at most {self.starts}, the number of starts, got"
-                f" {self.members}"
-            )
+        _check_members("laplace", self.members, self.starts)
         return self
 
 
 class BbbKeys(Record):
-    """[methods.bbb]: the settings of approximate/variational.py, with the numbers of starts and draws."""
+    """[methods.bbb]: the settings of approximate/variational.py, and which starts count.
+
+    starts   number of starts, the chains of the store
+    draws    number of draws of each start
+    members  number of starts that predictions use: those of the greatest bound; left out, all
+    """
 
     starts: Starts = 4
     draws: Number = 1000
+    members: Number | None = None
     steps: Number = 8000
     samples: Number = 2
     batch: Number | None = None
@@ -96,10 +98,11 @@ class BbbKeys(Record):
     @property
     def settings(self) -> VariationalSettings:
         """The settings of the fit itself."""
-        return VariationalSettings(**_without(self, "starts", "draws"))
+        return VariationalSettings(**_without(self, "starts", "draws", "members"))
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        _check_members("bbb", self.members, self.starts)
         if self.antithetic and self.samples % 2:
             raise ConfigError(
                 f"methods.bbb.samples: must be even where draws come in pairs, got {self.samples}; give an"
@@ -109,10 +112,16 @@ class BbbKeys(Record):
 
 
 class VepKeys(Record):
-    """[methods.vep]: the settings of approximate/propagation.py, with the numbers of starts and draws."""
+    """[methods.vep]: the settings of approximate/propagation.py, and which starts count.
+
+    starts   number of starts, the chains of the store
+    draws    number of draws of each start
+    members  number of starts that predictions use: those of the greatest evidence; left out, all
+    """
 
     starts: Starts = 4
     draws: Number = 1000
+    members: Number | None = None
     sweeps: Number = 100
     damping: Annotated[float, Field(gt=0, le=1)] = 0.3
     mode: Literal["sites", "adf"] = "sites"
@@ -128,7 +137,17 @@ class VepKeys(Record):
     @property
     def settings(self) -> PropagationSettings:
         """The settings of the fit itself."""
-        return PropagationSettings(**_without(self, "starts", "draws"))
+        return PropagationSettings(**_without(self, "starts", "draws", "members"))
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_members("vep", self.members, self.starts)
+        if self.members is not None and self.mode == "adf":
+            raise ConfigError(
+                'methods.vep.members: needs the evidence of each start, which mode = "adf" does not give, got'
+                f' {self.members}; leave it out, or have mode = "sites"'
+            )
+        return self
 
 
 class MapKeys(Record):
@@ -196,6 +215,13 @@ def fit_phases(keys: FitKeys) -> tuple[PhaseSpec, PhaseSpec]:
         PhaseSpec.model_construct(iterations=keys.n_steps, operations=(), keep=False),
         PhaseSpec.model_construct(iterations=keys.draws, operations=(), keep=True),
     )
+
+
+def _check_members(method: str, members: int | None, starts: int) -> None:
+    if members is not None and members > starts:
+        raise ConfigError(
+            f"methods.{method}.members: must be at most {starts}, the number of starts, got {members}"
+        )
 
 
 def _without(keys: Record, *names: str) -> dict[str, Any]:

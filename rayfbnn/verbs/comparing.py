@@ -21,8 +21,9 @@ from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
 from rayfbnn.reduce.fits.summary import fit_summary
 from rayfbnn.reduce.whole_file import whole_file
 from rayfbnn.run.fitting.fits import checked_state_shapes
-from rayfbnn.spec.methods import METHODS, BbbKeys, LaplaceKeys, MapKeys
+from rayfbnn.spec.methods import METHODS, BbbKeys, LaplaceKeys, MapKeys, VepKeys
 from rayfbnn.store.store import Store
+from rayfbnn.verbs.annealing import annealed, check_annealing
 from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, read_spec
 from rayfbnn.verbs.jobs import sample_or_resume
 
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from rayfbnn.reduce.comparing.table import Comparison
     from rayfbnn.reduce.judging.verdicts import Decisive
     from rayfbnn.spec import RunSpec
+    from rayfbnn.verbs.annealing import Annealed
 
 _REFERENCE = "hmc"
+_FEWEST_EFFECTIVE_RUNS = 10.0
 _SECONDS = "seconds.json"  # of each method's fit, in the folder of the comparison
 _log = logging.getLogger(__name__)
 
@@ -47,6 +50,7 @@ def compare(
     exact: str | Path | None = None,
     set: Sequence[str] = (),
     decisive: Decisive = "all",
+    annealing_runs: int = 0,
     workers: int | None = None,
     progress: bool = True,
 ) -> Comparison:
@@ -79,6 +83,9 @@ def compare(
     decisive
         The verdict that makes `ok`: "predictions" if these can be used, or "all" if everything has
         converged.
+    annealing_runs
+        Number of runs of annealed importance sampling, each from the prior to the posterior, that estimate
+        the log evidence of the model for the row of the reference, as `evidence` does. 0 makes none.
     workers
         Number of worker processes on this machine; one for each core, or for each GPU, if not given. 0
         samples in this process, without Ray.
@@ -100,8 +107,8 @@ def compare(
     reference = None if exact is None else Store.open(exact)
     resolved, dataset = read_training(spec, None)
     _check_methods(resolved, dataset, names)
+    check_annealing(resolved, annealing_runs)
     inputs, targets = _cases_with_targets(data, resolved)
-    del dataset
     folder.mkdir(exist_ok=True)
     stores = {name: _fitted(spec, folder, name, workers=workers, progress=progress) for name in names}
     if reference is None:
@@ -113,7 +120,12 @@ def compare(
     rows = {name: _with_costs(row, stores[name], _seconds(folder).get(name)) for name, row in rows.items()}
     _warn_of_poor_fits(rows, reference, targets)
     called = _REFERENCE if exact is None else str(exact)
-    comparison = Comparison(called, {**rows, f"halves of {called}": floor}, reasons)
+    rows[f"halves of {called}"] = floor
+    if annealing_runs:
+        exact_row = _REFERENCE if _REFERENCE in rows else f"halves of {called}"
+        estimate = annealed(resolved, dataset, folder, runs=annealing_runs, progress=progress)
+        rows[exact_row] = _with_evidence(rows[exact_row], estimate)
+    comparison = Comparison(called, rows, reasons)
     with whole_file(folder / "compare.csv") as unfinished:
         comparison.to_frame().to_csv(unfinished, index=False)
     picture(comparison, stores, folder / "compare.png")
@@ -238,19 +250,29 @@ def _with_costs(row: Compared, store: Store, seconds: float | None) -> Compared:
         summary = fit_summary(store)
         log_evidence = summary.log_evidence[summary.weight > 0]
         if np.isfinite(log_evidence).any():
-            known["log_evidence"] = float(np.nanmax(log_evidence))
-    n_gradients = gradients(store)
-    if n_gradients is not None:
-        known["gradients"] = n_gradients
+            known["log_evidence"] = float(np.nanmax(log_evidence)) - store.data.log_scale
+    return replace(row, values=row.values | known | {"gradients": gradients(store)})
+
+
+def _with_evidence(row: Compared, estimate: Annealed) -> Compared:
+    """Return a row with the log evidence by annealed importance sampling, its error, and the runs' worth."""
+    if estimate.effective_runs < _FEWEST_EFFECTIVE_RUNS:
+        _log.warning(
+            "the log evidence by annealed importance sampling is not to be trusted: %d runs are worth %.1f"
+            " equally weighted ones; ask for more annealing runs, or use `evidence` with more temperatures",
+            estimate.runs,
+            estimate.effective_runs,
+        )
+    known = {"log_evidence": estimate.log_evidence, "log_evidence_se": estimate.standard_error}
     return replace(row, values=row.values | known)
 
 
-def gradients(store: Store) -> float | None:
+def gradients(store: Store) -> float:
     """Return how many gradients of all cases the fit of a store took, of all chains together.
 
     A gradient of a batch, or without the cases that are held out, counts as their share of the cases. The
-    derivatives of each output by all parameters, which a curvature is made from, count as one. None for vep,
-    which propagates moments.
+    derivatives of each output by all parameters, which a curvature is made from, count as one. So does a
+    sweep of vep, which finds the derivatives of log Z by the moments of all parameters for each case.
     """
     spec, n_cases = store.spec, len(store.targets)
     if isinstance(spec.fit, BbbKeys):
@@ -264,8 +286,9 @@ def gradients(store: Store) -> float | None:
         return float(
             state["gradients"].sum() + spec.network.outputs * state["curvatures"].sum() + n_of_hessian
         )
-    if spec.fit is not None:
-        return None
+    if isinstance(spec.fit, VepKeys):
+        objective = fit_summary(store).objective  # by bins of sweeps, NaN after the last sweep
+        return float(np.isfinite(objective).sum() * spec.fit.sweeps / objective.shape[1])
     total, settings = 0.0, store.tuning.latest()[1]
     for number, phase in enumerate(spec.phase):
         tuning = Tuning(settings, is_measured=number in spec.tuning_phases)

@@ -341,7 +341,7 @@ CELLS: tuple[Cell, ...] = (
     Cell("one layer", "unit, parameter", "t, each target", "hybrid-max"),
     Cell("one layer", "scaled", "binary", "partitions", 1.4),
     Cell("one layer", "vague", "class", "metropolis-1"),
-    Cell("one layer", "every level", "class", "random-grid", every_time=True),
+    Cell("one layer", "every level", "class", "random-grid"),
     Cell("one layer", "scaled, every level", "t, each target", "random-grid"),
     Cell("one layer", "group", "count", "everything", every_time=True),
     Cell("one layer", "group, unit", "survival", "hybrid"),

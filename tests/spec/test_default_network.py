@@ -42,7 +42,9 @@ def test_data_and_kind_are_enough(kind: str) -> None:
     )
 
 
-def pictures(path: Path, *, n_pixels: int = 20, n_rows: int = 30, highest: float = 16) -> RunSpec:
+def pictures(
+    path: Path, *, n_pixels: int = 20, n_rows: int = 30, highest: float = 16, network: Any = None
+) -> RunSpec:
     """A configuration of classes with the pixels in a file, which are whole numbers from 0 to `highest`."""
     random = np.random.default_rng(1)
     pixels = random.integers(0, highest, (n_rows, n_pixels), endpoint=True)
@@ -50,6 +52,7 @@ def pictures(path: Path, *, n_pixels: int = 20, n_rows: int = 30, highest: float
     table = pd.DataFrame(pixels, columns=[f"p{number}" for number in range(n_pixels)])
     table.assign(label=random.integers(0, 3, n_rows)).to_csv(path / "train.csv", index=False)
     raw = {"data": {"train": "train.csv", "targets": ["label"]}, "model": {"kind": "class", "classes": 3}}
+    raw |= {} if network is None else {"network": network}
     return read_training(RunSpec.from_dict(raw, base_dir=path))[0]
 
 
@@ -57,14 +60,19 @@ def test_readings_in_one_unit_are_scaled_together_and_have_a_network_of_their_ow
     spec = pictures(tmp_path)
     assert spec.encoding is not None and spec.encoding.have_one_unit
     assert spec.data.standardize == ("inputs together",)
-    assert [layer.units for layer in spec.network.hidden] == [32]
-    assert spec.network_keys.priors == {"ih0": "0.15:4", "bh0": "1:4", "ho0": "x5:4", "bo": "2"}
+    assert [layer.units for layer in spec.network.hidden] == [40]
+    assert spec.network_keys.priors == {"ih0": "0.22:4", "bh0": "2:4", "ho0": "x8:4", "bo": "4"}
     data = read_training(spec)[1]
     assert len(set(data.input_scale)) == 1
     variances = data.standardized_inputs.var(axis=0)
     assert math.isclose(variances.mean(), 1, rel_tol=1e-9) and variances[0] < 0.5
     written = RunSpec.from_json(spec.to_json()).resolved(spec.encoding)
     assert written.network == spec.network and written.data.standardize == spec.data.standardize
+
+
+def test_readings_feed_the_outputs_where_there_are_no_units(tmp_path: Path) -> None:
+    spec = pictures(tmp_path, network={"hidden": []})
+    assert spec.network_keys.priors == {"io": "0.22:2", "bo": "4"}
 
 
 @pytest.mark.parametrize("changes", [{"n_pixels": 10}, {"highest": 1}], ids=["few columns", "two values"])

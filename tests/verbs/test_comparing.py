@@ -111,6 +111,7 @@ def test_every_method_is_fitted_and_compared(folder: Path) -> None:
     assert of["sghmc"]["gradients"] == pytest.approx(4 * 8 * 4 * 2 / 5)
     assert of["bbb"]["gradients"] == 2 * 30 * 4
     assert of["map"]["gradients"] == 1 + 30
+    assert of["vep"]["gradients"] == 2 * 3
     assert of["laplace"]["gradients"] > 3 * 2 * 7  # those of the Hessian's differences
     assert of["map"]["sd_ratio"] == 0 < of["laplace"]["sd_ratio"]
     assert "log_evidence" in of["laplace"] and "log_evidence" not in of["hmc"]
@@ -131,6 +132,39 @@ def test_a_method_that_fits_nothing_is_named(folder: Path, caplog: pytest.LogCap
     assert [message.split()[0] for message in named] == ["map"]
 
 
+def test_log_evidences_are_on_one_scale(folder: Path) -> None:
+    """Of a linear model laplace's is exact, and the one by annealing agrees, where targets are standardised.
+
+    The targets are multiplied by 50, so that a density on the network's scale would be 19.6 nats off.
+    """
+    table = np.loadtxt("train.csv", delimiter=",", skiprows=1) * (1, 50)
+    np.savetxt("train.csv", table, delimiter=",", header="x,y", comments="")
+    spec = {
+        **SPEC,
+        "data": {**SPEC["data"], "standardize": ["targets"]},
+        "network": {"hidden": [], "priors": {"io": "1", "bo": "1"}},
+        "methods": {"laplace": {"starts": 2, "draws": 10, "precisions": "fixed"}},
+    }
+    options = {"data": "test.csv", "methods": "hmc,laplace", "workers": 0, "progress": False}
+    first, second = (rayfbnn.compare(spec, "out", annealing_runs=40, **options) for _ in range(2))
+    annealed, exact = (first.rows[name].values for name in ("hmc", "laplace"))
+    assert 0 < annealed["log_evidence_se"] < 0.1
+    assert abs(annealed["log_evidence"] - exact["log_evidence"]) < 4 * annealed["log_evidence_se"]
+    assert second.rows["hmc"].values == annealed  # from the folder
+    own = rayfbnn.predict("out/laplace.zarr", data="train.csv").summary["log_probability"]
+    assert exact["log_evidence"] < 5 * own  # a prior's predictions are worse than the posterior's
+
+
+def test_runs_of_annealing_that_are_worth_few_are_warned_of(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rayfbnn.compare("run.toml", "out", data="test.csv", annealing_runs=3, workers=0, progress=False)
+    assert "3 runs are worth" in caplog.text
+    (folder / "out" / "evidence.json").write_text("[]")
+    with pytest.raises(ConfigError, match=r"evidence\.json: is not what `compare` wrote"):
+        rayfbnn.compare("run.toml", "out", data="test.csv", annealing_runs=3, workers=0, progress=False)
+
+
 SGHMC = (
     'methods.sghmc={{phase=[{{iterations=3, operations=[{{op="sghmc", steps=2, batch={batch}, stepsize=0.1,'
     " friction=1.0}}]}}]}}"
@@ -141,6 +175,9 @@ _BATCH = r"methods\.sghmc\.phase\[0\]\.operations\[0\]\.batch: "
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"annealing_runs": 1}, "annealing_runs: a standard error needs at least 2 runs"),
+        ({"annealing_runs": -5}, "annealing_runs: .* got -5"),
+        ({"annealing_runs": 9, "set": ["temperature=2"]}, "annealing_runs: .* got temperature = 2"),
         ({"methods": "hmc,magic"}, '"magic" is no method; the methods are hmc, sghmc, laplace'),
         ({"methods": "hmc,sghmc"}, "methods.sghmc: missing"),
         ({"methods": "hmc,sghmc", "set": [SGHMC.format(batch=99)]}, _BATCH + "must be at most 5"),

@@ -11,7 +11,7 @@ import numpy as np
 from rayfbnn.approximate.laplace import member_weights
 from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreError
-from rayfbnn.spec.methods import LaplaceKeys
+from rayfbnn.spec.methods import LaplaceKeys, MapKeys
 
 if TYPE_CHECKING:
     from rayfbnn.store.store import Store
@@ -44,12 +44,14 @@ def fit_summary(store: Store) -> FitSummary:
 
 
 def _weights(store: Store, state: Mapping[str, Array]) -> Array:
-    """Return the weights of starts: equal, but for laplace those of the members of the best evidence."""
+    """Return the weights of starts: those of the members of the greatest evidence, or all equal."""
     keys, log_evidence = store.spec.fit, state["log_evidence"]
     n_starts = len(log_evidence)
-    if not isinstance(keys, LaplaceKeys):
-        return np.full(n_starts, 1 / n_starts)
     is_usable = np.isfinite(log_evidence)
+    if not isinstance(keys, LaplaceKeys):
+        if isinstance(keys, MapKeys) or keys is None or keys.members is None or not is_usable.any():
+            return np.full(n_starts, 1 / n_starts)
+        return member_weights(log_evidence, np.zeros(n_starts), min(keys.members, int(is_usable.sum())))
     if not is_usable.any():
         raise StoreError(
             f"{store.path}: at no start is the curvature positive definite, so that there is no Gaussian"

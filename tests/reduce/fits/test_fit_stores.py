@@ -50,8 +50,9 @@ def test_where_laplace_is_exact_all_importance_weights_are_the_evidence(tmp_path
     assert diagnosis.ok, diagnosis.reasons
 
 
-def test_members_are_the_starts_of_best_evidence_with_all_their_draws(tmp_path: Path) -> None:
-    store = fitted(tmp_path, "laplace", settings={"members": 2})
+@pytest.mark.parametrize("method", ["laplace", "bbb", "vep"])
+def test_members_are_the_starts_of_best_evidence_with_all_their_draws(tmp_path: Path, method: str) -> None:
+    store = fitted(tmp_path, method, settings={"members": 2})
     evidence = fit_summary(store).log_evidence
     best = np.argsort(-evidence)[:2]
     view = with_members(store)

@@ -18,6 +18,8 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("laplace", WIDE, {}, "method laplace: covers at most 5000 parameters"),
     ("laplace", T_VALUES, {}, "method laplace: ih0 has a t prior"),
     ("laplace", {}, {"members": 13}, "methods.laplace.members: must be at most 12"),
+    ("bbb", {}, {"members": 5}, "methods.bbb.members: must be at most 4"),
+    ("vep", {}, {"members": 2, "mode": "adf"}, "methods.vep.members: needs the evidence"),
     ("laplace", {}, {"curvature": "exakt"}, "methods.laplace.curvature: must be"),
     ("vep", SOFTMAX, {}, "method vep: "),
     ("vep", {"temperature": 2.0}, {}, "method vep: it covers temperature = 1 alone"),

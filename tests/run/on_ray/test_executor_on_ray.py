@@ -97,6 +97,7 @@ def test_a_killed_worker_is_replaced_and_the_bits_are_the_same(
     assert_same_draws(store.path, undisturbed)
 
 
+@pytest.mark.long
 def test_too_many_deaths_end_the_run_and_keep_what_others_finished(tmp_path: Path, undisturbed: Path) -> None:
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
     _deaths(tmp_path, 100)

@@ -29,7 +29,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_session")]
 pytest.importorskip("ray")
 
 N_PARTS = 4
-LONG_CASES = [case for case in product(MODELS, (1, 2, 3, 4)) if case != ("t noise", 3)]
 WITH_DEATHS = [case for case in product(MODELS, (2, 3, 4)) if case[1] == 2 or case[0] == "real"][1:]
 OPERATIONS: list[dict[str, Any]] = [
     {"op": "sample-sigmas"},
@@ -91,13 +90,8 @@ def run(store: Store, **settings: Any) -> tuple[list[Progress], RayExecutor]:
         return list(executor.run(store.path, range(store.n_batches))), executor
 
 
-@pytest.mark.parametrize(
-    ("name", "n_owners"),
-    [
-        ("t noise", 3),
-        *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_CASES),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "n_owners"), product(MODELS, (1, 2, 3, 4)))
 def test_cases_of_several_workers_give_the_draws_of_one(name: str, n_owners: int, tmp_path: Path) -> None:
     store, alone = two_stores(name, tmp_path, iterations=8)
     run(store, workers=n_owners)

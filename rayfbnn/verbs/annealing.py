@@ -1,0 +1,94 @@
+"""The log evidence of a comparison's model by annealed importance sampling, kept in its folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayfbnn.errors import ConfigError
+from rayfbnn.reduce.whole_file import whole_file
+
+if TYPE_CHECKING:
+    from rayfbnn.data import Dataset
+    from rayfbnn.spec import RunSpec
+
+_FILE = "evidence.json"
+_TEMPERATURES, _POWER = 1000, 4.0  # as of `evidence`
+
+
+@dataclass(frozen=True)
+class Annealed:
+    """An estimate by annealed importance sampling.
+
+    runs           number of runs from the prior to the posterior
+    log_evidence   nats, for the targets on the scale of the data file
+    standard_error of the log evidence; no better than a guess if effective_runs is small
+    effective_runs number of equally weighted runs that would be as good
+    """
+
+    runs: int
+    log_evidence: float
+    standard_error: float
+    effective_runs: float
+
+
+def check_annealing(spec: RunSpec, runs: int) -> None:
+    """Raise ConfigError for a number of runs, or for a model, that has no estimate; 0 runs ask for none."""
+    if runs == 0:
+        return
+    if runs < 2:
+        raise ConfigError(
+            f"annealing_runs: a standard error needs at least 2 runs, better 100 or more, got {runs}; 0"
+            " leaves the evidence of the reference out"
+        )
+    if spec.temperature != 1:
+        raise ConfigError(
+            f"annealing_runs: the evidence is that of temperature 1, got temperature = {spec.temperature:g};"
+            " leave one of them out"
+        )
+    if spec.n_parts > 1:
+        raise ConfigError(
+            f"annealing_runs: the evidence needs all cases in one place, got data.parts = {spec.n_parts};"
+            " leave one of them out"
+        )
+
+
+def annealed(spec: RunSpec, dataset: Dataset, folder: Path, *, runs: int, progress: bool) -> Annealed:
+    """Return the estimate that is in the folder already, if it is of as many runs, or make it.
+
+    The runs do Gibbs updates and `hybrid` with fixed stepsizes, whatever the phases of the configuration.
+    """
+    from rayfbnn.run.evidence import evidence
+    from rayfbnn.run.progress import show_evidence
+    from rayfbnn.spec.defaults import default_annealing
+
+    file = folder / _FILE
+    if (kept := _read(file)) is not None and kept.runs == runs:
+        return kept
+    with show_evidence(show=progress) as on_progress:
+        found = evidence(
+            spec,
+            dataset,
+            runs=runs,
+            operations=default_annealing(),
+            temperatures=_TEMPERATURES,
+            power=_POWER,
+            on_progress=on_progress,
+        )
+    estimate = Annealed(runs, found.log_marginal_likelihood, found.standard_error, found.effective_runs)
+    with whole_file(file) as unfinished:
+        unfinished.write_text(json.dumps(asdict(estimate)))
+    return estimate
+
+
+def _read(file: Path) -> Annealed | None:
+    if not file.exists():
+        return None
+    try:
+        return Annealed(**json.loads(file.read_text()))
+    except (ValueError, TypeError) as exc:
+        raise ConfigError(
+            f"{file}: is not what `compare` wrote; delete it, and the evidence is estimated anew"
+        ) from exc
