@@ -14,6 +14,7 @@ from rayfbnn.model.network import input_rows
 from rayfbnn.model.prior import noise_precisions
 from rayfbnn.streams import Purpose
 from tests.support.model.linear import linear
+from tests.support.mutants import mutant
 from tests.support.problems import network, streams
 from tests.support.ring.parts import MODELS, position_of, target_of
 
@@ -76,10 +77,8 @@ def test_the_information_of_t_noise_is_the_mean_of_the_curvature() -> None:
     assert ours == pytest.approx(mean, rel=2e-3)
 
 
-@pytest.mark.parametrize("missing", [False, True], ids=["whole", "missing"])
-@pytest.mark.parametrize("name", ["gaussian by target", "class", "binary", "hazard of pieces"])
-def test_gauss_newton_is_the_hessian_of_a_network_linear_in_its_parameters(name: str, missing: bool) -> None:
-    """Without hidden layers both agree; the prior's precisions are what the Hessian has beside them."""
+def error_of_gauss_newton(name: str, missing: bool, *, source: Any = curvature) -> float:
+    """Return its largest relative difference from the Hessian of a network without hidden layers."""
     with_layers = target_of(name, missing=missing)
     spec = network({"io": "0.5", "bo": "1"}, inputs=with_layers.network.inputs, units=(), activations=())
     spec = type(spec)(spec.inputs, with_layers.network.outputs, (), spec.priors)
@@ -88,11 +87,37 @@ def test_gauss_newton_is_the_hessian_of_a_network_linear_in_its_parameters(name:
         0.7
     )
     position, precisions = position_of(target, 2)
-    parts = target.gauss_newton(position, precisions)
+    parts = source.gauss_newton(target, position, precisions)
     assert parts.shape[1] == (2 if name == "gaussian by target" else 1)
     prior = target.prior_precisions(precisions)[:, :, None] * np.eye(target.n_parameters)
-    hessian = target.hessian(position, precisions)
-    np.testing.assert_allclose(parts.sum(axis=1) + prior, hessian, atol=1e-5 * np.abs(hessian).max())
+    hessian = source.hessian(target, position, precisions)
+    return float(np.abs(parts.sum(axis=1) + prior - hessian).max() / np.abs(hessian).max())
+
+
+@pytest.mark.parametrize("missing", [False, True], ids=["whole", "missing"])
+@pytest.mark.parametrize("name", ["gaussian by target", "class", "binary", "hazard of pieces"])
+def test_gauss_newton_is_the_hessian_of_a_network_linear_in_its_parameters(name: str, missing: bool) -> None:
+    """Without hidden layers both agree; the prior's precisions are what the Hessian has beside them."""
+    assert error_of_gauss_newton(name, missing) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("/ (2 * _DIFFERENCE)", "/ _DIFFERENCE"),
+        ("total += xp.matmul", "total -= xp.matmul"),
+        ("curvature = curvature * (weights", "curvature = curvature / (weights"),
+        ("power if posterior.observed is None else power * posterior.observed[..., part]", "power"),
+    ],
+)
+def test_a_wrong_curvature_is_seen(old: str, new: str) -> None:
+    wrong = mutant(curvature, (old, new))
+    with np.errstate(all="ignore"):
+        assert not all(
+            error_of_gauss_newton(name, missing, source=wrong) < 1e-3
+            for name in ("class", "gaussian by target")
+            for missing in (False, True)
+        )
 
 
 def _inputs(target: Any) -> Any:
@@ -117,13 +142,27 @@ def _targets(target: Any) -> Any:
     return values
 
 
-def test_linear_outputs_of_a_linear_network_are_those_of_the_draws() -> None:
+def error_of_linear_outputs(source: Any = curvature) -> float:
+    """Return their largest difference from the outputs of the draws, for a linear network."""
     problem = linear()
     target = problem.target
     mode = np.array([[0.5, -1.0, 0.2, 0.1]])
     draws = mode[:, None] + streams("draws", 1).normal(Purpose.PROPOSAL, (5, 4))
-    ours = target.linear_outputs(mode, draws, problem.design[:, :3])
-    np.testing.assert_allclose(ours[0], target.outputs(draws[0], problem.design[:, :3]), rtol=1e-12)
+    inputs = problem.design[:, :3]
+    ours = source.linear_outputs(target, mode, draws, input_rows(inputs, "float64"))
+    return float(np.abs(ours[0].swapaxes(1, 2) - target.outputs(draws[0], inputs)).max())
+
+
+def test_linear_outputs_of_a_linear_network_are_those_of_the_draws() -> None:
+    assert error_of_linear_outputs() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("draws - mode[:, None]", "draws"), ("outputs[:, None] + change", "outputs[:, None] - change")],
+)
+def test_wrong_linear_outputs_are_seen(old: str, new: str) -> None:
+    assert error_of_linear_outputs(mutant(curvature, (old, new))) > 1e-2
 
 
 def test_linear_outputs_follow_the_network_near_the_mode() -> None:
