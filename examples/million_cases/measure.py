@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rayfbnn.data import read_training
 from rayfbnn.spec import RunSpec
-from rayfbnn.timing.forecast import forecast
+from rayfbnn.timing.forecast import START_OF_WORKERS, forecast
 
 RAYFBNN = [sys.executable, "-c", "from rayfbnn.cli import main; main()"]
 
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
     took = time.monotonic() - began
     megabytes = n_cases * n_inputs * 4 / 1e6
     peaks = ", ".join(f"{peak:.0f}" for peak in memory.most.values()) or "no workers"
-    forecast_text = "none" if expected is None else f"{expected.seconds:.0f} s"
+    forecast_text = "none" if expected is None else f"{expected.after(START_OF_WORKERS).seconds:.0f} s"
     print(
         f"{n_cases} cases of {n_inputs} inputs ({megabytes:.0f} MB as float32), exit code {driver.returncode}"
     )

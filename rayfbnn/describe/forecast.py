@@ -14,10 +14,11 @@ _LONG_TO_WAIT = 30.0  # seconds before the first draw
 
 def describe_forecast(forecast: Forecast) -> str:
     """Say how long a run will take, what that rests on, and what would be quicker, a line for each."""
+    of_workers = f", but for {duration(forecast.start)} in which workers start" if forecast.start else ""
     with_workers = f"with {forecast.workers} worker{'s' if forecast.workers > 1 else ''}"
     lines = [
         f"Time: about {duration(forecast.seconds)} {with_workers}, {duration(forecast.before_draws)} of it"
-        " before the first draw is kept (measured on this machine; workers take some seconds to start)"
+        f" before the first draw is kept (measured on this machine{of_workers})"
     ]
     if forecast.before_draws >= _LONG_TO_WAIT:
         lines.append("  until then `rayfbnn predict` answers from the earlier phases, and marks the answers")

@@ -32,12 +32,15 @@ from rayfbnn.timing.steps import floating_point_operations, timed
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
 
+START_OF_WORKERS = 12.0
+"""Seconds from the start of a run until its workers sample; Ray took 8 to 15 on two cores."""
 _UPDATE_SECONDS = 0.1  # spent on each kind of update
 # A run of fewer seconds, by a guess without any measuring, is not worth a forecast.
 _LEAST_SECONDS = 5.0
 _GUESSED_RATE, _GUESSED_OVERHEAD = 5e9, 5e-4  # operations a second; seconds of an iteration of a batch
 _LARGEST_FACTOR = 0.9  # a change that saves less is not named
 _LEAST_FOR_CHANGES = 30.0  # seconds of a run from which on changes are looked at
+_MESSAGES = 1.13  # the time with cases in parts on two workers, in that of one process (docs/benchmarks.md)
 _MOST_VALUES = 2e6  # hidden values of all chains at all cases that are measured together
 
 
@@ -124,6 +127,8 @@ class _MeasuredRun:
                 one += len(scaled) * self._slopes
             whole += phase.iterations * one
             before += 0.0 if is_kept else phase.iterations * one
+        if self._spec.n_parts > 1:
+            before, whole = _MESSAGES * before, _MESSAGES * whole
         turns = math.ceil(_n_batches(self._spec) / max(1, workers))
         scale = turns * _chains_per_batch(self._spec) / self._chains
         return before * scale, whole * scale

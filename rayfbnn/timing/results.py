@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 Dtype = Literal["float32", "float64"]
@@ -75,11 +75,12 @@ class Forecast:
     """The time that a run will take, measured in a second or two.
 
     workers         number of processes that share the batches
-    seconds         time of the whole run, without the start of the workers
+    seconds         time of the whole run
     before_draws    the part of it before the first draw is kept
     lengths         numbers of steps that were taken for automatic lengths; empty if all are configured
     longest         time with the longest trajectories that tuning may find
     changes         changes that would make the run quicker, the quickest first
+    start           the part of all times in which workers start, which is not measured
     """
 
     workers: int
@@ -88,6 +89,18 @@ class Forecast:
     lengths: tuple[int, ...] = ()
     longest: float = math.nan
     changes: tuple[Change, ...] = ()
+    start: float = 0.0
+
+    def after(self, start: float) -> Forecast:
+        """Return the forecast of a run whose workers take `start` seconds before they sample."""
+        return replace(
+            self,
+            seconds=self.seconds + start,
+            before_draws=self.before_draws + start,
+            longest=self.longest + start,
+            changes=tuple(Change(one.what, one.seconds + start) for one in self.changes),
+            start=start,
+        )
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,17 @@ def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
 
     The text is "" as well for a network that can only be drawn from its prior. An empty line comes first. The
     measurements take a second or two.
+
+    workers  number of worker processes; 0 for a run in this process
     """
     from rayfbnn.describe.forecast import describe_forecast
-    from rayfbnn.timing.forecast import forecast
+    from rayfbnn.timing.forecast import START_OF_WORKERS, forecast
 
     try:
         spec.check_gradient()
     except ConfigError:
         return ""
     result = forecast(spec, dataset, workers=max(1, workers))
-    return "" if result is None else f"\n{describe_forecast(result)}\n"
+    if result is None:
+        return ""
+    return f"\n{describe_forecast(result.after(START_OF_WORKERS if workers else 0.0))}\n"

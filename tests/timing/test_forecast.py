@@ -57,6 +57,16 @@ def test_a_forecast_is_the_sum_over_phases_and_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("by_hand")
+def test_messages_between_parts_are_counted(tmp_path: Path) -> None:
+    operations = {"op": "heatbath"}, {"op": "hybrid", "steps": 32, "stepsize": 0.1}
+    together, divided = (
+        forecast.forecast(*training(tmp_path, *operations, data__parts=n), workers=2) for n in (1, 2)
+    )
+    assert together is not None and divided is not None
+    assert divided.seconds == pytest.approx(1.13 * together.seconds)
+
+
+@pytest.mark.usefixtures("by_hand")
 def test_automatic_lengths_are_those_with_which_tuning_begins(tmp_path: Path) -> None:
     spec, data = training(tmp_path, {"op": "heatbath"}, {**HYBRID, "steps": "auto"})
     result = forecast.forecast(spec, data, workers=3)
@@ -120,17 +130,20 @@ def test_show_ends_and_sample_begins_with_the_forecast(
     assert "\nTime: about " in rayfbnn.show(spec)
     rayfbnn.sample(spec, tmp_path / "run.zarr", workers=0)
     assert capsys.readouterr().err.startswith("Time: about ")
+    assert "in which workers start" in rayfbnn.show(spec)
     rayfbnn.sample(spec, tmp_path / "quiet.zarr", workers=0, progress=False)
     assert "Time:" not in capsys.readouterr().err
 
 
 def test_a_forecast_in_words() -> None:
     words = describe_forecast(
-        Forecast(2, 300.0, 45.0, lengths=(16,), longest=7300.0, changes=(Change("dtype = float32", 150.0),))
+        Forecast(
+            2, 288.0, 33.0, lengths=(16,), longest=7288.0, changes=(Change("dtype = float32", 138.0),)
+        ).after(12.0)
     )
     assert words.splitlines() == [
         "Time: about 5 minutes with 2 workers, 45 seconds of it before the first draw is kept (measured on"
-        " this machine; workers take some seconds to start)",
+        " this machine, but for 12 seconds in which workers start)",
         "  until then `rayfbnn predict` answers from the earlier phases, and marks the answers",
         "  the run finds the lengths of its trajectories itself: this is for 16 steps, with which their"
         " search begins; with the longest it would be 2.03 hours; sample corrects the time left on the way",
