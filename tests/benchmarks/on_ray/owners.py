@@ -47,7 +47,7 @@ def spec_of(asked: argparse.Namespace, folder: Path) -> RunSpec:
         "seed": 1,
         "chains": asked.batches * asked.chains,
         "chains_per_batch": asked.chains,
-        "draws_per_block": 1,
+        "draws_per_block": asked.block,
         "dtype": "float32",
         "data": {"train": "train.csv", "inputs": names, "targets": ["y"], "parts": asked.parts},
         "model": kind,
@@ -97,7 +97,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     defaults = {"cases": 100_000, "inputs": 10, "units": 100, "classes": 0, "parts": 2, "owners": 2}
-    for name, value in {**defaults, "batches": 4, "chains": 4, "iterations": 8}.items():
+    for name, value in {**defaults, "batches": 4, "chains": 4, "iterations": 8, "block": 1}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as text:
