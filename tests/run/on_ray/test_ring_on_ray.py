@@ -91,7 +91,7 @@ def run(store: Store, **settings: Any) -> tuple[list[Progress], RayExecutor]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "n_owners"), product(MODELS, (1, 2, 3, 4)))
+@pytest.mark.parametrize(("name", "n_owners"), list(product(MODELS, (1, 2, 3, 4))))
 def test_cases_of_several_workers_give_the_draws_of_one(name: str, n_owners: int, tmp_path: Path) -> None:
     store, alone = two_stores(name, tmp_path, iterations=8)
     run(store, workers=n_owners)
