@@ -66,7 +66,7 @@ def test_the_gap_of_the_bound_is_that_of_the_closed_form() -> None:
 def test_a_logistic_weight_has_its_known_approximation(
     precision: float, mean: float, sd: float, bound: float
 ) -> None:
-    """The mean of 20 starts, each of 40 pairs of draws a step, is 4 of its own errors from what is known."""
+    """Means over 20 starts, with 40 draws a step, agree with what is known."""
     settings = {"samples": 40, "steps": 600, "rate": 0.1}
     method, state = fit(n_starts=20, problem=SimpleNamespace(target=one_weight(precision)), **settings)
     assert state["mean"].mean() == pytest.approx(mean, abs=0.004)

@@ -133,7 +133,7 @@ def test_a_method_that_fits_nothing_is_named(folder: Path, caplog: pytest.LogCap
 
 
 def test_log_evidences_are_on_one_scale(folder: Path) -> None:
-    """Of a linear model laplace's is exact, and the one by annealing agrees, where targets are standardised.
+    """For a linear model laplace's is exact, and that by annealing agrees, with standardised targets.
 
     The targets are multiplied by 50, so that a density on the network's scale would be 19.6 nats off.
     """
