@@ -45,11 +45,12 @@ def _share(acceptance: float | None) -> str:
 def prediction_text(prediction: Prediction) -> str:
     """Return a line for each measure of the summary, with its standard error."""
     summary = prediction.summary
+    width = max(18, 2 + max(len(name) for name in summary if not name.endswith("_se")))
     lines = []
     for name, value in summary.items():
         if not name.endswith("_se"):
             error = f" +- {summary[f'{name}_se']:.2g}" if f"{name}_se" in summary else ""
-            lines.append(f"{name:<18}{value:.5g}{error}")
+            lines.append(f"{name:<{width}}{value:.5g}{error}")
     return "\n".join(lines)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rayfbnn.reduce.judging.verdicts import Verdict
     from rayfbnn.store.store import Store
 
-MEASURES = ("squared_error", "absolute_error", "log_probability", "error_rate")
+MEASURES = ("squared_error", "absolute_error", "log_probability", "error_rate", "expected_error_rate")
 _ROWS_SHOWN = 10  # in a notebook
 
 
@@ -48,8 +48,9 @@ class Prediction:
     ----------
     summary
         Number of cases and draws. If the cases have targets, also the mean over cases of each measure that
-        applies, and its standard error as <measure>_se (absent for a single case). early_phase, the
-        number of a phase, if the draws are not from the posterior but from that phase.
+        applies, and its standard error as <measure>_se (absent for a single case). expected_error_rate is
+        there without targets too, if these are binary, class or count targets. early_phase, the number of a
+        phase, if the draws are not from the posterior but from that phase.
     table
         One row for each case, on the scale of the data file; early_phase is its last column, if there is one.
     verdict
@@ -104,6 +105,9 @@ def predict(
     error rate that of guessing the mode. survival: those of the mixture of survival times but the mode, and
     the survival curve, P(T > t) at the hazard's time points, or if it is constant at the quartiles of the
     training times; a censored time has a log_probability and no errors.
+    expected_error_rate is the error rate that the predictive distribution itself expects of the guess: the
+    mean over a case's targets of 1 - max_k p_k for labels (binary: of min(p, 1 - p)), and of one minus the
+    probability of the mode for counts. It is given for every case, whether its targets are known or not.
 
     Cases are taken in chunks, draws in blocks, and memory grows with the number of draws only by what one
     case needs (8 bytes a draw for an output, 8 for a noise sigma).
@@ -176,14 +180,16 @@ def _predict_chunk(
     reduced = _reduce_draws(runs, inputs, targets, block_bytes)
     if reduced.outputs is None:
         columns = dict(zip(model.probability_columns(data.target_names), reduced.mean.T, strict=True))
+        expected_errors: Array | None = model.expected_errors(reduced.mean)
     else:
         predicted = model.predict(reduced.outputs, sigmas[None], data.targets)
         columns = _scaled_columns(predicted, runs)
+        expected_errors = predicted.expected_errors
+    expected = {} if expected_errors is None else {"expected_error_rate": expected_errors.mean(axis=1)}
+    errors = {} if targets is None else model.errors(columns, targets, data.target_names)
     labels = model.label_columns(columns, data.target_names) if model.has_labels else {}
-    if targets is None:
-        columns |= labels
-    else:
-        columns |= model.errors(columns, targets, data.target_names) | labels
+    columns |= errors | expected | labels
+    if targets is not None:
         is_observed = ~np.isnan(targets)
         log_scale = (is_observed * np.log(data.target_scale)).sum(axis=1)
         log_probability = reduced.log_probability - log_scale

@@ -43,9 +43,10 @@ def predict(
 ) -> Prediction:
     """Predict the targets of new cases from the draws of one store, or of several of the same posterior.
 
-    For each case there are the mean, median and quantiles of its targets, or their probabilities. Where the
-    file has the targets too, there are also errors and log probabilities. A line on standard error warns if
-    the chains are too few, or disagree too much, for these predictions.
+    For each case there are the mean, median and quantiles of its targets, or their probabilities. Labels and
+    counts have the error rate that the predictions themselves expect. Where the file has the targets too,
+    there are also errors and log probabilities. A line on standard error warns if the chains are too few, or
+    disagree too much, for these predictions.
 
     A run that has kept no draw yet is predicted from states of its latest earlier phase, which are not draws
     from the posterior. A warning says so, and table and summary have `early_phase`, the phase's number. This

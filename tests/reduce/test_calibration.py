@@ -101,7 +101,7 @@ def test_labels_are_paired_with_their_probabilities(kind: str) -> None:
     unseen.targets[2, 0] = np.nan
     table = predict([store], unseen.inputs).table
     pairs = labelled(store, table, unseen.targets)
-    assert len(pairs) == table.shape[1]
+    assert len(pairs) == len(store.spec.data_model.probability_columns(store.data.target_names))
     known = ~np.isnan(unseen.targets[:, 0])
     probability, has_label = list(pairs.values())[0 if kind == "binary" else 1]
     np.testing.assert_array_equal(probability, table.iloc[:, 0 if kind == "binary" else 1][known])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import tracemalloc
@@ -106,7 +107,8 @@ def test_binary_probabilities_are_means_over_draws() -> None:
     joint = np.where(targets == 1, per_draw, 1 - per_draw).prod(axis=3).mean(axis=(0, 1))
     np.testing.assert_allclose(table["log_probability"], np.log(joint), rtol=1e-10)
     np.testing.assert_array_equal(table["error_rate"], ((p > 0.5) != targets).mean(axis=1))
-    assert set(table) == {"y1_p", "y2_p", "log_probability", "error_rate"}
+    np.testing.assert_allclose(table["expected_error_rate"], np.minimum(p, 1 - p).mean(axis=1), rtol=1e-12)
+    assert set(table) == {"y1_p", "y2_p", "log_probability", "error_rate", "expected_error_rate"}
 
 
 def test_class_probabilities_are_means_over_draws() -> None:
@@ -118,7 +120,8 @@ def test_class_probabilities_are_means_over_draws() -> None:
     np.testing.assert_allclose(table[["p_0", "p_1", "p_2"]], p, rtol=1e-12)
     np.testing.assert_allclose(table["log_probability"], np.log(p[np.arange(N_TEST), labels]), rtol=1e-10)
     np.testing.assert_array_equal(table["error_rate"], p.argmax(axis=1) != labels)
-    assert set(table) == {"p_0", "p_1", "p_2", "log_probability", "error_rate"}
+    np.testing.assert_allclose(table["expected_error_rate"], 1 - p.max(axis=1), rtol=1e-12)
+    assert set(table) == {"p_0", "p_1", "p_2", "log_probability", "error_rate", "expected_error_rate"}
 
 
 def test_summary_is_mean_and_standard_error_of_the_columns() -> None:
@@ -148,7 +151,8 @@ def test_columns_are_in_the_documented_order() -> None:
 def test_without_targets_there_are_no_errors(kind: str) -> None:
     store = make_store(make_spec(kind))
     prediction = predict([store], unseen(store)[0])
-    assert prediction.summary == {"cases": N_TEST, "draws": 80}
+    expected = set() if kind == "real" else {"expected_error_rate", "expected_error_rate_se"}
+    assert set(prediction.summary) == {"cases", "draws"} | expected
     assert not {"log_probability", "error_rate", "squared_error"} & set(prediction.table)
 
 
@@ -338,6 +342,39 @@ def test_a_tie_at_one_half_is_no_error_for_label_zero() -> None:
     summary = predict([store], np.zeros((2, 2)), np.array([[0, 0], [1, 0]])).summary
     assert summary["error_rate"] == 0.25
     assert summary["log_probability"] == pytest.approx(2 * math.log(0.5))
+
+
+@pytest.mark.parametrize("kind", ["binary", "class"])
+def test_the_expected_error_rate_does_not_depend_on_the_targets(kind: str) -> None:
+    store = make_store(make_spec(kind))
+    inputs, targets = unseen(store)
+    alone = predict([store], inputs)
+    column = alone.table["expected_error_rate"]
+    targets[3:5] = np.nan
+    with_targets = predict([store], inputs, targets)
+    assert with_targets.table["expected_error_rate"].equals(column)
+    error = column.std(ddof=1) / math.sqrt(N_TEST)
+    for prediction in (alone, with_targets):
+        assert prediction.summary["expected_error_rate"] == pytest.approx(column.mean())
+        assert prediction.summary["expected_error_rate_se"] == pytest.approx(error)
+
+
+@pytest.mark.parametrize("kind", ["binary", "class"])
+def test_the_expected_error_rate_is_the_mean_of_the_error_rate_over_predicted_labels(kind: str) -> None:
+    """All targets are taken to have each combination of labels, with the probability of the combination."""
+    store = make_store(make_spec(kind))
+    inputs, targets = unseen(store)
+    table = predict([store], inputs).table
+    of_each = [["p_0", "p_1", "p_2"]] if kind == "class" else [["y1_p"], ["y2_p"]]
+    p = [table[columns].to_numpy() for columns in of_each]
+    if kind == "binary":
+        p = [np.hstack([1 - of_one, of_one]) for of_one in p]
+    mean = np.zeros(N_TEST)
+    for labels in itertools.product(*(range(of_target.shape[1]) for of_target in p)):
+        chance = np.prod([of_target[:, label] for of_target, label in zip(p, labels, strict=True)], axis=0)
+        error_rate = predict([store], inputs, targets * 0 + labels).table["error_rate"]
+        mean += chance * error_rate
+    np.testing.assert_allclose(mean, table["expected_error_rate"], rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])

@@ -43,7 +43,7 @@ def test_counts() -> None:
     table = prediction.table
     rates = np.exp(outputs_by_hand(store, inputs))
     k = np.arange(3000)
-    log_joint = np.zeros(rates.shape[:2])
+    log_joint, expected_errors = np.zeros(rates.shape[:2]), np.zeros((N_TEST, 2))
     for target, name in enumerate(("y1", "y2")):
         rate = rates[:, :, target]
         np.testing.assert_allclose(table[f"{name}_mean"], rate.mean(axis=0), rtol=1e-12)
@@ -54,6 +54,7 @@ def test_counts() -> None:
             mass = scipy.stats.poisson.pmf(k[:, None], rate[None, :, case]).mean(axis=1)
             assert mass.sum() > 0.999
             assert table[f"{name}_mode"][case] == mass.argmax()
+            expected_errors[case, target] = 1 - mass.max()
             for column, p in QUANTILES.items():
                 assert table[f"{name}_{column}"][case] == np.searchsorted(mass.cumsum(), p)
         log_joint += scipy.stats.poisson.logpmf(targets[:, target], rate)
@@ -61,6 +62,7 @@ def test_counts() -> None:
     np.testing.assert_allclose(table["log_probability"], expected, rtol=1e-10)
     modes, medians = table[["y1_mode", "y2_mode"]].to_numpy(), table[["y1_median", "y2_median"]].to_numpy()
     np.testing.assert_array_equal(table["error_rate"], (modes != targets).mean(axis=1))
+    np.testing.assert_allclose(table["expected_error_rate"], expected_errors.mean(axis=1), rtol=1e-12)
     np.testing.assert_array_equal(table["absolute_error"], np.abs(medians - targets).sum(axis=1))
     assert set(prediction.summary) >= {"squared_error", "absolute_error", "error_rate", "log_probability"}
 
@@ -199,4 +201,5 @@ def test_predictions_do_not_depend_on_the_memory(model: dict[str, Any]) -> None:
     for memory_bytes in (1, 20_000):
         some = predict([store], inputs, targets, memory_bytes=memory_bytes).table
         np.testing.assert_allclose(some, whole, rtol=1e-9)
-    assert list(predict([store], inputs).table) == [name for name in whole if name not in MEASURES]
+    of_targets = set(MEASURES) - {"expected_error_rate"}
+    assert list(predict([store], inputs).table) == [name for name in whole if name not in of_targets]

@@ -110,6 +110,7 @@ def test_binary_labels_come_back_in_predictions(tmp_path: Path) -> None:
     assert predictions.columns.tolist() == [
         "smoker_p_True",
         "error_rate",
+        "expected_error_rate",
         "smoker_label",
         "log_probability",
     ]

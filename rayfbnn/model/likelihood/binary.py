@@ -91,6 +91,10 @@ class BinaryTargets(DataModel):
         outputs = outputs.astype(np.float64)
         return special_functions(outputs).expit(outputs)
 
+    def expected_errors(self, probabilities: Array) -> Array:
+        """Return min(p, 1 - p)."""
+        return np.minimum(probabilities, 1 - probabilities)
+
     def probability_columns(self, target_names: Sequence[str]) -> list[str]:
         ones = self._ones(target_names)
         return [f"{name}_p" if label is None else f"{name}_p_{label}" for name, label in ones]

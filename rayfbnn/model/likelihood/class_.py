@@ -103,6 +103,10 @@ class ClassTargets(DataModel):
         outputs = outputs.astype(np.float64)
         return special_functions(outputs).softmax(outputs, axis=-1)
 
+    def expected_errors(self, probabilities: Array) -> Array:
+        """Return one minus the largest probability."""
+        return np.asarray(1 - probabilities.max(axis=1, keepdims=True))
+
     def probability_columns(self, target_names: Sequence[str]) -> list[str]:
         return [f"p_{label}" for label in self.label_names]
 

@@ -92,7 +92,7 @@ class CountTargets(DataModel):
     def predict(self, outputs: Array, noise_sigmas: Array, training_targets: Array) -> Predictive:
         """Describe mixtures of Poisson distributions, by their modes too."""
         # Here rather than at the top: sampling does without SciPy.
-        from rayfbnn.model.mixtures.poisson import mixture_modes
+        from rayfbnn.model.mixtures.poisson import mixture_mass, mixture_modes
 
         targets = range(outputs.shape[1])
         with np.errstate(over="ignore", invalid="ignore"):
@@ -103,9 +103,10 @@ class CountTargets(DataModel):
         named = dict(zip(QUANTILES, quantiles, strict=True))
         low, high = named["q01"], named["q99"]
         modes = [mixture_modes(outputs[:, target], low[:, target], high[:, target]) for target in targets]
+        mass = [mixture_mass(outputs[:, target], modes[target]) for target in targets]
         median = named.pop("median")
         columns = {"mean": mean, "median": median, "mode": np.stack(modes, axis=1), "sd": sd, **named}
-        return Predictive(columns, draw_means=rates)
+        return Predictive(columns, draw_means=rates, expected_errors=1 - np.stack(mass, axis=1))
 
     def cumulative(self, outputs: Array, noise_sigmas: Array, targets: Array) -> tuple[Array, Array]:
         """Return P(Y <= y - 1) and P(Y <= y)."""

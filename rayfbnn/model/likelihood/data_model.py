@@ -294,6 +294,13 @@ class DataModel(ABC):
         """Return the probability of each label, (..., n_outputs) float64, where targets are labels."""
         raise NotImplementedError
 
+    def expected_errors(self, probabilities: Array) -> Array:
+        """Return the probability that the most probable label of each target is wrong, (n_cases, n_targets).
+
+        probabilities  (n_cases, n_outputs), as from `probabilities`, averaged over draws
+        """
+        raise NotImplementedError
+
     def probability_columns(self, target_names: Sequence[str]) -> list[str]:
         """Return the name of each of `probabilities` in a table of predictions."""
         return []

@@ -44,8 +44,10 @@ class Predictive:
     draw_means  (n_cases, n_targets, n_draws): the mean given each draw, from which the Monte Carlo error of
                 the predictive mean follows
     more        columns that come after that error
+    expected_errors  probability that the guess of `error_rate` is wrong; None where nothing is guessed
     """
 
     columns: dict[str, Array]
     draw_means: Array
     more: dict[str, Array] = field(default_factory=dict)
+    expected_errors: Array | None = None

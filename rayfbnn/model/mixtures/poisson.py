@@ -67,6 +67,16 @@ def mixture_modes(log_rates: Array, low: Array, high: Array) -> Array:
     return modes
 
 
+def mixture_mass(log_rates: Array, counts: Array) -> Array:
+    """Return the probability of a count in each case, (n_cases,).
+
+    log_rates (n_cases, n_draws); counts (n_cases,)
+    """
+    v = np.minimum(log_rates.astype(np.float64), _MAX_LOG_RATE)
+    log_mass = [_log_mass(counts[case : case + 1], v[case])[0] for case in range(len(v))]
+    return np.minimum(np.exp(log_mass) / log_rates.shape[1], 1.0)  # rounding may make it larger than one
+
+
 def _log_mass(k: Array, v: Array) -> Array:
     """Return the log probability of each count plus log n_draws; one count at a time saves memory.
 

@@ -136,6 +136,7 @@ def averages(score: Measures, distance: Measures, exact: Measures) -> dict[str, 
             if name != "crps":
                 values |= _with_error(f"{name}_difference", score[name] - exact[name])
     if "confidence" in score:
+        values |= _with_error("expected_error_rate", score["expected_error_rate"])
         values["ece"] = calibration_error(score["confidence"], score["is_right"])
     else:
         values["coverage"] = float(coverage(score["low"], score["high"], np.array([BAND]))[0])

@@ -24,9 +24,10 @@ _MOST_DRAWS = 1000  # evenly spaced, that these quantiles are of
 def scores(store: Store, answers: Answers, targets: Array) -> dict[str, Array]:
     """Return scores by name, (n_cases,) or (n_cases, n_targets) each, NaN where a target is missing.
 
-    log_probability of all targets of a case; for labels error_rate, and for each target `confidence`, the
-    largest probability, and `is_right`, 1 if its label was the right one; for numbers squared_error summed
-    over targets, and for each target crps, and the places `low` and `high` of `calibration.Places`.
+    log_probability of all targets of a case; for labels error_rate, expected_error_rate, which is one minus
+    the mean of the largest probabilities, and for each target `confidence`, the largest probability, and
+    `is_right`, 1 if its label was the right one; for numbers squared_error summed over targets, and for each
+    target crps, and the places `low` and `high` of `calibration.Places`.
 
     store    of the model and of the scale of targets
     targets  (n_cases, n_targets) as on file
@@ -40,9 +41,11 @@ def scores(store: Store, answers: Answers, targets: Array) -> dict[str, Array]:
 def _of_labels(probabilities: Array, targets: Array) -> dict[str, Array]:
     missing = np.isnan(targets)
     is_right = np.where(missing, np.nan, probabilities.argmax(axis=-1) == targets)
+    confidence = np.where(missing, np.nan, probabilities.max(axis=-1))
     return {
         "error_rate": 1 - _mean_of_known(is_right),
-        "confidence": np.where(missing, np.nan, probabilities.max(axis=-1)),
+        "expected_error_rate": 1 - _mean_of_known(confidence),
+        "confidence": confidence,
         "is_right": is_right,
     }
 

@@ -21,6 +21,7 @@ COLUMNS = {
     "error_rate_difference": "its difference",
     "squared_error": "squared error",
     "squared_error_difference": "its difference",
+    "expected_error_rate": "expected error rate",
     "ece": "ECE",
     "coverage": "10-90 % band",
     "crps": "CRPS",
@@ -47,10 +48,8 @@ _BLOCKS = {
         "squared_error",
         "squared_error_difference",
     ),
-    "calibration, and distance from the reference": (
-        "ece",
-        "coverage",
-        "crps",
+    "calibration": ("expected_error_rate", "ece", "coverage", "crps"),
+    "distance from the reference": (
         "total_variation",
         "kl",
         "agreement",

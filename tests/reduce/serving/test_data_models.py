@@ -52,7 +52,8 @@ def test_quantiles_and_samples_are_those_of_the_table(run: tuple[str, Path]) -> 
     predictor = rayfbnn.load(folder / "run.zarr", max_mcse=0)
     inputs = Store.open(folder / "run.zarr").data.inputs[:4]
     table = predictor.predict(inputs).table
-    columns = [column for column in table if "p" in column] or ["y_mean"]
+    model = predictor._held.spec.data_model
+    columns = model.probability_columns(predictor.target_names) or ["y_mean"]
     np.testing.assert_allclose(predictor.mean(inputs), table[columns], rtol=1e-5)
     samples = predictor.sample(inputs, N_SAMPLES, seed=3)
     assert samples.shape == (N_SAMPLES, 4, 1)
