@@ -10,6 +10,7 @@ import typer
 from rayfbnn.cli.parameters import AnyStore, AsJson, Decisive, RunStore, Skip
 from rayfbnn.cli.program import NOT_CONVERGED, command
 from rayfbnn.describe import results
+from rayfbnn.errors import ConfigError
 
 
 @command
@@ -28,6 +29,16 @@ def predict(
             " replaced if it exists."
         ),
     ] = None,
+    contributions: Annotated[
+        bool,
+        typer.Option(
+            "--contributions",
+            help="Adds to the table what each hidden layer, the inputs and the biases contribute to the"
+            " outputs of the networks, as mean and standard deviation over draws. Their columns, such as"
+            " y_from_h0_mean, are in units of the data file for real targets, and on the scale of log odds or"
+            " logarithms for others. It needs --out.",
+        ),
+    ] = False,
     skip: Skip = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -35,7 +46,7 @@ def predict(
 
     For each case there are the mean, median and quantiles of its targets, or their probabilities. Labels and
     counts have the error rate that the predictions themselves expect. Where the file has the targets too,
-    there are also errors and log probabilities. The averages of these are printed. A line on standard error
+    there are also errors and log probabilities. Averages over the cases are printed. A line on standard error
     warns if the chains are too few, or disagree too much, for these predictions.
 
     A run that has kept no draw yet is predicted from states of its latest earlier phase, which are not draws
@@ -43,7 +54,9 @@ def predict(
     """
     from rayfbnn import api
 
-    prediction = api.predict(path, data=data, out=out, skip=skip)
+    if contributions and out is None:
+        raise ConfigError("contributions: are columns of the table, which needs a file; give one with --out")
+    prediction = api.predict(path, data=data, out=out, contributions=contributions, skip=skip)
     print(prediction.to_json() if as_json else results.prediction_text(prediction))
     if out is not None and not as_json:
         print(f"a row for each case: {out}")

@@ -47,6 +47,14 @@ class Draws:
         for first in range(0, self.n_draws, draws_at_once):
             yield slice(first, min(first + draws_at_once, self.n_draws))
 
+    def blocks_in_memory(self, n_values: int, memory_bytes: float) -> Iterator[tuple[slice, slice]]:
+        """Yield chains and draws whose `n_values` numbers each take about half of the memory."""
+        chains_at_once = min(self.store.chains_per_batch, self.n_chains)
+        draws_at_once = max(1, int(memory_bytes / 2 / (8 * n_values * chains_at_once)))
+        for first in range(0, self.n_chains, chains_at_once):
+            for draws in self.blocks(draws_at_once):
+                yield slice(first, min(first + chains_at_once, self.n_chains)), draws
+
     def chunks(self) -> Iterator[tuple[slice, slice]]:
         """Yield the chains and draws of each chunk of the store, batch by batch."""
         at_once = min(self.store.chains_per_batch, self.n_chains)
@@ -85,20 +93,16 @@ def output_blocks(
     inputs = model.cell_inputs(inputs)
     n_values = 2 * (posterior.n_parameters + posterior.n_precisions)
     n_values += _COPIES * len(inputs) * posterior.network.outputs
-    chains_at_once = min(store.chains_per_batch, run.n_chains)
-    draws_at_once = max(1, int(memory_bytes / 2 / (8 * n_values * chains_at_once)))
-    for first in range(0, run.n_chains, chains_at_once):
-        chains = slice(first, min(first + chains_at_once, run.n_chains))
-        for draws in run.blocks(draws_at_once):
-            positions = store.read_positions(draws, chains)
-            if at_modes is None:
-                outputs = _outputs(posterior, positions, inputs, memory_bytes / 2)
-            else:
-                starts = store.read_starts(draws, chains)
-                outputs = outputs_about_modes(posterior, at_modes, starts, positions, inputs)
-            if model.n_cells > 1:
-                outputs = outputs.reshape(*outputs.shape[:2], n_cases, -1)
-            yield chains, draws, outputs, store.read_precisions(draws, chains)
+    for chains, draws in run.blocks_in_memory(n_values, memory_bytes):
+        positions = store.read_positions(draws, chains)
+        if at_modes is None:
+            outputs = _outputs(posterior, positions, inputs, memory_bytes / 2)
+        else:
+            starts = store.read_starts(draws, chains)
+            outputs = outputs_about_modes(posterior, at_modes, starts, positions, inputs)
+        if model.n_cells > 1:
+            outputs = outputs.reshape(*outputs.shape[:2], n_cases, -1)
+        yield chains, draws, outputs, store.read_precisions(draws, chains)
 
 
 def outputs_by_case(run: Draws, inputs: Array, *, memory_bytes: float) -> Array:
@@ -118,6 +122,11 @@ def activation_bytes(network: NetworkSpec, dtype: str) -> int:
     """Return about how many bytes the layers of one network take for one case during its evaluation."""
     units = network.inputs + sum(layer.units for layer in network.hidden) + network.outputs
     return 2 * units * np.dtype(dtype).itemsize
+
+
+def networks_at_once(bytes_of_one: int, memory_bytes: float) -> int:
+    """Return how many networks are evaluated together, each of which takes so many bytes."""
+    return max(1, int(min(memory_bytes, _CACHE_BYTES) / bytes_of_one))
 
 
 def posterior_of(store: Store) -> Posterior:
@@ -141,8 +150,8 @@ def _outputs(posterior: Posterior, positions: Array, inputs: Array, memory_bytes
     """Evaluate each draw as if it were a chain, some at once: (n_chains, n_draws, n_cases, n_outputs)."""
     flat = np.ascontiguousarray(positions, dtype=posterior.dtype).reshape(-1, posterior.n_parameters)
     outputs = np.empty((len(flat), posterior.network.outputs, len(inputs)), dtype=posterior.dtype)
-    budget = min(memory_bytes, _CACHE_BYTES)
-    at_once = max(1, int(budget / (activation_bytes(posterior.network, posterior.dtype) * len(inputs))))
+    bytes_of_one = activation_bytes(posterior.network, posterior.dtype) * len(inputs)
+    at_once = networks_at_once(bytes_of_one, memory_bytes)
     for first in range(0, len(flat), at_once):
         some = slice(first, first + at_once)
         outputs[some] = posterior.outputs(flat[some], inputs).swapaxes(1, 2)  # units first, as it was made

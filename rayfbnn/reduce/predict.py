@@ -12,9 +12,10 @@ import numpy as np
 import scipy.special
 
 from rayfbnn.arrays import Array
-from rayfbnn.errors import DataError, StoreError
+from rayfbnn.errors import ConfigError, DataError, StoreError
 from rayfbnn.markup import tables
 from rayfbnn.model.prior import noise_precisions
+from rayfbnn.reduce.contributions import check_contributions, contribution_columns
 from rayfbnn.reduce.draws import (
     Draws,
     activation_bytes,
@@ -90,7 +91,12 @@ class Prediction:
 
 
 def predict(
-    stores: Sequence[Store], inputs: Array, targets: Array | None = None, *, memory_bytes: float = 256e6
+    stores: Sequence[Store],
+    inputs: Array,
+    targets: Array | None = None,
+    *,
+    contributions: bool = False,
+    memory_bytes: float = 256e6,
 ) -> Prediction:
     """Predict targets at new inputs, averaged over all draws of one or several runs of the same posterior.
 
@@ -116,12 +122,15 @@ def predict(
     ----------
     inputs : (n_cases, n_inputs)      as on file
     targets : (n_cases, n_targets)    as on file
+    contributions : bool              adds the columns of `contribution_columns` to the table
     memory_bytes : float              about what may be used at once
     """
     import pandas as pd
 
     check_same_posterior(stores)
     check_independent(stores)
+    if contributions:
+        check_contributions(stores)
     runs = [committed(store) for store in stores]
     inputs, targets = _checked(stores[0], inputs, targets)
     n_draws = sum(run.total for run in runs)
@@ -138,11 +147,27 @@ def predict(
         chunk = (inputs[cases], None if targets is None else targets[cases])
         tables.append(_predict_chunk(runs, *chunk, sigmas=sigmas, block_bytes=memory_bytes / 4))
     table = pd.concat(tables, ignore_index=True)
+    if contributions:
+        columns = contribution_columns(runs, inputs, memory_bytes=memory_bytes)
+        table = _with_columns(table, columns)
     summary = _summary(table, n_draws)
     phase = early_phase(stores[0])
     if phase is not None:
         table["early_phase"] = summary["early_phase"] = phase
     return Prediction(summary, table)
+
+
+def _with_columns(table: pd.DataFrame, columns: dict[str, Array]) -> pd.DataFrame:
+    """Return a table with further columns; ConfigError if a target's name gives it one of them already."""
+    import pandas as pd
+
+    for name in columns:
+        if name in table:
+            raise ConfigError(
+                f"contributions: the table has a column {name} already, of a target with such a name; rename"
+                " the target, or leave contributions out"
+            )
+    return pd.concat([table, pd.DataFrame(columns)], axis=1)
 
 
 def _checked(store: Store, inputs: Array, targets: Array | None) -> tuple[Array, Array | None]:

@@ -39,6 +39,7 @@ def predict(
     *,
     data: Source,
     out: str | Path | None = None,
+    contributions: bool = False,
     skip: int = 0,
 ) -> Prediction:
     """Predict the targets of new cases from the draws of one store, or of several of the same posterior.
@@ -61,6 +62,10 @@ def predict(
         DataFrame (of pandas, Polars or Arrow), an array of the inputs, or a pair (X, y) as well.
     out
         File for the table of predictions, .csv or .parquet, one row for each case; replaced if it exists.
+    contributions
+        Adds to the table what each hidden layer, the inputs and the biases contribute to the outputs of the
+        networks, as mean and standard deviation over draws. Their columns, such as y_from_h0_mean, are in
+        units of the data file for real targets, and on the scale of log odds or logarithms for others.
     skip
         Number of draws to leave out at the start of each chain.
 
@@ -81,7 +86,7 @@ def predict(
     if out is not None:
         _check_table_path(Path(out), [path for store in stores for path in _input_files(store, data)])
     inputs, targets = read_cases(data, stores[0].spec)
-    prediction = reduce_predict(stores, inputs, targets)
+    prediction = reduce_predict(stores, inputs, targets, contributions=contributions)
     prediction = replace(prediction, verdict=verdict_on_predictions(stores, inputs))
     if prediction.verdict is not None and not prediction.verdict.ok:
         _log.warning(

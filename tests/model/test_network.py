@@ -1,15 +1,23 @@
-"""Outputs of networks against the formulas written out unit by unit."""
+"""Outputs of networks against the formulas written out unit by unit, and as sums of contributions."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rayfbnn.model.architecture import ACTIVATIONS
+from rayfbnn.arrays import Array
+from rayfbnn.model.architecture import ACTIVATIONS, LayerSpec, NetworkSpec
+from rayfbnn.model.connections import Table
+from rayfbnn.model.contributions import output_contributions
+from rayfbnn.model.layout import ParameterLayout
+from rayfbnn.model.network import Buffers, forward, input_rows
 from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.model.wiring import Wiring
+from rayfbnn.streams import Purpose
 from tests.support import problems
 from tests.support.problems import problem, streams
 
@@ -108,3 +116,67 @@ def test_outputs_are_the_callers_to_keep() -> None:
     target.outputs(-state.position, inputs)
     target.potential_and_gradient(-state.position, state.precisions)
     assert all(np.array_equal(a, b) for a, b in zip((outputs, energy, gradient), kept, strict=True))
+
+
+# Small whole numbers throughout, so that sums of products have no rounding in whatever order they are taken.
+N_CASES = 5
+WHOLE = problems.network(activations=("relu", "identity"))
+SOME_WEIGHTS = Table(destinations=(0, 1, 1), weights=(0, 0, 1), sources=(0, 2, 1))
+GROUPS = {"h0": "ho0", "h1": "ho1", "inputs": "io", "bias": "bo"}
+
+
+def without(*absent: str) -> NetworkSpec:
+    priors = {name: text for name, text in problems.PRIORS.items() if name not in absent}
+    return problems.network(priors, activations=("relu", "identity"))
+
+
+NETWORKS = {
+    "every group": WHOLE,
+    "no inputs": without("io"),
+    "no biases": without("bo"),
+    "neither": without("io", "bo"),
+    "one layer": without("ho0", "io"),
+    "inputs alone": problems.network({"ti": "1", "io": "1", "bo": "1"}, units=(), activations=()),
+    "biases alone": problems.network({"bo": "1"}, units=(), activations=()),
+    "omitted inputs": replace(WHOLE, omitted={"io": (1,)}),
+    "configured layer": replace(WHOLE, connections={"ho1": SOME_WEIGHTS}),
+    "configured inputs": replace(WHOLE, connections={"io": SOME_WEIGHTS}),
+    "configured biases": replace(WHOLE, connections={"bo": Table(destinations=(1,), weights=(0,))}),
+    "products": replace(WHOLE, hidden=(WHOLE.hidden[0], LayerSpec(4, "identity", product=0))),
+}
+
+
+def positions(network: NetworkSpec) -> Array:
+    n_parameters = ParameterLayout.from_network(network).n_parameters
+    return np.round(2 * streams("whole", 3).normal(Purpose.PROPOSAL, (n_parameters,)))
+
+
+def evaluated(network: NetworkSpec, position: Array) -> tuple[Array, dict[str, Array]]:
+    """Outputs and contributions at some cases, (3, n_outputs, N_CASES) each."""
+    inputs = np.arange(N_CASES * network.inputs).reshape(N_CASES, -1) % 7 - 3.0
+    wiring = Wiring.from_network(network)
+    activity = forward(position, input_rows(inputs, "float64"), wiring, buffers=Buffers())
+    return activity.outputs, output_contributions(position, activity, wiring)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_contributions_add_up_to_the_outputs_exactly(name: str) -> None:
+    network = NETWORKS[name]
+    outputs, contributions = evaluated(network, positions(network))
+    np.testing.assert_array_equal(sum(contributions.values()), outputs)
+    assert np.abs(outputs).max() > 1
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_contribution_is_the_output_where_all_other_weights_into_the_outputs_are_zero(name: str) -> None:
+    """FBM finds the predictions of some hidden layers alone in this way."""
+    network = NETWORKS[name]
+    _, contributions = evaluated(network, positions(network))
+    assert list(contributions) == [source for source, group in GROUPS.items() if group in network.priors]
+    slices = ParameterLayout.from_network(network).slices
+    for source, contribution in contributions.items():
+        position = positions(network)
+        for other, group in GROUPS.items():
+            if group in slices and other != source:
+                position[:, slices[group]] = 0
+        np.testing.assert_array_equal(contribution, evaluated(network, position)[0])

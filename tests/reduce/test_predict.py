@@ -18,7 +18,7 @@ from rayfbnn.errors import DataError, StoreError, StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout
 from rayfbnn.reduce.effective import mcse_mean
 from rayfbnn.reduce.predict import Prediction, predict
-from tests.support.store.standin_store import MemoryStore, make_data, make_spec, make_store
+from tests.support.store.standin_store import Endless, MemoryStore, make_data, make_spec, make_store
 
 N_TEST = 9
 
@@ -288,23 +288,6 @@ def test_too_few_draws_give_predictions_without_their_error() -> None:
     store = make_store(make_spec(), n_draws=1)
     table = predict([store], unseen(store)[0]).table
     assert np.isfinite(table["y1_q99"]).all() and table["y1_mean_mcse"].isna().all()
-
-
-class Endless(MemoryStore):
-    """A store whose draws are made when they are read, so that only the reduction takes memory."""
-
-    def __init__(self, spec_store: MemoryStore, n_draws: int) -> None:
-        self.__dict__ |= spec_store.__dict__
-        self.committed_draws = n_draws
-
-    def _tiled(self, values: Array, draws: slice, chains: slice) -> Array:
-        return values[chains][:, np.arange(draws.start, draws.stop) % values.shape[1]]
-
-    def read_positions(self, draws: slice, chains: slice = slice(None)) -> Array:
-        return self._tiled(self.positions, draws, chains)
-
-    def read_precisions(self, draws: slice, chains: slice = slice(None)) -> Array:
-        return self._tiled(self.precisions, draws, chains)
 
 
 def peak_bytes(store: MemoryStore, n_cases: int, memory_bytes: float) -> int:

@@ -78,6 +78,11 @@ class BinaryTargets(DataModel):
     def compiled_name(self) -> str:
         return "binary"
 
+    def output_columns(self, target_names: Sequence[str]) -> list[str]:
+        """Return the log odds of a one, or of the second label."""
+        ones = self._ones(target_names)
+        return [f"log_odds_{name}" if label is None else f"log_odds_{name}_{label}" for name, label in ones]
+
     def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
         """Return P(y = 1) of each target."""
         return self.probabilities(outputs)

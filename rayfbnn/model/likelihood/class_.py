@@ -91,6 +91,10 @@ class ClassTargets(DataModel):
     def compiled_name(self) -> str:
         return "class"
 
+    def output_columns(self, target_names: Sequence[str]) -> list[str]:
+        """Return the log probability of each class, up to what all classes have in common."""
+        return [f"logit_{label}" for label in self.label_names]
+
     def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
         """Return the probability of each class."""
         return self.probabilities(outputs)

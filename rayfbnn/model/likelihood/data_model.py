@@ -279,6 +279,19 @@ class DataModel(ABC):
 
     # Targets, as draws predict them.
 
+    def output_units(self, center: Array, scale: Array) -> tuple[Array, Array]:
+        """Return what outputs are multiplied by, and then what is added, for the data file's scale.
+
+        Both are (n_outputs,), ones and zeros where outputs have no scale of targets. center and scale are as
+        in `functions`.
+        """
+        n_outputs = self.n_outputs(len(center))
+        return np.ones(n_outputs), np.zeros(n_outputs)
+
+    def output_columns(self, target_names: Sequence[str]) -> list[str]:
+        """Return the name of each output, on the scale of `output_units`, in the columns of a table."""
+        return self.function_names(target_names)
+
     def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
         """Return the outputs (..., n_outputs) as the functions that a run is judged by.
 

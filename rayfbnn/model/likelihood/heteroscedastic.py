@@ -114,12 +114,15 @@ class HeteroscedasticTargets(DataModel):
         precision = 1 / xp.where(variance > 0, variance, 1.0)
         return xp.concatenate([precision, xp.full_like(precision, 0.5)], axis=-1)
 
+    def output_units(self, center: Array, scale: Array) -> tuple[Array, Array]:
+        """Return them for the means, then for the log precisions."""
+        factor = np.concatenate([scale, np.ones(len(scale))])
+        return factor, np.concatenate([center, -2 * np.log(scale)])
+
     def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
         """Return means and log precisions on the data file's scale."""
-        means, log_precisions = np.split(outputs, 2, axis=-1)
-        means = means * scale + center
-        log_precisions = log_precisions - 2 * np.log(scale)
-        return np.concatenate([means, log_precisions], axis=-1)
+        factor, added = self.output_units(center, scale)
+        return outputs * factor + added
 
     def function_names(self, target_names: Sequence[str]) -> list[str]:
         return list(self.output_names(target_names))

@@ -105,6 +105,10 @@ class RealTargets(DataModel):
     def compiled_name(self) -> str:
         return "gaussian" if math.isinf(self.alpha) else "t"
 
+    def output_units(self, center: Array, scale: Array) -> tuple[Array, Array]:
+        """Return the scale and the centre of the targets."""
+        return scale, center
+
     def functions(self, outputs: Array, center: Array, scale: Array) -> Array:
         """Return the outputs on the data file's scale."""
         return outputs * scale + center

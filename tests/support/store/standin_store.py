@@ -120,6 +120,23 @@ class MemoryStore:
         return RunUpdates(warmup=Updates(accepted_sum=6.0, n_accepted=8, divergences=5))
 
 
+class Endless(MemoryStore):
+    """A store whose draws are made when they are read, so that only the reduction takes memory."""
+
+    def __init__(self, spec_store: MemoryStore, n_draws: int) -> None:
+        self.__dict__ |= spec_store.__dict__
+        self.committed_draws = n_draws
+
+    def _tiled(self, values: Array, draws: slice, chains: slice) -> Array:
+        return values[chains][:, np.arange(draws.start, draws.stop) % values.shape[1]]
+
+    def read_positions(self, draws: slice, chains: slice = ALL) -> Array:
+        return self._tiled(self.positions, draws, chains)
+
+    def read_precisions(self, draws: slice, chains: slice = ALL) -> Array:
+        return self._tiled(self.precisions, draws, chains)
+
+
 def make_store(
     spec: RunSpec, data: Dataset | None = None, *, n_draws: int = 20, seed: int = 11, **settings: Any
 ) -> Any:

@@ -1,0 +1,39 @@
+"""What each hidden layer, the inputs and the biases contribute to a network's outputs."""
+
+from __future__ import annotations
+
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.model.network import Activity
+from rayfbnn.model.wiring import Link, Wiring
+
+
+def output_contributions(position: Array, activity: Activity, wiring: Wiring) -> dict[str, Array]:
+    """Return the terms whose sum is the outputs, (n_chains, n_outputs, n_cases) each; Neal (2022) eq. 3.
+
+    They are h<l> of each hidden layer with weights ho<l>, inputs with weights io, and bias with biases bo, as
+    far as the network has them. The term of a layer includes what the offsets of its units contribute.
+
+    position  (n_chains, n_parameters)
+    activity  from `network.forward` at this position
+    """
+    contributions: dict[str, Array] = {}
+    for link in wiring.incoming[-1]:
+        name = "inputs" if link.source == 0 else f"h{link.source - 1}"
+        of_weights, of_biases = _terms(position, activity.sources[link.source], link)
+        if of_weights is not None:
+            contributions[name] = of_weights
+        if of_biases is not None:
+            contributions["bias"] = array_namespace(position).broadcast_to(of_biases, activity.outputs.shape)
+    return contributions
+
+
+def _terms(position: Array, source: Array, link: Link) -> tuple[Array | None, Array | None]:
+    """Return what a link's weights add to the outputs, and what its biases add; None if it has none."""
+    if link.configured is not None:
+        added = link.configured.forward(position[:, link.parameters], source)
+        return (added, None) if link.n_units else (None, added)
+    matrix = link.matrix(position).swapaxes(1, 2)  # (n_chains, n_outputs, n_rows), the biases last
+    weights, biases = matrix[..., : link.n_units], matrix[..., link.n_units :]
+    xp = array_namespace(position)
+    of_weights = xp.matmul(weights, source[..., link.units, :]) if link.n_units else None
+    return of_weights, biases if biases.shape[-1] else None
