@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.errors import SamplingError
 from rayfbnn.streams import Streams
+
+Acceptance: TypeAlias = Literal["metropolis", "barker"]
 
 
 def finite_or_infinite(energy: Array) -> Array:
@@ -28,6 +32,24 @@ def total_energy(potential: Array, momentum: Array) -> Array:
     with np.errstate(all="ignore"):
         kinetic = xp.square(momentum.astype(xp.float64)).sum(axis=1) / 2
         return finite_or_infinite(potential + kinetic)
+
+
+def acceptance_threshold(uniform: Array, acceptance: Acceptance) -> Array:
+    """Return the energy change below which a proposal is accepted, in the shape of the uniform numbers u.
+
+    metropolis   -log u                 accepts with probability min(1, exp(-change))
+    barker       log(1 - u) - log u     accepts with probability 1/(1 + exp(change)), Barker (1965)
+
+    Barker's threshold is always the lower one. A change of +inf is below neither.
+    """
+    xp = array_namespace(uniform)
+    threshold = -xp.log(uniform)
+    return threshold if acceptance == "metropolis" else threshold + xp.log1p(-uniform)
+
+
+def describe_acceptance(acceptance: Acceptance) -> str:
+    """Name the rule by which proposals are accepted, after a comma, if it is not Metropolis's own."""
+    return "" if acceptance == "metropolis" else ", accepted by Barker's rule"
 
 
 def require_finite(energy: Array, streams: Streams) -> None:

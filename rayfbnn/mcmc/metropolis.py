@@ -9,7 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
+from rayfbnn.mcmc.energy import (
+    Acceptance,
+    acceptance_threshold,
+    describe_acceptance,
+    finite_or_infinite,
+    require_finite,
+)
 from rayfbnn.mcmc.operation import BuildContext, Operation
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, jittered_stepsize
 from rayfbnn.state import ChainState, HMCInfo, Target, Update
@@ -18,10 +24,14 @@ from rayfbnn.streams import Purpose, Streams
 
 @dataclass(frozen=True)
 class Metropolis(Operation):
-    """A random-walk Metropolis update of all parameters at once, with Gaussian proposals."""
+    """A random-walk Metropolis update of all parameters at once, with Gaussian proposals.
+
+    acceptance  the rule that decides, see `energy.acceptance_threshold`; "barker" is for comparison alone
+    """
 
     stepsize: float
     stepsize_jitter: float | None = None
+    acceptance: Acceptance = "metropolis"
     op: ClassVar[str] = "metropolis"
     is_reversible: ClassVar[bool] = True
 
@@ -32,13 +42,17 @@ class Metropolis(Operation):
     def build(self, context: BuildContext) -> Update:
         """Bind `metropolis` to the target and the stepsize."""
         return partial(
-            metropolis, target=context.target, stepsize=self.stepsize, stepsize_jitter=self.stepsize_jitter
+            metropolis,
+            target=context.target,
+            stepsize=self.stepsize,
+            stepsize_jitter=self.stepsize_jitter,
+            acceptance=self.acceptance,
         )
 
     def description(self) -> str:
-        """Give the stepsize."""
+        """Give the stepsize, and the rule of acceptance if it is Barker's."""
         stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)
-        return f"metropolis: propose all parameters at once, {stepsize}"
+        return f"metropolis: propose all parameters at once, {stepsize}{describe_acceptance(self.acceptance)}"
 
 
 def metropolis(
@@ -48,13 +62,16 @@ def metropolis(
     target: Target,
     stepsize: float,
     stepsize_jitter: float | None = None,
+    acceptance: Acceptance = "metropolis",
 ) -> tuple[ChainState, HMCInfo]:
     """Propose new values of all parameters at once and accept or reject them; the momentum does not change.
 
     q' = q + stepsize * target.stepsizes * n, where n is standard normal, is accepted with probability
-    min(1, exp(U - U')).
+    min(1, exp(U - U')), or 1/(1 + exp(U' - U)) by Barker's rule.
 
-    Neal (1996) sec. 1.3.3. `stepsize_jitter` is explained in `stepsizes.jittered_stepsize`.
+    Neal (1996) sec. 1.3.3. `stepsize_jitter` is explained in `stepsizes.jittered_stepsize`. Barker's rule
+    also leaves the distribution invariant, but no estimate has a smaller asymptotic variance with it; Peskun
+    (1973), "Optimum Monte-Carlo sampling using Markov chains", theorem 2.1.1.
     """
     xp = array_namespace(state.position)
     factor = jittered_stepsize(stepsize, stepsize_jitter, streams)
@@ -66,7 +83,7 @@ def metropolis(
         proposal_energy = _potential(target, proposal, state.precisions)
     require_finite(start_energy, streams)
     energy_change = proposal_energy - start_energy
-    accepted = xp.log(streams.uniform(Purpose.ACCEPT)) < -energy_change
+    accepted = energy_change < acceptance_threshold(streams.uniform(Purpose.ACCEPT), acceptance)
     position = xp.where(accepted[:, None], proposal, state.position)
     return replace(state, position=position), HMCInfo(accepted, energy_change, xp.isinf(proposal_energy))
 

@@ -87,6 +87,7 @@ RIGHT = {
     "friction": "a number of at least 0, such as 1.0",
     "level": '"lower" or "upper"; left out, both',
     "random": "true or false",
+    "acceptance": '"metropolis" or "barker"',
     "doubling": "true or false",
     "along": '"sigmas" or "incoming"',
     "over": 'a list of "outputs", "precisions" or both',
@@ -225,6 +226,7 @@ def _choices(name: str) -> tuple[str, ...]:
         "along": ("sigmas", "incoming"),
         "order": ("cyclic",),
         "over": ("outputs", "precisions"),
+        "acceptance": ("metropolis", "barker"),
         "op": OPERATION_NAMES,
     }.get(name, ())
 

@@ -80,6 +80,14 @@ def test_a_doubled_interval_ends_at_a_power_of_two() -> None:
         assert f"intervals {words} stepsizes" in text
 
 
+@pytest.mark.parametrize("op", ["metropolis", "metropolis-1"])
+def test_barkers_rule_is_said_where_it_decides(op: str) -> None:
+    plain = robot_arm(f'phase[3].operations[2]={{op="{op}",stepsize=0.1}}')
+    barker = robot_arm(f'phase[3].operations[2]={{op="{op}",stepsize=0.1,acceptance="barker"}}')
+    assert ", stepsize 0.1, accepted by Barker's rule" in barker
+    assert "Barker" not in plain
+
+
 def test_what_is_rescaled_is_said() -> None:
     said = {"sigmas": "each sigma and its parameters", "incoming": "everything that leads into a layer"}
     for along, words in said.items():

@@ -123,6 +123,7 @@ OPERATIONS: dict[str, list[dict[str, Any]]] = {
         {"op": "dynamic", "steps": 3, "stepsize": 0.1, "partitions": 3, "permuted": True},
     ],
     "metropolis": [GIBBS, {"op": "metropolis", "stepsize": 0.3, "stepsize_jitter": -0.5}],
+    "barker": [GIBBS, {"op": "metropolis", "stepsize": 0.3, "acceptance": "barker"}],
     "metropolis-1": [GIBBS, {"op": "metropolis-1", "stepsize": 0.8}],
     "slice-1": [
         {"op": "sample-sigmas", "level": "lower"},

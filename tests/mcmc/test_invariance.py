@@ -47,6 +47,7 @@ CONFIGURATIONS: dict[str, tuple[Operation, ...]] = {
         Negate(),
     ),
     "metropolis": (Heatbath(decay=0.5), Metropolis(stepsize=1.5)),
+    "barker": (Heatbath(decay=0.5), Metropolis(stepsize=1.2, acceptance="barker")),
 }
 
 
@@ -177,11 +178,17 @@ LEAPFROG_MUTANTS: dict[str, tuple[str, str, str]] = {
 }
 
 METROPOLIS_MUTANTS: dict[str, tuple[str, str]] = {
-    "sign": ("< -energy_change", "< energy_change"),
+    "sign": ("= energy_change <", "= -energy_change <"),
     "one_sided": ("* noise", "* (noise + 0.1)"),
     "state_dep_step": ("* noise", "* noise * (1 + 0.8 * xp.tanh(state.position))"),
-    "accepts_all": ("< -energy_change", "< xp.inf"),
-    "half_energy": ("< -energy_change", "< -0.9 * energy_change"),
+    "accepts_all": ("= energy_change <", "= -xp.inf <"),
+    "half_energy": ("= energy_change <", "= 0.9 * energy_change <"),
+}
+
+# Each changes the threshold of Barker's rule.
+BARKER_MUTANTS: dict[str, tuple[str, str]] = {
+    "rejects_too_little": ("threshold + xp.log1p(-uniform)", "threshold + xp.log1p(uniform)"),
+    "half_threshold": ("threshold + xp.log1p(-uniform)", "0.8 * (threshold + xp.log1p(-uniform))"),
 }
 
 
@@ -201,6 +208,12 @@ def test_mutant_of_leapfrog_is_killed(name: str) -> None:
 def test_mutant_of_metropolis_is_killed(name: str) -> None:
     changed = mutant(metropolis, METROPOLIS_MUTANTS[name])
     assert not stays_exact("metropolis", n_chains=QUICK, schedule=schedule_with(changed))
+
+
+@pytest.mark.parametrize("name", BARKER_MUTANTS)
+def test_mutant_of_barkers_rule_is_killed(name: str) -> None:
+    changed = importing(metropolis, mutant(energy, BARKER_MUTANTS[name]))
+    assert not stays_exact("barker", n_chains=QUICK, schedule=schedule_with(changed))
 
 
 @pytest.mark.parametrize("approximation", ["0.9 * potential", "xp.round(potential)"])

@@ -10,6 +10,7 @@ import pytest
 import scipy.special
 
 from rayfbnn.errors import SamplingError
+from rayfbnn.mcmc.energy import Acceptance
 from rayfbnn.mcmc.metropolis import metropolis
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams
@@ -47,12 +48,33 @@ def test_energy_change_is_of_the_potential_alone() -> None:
     assert after.momentum is state.momentum
 
 
-def test_a_proposal_beyond_the_finite_is_rejected_and_counted() -> None:
+def test_barkers_rule_accepts_with_the_probability_that_it_is_to_have() -> None:
+    state, streams = start(20_000)
+    _, info = metropolis(state, streams, target=banana(), stepsize=0.5, acceptance="barker")
+    probability = scipy.special.expit(-info.energy_change)
+    error = np.sqrt((probability * (1 - probability)).sum())
+    z = (info.accepted.sum() - probability.sum()) / error
+    assert abs(z) < 4  # 1 in 16,000 if correct; seed fixed
+    assert error > 40  # at most 71, if every decision were the toss of a coin
+
+
+def test_barkers_rule_accepts_nothing_that_metropolis_would_reject() -> None:
+    state, streams = start(2_000)
+    decisions = [
+        metropolis(state, streams, target=banana(), stepsize=0.5, acceptance=acceptance)[1].accepted
+        for acceptance in ("metropolis", "barker")
+    ]
+    assert (decisions[0] | ~decisions[1]).all()
+    assert decisions[0].sum() > decisions[1].sum() + 200
+
+
+@pytest.mark.parametrize("acceptance", ["metropolis", "barker"])
+def test_a_proposal_beyond_the_finite_is_rejected_and_counted(acceptance: Acceptance) -> None:
     state, streams = start(200, 2)
     state = replace(state, position=state.position / 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        after, info = metropolis(state, streams, target=wall(2), stepsize=3.0)
+        after, info = metropolis(state, streams, target=wall(2), stepsize=3.0, acceptance=acceptance)
     assert info.diverged.any() and not (info.accepted & info.diverged).any()
     assert (abs(after.position) <= 3).all()
 

@@ -54,6 +54,7 @@ leaves = st.one_of(
             {"op": "radial-heatbath"},
             {"op": "hybrid-max", "max_steps": 12, "max_ok": 2, "stepsize": 0.3, "jump": 3},
             {"op": "hybrid", "steps": 12, "stepsize": 0.3, "jump": 3, "integrator": "fourth-order"},
+            {"op": "metropolis", "stepsize": 0.3, "acceptance": "barker"},
             {"op": "hybrid", "steps": 5, "stepsize": 0.3, "partitions": 4, "order": "cyclic"},
         ]
     ),

@@ -9,7 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from rayfbnn.arrays import array_namespace
-from rayfbnn.mcmc.energy import finite_or_infinite, require_finite
+from rayfbnn.mcmc.energy import (
+    Acceptance,
+    acceptance_threshold,
+    describe_acceptance,
+    finite_or_infinite,
+    require_finite,
+)
 from rayfbnn.mcmc.one_at_a_time.coordinates import Line, describe_turns, turns
 from rayfbnn.mcmc.operation import BuildContext, Operation
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize, scaled_stepsizes
@@ -21,12 +27,14 @@ from rayfbnn.streams import Purpose, Streams
 class Metropolis1(Operation):
     """Random-walk Metropolis updates of one parameter after another.
 
-    random  whether a single parameter, chosen at random for each chain, is updated, not every one in order
+    random      whether a single parameter, chosen at random for each chain, is updated, not all in order
+    acceptance  the rule that decides, as in `Metropolis`
     """
 
     stepsize: float
     stepsize_jitter: float | None = None
     random: bool = False
+    acceptance: Acceptance = "metropolis"
     op: ClassVar[str] = "metropolis-1"
 
     def __post_init__(self) -> None:
@@ -41,6 +49,7 @@ class Metropolis1(Operation):
             stepsize=self.stepsize,
             stepsize_jitter=self.stepsize_jitter,
             random=self.random,
+            acceptance=self.acceptance,
         )
 
     def why_undivided(self) -> str | None:
@@ -51,9 +60,10 @@ class Metropolis1(Operation):
         )
 
     def description(self) -> str:
-        """Say which parameters are proposed, and give the stepsize."""
+        """Say which parameters are proposed, with the stepsize, and Barker's rule if it decides."""
         stepsize = describe_stepsize(self.stepsize, self.stepsize_jitter)
-        return f"metropolis-1: propose {describe_turns(self.random)}, {stepsize}"
+        proposals = f"metropolis-1: propose {describe_turns(self.random)}, {stepsize}"
+        return proposals + describe_acceptance(self.acceptance)
 
 
 def metropolis_1(
@@ -64,6 +74,7 @@ def metropolis_1(
     stepsize: float,
     stepsize_jitter: float | None = None,
     random: bool = False,
+    acceptance: Acceptance = "metropolis",
 ) -> tuple[ChainState, HMCInfo]:
     """Propose and decide on one parameter after another, as `metropolis` does; the momentum does not change.
 
@@ -73,7 +84,7 @@ def metropolis_1(
     xp = array_namespace(state.position)
     parameters = turns(streams, target.n_parameters, random=random)  # (n_turns, n_chains)
     normal = streams.normal(Purpose.PROPOSAL, (len(parameters),))
-    threshold = -xp.log(streams.uniform(Purpose.ACCEPT, (len(parameters),)))
+    threshold = acceptance_threshold(streams.uniform(Purpose.ACCEPT, (len(parameters),)), acceptance)
     stepsizes = scaled_stepsizes(target, state, stepsize, stepsize_jitter, streams)
     n_accepted, diverged = xp.zeros(streams.n_chains), xp.zeros(streams.n_chains, dtype=bool)
     with np.errstate(all="ignore"):

@@ -55,6 +55,7 @@ CONFIGURATIONS: dict[str, tuple[ExactTarget, tuple[Operation, ...]]] = {
     "metropolis-1": (ONE, (Heatbath(), Metropolis1(stepsize=1.5))),
     "metropolis-1 of three": (THREE, (Heatbath(), Metropolis1(stepsize=1.0, stepsize_jitter=-0.5))),
     "metropolis-1 at random": (THREE, (Metropolis1(stepsize=1.0, random=True),)),
+    "metropolis-1 by barker": (THREE, (Metropolis1(stepsize=1.0, acceptance="barker"),)),
     "slice-1": (ONE, (Heatbath(), Slice1(stepsize=0.7))),
     "slice-1 of one width": (ONE, (Slice1(stepsize=1.5, max_steps=1),)),
     "slice-1 of few widths": (THREE, (Heatbath(), Slice1(stepsize=0.4, max_steps=2, stepsize_jitter=5.0))),
