@@ -14,7 +14,7 @@ from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda.advance import GRAPHS, LAUNCHES
 from rayfbnn.kernels.cuda.build import shared_memory_of_device
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
-from rayfbnn.mcmc.operation import with_inner
+from rayfbnn.mcmc.operation import TrajectoryOperation, with_inner
 from rayfbnn.run.kernel import kernel_for
 from rayfbnn.run.sampler import build_posterior
 from rayfbnn.spec import RunSpec
@@ -48,8 +48,10 @@ def describe_kernels(spec: RunSpec, store: Store | None) -> Iterator[str]:
     yield f"  leapfrog steps: {name}"
     for over, marginal_name in marginal.items():
         yield f"  leapfrog steps of hybrid-marginal over {' and '.join(over)}: {marginal_name}"
-    if any(getattr(operation, "integrator", "leapfrog") != "leapfrog" for operation in operations):
-        yield f"  fourth-order steps: {choose.ARRAY_CODE[spec.device].name}"
+    integrators = [one.integrator for one in operations if isinstance(one, TrajectoryOperation)]
+    for integrator in dict.fromkeys(integrators):
+        if integrator != "leapfrog":
+            yield f"  {integrator} steps: {choose.ARRAY_CODE[spec.device].name}"
 
 
 def _dataset(spec: RunSpec, store: Store | None) -> Dataset | None:

@@ -39,7 +39,7 @@ class Hybrid(Tunable):
     stepsize_jitter  alpha > 0: stepsize / sqrt(Gamma(alpha/2, mean 1)) for each trajectory;
                      -a: log-uniform over a decades centred on stepsize; absent: no jitter
     jump             only the states after every `jump` steps are considered, and make up the windows
-    integrator       "leapfrog", or "fourth-order" with seven gradients a step
+    integrator       "leapfrog", "two-stage" or "fourth-order", with one, two or seven gradients a step
     scaling          "auto": a further factor on the stepsizes of each group, such as ih0, which is found
                      together with the stepsize; absent: only the heuristic
     """

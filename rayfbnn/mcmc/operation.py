@@ -16,7 +16,7 @@ from rayfbnn.state import Advance, ChainState, Target, Update
 
 Auto: TypeAlias = Literal["auto"]
 AUTO: Auto = "auto"  # a setting that is found in the tuning phases, see mcmc/tuning/
-Integrator: TypeAlias = Literal["leapfrog", "fourth-order"]
+Integrator: TypeAlias = Literal["leapfrog", "two-stage", "fourth-order"]
 
 ModelUpdate: TypeAlias = Callable[..., tuple[ChainState, Any]]
 """An update that belongs to the model, or a function that becomes one with the settings of its operation."""
@@ -188,9 +188,9 @@ def automatic(operations: tuple[Operation, ...]) -> tuple[Tunable, ...]:
 def gradient_evaluations(operations: tuple[Operation, ...], *, tuning: Tuning | None = None) -> int:
     """Count the evaluations of the gradient over all training cases in one iteration.
 
-    K partial gradients count as one evaluation. A leapfrog step takes one, a fourth-order step seven. If the
-    length of a trajectory is random, the longest one is counted. An excursion of simulated tempering with
-    good weights takes, on average, as many steps as there are levels, and that number is counted.
+    K partial gradients count as one evaluation. A leapfrog step takes one, a two-stage step two and a
+    fourth-order step seven. If the length of a trajectory is random, the longest one is counted. For an
+    excursion of simulated tempering, the average length with good weights is counted.
 
     The gradient at the start of each piece of a trajectory is not counted. There is one of these for a
     trajectory, and one more for each state that is considered along it.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
-from rayfbnn.mcmc import fourth_order
+from rayfbnn.mcmc import compositions
 from rayfbnn.mcmc.operation import AUTO, Auto, Integrator, Operation, Tunable, Tuning, unrolled
 from rayfbnn.mcmc.orders import Order, check_order
 from rayfbnn.mcmc.stepsizes import check_stepsize, describe_stepsize
@@ -51,12 +52,14 @@ def check_tunable(operation: Tunable) -> None:
 
 def integrator_of(name: Integrator, advance: Advance) -> Advance:
     """Return the Advance that runs steps of this kind; `advance` runs the leapfrog steps."""
-    return advance if name == "leapfrog" else fourth_order.advance
+    if name == "leapfrog":
+        return advance
+    return partial(compositions.advance, composition=compositions.COMPOSITIONS[name])
 
 
 def gradients_of_steps(n_steps: int, integrator: Integrator) -> int:
     """Count the gradients of so many steps, without the one at the start of the trajectory."""
-    return n_steps * (1 if integrator == "leapfrog" else fourth_order.GRADIENTS_PER_STEP)
+    return n_steps * compositions.COMPOSITIONS[integrator].gradients_per_step
 
 
 def trajectory_length(operation: Tunable, tuning: Tuning | None) -> int:

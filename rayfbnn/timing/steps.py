@@ -13,8 +13,9 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace, to_host
 from rayfbnn.kernels import choose
-from rayfbnn.mcmc import fourth_order, leapfrog
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.operation import Operation
+from rayfbnn.mcmc.trajectories import integrator_of
 from rayfbnn.model.marginal.output_layer import feeds_outputs
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, ChainState, Target, Trajectory
@@ -77,7 +78,7 @@ def kernels_of(posterior: SampledPosterior, trajectory: TrajectoryKind = HYBRID)
     """Return the array code, and the kernel that runs the trajectories here if it is another; with names."""
     plain = choose.ARRAY_CODE["gpu" if array_namespace(posterior.inputs) is not np else "cpu"].name
     if trajectory.integrator != "leapfrog":
-        return [(plain, fourth_order.advance)]
+        return [(plain, integrator_of(trajectory.integrator, leapfrog.advance))]
     chosen, name = choose.advance_for(posterior)
     if trajectory.over and chosen is not leapfrog.advance:
         target, *_ = at_start(posterior, trajectory, chains=1)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rayfbnn.mcmc import fourth_order
+from rayfbnn.mcmc.compositions import COMPOSITIONS
 from rayfbnn.mcmc.hybrid_marginal import HybridMarginal
 from rayfbnn.mcmc.operation import Integrator, Operation, TrajectoryOperation, unrolled
 
@@ -28,7 +28,7 @@ class TrajectoryKind:
     @property
     def gradients_per_step(self) -> int:
         """Number of gradients in one step, each over 1/partitions of the cases."""
-        return self.partitions if self.integrator == "leapfrog" else fourth_order.GRADIENTS_PER_STEP
+        return self.partitions * COMPOSITIONS[self.integrator].gradients_per_step
 
 
 HYBRID = TrajectoryKind()

@@ -28,7 +28,7 @@ _ALSO_KILL = {
     ),
     "tests/mcmc/test_leapfrog.py::test_the_same_order_does_not_reverse": "back in the same order",
     "tests/mcmc/test_hmc.py::test_momentum_is_reversed_on_acceptance_only": "negated as a whole",
-    "tests/mcmc/test_fourth_order.py::test_steps_reverse": "not_symmetric",
+    "tests/mcmc/test_compositions.py::test_steps_reverse": "not_symmetric",
     "tests/model/marginal/test_polya_gamma.py::test_keeping_the_last_draw_shows_in_the_batch": (
         "the last draw kept"
     ),

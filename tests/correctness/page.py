@@ -36,7 +36,7 @@ LAYERS = {
     "tests/mcmc/(test_rejection|tempering/test_tempered_draws)": "7 exact draws",
     "tests/mcmc/tempering/test_annealing": "6 normalisers",
     "tests/mcmc/(tempering/|one_at_a_time/)": "4 known targets",
-    "tests/mcmc/test_(dynamic|fourth_order|hybrid_max|sghmc)": "4 known targets",
+    "tests/mcmc/test_(compositions|dynamic|hybrid_max|sghmc)": "4 known targets",
     "tests/approximate/": "4 known targets",
     "tests/mcmc/test_(invariance|jump|langevin|radial_heatbath)": "4 known targets",
     "tests/mcmc/": "3 trajectories",

@@ -163,9 +163,15 @@ def test_what_runs_hybrid_marginal_is_said() -> None:
     lines = kernel_lines(robot_arm(MARGINAL))
     own = lines[0].removeprefix("leapfrog steps: ")
     assert lines[1:] == [f"leapfrog steps of hybrid-marginal over outputs and precisions: {own}"]
-    assert "  fourth-order steps: plain NumPy" in robot_arm(
-        'phase[3].operations[2].integrator="fourth-order"'
-    )
+    for integrator in ("two-stage", "fourth-order"):
+        text = robot_arm(f'phase[3].operations[2].integrator="{integrator}"')
+        assert f"4000 {integrator} steps, " in text
+        assert f"  {integrator} steps: plain NumPy" in text
+
+
+def test_the_integrators_of_sghmc_are_not_said_to_be_those_of_hybrid() -> None:
+    text = robot_arm('phase[3].operations[2]={op="sghmc",steps=5,stepsize=0.1,batch=9}')
+    assert "steps: plain NumPy" not in text and "fourth-order" not in text
 
 
 def test_partial_gradients_with_precisions_integrated_out_are_said(tmp_path: Path) -> None:

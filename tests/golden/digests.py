@@ -113,6 +113,7 @@ OPERATIONS: dict[str, list[dict[str, Any]]] = {
     "windows": [GIBBS, HEATBATH, {**HYBRID, "window": 3, "partitions": 3}, NEGATE],
     "jump and jitter": [GIBBS, HEATBATH, {**HYBRID, "jump": 2, "stepsize_jitter": 5.0}, NEGATE],
     "fourth order": [GIBBS, HEATBATH, {**HYBRID, "steps": 2, "integrator": "fourth-order"}],
+    "two stages": [GIBBS, HEATBATH, {**HYBRID, "steps": 3, "integrator": "two-stage"}],
     "hybrid-max": [
         GIBBS,
         HEATBATH,

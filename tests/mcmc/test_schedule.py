@@ -142,4 +142,5 @@ def test_gradient_evaluations_are_the_leapfrog_steps_of_an_iteration() -> None:
     assert gradient_evaluations(EVERYTHING) == 10
     assert gradient_evaluations((Heatbath(), Metropolis(stepsize=1.0))) == 0
     assert gradient_evaluations((HybridMax(max_steps=6, max_ok=2, stepsize=1.0),)) == 6
+    assert gradient_evaluations((Dynamic(steps=3, stepsize=1.0, integrator="two-stage"),)) == 6
     assert gradient_evaluations((Dynamic(steps=3, stepsize=1.0, integrator="fourth-order"),)) == 21

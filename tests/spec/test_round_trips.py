@@ -53,6 +53,7 @@ leaves = st.one_of(
             {"op": "negate"},
             {"op": "radial-heatbath"},
             {"op": "hybrid-max", "max_steps": 12, "max_ok": 2, "stepsize": 0.3, "jump": 3},
+            {"op": "dynamic", "steps": 7, "stepsize": 0.3, "integrator": "two-stage"},
             {"op": "hybrid", "steps": 12, "stepsize": 0.3, "jump": 3, "integrator": "fourth-order"},
             {"op": "metropolis", "stepsize": 0.3, "acceptance": "barker"},
             {"op": "hybrid", "steps": 5, "stepsize": 0.3, "partitions": 4, "order": "cyclic"},

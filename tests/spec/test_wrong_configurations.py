@@ -329,7 +329,9 @@ WRONG: list[tuple[tuple[str, ...], str, str]] = [
     ((f"{HYBRID}.jump=3",), f"{HYBRID}.jump", "must divide steps = 10"),
     ((f"{HYBRID}.jump=0",), f"{HYBRID}.jump", "must divide steps = 10"),
     ((f"{HYBRID}.jump=5", f"{HYBRID}.window=4"), f"{HYBRID}.window", "from 1 to steps / jump + 1 = 3"),
-    ((f"{HYBRID}.integrator=euler",), f"{HYBRID}.integrator", '"leapfrog" or "fourth-order"'),
+    ((f"{HYBRID}.integrator=euler",), f"{HYBRID}.integrator", '"two-stage" or "fourth-order"'),
+    ((f"{HYBRID}.integrator=two-stages",), f"{HYBRID}.integrator", "did you mean two-stage?"),
+    ((f"{HYBRID}.integrator=two-stage", f"{HYBRID}.partitions=2"), f"{HYBRID}.partitions", "full gradient"),
     ((f"{HYBRID}.integrator=forth-order",), f"{HYBRID}.integrator", "did you mean fourth-order?"),
     (
         (f"{HYBRID}.integrator=fourth-order", f"{HYBRID}.partitions=2"),

@@ -181,21 +181,23 @@ def test_a_row_is_for_each_kind_of_trajectory_that_the_run_has(monkeypatch: pyte
     operations: tuple[Operation, ...] = (
         Repeat(2, (Hybrid(steps=5, stepsize=0.1), whole)),
         Hybrid(steps=7, stepsize=0.2, partitions=3),
+        Hybrid(steps=5, stepsize=0.1, integrator="two-stage"),
         Hybrid(steps=5, stepsize=0.1, integrator="fourth-order"),
         Heatbath(),
     )
     posterior = shapes.generated_posterior("1-2-1/6", dtype="float64")
     rows = step_times.rows_of_operations(posterior, operations, chains=2, seconds=1e-3, report=report)
     names = ["hybrid", "hybrid-marginal over outputs and precisions", "hybrid, 3 partitions"]
-    assert list(seen) == [f"1-2-1/6 {name}" for name in [*names, "hybrid, fourth-order"]]
+    assert list(seen) == [f"1-2-1/6 {name}" for name in [*names, "hybrid, two-stage", "hybrid, fourth-order"]]
     kinds = {shape: {(type(target).__name__, n) for target, n in found} for shape, found in seen.items()}
     assert list(kinds.values()) == [
         {("SampledPosterior", 1)},
         {("WithoutOutputs", 1)},
         {("SampledPosterior", 3)},
         set(),
+        set(),
     ]
-    assert len(rows) == 7
+    assert len(rows) == 8
 
 
 def test_the_estimate_goes_from_the_shortest_to_the_longest_automatic_trajectories(

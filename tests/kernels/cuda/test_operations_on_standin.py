@@ -73,6 +73,7 @@ SILENT = {
     ),
     "radial heatbath": (RadialHeatbath(), Hybrid(steps=3, stepsize=0.3)),
     "sghmc": (Sghmc(steps=4, stepsize=0.1, batch=3, noise="estimate"),),
+    "two stages": (Heatbath(), Hybrid(steps=3, stepsize=0.3, integrator="two-stage")),
     "fourth order": (Heatbath(), Hybrid(steps=3, stepsize=0.3, integrator="fourth-order")),
     "levels": (SampleSigmas(level="upper"), SampleSigmas(groups=("ih0",))),
     "random-grid": (RandomGrid(),),

@@ -1,0 +1,242 @@
+"""Integrators by coefficients: their order, their reversal, their volume, and exact draws under them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from rayfbnn.arrays import Array
+from rayfbnn.mcmc import compositions, leapfrog, trajectories
+from rayfbnn.mcmc import hybrid as hmc
+from rayfbnn.mcmc.energy import total_energy
+from rayfbnn.mcmc.operation import Integrator, Operation
+from rayfbnn.mcmc.operations import Dynamic, Heatbath, Hybrid, HybridMax, Negate
+from rayfbnn.state import Advance, Trajectory
+from rayfbnn.streams import Purpose
+from tests.support.invariance import ONE, THREE, ExactTarget, after_iterations, stays_exact
+from tests.support.kernels.trajectories import end_of
+from tests.support.model.chain_streams import chain_streams
+from tests.support.mutants import importing, mutant
+from tests.support.schedules import schedule_with
+from tests.support.targets import banana, gaussian
+
+BANANA = banana()
+TWO: Integrator = "two-stage"
+FOURTH: Integrator = "fourth-order"
+CONFIGURATIONS: dict[str, tuple[ExactTarget, tuple[Operation, ...]]] = {
+    "plain": (ONE, (Heatbath(), Hybrid(steps=2, stepsize=2.4, integrator=FOURTH))),
+    "windows": (
+        ONE,
+        (Heatbath(decay=0.5), Hybrid(steps=4, stepsize=2.4, window=2, integrator=FOURTH), Negate()),
+    ),
+    "three": (THREE, (Heatbath(), Hybrid(steps=2, stepsize=1.8, integrator=FOURTH))),
+    "max": (ONE, (Heatbath(), HybridMax(max_steps=3, max_ok=2, stepsize=2.4, integrator=FOURTH))),
+    "two stages": (ONE, (Heatbath(), Hybrid(steps=2, stepsize=1.3, integrator=TWO))),
+    "two stages, windows": (
+        ONE,
+        (Heatbath(decay=0.5), Hybrid(steps=4, stepsize=1.3, window=2, integrator=TWO), Negate()),
+    ),
+    "two stages, three": (THREE, (Heatbath(), Hybrid(steps=2, stepsize=0.6, integrator=TWO))),
+    "two stages, max": (ONE, (Heatbath(), HybridMax(max_steps=3, max_ok=2, stepsize=1.3, integrator=TWO))),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_exact_draws_stay_exact(name: str) -> None:
+    exact, operations = CONFIGURATIONS[name]
+    assert stays_exact(exact, operations, name=f"composed steps, {name}")
+    _, info = after_iterations(exact, operations, seed=1, n_chains=2_000)
+    assert 0.25 < info.accepted.mean() < 0.95
+
+
+MUTANTS = {
+    "not_symmetric": ("(*_KICKS, *_KICKS[::-1])", "(*_KICKS, *_KICKS)"),
+    "drifts_not_symmetric": ("*_DRIFTS[-2::-1]", "*_DRIFTS[:-1]"),
+    "no_joint_kick": ("(self.kicks[-1] if stage == 0 and 0 < number < last else 0.0)", "0.0"),
+    "no_last_kick": ("stage == 0 and 0 < number < last", "stage == 0 and 0 < number <= last"),
+}
+EQUAL_STEPS = {
+    # These mutants are still symmetric and symplectic, hence exact: only the order shows them.
+    "wrong_coefficient": ("0.7563200005156682911", "0.7563200005156682911 + 0.1"),
+    "middle_drift_not_doubled": ("2 * _DRIFTS[-1]", "_DRIFTS[-1]"),
+}
+TWO_STAGE_MUTANTS = {
+    "middle_kick_too_large": ("1 - 2 * _LEAST_ERROR", "1 - _LEAST_ERROR"),  # symmetric, as those above
+    "drifts_not_halves": ("(0.5, 0.5)),\n", "(0.3, 0.7)),\n"),
+}
+
+
+@pytest.mark.parametrize("name", ["not_symmetric", "drifts_not_symmetric", "no_last_kick"])
+def test_mutant_is_killed(name: str) -> None:
+    assert not stays_exact_with(mutant(compositions, MUTANTS[name]), "plain")
+
+
+@pytest.mark.parametrize("name", ["drifts_not_halves"])
+def test_mutant_of_two_stages_is_killed(name: str) -> None:
+    assert not stays_exact_with(mutant(compositions, TWO_STAGE_MUTANTS[name]), "two stages")
+
+
+def stays_exact_with(changed: ModuleType, name: str) -> bool:
+    exact, operations = CONFIGURATIONS[name]
+    steps: Any = mutant(trajectories)
+    steps.compositions = changed
+    schedule = schedule_with(importing(hmc, steps))
+    return stays_exact(exact, operations, name=f"changed steps, {name}", schedule=schedule)
+
+
+def composed(integrator: Integrator, module: Any = compositions) -> Advance:
+    return partial(module.advance, composition=module.COMPOSITIONS[integrator])
+
+
+def start(n_chains: int) -> Trajectory:
+    """A trajectory before its first step."""
+    streams = chain_streams(53, n_chains)
+    position = streams.normal(Purpose.INITIAL_PARAMETER, (3,)) / 2
+    stepsizes = 0.2 * (1 + streams.uniform(Purpose.STEPSIZE, (3,)))
+    momentum = streams.normal(Purpose.MOMENTUM, (3,))
+    return Trajectory(position, momentum, np.ones((n_chains, 1)), stepsizes)
+
+
+def reversal_error(advance: Advance) -> float:
+    here = start(20)
+    there, _ = advance(BANANA, here, n_steps=5)
+    back, _ = advance(BANANA, replace(there, stepsizes=-here.stepsizes), n_steps=5)
+    return float(max(abs(back.position - here.position).max(), abs(back.momentum - here.momentum).max()))
+
+
+def slope(advance: Advance) -> float:
+    """Slope of log |change of H| in log stepsize, at a fixed length of trajectory."""
+    here = start(50)
+    before = total_energy(BANANA.potential(here.position, here.precisions), here.momentum)
+    sizes, errors = 2.0 ** -np.arange(4), []
+    for size in sizes:
+        shorter = replace(here, stepsizes=size * here.stepsizes / 2)
+        end, potential = advance(BANANA, shorter, n_steps=round(4 / size))
+        errors.append(np.median(abs(total_energy(potential, end.momentum) - before)))
+    return float(np.polyfit(np.log(sizes), np.log(errors), 1)[0])
+
+
+def test_energy_error_is_of_the_order_that_is_said() -> None:
+    assert 3.8 < slope(composed(FOURTH)) < 4.3
+    assert 1.8 < slope(composed(TWO)) < 2.2
+    assert 1.8 < slope(leapfrog.advance) < 2.2
+
+
+@pytest.mark.parametrize(("integrator", "n_gradients"), [("leapfrog", 1), (TWO, 2), (FOURTH, 7)])
+def test_coefficients_add_up_to_a_step_and_are_symmetric(integrator: Integrator, n_gradients: int) -> None:
+    composition = compositions.COMPOSITIONS[integrator]
+    for coefficients in (composition.kicks, composition.drifts):
+        assert sum(coefficients) == pytest.approx(1, abs=1e-15)
+        assert coefficients == coefficients[::-1]
+    assert composition.gradients_per_step == n_gradients == len(composition.kicks) - 1
+
+
+def test_the_coefficients_of_the_leapfrog_are_those_of_its_own_code() -> None:
+    here = start(20)
+    ours, own = (
+        end_of(advance, BANANA, here, n_steps=4) for advance in (composed("leapfrog"), leapfrog.advance)
+    )
+    for a, b in zip(ours, own, strict=True):
+        assert np.array_equal(a, b)
+
+
+def error_constants(kick: float) -> Array:
+    """The coefficients of [A,[A,B]] and [B,[B,A]] in the logarithm of a step, for matrices A and B."""
+    a, b = chain_streams(5, 2).normal(Purpose.PROPOSAL, (4, 4))
+    size, exp = 0.01, scipy.linalg.expm
+    outer, middle, drift = exp(size * kick * a), exp(size * (1 - 2 * kick) * a), exp(size / 2 * b)
+    logarithm = scipy.linalg.logm(outer @ drift @ middle @ drift @ outer)
+    ab = a @ b - b @ a
+    commutators = np.stack([a @ ab - ab @ a, ab @ b - b @ ab]).reshape(2, -1)
+    return np.linalg.lstsq(commutators.T, (logarithm / size - a - b).ravel() / size**2)[0]
+
+
+def test_two_stages_have_the_least_error_constants() -> None:
+    x = compositions.COMPOSITIONS[TWO].kicks[0]
+    assert abs(48 * x**3 - 72 * x**2 + 38 * x - 5) < 1e-14
+    formula = np.array([(6 * x**2 - 6 * x + 1) / 12, (6 * x - 1) / 24])
+    assert abs(error_constants(x) - formula).max() < 1e-5
+    least = (error_constants(x) ** 2).sum()
+    assert all((error_constants(other) ** 2).sum() > least for other in (x - 0.02, x + 0.02))
+
+
+def test_two_stages_of_a_normal_target_are_stable_up_to_a_step_of_2_55() -> None:
+    """At equal cost that is 1.28 for each gradient, where the leapfrog has 2."""
+    here = replace(start(20), stepsizes=np.ones((20, 3)))
+    before = total_energy(gaussian(3).potential(here.position, here.precisions), here.momentum)
+
+    def growth(size: float) -> float:
+        end, potential = composed(TWO)(
+            gaussian(3), replace(here, stepsizes=size * here.stepsizes), n_steps=500
+        )
+        return float((total_energy(potential, end.momentum) / before).max())
+
+    assert growth(2.54) < 1_000 < 1e9 < growth(2.57)
+
+
+@pytest.mark.parametrize("name", [*MUTANTS, *EQUAL_STEPS])
+def test_mutant_is_of_lower_order(name: str) -> None:
+    changed = mutant(compositions, (MUTANTS | EQUAL_STEPS)[name])
+    assert slope(composed(FOURTH, changed)) < 3.5
+
+
+@pytest.mark.parametrize("name", TWO_STAGE_MUTANTS)
+def test_mutant_of_two_stages_is_of_lower_order(name: str) -> None:
+    assert slope(composed(TWO, mutant(compositions, TWO_STAGE_MUTANTS[name]))) < 1.5
+
+
+def test_steps_reverse() -> None:
+    assert reversal_error(composed(FOURTH)) < 1e-11
+    assert reversal_error(composed(TWO)) < 1e-11
+    assert reversal_error(composed(FOURTH, mutant(compositions, MUTANTS["not_symmetric"]))) > 1e-3
+
+
+@pytest.mark.parametrize("integrator", [TWO, FOURTH])
+def test_steps_keep_volume_and_are_symplectic(integrator: Integrator) -> None:
+    here = start(1)
+    state, width = np.concatenate([here.position, here.momentum], axis=1), 1e-5
+    moved = state + width * np.concatenate([np.eye(6), -np.eye(6)])
+    q, p = moved[:, :3].copy(), moved[:, 3:].copy()
+    sizes = np.repeat(here.stepsizes, 12, axis=0)
+    q, p, _ = end_of(composed(integrator), BANANA, Trajectory(q, p, np.ones((12, 1)), sizes), n_steps=2)
+    scale = np.concatenate([here.stepsizes[0], np.ones(3)])
+    after = np.concatenate([q, p], axis=1)
+    jacobian = ((after[:6] - after[6:]) / (2 * width)).T * scale / scale[:, None]
+    omega = np.block([[np.zeros((3, 3)), np.eye(3)], [-np.eye(3), np.zeros((3, 3))]])
+    assert abs(jacobian.T @ omega @ jacobian - omega).max() < 1e-7
+
+
+@pytest.mark.parametrize("integrator", [TWO, FOURTH])
+def test_one_call_of_many_steps_is_many_calls_of_one(integrator: Integrator) -> None:
+    here, advance = start(20), composed(integrator)
+    at_once = end_of(advance, BANANA, here, n_steps=4)
+    for _ in range(4):
+        here, potential = advance(BANANA, here, n_steps=1)
+    for a, b in zip(at_once, (here.position, here.momentum, potential), strict=True):
+        assert abs(a - b).max() < 1e-12
+
+
+@pytest.mark.parametrize(("integrator", "factor"), [(TWO, 2.5), (FOURTH, 10)])
+def test_at_equal_cost_energy_errors_are_smaller_where_steps_are_small(
+    integrator: Integrator, factor: float
+) -> None:
+    here, n_gradients = start(50), compositions.COMPOSITIONS[integrator].gradients_per_step
+    before = total_energy(BANANA.potential(here.position, here.precisions), here.momentum)
+    errors = []
+    for advance, n in ((composed(integrator), 1), (leapfrog.advance, n_gradients)):
+        shorter = replace(here, stepsizes=here.stepsizes / n)
+        end, potential = advance(BANANA, shorter, n_steps=5 * n)
+        errors.append(np.median(abs(total_energy(potential, end.momentum) - before)))
+    assert errors[0] < errors[1] / factor
+
+
+def test_uncorrected_dynamics_take_them_too() -> None:
+    """Large steps whose bias shows with the leapfrog are unbiased in steps of fourth order."""
+    operations = (Heatbath(decay=0.5), Dynamic(steps=3, stepsize=0.8, integrator=FOURTH))
+    assert stays_exact(ONE, operations, name="fourth order, dynamic")
