@@ -87,6 +87,7 @@ RIGHT = {
     "friction": "a number of at least 0, such as 1.0",
     "level": '"lower" or "upper"; left out, both',
     "random": "true or false",
+    "direction": '"random" or "persistent"',
     "acceptance": '"metropolis" or "barker"',
     "doubling": "true or false",
     "along": '"sigmas" or "incoming"',
@@ -227,6 +228,7 @@ def _choices(name: str) -> tuple[str, ...]:
         "order": ("cyclic",),
         "over": ("outputs", "precisions"),
         "acceptance": ("metropolis", "barker"),
+        "direction": ("random", "persistent"),
         "op": OPERATION_NAMES,
     }.get(name, ())
 

@@ -66,6 +66,12 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "off the ladder is to stay": "A proposal off the ladder is clipped to the level where the chain is,"
         " so accepting it changes nothing.",
     },
+    "tests/mcmc/tempering/test_tempering.py::test_persistent_walk_with_idle_steps_stays_exact": {
+        "goes on until it is turned upwards": "States at level 0 have the target's density with either"
+        " direction. The walk only does the operations at level 0 once more.",
+        "begins downwards": "As above: each excursion is a single step at level 0, which turns the direction."
+        " test_tempering_goes_from_mode_to_mode_where_plain_trajectories_do_not shows the change.",
+    },
 }
 # Tests that change a module for another reason than to put a bug in.
 _OTHER_USES = {

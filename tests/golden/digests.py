@@ -149,6 +149,15 @@ OPERATIONS: dict[str, list[dict[str, Any]]] = {
             "operations": [GIBBS, HEATBATH, {**HYBRID, "steps": 3}],
         }
     ],
+    "simulated-tempering, persistent": [
+        {
+            "op": "simulated-tempering",
+            "inverse_temperatures": [1.0, 0.8, 0.6],
+            "log_weights": [0.0, -3.0, -6.0],
+            "direction": "persistent",
+            "operations": [GIBBS, HEATBATH, {**HYBRID, "steps": 3}],
+        }
+    ],
     "tempered-transition": [
         {
             "op": "tempered-transition",

@@ -45,6 +45,15 @@ def test_tempering_is_read_and_written_back() -> None:
     assert RunSpec.from_json(spec.to_json()) == spec
 
 
+def test_a_direction_that_persists_is_read_written_and_described() -> None:
+    spec = RunSpec.from_dict(raw_with({**SIMULATED, "direction": "persistent"}))
+    (walk,) = spec.phase[0].operations
+    assert isinstance(walk, SimulatedTempering) and walk.direction == "persistent"
+    assert RunSpec.from_json(spec.to_json()) == spec
+    assert "0.25, in a direction that is kept until a step is rejected, at each step:" in describe(spec)
+    assert gradient_evaluations(spec.phase[0].operations) == 3 * (2 * 3 - 1)
+
+
 def test_toml_holds_tempering_too(tmp_path: Path) -> None:
     spec = RunSpec.from_dict(raw_with(SIMULATED, TRANSITION))
     (tmp_path / "run.toml").write_text(spec.to_toml())
@@ -70,6 +79,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({**SIMULATED, "log_weights": [0, 1]}, "log_weights: must have one number for each of the 3"),
     ({**SIMULATED, "log_weights": [0, 1, float("inf")]}, "log_weights"),
+    ({**SIMULATED, "direction": "persist"}, 'direction: must be "random" or "persistent", got "persist"'),
+    ({**SIMULATED, "direction": 1}, 'direction: must be "random" or "persistent", got 1'),
+    ({**TRANSITION, "direction": "random"}, "direction: unknown key"),
     ({**SIMULATED, "operations": [SIMULATED]}, "operations: must be exact, and no tempering"),
     (
         {**SIMULATED, "operations": [{"op": "dynamic", "steps": 2, "stepsize": 0.1}]},

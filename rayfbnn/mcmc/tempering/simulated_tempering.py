@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -22,19 +22,23 @@ from rayfbnn.mcmc.tempering.stages import LAST_STAGE, at_stage
 from rayfbnn.state import Advance, ChainState, ExcursionInfo, TemperedTarget, Update
 from rayfbnn.streams import Purpose, Streams
 
+Direction: TypeAlias = Literal["random", "persistent"]
+
 
 @dataclass(frozen=True)
 class SimulatedTempering(Operation):
-    """A random walk among temperatures that ends when it is back at the temperature of the run.
+    """A walk among temperatures that ends when it is back at the temperature of the run.
 
     inverse_temperatures  1 and then descending numbers; they multiply the inverse temperature of the run
     log_weights           a weight for each level, near minus the log normaliser there; only differences count
     operations            the updates at each step of the walk
+    direction             "random": drawn anew for each step; "persistent": kept until a step is rejected
     """
 
     inverse_temperatures: tuple[float, ...]
     log_weights: tuple[float, ...]
     operations: tuple[Operation, ...]
+    direction: Direction = "random"
     op: ClassVar[str] = "simulated-tempering"
     is_tempering: ClassVar[bool] = True
 
@@ -67,13 +71,20 @@ class SimulatedTempering(Operation):
             operations=self.operations,
             inverse_temperatures=self.inverse_temperatures,
             log_weights=self.log_weights,
+            is_persistent=self.direction == "persistent",
             first_operation=context.first_inner,
             advance=context.advance,
         )
 
     def gradients(self, tuning: Tuning | None = None) -> int:
-        """Count one step of the walk for each level, which is the average length with good weights."""
-        return gradient_evaluations(self.operations) * len(self.inverse_temperatures)
+        """Count the steps of a walk of average length, with weights that make all levels equally likely.
+
+        The extended chain of `simulated_tempering` is at level 0 in one of n steps. If the direction
+        persists, every other visit there is the single step that turns it upwards, which no excursion has.
+        """
+        n_levels = len(self.inverse_temperatures)
+        n_steps = n_levels if self.direction == "random" else 2 * n_levels - 1
+        return gradient_evaluations(self.operations) * n_steps
 
     def why_undivided(self) -> str | None:
         """Say that densities at other temperatures are those of all cases."""
@@ -83,8 +94,9 @@ class SimulatedTempering(Operation):
         )
 
     def description(self) -> str:
-        """List the temperatures of the walk."""
-        return f"simulated-tempering: {describe_ladder(self.inverse_temperatures)}, at each step:"
+        """List the temperatures of the walk, and say if its direction persists."""
+        how = "" if self.direction == "random" else ", in a direction that is kept until a step is rejected"
+        return f"simulated-tempering: {describe_ladder(self.inverse_temperatures)}{how}, at each step:"
 
 
 def simulated_tempering(
@@ -96,20 +108,31 @@ def simulated_tempering(
     inverse_temperatures: tuple[float, ...],
     log_weights: tuple[float, ...],
     first_operation: int,
+    is_persistent: bool = False,
     advance: Advance = leapfrog.advance,
 ) -> tuple[ChainState, ExcursionInfo]:
     """Walk along a ladder of inverse temperatures b_0 = 1 > b_1 > ..., from level 0 until back at level 0.
 
-    A step of the walk begins with a Metropolis update of the level k. Level k - 1 or k + 1 is proposed with
-    equal probability, and rejected if it is off the ladder. With E = data_energy of the target it is accepted
-    with probability
+    A step of the walk begins with a Metropolis update of the level k. Level k' = k + d is proposed, and
+    rejected if it is off the ladder. With E = data_energy of the target it is accepted with probability
 
         min(1, exp(c_k' - c_k - (b_k' - b_k) E)).
 
-    The inner operations follow at b_k. The density exp(c_k - b_k E) * (the rest of the target) of states and
-    levels is invariant; Marinari and Parisi (1992), "Simulated tempering". A chain that is observed only at
-    level 0 has the conditional distribution given level 0, which is the target itself. c_k should be near
-    -log of the integral of exp(-b_k E) * (the rest), so that all levels are visited equally often.
+    The direction d is 1 or -1 with equal probability. The inner operations follow at b_k. The density
+    exp(c_k - b_k E) * (the rest of the target) of states and levels is invariant; Marinari and Parisi (1992),
+    "Simulated tempering". A chain that is observed only at level 0 has the conditional distribution given
+    level 0, which is the target itself. c_k should be near -log of the integral of exp(-b_k E) * (the rest),
+    so that all levels are visited equally often.
+
+    With is_persistent, d begins as 1, is kept when a level is accepted, and is reversed when one is rejected.
+    The pair (k, d) is then part of the chain's state, and the density above times 1/2 for each d is
+    invariant: the proposal of (k + d, -d) from (k, d) is its own inverse, and reversing d after it leaves a
+    density that does not depend on d as it is. So at level 0 a state has the target density p with either
+    direction. The direction alternates there. From d = 1 the walk is rejected at once or comes back from
+    level 1, and has d = -1 in both cases; from d = -1 the proposal is off the ladder, and d becomes 1 in one
+    step. All states with d = -1 thus come from those with d = 1, by an excursion, and both have the density
+    p, so that an excursion leaves p invariant. The idle step from d = -1 to 1 is left out. FBM's `sim-temp
+    neg-dir` is the same walk, with level and direction kept in the state from one iteration to the next.
 
     first_operation  the number of the level's update in the random streams; the numbers of the inner
                      operations follow
@@ -117,15 +140,16 @@ def simulated_tempering(
     xp = array_namespace(state.position)
     b, c = xp.asarray(inverse_temperatures), xp.asarray(log_weights)
     places = xp.arange(streams.n_chains)  # of the chains that have not returned
-    level = xp.zeros(streams.n_chains, dtype=int)
+    level, direction = xp.zeros(streams.n_chains, dtype=int), xp.ones(streams.n_chains, dtype=int)
     diverged = xp.zeros(streams.n_chains)
     current, random = state, streams
     for stage in count(1):
         if stage > LAST_STAGE:
             raise SamplingError(_too_long(random))
-        level = _next_level(
-            current, at_stage(random, stage, first_operation=first_operation), level, target, b, c
-        )
+        choosing = at_stage(random, stage, first_operation=first_operation)
+        if not is_persistent:
+            direction = xp.where(choosing.uniform(Purpose.PROPOSAL) < 0.5, -1, 1)
+        level, direction = _next_level(current, choosing, level, direction, target, b, c)
         tempered = target.tempered(b[level])
         iteration = build_iteration(operations, target=tempered, updates=tempered.updates, advance=advance)
         current, info = iteration(current, at_stage(random, stage, first_operation=first_operation + 1))
@@ -135,25 +159,34 @@ def simulated_tempering(
             arrived, _ = taken(current, random, is_back)
             state = put_back(state, arrived, places[is_back])
             current, random = taken(current, random, ~is_back)
-            places, level = places[~is_back], level[~is_back]
+            places, level, direction = places[~is_back], level[~is_back], direction[~is_back]
             if len(places) == 0:
                 break
     return state, ExcursionInfo(diverged)
 
 
 def _next_level(
-    state: ChainState, streams: Streams, level: Array, target: TemperedTarget, b: Array, c: Array
-) -> Array:
-    """Update the level of each chain, (n_chains,), by a Metropolis step."""
+    state: ChainState,
+    streams: Streams,
+    level: Array,
+    direction: Array,
+    target: TemperedTarget,
+    b: Array,
+    c: Array,
+) -> tuple[Array, Array]:
+    """Update the level of each chain, (n_chains,), by a Metropolis step in its direction.
+
+    Return the level and the direction, which is reversed if the step was rejected.
+    """
     xp = array_namespace(level)
-    proposal = level + xp.where(streams.uniform(Purpose.PROPOSAL) < 0.5, -1, 1)
+    proposal = level + direction
     is_on_ladder = (proposal >= 0) & (proposal < len(b))
     proposal = xp.clip(proposal, 0, len(b) - 1)
     with np.errstate(all="ignore"):
         energy = finite_or_infinite(target.data_energy(state.position, state.precisions))
         log_ratio = c[proposal] - c[level] - (b[proposal] - b[level]) * energy
     accepted = is_on_ladder & (xp.log(streams.uniform(Purpose.ACCEPT)) < log_ratio)
-    return xp.where(accepted, proposal, level)
+    return xp.where(accepted, proposal, level), xp.where(accepted, direction, -direction)
 
 
 def _too_long(streams: Streams) -> str:

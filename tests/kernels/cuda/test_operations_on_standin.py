@@ -55,12 +55,14 @@ ASKING = {
     "hybrid-max": (Heatbath(), HybridMax(max_steps=6, max_ok=2, stepsize=0.3, partitions=2)),
     "slice": (Slice1(stepsize=1.0, random=True), Slice1(stepsize=1.0, random=True, doubling=True)),
     "simulated tempering": (SimulatedTempering((1.0, 0.9), (0.0, -2.0), HMC),),
+    "persistent tempering": (SimulatedTempering((1.0, 0.9, 0.8), (0.0, -2.0, -4.0), HMC, "persistent"),),
 }
 # Each reads once whether its start is finite.
 CHECKED = {
     "dynamic": (Heatbath(), Dynamic(steps=4, stepsize=0.1, partitions=3, permuted=True)),
     "metropolis": (Metropolis(stepsize=0.1),),
     "metropolis-1": (Metropolis1(stepsize=0.1, random=True),),
+    "barker": (Metropolis(stepsize=0.1, acceptance="barker"),),
     "tempered transition": (TemperedTransition((1.0, 0.8, 0.5), (SampleSigmas(), *HMC)),),
 }
 SILENT = {
