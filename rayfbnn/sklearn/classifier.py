@@ -56,8 +56,8 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetwork):
         "indicator" takes NaN and None in X: the median takes their place, and a further input says so. By
         default they are refused.
     iterations
-        Number of iterations of the last phase, each of which keeps one draw of every chain. Default 4000
-        for two classes, 8000 for more, or 1000 for large tables.
+        Number of iterations of the last phase, each of which keeps one draw of every chain. Default 6000
+        for two classes, 12,000 for more, or 1000 for large tables.
     chains
         Number of Markov chains. Default 8; fewer than 4 cannot be judged.
     until

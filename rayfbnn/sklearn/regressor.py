@@ -63,7 +63,7 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
         "indicator" takes NaN and None in X: the median takes their place, and a further input says so. By
         default they are refused.
     iterations
-        Number of iterations of the last phase, each of which keeps one draw of every chain. Default 6000,
+        Number of iterations of the last phase, each of which keeps one draw of every chain. Default 10,000,
         or 1000 for large tables.
     chains
         Number of Markov chains. Default 8; fewer than 4 cannot be judged.

@@ -34,7 +34,7 @@ def test_outputs_are_integrated_out_where_they_can_be(changes: dict[str, Any]) -
     noise = [] if spec.model.kind == "binary" else ["sample-noise"]
     later = ["sample-sigmas", "rescale", "heatbath", "hybrid-marginal"]
     assert kinds(spec) == [[*noise, "heatbath", "hybrid-marginal"], later, later]
-    kept = 4000 if spec.model.kind == "binary" else 6000
+    kept = 6000 if spec.model.kind == "binary" else 10_000
     assert [phase.iterations for phase in spec.phase] == [40, 500, kept]
     assert [phase.keep for phase in spec.phase] == [False, False, True]
     assert spec.phase[1].operations == spec.phase[2].operations
@@ -60,7 +60,7 @@ def test_elsewhere_trajectories_are_those_of_hybrid(changes: dict[str, Any]) -> 
     assert any(isinstance(operation, SampleNoise) for operation in spec.phase[0].operations) == has_noise
     assert len(spec.phase) == (2 if spec.model.kind == "class" else 3)
     assert kinds(spec)[-1] == ["sample-sigmas", "rescale", "rescale", "heatbath", "hybrid"]
-    assert spec.phase[-1].iterations == (10_000 if spec.model.kind == "count" else 8000)
+    assert spec.phase[-1].iterations == (15_000 if spec.model.kind == "count" else 12_000)
 
 
 @pytest.mark.parametrize(("n_inputs", "along"), [(100, ["incoming", "sigmas"]), (101, ["incoming"])])
@@ -147,7 +147,8 @@ def test_a_large_table_has_hybrid_and_shorter_phases_in_smaller_batches(n_cases:
     spec = without_phases(chains_per_batch=None)
     resolved = spec.resolved(Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=n_cases))
     assert resolved.chains_per_batch == (2 if is_large else 8)
-    assert [phase.iterations for phase in resolved.phase] == [40, *((200, 1000) if is_large else (500, 6000))]
+    tuned, kept = (200, 1000) if is_large else (500, 10_000)
+    assert [phase.iterations for phase in resolved.phase] == [40, tuned, kept]
     for phase in resolved.phase:
         trajectory = phase.operations[-1]
         if is_large:

@@ -30,7 +30,7 @@ class BinaryTargets(DataModel):
     n_labels = 2
     # hybrid-marginal integrates a common sigma out, but not those of inputs (docs/decisions/0017)
     usual_relevance = math.inf
-    usual_marginal_iterations = 4000
+    usual_marginal_iterations = 6000
 
     labels: tuple[tuple[str, ...], ...] = ()
 

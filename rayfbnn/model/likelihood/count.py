@@ -24,7 +24,7 @@ class CountTargets(DataModel):
 
     kind = "count"
     usual_bias = 10.0  # rates may be of any size
-    usual_iterations = 10_000
+    usual_iterations = 15_000
 
     @classmethod
     def from_spec(cls, model: ModelSpec) -> CountTargets:

@@ -58,8 +58,8 @@ class DataModel(ABC):
     are_times: ClassVar[bool] = False
     usual_bias: ClassVar[float] = 1.0
     usual_relevance: ClassVar[float] = 4.0
-    usual_iterations: ClassVar[int] = 8000
-    usual_marginal_iterations: ClassVar[int] = 6000
+    usual_iterations: ClassVar[int] = 12_000
+    usual_marginal_iterations: ClassVar[int] = 10_000
     starts_with_sigmas_held: ClassVar[bool] = True
 
     @property
