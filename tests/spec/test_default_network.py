@@ -60,7 +60,7 @@ def test_readings_in_one_unit_are_scaled_together_and_have_a_network_of_their_ow
     spec = pictures(tmp_path)
     assert spec.encoding is not None and spec.encoding.have_one_unit
     assert spec.data.standardize == ("inputs together",)
-    assert [layer.units for layer in spec.network.hidden] == [40]
+    assert [(layer.units, layer.activation) for layer in spec.network.hidden] == [(40, "sin")]
     assert spec.network_keys.priors == {"ih0": "0.22:4", "bh0": "2:4", "ho0": "x8:4", "bo": "4"}
     data = read_training(spec)[1]
     assert len(set(data.input_scale)) == 1
