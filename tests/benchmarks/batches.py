@@ -3,11 +3,12 @@
     make peers                                 # once: the environment with JAX
     python tests/benchmarks/batches.py         # or make bench-batches
 
-All are timed in turns, in one run on one core; medians. The leapfrog steps are those of a posterior with as
-many cases as a batch has, so that they have neither random numbers nor a choice of cases. A step of bbb has
-two draws, one the mirror image of the other, and so two gradients: its time and ratio are for each gradient.
-Times are for each chain, or start. JAX has all steps in one compiled function, with its own permutations and
-normal numbers, and Adam for bbb; the better of one chain and of all is taken.
+All are timed in turns, in one run on one core; medians of the processor's time, to which other programs add
+little. The leapfrog steps are those of a posterior with as many cases as a batch has, so that they have
+neither random numbers nor a choice of cases. A step of bbb has two draws, one the mirror image of the other,
+and so two gradients: its time and ratio are for each gradient. Times are for each chain, or start. JAX has
+all steps in one compiled function, with its own permutations and normal numbers, and Adam for bbb; the better
+of one chain and of all is taken.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ def posterior_of(shape: str) -> ApproximatedPosterior:
 
 
 def seconds_of(function: Callable[[], Any]) -> float:
-    started = time.perf_counter()
+    started = time.process_time()
     function()
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 def leapfrog(shape: str, n_cases: int) -> Run:
