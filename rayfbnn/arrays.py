@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache, partial
-from itertools import takewhile
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -44,13 +43,6 @@ def special_functions(array: Array) -> ModuleType:
     import cupyx.scipy.special
 
     return cupyx.scipy.special  # type: ignore[no-any-return]
-
-
-def stack_alike(arrays: Iterable[Array]) -> Array:
-    """Stack the first of some arrays, and those after it up to the first of another shape."""
-    given = iter(arrays)
-    first = next(given)
-    return array_namespace(first).stack([first, *takewhile(lambda array: array.shape == first.shape, given)])
 
 
 def to_host(array: Array) -> np.ndarray[Any, Any]:

@@ -144,6 +144,44 @@ class TemperedTarget(Target, Protocol):
         ...
 
 
+class CaseBatches(Protocol):
+    """The batches of all chains, numbered from 0 through all passes.
+
+    They are pieces of a random permutation of all cases, which each chain draws for each pass of n_batches
+    batches.
+    """
+
+    @property
+    def n_cases(self) -> int:
+        """Number of all cases."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The most cases in a batch."""
+        ...
+
+    @property
+    def n_batches(self) -> int:
+        """Number of batches in one pass over the cases."""
+        ...
+
+    def batch(self, number: int) -> Array:
+        """Return the cases of a batch, (n_chains, n)."""
+        ...
+
+    def passes(self, first: int, n: int) -> tuple[Array, int]:
+        """Return the permutations of n batches from number `first` on, and the number of `first` in its pass.
+
+        They are (n_passes, n_chains, n_cases) int32. Batch k of a pass begins at floor(n_cases k/n_batches).
+        """
+        ...
+
+    def sizes(self, first: int, n: int) -> list[int]:
+        """Return how many cases each of n batches has, from number `first` on."""
+        ...
+
+
 class MinibatchTarget(Target, Protocol):
     """A target that is a prior times one factor for each case, of which it can take some."""
 
@@ -152,12 +190,8 @@ class MinibatchTarget(Target, Protocol):
         """Number of cases."""
         ...
 
-    def batches(self, streams: Streams, size: int) -> Callable[[int], Array]:
-        """Return a function from the number of a batch, counted through all passes, to its cases.
-
-        They are (n_chains, n) with n at most `size`: pieces of a random permutation of all cases, which each
-        chain draws for each pass of ceil(n_cases/size) batches.
-        """
+    def batches(self, streams: Streams, size: int) -> CaseBatches:
+        """Return the batches of each chain, which have at most `size` cases."""
         ...
 
     def of_cases(self, cases: Array, weight: float) -> Target:

@@ -202,6 +202,13 @@ class Streams:
         """Draw a random permutation of 0 to n - 1 for each chain: int64, (n_chains, n)."""
         return array_namespace(self.chains).argsort(self.uniform(purpose, (n,)), axis=1)
 
+    def permutations(self, n: int, purpose: Purpose, n_iterations: int) -> Array:
+        """Draw the permutations of this iteration and those after it: int32, (n_iterations, n_chains, n)."""
+        numbers = range(self.iteration, self.iteration + n_iterations)
+        each = [self.at(iteration=k, operation=self.operation).permutation(n, purpose) for k in numbers]
+        xp = array_namespace(self.chains)
+        return xp.stack(each).astype(xp.int32)
+
     def _key(self) -> tuple[Array, Array]:
         xp = array_namespace(self.chains)
         return xp.uint64(self.seed), self.chains[:, None].astype(xp.uint64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from rayfbnn.approximate.adam import adam, cosine_rate
 from rayfbnn.approximate.gaussian import draw_diagonal, log_density_diagonal, pruned
-from rayfbnn.arrays import Array, array_namespace, stack_alike
-from rayfbnn.state import ApproximatedTarget, Target
+from rayfbnn.arrays import Array, array_namespace
+from rayfbnn.state import ApproximatedTarget, CaseBatches, Target
 from rayfbnn.streams import Purpose, Streams
 
 State: TypeAlias = Mapping[str, Array]
@@ -20,7 +20,8 @@ State: TypeAlias = Mapping[str, Array]
 _FRESH = 16  # draws for the expected residuals at an update of the precisions
 _MEMORY = 0.8  # of expected residuals, which are noisy
 _AT_A_TIME = 100  # draws for the bound at once
-_TOGETHER = 32  # steps in a call of compiled code
+_TOGETHER, _MOST_TOGETHER = 32, 512  # steps in a call of compiled code
+_PRODUCTS = 2**30  # of parameters and cases in a call of more steps than 32: it takes about a second
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,11 @@ class CompiledSteps(Protocol):
         *,
         settings: VariationalSettings,
         n_steps: int,
-        cases: Array | None,
+        batches: CaseBatches | None,
     ) -> tuple[dict[str, Array], Array]:
         """Return mean, rho and moments after the steps, and the objective (n_steps, n_starts) of each.
 
-        cases  (n_steps, n_starts, n), those of each step's batch, or None for all cases
+        batches  step k of all has number k - 1 of these; None for all cases
         """
         ...
 
@@ -126,7 +127,7 @@ class Variational:
     settings: VariationalSettings
     compiled: CompiledSteps | None = None
     # The batches of the starts that took the last step, by their streams: each pass has one permutation.
-    _batches: dict[Any, tuple[Array, Callable[[int], Array]]] = field(default_factory=dict, compare=False)
+    _batches: dict[Any, tuple[Array, CaseBatches]] = field(default_factory=dict, compare=False)
 
     def initial(self, streams: Streams) -> State:
         """Return the state at the start: random means, and small standard deviations."""
@@ -168,15 +169,14 @@ class Variational:
         settings, first = self.settings, streams.iteration
         compiled = self.compiled if settings.optimizer == "adam" else None
         n_steps = 1 if compiled is None else self._n_together(first, most)
-        cases = self._cases(streams, n_steps)
-        if cases is not None:
-            n_steps = len(cases)
+        batches = self._batches_of(streams)
         if compiled is not None:
             changed, objectives = compiled(
-                self.target, state, streams, settings=settings, n_steps=n_steps, cases=cases
+                self.target, state, streams, settings=settings, n_steps=n_steps, batches=batches
             )
         else:
-            changed, objectives = self._step(state, streams, None if cases is None else cases[0])
+            cases = None if batches is None else batches.batch(first - 1)
+            changed, objectives = self._step(state, streams, cases)
         last = first + n_steps - 1
         changed = {**state, **changed}
         is_due = last > settings.steps // 4 and last % settings.refresh == 0
@@ -186,19 +186,22 @@ class Variational:
 
     def _n_together(self, first: int, most: int) -> int:
         """Return how many steps to take at once from step `first` on."""
-        refresh = self.settings.refresh if self.settings.precisions == "expected" else _TOGETHER
-        return min(most, _TOGETHER, refresh - (first - 1) % refresh)
+        refresh, cases = self.settings.refresh, self.settings.batch or self.target.n_cases
+        cheap = _PRODUCTS // (cases * self.target.n_parameters)
+        together = min(most, max(_TOGETHER, min(cheap, _MOST_TOGETHER)))
+        if self.settings.precisions == "expected":
+            return min(together, refresh - (first - 1) % refresh)
+        return together
 
-    def _cases(self, streams: Streams, n_steps: int) -> Array | None:
-        """Return the cases (n, n_starts, size) of the next n <= n_steps batches of one size; None for all."""
+    def _batches_of(self, streams: Streams) -> CaseBatches | None:
+        """Return the batches of the starts of these streams; None for all cases."""
         if self.settings.batch is None:
             return None
         key = streams.seed, streams.operation, id(streams.chains)
         if key not in self._batches:
             self._batches.clear()
             self._batches[key] = streams.chains, self.target.batches(streams, self.settings.batch)
-        cases_of, first = self._batches[key][1], streams.iteration - 1
-        return stack_alike(cases_of(first + k) for k in range(n_steps))
+        return self._batches[key][1]
 
     def _step(self, state: State, streams: Streams, cases: Array | None) -> tuple[dict[str, Array], Array]:
         """Return what a step by array code changes, and its objective (1, n_starts)."""

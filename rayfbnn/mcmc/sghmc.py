@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
-from rayfbnn.mcmc.friction.steps import Integration, all_steps, factors_of, friction_steps_of
+from rayfbnn.mcmc.friction.steps import Integration, factors_of, friction_steps_of
 from rayfbnn.mcmc.operation import BuildContext, Operation, Tuning
 from rayfbnn.mcmc.stepsizes import check_stepsize
 from rayfbnn.state import (
@@ -150,7 +150,9 @@ def sghmc(
     if take_steps is not None and noise == "none" and integrator != "langevin":
         start = Trajectory(state.position, state.momentum, state.precisions, scales)
         factors = factors_of(integrator, stepsize, friction)
-        return _checked(state, *all_steps(take_steps, target, start, streams, factors, steps, batch))
+        batches = None if batch is None else cast(MinibatchTarget, target).batches(streams, batch)
+        moved = take_steps(target, start, factors=factors, streams=streams, n_steps=steps, batches=batches)
+        return _checked(state, *moved)
     gradient_of = _gradients(target, state.precisions, streams, batch=batch, steps=steps)
     step = {"splitting": splitting, "euler": euler, "langevin": langevin}[integrator]
     settings = Settings(stepsize, friction, scales, noise == "estimate")
@@ -259,7 +261,7 @@ def _gradients(target: Target, precisions: Array, streams: Streams, *, batch: in
     if batch is None:
         return of_all
     whole = cast(MinibatchTarget, target)
-    cases_of = whole.batches(streams, batch)
+    cases_of = whole.batches(streams, batch).batch
     first = (streams.iteration - 1) * steps
 
     def of_batch(number: int, position: Array, *, is_halved: bool) -> tuple[Array, Array | None]:

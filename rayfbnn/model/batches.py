@@ -81,7 +81,7 @@ class Batches:
     def __post_init__(self) -> None:
         if not 1 <= self.size <= self.n_cases:
             raise ValueError(f"batch: must be from 1 to {self.n_cases}, the number of cases, got {self.size}")
-        self._permutation: tuple[int, Array] | None = None
+        self._last: tuple[int, Array] | None = None  # the number of a pass, and its permutations (1, ...)
 
     @property
     def n_batches(self) -> int:
@@ -90,9 +90,29 @@ class Batches:
 
     def batch(self, number: int) -> Array:
         """Return the cases of batch `number`, counted from 0, of each chain: (n_chains, size or size - 1)."""
-        one_pass, piece = divmod(number, self.n_batches)
-        if self._permutation is None or self._permutation[0] != one_pass:
-            of_pass = self.streams.at(iteration=one_pass + 1, operation=self.streams.operation)
-            self._permutation = one_pass, of_pass.permutation(self.n_cases, Purpose.MINIBATCH)
-        first, end = (self.n_cases * k // self.n_batches for k in (piece, piece + 1))
-        return self._permutation[1][:, first:end]
+        (order,), piece = self.passes(number, 1)
+        return order[:, self._end(piece) : self._end(piece + 1)]
+
+    def passes(self, first: int, n: int) -> tuple[Array, int]:
+        """Return the permutations of n batches from number `first` on, and the number of `first` in its pass.
+
+        They are (n_passes, n_chains, n_cases) int32. The last of them is kept for the next call.
+        """
+        first_pass, piece = divmod(first, self.n_batches)
+        n_passes = (piece + n - 1) // self.n_batches + 1
+        known = [self._last[1]] if self._last is not None and self._last[0] == first_pass else []
+        if n_passes > len(known):
+            streams = self.streams.at(iteration=first_pass + len(known) + 1, operation=self.streams.operation)
+            known.append(streams.permutations(self.n_cases, Purpose.MINIBATCH, n_passes - len(known)))
+        orders = known[0] if len(known) == 1 else array_namespace(known[0]).concatenate(known)
+        self._last = first_pass + n_passes - 1, orders[-1:]
+        return orders, piece
+
+    def sizes(self, first: int, n: int) -> list[int]:
+        """Return how many cases each of n batches has, from number `first` on."""
+        pieces = (number % self.n_batches for number in range(first, first + n))
+        return [self._end(piece + 1) - self._end(piece) for piece in pieces]
+
+    def _end(self, piece: int) -> int:
+        """Return the number of cases in a pass before this piece of it."""
+        return self.n_cases * piece // self.n_batches

@@ -45,9 +45,9 @@ class SampledPosterior(Posterior):
         """Return the posterior with "outputs" or "precisions" or both integrated out (marginal/)."""
         return marginal.marginal(self, over)
 
-    def batches(self, streams: Streams, size: int) -> Callable[[int], Array]:
-        """Return a function from the number of a batch to the cases of each chain; see batches.Batches."""
-        return batches.Batches(streams, self.n_cases, size).batch
+    def batches(self, streams: Streams, size: int) -> batches.Batches:
+        """Return the batches of each chain, which have at most `size` cases."""
+        return batches.Batches(streams, self.n_cases, size)
 
     def of_cases(self, cases: Array, weight: float) -> SampledPosterior:
         """Return the posterior given some cases of each chain (n_chains, n); see batches.py."""

@@ -28,6 +28,22 @@ def test_batches_do_not_depend_on_the_iteration_that_asks() -> None:
     assert np.array_equal(early.batch(5), late.batch(5))
 
 
+def test_passes_hold_the_batches_that_are_asked_for_one_by_one() -> None:
+    """From any batch on, also in the middle of a pass that an earlier call ended in."""
+    streams = chain_streams(3, 2)
+    one_by_one, together = (Batches(streams, n_cases=11, size=4) for _ in range(2))
+    for first, n in ((0, 1), (1, 7), (8, 2), (3, 1), (20, 9)):
+        orders, piece = together.passes(first, n)
+        assert orders.shape == ((piece + n - 1) // 3 + 1, 2, 11) and piece == first % 3
+        assert orders.dtype == np.int32 and together.sizes(first, n) == [
+            [3, 4, 4][(first + k) % 3] for k in range(n)
+        ]
+        for k in range(n):
+            order, number = orders[(piece + k) // 3], (piece + k) % 3
+            found = order[:, 11 * number // 3 : 11 * (number + 1) // 3]
+            np.testing.assert_array_equal(found, one_by_one.batch(first + k))
+
+
 def test_the_order_of_the_file_plays_no_part() -> None:
     """Every pair of cases is equally often in one batch, also cases that are neighbours in the file."""
     first = Batches(chain_streams(5, 6_000), n_cases=4, size=2).batch(0)

@@ -71,9 +71,9 @@ def write_uniforms(place: tuple[int, int, int, int], chains: Array, values: Arra
     _cpu.write_uniforms(place=place, chains=chains, values=values)
 
 
-def write_orders(values: Array, orders: Array) -> None:
-    """Write the order, (n_chains, n) int64, in which each row of `values`, between 0 and 1, ascends."""
-    _cpu.write_orders(values=values, orders=orders)
+def write_permutations(place: tuple[int, int, int, int], chains: Array, orders: Array) -> None:
+    """Write permutations to `orders`, (n, n_chains, n_numbers) int32, for n iterations from this place on."""
+    _cpu.write_permutations(place=place, chains=chains, orders=orders)
 
 
 def write_normals(place: tuple[int, int, int, int], chains: Array, values: Array) -> None:

@@ -44,7 +44,10 @@ class CompiledStreams(Streams):
 
     def permutation(self, n: int, purpose: Purpose) -> Array:
         """Draw what Streams.permutation draws."""
-        values = self.uniform(purpose, (n,))
-        orders = np.empty((self.n_chains, n), dtype=np.int64)
-        extension.write_orders(values, orders)
+        return self.permutations(n, purpose, 1)[0].astype(np.int64)
+
+    def permutations(self, n: int, purpose: Purpose, n_iterations: int) -> Array:
+        """Draw what Streams.permutations draws."""
+        orders = np.empty((n_iterations, self.n_chains, n), dtype=np.int32)
+        extension.write_permutations(self.place(purpose), self.chains, orders)
         return orders

@@ -33,12 +33,15 @@ TOLERANCES = {"float64": 1e-6, "float32": 1e-4}
 """Relative; normal numbers are of single precision, and rounded differently by array code."""
 
 
-def posterior(model: str, dtype: str = "float64", *, is_missing: bool = False) -> ApproximatedPosterior:
-    """A posterior of 37 cases, some of whose targets may be missing."""
+def posterior(
+    model: str, dtype: str = "float64", *, is_missing: bool = False, n_cases: int = 37
+) -> ApproximatedPosterior:
+    """A posterior, some of whose targets may be missing."""
     if model in data_models.MODELS:
-        target = data_models.problem(model, n_cases=37, missing=is_missing, dtype=dtype)
+        target = data_models.problem(model, n_cases=n_cases, missing=is_missing, dtype=dtype)
     else:
-        target = problem(model, spec=network(outputs=3 if model == "class" else 2), dtype=dtype, n_cases=37)
+        spec = network(outputs=3 if model == "class" else 2)
+        target = problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
     values = values_of(target).astype(float)
     if is_missing:
         values[[0, 3, 20], 0] = np.nan
@@ -85,6 +88,40 @@ def test_steps_with_friction_are_those_of_array_code(model: str, integrator: str
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_instruction_set_takes_the_same_steps(instruction_set: str, dtype: str) -> None:
     check_friction(posterior("gaussian by target", dtype, is_missing=True), instruction_set)
+
+
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_smaller_batches_of_a_pass_may_leave_a_pack_empty(instruction_set: str, dtype: str) -> None:
+    """33 cases make batches of 16 and of 17."""
+    target = posterior("gaussian by target", dtype, is_missing=True, n_cases=33)
+    check_friction(target, instruction_set, batch=17)
+    (found, objectives), (expected, of_array_code) = (
+        ended(target, is_compiled=each, name=instruction_set, batch=17) for each in (True, False)
+    )
+    assert_close(found["mean"].astype(dtype), expected["mean"].astype(dtype), dtype)
+    assert_close(objectives.astype(dtype), of_array_code.astype(dtype), dtype)
+
+
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_many_inputs_of_a_batch_are_laid_out_a_square_at_a_time(instruction_set: str, dtype: str) -> None:
+    """There are 37, which is not a multiple of any width."""
+    made = problem("gaussian", spec=small((4,), inputs=37), dtype=dtype, n_cases=60)
+    target = ApproximatedPosterior.from_spec(
+        made.network, made.model, covariates_of(made), values_of(made), dtype=made.dtype
+    )
+    check_friction(target, instruction_set, batch=25, stepsize=0.2)
+
+
+def test_it_makes_no_difference_how_many_passes_are_in_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, advance = posterior("gaussian by target"), CompiledAdvance(SETS[0])
+    settings: dict[str, Any] = {"steps": 23, "stepsize": 0.05, "batch": 10}
+    expected, _ = sghmc(state_of(target), streams_of(), target=target, advance=advance, **settings)
+    monkeypatch.setattr("rayfbnn.kernels.cpu.stochastic._MOST_ORDERS", 1)
+    found, _ = sghmc(state_of(target), streams_of(), target=target, advance=advance, **settings)
+    assert np.array_equal(found.position, expected.position)
+    assert np.array_equal(found.momentum, expected.momentum)
 
 
 def test_chains_of_their_own_temperature_take_their_own_steps() -> None:
@@ -171,17 +208,21 @@ def a_call(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     object.__setattr__(steps, "kernel_of", lambda *_: Recording())
     monkeypatch.setattr(CompiledAdvance, "friction_steps", lambda *_: steps)
     sghmc(state_of(target), streams_of(), target=target, advance=advance, steps=1, stepsize=0.1, batch=10)
-    yield {"kernel": kernel_of(target, made["cases"].shape[2]), "arguments": made}
+    yield {"kernel": kernel_of(target, 10), "arguments": made}
 
 
 @pytest.mark.parametrize(
     ("name", "change", "error"),
     [
-        ("cases", lambda cases: cases + 37, "cases: must hold numbers of cases"),
-        ("cases", lambda cases: cases - 37, "cases: must hold numbers of cases"),
-        ("cases", lambda cases: cases.astype(np.int64), "cases: must be of dtype int32"),
-        ("cases", lambda cases: cases[:, :, :5], "cases: must "),
-        ("cases", lambda cases: None, "cases: must be given for batches"),
+        ("orders", lambda orders: orders + 37, "orders: must hold numbers of cases"),
+        ("orders", lambda orders: orders - 37, "orders: must hold numbers of cases"),
+        ("orders", lambda orders: orders.astype(np.int64), "orders: must be of dtype int32"),
+        ("orders", lambda orders: orders[:, :, :5], "orders: must have the shape"),
+        ("orders", lambda orders: np.repeat(orders, 2, axis=2)[:, :, ::2], "orders: must be C-contiguous"),
+        ("orders", lambda orders: None, "orders: must be given for batches"),
+        ("orders", lambda orders: orders[:0], "first_batch: must be at least 0, and all steps in the passes"),
+        ("first_batch", lambda first: -1, "first_batch: must be at least 0"),
+        ("first_batch", lambda first: 4, "first_batch: must be at least 0, and all steps in the passes"),
         ("position", lambda values: values.astype(np.float32), "position: must be of dtype float64"),
         ("momentum", np.asfortranarray, "momentum: must be C-contiguous"),
         ("chains", lambda chains: chains.astype(np.int64), "chains: must be of dtype"),

@@ -22,7 +22,10 @@ struct DataPotential {
     PackedNetwork<S> network;
     PackedTargets<S> given;
     Owner<RegressionWorker<S>> regression;  // none if the network ends in outputs
-    const int* cases = nullptr;  // of the current batch, (n_cases,), or null
+    // The cases of the current batch, and their number; null if all chains have the same cases.
+    const int* cases = nullptr;
+    int n_in_batch = 0;
+    bool is_laid_out = false;  // whether the first layer's sources are the inputs of the current batch, all of it
     double terms = 0;  // the likelihood's terms, summed, or minus the regression's energy
 
     explicit DataPotential(const Job& job)
@@ -42,11 +45,15 @@ struct DataPotential {
         if (regression) regression->begin_chain(chain);
     }
 
-    // Takes the cases of a step's batch, if the chains have batches.
-    void begin_batch(int chain, long step) {
-        if (!job.cases) return;
-        cases = job.cases + (step * job.n_chains + chain) * job.n_cases;
-        given.begin_batch(cases);
+    // Takes the cases of a step's batch, if the chains have batches. Batches of a pass differ by one case at most.
+    void begin_batch(int chain, long step, bool wants_terms) {
+        if (!job.orders) return;
+        const long number = job.first_batch + step, pass = number / job.n_batches, piece = number % job.n_batches;
+        const long n = job.n_all, begin = n * piece / job.n_batches, end = n * (piece + 1) / job.n_batches;
+        cases = job.orders + (pass * job.n_chains + chain) * n + begin;
+        n_in_batch = int(end - begin);
+        is_laid_out = false;
+        given.begin_batch(cases, n_in_batch, wants_terms);
     }
 
     // Evaluates `terms` and the gradient, each if it is wanted, at a position and the cases of one partition, or all
@@ -81,7 +88,8 @@ struct DataPotential {
                 continue;
             }
             const int first = begin * W;
-            const int n = (b + 1 < partition.n_blocks ? end * W : partition.n_cases) - first;
+            const int n_cases = cases ? n_in_batch : partition.n_cases;
+            const int n = (b + 1 < partition.n_blocks ? end * W : n_cases) - first;
             if (network.wants_terms) add_terms(network, given, partition.first + first, n, terms);
             if (!network.wants_gradient) continue;
             slopes_of_outputs(
@@ -103,12 +111,13 @@ struct DataPotential {
         if (inputs) {
             inputs += long(net.units[0]) * begin;
         } else {
-            if (cases)
+            if (cases && !is_laid_out)
                 lay_out_cases(begin, n_packs);
-            else
+            else if (!cases)
                 lay_out_rows(partition, begin, n_packs);
             inputs = layer.sources;
         }
+        is_laid_out = cases && partition.n_blocks == 1 && net.offsets[0] < 0;
         if (net.offsets[0] < 0) {
             layer.sources = const_cast<L*>(inputs);  // which nothing writes to
             return;
@@ -131,20 +140,46 @@ struct DataPotential {
         }
     }
 
-    // Does the same with the inputs of a batch, a pack of cases at a time. Places behind the last case have copies of it.
+    // Does the same with the inputs of a batch, a pack of cases at a time, while those of the next pack are asked for.
+    // Places behind the last case have copies of it.
     void lay_out_cases(int begin, long n_packs) {
-        const long n_inputs = net.units[0], n_places = n_packs * W;
-        S* place = reinterpret_cast<S*>(network.layers[0].sources);
-        for (long p = 0; p < n_packs; ++p, place += W) {
-            const S* of[W];
-            for (int k = 0; k < W; ++k) {
-                const long number = (begin + p) * W + k;
-                of[k] = static_cast<const S*>(job.by_case) +
-                        cases[number < job.n_cases ? number : job.n_cases - 1] * (n_inputs + 1);
+        const long n_inputs = net.units[0];
+        L* place = network.layers[0].sources;
+        if (n_inputs < W) {
+            S* places = reinterpret_cast<S*>(place);
+            for (long c = 0; c < n_packs * W; ++c) {
+                const S* of = inputs_of(begin * W + c);
+                for (long i = 0; i < n_inputs; ++i) places[i * n_packs * W + c] = of[i];
             }
-            for (long i = 0; i < n_inputs; ++i)
-                for (int k = 0; k < W; ++k) place[i * n_places + k] = of[k][i];
+            return;
         }
+        const S *of[W], *of_next[W];
+        find_cases(begin, of);
+        for (long p = 0; p < n_packs; ++p, ++place) {
+            find_cases(begin + p + 1, of_next);
+            long i = 0;
+            for (; i + W <= n_inputs; i += W) {
+                L rows[W];
+                for (int k = 0; k < W; ++k) {
+                    memcpy(&rows[k], of[k] + i, sizeof(L));
+                    __builtin_prefetch(of_next[k] + i);
+                }
+                turn<W>(rows);
+                for (int k = 0; k < W; ++k) place[(i + k) * n_packs] = rows[k];
+            }
+            for (; i < n_inputs; ++i)
+                for (int k = 0; k < W; ++k) place[i * n_packs][k] = of[k][i];
+            memcpy(of, of_next, sizeof of);
+        }
+    }
+
+    // The inputs of a case of the batch, and those of a pack of cases.
+    const S* inputs_of(long number) const {
+        const long row = cases[number < n_in_batch ? number : n_in_batch - 1];
+        return static_cast<const S*>(job.by_case) + row * (net.units[0] + 1);
+    }
+    void find_cases(long pack, const S** of) const {
+        for (int k = 0; k < W; ++k) of[k] = inputs_of(pack * W + k);
     }
 
     // --- the regression of the targets on the values of units ---

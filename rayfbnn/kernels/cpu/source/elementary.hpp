@@ -261,8 +261,10 @@ struct Lane : Places<L> {
         }
         const auto is_odd = (quadrant & 1) != 0;
         const L s = select(is_odd, even, sine), c = select(is_odd, sine, even);
-        cosine = select(((quadrant + 1) & 2) != 0, -c, c);
-        return select((quadrant & 2) != 0, -s, s);
+        // Bit 1 of the quadrant is the sign of the sine; it is moved to where numbers have theirs.
+        constexpr int sign = 8 * sizeof(S) - 2;
+        cosine = value_of(bits_of(c) ^ ((quadrant + 1) & 2) << sign);
+        return value_of(bits_of(s) ^ (quadrant & 2) << sign);
     }
 
     RAYFBNN_INLINE L sine_and_cosine(L x, L& cosine) {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "python/kernel.hpp"
-#include "python/ordering.hpp"
 #include "shared/random.hpp"
 
 namespace nb = nanobind;
@@ -32,15 +31,15 @@ void write_uniforms(
         uniforms(at, uint32_t(chains.data()[row]), n, values.data() + row * n);
 }
 
-// Write the order (n_chains, n) in which each chain's n numbers between 0 and 1 ascend.
-void write_orders(
-    const nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>& values,
-    const nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>& orders) {
-    const size_t n = values.shape(1);
-    require(orders.shape(0) == values.shape(0) && orders.shape(1) == n, "orders: must have the shape of values");
-    Ordering ordering(n);
-    for (size_t row = 0; row < values.shape(0); ++row)
-        ordering.write(values.data() + row * n, orders.data() + row * n);
+// Write the permutations (n_passes, n_chains, n) of all chains, those of each pass in its own iteration.
+void write_permutations(
+    const std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>& place, const Input& chains, const Output& orders) {
+    require(orders.ndim() == 3, "orders: must have the shape (n_passes, n_chains, n)");
+    const size_t n_passes = orders.shape(0), n_chains = orders.shape(1), n = orders.shape(2);
+    require(n < (1u << 30), "orders: must be of at most 2**30 numbers");
+    auto* to = static_cast<int*>(data_of(orders, "orders", nb::dtype<int32_t>(), {n_passes, n_chains, n}));
+    const StreamPlace at = place_of(place, chains, n_chains);
+    instruction_sets().front()->write_permutations(at, int(n_chains), int(n_passes), long(n), to);
 }
 
 // Write the normal numbers (n_chains, n) of a request of all chains, by the best instruction set.
@@ -49,7 +48,7 @@ void write_normals(
     require(values.ndim() == 2, "values: must have a row for each chain");
     const size_t n_chains = values.shape(0), n = values.shape(1);
     auto* to = static_cast<float*>(data_of(values, "values", nb::dtype<float>(), {n_chains, n}));
-    const NormalPlace at = normals_at(place, chains, n_chains);
+    const StreamPlace at = place_of(place, chains, n_chains);
     for (size_t row = 0; row < n_chains; ++row)
         instruction_sets().front()->write_normals(at, int(row), 0, long(n), to + row * n);
 }
@@ -82,8 +81,8 @@ NB_MODULE(_cpu, module) {
         "write_normals", &write_normals, nb::kw_only(), nb::arg("place"), nb::arg("chains").noconvert(),
         nb::arg("values").noconvert(), "Write the normal numbers of streams.py for a request of all chains.");
     module.def(
-        "write_orders", &write_orders, nb::kw_only(), nb::arg("values").noconvert(), nb::arg("orders").noconvert(),
-        "Write the order in which each row's numbers between 0 and 1 ascend.");
+        "write_permutations", &write_permutations, nb::kw_only(), nb::arg("place"), nb::arg("chains").noconvert(),
+        nb::arg("orders").noconvert(), "Write the permutations of streams.py for a request of all chains.");
     nb::class_<Kernel>(module, "Kernel")
         .def(
             nb::init<
@@ -111,15 +110,17 @@ NB_MODULE(_cpu, module) {
             "follow", &Kernel::follow, nb::kw_only(), nb::arg("position").noconvert(),
             nb::arg("momentum").noconvert(), nb::arg("stepsizes").noconvert(), nb::arg("precisions").noconvert(),
             nb::arg("noise").noconvert(), nb::arg("powers").noconvert(), nb::arg("targets").noconvert(),
-            nb::arg("weights").none(), nb::arg("cases").none(), nb::arg("n_steps"), nb::arg("factors"),
+            nb::arg("weights").none(), nb::arg("orders").none(), nb::arg("first_batch"), nb::arg("n_steps"),
+            nb::arg("factors"),
             nb::arg("place"), nb::arg("chains").noconvert(), nb::arg("new_position").noconvert(),
             nb::arg("new_momentum").noconvert())
         .def(
             "variational", &Kernel::variational, nb::kw_only(), nb::arg("mean").noconvert(),
             nb::arg("rho").noconvert(), nb::arg("first").noconvert(), nb::arg("second").noconvert(),
             nb::arg("precisions").noconvert(), nb::arg("noise").noconvert(), nb::arg("powers").noconvert(),
-            nb::arg("targets").noconvert(), nb::arg("weights").none(), nb::arg("cases").none(), nb::arg("n_steps"),
-            nb::arg("n_draws"), nb::arg("is_antithetic"), nb::arg("decays"), nb::arg("rates").noconvert(),
+            nb::arg("targets").noconvert(), nb::arg("weights").none(), nb::arg("orders").none(),
+            nb::arg("first_batch"), nb::arg("n_steps"),
+            nb::arg("n_draws"), nb::arg("is_antithetic"), nb::arg("decays"), nb::arg("schedule"),
             nb::arg("place"), nb::arg("chains").noconvert(), nb::arg("log_widths").noconvert(),
             nb::arg("prior_energy").noconvert(), nb::arg("terms").noconvert());
 }

@@ -35,38 +35,60 @@ struct PackedTargets {
         targets = Buffer<L>(n_packs * n_rows);
         if (job.weights) weights = Buffer<L>(n_packs * n_targets);
         scales = Buffer<S>(n_outputs), taus = Buffer<S>(n_outputs);
-        if (job.cases) batch_targets = Buffer<double>(long(n_rows) * job.n_cases);
-        if (job.cases && job.weights) batch_weights = Buffer<double>(long(n_targets) * job.n_cases);
+        if (job.orders) batch_targets = Buffer<double>(long(n_rows) * job.n_cases);
+        if (job.orders && job.weights) batch_weights = Buffer<double>(long(n_targets) * job.n_cases);
     }
 
     void begin_chain(int number) {
         chain = number;
-        const int model = job.network->model;
-        const double factor = job.powers[chain] * job.n_partitions;
-        for (int o = 0; o < n_outputs; ++o) {
-            const bool is_real = model == GAUSSIAN || model == STUDENT_T;
-            const double tau = is_real ? job.noise[long(chain) * n_targets + o] : 1;
-            scales[o] = S(factor * tau), taus[o] = S(tau);
-        }
+        set_scales(job.powers[chain] * job.n_partitions);
         given_targets = job.targets + chain * job.targets_step;
         if (job.weights) given_weights = job.weights + chain * job.weights_step;
-        if (job.cases) return;
+        if (job.orders) return;
         if (chain == 0 || job.targets_step) lay_out(targets, given_targets, n_rows);
         if (weights && (chain == 0 || job.weights_step)) lay_out(weights, given_weights, n_targets);
     }
 
-    // Takes the targets of the cases of a batch.
-    void begin_batch(const int* cases) {
-        gather(batch_targets, job.targets + chain * job.targets_step, n_rows, cases);
-        lay_out(targets, given_targets = batch_targets, n_rows);
-        if (!weights) return;
-        gather(batch_weights, job.weights + chain * job.weights_step, n_targets, cases);
-        lay_out(weights, given_weights = batch_weights, n_targets);
+    // The likelihood counts `power` times.
+    void set_scales(double power) {
+        const int model = job.network->model;
+        for (int o = 0; o < n_outputs; ++o) {
+            const bool is_real = model == GAUSSIAN || model == STUDENT_T;
+            const double tau = is_real ? job.noise[long(chain) * n_targets + o] : 1;
+            scales[o] = S(power * tau), taus[o] = S(tau);
+        }
     }
 
-    void gather(double* to, const double* from, int n, const int* cases) const {
-        for (int o = 0; o < n; ++o, from += job.n_all)
-            for (int c = 0; c < job.n_cases; ++c) *to++ = from[cases[c]];
+    // Takes the targets of the n cases of a batch, which stand for all cases.
+    void begin_batch(const int* cases, int n, bool wants_terms) {
+        set_scales(job.powers[chain] * (double(job.n_all) / n));
+        take(targets, batch_targets, job.targets + chain * job.targets_step, n_rows, cases, n, wants_terms);
+        given_targets = batch_targets;
+        if (!weights) return;
+        take(weights, batch_weights, job.weights + chain * job.weights_step, n_targets, cases, n, wants_terms);
+        given_weights = batch_weights;
+    }
+
+    // Writes the columns `cases` of rows (n_of_rows, n_all) in packs, as `lay_out` does. `wide` gets them too if the
+    // likelihood's terms are wanted.
+    void take(
+        L* packs, double* wide, const double* rows, int n_of_rows, const int* cases, int n, bool wants_terms) const {
+        S* place = reinterpret_cast<S*>(packs);
+        const Partition& partition = job.partitions[0];
+        for (int b = 0; b < partition.n_blocks; ++b) {
+            const int begin = partition.block_starts[b] * W, end = partition.block_starts[b + 1] * W;
+            for (int o = 0; o < n_of_rows; ++o, place += end - begin) {
+                const double* row = rows + long(o) * job.n_all;
+                for (int c = begin; c < end; ++c) {
+                    long column = cases[c < n ? c : n - 1];
+                    // One after the other: instructions that gather a pack take two to three times as long (Zen 5).
+                    __asm__("" : "+r"(column));
+                    place[c - begin] = S(row[column]);
+                }
+            }
+        }
+        for (int o = 0; wants_terms && o < n_of_rows; ++o)
+            for (int c = 0; c < n; ++c) wide[long(o) * job.n_cases + c] = rows[long(o) * job.n_all + cases[c]];
     }
 
     // Rows (n, n_cases) in packs, the last pack of a partition filled up with its last case.
@@ -106,37 +128,48 @@ struct CasesOfPack {
     RAYFBNN_METHOD double alpha() const { return noise_alpha; }
 };
 
+// The terms of n cases from those of `all` on, summed in the places of a pack. What all but the last pack reads has a
+// size that the compiler knows.
+template <int MODEL, class S>
+inline PackDouble terms_of_cases(const CasesOfPack<S>& all, int n_outputs, int n) {
+    typedef Lane<PackDouble> D;
+    const auto terms_at = [&](int first, int n_here) {
+        CasesOfPack<S> cases = all;
+        cases.outputs += first, cases.targets += first, cases.n_here = n_here;
+        if (cases.weights) cases.weights += first;
+        return log_likelihood_terms<D>(MODEL, n_outputs, cases);
+    };
+    PackDouble sum = {};
+    int first = 0;
+    for (; first + D::width <= n; first += D::width) sum += terms_at(first, D::width);
+    if (first == n) return sum;
+    const PackDouble of_places = terms_at(first, n - first);
+    PackDouble of_last = {};
+    memcpy(&of_last, &of_places, (n - first) * sizeof(double));
+    return sum + of_last;
+}
+
 // Adds the likelihood's terms of the block's n cases to `terms`. `first` is the first of these among all cases.
 template <class S>
 inline void add_terms(const PackedNetwork<S>& network, const PackedTargets<S>& given, int first, int n, double& terms) {
-    typedef Lane<PackDouble> D;
     const Job& job = given.job;
     const Network& net = network.net;
-    const double* noise = job.noise + long(given.chain) * net.n_targets;
-    const double* y = given.given_targets + first;
-    const double* w = given.given_weights ? given.given_weights + first : nullptr;
-    const S* v = reinterpret_cast<const S*>(network.layers[network.last].values);
-    PackDouble sum = {};
-    for (int c = 0; c < n; c += D::width) {
-        const int n_here = n - c < D::width ? n - c : D::width;
-        const CasesOfPack<S> cases = {
-            v + c, y + c, w ? w + c : nullptr, noise, network.stride * network.W, job.n_cases, net.n_targets, n_here,
-            net.alpha};
-        PackDouble of_pack;
-        switch (net.model) {
-            case GAUSSIAN: of_pack = log_likelihood_terms<D>(GAUSSIAN, given.n_outputs, cases); break;
-            case STUDENT_T: of_pack = log_likelihood_terms<D>(STUDENT_T, given.n_outputs, cases); break;
-            case BINARY: of_pack = log_likelihood_terms<D>(BINARY, given.n_outputs, cases); break;
-            case COUNT: of_pack = log_likelihood_terms<D>(COUNT, given.n_outputs, cases); break;
-            case SURVIVAL: of_pack = log_likelihood_terms<D>(SURVIVAL, given.n_outputs, cases); break;
-            case HETEROSCEDASTIC: of_pack = log_likelihood_terms<D>(HETEROSCEDASTIC, given.n_outputs, cases); break;
-            default: of_pack = log_likelihood_terms<D>(CLASS, given.n_outputs, cases); break;
-        }
-        PackDouble of_cases = {};
-        memcpy(&of_cases, &of_pack, n_here * sizeof(double));
-        sum += of_cases;
+    const S* outputs = reinterpret_cast<const S*>(network.layers[network.last].values);
+    const CasesOfPack<S> all = {
+        outputs, given.given_targets + first, given.given_weights ? given.given_weights + first : nullptr,
+        job.noise + long(given.chain) * net.n_targets, network.stride * network.W, job.n_cases, net.n_targets, 0,
+        net.alpha};
+    PackDouble sum;
+    switch (net.model) {
+        case GAUSSIAN: sum = terms_of_cases<GAUSSIAN>(all, given.n_outputs, n); break;
+        case STUDENT_T: sum = terms_of_cases<STUDENT_T>(all, given.n_outputs, n); break;
+        case BINARY: sum = terms_of_cases<BINARY>(all, given.n_outputs, n); break;
+        case COUNT: sum = terms_of_cases<COUNT>(all, given.n_outputs, n); break;
+        case SURVIVAL: sum = terms_of_cases<SURVIVAL>(all, given.n_outputs, n); break;
+        case HETEROSCEDASTIC: sum = terms_of_cases<HETEROSCEDASTIC>(all, given.n_outputs, n); break;
+        default: sum = terms_of_cases<CLASS>(all, given.n_outputs, n); break;
     }
-    for (int k = 0; k < D::width; ++k) terms += sum[k];
+    for (int k = 0; k < Lane<PackDouble>::width; ++k) terms += sum[k];
 }
 
 // --- the outputs' derivatives ---

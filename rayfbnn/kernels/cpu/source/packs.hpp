@@ -55,6 +55,15 @@ RAYFBNN_INLINE L splat(typename Places<L>::Scalar x) {
     return x - L{};  // the scalar x is taken to every place
 }
 
+// GCC 12 converts half a pack to double in two pieces.
+#if defined(__AVX512F__)
+RAYFBNN_INLINE PackDouble doubles_of(HalfPackFloat x) { return (PackDouble)_mm512_cvtps_pd((__m256)x); }
+#elif defined(__AVX2__)
+RAYFBNN_INLINE PackDouble doubles_of(HalfPackFloat x) { return (PackDouble)_mm256_cvtps_pd((__m128)x); }
+#else
+RAYFBNN_INLINE PackDouble doubles_of(HalfPackFloat x) { return __builtin_convertvector(x, PackDouble); }
+#endif
+
 // The first n numbers at `places`, followed by zeros.
 RAYFBNN_INLINE PackDouble doubles_of(const double* places, int n) {
     PackDouble x = {};
@@ -64,7 +73,7 @@ RAYFBNN_INLINE PackDouble doubles_of(const double* places, int n) {
 RAYFBNN_INLINE PackDouble doubles_of(const float* places) {
     HalfPackFloat x;
     __builtin_memcpy(&x, places, sizeof x);
-    return __builtin_convertvector(x, PackDouble);
+    return doubles_of(x);
 }
 RAYFBNN_INLINE PackDouble doubles_of(const double* places) { return doubles_of(places, Places<PackDouble>::width); }
 
@@ -104,6 +113,25 @@ struct MakeIndices<0, I...> {
     typedef Indices<I...> Type;
 };
 
+// The numbers of half a pack in double, and a pack of the numbers of two halves. Halves are shuffled, not copied: a
+// pack that is written in two pieces to memory cannot be read from there as a whole without waiting.
+template <int HALF, int... I>
+RAYFBNN_INLINE PackDouble doubles_of_half(PackFloat x, Indices<I...>) {
+    return doubles_of(__builtin_shufflevector(x, x, (HALF * int(sizeof...(I)) + I)...));
+}
+template <int HALF>
+RAYFBNN_INLINE PackDouble doubles_of_half(PackFloat x) {
+    return doubles_of_half<HALF>(x, typename MakeIndices<Places<PackDouble>::width>::Type());
+}
+template <int... I>
+RAYFBNN_INLINE PackFloat singles_of(PackDouble x, PackDouble y, Indices<I...>) {
+    return __builtin_shufflevector(
+        __builtin_convertvector(x, HalfPackFloat), __builtin_convertvector(y, HalfPackFloat), I...);
+}
+RAYFBNN_INLINE PackFloat singles_of(PackDouble x, PackDouble y) {
+    return singles_of(x, y, typename MakeIndices<Places<PackFloat>::width>::Type());
+}
+
 // One half of the places of x and y (PART = 0) or the other half (PART = 1), in pieces of G places. Pieces shorter than
 // 16 bytes are taken from x and y in turn within every 16 bytes. Pieces of 16 bytes are first those of x and then those
 // of y. These shuffles are one instruction each, unlike shuffles of single places across a wide pack.
@@ -128,6 +156,26 @@ RAYFBNN_INLINE L sums_of(const L* packs) {
         constexpr int E = 16 / sizeof(typename Places<L>::Scalar), G = N / 2 < E ? N / 2 : E;
         const L x = sums_of<N / 2>(packs), y = sums_of<N / 2>(packs + N / 2);
         return part_of<G, 0>(x, y, All()) + part_of<G, 1>(x, y, All());
+    }
+}
+
+// Turns the rows of a square matrix of N = width packs into its columns. Smaller N are steps on the way.
+template <int N, class L>
+RAYFBNN_INLINE void turn(L* rows) {
+    if constexpr (N > 1) {
+        typedef typename MakeIndices<Places<L>::width>::Type All;
+        constexpr int E = 16 / sizeof(typename Places<L>::Scalar), G = N / 2 < E ? N / 2 : E;
+        turn<N / 2>(rows), turn<N / 2>(rows + N / 2);
+        L to[N];
+#pragma GCC unroll 16
+        for (int k = 0; k < N / 2; ++k) {
+            // Within 16 bytes the halves are neighbouring columns, and beyond they are half of all columns apart.
+            const int first = G < E ? 2 * k : k, second = G < E ? first + 1 : first + N / 2;
+            to[first] = part_of<G, 0>(rows[k], rows[k + N / 2], All());
+            to[second] = part_of<G, 1>(rows[k], rows[k + N / 2], All());
+        }
+#pragma GCC unroll 16
+        for (int k = 0; k < N; ++k) rows[k] = to[k];
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include "steps/friction.hpp"
 #include "steps/leapfrog.hpp"
+#include "steps/permutations.hpp"
 #include "steps/variational.hpp"
 
 namespace RAYFBNN_NAMESPACE {
@@ -40,6 +41,7 @@ const Kernels& RAYFBNN_KERNELS() {
         run<float>,
         run<double>,
         write_normals,
+        write_permutations,
     };
     return kernels;
 }

@@ -47,18 +47,18 @@ struct Network {
     int n_targets, n_rows, n_parameters;  // n_rows: numbers of a case that say its targets
 };
 
-// The place of normal numbers in the run's streams: seed, and the counter's words that are the same for all of them.
-// Step k of a call adds k to the index that `use` holds.
-struct NormalPlace {
+// A place in the run's streams: seed, and the counter's words that all numbers of a request have in common.
+struct StreamPlace {
     unsigned seed, use, operation, iteration;
     const unsigned long long* chains;  // (n_chains,): the chains' numbers in the run
 };
 
 // Steps of dynamics with friction, in place of leapfrog steps: mcmc/sghmc.py. With stepsizes s and normal numbers n,
 //   q += first s p;  p = persistence p + noise n;  q += second s p;  p -= kick s g(q).
+// The normal numbers of step k have the index that `normals` holds plus k.
 struct Friction {
     double first, second, persistence, noise, kick;
-    NormalPlace normals;
+    StreamPlace normals;
 };
 
 // Job::n_steps steps of Bayes by Backprop, in place of leapfrog steps: approximate/variational.py, which says what the
@@ -72,7 +72,7 @@ struct Variational {
     double *mean, *rho;                      // (n_chains, n_parameters), before and after
     double *first, *second;                  // (n_chains, 2 n_parameters), before and after
     double* log_widths;                      // (n_steps, n_chains): the sum of the logarithms of sigma before each step
-    NormalPlace normals;                     // of the first step; each step has its own iteration
+    StreamPlace normals;                     // of the first step; each step has its own iteration
 };
 
 // The cases first .. first + n_cases - 1 of one partition. They fill n_packs packs, which are cut into blocks.
@@ -126,9 +126,11 @@ struct Job {
     int n_cases;
     int largest_block;  // packs
     const void* rows;   // (n_inputs, n_cases), or null where the partitions have inputs of their own
-    // The cases of each chain's batch in each step, (n_steps, n_chains, n_cases), numbers below n_all; or null where all
-    // chains have the same cases. There is one partition then, and its inputs come from `by_case`.
-    const int* cases;
+    // Permutations of all cases, (n_passes, n_chains, n_all), of which a step's batch is a piece; or null where all
+    // chains have the same cases. A pass has n_batches batches, step k takes batch first_batch + k of all passes, and
+    // n_cases is the most that a batch has. There is one partition then, and its inputs come from `by_case`.
+    const int* orders;
+    int n_batches, first_batch;
     const void* by_case;  // (n_all, n_inputs + 1)
     int n_all;            // columns of targets and weights: n_cases where there are no batches
     Regression regression;
@@ -160,7 +162,9 @@ struct Kernels {
     int float_width, double_width;
     void (*run_float)(const Job&);
     void (*run_double)(const Job&);
-    void (*write_normals)(const NormalPlace&, int chain, long step, long n, float* to);  // see normals.hpp
+    // See steps/normals.hpp and steps/permutations.hpp.
+    void (*write_normals)(const StreamPlace&, int chain, long step, long n, float* to);
+    void (*write_permutations)(const StreamPlace&, int n_chains, int n_passes, long n, int* to);
 };
 
 const Kernels& kernels_plain();

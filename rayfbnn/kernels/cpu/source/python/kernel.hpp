@@ -15,6 +15,7 @@
 #define RAYFBNN_NAMESPACE rayfbnn
 #include "arguments.hpp"
 #include "memory.hpp"
+#include "rates.hpp"
 #include "trajectory.hpp"
 
 namespace rayfbnn {
@@ -33,8 +34,8 @@ std::vector<const Kernels*> instruction_sets() {
     return sets;
 }
 
-// The place of normal numbers from what `Streams.place` returns.
-NormalPlace normals_at(
+// A place in the run's streams from what `Streams.place` returns.
+StreamPlace place_of(
     const std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>& place, const Input& chains, size_t n) {
     const auto [seed, use, operation, iteration] = place;
     const void* numbers = data_of(chains, "chains", nb::dtype<uint64_t>(), {n});
@@ -58,7 +59,7 @@ class Kernel {
     // links        (source, destination, start, n_units, has_biases) of each link
     // segments     (start, stop, alpha) of consecutive parameters with one kind of prior
     // inputs       (n_inputs + 1, n_cases), a row of ones last, in the type that positions will have
-    // batch        0, or the number of cases in a batch. The inputs are those of each case then, (n_cases, n_inputs + 1);
+    // batch        0, or the most cases in a batch. The inputs are those of each case then, (n_cases, n_inputs + 1);
     //              they stay in the caller's array
     // gemm         the capsule of SciPy's sgemm or dgemm, or None
     // large_from   number of weights from which on a link is large
@@ -99,7 +100,8 @@ class Kernel {
         const size_t n_all = inputs.shape(batch == 0);
         require(n_all >= 1 && n_all < (1u << 30), "inputs: must have at least one case");
         require(batch >= 0 && size_t(batch) <= n_all, "batch: must be at most the number of cases");
-        n_cases_ = batch ? batch : int(n_all);
+        job_.n_batches = batch ? int((n_all + batch - 1) / batch) : 1;
+        n_cases_ = int((n_all + job_.n_batches - 1) / job_.n_batches);
         is_double_ = inputs.dtype() == nb::dtype<double>();
         const auto* rows = static_cast<const char*>(
             data_of(inputs, "inputs", real(), {inputs.shape(0), inputs.shape(1)}));
@@ -194,8 +196,8 @@ class Kernel {
     // Takes steps of dynamics with friction, as Friction describes.
     void follow(
         const Input& position, const Input& momentum, const Input& stepsizes, const Input& precisions,
-        const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object cases,
-        int n_steps, const std::tuple<double, double, double, double, double>& factors,
+        const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object orders,
+        int first_batch, int n_steps, const std::tuple<double, double, double, double, double>& factors,
         const std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>& place, const Input& chains,
         const Output& new_position, const Output& new_momentum) const {
         Job job = job_;
@@ -204,10 +206,10 @@ class Kernel {
         fill_state(job, n, position, momentum, stepsizes, new_position, new_momentum);
         require(n_steps >= 1 && job.n_partitions == 1, "n_steps, n_partitions: must be at least 1, and 1");
         job.n_steps = n_steps;
-        const Input kept = fill_cases(job, n, cases, n_steps);
+        const Input kept = fill_orders(job, n, orders, first_batch);
         const auto [first, second, persistence, noise_factor, kick] = factors;
         const rayfbnn::Friction friction = {
-            first, second, persistence, noise_factor, kick, normals_at(place, chains, n)};
+            first, second, persistence, noise_factor, kick, place_of(place, chains, n)};
         job.friction = &friction;
         run(job);
     }
@@ -215,10 +217,10 @@ class Kernel {
     // Takes steps of Bayes by Backprop, as Variational describes.
     void variational(
         const Output& mean, const Output& rho, const Output& first, const Output& second, const Input& precisions,
-        const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object cases,
-        int n_steps, int n_draws, bool is_antithetic, const std::tuple<double, double, double>& decays,
-        const Input& rates, const std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>& place, const Input& chains,
-        const Output& log_widths, const Output& prior_energy, const Output& terms) const {
+        const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object orders,
+        int first_batch, int n_steps, int n_draws, bool is_antithetic, const std::tuple<double, double, double>& decays,
+        const Schedule& schedule, const std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>& place,
+        const Input& chains, const Output& log_widths, const Output& prior_energy, const Output& terms) const {
         Job job = job_;
         const size_t n = mean.ndim() > 0 ? mean.shape(0) : 0, n_parameters = network_.n_parameters;
         fill(job, n, precisions, noise, powers, targets, weights, nb::none());
@@ -228,14 +230,15 @@ class Kernel {
         const size_t n_times = n_steps;
         job.prior_energy = doubles(prior_energy, "prior_energy", {n_times, n, size_t(n_draws)});
         job.terms = doubles(terms, "terms", {n_times, n, size_t(n_draws)});
-        const Input kept = fill_cases(job, n, cases, n_steps);
+        const Input kept = fill_orders(job, n, orders, first_batch);
         const std::vector<size_t> shape = {n, n_parameters}, moments = {n, 2 * n_parameters};
         const auto [first_decay, second_decay, small] = decays;
+        const std::vector<double> rates = rates_of(schedule, n_steps, first_decay, second_decay);
         const rayfbnn::Variational fit = {
-            n_draws, is_antithetic, first_decay, second_decay, small, doubles(rates, "rates", {n_times, 3}),
+            n_draws, is_antithetic, first_decay, second_decay, small, rates.data(),
             doubles(mean, "mean", shape), doubles(rho, "rho", shape),
             doubles(first, "first", moments), doubles(second, "second", moments),
-            doubles(log_widths, "log_widths", {n_times, n}), normals_at(place, chains, n)};
+            doubles(log_widths, "log_widths", {n_times, n}), place_of(place, chains, n)};
         job.variational = &fit;
         run(job);
     }
@@ -277,15 +280,21 @@ class Kernel {
         job.new_momentum = data_of(new_momentum, "new_momentum", real(), shape);
     }
 
-    // Takes the cases of batches, which must live as long as what is returned.
-    Input fill_cases(Job& job, size_t n, const nb::object& cases, int n_steps) const {
-        require(cases.is_none() == (job.by_case == nullptr), "cases: must be given for batches, and only for these");
-        if (cases.is_none()) return Input();
-        const Input array = nb::cast<Input>(cases, false);
-        job.cases = static_cast<const int*>(
-            data_of(array, "cases", nb::dtype<int32_t>(), {size_t(n_steps), n, size_t(n_cases_)}));
-        for (size_t k = 0; k < size_t(n_steps) * n * n_cases_; ++k)
-            require(job.cases[k] >= 0 && job.cases[k] < job.n_all, "cases: must hold numbers of cases");
+    // Takes the permutations of passes, which must live as long as what is returned.
+    static Input fill_orders(Job& job, size_t n, const nb::object& orders, int first_batch) {
+        require(orders.is_none() == (job.by_case == nullptr), "orders: must be given for batches, and only for these");
+        if (orders.is_none()) return Input();
+        const Input array = nb::cast<Input>(orders, false);
+        const size_t n_passes = array.ndim() > 0 ? array.shape(0) : 0, n_numbers = n_passes * n * job.n_all;
+        job.orders = static_cast<const int*>(
+            data_of(array, "orders", nb::dtype<int32_t>(), {n_passes, n, size_t(job.n_all)}));
+        job.first_batch = first_batch;
+        require(
+            first_batch >= 0 && size_t(first_batch) + job.n_steps <= n_passes * job.n_batches,
+            "first_batch: must be at least 0, and all steps in the passes of `orders`");
+        bool are_cases = true;
+        for (size_t k = 0; k < n_numbers; ++k) are_cases &= unsigned(job.orders[k]) < unsigned(job.n_all);
+        require(are_cases, "orders: must hold numbers of cases");
         return array;
     }
 
