@@ -17,7 +17,7 @@ from rayfbnn.run.blocks import BlockPlan
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATE, STATS
-from rayfbnn.store.records import Block
+from rayfbnn.store.records import SECONDS, Block
 from rayfbnn.store.tuning_log import to_document
 from rayfbnn.streams import Streams
 
@@ -93,7 +93,7 @@ class Collected:
     def block(self, spec: RunSpec, plan: BlockPlan) -> Block:
         """Return the block for the store to commit, once it has arrived on the host.
 
-        Nothing in it depends on the clock or the worker.
+        Nothing in it but SECONDS in its summary depends on the clock or the worker.
         """
         self._arrive(0)
         shares: dict[str, float] = {}
@@ -119,6 +119,7 @@ class Collected:
                 "accepted_sum": self.accepted_sum,
                 "n_accepted": self.n_accepted,
                 "diverged": self.diverged,
+                SECONDS: time.monotonic() - self.started,
                 **shares,
             },
             tuning=[to_document(measured) for measured in self._measured.values()],

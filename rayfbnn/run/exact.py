@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from rayfbnn.arrays import Array
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.store.records import Block
+from rayfbnn.store.records import SECONDS, Block
 
 
 def exact_blocks(
-    posterior: SampledPosterior, positions: Array, precisions: Array, draws_per_block: int
+    posterior: SampledPosterior, positions: Array, precisions: Array, draws_per_block: int, seconds: float
 ) -> Iterator[Block]:
     """Yield the draws in blocks, with their densities.
 
-    positions (n_draws, n_parameters), precisions (n_draws, n_precisions)
+    positions (n_draws, n_parameters), precisions (n_draws, n_precisions); seconds that all of them took
     """
     for first in range(0, len(positions), draws_per_block):
         rows = slice(first, first + draws_per_block)
@@ -30,4 +30,5 @@ def exact_blocks(
                 "log_likelihood": posterior.log_likelihood(position, precision)[None],
                 "log_prior": posterior.log_prior(position, precision)[None],
             },
+            summary={SECONDS: seconds * len(position) / len(positions)},
         )

@@ -22,6 +22,8 @@ _SEALED = re.compile(rb'"' + SEAL.encode() + rb'": "([0-9a-f]{64})"')
 
 Section = Literal["posterior", "warmup"]
 
+SECONDS = "seconds"  # in the summary of a block: the time that its worker took for it, by the clock
+
 
 @dataclass(frozen=True, eq=False)
 class Block:
@@ -34,7 +36,7 @@ class Block:
     stats       name -> (n_chains, n_draws); those of STATS that are absent are stored as NaN
     state       after the last iteration; the arrays of a fit by name; None if there is nothing to continue
                 from (exact draws)
-    summary     small numbers that are summed over blocks to show progress: updates and acceptances
+    summary     small numbers that are summed over blocks: updates, acceptances, and SECONDS
     predictive  name -> (n_chains, n_draws, n_cases, ...); those of PREDICTIVE, for draws from the prior
     tuning      what the automatic operations of a round measured (mcmc/tuning), as plain lists and numbers
     """

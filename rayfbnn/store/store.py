@@ -30,6 +30,7 @@ from rayfbnn.store.locking import locked
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.planned import new_header
 from rayfbnn.store.records import (
+    SECONDS,
     BatchProgress,
     Block,
     Record,
@@ -262,6 +263,17 @@ class Store:
     def progress(self, batch: int) -> BatchProgress:
         """Return how far a batch is. It reads one folder and one small file, so it may be asked often."""
         return self.opened.commits.progress(batch)
+
+    @property
+    def seconds(self) -> float | None:
+        """The time that workers took for all blocks so far, by the clock; None where blocks do not say.
+
+        Blocks that a kill has lost are not in it. Two workers at once take two seconds each second.
+        """
+        batches = [self.progress(batch) for batch in range(self.n_batches)]
+        totals = [progress.totals for progress in batches if progress.blocks]
+        is_known = all(SECONDS in summary for summary in totals)
+        return sum(summary[SECONDS] for summary in totals) if is_known else None
 
     @property
     def committed_draws(self) -> int:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
 
 _REFERENCE = "hmc"
 _FEWEST_EFFECTIVE_RUNS = 10.0
-_SECONDS = "seconds.json"  # of each method's fit, in the folder of the comparison
 _log = logging.getLogger(__name__)
 
 
@@ -117,10 +113,11 @@ def compare(
     for reason in reasons:
         _log.warning("the reference %s may not have converged: %s", reference.path, reason)
     rows, floor = reduce_compare(reference, stores, inputs, targets)
-    rows = {name: _with_costs(row, stores[name], _seconds(folder).get(name)) for name, row in rows.items()}
+    rows = {name: _with_costs(row, stores[name]) for name, row in rows.items()}
     _warn_of_poor_fits(rows, reference, targets)
     called = _REFERENCE if exact is None else str(exact)
-    rows[f"halves of {called}"] = floor
+    # A reference that is not among the methods has no other row.
+    rows[f"halves of {called}"] = floor if exact is None else _with_costs(floor, reference)
     if annealing_runs:
         exact_row = _REFERENCE if _REFERENCE in rows else f"halves of {called}"
         estimate = annealed(resolved, dataset, folder, runs=annealing_runs, progress=progress)
@@ -174,42 +171,8 @@ def _cases_with_targets(data: Source, spec: RunSpec) -> tuple[Array, Array]:
 def _fitted(spec: RunSpec, folder: Path, method: str, *, workers: int | None, progress: bool) -> Store:
     """Return the complete store of a method, which is fitted or resumed as far as it is not yet."""
     path = folder / f"{method}.zarr"
-    with _timed(folder, method):
-        sample_or_resume(spec, path, method=method, workers=workers, progress=progress)
+    sample_or_resume(spec, path, method=method, workers=workers, progress=progress)
     return Store.open(path)
-
-
-@contextmanager
-def _timed(folder: Path, method: str) -> Iterator[None]:
-    """Add the seconds that a fit takes to those that it took before it was stopped.
-
-    A fit that is complete takes no time to be found so, and its seconds stay as they are.
-    """
-    store, start = folder / f"{method}.zarr", time.monotonic()
-    was_complete = store.exists() and _is_complete(Store.open(store))
-    try:
-        yield
-    finally:
-        if not was_complete:
-            seconds = _seconds(folder)
-            seconds[method] = seconds.get(method, 0.0) + time.monotonic() - start
-            with whole_file(folder / _SECONDS) as unfinished:
-                unfinished.write_text(json.dumps(seconds))
-
-
-def _is_complete(store: Store) -> bool:
-    return store.committed_draws >= store.spec.kept_draws
-
-
-def _seconds(folder: Path) -> dict[str, float]:
-    """Return the seconds of each method's fit in this folder, as far as they are known."""
-    file = folder / _SECONDS
-    try:
-        return dict(json.loads(file.read_text())) if file.exists() else {}
-    except ValueError as exc:
-        raise ConfigError(
-            f"{file}: is not what `compare` wrote; delete it, and seconds are left out"
-        ) from exc
 
 
 def _doubts(reference: Store, inputs: Array, decisive: Decisive) -> tuple[str, ...]:
@@ -243,15 +206,17 @@ def _warn_of_poor_fits(rows: dict[str, Compared], store: Store, targets: Array) 
             )
 
 
-def _with_costs(row: Compared, store: Store, seconds: float | None) -> Compared:
+def _with_costs(row: Compared, store: Store) -> Compared:
     """Return a row with its log evidence, seconds and gradients, as far as they are known."""
-    known: dict[str, float] = {} if seconds is None else {"seconds": seconds}
+    known: dict[str, float] = {} if store.seconds is None else {"seconds": store.seconds}
+    if store.kind != "exact":  # rejection has no gradients
+        known["gradients"] = gradients(store)
     if store.kind == "approximate":
         summary = fit_summary(store)
         log_evidence = summary.log_evidence[summary.weight > 0]
         if np.isfinite(log_evidence).any():
             known["log_evidence"] = float(np.nanmax(log_evidence)) - store.data.log_scale
-    return replace(row, values=row.values | known | {"gradients": gradients(store)})
+    return replace(row, values=row.values | known)
 
 
 def _with_evidence(row: Compared, estimate: Annealed) -> Compared:

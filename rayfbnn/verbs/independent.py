@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,7 +99,7 @@ def reject(
     check_memory(
         "proposals_per_round", proposals_per_round, _COPIES * (bytes_of_state + 8 * dataset.targets.size)
     )
-    n_proposals = 0
+    n_proposals, started = 0, time.monotonic()
     with show_rejection(draws, show=progress) as show_round:
 
         def on_progress(n_accepted: int, n_tried: int) -> None:
@@ -116,7 +117,8 @@ def reject(
             on_progress=on_progress,
         )
         positions, precisions = (np.concatenate(parts) for parts in zip(*rounds, strict=True))
-    blocks = exact_blocks(posterior, positions, precisions, _draws_per_block(spec, draws))
+    seconds = time.monotonic() - started
+    blocks = exact_blocks(posterior, positions, precisions, _draws_per_block(spec, draws), seconds)
     _store_independent_draws(place, spec, dataset, "exact", draws, blocks)
     return _summary_of_independent_draws(place, draws, acceptance=draws / n_proposals)
 

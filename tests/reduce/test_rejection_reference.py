@@ -104,7 +104,7 @@ def exact_store(path: Path, name: str) -> Store:
     sizes = {"n_draws": N_EXACT, "chains": 1, "chains_per_batch": 1, "draws_per_block": N_EXACT}
     store = Store.create(path, spec=spec, data=data, kernel="plain NumPy", kind="exact", **sizes)
     with store.lock():
-        for block in exact_blocks(posterior_of(spec, data), *exact_draws(name), N_EXACT):
+        for block in exact_blocks(posterior_of(spec, data), *exact_draws(name), N_EXACT, 0.0):
             store.commit(0, block)
     return store
 

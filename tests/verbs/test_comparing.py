@@ -12,7 +12,12 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import cli
+from rayfbnn.data import read_dataset
 from rayfbnn.errors import ConfigError
+from rayfbnn.run.fitting.fitter import Fitter
+from rayfbnn.store.storage.places import place_of
+from rayfbnn.store.store import Store
+from rayfbnn.verbs.fitting import new_fit
 from tests.support.reduce.pictures import leave_undrawn
 from tests.support.store.standin_store import normal
 
@@ -64,7 +69,6 @@ def test_a_reference_that_does_not_pass_diagnose_gives_exit_code_3(folder: Path)
         "compare.csv",
         "compare.png",
         "hmc.zarr",
-        "seconds.json",
     ]
     assert (folder / "out" / "compare.csv").read_text().startswith("method,log_probability,")
 
@@ -79,6 +83,15 @@ def test_a_reference_that_passes_gives_exit_code_0(folder: Path) -> None:
     own, floor = document["rows"]
     assert own["w2"] > 0 and own["log_probability_difference"] != 0
     assert floor["method"] == "halves of exact.zarr"
+    assert floor["seconds"] == Store.open("exact.zarr").seconds > 0 and "gradients" not in floor
+
+
+def test_a_reference_from_elsewhere_has_its_cost_in_the_last_row(folder: Path) -> None:
+    rayfbnn.sample("run.toml", "long.zarr", workers=0, progress=False)
+    options = {"data": "test.csv", "exact": "long.zarr", "methods": "map", "workers": 0, "progress": False}
+    floor = rayfbnn.compare("run.toml", "out", set=["methods.map.steps=5"], **options).floor
+    assert floor.values["seconds"] == Store.open("long.zarr").seconds
+    assert floor.values["gradients"] == 4 * 12 * 5
 
 
 def test_a_complete_store_is_used_as_it_is(folder: Path) -> None:
@@ -88,6 +101,22 @@ def test_a_complete_store_is_used_as_it_is(folder: Path) -> None:
     assert first.to_json() == second.to_json()
     text = first.to_text()
     assert "hmc" in text and "may not have converged" in text
+
+
+def test_a_comparison_that_was_killed_counts_the_seconds_of_all_its_blocks(folder: Path) -> None:
+    """A kill loses the block under way and nothing else, so that a driver that just ends is like it."""
+    spec = rayfbnn.RunSpec.from_toml(folder / "run.toml").for_method("map")
+    (folder / "out").mkdir()
+    place = place_of(folder / "out" / "map.zarr")
+    store = new_fit(place, spec, read_dataset(spec))
+    before = 0.0
+    for progress in Fitter(store).run_block(0):
+        before = progress.seconds
+    at_kill = Store.open(place).seconds
+    assert at_kill is not None and 0 < at_kill <= before
+    options = {"data": "test.csv", "methods": "hmc,map", "workers": 0, "progress": False}
+    values = rayfbnn.compare("run.toml", "out", **options).rows["map"].values
+    assert values["seconds"] == Store.open(place).seconds > at_kill
 
 
 def test_every_method_is_fitted_and_compared(folder: Path) -> None:

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from rayfbnn.run.fitting.fits import (
 )
 from rayfbnn.run.sampler import Progress
 from rayfbnn.store.catalogue import LOG_Q
-from rayfbnn.store.records import BatchProgress, Block, Record
+from rayfbnn.store.records import SECONDS, BatchProgress, Block, Record
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
 
@@ -68,6 +69,7 @@ class Fitter:
             if isinstance(result, int):
                 yield self._progress(batch, before, started, done=result)
                 continue
+            result = replace(result, summary={SECONDS: time.monotonic() - started})
             try:
                 self.store.commit(batch, result)
             except StoreOvertakenError as exc:  # a worker thought dead has ended the block elsewhere

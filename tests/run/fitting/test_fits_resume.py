@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ from rayfbnn.run.executor import InProcess
 from rayfbnn.run.fitting.fits import fit_of, posterior_of_fit
 from rayfbnn.run.fitting.fitter import Fitter
 from rayfbnn.run.on_ray.worker import Worker
+from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
+from tests.support.small import assert_same_draws, small, write_train
 from tests.support.store.fits import SETTINGS, fit_spec, make_fit
 
 METHODS = tuple(SETTINGS)
@@ -113,20 +116,15 @@ def test_any_number_of_workers_fits_the_same_bits(tmp_path: Path, method: str) -
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "sghmc"])
 def test_a_fit_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path, method: str) -> None:
     """Each process is killed after a block that it committed, inside the next one, and before the last."""
-    longer = {
-        "vep": {"sweeps": 300, "tolerance": 1e-300},
-        "laplace": {"steps": 200, "precisions": "evidence", "starts": 80},  # a start takes some hundredths
-        "bbb": {"steps": 100_000},  # compiled
-    }
-    settings = longer.get(method, {"steps": 6000})
-    spec = fit_spec(tmp_path, method, settings={**settings, "draws": 500})
+    spec, assert_same = long_sghmc(tmp_path) if method == "sghmc" else long_fit(tmp_path, method)
     (tmp_path / "run.toml").write_text(spec.to_toml())
     api.sample(spec, tmp_path / "whole.zarr", workers=0, progress=False)
     code = "from rayfbnn.cli import main; main()"
     command = [sys.executable, "-c", code, "run", "run.toml", "killed.zarr", "--workers", "0"]
+    seconds_before, started = 0.0, time.monotonic()
     for seconds in (0.0, 0.02, 0.1):
         before = steps_committed(tmp_path / "killed.zarr")
         process = subprocess.Popen(command, cwd=tmp_path, start_new_session=True)
@@ -139,8 +137,34 @@ def test_a_fit_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path, method: s
         store = Store.open(str(tmp_path / "killed.zarr"))
         total = store.spec.total_iterations * store.n_batches
         assert before < steps_committed(tmp_path / "killed.zarr") < total
+        assert store.seconds is not None and store.seconds > seconds_before
+        seconds_before = store.seconds
     subprocess.run(command, cwd=tmp_path, check=True)
-    assert_same_fit(tmp_path / "whole.zarr", tmp_path / "killed.zarr")
+    assert_same(tmp_path / "whole.zarr", tmp_path / "killed.zarr")
+    in_all = Store.open(str(tmp_path / "killed.zarr")).seconds
+    assert in_all is not None and seconds_before < in_all < time.monotonic() - started
+
+
+def long_fit(folder: Path, method: str) -> tuple[RunSpec, Callable[[Path, Path], None]]:
+    """Return a fit of some seconds, and what holds two of its stores against each other."""
+    longer = {
+        "vep": {"sweeps": 300, "tolerance": 1e-300},
+        "laplace": {"steps": 200, "precisions": "evidence", "starts": 80},  # a start takes some hundredths
+        "bbb": {"steps": 100_000},  # compiled
+    }
+    settings = longer.get(method, {"steps": 6000})
+    return fit_spec(folder, method, settings={**settings, "draws": 500}), assert_same_fit
+
+
+def long_sghmc(folder: Path) -> tuple[RunSpec, Callable[[Path, Path], None]]:
+    """Return a run of some seconds by sghmc on batches, with precisions drawn, and what compares two."""
+    operations = [{"op": "sample-sigmas"}, {"op": "sghmc", "steps": 300, "batch": 5, "stepsize": 0.1}]
+    phases = [
+        {"iterations": n, "keep": keep, "operations": operations} for n, keep in ((200, False), (800, True))
+    ]
+    write_train(folder)
+    raw = small(draws_per_block=100) | {"methods": {"sghmc": {"phase": phases}}}
+    return RunSpec.from_dict(raw, base_dir=folder).for_method("sghmc"), assert_same_draws
 
 
 def steps_committed(path: Path) -> int:
