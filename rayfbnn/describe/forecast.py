@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rayfbnn.describe.results import duration
 
 if TYPE_CHECKING:
+    from rayfbnn.spec import RunSpec
     from rayfbnn.timing.results import Forecast
 
 _LONG_TO_WAIT = 30.0  # seconds before the first draw
@@ -14,11 +15,9 @@ _LONG_TO_WAIT = 30.0  # seconds before the first draw
 
 def describe_forecast(forecast: Forecast) -> str:
     """Say how long a run will take, what that rests on, and what would be quicker, a line for each."""
-    of_workers = f", but for {duration(forecast.start)} in which workers start" if forecast.start else ""
-    with_workers = f"with {forecast.workers} worker{'s' if forecast.workers > 1 else ''}"
     lines = [
-        f"Time: about {duration(forecast.seconds)} {with_workers}, {duration(forecast.before_draws)} of it"
-        f" before the first draw is kept (measured on this machine{of_workers})"
+        f"Time: about {duration(forecast.seconds)} {_with_workers(forecast)},"
+        f" {duration(forecast.before_draws)} of it before the first draw is kept ({_basis(forecast)})"
     ]
     if forecast.before_draws >= _LONG_TO_WAIT:
         lines.append("  until then `rayfbnn predict` answers from the earlier phases, and marks the answers")
@@ -33,3 +32,22 @@ def describe_forecast(forecast: Forecast) -> str:
         lines.append("  quicker would be (which says nothing about how many draws are enough):")
         lines += [f"    {duration(change.seconds):>12}  {change.what}" for change in forecast.changes]
     return "\n".join(lines)
+
+
+def describe_fit_forecast(spec: RunSpec, forecast: Forecast) -> str:
+    """Say how long a fit will take; a fit that may be complete before its last step takes at most so long."""
+    is_most = spec.method != "bbb"
+    return (
+        f"Time: {'at most ' if is_most else ''}about {duration(forecast.seconds)} {_with_workers(forecast)},"
+        f" {duration(forecast.before_draws)} of it before the first draw"
+        f"{', without the evidence' if is_most else ''} ({_basis(forecast)})"
+    )
+
+
+def _with_workers(forecast: Forecast) -> str:
+    return f"with {forecast.workers} worker{'s' if forecast.workers > 1 else ''}"
+
+
+def _basis(forecast: Forecast) -> str:
+    of_workers = f", but for {duration(forecast.start)} in which workers start" if forecast.start else ""
+    return f"measured on this machine{of_workers}"

@@ -36,7 +36,7 @@ START_OF_WORKERS = 12.0
 """Seconds from the start of a run until its workers sample; Ray took 8 to 15 on two cores."""
 _UPDATE_SECONDS = 0.1  # spent on each kind of update
 # A run of fewer seconds, by a guess without any measuring, is not worth a forecast.
-_LEAST_SECONDS = 5.0
+LEAST_SECONDS = 5.0
 _GUESSED_RATE, _GUESSED_OVERHEAD = 5e9, 5e-4  # operations a second; seconds of an iteration of a batch
 _LARGEST_FACTOR = 0.9  # a change that saves less is not named
 _LEAST_FOR_CHANGES = 30.0  # seconds of a run from which on changes are looked at
@@ -54,7 +54,7 @@ def forecast(spec: RunSpec, dataset: Dataset, *, workers: int) -> Forecast | Non
         return None
     posterior = build_posterior(spec, dataset, device="cpu")
     settings = _settings(spec, longest=False)
-    if _guessed_seconds(spec, posterior, settings) < _LEAST_SECONDS:
+    if _guessed_seconds(spec, posterior, settings) < LEAST_SECONDS:
         return None
     with InProcess():  # one BLAS thread, as workers have
         return _measured(spec, dataset, posterior, settings, workers)

@@ -17,11 +17,14 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
 from rayfbnn.reduce.fits.summary import fit_summary
 from rayfbnn.reduce.whole_file import whole_file
+from rayfbnn.run.cores import n_cores
 from rayfbnn.run.fitting.fits import checked_state_shapes
+from rayfbnn.run.progress import show_text
 from rayfbnn.spec.methods import METHODS, BbbKeys, LaplaceKeys, MapKeys, VepKeys
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.annealing import annealed, check_annealing
 from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, read_spec
+from rayfbnn.verbs.forecasting import forecasts_text
 from rayfbnn.verbs.jobs import sample_or_resume
 
 if TYPE_CHECKING:
@@ -86,7 +89,7 @@ def compare(
         Number of worker processes on this machine; one for each core, or for each GPU, if not given. 0
         samples in this process, without Ray.
     progress
-        Shows the progress on standard error.
+        Shows the progress on standard error, and before the fits how long each will take.
 
     Returns
     -------
@@ -105,6 +108,8 @@ def compare(
     _check_methods(resolved, dataset, names)
     check_annealing(resolved, annealing_runs)
     inputs, targets = _cases_with_targets(data, resolved)
+    if progress:
+        _show_forecasts(resolved, dataset, folder, names, workers)
     folder.mkdir(exist_ok=True)
     stores = {name: _fitted(spec, folder, name, workers=workers, progress=progress) for name in names}
     if reference is None:
@@ -166,6 +171,14 @@ def _cases_with_targets(data: Source, spec: RunSpec) -> tuple[Array, Array]:
     if targets is None:
         raise ConfigError("data: the test cases have no targets to compare predictions with; add them")
     return inputs, targets
+
+
+def _show_forecasts(
+    spec: RunSpec, dataset: Dataset, folder: Path, methods: Sequence[str], workers: int | None
+) -> None:
+    """Write what each method will take that has not begun yet, as far as it is more than some seconds."""
+    new = {name: spec.for_method(name) for name in methods if not (folder / f"{name}.zarr").exists()}
+    show_text(forecasts_text(new, dataset, workers=n_cores() if workers is None else workers))
 
 
 def _fitted(spec: RunSpec, folder: Path, method: str, *, workers: int | None, progress: bool) -> Store:

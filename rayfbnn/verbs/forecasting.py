@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rayfbnn.errors import ConfigError
@@ -14,19 +15,30 @@ if TYPE_CHECKING:
 def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
     """Return lines that say what a run will take on this machine; "" for a run of a few seconds or on a GPU.
 
-    The text is "" as well for a network that can only be drawn from its prior. An empty line comes first. The
+    The text is "" as well for what cannot be run: a network that can only be drawn from its prior, or an
+    approximation that does not cover the model. An empty line comes first. The
     measurements take a second or two.
 
     workers  number of worker processes; 0 for a run in this process
     """
-    from rayfbnn.describe.forecast import describe_forecast
+    from rayfbnn.describe.forecast import describe_fit_forecast, describe_forecast
+    from rayfbnn.timing.fits import fit_forecast
     from rayfbnn.timing.forecast import START_OF_WORKERS, forecast
 
+    measure = forecast if spec.fit is None else fit_forecast
     try:
         spec.check_gradient()
+        result = measure(spec, dataset, workers=max(1, workers))
     except ConfigError:
         return ""
-    result = forecast(spec, dataset, workers=max(1, workers))
     if result is None:
         return ""
-    return f"\n{describe_forecast(result.after(START_OF_WORKERS if workers else 0.0))}\n"
+    result = result.after(START_OF_WORKERS if workers else 0.0)
+    words = describe_forecast(result) if spec.fit is None else describe_fit_forecast(spec, result)
+    return f"\n{words}\n"
+
+
+def forecasts_text(specs: Mapping[str, RunSpec], dataset: Dataset, *, workers: int) -> str:
+    """Return the forecast of each run by name, a paragraph for each that has one."""
+    texts = {name: forecast_text(spec, dataset, workers=workers) for name, spec in specs.items()}
+    return "".join(f"{name}: {text.lstrip()}" for name, text in texts.items() if text)

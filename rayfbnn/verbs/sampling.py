@@ -122,7 +122,7 @@ def sample(
     spec.check_gradient()
     spec.check_data(dataset.n_cases)
     check_ray(workers, address)
-    if progress and address is None and spec.fit is None:
+    if progress and address is None:
         show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
     if spec.fit is None:
         store = Store.for_run(place, spec, dataset, kernel=kernel_for(spec))

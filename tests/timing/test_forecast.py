@@ -32,7 +32,7 @@ def training(folder: Path, *operations: dict[str, Any], **replaced: Any) -> tupl
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run is worth a forecast. A trajectory takes a second a step, another update 2, densities 3."""
-    monkeypatch.setattr(forecast, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(forecast, "LEAST_SECONDS", 0.0)
     monkeypatch.setattr(forecast, "timed", lambda call, *, seconds: 3.0)
 
     def update(times: UpdateTimes, operation: Operation) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rayfbnn.store.store import Store
 
 MOST_BINS = 1000  # of the steps, for each of which the mean objective is kept
+DRAWS_FOR_BOUND = 1000  # of each start, with which bbb estimates its bound at the end
 OBJECTIVE, LOG_EVIDENCE, LEAST_EIGENVALUE = "objective", "log_evidence", "least_eigenvalue"
 _COPIES_OF_MATRIX = 4  # that a Gauss-Newton step holds at once: the curvature, its parts, and what is solved
 
@@ -59,6 +61,13 @@ def posterior_of_fit(store: Store) -> ApproximatedPosterior:
     return _posterior(store.spec, pieces, targets)
 
 
+def posterior_before_fit(spec: RunSpec, dataset: Dataset) -> ApproximatedPosterior:
+    """Return the posterior of a fit that has no store yet; ConfigError, naming the method, if not covered."""
+    posterior = _posterior(spec, dataset.standardized_pieces(), dataset.standardized_targets)
+    _check_covered(spec, posterior)
+    return posterior
+
+
 def _posterior(spec: RunSpec, pieces: Iterable[Array], targets: Array) -> ApproximatedPosterior:
     posterior = ApproximatedPosterior.from_pieces(
         spec.network, spec.model, pieces, targets, dtype=spec.dtype, xp=device_namespace(spec.device)
@@ -87,14 +96,19 @@ def fit_of(spec: RunSpec, posterior: ApproximatedPosterior, *, recorded: str | N
     return Propagation(posterior, keys.settings)
 
 
+def with_shortest_steps(fit: Fit) -> Fit:
+    """Return the fit with steps as short as they can be: for laplace, one of Gauss-Newton in each."""
+    if not isinstance(fit, Laplace):
+        return fit
+    return replace(fit, settings=replace(fit.settings, first=1, between=1))
+
+
 def checked_state_shapes(spec: RunSpec, dataset: Dataset) -> StateShapes:
     """Return the arrays of the state of one start; ConfigError, naming the method, if it does not apply.
 
     Nothing is created, and no step is taken.
     """
-    posterior = _posterior(spec, dataset.standardized_pieces(), dataset.standardized_targets)
-    _check_covered(spec, posterior)
-    fit = fit_of(spec, posterior)
+    fit = fit_of(spec, posterior_before_fit(spec, dataset))
     state = initial_state(spec, fit, streams_of(spec, np.zeros(1, dtype=np.uint64)))
     return tuple((name, values.shape[1:]) for name, values in state.items())
 
@@ -156,7 +170,7 @@ def finished(fit: Fit, state: Mapping[str, Array], streams: Streams) -> dict[str
         modes = fit.modes(state)
         return {**state, LOG_EVIDENCE: modes.log_evidence, LEAST_EIGENVALUE: modes.least_eigenvalue}
     if isinstance(fit, Variational):
-        return {**state, LOG_EVIDENCE: fit.bound(state, streams)[0]}
+        return {**state, LOG_EVIDENCE: fit.bound(state, streams, n=DRAWS_FOR_BOUND)[0]}
     if isinstance(fit, Propagation) and fit.settings.mode == "sites":
         return {**state, LOG_EVIDENCE: fit.log_evidence(state)}
     return dict(state)
