@@ -2,9 +2,11 @@
 
     python prepare.py train.csv.gz --out mnist
     python prepare.py train-images-idx3-ubyte --test t10k-images-idx3-ubyte --out mnist
+    python prepare.py package/data --out mnist
 
-Images are a CSV file without a header, 784 pixels from 0 to 255 and the digit in the last column, or an IDX
-file as MNIST comes, compressed or not, with its labels beside it (images-idx3 -> labels-idx1 in the name).
+A folder has the four IDX files of MNIST. Images are a CSV file without a header, 784 pixels from 0 to 255 and
+the digit in the last column, or an IDX file as MNIST comes, compressed or not, with its labels beside it
+(images-idx3 -> labels-idx1 in the name).
 """
 
 from __future__ import annotations
@@ -59,6 +61,15 @@ operations = [
 """
 
 
+def idx_files(folder: Path) -> tuple[Path, Path]:
+    """The files of the training images and the test images in a folder, compressed or not."""
+    found = [sorted(folder.glob(f"{name}-images-idx3-ubyte*")) for name in ("train", "t10k")]
+    for name, files in zip(("train", "t10k"), found, strict=True):
+        if not files:
+            raise SystemExit(f"{folder}: there is no {name}-images-idx3-ubyte in it")
+    return found[0][0], found[1][0]
+
+
 def read_images(path: Path) -> tuple[Any, Any]:
     """Pixels (n, 784) from 0 to 255 and digits (n,)."""
     if not path.is_file():
@@ -97,6 +108,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("mnist"))
     parser.add_argument("--cases", type=int, help="so many training cases, evenly spaced in the file")
     given = parser.parse_args(arguments)
+    if given.train.is_dir():
+        given.train, given.test = idx_files(given.train)
     pixels, digits = read_images(given.train)
     if given.cases is not None:
         chosen = np.linspace(0, len(digits) - 1, given.cases).round().astype(int)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,33 @@ def test_boston_is_split_in_halves_without_a_case_in_both() -> None:
     assert halves[0][0] == halves[1][0]
     assert [len(half) for half in halves] == [254, 254]
     assert not set(halves[0][1:]) & set(halves[1][1:])
+
+
+def test_all_of_mnist_is_prepared_from_a_folder_and_fitted(tmp_path: Path) -> None:
+    """The configuration is that for all images; two test images stand for 10,000, and 20 for 60,000."""
+    source, example = tmp_path / "data", ROOT / "examples" / "approximations" / "mnist"
+    source.mkdir()
+    prepare = runpy.run_path(str(ROOT / "examples" / "mnist" / "prepare.py"))["main"]
+    with pytest.raises(SystemExit, match="there is no train-images-idx3-ubyte"):
+        prepare([str(source), "--out", str(tmp_path / "all")])
+    assert not (tmp_path / "all").exists()
+    for name, n in (("train", 20), ("t10k", 2)):
+        streams = Streams(seed=1, chains=np.arange(n, dtype=np.uint64))
+        pixels = streams.integers(256, Purpose.TARGET_VALUE, (784,)).astype(np.uint8)
+        header = b"\0\0\x08\x03" + np.array([n, 28, 28], dtype=">i4").tobytes()
+        (source / f"{name}-images-idx3-ubyte").write_bytes(header + pixels.tobytes())
+        header = b"\0\0\x08\x01" + np.array([n], dtype=">i4").tobytes()
+        (source / f"{name}-labels-idx1-ubyte").write_bytes(header + bytes(i % 10 for i in range(n)))
+    prepare([str(source), "--out", str(tmp_path / "all")])
+    shutil.copy(example / "all_images.toml", tmp_path)
+    phases = [f"methods.sghmc.phase[{number}]" for number in range(2)]
+    short = [f"{phase}.{key}" for phase in phases for key in ("iterations=2", "operations[1].batch=10")]
+    short += ["methods.bbb.steps=3", "methods.bbb.batch=10", "methods.bbb.draws=3"]
+    for method in ("sghmc", "bbb"):
+        path = tmp_path / f"{method}.zarr"
+        options = {"method": method, "set": short, "workers": 0, "progress": False}
+        rayfbnn.sample(tmp_path / "all_images.toml", path, **options)
+        assert rayfbnn.predict(path, data=tmp_path / "all" / "test.parquet").summary["cases"] == 2
 
 
 @pytest.mark.parametrize("form", ["csv", pytest.param("idx", marks=pytest.mark.long)])
