@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from rayfbnn.ring.message import Message
 from rayfbnn.ring.parts import Part
@@ -15,7 +15,7 @@ class Owner:
     attempts do not pile up. Whether it is dropped has no influence on any result.
     """
 
-    def __init__(self, parts: Iterable[Part]) -> None:
+    def __init__(self, parts: Iterable[Part] = ()) -> None:
         """Take the parts."""
         self._parts = {part.number: part for part in parts}
         self._latest: dict[str, tuple[int, int]] = {}  # by home: piece and attempt
@@ -25,14 +25,26 @@ class Owner:
         """The numbers of the parts."""
         return tuple(self._parts)
 
-    def forward(self, message: Message) -> Message | None:
-        """Make all visits that are due here, and return the message as it goes on; None if it is dropped."""
+    def add(self, parts: Iterable[Part]) -> None:
+        """Take further parts."""
+        self._parts |= {part.number: part for part in parts}
+
+    def keep(self, numbers: Collection[int]) -> None:
+        """Let go of all other parts."""
+        self._parts = {number: part for number, part in self._parts.items() if number in numbers}
+
+    def forward(self, message: Message, numbers: Collection[int] | None = None) -> Message | None:
+        """Make all visits that are due here, and return the message as it goes on; None if it is dropped.
+
+        numbers  the parts that are visited; all that are here if not given
+        """
         seen = message.key.piece, message.key.attempt
         latest = self._latest.get(message.key.home, seen)
         if seen < latest:
             return None
         self._latest[message.key.home] = seen
-        while message.part is not None and message.part in self._parts:
+        visited = self._parts if numbers is None else numbers
+        while message.part is not None and message.part in visited:
             visit = message.itinerary.visit(message.number)
             message = self._parts[visit.part].visit(message, visit)
         return message

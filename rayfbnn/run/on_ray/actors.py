@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from rayfbnn.run.on_ray.transport import RemoteOwner
+from rayfbnn.run.on_ray.division import Division
 from rayfbnn.run.on_ray.worker import Worker
 from rayfbnn.store.storage.places import Place
 
@@ -80,19 +80,18 @@ class Actors:
     def __len__(self) -> int:
         return len(self._all)
 
-    def start(self, store_path: Place, owners: Sequence[RemoteOwner] = ()) -> None:
+    def start(self, store_path: Place) -> None:
         """Start an actor, which is ready when it answers. Ray starts it where there is room, now or later."""
-        actor = Actor(self._remote_class.remote(str(store_path), _is_cancelled, _node, os.nice(0), owners))
+        actor = Actor(self._remote_class.remote(str(store_path), _is_cancelled, current_node, os.nice(0)))
         self._all.append(actor)
         self._pending[actor.handle.ready.remote()] = (actor, "ready")
 
-    def ask_for_block(self, actor: Actor, batch: int) -> None:
-        """Let an actor run the next block of a batch."""
+    def ask_for_block(self, actor: Actor, batch: int, division: Division | None = None) -> None:
+        """Let an actor run the next block of a batch, whose chains travel if cases are divided."""
         actor.batch = batch
-        self._pending[actor.handle.run_block.options(num_returns="streaming").remote(batch)] = (
-            actor,
-            "block",
-        )
+        run_block = actor.handle.run_block.options(num_returns="streaming")
+        arguments = (batch,) if division is None else (batch, division)
+        self._pending[run_block.remote(*arguments)] = actor, "block"
 
     def ask_for_latest(self, actor: Actor) -> None:
         """Ask an actor for its latest progress."""
@@ -156,8 +155,8 @@ def _is_cancelled() -> bool:
     return bool(ray.get_runtime_context().is_canceled())
 
 
-def _node() -> str:
-    """Return Ray's id of the node on which the current actor runs."""
+def current_node() -> str:
+    """Return Ray's id of the node on which the current actor or task runs."""
     import ray
 
     return str(ray.get_runtime_context().get_node_id())

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
-from rayfbnn.errors import ClusterGoneError, RayFBNNError, WorkerError
+from rayfbnn.errors import RayFBNNError, WorkerError
 from rayfbnn.run.on_ray.actors import Actor, Actors, Question
 from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, connect, first_line
-from rayfbnn.run.on_ray.nodes import NodeWatch
+from rayfbnn.run.on_ray.nodes import NodeWatch, warn_of_death, warn_of_leaving, workers_in_words
 from rayfbnn.run.on_ray.output import result_alone_on_stdout
 from rayfbnn.run.on_ray.owners import Owners
 from rayfbnn.run.on_ray.worker import NEWS_SECONDS, Worker
@@ -23,7 +23,6 @@ from rayfbnn.store.storage.places import Place
 _log = logging.getLogger(__name__)
 _DOUBT_SECONDS = 5.0  # a head that is silent for so long is not asked for anything
 _FATE_SECONDS = 60.0  # for Ray to know what became of a worker that cannot be reached
-_GONE_SECONDS = 40.0  # a head that is silent for so long is gone; after 60 Ray would end this process
 _HOMES_PER_OWNER = 2  # so that an owner has work while the chains of a batch are elsewhere
 _FINISH_SECONDS = 60.0  # for the other actors to commit what they have done, before an error ends the run
 _LAST_SECONDS = 10.0  # the same where the head is gone
@@ -37,7 +36,7 @@ class RayExecutor:
     its dashboard, and stopped at the end. The store's path must mean the same folder on every node.
 
     With n_parts > 1 and two workers or more, the workers own the parts of the training cases, and the actors
-    that run batches send their chains round them.
+    that run batches send their chains round them. The same holds for one worker of a cluster that may grow.
     """
 
     def __init__(
@@ -62,10 +61,12 @@ class RayExecutor:
         self._ray, self._is_ours = connect(workers, address)
         environment = {} if self._is_ours else WORKER_ENVIRONMENT
         self._watch = NodeWatch(self._ray, gpus_per_worker)
-        n_owners = min(workers or self._watch.nodes.room, n_parts)
-        self._owners = Owners(self._ray, n_owners if n_owners > 1 else 0, n_parts, environment)
+        self._n_parts = n_parts
+        may_grow = address is not None and workers is None
+        is_divided = n_parts > 1 and (may_grow or self._wanted_owners() > 1)
+        self._owners = Owners(self._ray, n_parts, environment) if is_divided else None
         # Homes of chains that travel to owners of parts wait most of the time.
-        cpus = 0 if self._owners.count else 1
+        cpus = 0 if is_divided else 1
         self._actors = Actors(self._ray, worker_class, environment, cpus=cpus, gpus=gpus_per_worker)
 
     def run(
@@ -76,7 +77,8 @@ class RayExecutor:
         ClusterGoneError if the head of the cluster does not answer any more.
         """
         self._waiting, self._until = deque(batches), until
-        self._owners.start(store_path)
+        if self._owners is not None:
+            self._owners.start(store_path, self._wanted_owners())
         is_stopping = False
         while self._waiting or self._n_busy:
             if self._stop.is_set():
@@ -88,7 +90,7 @@ class RayExecutor:
                     return
             self._check_head()
             self._leave_nodes()
-            self._start_actors(store_path)
+            self._follow_nodes(store_path)
             self._give_work()
             for reference, actor, question in self._actors.answered(NEWS_SECONDS):
                 progress = self._receive(reference, actor, question)
@@ -111,7 +113,8 @@ class RayExecutor:
             elif self._watch.seconds_silent() < _DOUBT_SECONDS:
                 for actor in self._actors:
                     self._actors.remove(actor)
-                self._owners.end()
+                if self._owners is not None:
+                    self._owners.end()
 
     @property
     def _n_busy(self) -> int:
@@ -119,39 +122,40 @@ class RayExecutor:
 
     def _check_head(self) -> None:
         """Raise ClusterGoneError if the head has been silent for too long."""
-        silent = self._watch.seconds_silent()
-        if silent > _GONE_SECONDS:
+        if self._watch.is_gone:
+            error = self._watch.gone()
             self._actors.let_finish(_LAST_SECONDS)
-            raise ClusterGoneError(
-                f"the Ray cluster is gone: its head has not answered for {silent:.0f} seconds. What was"
-                " committed is kept: `resume` continues from there, on any cluster or without one"
-            )
+            raise error
 
     def _leave_nodes(self) -> None:
         """Stop the actors on nodes that will be taken away, and let go of those that have committed."""
-        draining = self._watch.nodes.draining
-        new = [actor for actor in self._actors if actor.node in draining and not actor.is_leaving]
+        nodes = self._watch.nodes
+        new = [actor for actor in self._actors if actor.node in nodes.draining and not actor.is_leaving]
         for actor in new:
             actor.is_leaving = True
             self._actors.stop_blocks(of=actor)
-        for node, count in Counter(actor.node for actor in new).items():
-            _log.warning(
-                "node %s will be taken away: its %s commit what they have done, and others go on elsewhere",
-                node[:8],
-                _workers(count),
-            )
+        leaving = Counter(actor.node for actor in new)
+        if self._owners is not None:
+            leaving += self._owners.leaving(nodes)
+        warn_of_leaving(leaving)
         for actor in self._actors:
             if actor.is_leaving and actor.batch is None:
                 self._actors.remove(actor)
 
-    def _start_actors(self, store_path: Place) -> None:
+    def _follow_nodes(self, store_path: Place) -> None:
         """Start as many actors as there is work and room for, or as many as were asked for."""
         if self._stop.is_set() or self._watch.seconds_silent() > _DOUBT_SECONDS:
             return
+        if self._owners is not None:
+            self._owners.follow(self._watch.nodes, self._wanted_owners())
         n_staying = sum(not actor.is_leaving for actor in self._actors)
         wanted = min(self._wanted_workers(), len(self._waiting) + self._n_busy)
         for _ in range(wanted - n_staying):
-            self._actors.start(store_path, self._owners.all)
+            self._actors.start(store_path)
+
+    def _wanted_owners(self) -> int:
+        """Return how many owners of parts are wanted: no more than there are parts."""
+        return min(self._workers or self._watch.nodes.room, self._n_parts)
 
     def _wanted_workers(self) -> int:
         """Return how many workers are wanted: on this machine not more than there are GPUs for.
@@ -159,8 +163,8 @@ class RayExecutor:
         WorkerError if workers need a GPU of this machine and Ray finds none: they would wait without an end.
         A cluster may add nodes.
         """
-        if self._owners.count:
-            return _HOMES_PER_OWNER * self._owners.count
+        if self._owners is not None:
+            return _HOMES_PER_OWNER * self._wanted_owners()
         room = self._watch.nodes.room
         if not (self._gpus_per_worker and self._is_ours):
             return room if self._workers is None else self._workers
@@ -171,7 +175,8 @@ class RayExecutor:
     def _give_work(self) -> None:
         for actor in self._actors:
             if self._waiting and actor.is_ready and not actor.is_leaving and actor.batch is None:
-                self._actors.ask_for_block(actor, self._waiting.popleft())
+                division = None if self._owners is None else self._owners.division
+                self._actors.ask_for_block(actor, self._waiting.popleft(), division)
 
     def _receive(self, reference: Any, actor: Actor, question: Question) -> Progress | None:
         """Handle an answer and return its progress, if any; an actor that died is removed."""
@@ -246,9 +251,9 @@ class RayExecutor:
             self._actors.let_finish(_FINISH_SECONDS)
             doing = "starting" if batch is None else f"running batch {batch}"
             raise WorkerError(
-                f"{_workers(self._deaths[batch])} died {doing}, one after another, more than max_failures ="
-                f" {self._max_failures} allows; the last was {actor.name}: {first_line(cause)}. What was"
-                " committed is kept: `resume` continues from there"
+                f"{workers_in_words(self._deaths[batch])} died {doing}, one after another, more than"
+                f" max_failures = {self._max_failures} allows; the last was {actor.name}:"
+                f" {first_line(cause)}. What was committed is kept: `resume` continues from there"
             ) from cause
         _log.warning("%s died: %s; it is replaced", actor.name, first_line(cause))
 
@@ -258,12 +263,8 @@ class RayExecutor:
         for actor in dead:
             self._remove(actor)
             self._put_back(actor)
-        _log.warning("node %s died with %s: others go on", node[:8], _workers(len(dead)))
+        warn_of_death(node, len(dead))
 
     def _remove(self, actor: Actor) -> None:
         self.failures += 1
         self._actors.remove(actor, is_killed=self._watch.seconds_silent() < _DOUBT_SECONDS)
-
-
-def _workers(count: int) -> str:
-    return "1 worker" if count == 1 else f"{count} workers"

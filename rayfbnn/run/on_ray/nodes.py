@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
+
+from rayfbnn.errors import ClusterGoneError
 
 _SECONDS = 2.0  # between two questions
 _WAIT_SECONDS = 5.0  # for an answer that is needed at once
 _JOIN_SECONDS = 1.0  # for the end of the thread, which comes at once unless the head is gone
+_GONE_SECONDS = 40.0  # a head that is silent for so long is gone; after 60 Ray would end this process
 _log = logging.getLogger(__name__)
 
 
@@ -59,6 +63,26 @@ def _draining_nodes(ray: Any) -> set[str]:
     return set(ask())
 
 
+def warn_of_leaving(counts: Mapping[str, int]) -> None:
+    """Say that workers leave nodes that will be taken away, given their number on each."""
+    for node, count in counts.items():
+        _log.warning(
+            "node %s will be taken away: its %s commit what they have done, and others go on elsewhere",
+            node[:8],
+            workers_in_words(count),
+        )
+
+
+def warn_of_death(node: str, count: int) -> None:
+    """Say that a node has died with so many workers."""
+    _log.warning("node %s died with %s: others go on", node[:8], workers_in_words(count))
+
+
+def workers_in_words(count: int) -> str:
+    """Return "1 worker", or the like."""
+    return "1 worker" if count == 1 else f"{count} workers"
+
+
 _has_warned = False
 
 
@@ -86,6 +110,18 @@ class NodeWatch:
         """Return for how many seconds the head of the cluster has left a question without an answer."""
         asked = self._asked
         return 0.0 if asked is None else time.monotonic() - asked
+
+    @property
+    def is_gone(self) -> bool:
+        """True if the head has been silent for so long that it is taken for gone."""
+        return self.seconds_silent() > _GONE_SECONDS
+
+    def gone(self) -> ClusterGoneError:
+        """Return the error that says so."""
+        return ClusterGoneError(
+            f"the Ray cluster is gone: its head has not answered for {self.seconds_silent():.0f} seconds."
+            " What was committed is kept: `resume` continues from there, on any cluster or without one"
+        )
 
     def look_again(self) -> Nodes:
         """Ask now, and return the nodes; those of the last answer if none comes within five seconds."""

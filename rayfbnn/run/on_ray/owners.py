@@ -1,72 +1,199 @@
-"""The owners of the parts of the training cases: actors that hold cases, and make visits to them."""
+"""The owners of parts of the training cases as the driver has them: they follow the nodes of a cluster."""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
-from rayfbnn.ring.message import Message
-from rayfbnn.ring.owner import Owner
-from rayfbnn.run.in_parts import parts_of_run
-from rayfbnn.run.on_ray.transport import RemoteOwner
+from rayfbnn.errors import RayFBNNError
+from rayfbnn.run.on_ray.actors import current_node
+from rayfbnn.run.on_ray.division import Division, RemoteOwner, shares
+from rayfbnn.run.on_ray.nodes import Nodes
+from rayfbnn.run.on_ray.parts_worker import PartsWorker
 from rayfbnn.store.storage.places import Place
-from rayfbnn.store.store import Store
+
+_ASK_SECONDS = 1.0  # between two questions to an owner that is not up
+_SETTLE_SECONDS = 30.0  # for owners that are being started, before the parts are divided without them
+_STAY_SECONDS = 20.0  # for an owner without parts, in which it tells the homes who has them now
+_log = logging.getLogger(__name__)
+
+_Question: TypeAlias = Literal["ready", "hold"]
 
 
-class PartsWorker:
-    """The work of an actor that owns parts. It has no state but its cases, so that Ray may start it again."""
+@dataclass(eq=False)
+class _Owner:
+    """An owner as the driver knows it.
 
-    def __init__(self, store_path: str, parts: Sequence[int], niceness: int = 0) -> None:
-        """Take the store, the numbers of the parts, and the least niceness of this process."""
-        os.nice(max(0, niceness - os.nice(0)))
-        self._store_path, self._parts = store_path, parts
-        self._owner: Owner | None = None
+    handle  Ray's handle
+    parts   those that it has in the present division
+    node    Ray's id of its node; "" unless it is up
+    asked   when it was last asked whether it is up, on the monotonic clock
+    """
 
-    def ready(self) -> tuple[int, ...]:
-        """Read the parts, if they have not been read; return their numbers."""
-        return self._with_parts().parts
-
-    def forward(self, message: Message) -> tuple[bool, Message | None]:
-        """Make all visits that are due here; return whether the message goes on, and the message."""
-        forwarded = self._with_parts().forward(message)
-        return forwarded is not None, forwarded
-
-    def _with_parts(self) -> Owner:
-        if self._owner is None:  # not in __init__, where Ray hides the cause of an error
-            self._owner = Owner(parts_of_run(Store.open(self._store_path), self._parts))
-        return self._owner
+    handle: Any
+    parts: tuple[int, ...] = ()
+    node: str = ""
+    asked: float = 0.0
 
 
 class Owners:
-    """The actors that own the parts, as the driver has them; Ray starts one that dies again, elsewhere."""
+    """The actors that own the parts.
 
-    def __init__(self, ray: Any, n_owners: int, n_parts: int, environment: dict[str, str]) -> None:
-        """Divide the parts among the owners in ranges, so that a message passes few times between owners.
+    The division of the parts changes in four steps, while chains travel on: owners are started, or none if
+    there is no room for more; each reads the parts that it is to have besides those that it has; all are told
+    the new division, and let go of what they do not have in it; those that have nothing in it are ended.
+    Homes hear of a division from the first owner that they call. No draw depends on it.
 
-        n_owners  0 if every worker has all cases
-        """
-        self.count = n_owners
-        self._ray = ray
-        bounds = [n_parts * number // max(1, n_owners) for number in range(n_owners + 1)]
-        self._shares = [tuple(range(*pair)) for pair in zip(bounds, bounds[1:], strict=False)]
+    Ray starts an owner that dies again, elsewhere if its node is gone. It then reads the parts it is asked
+    for, and no division changes unless that takes too long.
+    """
+
+    def __init__(self, ray: Any, n_parts: int, environment: dict[str, str]) -> None:
+        """Take Ray's module, the number of parts, and the environment variables of an owner."""
+        self.division: Division | None = None
+        self._ray, self._n_parts = ray, n_parts
         # A visit is a function of its message and the part: to make one again is harmless. But a message
         # that ends its owner again and again must end the run, so that the home decides what is repeated.
         remote_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(PartsWorker)
         options = {"runtime_env": {"env_vars": environment}} if environment else {}
         self._remote_class = remote_class.options(**options)
-        self.all: tuple[RemoteOwner, ...] = ()
+        self._all: list[_Owner] = []
+        self._questions: dict[Any, tuple[_Owner, _Question]] = {}  # by Ray's reference to the answer
+        self._next: dict[_Owner, tuple[int, ...]] = {}  # the division for which owners read parts
+        self._leaving: dict[_Owner, float] = {}  # and when each is ended, on the monotonic clock
+        self._announced: set[_Owner] = set()  # on nodes that will be taken away
+        self._changed = 0.0  # when an owner was started, or was lost
 
-    def start(self, store_path: Place) -> None:
-        """Start the owners, unless they have been started."""
-        if not self.all:
-            self.all = tuple(
-                RemoteOwner(self._remote_class.remote(str(store_path), share, os.nice(0)), share)
-                for share in self._shares
-            )
+    def start(self, store_path: Place, count: int) -> None:
+        """Start so many owners, unless they have been started; they read their parts at once."""
+        if self.division is not None:
+            return
+        self._arguments = str(store_path), current_node, os.nice(0)
+        for parts in shares([()] * count, self._n_parts):
+            self._start(parts).handle.hold.remote(parts)
+        self.division = self._new_division(1)
+
+    def follow(self, nodes: Nodes, wanted: int) -> None:
+        """Let owners join and leave as nodes do; this is called again and again, and never waits.
+
+        wanted  number of owners for which there is room, or work
+        """
+        self._hear()
+        self._note_lost(nodes)
+        staying = [owner for owner in self._all if owner.node not in nodes.draining]
+        for owner in [owner for owner in staying if not owner.node][: max(0, len(staying) - wanted)]:
+            self._end(owner)
+        for _ in range(wanted - len(staying)):
+            self._start()
+        self._ask()
+        up = [owner for owner in self._all if owner.node and owner.node not in nodes.draining]
+        del up[self._n_parts :]
+        if not self._next.keys() <= set(up):
+            self._next = {}
+        if self._next:
+            self._divide_if_read(nodes)
+        elif up and self._is_due(up):
+            self._next = dict(zip(up, shares([o.parts for o in up], self._n_parts), strict=True))
+            for owner, parts in self._next.items():
+                self._questions[owner.handle.hold.remote(parts)] = owner, "hold"
+        for owner, when in list(self._leaving.items()):
+            if when <= time.monotonic() or owner.node not in nodes.alive:
+                self._end(owner)
+
+    def leaving(self, nodes: Nodes) -> Counter[str]:
+        """Count the owners on each node that will be taken away, those that were counted before left out."""
+        new = [o for o in self._all if o.node in nodes.draining and o not in self._announced]
+        self._announced.update(new)
+        return Counter(owner.node for owner in new)
 
     def end(self) -> None:
         """End the owners."""
-        for owner in self.all:
-            self._ray.kill(owner.handle)
-        self.all = ()
+        for owner in [*self._all, *self._leaving]:
+            self._end(owner)
+
+    def _start(self, parts: tuple[int, ...] = ()) -> _Owner:
+        """Start an owner. Ray starts it where there is room, now or later."""
+        owner = _Owner(self._remote_class.remote(*self._arguments), parts)
+        self._all.append(owner)
+        self._changed = time.monotonic()
+        return owner
+
+    def _hear(self) -> None:
+        """Take the answers that have come."""
+        if not self._questions:
+            return
+        from ray.exceptions import RayError, RayTaskError
+
+        references = list(self._questions)
+        answered, _ = self._ray.wait(references, num_returns=len(references), timeout=0)
+        for reference in answered:
+            owner, question = self._questions.pop(reference)
+            try:
+                answer = self._ray.get(reference)
+            except RayTaskError as exc:  # the owner is alive; the code that it ran raised
+                raise (exc.cause if isinstance(exc.cause, RayFBNNError) else exc) from None
+            except RayError as exc:
+                _log.debug("an owner of parts cannot be reached: %s", exc)
+                self._lose(owner)
+                continue
+            if question == "ready":
+                owner.node = answer
+
+    def _note_lost(self, nodes: Nodes) -> None:
+        for owner in self._all:
+            if owner.node and owner.node not in nodes.alive:
+                self._lose(owner)
+
+    def _lose(self, owner: _Owner) -> None:
+        """Take an owner for one that is not up, until it answers again."""
+        owner.node = ""
+        self._next = {}
+        self._changed = time.monotonic()
+
+    def _ask(self) -> None:
+        """Ask those that are not up, once a second."""
+        asked = {owner for owner, question in self._questions.values() if question == "ready"}
+        now = time.monotonic()
+        for owner in self._all:
+            if not owner.node and owner not in asked and now - owner.asked >= _ASK_SECONDS:
+                owner.asked = now
+                self._questions[owner.handle.ready.remote()] = owner, "ready"
+
+    def _is_due(self, up: list[_Owner]) -> bool:
+        """Return True if others are up than those who have the parts, and no owner is worth waiting for."""
+        if all(owner.parts for owner in up) and sum(len(owner.parts) for owner in up) == self._n_parts:
+            return False
+        is_settled = all(owner.node for owner in self._all)
+        return is_settled or time.monotonic() - self._changed >= _SETTLE_SECONDS
+
+    def _divide_if_read(self, nodes: Nodes) -> None:
+        """Make the next division the present one if all parts have been read."""
+        if any(question == "hold" for _, question in self._questions.values()):
+            return
+        for owner in self._all:
+            had_parts, owner.parts = bool(owner.parts), self._next.get(owner, ())
+            if not owner.parts and (had_parts or owner.node in nodes.draining):
+                self._leaving[owner] = time.monotonic() + (_STAY_SECONDS if owner.node else 0.0)
+        self._next = {}
+        assert self.division is not None
+        self.division = self._new_division(self.division.number + 1)
+        for owner in self._all:
+            if owner.node:
+                owner.handle.follow.remote(self.division, owner.parts)
+        self._all = [owner for owner in self._all if owner not in self._leaving]
+
+    def _new_division(self, number: int) -> Division:
+        owners = [RemoteOwner(owner.handle, owner.parts) for owner in self._all if owner.parts]
+        return Division(number, tuple(owners))
+
+    def _end(self, owner: _Owner) -> None:
+        """End an owner, and forget it with its questions."""
+        if owner in self._all:
+            self._all.remove(owner)
+        self._leaving.pop(owner, None)
+        self._questions = {ref: asked for ref, asked in self._questions.items() if asked[0] is not owner}
+        self._ray.kill(owner.handle)

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rayfbnn.errors import RayFBNNError
 from rayfbnn.ring.itinerary import Itinerary
 from rayfbnn.ring.message import Message
+from rayfbnn.run.on_ray.division import Division, RemoteOwner
 
 _BACK_SECONDS = 300.0  # for an owner that died to be back, before its chains are sent again in any case
 _ASK_SECONDS = 1.0  # between two questions to it
+_ANSWER_SECONDS = 5.0  # for an answer of another owner, which may be at a visit
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class RemoteOwner:
-    """The owner of some parts, in an actor of its own (`PartsWorker`)."""
-
-    handle: Any
-    parts: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class _Hop:
-    """A call that makes all visits due at one owner; `number` is that of the first visit after them."""
+    """A call that makes all visits due at one owner.
+
+    message      what goes in: the message, or Ray's reference to it
+    changed      Ray's reference to the message that comes out
+    first, next  numbers of the first visit there, and of the one after the last
+    """
 
     owner: RemoteOwner
     itinerary: Itinerary
-    number: int
-    message: Any  # Ray's reference to the message that comes out
+    message: Any
+    changed: Any
+    first: int
+    next: int
 
 
 class RayTransport:
@@ -40,12 +40,14 @@ class RayTransport:
 
     A message of more than 100 kB goes from owner to owner directly, because only Ray's reference to it passes
     through the home. An owner that dies is started again by Ray; the home hears that its messages are lost
-    once that owner has read its parts, and sends them again.
+    once that owner is back, or another has its parts, and sends them again. An owner that knows a later
+    division than the home answers with it, and the home calls the owner who has the part now.
     """
 
-    def __init__(self, owners: Sequence[RemoteOwner]) -> None:
-        """Take the owners, who together have every part once."""
-        self._owner_of = {part: owner for owner in owners for part in owner.parts}
+    def __init__(self, division: Division) -> None:
+        """Take the division of the parts at present."""
+        self._division = division
+        self._owner_of = _by_part(division)
         self._under_way: dict[Any, _Hop] = {}  # by Ray's reference to the sign that the visits were made
 
     def send(self, message: Message) -> None:
@@ -65,9 +67,9 @@ class RayTransport:
                 return None
             hop = self._under_way.pop(signs[0])
             try:
-                is_kept = ray.get(signs[0])
-                if is_kept and hop.number == len(hop.itinerary):
-                    return ray.get(hop.message)  # type: ignore[no-any-return]
+                sign = ray.get(signs[0])
+                if sign is True and hop.next == len(hop.itinerary):
+                    return ray.get(hop.changed)  # type: ignore[no-any-return]
             except RayTaskError as exc:  # the owner is alive; the code that it ran raised
                 if isinstance(exc.cause, RayFBNNError):
                     raise exc.cause from None
@@ -75,31 +77,54 @@ class RayTransport:
             except RayError as exc:
                 _log.debug("the owner of parts %s was lost: %s", hop.owner.parts, exc)
                 self._under_way.clear()
-                _wait_for(hop.owner)
+                self._wait_for(hop.owner)
                 return None
-            if is_kept:
-                self._call(hop.message, hop.itinerary, hop.number)
+            if isinstance(sign, Division):
+                self.adopt(sign)
+                self._call(hop.message, hop.itinerary, hop.first)
+            elif sign:
+                self._call(hop.changed, hop.itinerary, hop.next)
         return None
 
-    def _call(self, message: Any, itinerary: Itinerary, number: int) -> None:
+    def adopt(self, division: Division) -> None:
+        """Take a division, unless a later one is known."""
+        if division.number > self._division.number:
+            self._division, self._owner_of = division, _by_part(division)
+
+    def _call(self, message: Any, itinerary: Itinerary, first: int) -> None:
         """Let the owner of the next part make all visits that are due there."""
-        owner = self._owner_of[itinerary.visit(number).part]
+        owner = self._owner_of[itinerary.visit(first).part]
+        number = first
         while number < len(itinerary) and itinerary.visit(number).part in owner.parts:
             number += 1
-        sign, changed = owner.handle.forward.options(num_returns=2).remote(message)
-        self._under_way[sign] = _Hop(owner, itinerary, number, changed)
+        forward = owner.handle.forward.options(num_returns=2)
+        sign, changed = forward.remote(message, owner.parts, self._division.number)
+        self._under_way[sign] = _Hop(owner, itinerary, message, changed, first, number)
+
+    def _wait_for(self, lost: RemoteOwner) -> None:
+        """Wait until an owner is back or others say who has its parts now, at most five minutes."""
+        deadline = time.monotonic() + _BACK_SECONDS
+        while time.monotonic() < deadline:
+            if _answer(lost.handle.ready) is not None:
+                return
+            for owner in self._division.owners:
+                latest = None if owner is lost else _answer(owner.handle.division)
+                if latest is not None and latest.number > self._division.number:
+                    self.adopt(latest)
+                    return
+            time.sleep(_ASK_SECONDS)
 
 
-def _wait_for(owner: RemoteOwner) -> None:
-    """Wait until an owner is back, but no longer than five minutes."""
+def _by_part(division: Division) -> dict[int, RemoteOwner]:
+    return {part: owner for owner in division.owners for part in owner.parts}
+
+
+def _answer(question: Any) -> Any:
+    """Return an owner's answer; None if it gives none within some seconds."""
     import ray
     from ray.exceptions import RayError
 
-    deadline = time.monotonic() + _BACK_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            ray.get(owner.handle.ready.remote(), timeout=_BACK_SECONDS)
-        except RayError:
-            time.sleep(_ASK_SECONDS)
-        else:
-            return
+    try:
+        return ray.get(question.remote(), timeout=_ANSWER_SECONDS)
+    except RayError:
+        return None

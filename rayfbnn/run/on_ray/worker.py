@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from rayfbnn.run.executor import job_of, worker_name
 from rayfbnn.run.fitting.fitter import Fitter
-from rayfbnn.run.on_ray.transport import RayTransport, RemoteOwner
+from rayfbnn.run.on_ray.division import Division
+from rayfbnn.run.on_ray.transport import RayTransport
 from rayfbnn.run.sampler import Progress, Sampler
 from rayfbnn.store.store import Store
 
@@ -29,17 +30,13 @@ class Worker:
         is_stopped: Callable[[], bool] = lambda: False,
         node: Callable[[], str] = lambda: "",
         niceness: int = 0,
-        owners: Sequence[RemoteOwner] = (),
     ) -> None:
-        """Take the store, questions that only Ray can answer, and the least niceness of this process.
-
-        With owners of the training cases' parts, chains travel to them, and the worker itself has no cases.
-        """
+        """Take the store, questions that only Ray can answer, and the least niceness of this process."""
         os.nice(max(0, niceness - os.nice(0)))
         self._store_path = store_path
         self._is_stopped = is_stopped
         self._node = node
-        self._owners = owners
+        self._transport: RayTransport | None = None
         self._sampler: Sampler | Fitter | None = None
         self._steps: Iterator[Progress] = iter(())  # of the block that was run last
         self._is_finishing = False
@@ -49,14 +46,15 @@ class Worker:
         """Return the worker's host and process id, and the node it is on, once it is up."""
         return worker_name(), self._node()
 
-    def run_block(self, batch: int) -> Iterator[Progress]:
-        """Run and commit the batch's next block; yield progress twice a second, and after the commit."""
+    def run_block(self, batch: int, division: Division | None = None) -> Iterator[Progress]:
+        """Run and commit the batch's next block; yield progress twice a second, and after the commit.
+
+        division  of the training cases among owners; chains travel to them, and the worker has no cases
+        """
         if self._sampler is None:  # not in __init__, where Ray hides the cause of an error
-            transport = RayTransport(self._owners) if self._owners else None
-            store = Store.open(self._store_path)
-            self._sampler = job_of(
-                store, worker=worker_name(), transport=transport, n_owners=len(self._owners)
-            )
+            self._sampler = self._job(division)
+        elif self._transport is not None and division is not None:
+            self._transport.adopt(division)
         self._is_finishing, reported = False, time.monotonic()
         self._steps = self._sampler.run_block(
             batch, should_stop=lambda: self._is_finishing or self.should_stop()
@@ -65,6 +63,14 @@ class Worker:
             if self._latest.committed or time.monotonic() - reported >= NEWS_SECONDS:
                 reported = time.monotonic()
                 yield self._latest
+
+    def _job(self, division: Division | None) -> Sampler | Fitter:
+        store = Store.open(self._store_path)
+        if division is None:
+            return job_of(store, worker=worker_name())
+        self._transport = RayTransport(division)
+        n_owners = len(division.owners)
+        return job_of(store, worker=worker_name(), transport=self._transport, n_owners=n_owners)
 
     def should_stop(self) -> bool:
         """Return True to stop; called after every iteration. Tests kill or delay a worker here."""

@@ -186,7 +186,7 @@ def test_a_block_that_loses_more_workers_ends_the_run(
 def test_a_head_that_is_gone_ends_the_run_with_75_and_the_run_goes_on_later(
     store: Store, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_executor, "_GONE_SECONDS", 0.2)
+    monkeypatch.setattr(ray_nodes, "_GONE_SECONDS", 0.2)
     monkeypatch.setattr(ray_nodes, "_WAIT_SECONDS", 0.1)
     ray = StandinRay(first=2)
     slow = type("Slow", (Worker,), {"should_stop": lambda worker: time.sleep(0.05)})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,12 +13,12 @@ import pytest
 
 from rayfbnn import api
 from rayfbnn.store.store import Store
+from tests.support.cluster.nodes import NODE, cluster_of_nodes, drain, runs
 from tests.support.drivers import iterations_done, slow_spec, start
 from tests.support.small import SMALL, assert_same_draws
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 pytest.importorskip("ray")
-_NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}  # bytes, near the least that Ray takes
 _PATIENCE = 300.0  # seconds; on an idle machine nothing here takes a tenth of that but the end of a head
 _AGAIN_SECONDS = 30.0  # from the moment at which the head knows of a death, until every batch has gone on
 _USED_SECONDS = 60.0  # from the moment at which a node is there, until it has done a block
@@ -36,7 +34,7 @@ class Scene:
     def begin(self, n_nodes: int, n_workers: int | None = None) -> list[Any]:
         """Start a driver on so many nodes, and wait until so many workers (as nodes) have done a block."""
         n_workers = n_workers or n_nodes
-        nodes = [self.cluster.add_node(**_NODE) for _ in range(n_nodes)]
+        nodes = [self.cluster.add_node(**NODE) for _ in range(n_nodes)]
         config = self.path.parent / "run.toml"
         config.write_text(self.spec.to_toml())
         options = ("--max-failures", 0, "--log-format", "json", "--no-progress")
@@ -99,16 +97,12 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    from ray.cluster_utils import Cluster
-
-    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 80 * 2**20}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    scene = Scene(cluster, tmp_path)
-    try:
-        yield scene
-    finally:
-        scene.driver.kill()
-        cluster.shutdown()
+    with cluster_of_nodes() as cluster:
+        scene = Scene(cluster, tmp_path)
+        try:
+            yield scene
+        finally:
+            scene.driver.kill()
 
 
 def test_a_node_that_is_killed_is_one_line_and_its_batch_goes_on(scene: Scene) -> None:
@@ -123,11 +117,48 @@ def test_a_node_that_is_killed_is_one_line_and_its_batch_goes_on(scene: Scene) -
     scene.compare()
 
 
-def test_an_owner_whose_node_is_killed_goes_on_elsewhere_with_the_same_draws(scene: Scene) -> None:
+@pytest.fixture
+def in_parts(scene: Scene) -> Scene:
     data = {**SMALL["data"], "parts": 2}
     scene.spec = slow_spec(scene.path.parent, steps=20, chains=6, data=data)
+    return scene
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_owners_leave_a_node_that_will_be_taken_away_before_it_goes(in_parts: Scene, has_room: bool) -> None:
+    first, _ = in_parts.begin(2, n_workers=3)
+    if has_room:
+        in_parts.cluster.add_node(**NODE)
+    deadline = time.monotonic() + 120
+    drain(in_parts.cluster, first, 120)
+    in_parts.wait_until(lambda: not runs(first, "PartsWorker"))
+    left = time.monotonic()
+    in_parts.cluster.remove_node(first, allow_graceful=False)
+    in_parts.wait_for_all_batches()
+    errors = in_parts.end()
+    assert left < deadline
+    assert len([line for line in errors if "will be taken away" in line]) == 1, errors
+    assert in_parts.log("end")[-1]["failures"] == 0
+    in_parts.compare()
+
+
+def test_a_node_that_joins_owns_parts(in_parts: Scene) -> None:
+    in_parts.begin(1, n_workers=2)
+    added = time.monotonic()
+    second = in_parts.cluster.add_node(**NODE)
+    in_parts.wait_until(lambda: runs(second, "PartsWorker"))
+    seconds = time.monotonic() - added
+    in_parts.wait_for_all_batches()
+    in_parts.end()
+    assert seconds < _USED_SECONDS
+    assert in_parts.log("end")[-1]["failures"] == 0
+    in_parts.compare()
+
+
+def test_an_owner_whose_node_is_killed_goes_on_elsewhere_with_the_same_draws(in_parts: Scene) -> None:
+    scene = in_parts
     first, _ = scene.begin(2, n_workers=3)  # each node has a part, and homes need no core
-    scene.cluster.add_node(**_NODE)  # this one has none
+    scene.cluster.add_node(**NODE)  # this one has none
     seconds = scene.kill(first)
     scene.end()
     assert seconds < _AGAIN_SECONDS
@@ -136,10 +167,7 @@ def test_an_owner_whose_node_is_killed_goes_on_elsewhere_with_the_same_draws(sce
 
 def test_a_node_that_will_be_taken_away_is_left_before_it_goes(scene: Scene) -> None:
     first, _ = scene.begin(2)
-    why = ("--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot")
-    where = ("--address", scene.cluster.address, "--node-id", first.node_id)
-    ray = (sys.executable, "-m", "ray.scripts.scripts", "drain-node")
-    subprocess.run([*ray, *where, *why, "--deadline-remaining-seconds", "300"], check=True)
+    drain(scene.cluster, first, 300)
     time.sleep(5)  # twice what the driver needs to see it
     scene.wait_for_all_batches()
     scene.cluster.remove_node(first, allow_graceful=False)
@@ -152,7 +180,7 @@ def test_a_node_that_will_be_taken_away_is_left_before_it_goes(scene: Scene) -> 
 
 def test_a_node_that_joins_is_used(scene: Scene) -> None:
     scene.begin(1)
-    scene.cluster.add_node(**_NODE)
+    scene.cluster.add_node(**NODE)
     added = time.monotonic()
     scene.wait_until(lambda: len({line["worker"] for line in scene.log("block")}) == 2)
     seconds = time.monotonic() - added

@@ -17,8 +17,9 @@ from rayfbnn.ring.message import Message
 from rayfbnn.run import visit_length
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray import owners
+from rayfbnn.run.on_ray.division import Division
 from rayfbnn.run.on_ray.executor import RayExecutor
-from rayfbnn.run.on_ray.owners import PartsWorker
+from rayfbnn.run.on_ray.parts_worker import PartsWorker
 from rayfbnn.run.on_ray.worker import Worker
 from rayfbnn.run.sampler import Progress
 from rayfbnn.store.store import Store
@@ -56,20 +57,20 @@ class DyingOwner(PartsWorker):
 
     visits = 0
 
-    def forward(self, message: Message) -> tuple[bool, Message | None]:
+    def forward(self, message: Message, *known: Any) -> tuple[bool | Division, Message | None]:
         self.visits += 1
         if self.visits == 20 and take_a_life(self._store_path):
             die()
-        return super().forward(message)
+        return super().forward(message, *known)
 
 
 class DyingHome(Worker):
     """A home of chains that dies while they are at the owners, once for each life."""
 
-    def run_block(self, batch: int) -> Iterator[Progress]:
+    def run_block(self, batch: int, division: Division | None = None) -> Iterator[Progress]:
         if batch == 1 and take_a_life(self._store_path):
             threading.Timer(0.2, die).start()
-        yield from super().run_block(batch)
+        yield from super().run_block(batch, division)
 
 
 def two_stores(name: str, folder: Path, iterations: int) -> tuple[Store, Path]:
