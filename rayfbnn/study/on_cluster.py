@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rayfbnn.errors import RayFBNNError, WorkerError
+from rayfbnn.run.on_ray.actors import current_node
 from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, connect, first_line
-from rayfbnn.run.on_ray.nodes import look_at_nodes
+from rayfbnn.run.on_ray.nodes import NodeWatch, warn_of_death, warn_of_leaving
 from rayfbnn.run.signals import stop_on_signal
 from rayfbnn.study.driving import Driving, drive, show
 from rayfbnn.study.files import StudyFiles
@@ -17,33 +19,56 @@ from rayfbnn.study.processes import note
 _LOOK_SECONDS = 0.5  # between two looks at the tasks
 
 
+@dataclass(frozen=True)
+class _Node:
+    """The first that a task yields: Ray's id of its node."""
+
+    name: str
+
+
+@dataclass(eq=False)
+class _Task:
+    """A task as the driver knows it: its node, "" until it has begun, and whether it was told to leave it."""
+
+    node: str = ""
+    is_leaving: bool = False
+
+
 class ClusterDrivers:
     """The tasks, one for each core or GPU of the cluster; up to max_failures tasks that die are replaced.
 
-    The study's folder must mean the same on every node.
+    Tasks are started as nodes join, and leave a node that will be taken away once they have committed what
+    they have in hand. Those whose node died are not counted. The study's folder must mean the same on every
+    node.
     """
 
     def __init__(self, study: StudyFiles, how: Driving) -> None:
-        """Connect to the cluster, and decide how many tasks there are."""
+        """Connect to the cluster, and look at its nodes."""
         gpus = 1 if study.members.first.spec.device == "gpu" else 0
         self._ray, _ = connect(how.workers, how.address)
-        self.count = how.workers or look_at_nodes(self._ray, gpus).room
+        self._watch = NodeWatch(self._ray, gpus)
+        self._n_members = sum(len(due.seeds) for due in study.due().values())
         self._how = how
         self._arguments = str(study.place), replace(how, workers=0, address=None)
         self._remote = self._ray.remote(
             num_cpus=1, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": WORKER_ENVIRONMENT}
         )(_lines)
-        self._pending: list[Any] = []
+        self._tasks: dict[Any, _Task] = {}  # by Ray's generator of their lines
         self._failures = 0
-        self._is_stopping = False
+        self._is_stopping = self._is_over = False
+
+    @property
+    def count(self) -> int:
+        """Number of tasks for which there is room now, or that were asked for."""
+        return self._how.workers or self._watch.nodes.room
 
     def run(self) -> None:
         """Run the tasks to their end.
 
         KeyboardInterrupt if they were stopped, the error of a task that failed, WorkerError if more died than
-        may.
+        may, ClusterGoneError if the head of the cluster does not answer any more.
         """
-        with stop_on_signal(self._request_stop, note):
+        with stop_on_signal(self._request_stop, note), self._watch:
             show(self._all_lines(), self._how)
         if self._is_stopping:
             raise KeyboardInterrupt("stopped; what was committed is kept")
@@ -55,29 +80,60 @@ class ClusterDrivers:
     def _all_lines(self) -> Iterator[str]:
         """Yield the lines of all tasks as they arrive, until all have ended."""
         is_told = False
-        self._pending = [self._start() for _ in range(self.count)]
-        while self._pending:
-            if self._is_stopping and not is_told:
+        while True:
+            if self._watch.is_gone:
+                raise self._watch.gone()
+            if not self._is_stopping:
+                self._follow_nodes()
+            elif not is_told:
                 is_told = True
                 self._cancel()
-            ready, _ = self._ray.wait(self._pending, num_returns=1, timeout=_LOOK_SECONDS, fetch_local=False)
-            for task in ready:
-                try:
-                    line = self._ray.get(next(task))
-                except (StopIteration, self._ray.exceptions.RayError) as exc:
-                    self._pending.remove(task)
-                    self._ended(exc)
-                else:
-                    yield line
+            if not self._tasks:
+                return
+            yield from self._new_lines()
 
-    def _ended(self, how: Exception) -> None:
-        """Act on the end of a task: replace one that died, and raise the error of one that failed."""
+    def _follow_nodes(self) -> None:
+        """Let tasks leave nodes that will be taken away, and start others where there is room and work."""
+        draining = self._watch.nodes.draining
+        new = {one: task for one, task in self._tasks.items() if task.node in draining - {""}}
+        new = {one: task for one, task in new.items() if not task.is_leaving}
+        for reference, task in new.items():
+            task.is_leaving = True
+            self._ray.cancel(reference)
+        warn_of_leaving(Counter(task.node for task in new.values()))
+        n_staying = sum(not task.is_leaving for task in self._tasks.values())
+        if not self._is_over:
+            for _ in range(min(self.count, self._n_members) - n_staying):
+                self._tasks[self._start()] = _Task()
+
+    def _new_lines(self) -> Iterator[str]:
+        """Wait half a second for a line, and yield it."""
+        tasks = list(self._tasks)
+        ready, _ = self._ray.wait(tasks, num_returns=1, timeout=_LOOK_SECONDS, fetch_local=False)
+        for reference in ready:
+            try:
+                line = self._ray.get(next(reference))
+            except (StopIteration, self._ray.exceptions.RayError) as exc:
+                self._ended(self._tasks.pop(reference), exc)
+                continue
+            if isinstance(line, _Node):
+                self._tasks[reference].node = line.name
+            else:
+                yield line
+
+    def _ended(self, task: _Task, how: Exception) -> None:
+        """Act on the end of a task: count one that died, and raise the error of one that failed."""
         exceptions = self._ray.exceptions
-        if self._is_stopping or isinstance(how, StopIteration | exceptions.TaskCancelledError):
+        self._is_over |= isinstance(how, StopIteration)  # nothing is due any more
+        if self._is_stopping or task.is_leaving or isinstance(how, StopIteration):
             return
         if isinstance(how, exceptions.RayTaskError):  # the process is alive, and the code in it raised
             self._cancel()
             raise (how.cause if isinstance(how.cause, RayFBNNError) else how) from None
+        # The list of nodes may still have the one that died.
+        if isinstance(how, exceptions.NodeDiedError) or self._is_lost(task.node):
+            warn_of_death(task.node, 1)
+            return
         self._failures += 1
         if self._failures > self._how.max_failures:
             self._cancel()
@@ -85,17 +141,21 @@ class ClusterDrivers:
                 f"{self._failures} drivers of the study died, more than max_failures ="
                 f" {self._how.max_failures} allows; what was committed is kept: {first_line(how)}"
             ) from how
-        self._pending.append(self._start())
+
+    def _is_lost(self, node: str) -> bool:
+        nodes = self._watch.look_again()
+        return bool(node) and node not in nodes.alive - nodes.draining
 
     def _start(self) -> Any:
         return self._remote.options(num_returns="streaming").remote(*self._arguments)
 
     def _cancel(self) -> None:
         """Interrupt the tasks as a signal does: one that is sampling commits its iterations first."""
-        for task in self._pending:
-            self._ray.cancel(task)
+        for reference in self._tasks:
+            self._ray.cancel(reference)
 
 
-def _lines(folder: str, how: Driving) -> Iterator[str]:
+def _lines(folder: str, how: Driving) -> Iterator[_Node | str]:
     """Drive a study as a task of a cluster."""
+    yield _Node(current_node())
     yield from drive(StudyFiles.open(folder), how)
