@@ -75,20 +75,24 @@ def megabytes_of(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def measure(executor: Executor, store: Store) -> tuple[float, dict[str, list[float]]]:
-    """Run a store; return the seconds after the first blocks, and the memory of each process by kind."""
+def measure(executor: Executor, store: Store) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Run a store; return the seconds after the first blocks, and the memory of each process, by kind."""
     n_committed, begun = 0, {}
     with executor:
         for progress in executor.run(store.path, range(store.n_batches)):
-            n_committed += progress.committed
+            if not progress.committed:  # to look for processes takes the driver some time itself
+                continue
+            n_committed += 1
             processes = {os.getpid(): "driver", **actors()}
             seconds = {pid: seconds_of(pid) for pid in processes}
             if n_committed == store.n_batches and not begun:
                 begun = seconds
         memory: dict[str, list[float]] = {}
+        by_kind: dict[str, float] = {}
         for pid, kind in processes.items():
             memory.setdefault(kind, []).append(megabytes_of(pid))
-    return sum(seconds[pid] - begun.get(pid, 0.0) for pid in seconds), memory
+            by_kind[kind] = by_kind.get(kind, 0.0) + seconds[pid] - begun.get(pid, 0.0)
+    return by_kind, memory
 
 
 def main() -> None:
@@ -104,11 +108,15 @@ def main() -> None:
         spec = spec_of(asked, Path(text))
         ring, alone = (make_store(Path(text) / f"{name}.zarr", spec) for name in ("ring", "alone"))
         started = time.monotonic()
-        ring_seconds, memory = measure(RayExecutor(workers=asked.owners, n_parts=asked.parts), ring)
+        by_kind, memory = measure(RayExecutor(workers=asked.owners, n_parts=asked.parts), ring)
+        ring_seconds = sum(by_kind.values())
         print(f"on Ray: {ring_seconds:.1f} s of processors, {time.monotonic() - started:.0f} s in all")
         for kind, values in sorted(memory.items()):
-            print(f"  {kind}: {min(values):.0f} to {max(values):.0f} MB each, {len(values)} processes")
-        alone_seconds, memory = measure(InProcess(), alone)
+            print(
+                f"  {kind}: {by_kind[kind]:.1f} s, {min(values):.0f} to {max(values):.0f} MB each,"
+                f" {len(values)} processes"
+            )
+        alone_seconds = sum(measure(InProcess(), alone)[0].values())
         print(f"alone: {alone_seconds:.1f} s; on Ray {ring_seconds / alone_seconds:.3f} times as much")
 
 
