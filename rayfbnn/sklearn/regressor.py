@@ -55,7 +55,7 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetwork):
         Default 4; the smaller, the more they may differ, and float("inf") lets all inputs share one.
     noise
         Prior of the noise's standard deviation in FBM's notation, in standard deviations of the target. The
-        default "0.1:0.5" is centred on 0.1 and vague; each of several targets has one of its own.
+        default "0.2:0.5" is centred on 0.2 and vague; each of several targets has one of its own.
     priors
         Priors of single groups of weights in FBM's notation, in place of the default ones, such as
         {"ih0": "0.5:4:2", "io": "-"}; "-" leaves a group out (docs/model.md).

@@ -16,10 +16,10 @@ def default_noise(n_targets: int) -> str:
     """Return the prior of the noise: a sigma for each target, all with the prior that a single one has.
 
     Targets that are standardised together need not have noise of the same size. The prior counts as half a
-    case with noise of a tenth of the target's standard deviation. With 0.3 it widened the noise of targets
+    case with noise of a fifth of the target's standard deviation. With 0.3 it widened the noise of targets
     that have little (docs/decisions/0017).
     """
-    return "0.1:0.5" if n_targets == 1 else "0.1::0.5"
+    return "0.2:0.5" if n_targets == 1 else "0.2::0.5"
 
 
 def default_priors(

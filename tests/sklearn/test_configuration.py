@@ -39,7 +39,7 @@ def test_without_parameters_it_is_the_default_one() -> None:
 def test_default_values_that_are_given_change_nothing() -> None:
     written = resolved(
         hidden_layer_sizes=(8,), activation="tanh", input_width=0.5, linear_width=1, output_width=4.0,
-        alpha=4, relevance=4.0, noise="0.1:0.5", iterations=np.int64(10_000), chains=8,
+        alpha=4, relevance=4.0, noise="0.2:0.5", iterations=np.int64(10_000), chains=8,
     )  # fmt: skip
     assert written == resolved()
 
@@ -61,7 +61,7 @@ def test_priors_by_number_and_in_the_notation_of_fbm() -> None:
         "ih0": "0.7:3", "bh0": "1:4", "ho0": "x4:4", "bo": "2",
     }  # fmt: skip
     both = resolved(linear_width=2, priors={"ih": "0.7:3"})
-    assert both.data.standardize == ("inputs", "targets") and both.model_keys.noise == "0.1:0.5"
+    assert both.data.standardize == ("inputs", "targets") and both.model_keys.noise == "0.2:0.5"
     assert both.phase == resolved().phase
 
 

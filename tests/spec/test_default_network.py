@@ -188,7 +188,7 @@ def test_show_writes_the_defaults_out_and_says_them_in_words() -> None:
     assert "The weights from the inputs to hidden layer 0 share an unknown sigma." in api.show(own)
     used = text.split("Defaults used: ")[1]
     for default in (
-        'model.noise = "0.1:0.5"',
+        'model.noise = "0.2:0.5"',
         "network.hidden",
         "network.priors",
         "standardize = [inputs, targets]",
