@@ -18,7 +18,7 @@ from tests.support.cluster.nodes import NODE, cluster_of_nodes, drain, runs  # n
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["drained", "killed"])
 def test_tasks_follow_the_nodes_and_decide_as_one_driver(tmp_path: Path, is_told: bool) -> None:
-    spec = slow_spec(tmp_path, iterations=600, chains=2)
+    spec = slow_spec(tmp_path, iterations=3000, chains=2)
     study = Study.create(tmp_path / "study", spec, seeds=3, rule=Rule(looks=1, least_draws=5, cases=3))
     shutil.copytree(str(study.place), tmp_path / "alone")
     with cluster_of_nodes() as cluster:
