@@ -67,8 +67,12 @@ class DyingOwner(PartsWorker):
 class DyingHome(Worker):
     """A home of chains that dies while they are at the owners, once for each life."""
 
+    _is_dying = False
+
     def run_block(self, batch: int, division: Division | None = None) -> Iterator[Progress]:
-        if batch == 1 and take_a_life(self._store_path):
+        # A process dies once, even if it begins another block before it does.
+        if batch == 1 and not self._is_dying and take_a_life(self._store_path):
+            self._is_dying = True
             threading.Timer(0.2, die).start()
         yield from super().run_block(batch, division)
 
