@@ -30,7 +30,7 @@ struct VariationalStep {
     const long n, n_padded;  // parameters, and places for them in whole packs
     const int n_different;   // draws of normal numbers in a step
     Trajectory<S> steps;
-    // Of the current start. The state is in double, but the moments of Adam are rounded to S in each step.
+    // These belong to the current start. The state is in double, but each step rounds the moments of Adam to S.
     Buffer<double> mean, rho;
     Buffer<S> first, second;  // the moments of the mean's slopes, and from n_padded on those of rho's
     Buffer<S> position, sigma;
