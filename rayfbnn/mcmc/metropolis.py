@@ -71,7 +71,7 @@ def metropolis(
 
     Neal (1996) sec. 1.3.3. `stepsize_jitter` is explained in `stepsizes.jittered_stepsize`. Barker's rule
     also leaves the distribution invariant, but no estimate has a smaller asymptotic variance with it; Peskun
-    (1973), "Optimum Monte-Carlo sampling using Markov chains", theorem 2.1.1.
+    (1973), "Optimum Monte-Carlo sampling using Markov chains".
     """
     xp = array_namespace(state.position)
     factor = jittered_stepsize(stepsize, stepsize_jitter, streams)
