@@ -58,4 +58,5 @@ def test_dynamics_with_friction_are_those_of_the_host(tmp_path: Path, integrator
         stores.append(run_all(make_store(tmp_path / f"{device}.zarr", spec)))
     host, there = (store.read_positions() for store in stores)
     assert np.ptp(host) > 0
-    np.testing.assert_allclose(there, host, rtol=0, atol=1e-9)
+    # The noise has single precision, and compiled code rounds it otherwise than array code.
+    np.testing.assert_allclose(there, host, rtol=0, atol=1e-5)
