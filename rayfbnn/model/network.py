@@ -11,12 +11,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from rayfbnn.arrays import Array, array_namespace, special_functions
 from rayfbnn.errors import ConfigError
 from rayfbnn.model import layers
 from rayfbnn.model.wiring import Link, Wiring
 
 LOG_2 = math.log(2)
+_AT_ONCE = 2048  # cases
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,22 @@ def forward(position: Array, inputs: Array, wiring: Wiring, *, buffers: Buffers)
     outputs = buffers.empty("outputs", (n_chains, wiring.units[-1], n_cases), like=position)
     summed_inputs(position, sources, wiring.incoming[-1], out=outputs)
     return Activity(values, kept, sources, outputs)
+
+
+def outputs_alone(position: Array, inputs: Array, wiring: Wiring, *, buffers: Buffers) -> Array:
+    """Return the outputs of `forward`, (n_chains, n_outputs, n_cases), in a new array.
+
+    On the CPU this takes _AT_ONCE cases after another, whose values stay in the caches: for 10-100-1 with
+    50,000 cases and 8 chains half the time, and a twentieth of the memory.
+    """
+    xp = array_namespace(position)
+    n_cases = inputs.shape[-1]
+    step = _AT_ONCE if xp is np else n_cases
+    outputs = xp.empty((position.shape[0], wiring.units[-1], n_cases), dtype=position.dtype)
+    for first in range(0, n_cases, step):
+        some = slice(first, first + step)
+        outputs[..., some] = forward(position, inputs[..., some], wiring, buffers=buffers).outputs
+    return outputs
 
 
 def _activate_layer(u: Array, wiring: Wiring, layer: int, *, buffers: Buffers) -> Array | None:

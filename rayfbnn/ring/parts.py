@@ -11,7 +11,6 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.backend import Compiled
 from rayfbnn.model.marginal.targets import WithoutPrecisions, marginal
-from rayfbnn.model.network import Buffers
 from rayfbnn.model.parts import cases_of_part, posterior_of_chains, posterior_of_part
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.updates.noise_sums import Residuals
@@ -106,10 +105,7 @@ class Part:
 
     def residuals(self, rows: Array, position: Array) -> Residuals:
         """Return the residuals of the part's cases, for updates of the noise."""
-        # With buffers that are not kept: they hold the values of all units for every case and chain, for
-        # 100-10-1 and four chains nearly half the size of the cases, and noise is drawn once an iteration.
-        posterior = replace(self._of_chains(rows), buffers=Buffers())
-        residuals, weights = posterior.residuals(position)
+        residuals, weights = self._of_chains(rows).residuals(position)
         squares = residuals.astype(array_namespace(residuals).float64) ** 2
         n_cases = self.posterior.n_cases
         if not isinstance(weights, float) and weights.shape[-1] > 1:

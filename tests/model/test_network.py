@@ -14,7 +14,7 @@ from rayfbnn.model.architecture import ACTIVATIONS, LayerSpec, NetworkSpec
 from rayfbnn.model.connections import Table
 from rayfbnn.model.contributions import output_contributions
 from rayfbnn.model.layout import ParameterLayout
-from rayfbnn.model.network import Buffers, forward, input_rows
+from rayfbnn.model.network import Buffers, forward, input_rows, outputs_alone
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.model.wiring import Wiring
 from rayfbnn.streams import Purpose
@@ -116,6 +116,19 @@ def test_outputs_are_the_callers_to_keep() -> None:
     target.outputs(-state.position, inputs)
     target.potential_and_gradient(-state.position, state.precisions)
     assert all(np.array_equal(a, b) for a, b in zip((outputs, energy, gradient), kept, strict=True))
+
+
+@pytest.mark.parametrize("n_cases", [1, 2047, 2048, 2049, 5000])
+def test_outputs_alone_are_those_of_all_cases_at_once(n_cases: int) -> None:
+    wiring = Wiring.from_network(problems.network())
+    draws, n_parameters = streams("alone", 3), ParameterLayout.from_network(problems.network()).n_parameters
+    position = draws.normal(Purpose.PROPOSAL, (n_parameters,))
+    inputs = input_rows(draws.normal(Purpose.PROPOSAL, (n_cases, wiring.units[0]), index=1)[0], "float64")
+    at_once = forward(position, inputs, wiring, buffers=Buffers()).outputs
+    buffers = Buffers()
+    for given in (inputs, np.repeat(inputs[None], 3, axis=0)):
+        alone = outputs_alone(position, given, wiring, buffers=buffers)
+        np.testing.assert_allclose(alone, at_once, rtol=1e-13, atol=1e-13)
 
 
 # Small whole numbers throughout, so that sums of products have no rounding in whatever order they are taken.

@@ -11,7 +11,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import prior
 from rayfbnn.model.approximation import bound, curvature, evidence, expected, moments
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.network import Buffers, forward, input_rows
+from rayfbnn.model.network import Buffers, input_rows, outputs_alone
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose, Streams
 
@@ -56,8 +56,7 @@ class ApproximatedPosterior(SampledPosterior):
         """Return sums of squared residuals of observed targets, (n_chains, n_targets); None without noise."""
         if self.model.noise is None:
             return None
-        outputs = forward(position, self.inputs, self.wiring, buffers=Buffers()).outputs
-        squares = (self.targets - outputs) ** 2
+        squares = (self.targets - outputs_alone(position, self.inputs, self.wiring, buffers=Buffers())) ** 2
         if self.observed is not None:
             squares = squares * self.observed
         return squares.sum(axis=2)
