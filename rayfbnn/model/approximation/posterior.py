@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +12,12 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model import prior
 from rayfbnn.model.approximation import bound, curvature, evidence, expected, moments
 from rayfbnn.model.likelihood.data_model import DataModel
-from rayfbnn.model.network import Buffers, input_rows, outputs_alone
+from rayfbnn.model.network import Buffers, forward, input_rows
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.streams import Purpose, Streams
 
 _SPREAD = 0.5  # the largest standard deviation of a weight at a start
+_BYTES_AT_ONCE = 64e6  # of the values of units at all cases; with 60,000 cases many more took longer by half
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,16 +52,14 @@ class ApproximatedPosterior(SampledPosterior):
             log_prior = prior.log_density_of_parameters(
                 position, precisions, self.parameter_layout, self.precision_layout
             )
-            return log_prior - self.data_energy(position, precisions)
+            log_likelihood = self._in_pieces(self.log_likelihood, position, precisions)
+            return log_prior + self.inverse_temperature * log_likelihood
 
     def residual_squares(self, position: Array) -> Array | None:
         """Return sums of squared residuals of observed targets, (n_chains, n_targets); None without noise."""
         if self.model.noise is None:
             return None
-        squares = (self.targets - outputs_alone(position, self.inputs, self.wiring, buffers=Buffers())) ** 2
-        if self.observed is not None:
-            squares = squares * self.observed
-        return squares.sum(axis=2)
+        return self._in_pieces(self._residual_squares, position)
 
     def expected_precisions(
         self, precisions: Array, squares: Array, residual_squares: Array | None
@@ -191,3 +191,19 @@ class ApproximatedPosterior(SampledPosterior):
     def live_units(self, mean: Array, sd: Array) -> Array:
         """Return the number of hidden units with some weight out of them beyond two sds, (n_chains,)."""
         return moments.live_units(mean, sd, self.wiring)
+
+    def _residual_squares(self, position: Array) -> Array:
+        outputs = forward(position, self.inputs, self.wiring, buffers=Buffers()).outputs
+        squares = (self.targets - outputs) ** 2
+        if self.observed is not None:
+            squares = squares * self.observed
+        return squares.sum(axis=2)
+
+    def _in_pieces(self, function: Callable[..., Array], *arrays: Array) -> Array:
+        """Return the function of the arrays, evaluated for a few chains at a time to save memory."""
+        units = sum(layer.units for layer in self.network.hidden) + self.network.outputs
+        bytes_of_one = 2 * units * self.inputs.shape[-1] * np.dtype(self.dtype).itemsize
+        at_once = max(1, int(_BYTES_AT_ONCE / bytes_of_one))
+        pieces = [slice(first, first + at_once) for first in range(0, len(arrays[0]), at_once)]
+        values = [function(*(array[piece] for array in arrays)) for piece in pieces]
+        return array_namespace(values[0]).concatenate(values)
