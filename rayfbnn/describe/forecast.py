@@ -35,12 +35,12 @@ def describe_forecast(forecast: Forecast) -> str:
 
 
 def describe_fit_forecast(spec: RunSpec, forecast: Forecast) -> str:
-    """Say how long a fit will take; a fit that may be complete before its last step takes at most so long."""
-    is_most = spec.method != "bbb"
+    """Say how long a fit will take; vep and map may be complete sooner, and then take at most so long."""
+    is_most = spec.method in ("vep", "map")
     return (
         f"Time: {'at most ' if is_most else ''}about {duration(forecast.seconds)} {_with_workers(forecast)},"
         f" {duration(forecast.before_draws)} of it before the first draw"
-        f"{', without the evidence' if is_most else ''} ({_basis(forecast)})"
+        f"{', without the evidence' if spec.method != 'bbb' else ''} ({_basis(forecast)})"
     )
 
 

@@ -17,14 +17,12 @@ from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
 from rayfbnn.reduce.fits.summary import fit_summary
 from rayfbnn.reduce.whole_file import whole_file
-from rayfbnn.run.cores import n_cores
 from rayfbnn.run.fitting.fits import checked_state_shapes
 from rayfbnn.run.progress import show_text
 from rayfbnn.spec.methods import METHODS, BbbKeys, LaplaceKeys, MapKeys, VepKeys
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.annealing import annealed, check_annealing
 from rayfbnn.verbs.arguments import Spec, check_decisive, check_folder, read_spec
-from rayfbnn.verbs.forecasting import forecasts_text
 from rayfbnn.verbs.jobs import sample_or_resume
 
 if TYPE_CHECKING:
@@ -89,7 +87,7 @@ def compare(
         Number of worker processes on this machine; one for each core, or for each GPU, if not given. 0
         samples in this process, without Ray.
     progress
-        Shows the progress on standard error, and before the fits how long each will take.
+        Shows the progress on standard error, and before each fit how long it will take.
 
     Returns
     -------
@@ -108,8 +106,6 @@ def compare(
     _check_methods(resolved, dataset, names)
     check_annealing(resolved, annealing_runs)
     inputs, targets = _cases_with_targets(data, resolved)
-    if progress:
-        _show_forecasts(resolved, dataset, folder, names, workers)
     folder.mkdir(exist_ok=True)
     stores = {name: _fitted(spec, folder, name, workers=workers, progress=progress) for name in names}
     if reference is None:
@@ -173,17 +169,11 @@ def _cases_with_targets(data: Source, spec: RunSpec) -> tuple[Array, Array]:
     return inputs, targets
 
 
-def _show_forecasts(
-    spec: RunSpec, dataset: Dataset, folder: Path, methods: Sequence[str], workers: int | None
-) -> None:
-    """Write what each method will take that has not begun yet, as far as it is more than some seconds."""
-    new = {name: spec.for_method(name) for name in methods if not (folder / f"{name}.zarr").exists()}
-    show_text(forecasts_text(new, dataset, workers=n_cores() if workers is None else workers))
-
-
 def _fitted(spec: RunSpec, folder: Path, method: str, *, workers: int | None, progress: bool) -> Store:
     """Return the complete store of a method, which is fitted or resumed as far as it is not yet."""
     path = folder / f"{method}.zarr"
+    if progress:
+        show_text(f"{method}:")
     sample_or_resume(spec, path, method=method, workers=workers, progress=progress)
     return Store.open(path)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rayfbnn.errors import ConfigError
@@ -36,9 +35,3 @@ def forecast_text(spec: RunSpec, dataset: Dataset, *, workers: int) -> str:
     result = result.after(START_OF_WORKERS if workers else 0.0)
     words = describe_forecast(result) if spec.fit is None else describe_fit_forecast(spec, result)
     return f"\n{words}\n"
-
-
-def forecasts_text(specs: Mapping[str, RunSpec], dataset: Dataset, *, workers: int) -> str:
-    """Return the forecast of each run by name, a paragraph for each that has one."""
-    texts = {name: forecast_text(spec, dataset, workers=workers) for name, spec in specs.items()}
-    return "".join(f"{name}: {text.lstrip()}" for name, text in texts.items() if text)

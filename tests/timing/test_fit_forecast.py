@@ -43,6 +43,18 @@ def test_steps_of_laplace_count_those_of_gauss_newton_for_each_start(tmp_path: P
     assert result.before_draws == 2 * (3 + 7 * 2)  # two starts in a batch
 
 
+@pytest.mark.usefixtures("by_hand")
+@pytest.mark.parametrize(
+    ("settings", "n_steps"), [({"steps": 90}, 3 + 49 * 2), ({"precisions": "fixed"}, 2 * 3)]
+)
+def test_laplace_is_taken_to_settle_before_its_last_step(
+    tmp_path: Path, settings: dict[str, object], n_steps: int
+) -> None:
+    spec = fit_spec(tmp_path, "laplace", settings=settings)
+    result = fits.fit_forecast(spec, read_dataset(spec), workers=2)
+    assert result is not None and result.before_draws == 2 * n_steps
+
+
 @pytest.mark.parametrize("method", SETTINGS)
 def test_every_method_is_measured_by_its_own_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
@@ -71,7 +83,8 @@ def test_show_sample_and_compare_have_the_forecast_of_a_fit(
     assert capsys.readouterr().err.startswith("Time: about ")
     options = {"data": tmp_path / "train.csv", "exact": tmp_path / "run.zarr", "workers": 0}
     rayfbnn.compare(spec, tmp_path / "out", methods="bbb", **options)
-    assert capsys.readouterr().err.startswith("bbb: Time: about ")
+    shown = capsys.readouterr().err
+    assert shown.startswith("bbb:\nTime: about ") and shown.count("Time:") == 1
     rayfbnn.compare(spec, tmp_path / "out", methods="bbb", **options)  # is complete
     assert "Time:" not in capsys.readouterr().err
 
@@ -88,6 +101,7 @@ def test_a_forecast_of_a_fit_in_words(tmp_path: Path) -> None:
     forecast = Forecast(2, 288.0, 33.0).after(12.0)
     about = "about 5 minutes with 2 workers, 45 seconds of it before the first draw"
     basis = "(measured on this machine, but for 12 seconds in which workers start)"
-    bbb, laplace = (fit_spec(tmp_path, method) for method in ("bbb", "laplace"))
+    bbb, laplace, vep = (fit_spec(tmp_path, method) for method in ("bbb", "laplace", "vep"))
     assert describe_fit_forecast(bbb, forecast) == f"Time: {about} {basis}"
-    assert describe_fit_forecast(laplace, forecast) == f"Time: at most {about}, without the evidence {basis}"
+    assert describe_fit_forecast(laplace, forecast) == f"Time: {about}, without the evidence {basis}"
+    assert describe_fit_forecast(vep, forecast) == f"Time: at most {about}, without the evidence {basis}"

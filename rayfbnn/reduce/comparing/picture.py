@@ -115,23 +115,25 @@ def _draw_calibration(
 
 def _draw_times(axis: Axes, comparison: Comparison, colours: Mapping[str, str]) -> None:
     """Draw log probability by seconds, with the standard error of the difference from the reference."""
-    known = []
-    for row, colour in colours.items():
-        values = comparison.rows[row].values
-        seconds = values.get("seconds", math.nan)
-        if not seconds > 0:
-            continue
-        known.append(seconds)
-        error = values["log_probability_difference_se"]
-        axis.errorbar(seconds, values["log_probability"], yerr=2 * error, fmt="o", color=colour, lw=0.9)
-        axis.annotate(
-            row, (seconds, values["log_probability"]), xytext=(5, 4), textcoords="offset points", color=colour
-        )
+    rows = {row: comparison.rows[row].values for row in colours}
+    points = {
+        row: (values["seconds"], values["log_probability"])
+        for row, values in rows.items()
+        if values.get("seconds", math.nan) > 0
+    }
+    for row, (seconds, score) in points.items():
+        colour, error = colours[row], rows[row]["log_probability_difference_se"]
+        axis.errorbar(seconds, score, yerr=2 * error, fmt="o", color=colour, lw=0.9)
+        # Of two points beside one another the lower one has its name below, so that names do not overlap.
+        others = [point for other, point in points.items() if other != row]
+        nearest = min(others, key=lambda point: abs(math.log(point[0] / seconds)), default=(seconds, score))
+        place = {"xytext": (5, -4), "va": "top"} if score < nearest[1] else {"xytext": (5, 4)}
+        axis.annotate(row, (seconds, score), textcoords="offset points", color=colour, **place)
     reference = comparison.rows.get(comparison.reference, comparison.floor).values["log_probability"]
     axis.axhline(reference, color=GREY, lw=0.8, ls=":", label="reference")
     axis.legend(loc="best")
-    if known:
-        logarithmic(axis, np.array(known), which="x")
+    if points:
+        logarithmic(axis, np.array([seconds for seconds, _ in points.values()]), which="x")
     axis.margins(x=0.25, y=0.15)
     axis.set(
         xlabel="seconds of fitting\n(lines: 2 standard errors of the difference)",

@@ -166,7 +166,9 @@ def _cell(row: Compared, name: str) -> str:
         return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
     if not error > 0:
         return f"{value:.4g}"
-    decimals = min(max(1 - math.floor(math.log10(error)), 0), _MOST_DECIMALS)  # two digits of the error
+    decimals = max(1 - math.floor(math.log10(error)), 0)  # two digits of the error
+    if decimals > _MOST_DECIMALS:
+        return f"{value:.2e} +- {error:.1e}"
     return f"{value:.{decimals}f} +- {error:.{decimals}f}"
 
 
@@ -175,4 +177,6 @@ def _largest(log_sigma: dict[str, float]) -> str:
     if not log_sigma:
         return ""
     name = max(log_sigma, key=lambda name: abs(log_sigma[name]))
+    if log_sigma[name] == 0:  # the reference beside itself
+        return "0"
     return f"{log_sigma[name]:+.2f} ({name.removeprefix('sigma_')})"

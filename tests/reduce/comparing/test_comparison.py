@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from rayfbnn.errors import DataError, StoreError, StoreMismatchError
-from rayfbnn.reduce.comparing.comparison import compare
+from rayfbnn.reduce.comparing.comparison import Compared, compare
 from rayfbnn.reduce.comparing.halves import halves
 from rayfbnn.reduce.comparing.table import COLUMNS, Comparison
 from rayfbnn.reduce.predict import predict
@@ -175,3 +175,11 @@ def test_the_table_says_the_same_in_every_form() -> None:
     assert "may not have converged: R-hat is 1.2" in table.to_text()
     assert set(rows["bbb"].values) <= {key for name in COLUMNS for key in (name, f"{name}_se")}
     assert "<table>" in table._repr_html_()
+
+
+def test_values_with_tiny_errors_are_shown_with_two_digits_of_them() -> None:
+    reference = Compared({"kl": 0.0, "kl_se": 0.0}, {"sigma_ih0": 0.0})
+    close = Compared({"kl": 1.0387e-6, "kl_se": 4.313e-8}, {"sigma_ih0": 0.014})
+    text = Comparison("hmc", {"hmc": reference, "halves of hmc": close}).to_text()
+    assert "1.04e-06 +- 4.3e-08" in text and "+0.01 (ih0)" in text
+    assert "+0.00" not in text
