@@ -49,9 +49,7 @@ class ApproximatedPosterior(SampledPosterior):
         The likelihood is raised to the inverse temperature.
         """
         with np.errstate(all="ignore"):
-            log_prior = prior.log_density_of_parameters(
-                position, precisions, self.parameter_layout, self.precision_layout
-            )
+            log_prior = self._in_pieces(self._log_prior_given_precisions, position, precisions)
             log_likelihood = self._in_pieces(self.log_likelihood, position, precisions)
             return log_prior + self.inverse_temperature * log_likelihood
 
@@ -191,6 +189,11 @@ class ApproximatedPosterior(SampledPosterior):
     def live_units(self, mean: Array, sd: Array) -> Array:
         """Return the number of hidden units with some weight out of them beyond two sds, (n_chains,)."""
         return moments.live_units(mean, sd, self.wiring)
+
+    def _log_prior_given_precisions(self, position: Array, precisions: Array) -> Array:
+        return prior.log_density_of_parameters(
+            position, precisions, self.parameter_layout, self.precision_layout
+        )
 
     def _residual_squares(self, position: Array) -> Array:
         outputs = forward(position, self.inputs, self.wiring, buffers=Buffers()).outputs
