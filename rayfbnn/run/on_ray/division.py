@@ -21,10 +21,12 @@ class Division:
     """The owners from some moment on, who together have every part once.
 
     number  the first division has 1, and each later one a greater number
+    prefix  with which Ray's names of all owners of the run begin, also of those in later divisions
     """
 
     number: int
     owners: tuple[RemoteOwner, ...]
+    prefix: str
 
 
 def shares(holdings: Sequence[Collection[int]], n_parts: int) -> list[tuple[int, ...]]:

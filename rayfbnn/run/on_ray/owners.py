@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import time
 from collections import Counter
 from dataclasses import dataclass
+from itertools import count as counting
 from typing import Any, Literal, TypeAlias
 
 from rayfbnn.errors import RayFBNNError
@@ -46,7 +48,8 @@ class Owners:
     The division of the parts changes in four steps, while chains travel on: owners are started, or none if
     there is no room for more; each reads the parts that it is to have besides those that it has; all are told
     the new division, and let go of what they do not have in it; those that have nothing in it are ended.
-    Homes hear of a division from the first owner that they call. No draw depends on it.
+    Homes hear of a division from the first owner that they call, or from one that they find by its name in
+    Ray if they know none that is still there. No draw depends on it.
 
     Ray starts an owner that dies again, elsewhere if its node is gone. It then reads the parts it is asked
     for, and no division changes unless that takes too long.
@@ -58,9 +61,10 @@ class Owners:
         self._ray, self._n_parts = ray, n_parts
         # A visit is a function of its message and the part: to make one again is harmless. But a message
         # that ends its owner again and again must end the run, so that the home decides what is repeated.
-        remote_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(PartsWorker)
-        options = {"runtime_env": {"env_vars": environment}} if environment else {}
-        self._remote_class = remote_class.options(**options)
+        self._remote_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(PartsWorker)
+        self._options = {"runtime_env": {"env_vars": environment}} if environment else {}
+        self._prefix = f"rayfbnn-{secrets.token_hex(8)}-"  # names in Ray; no draw depends on it
+        self._numbers = counting()
         self._all: list[_Owner] = []
         self._questions: dict[Any, tuple[_Owner, _Question]] = {}  # by Ray's reference to the answer
         self._next: dict[_Owner, tuple[int, ...]] = {}  # the division for which owners read parts
@@ -117,7 +121,8 @@ class Owners:
 
     def _start(self, parts: tuple[int, ...] = ()) -> _Owner:
         """Start an owner. Ray starts it where there is room, now or later."""
-        owner = _Owner(self._remote_class.remote(*self._arguments), parts)
+        named = self._remote_class.options(name=f"{self._prefix}{next(self._numbers)}", **self._options)
+        owner = _Owner(named.remote(*self._arguments), parts)
         self._all.append(owner)
         self._changed = time.monotonic()
         return owner
@@ -142,6 +147,8 @@ class Owners:
                 continue
             if question == "ready":
                 owner.node = answer
+                # One that was started again has forgotten the division, and a home may ask for it.
+                owner.handle.follow.remote(self.division, owner.parts)
 
     def _note_lost(self, nodes: Nodes) -> None:
         for owner in self._all:
@@ -188,7 +195,7 @@ class Owners:
 
     def _new_division(self, number: int) -> Division:
         owners = [RemoteOwner(owner.handle, owner.parts) for owner in self._all if owner.parts]
-        return Division(number, tuple(owners))
+        return Division(number, tuple(owners), self._prefix)
 
     def _end(self, owner: _Owner) -> None:
         """End an owner, and forget it with its questions."""

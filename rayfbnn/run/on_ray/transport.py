@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,8 +109,8 @@ class RayTransport:
         while time.monotonic() < deadline:
             if _answer(lost.handle.ready) is not None:
                 return
-            for owner in self._division.owners:
-                latest = None if owner is lost else _answer(owner.handle.division)
+            for handle in _named(self._division.prefix):
+                latest = _answer(handle.division)
                 if latest is not None and latest.number > self._division.number:
                     self.adopt(latest)
                     return
@@ -117,6 +119,18 @@ class RayTransport:
 
 def _by_part(division: Division) -> dict[int, RemoteOwner]:
     return {part: owner for owner in division.owners for part in owner.parts}
+
+
+def _named(prefix: str) -> Iterator[Any]:
+    """Yield the handles of the actors whose names begin so; of those that a home knows, none may be left."""
+    import ray
+    from ray.exceptions import RayError
+
+    with suppress(RayError):  # the head may be silent for a while
+        for name in ray.util.list_named_actors():
+            if name.startswith(prefix):
+                with suppress(ValueError):  # it has ended since
+                    yield ray.get_actor(name)
 
 
 def _answer(question: Any) -> Any:

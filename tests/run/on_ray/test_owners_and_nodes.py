@@ -67,11 +67,13 @@ class Scene:
     def run(self, ray: StandinRay, events: dict[int, Event], workers: int | None = None) -> RayExecutor:
         """Run the store to its end; nodes come and go while the driver and the homes are at work."""
         self.patch.setattr(ray_executor, "connect", lambda workers, address: (ray, False))
-        self.patch.setattr("ray.get", ray.get)
+        for name in ("get", "get_actor", "util.list_named_actors"):
+            self.patch.setattr(f"ray.{name}", getattr(ray, name.rpartition(".")[2]))
         self.ray = ray
         settings = {"workers": workers, "address": "of the stand-in", "max_failures": 0}
-        with RayExecutor(n_parts=N_PARTS, **settings) as executor:
-            self.let_driver_go_on_while_homes_wait(executor)
+        with RayExecutor(n_parts=N_PARTS, **settings) as self.executor:
+            executor = self.executor
+            self.let_driver_go_on_while_homes_wait()
             for number, _ in enumerate(executor.run(self.store.path, range(self.store.n_batches))):
                 if number in events:
                     events[number]()
@@ -80,17 +82,19 @@ class Scene:
             self.alive = [handle for handle in owners(ray) if not handle.is_dead]
         return executor
 
-    def let_driver_go_on_while_homes_wait(self, executor: RayExecutor) -> None:
-        """Homes run in the driver's thread here, so that it has no other moment to go on."""
-        clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: turn())
+    def let_driver_go_on(self) -> None:
+        """Let the driver follow the nodes once."""
+        executor = self.executor
+        assert executor._owners is not None
+        executor._owners.follow(executor._watch.look_again(), executor._wanted_owners())
 
-        def turn() -> None:
-            assert executor._owners is not None
-            executor._owners.follow(executor._watch.look_again(), executor._wanted_owners())
+    def let_driver_go_on_while_homes_wait(self) -> None:
+        """Homes run in the driver's thread here, so that it has no other moment to go on."""
+        clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: self.let_driver_go_on())
 
         def wait(references: list[Any], **options: Any) -> tuple[list[Any], list[Any]]:
             while not (answer := self.ray.wait(references, **options))[0]:
-                turn()
+                self.let_driver_go_on()
             return answer
 
         self.patch.setattr(ray_transport, "time", clock)
@@ -196,10 +200,33 @@ def test_a_node_may_come_and_go_again_and_again(scene: Scene, alone: Path) -> No
     assert_same_draws(scene.store.path, alone)
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_home_finds_the_owners_though_all_that_it_knows_have_been_ended(
+    scene: Scene, alone: Path, is_restarted: bool
+) -> None:
+    ray = StandinRay(head=0, first=1)  # homes need no core, and are on the head
+
+    def replace() -> None:
+        (old,) = owners(ray)
+        ray.add("second", 1)
+        ray.draining.add("first")
+        while not old.is_dead:  # no home makes a call meanwhile
+            scene.let_driver_go_on()
+        if is_restarted:  # an owner that Ray has started again knows no division by itself
+            ray.add("third", 1)
+            ray.lose("second")
+
+    executor = scene.run(ray, {8: replace})
+    assert executor.failures == 0
+    assert scene.parts() == {"third" if is_restarted else "second": (0, 1, 2, 3)}
+    assert scene.division.number == 2
+    assert_same_draws(scene.store.path, alone)
+
+
 def test_a_home_hears_of_a_division_from_the_first_owner_that_it_calls(tmp_path: Path) -> None:
     worker = PartsWorker(str(new_store(tmp_path).path))
     worker.hold([0, 1])
-    division = Division(2, (RemoteOwner(worker, (1,)),))
+    division = Division(2, (RemoteOwner(worker, (1,)),), "rayfbnn-")
     worker.follow(division, (1,))
     assert worker._owner.parts == (1,) and worker.division() is division
     assert worker.forward(None, (0, 1), 1) == (division, None)  # type: ignore[arg-type]

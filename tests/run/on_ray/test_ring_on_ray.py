@@ -17,9 +17,11 @@ from rayfbnn.ring.message import Message
 from rayfbnn.run import visit_length
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray import owners
-from rayfbnn.run.on_ray.division import Division
+from rayfbnn.run.on_ray.division import Division, RemoteOwner
 from rayfbnn.run.on_ray.executor import RayExecutor
+from rayfbnn.run.on_ray.nodes import look_at_nodes
 from rayfbnn.run.on_ray.parts_worker import PartsWorker
+from rayfbnn.run.on_ray.transport import RayTransport
 from rayfbnn.run.on_ray.worker import Worker
 from rayfbnn.run.sampler import Progress
 from rayfbnn.store.store import Store
@@ -145,6 +147,31 @@ def test_a_home_that_dies_is_replaced_and_the_bits_are_the_same(
     _, executor = run(store, workers=n_owners, max_failures=2, worker_class=DyingHome)
     assert executor.failures == 2
     assert_same_draws(store.path, alone)
+
+
+def number_found(division: Division) -> int:
+    """Return the number of the division that a home finds which knows this one."""
+    transport = RayTransport(division)
+    transport._wait_for(division.owners[0])
+    return transport._division.number
+
+
+def test_a_home_finds_owners_by_their_names_in_ray(tmp_path: Path) -> None:
+    import ray
+
+    store, _ = two_stores("real", tmp_path, iterations=1)
+    present = owners.Owners(ray, N_PARTS, {})
+    present.start(store.path, 1)
+    division, nodes = present.division, look_at_nodes(ray, 0)
+    assert division is not None
+    (owner,) = division.owners
+    while ray.get(owner.handle.division.remote()) is None:
+        present.follow(nodes, 1)
+    ended = ray.remote(PartsWorker).remote(str(store.path))
+    ray.kill(ended)
+    earlier = Division(0, (RemoteOwner(ended, owner.parts),), division.prefix)
+    assert ray.get(ray.remote(number_found).remote(earlier)) == 1
+    present.end()
 
 
 def give_lives(folder: Path, count: int) -> None:
