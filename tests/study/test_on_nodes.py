@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rayfbnn.study import Rule, Study
-from tests.support.drivers import slow_spec, start, wait_until
+from rayfbnn.study.members import Member
+from tests.support.drivers import iterations_done, slow_spec, start, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 pytest.importorskip("ray")
+_GONE_SECONDS = 90.0  # from the end of the head to that of the driver
+_PATIENCE = 200.0
 from tests.support.cluster.nodes import NODE, cluster_of_nodes, drain, runs  # noqa: E402
 
 
@@ -33,7 +37,7 @@ def test_tasks_follow_the_nodes_and_decide_as_one_driver(tmp_path: Path, is_told
                 drain(cluster, first, 60)
                 wait_until(lambda: not runs(first, "_lines"), driver)
             cluster.remove_node(first, allow_graceful=False)
-            _, errors = driver.communicate(timeout=200)
+            _, errors = driver.communicate(timeout=_PATIENCE)
         finally:
             driver.kill()
     assert driver.returncode in (0, 3), errors
@@ -41,6 +45,39 @@ def test_tasks_follow_the_nodes_and_decide_as_one_driver(tmp_path: Path, is_told
     assert sum(expected in line for line in errors.splitlines()) == 1, errors
     alone = Study.open(tmp_path / "alone")
     alone.run(workers=0, progress=False)
+    assert looks(study) == looks(alone) and len(looks(study)) == 1
+
+
+@pytest.mark.parametrize(("seeds", "workers"), [(2, 1), (1, 2)], ids=["members", "batches"])
+def test_a_head_that_is_killed_ends_the_driver_and_the_study_goes_on_elsewhere(
+    tmp_path: Path, seeds: int, workers: int
+) -> None:
+    """Workers take whole members, or the batches of one member where there are more workers than members."""
+    # One core has much more to do than it can before the head is taken for gone.
+    spec = slow_spec(tmp_path, iterations=50_000 // seeds, chains=2, chains_per_batch=1)
+    study = Study.create(tmp_path / "study", spec, seeds=seeds, rule=Rule(looks=1, least_draws=5, cases=3))
+    shutil.copytree(str(study.place), tmp_path / "alone")
+    places = [str(study.members.place(Member(0, seed))) for seed in study.seeds()]
+    with cluster_of_nodes() as cluster:
+        cluster.add_node(**NODE)
+        options = ("--address", cluster.address, "--workers", workers, "--max-failures", 0)
+        driver = start("study", "run", study.place, *options)
+        try:
+            wait_until(lambda: any(iterations_done(place) > 0 for place in places), driver)
+            cluster.remove_node(cluster.head_node, allow_graceful=False)
+            killed = time.monotonic()
+            output, errors = driver.communicate(timeout=_PATIENCE)
+            seconds = time.monotonic() - killed
+        finally:
+            driver.kill()
+        assert (driver.returncode, output) == (75, ""), errors
+        (line,) = errors.splitlines()
+        assert "the Ray cluster is gone: its head has not answered for 4" in line
+        assert seconds < _GONE_SECONDS
+        assert not study.is_complete
+        study.run(workers=2, progress=False)  # while tasks of the first driver may still be at work
+    alone = Study.open(tmp_path / "alone")
+    alone.run(workers=2, progress=False)
     assert looks(study) == looks(alone) and len(looks(study)) == 1
 
 

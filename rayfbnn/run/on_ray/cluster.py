@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 from rayfbnn.errors import ConfigError, WorkerError
+from rayfbnn.run.on_ray.nodes import cluster_is_gone
 from rayfbnn.run.on_ray.output import log_what_ray_reports
 from rayfbnn.run.signals import cancel_alarm
 
@@ -62,10 +63,15 @@ def _is_below(limit: int, needed: int) -> bool:
 
 
 def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
-    """Connect to Ray and return its module, with True if it was started here and must be stopped here."""
-    if address is not None:
-        _check_somebody_listens(address)
+    """Connect to Ray and return its module, with True if it was started here and must be stopped here.
+
+    ClusterGoneError if this process has joined a cluster before whose head does not answer any more.
+    """
     ray = _import_ray(address)
+    if address is not None:
+        if ray.is_initialized():
+            _check_head_answers(ray)
+        _check_somebody_listens(address)
     if ray.is_initialized():
         return ray, False
     try:
@@ -165,12 +171,29 @@ def _check_somebody_listens(address: str) -> None:
     if not host or not (port.isascii() and port.isdecimal()):
         raise ConfigError(f'address: must be "auto" or host:port, got {address}')
     try:
-        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+        _call(address)
     except (OSError, OverflowError) as exc:
         raise ConfigError(
             f"address: nobody answers at {address} ({exc}); give the address of a running Ray cluster, or"
             " leave it out to start Ray on this machine"
         ) from exc
+
+
+def _check_head_answers(ray: Any) -> None:
+    """Raise ClusterGoneError within seconds if the head of the cluster that was joined does not answer.
+
+    A study asks before every member. Ray itself would wait, and end this process after a minute.
+    """
+    address = ray.get_runtime_context().gcs_address
+    try:
+        _call(address)
+    except OSError as exc:
+        raise cluster_is_gone(f"its head does not answer at {address} ({exc})") from exc
+
+
+def _call(address: str) -> None:
+    host, port = _host_and_port(address)
+    socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
 
 
 def _host_and_port(address: str) -> tuple[str, str]:

@@ -63,6 +63,14 @@ def _draining_nodes(ray: Any) -> set[str]:
     return set(ask())
 
 
+def cluster_is_gone(why: str) -> ClusterGoneError:
+    """Return the error of a cluster that is gone, given the sign of it."""
+    return ClusterGoneError(
+        f"the Ray cluster is gone: {why}. What was committed is kept: `resume`, or `study run` for a study,"
+        " continues from there, on any cluster or without one"
+    )
+
+
 def warn_of_leaving(counts: Mapping[str, int]) -> None:
     """Say that workers leave nodes that will be taken away, given their number on each."""
     for node, count in counts.items():
@@ -118,10 +126,7 @@ class NodeWatch:
 
     def gone(self) -> ClusterGoneError:
         """Return the error that says so."""
-        return ClusterGoneError(
-            f"the Ray cluster is gone: its head has not answered for {self.seconds_silent():.0f} seconds."
-            " What was committed is kept: `resume` continues from there, on any cluster or without one"
-        )
+        return cluster_is_gone(f"its head has not answered for {self.seconds_silent():.0f} seconds")
 
     def look_again(self) -> Nodes:
         """Ask now, and return the nodes; those of the last answer if none comes within five seconds."""

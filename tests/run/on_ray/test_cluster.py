@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rayfbnn import api
-from rayfbnn.errors import ConfigError
+from rayfbnn.errors import ClusterGoneError, ConfigError
 from rayfbnn.run.on_ray import cluster
 from rayfbnn.run.signals import interrupt_on_signal
 from tests.support.drivers import descendants, finish, slow_spec, start, wait_until
@@ -59,6 +60,19 @@ def sigterm() -> Iterator[None]:
     for number, handler in before.items():
         signal.signal(number, handler)
     signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+def test_a_cluster_that_was_joined_and_is_gone_is_not_taken_for_a_wrong_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A study connects again before each member."""
+    context = SimpleNamespace(gcs_address="127.0.0.1:1")  # where nobody listens
+    ray = SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: context)
+    monkeypatch.setattr(cluster, "_import_ray", lambda address: ray)
+    for address in ("auto", "127.0.0.1:1"):
+        with pytest.raises(ClusterGoneError, match="its head does not answer at 127.0.0.1:1") as raised:
+            cluster.connect(None, address)
+        assert raised.value.exit_code == 75
 
 
 class RayThatHandlesSigterm:

@@ -190,7 +190,7 @@ def test_a_head_that_is_gone_ends_the_run_with_75_and_the_run_goes_on_later(
     monkeypatch.setattr(ray_nodes, "_WAIT_SECONDS", 0.1)
     ray = StandinRay(first=2)
     slow = type("Slow", (Worker,), {"should_stop": lambda worker: time.sleep(0.05)})
-    with pytest.raises(ClusterGoneError, match="`resume` continues from there") as raised:
+    with pytest.raises(ClusterGoneError, match="continues from there") as raised:
         run(ray, store, monkeypatch, {4: ray.be_silent}, worker_class=slow)
     ray.speak()
     assert raised.value.exit_code == 75
