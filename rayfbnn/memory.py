@@ -1,7 +1,8 @@
-"""The memory of this machine, and checks that something fits into it before it is begun."""
+"""The memory of this machine and of this process, and checks that something fits before it is begun."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 from pathlib import Path
@@ -28,6 +29,13 @@ def check_memory(key: str, value: int, bytes_of_one: float) -> None:
             f"{key}: takes {bytes_text(value * bytes_of_one)} of memory, of which this machine has"
             f" {bytes_text(memory)}; it must be at most {int(memory / bytes_of_one)}, got {value}"
         )
+
+
+def give_back_freed_memory() -> None:
+    """Let the C library return the memory that it keeps for later to the system, if it can; glibc can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
 
 
 def bytes_text(n_bytes: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 
+from rayfbnn.memory import give_back_freed_memory
 from rayfbnn.ring.message import Message
 from rayfbnn.ring.owner import Owner
 from rayfbnn.run.in_parts import parts_of_run
@@ -34,6 +35,7 @@ class PartsWorker:
         missing = [number for number in parts if number not in self._owner.parts]
         if missing:
             self._owner.add(parts_of_run(Store.open(self._store_path), missing))
+            give_back_freed_memory()
 
     def follow(self, division: Division, parts: Collection[int]) -> None:
         """Take a new division, and keep the parts that this worker has in it."""

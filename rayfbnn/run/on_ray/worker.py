@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
+from rayfbnn.memory import give_back_freed_memory
 from rayfbnn.run.executor import job_of, worker_name
 from rayfbnn.run.fitting.fitter import Fitter
 from rayfbnn.run.on_ray.division import Division
@@ -53,6 +54,7 @@ class Worker:
         """
         if self._sampler is None:  # not in __init__, where Ray hides the cause of an error
             self._sampler = self._job(division)
+            give_back_freed_memory()  # of the reading of the cases
         elif self._transport is not None and division is not None:
             self._transport.adopt(division)
         self._is_finishing, reported = False, time.monotonic()
