@@ -4,16 +4,20 @@
     python -m tests.benchmarks.on_ray.owners --cases 10000 --inputs 784 --classes 10
     python -m tests.benchmarks.on_ray.owners --cases 200000 --inputs 100 --units 10 --parts 4 --owners 4
 
-The same run in parts is done in this process and by owners and homes on Ray (docs/scaling.md). Processor time
-is that of all processes together, from the commit of as many blocks as there are batches to the end.
+The same run in parts is done by owners and homes on Ray (docs/scaling.md), in this process alone, and in as
+many processes at a time as there are owners, which slow each other down as owners do. Processor time is that
+of all processes together, from the commit of as many blocks as there are batches to the end.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -95,8 +99,13 @@ def measure(executor: Executor, store: Store) -> tuple[dict[str, float], dict[st
     return by_kind, memory
 
 
+def seconds_alone(path: Path) -> float:
+    """Run a store in this process, and return the seconds after the first blocks."""
+    return sum(measure(InProcess(), Store.open(str(path)))[0].values())
+
+
 def main() -> None:
-    """Print seconds and memory of both."""
+    """Print seconds and memory on Ray, and seconds without it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -106,7 +115,10 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as text:
         spec = spec_of(asked, Path(text))
-        ring, alone = (make_store(Path(text) / f"{name}.zarr", spec) for name in ("ring", "alone"))
+        ring = make_store(Path(text) / "ring.zarr", spec)
+        others = [Path(text) / f"{number}.zarr" for number in range(1 + asked.owners)]
+        for path in others:
+            make_store(path, spec)
         started = time.monotonic()
         by_kind, memory = measure(RayExecutor(workers=asked.owners, n_parts=asked.parts), ring)
         ring_seconds = sum(by_kind.values())
@@ -116,8 +128,11 @@ def main() -> None:
                 f"  {kind}: {by_kind[kind]:.1f} s, {min(values):.0f} to {max(values):.0f} MB each,"
                 f" {len(values)} processes"
             )
-        alone_seconds = sum(measure(InProcess(), alone)[0].values())
-        print(f"alone: {alone_seconds:.1f} s; on Ray {ring_seconds / alone_seconds:.3f} times as much")
+        alone = seconds_alone(others[0])
+        print(f"alone: {alone:.1f} s; on Ray {ring_seconds / alone:.3f} times as much")
+        with ProcessPoolExecutor(asked.owners, get_context("spawn")) as pool:
+            at_once = statistics.fmean(pool.map(seconds_alone, others[1:]))
+        print(f"{asked.owners} at a time: {at_once:.1f} s; on Ray {ring_seconds / at_once:.3f} times as much")
 
 
 if __name__ == "__main__":
