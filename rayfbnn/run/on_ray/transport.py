@@ -40,9 +40,9 @@ class _Hop:
 class RayTransport:
     """Carries the messages of one home, which knows the way of each and calls one owner after the other.
 
-    A message of more than 100 kB goes from owner to owner directly, because only Ray's reference to it passes
-    through the home. An owner that dies is started again by Ray; the home hears that its messages are lost
-    once that owner is back, or another has its parts, and sends them again. An owner that knows a later
+    A message above half a megabyte goes from owner to owner directly, because only Ray's reference to it
+    passes through the home. An owner that dies is started again by Ray; the home hears that its messages are
+    lost once that owner is back, or another has its parts, and sends them again. An owner that knows a later
     division than the home answers with it, and the home calls the owner who has the part now.
     """
 
