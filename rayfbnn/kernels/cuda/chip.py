@@ -14,6 +14,7 @@ from rayfbnn.kernels.cuda.chip_data import Variant, chip_data
 from rayfbnn.kernels.cuda.generate import Launched, regression_constants, source_of
 from rayfbnn.kernels.cuda.launch_plan import LaunchPlan
 from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.mcmc import leapfrog
 from rayfbnn.mcmc.hybrid import Uniforms, Windows
 from rayfbnn.state import HMCInfo, Target, Trajectory
 
@@ -52,7 +53,9 @@ class ChipKernels:
         return end, xp.where(xp.isfinite(potential), potential, xp.inf)
 
     def kick(self, target: Target, trajectory: Trajectory, *, share: float) -> Array:
-        """Return the momentum after a kick, as `mcmc.leapfrog.kick` does, to rounding, in one launch."""
+        """Return the momentum after a kick, as `mcmc.leapfrog.kick` does, to rounding."""
+        if self.network.regression is not None:  # no run asks for it, and these kernels have no round for it
+            return leapfrog.kick(target, trajectory, share=share)
         # The kernel kicks by half the stepsizes.
         doubled = replace(trajectory, stepsizes=2 * share * trajectory.stepsizes)
         return self.advance(target, doubled, n_steps=KICK)[0].momentum

@@ -132,11 +132,10 @@ __device__ __forceinline__ void run_piece(const Piece& piece, const ChainData& d
   for (int place = threadIdx.x; place < TILE; place += THREADS) shared[ONES + place] = 1;
   __syncthreads();
 
-  const int last = piece.n_steps < 0 ? 0 : piece.n_steps;
-  for (int step = 0; step <= last; ++step) {
+  for (int step = 0; step <= piece.n_steps; ++step) {
     set_squares(shared, own);
     set_gradient(shared, data.regression);
-    kick_and_drift(shared, own, step, last);
+    kick_and_drift(shared, own, step, piece.n_steps);
     __syncthreads();
   }
 
