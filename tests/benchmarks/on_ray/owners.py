@@ -5,8 +5,9 @@
     python -m tests.benchmarks.on_ray.owners --cases 200000 --inputs 100 --units 10 --parts 4 --owners 4
 
 The same run in parts is done by owners and homes on Ray (docs/scaling.md), in this process alone, and in as
-many processes at a time as there are owners, which slow each other down as owners do. Processor time is that
-of all processes together, from the commit of as many blocks as there are batches to the end.
+many processes at a time as there are owners, which slow each other down as owners do; all of it in turns, and
+the ratios are those of medians. Processor time is that of all processes together, from the commit of as many
+blocks as there are batches to the end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import argparse
 import os
 import statistics
 import tempfile
-import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -110,29 +110,45 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     defaults = {"cases": 100_000, "inputs": 10, "units": 100, "classes": 0, "parts": 2, "owners": 2}
-    for name, value in {**defaults, "batches": 4, "chains": 4, "iterations": 8, "block": 1}.items():
+    for name, value in {
+        **defaults,
+        "batches": 4,
+        "chains": 4,
+        "iterations": 8,
+        "block": 1,
+        "repeats": 3,
+    }.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     asked = parser.parse_args()
+    times: dict[str, list[float]] = {"on Ray": [], "alone": [], "at a time": []}
     with tempfile.TemporaryDirectory() as text:
         spec = spec_of(asked, Path(text))
-        ring = make_store(Path(text) / "ring.zarr", spec)
-        others = [Path(text) / f"{number}.zarr" for number in range(1 + asked.owners)]
-        for path in others:
-            make_store(path, spec)
-        started = time.monotonic()
-        by_kind, memory = measure(RayExecutor(workers=asked.owners, n_parts=asked.parts), ring)
-        ring_seconds = sum(by_kind.values())
-        print(f"on Ray: {ring_seconds:.1f} s of processors, {time.monotonic() - started:.0f} s in all")
-        for kind, values in sorted(memory.items()):
-            print(
-                f"  {kind}: {by_kind[kind]:.1f} s, {min(values):.0f} to {max(values):.0f} MB each,"
-                f" {len(values)} processes"
-            )
-        alone = seconds_alone(others[0])
-        print(f"alone: {alone:.1f} s; on Ray {ring_seconds / alone:.3f} times as much")
-        with ProcessPoolExecutor(asked.owners, get_context("spawn")) as pool:
-            at_once = statistics.fmean(pool.map(seconds_alone, others[1:]))
-        print(f"{asked.owners} at a time: {at_once:.1f} s; on Ray {ring_seconds / at_once:.3f} times as much")
+        for number in range(asked.repeats):
+            folder = Path(text) / str(number)
+            folder.mkdir()
+            paths = [folder / f"{name}.zarr" for name in ("ring", "alone", *range(asked.owners))]
+            stores = [make_store(path, spec) for path in paths]
+            times["on Ray"].append(seconds_on_ray(asked, stores[0]))
+            times["alone"].append(seconds_alone(paths[1]))
+            with ProcessPoolExecutor(asked.owners, get_context("spawn")) as pool:
+                times["at a time"].append(statistics.fmean(pool.map(seconds_alone, paths[2:])))
+            print("; ".join(f"{name} {values[-1]:.1f} s" for name, values in times.items()), flush=True)
+    on_ray, alone, at_once = (statistics.median(values) for values in times.values())
+    print(
+        f"medians: {on_ray:.1f} s on Ray, {on_ray / alone:.3f} times the {alone:.1f} s of one process alone"
+    )
+    print(f"and {on_ray / at_once:.3f} times the {at_once:.1f} s of each of {asked.owners} at a time")
+
+
+def seconds_on_ray(asked: argparse.Namespace, store: Store) -> float:
+    """Run a store in parts on Ray, print what each kind of process took, and return the seconds of all."""
+    by_kind, memory = measure(RayExecutor(workers=asked.owners, n_parts=asked.parts), store)
+    for kind, values in sorted(memory.items()):
+        print(
+            f"  {kind}: {by_kind[kind]:.1f} s, {min(values):.0f} to {max(values):.0f} MB each,"
+            f" {len(values)} processes"
+        )
+    return sum(by_kind.values())
 
 
 if __name__ == "__main__":
