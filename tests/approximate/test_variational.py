@@ -66,13 +66,17 @@ def test_the_gap_of_the_bound_is_that_of_the_closed_form() -> None:
 def test_a_logistic_weight_has_its_known_approximation(
     precision: float, mean: float, sd: float, bound: float
 ) -> None:
-    """Means over 20 starts, with 40 draws a step, agree with what is known."""
+    """Means over 200 starts, with 40 draws a step, agree with what is known.
+
+    The standard deviations of the starts have one of 0.013, so that their mean is within 0.004 but for one time
+    in 10,000.
+    """
     settings = {"samples": 40, "steps": 600, "rate": 0.1}
-    method, state = fit(n_starts=20, problem=SimpleNamespace(target=one_weight(precision)), **settings)
+    method, state = fit(n_starts=200, problem=SimpleNamespace(target=one_weight(precision)), **settings)
     assert state["mean"].mean() == pytest.approx(mean, abs=0.004)
     assert module.sigma(state["rho"]).mean() == pytest.approx(sd, abs=0.004)
-    found, error = method.bound(state, streams("bound", 20), n=5_000)
-    assert abs(found.mean() - bound) < 4 * error.mean() / np.sqrt(20) + 1e-4
+    found, error = method.bound(state, streams("bound", 200), n=500)
+    assert abs(found.mean() - bound) < 4 * error.mean() / np.sqrt(200) + 1e-4
     assert bound < {1.0: -3.7370282, 0.25: -3.7924221}[precision]  # the exact log Z
 
 

@@ -15,18 +15,24 @@ from rayfbnn.arrays import gpu_is_available, to_host
 from rayfbnn.kernels import choose
 from rayfbnn.streams import MAX_SEED, Purpose, Streams, philox
 from tests.support.exactness import chi2_p_value, ks_p_value, square_p_value
-from tests.support.known_answers import KNOWN_ANSWERS
+from tests.support.known_answers import KNOWN_ANSWERS, KNOWN_ANSWERS_OF_7_ROUNDS
 
 
 def streams(n_chains: int = 4, *, seed: int = 1, first: int = 0) -> Streams:
     return Streams(seed, np.arange(first, first + n_chains, dtype=np.uint64), iteration=3, operation=2)
 
 
-@pytest.mark.parametrize(("counter", "key", "expected"), KNOWN_ANSWERS)
-def test_philox_gives_the_known_answers(counter: list[int], key: list[int], expected: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("rounds", "counter", "key", "expected"),
+    [(10, *each) for each in KNOWN_ANSWERS] + [(7, *each) for each in KNOWN_ANSWERS_OF_7_ROUNDS],
+)
+def test_philox_gives_the_known_answers(
+    rounds: int, counter: list[int], key: list[int], expected: list[int]
+) -> None:
     words = philox(
         tuple(np.array([word], dtype=np.uint64) for word in counter),
         tuple(np.array([word], dtype=np.uint64) for word in key),
+        rounds=rounds,
     )
     assert [int(word[0]) for word in words] == expected
 

@@ -140,7 +140,8 @@ struct DataPotential {
         }
     }
 
-    // Does the same with the inputs of a batch, a pack of cases at a time, while those of the next pack are asked for.
+    // Does the same with the inputs of a batch, a pack of cases at a time, while those of the next pack are asked for, into
+    // the second-level cache: the first is too small for both.
     // Places behind the last case have copies of it.
     void lay_out_cases(int begin, long n_packs) {
         const long n_inputs = net.units[0];
@@ -162,7 +163,7 @@ struct DataPotential {
                 L rows[W];
                 for (int k = 0; k < W; ++k) {
                     memcpy(&rows[k], of[k] + i, sizeof(L));
-                    __builtin_prefetch(of_next[k] + i);
+                    __builtin_prefetch(of_next[k] + i, 0, 2);
                 }
                 turn<W>(rows);
                 for (int k = 0; k < W; ++k) place[(i + k) * n_packs] = rows[k];

@@ -42,25 +42,27 @@ class Blocks {
 
     // The four words of the blocks first .. first + WORDS - 1. Blocks of even and of odd numbers are worked on apart,
     // so that products of 64 bits stay where they are until the last round.
+    template <int ROUNDS = 10>
     inline __attribute__((always_inline)) void words(long first, PackWord (&to)[4]) const {
         PackHalves even = {};
         for (int k = 0; k < WORDS / 2; ++k) even[k] = 2 * k;
         even += (unsigned long long)first;
         PackHalves of_even[4], of_odd[4];
-        rounds(even, of_even);
-        rounds(even + 1, of_odd);
+        rounds<ROUNDS>(even, of_even);
+        rounds<ROUNDS>(even + 1, of_odd);
         for (int j = 0; j < 4; ++j) to[j] = (PackWord)((of_even[j] & LOWER) | of_odd[j] << 32);
     }
 
    private:
+    template <int ROUNDS>
     inline __attribute__((always_inline)) void rounds(PackHalves number, PackHalves (&c)[4]) const {
         const PackHalves zero = {};
         c[0] = number, c[1] = use_ + zero, c[2] = operation_ + zero, c[3] = iteration_ + zero;
 #pragma GCC unroll 10
-        for (const auto& keys : keys_) {
+        for (int round = 0; round < ROUNDS; ++round) {
             const PackHalves first = products(c[0], 0xD2511F53u), second = products(c[2], 0xCD9E8D57u);
-            c[0] = second >> 32 ^ c[1] ^ keys[0], c[1] = second;
-            c[2] = first >> 32 ^ c[3] ^ keys[1], c[3] = first;
+            c[0] = second >> 32 ^ c[1] ^ keys_[round][0], c[1] = second;
+            c[2] = first >> 32 ^ c[3] ^ keys_[round][1], c[3] = first;
         }
     }
 

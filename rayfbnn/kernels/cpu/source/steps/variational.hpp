@@ -16,13 +16,13 @@ template <class S>
 struct VariationalStep {
     typedef typename Pack<S>::Type L;
     typedef Lane<L> F;
-    static constexpr int W = F::width;
-    static constexpr long TILE = 512;
     typedef Lane<PackDouble> D;
-    static constexpr int PARTS = W / D::width;
-    // A pack of the state, which is in double.
-    struct Wide {
-        PackDouble at[PARTS];
+    static constexpr int W = F::width;
+    static constexpr long TILE = 1024;
+
+    // What a step of Adam does with a slope, as numbers that a loop can keep in registers.
+    struct Rule {
+        S keep_first, add_first, keep_second, add_second, rate, scale, small;
     };
 
     const Job& job;
@@ -30,12 +30,18 @@ struct VariationalStep {
     const long n, n_padded;  // parameters, and places for them in whole packs
     const int n_different;   // draws of normal numbers in a step
     Trajectory<S> steps;
-    // These belong to the current start. The state is in double, but each step rounds the moments of Adam to S.
-    Buffer<double> mean, rho;
+    // These belong to the current start. Each step rounds them to S, so that it is all the same how many steps a call
+    // takes.
+    Buffer<S> mean, rho;
     Buffer<S> first, second;  // the moments of the mean's slopes, and from n_padded on those of rho's
     Buffer<S> position, sigma;
+    Buffer<S> sigma_slope;  // the derivative of sigma, the logistic function of rho
+    Buffer<S> tau;
     Buffer<float> normal;
-    Buffer<S> by_mean, by_normal;  // sums over draws of the gradient g, and of g e
+    // Sums over draws of the gradient g, and of g e; those of the last draw are in use only for a tile.
+    Buffer<S> by_mean, by_normal;
+    S last_by_mean[TILE], last_by_normal[TILE];
+    long n_written = 0;            // of the step's normal numbers
     double log_widths = 0;         // the logarithms of sigma, summed
 
     explicit VariationalStep(const Job& job)
@@ -51,62 +57,82 @@ struct VariationalStep {
           second(2 * n_padded),
           position(n_padded),
           sigma(n_padded),
+          sigma_slope(n_padded),
+          tau(n_padded),
           normal(n * n_different + W),
           by_mean(n_padded),
           by_normal(n_padded) {
-        for (long k = n; k < n_padded; ++k) mean[k] = rho[k] = 0, by_mean[k] = by_normal[k] = 0;
+        for (long k = n; k < n_padded; ++k) mean[k] = rho[k] = 0;
+        memset(last_by_mean, 0, sizeof last_by_mean), memset(last_by_normal, 0, sizeof last_by_normal);
         memset(first, 0, 2 * n_padded * sizeof(S)), memset(second, 0, 2 * n_padded * sizeof(S));
     }
 
     void run(int start) {
         steps.begin(start);
-        memcpy(mean, fit.mean + start * n, n * sizeof(double));
-        memcpy(rho, fit.rho + start * n, n * sizeof(double));
-        copy_moments<true>(start);
+        for (long k = 0; k < n; ++k) tau[k] = S(steps.taus[k]);
+        copy_state<true>(start);
         log_widths = 0;
         set_sigma(0, n_padded);
+        n_written = 0;
+        const Normals numbers = normals_of_step(start, 0);
+        for (long begin = 0; begin < n_padded; begin += TILE) set_position(numbers, 0, begin, end_of(begin));
         for (int step = 0; step < job.n_steps; ++step) take(start, step);
-        memcpy(fit.mean + start * n, mean, n * sizeof(double));
-        memcpy(fit.rho + start * n, rho, n * sizeof(double));
-        copy_moments<false>(start);
+        copy_state<false>(start);
     }
 
+    // Reads or writes the start's state, which is in double outside.
     template <bool IS_IN>
-    void copy_moments(int start) {
+    void copy_state(int start) {
+        copy<IS_IN>(mean, fit.mean + start * n);
+        copy<IS_IN>(rho, fit.rho + start * n);
         for (int half = 0; half < 2; ++half) {
-            double *m = fit.first + (2 * start + half) * n, *v = fit.second + (2 * start + half) * n;
-            S *own_m = first + half * n_padded, *own_v = second + half * n_padded;
-            for (long k = 0; k < n; ++k)
-                if (IS_IN)
-                    own_m[k] = S(m[k]), own_v[k] = S(v[k]);
-                else
-                    m[k] = double(own_m[k]), v[k] = double(own_v[k]);
+            copy<IS_IN>(first + half * n_padded, fit.first + (2 * start + half) * n);
+            copy<IS_IN>(second + half * n_padded, fit.second + (2 * start + half) * n);
         }
+    }
+    template <bool IS_IN>
+    void copy(S* own, double* outside) const {
+        for (long k = 0; k < n; ++k)
+            if (IS_IN)
+                own[k] = S(outside[k]);
+            else
+                outside[k] = double(own[k]);
     }
 
     void take(int start, int step) {
         const long place = long(step) * job.n_chains + start;
         fit.log_widths[place] = log_widths;
         log_widths = 0;
-        rayfbnn::StreamPlace normals = fit.normals;
-        normals.iteration += unsigned(step);
-        write_normals(normals, start, 0, n * n_different, normal);
         steps.data.begin_batch(start, step, true);
-        set_position(0, 0, n_padded);
+        const Normals numbers = normals_of_step(start, step), next_numbers = normals_of_step(start, step + 1);
         for (int draw = 0; draw < fit.n_draws; ++draw) {
+            const bool is_last = draw + 1 == fit.n_draws;
             steps.data.evaluate(position, -1, true, true);
+            if (is_last) n_written = 0;
             double energy = 0;
             for (long begin = 0; begin < n_padded; begin += TILE) {
-                const long end = begin + TILE < n_padded ? begin + TILE : n_padded;
-                energy += draw == 0 ? add_gradient<true>(draw, begin, end) : add_gradient<false>(draw, begin, end);
-                if (draw + 1 < fit.n_draws)
-                    set_position(draw + 1, begin, end);
-                else
+                const long end = end_of(begin);
+                energy += draw == 0   ? add_gradient<0>(draw, is_last, begin, end)
+                          : draw == 1 ? add_gradient<1>(draw, is_last, begin, end)
+                                      : add_gradient<2>(draw, is_last, begin, end);
+                if (!is_last) {
+                    set_position(numbers, draw + 1, begin, end);
+                } else {
                     update(fit.rates + 3 * step, begin, end);
+                    set_position(next_numbers, 0, begin, end);
+                }
             }
             job.terms[place * fit.n_draws + draw] = steps.data.terms;
             job.prior_energy[place * fit.n_draws + draw] = energy;
         }
+    }
+
+    long end_of(long begin) const { return begin + TILE < n_padded ? begin + TILE : n_padded; }
+
+    Normals normals_of_step(int start, int step) const {
+        rayfbnn::StreamPlace place = fit.normals;
+        place.iteration += unsigned(step);
+        return Normals(place, start, 0);
     }
 
     // The normal numbers e of a draw, the mirror images of an earlier draw's if `sign` is -1.
@@ -115,46 +141,58 @@ struct VariationalStep {
         return normal + long(draw % n_different) * n;
     }
 
-    // Sets the position of a draw to mean + sigma e.
-    void set_position(int draw, long begin, long end) {
+    // Sets the position of a draw to mean + sigma e. Normal numbers that are not there yet are written; those of a
+    // step's first draw go over numbers of the step before that have been used.
+    void set_position(const Normals& numbers, int draw, long begin, long end) {
+        if (draw < n_different) {
+            const long needed = (draw * n + end + Normals::GROUP - 1) / Normals::GROUP * Normals::GROUP;
+            const long stop = needed < n * n_different ? needed : n * n_different;
+            if (stop > n_written) numbers.write(n_written, stop, normal + n_written), n_written = stop;
+        }
         S sign;
         const float* e = normals_of(draw, sign);
-        for (long k = begin; k < end; k += W) {
-            const Wide centre = wide(mean + k), shift = wide(reals(sigma + k) * (sign * singles(e + k)));
-            Wide sum;
-            for (int h = 0; h < PARTS; ++h) sum.at[h] = centre.at[h] + shift.at[h];
-            write(position + k, reals(sum));
-        }
+        const S *centre = mean, *width = sigma;
+        S* to = position;
+        for (long k = begin; k < end; k += W)
+            write(to + k, reals(centre + k) + reals(width + k) * (sign * singles(e + k)));
     }
 
-    // Sets sigma = log(1 + exp(rho)), and adds its logarithms.
+    // Sets sigma = log(1 + exp(rho)) and its derivative, and adds its logarithms.
     void set_sigma(long begin, long end) {
+        const S* from = rho;
+        S *width = sigma, *slope = sigma_slope;
         for (long k = begin; k < end; k += W) {
-            const L x = reals(wide(rho + k));
-            write(sigma + k, F::at_least(x, 0) + F::log1p_of_fraction(F::exp_of_negative(-F::absolute(x))));
+            const L x = reals(from + k), e = F::exp_of_negative(-F::absolute(x));
+            write(width + k, F::at_least(x, 0) + F::quick_log1p_of_fraction(e));
+            write(slope + k, F::select(x < 0, e, F::splat(1)) * F::reciprocal(e + 1));
         }
-        for (long k = n; k < end; ++k) sigma[k] = 1;
-        constexpr int AT_ONCE = F::is_double ? 1 : 8;  // numbers of single precision whose product is one of double
+        for (long k = n; k < end; ++k) width[k] = 1;
+        constexpr int PARTS = W / D::width;
+        constexpr int AT_ONCE = F::is_double ? 1 : 8;  // numbers of S whose product is one of double
+        PackDouble sum = {};
         for (long k = begin; k < end;) {
-            Wide product = wide(reals(sigma + k));
+            PackDouble product[PARTS];
+            for (int h = 0; h < PARTS; ++h) product[h] = doubles_of(width + (k + h * D::width));
             k += W;
-            for (int factor = 1; factor < AT_ONCE && k < end; ++factor, k += W) {
-                const Wide next = wide(reals(sigma + k));
-                for (int h = 0; h < PARTS; ++h) product.at[h] *= next.at[h];
-            }
-            for (int h = 0; h < PARTS; ++h) log_widths += sum_of(D::log(product.at[h]));
+            for (int factor = 1; factor < AT_ONCE && k < end; ++factor, k += W)
+                for (int h = 0; h < PARTS; ++h) product[h] *= doubles_of(width + (k + h * D::width));
+            for (int h = 0; h < PARTS; ++h) sum += D::log(product[h]);
         }
+        log_widths += sum_of(sum);
     }
 
-    // Adds a draw's gradient g, and g e, and returns the prior's energy.
-    template <bool IS_FIRST>
-    double add_gradient(int draw, long begin, long end) {
+    // Adds a draw's gradient g, and g e, and returns the prior's energy. NUMBER is that of the draw, or 2 for later
+    // ones. g e of the first draw is not kept: it is made again from g when the second is added.
+    template <int NUMBER>
+    double add_gradient(int draw, bool is_last, long begin, long end) {
         S sign;
-        const float* e = normals_of(draw, sign);
-        const S *data = steps.data.gradient(), *q = position;
-        const double* tau = steps.taus;
+        const float *e = normals_of(draw, sign), *e_of_first = normal;
+        const S *data = steps.data.gradient(), *q = position, *precision = tau;
+        const S *mean_sum = by_mean, *normal_sum = by_normal;
+        S *new_mean_sum = is_last ? last_by_mean - begin : static_cast<S*>(by_mean);
+        S *new_normal_sum = is_last ? last_by_normal - begin : static_cast<S*>(by_normal);
         const Network& net = *job.network;
-        PackDouble sums[PARTS] = {};
+        L sums = {};
         double energy = 0;
         for (int s = 0; s < net.n_segments; ++s) {
             const rayfbnn::Segment& segment = net.segments[s];
@@ -162,71 +200,63 @@ struct VariationalStep {
             const long stop = segment.stop < end ? segment.stop : end;
             if (is_gaussian(segment.alpha))
                 for (; k + W <= stop; k += W) {
-                    const Wide w = wide(reals(q + k));
-                    Wide slope = wide(tau + k);
-                    for (int h = 0; h < PARTS; ++h) slope.at[h] *= w.at[h], sums[h] += slope.at[h] * w.at[h];
-                    const L gradient = reals(data + k) + reals(slope), product = gradient * (sign * singles(e + k));
-                    write(by_mean + k, IS_FIRST ? gradient : reals(by_mean + k) + gradient);
-                    write(by_normal + k, IS_FIRST ? product : reals(by_normal + k) + product);
+                    const L w = reals(q + k), slope = reals(precision + k) * w;
+                    sums += slope * w;
+                    const L gradient = reals(data + k) + slope, product = gradient * (sign * singles(e + k));
+                    if constexpr (NUMBER == 0) {
+                        write(new_mean_sum + k, gradient);
+                        if (is_last) write(new_normal_sum + k, product);
+                    } else {
+                        const L sum = reals(mean_sum + k);
+                        write(new_mean_sum + k, sum + gradient);
+                        const L of_products = NUMBER == 1 ? sum * singles(e_of_first + k) : reals(normal_sum + k);
+                        write(new_normal_sum + k, of_products + product);
+                    }
                 }
             for (; k < stop; ++k) {
                 const double w = double(q[k]);
-                const S gradient = data[k] + S(prior_slope(w, tau[k], segment.alpha));
-                const S product = gradient * (sign * S(e[k]));
-                by_mean[k] = IS_FIRST ? gradient : by_mean[k] + gradient;
-                by_normal[k] = IS_FIRST ? product : by_normal[k] + product;
-                energy += prior_term(w, tau[k], segment.alpha);
+                const S gradient = data[k] + S(prior_slope(w, steps.taus[k], segment.alpha));
+                const S sum = NUMBER == 0 ? S(0) : mean_sum[k];
+                const S of_products = NUMBER == 0 ? S(0) : NUMBER == 1 ? sum * S(e_of_first[k]) : normal_sum[k];
+                new_mean_sum[k] = sum + gradient;
+                new_normal_sum[k] = of_products + gradient * (sign * S(e[k]));
+                energy += prior_term(w, steps.taus[k], segment.alpha);
             }
         }
-        for (int h = 0; h < PARTS; ++h) energy += 0.5 * sum_of(sums[h]);
-        return energy;
+        return energy + 0.5 * sum_of(sums);
     }
 
     // Takes Adam's step, and sets the next sigma.
     void update(const double* rates, long begin, long end) {
         const S share = S(1.0 / fit.n_draws);
+        const Rule rule = {
+            S(fit.first_decay), S(1 - fit.first_decay), S(fit.second_decay), S(1 - fit.second_decay),
+            S(rates[0] / rates[1]), S(1 / rates[2]), S(fit.small)};
+        const S *mean_sum = last_by_mean - begin, *normal_sum = last_by_normal - begin;
+        const S *width = sigma, *slope = sigma_slope;
+        S *centre = mean, *of_width = rho, *m = first, *v = second;
+        for (long k = begin; k < end; k += W) descend(rule, reals(mean_sum + k) * share, centre + k, m + k, v + k);
+        m += n_padded, v += n_padded;
         for (long k = begin; k < end; k += W) {
-            const L slope_of_sigma = reals(by_normal + k) * share - 1 / reals(sigma + k);
-            write(by_normal + k, slope_of_sigma * F::logistic(reals(wide(rho + k))));
+            const L by_sigma = reals(normal_sum + k) * share - F::reciprocal(reals(width + k));
+            descend(rule, by_sigma * reals(slope + k), of_width + k, m + k, v + k);
         }
-        for (long k = begin; k < end; k += W) descend(rates, reals(by_mean + k) * share, mean + k, k);
-        for (long k = begin; k < end; k += W) descend(rates, reals(by_normal + k), rho + k, n_padded + k);
         set_sigma(begin, end);
     }
 
-    // Kingma and Ba (2015); `place` is that of the moments.
-    RAYFBNN_METHOD void descend(const double* rates, L slope, double* to, long place) {
-        L m = reals(first + place), v = reals(second + place);
-        m = S(fit.first_decay) * m + S(1 - fit.first_decay) * slope;
-        v = S(fit.second_decay) * v + S(1 - fit.second_decay) * slope * slope;
-        const Wide step = wide(S(rates[0] / rates[1]) * m / (F::root(v * S(1 / rates[2])) + S(fit.small)));
-        Wide x = wide(to);
-        for (int h = 0; h < PARTS; ++h) x.at[h] -= step.at[h];
-        for (int h = 0; h < PARTS; ++h) memcpy(to + h * D::width, &x.at[h], sizeof x.at[h]);
-        write(first + place, m), write(second + place, v);
+    // Kingma and Ba (2015).
+    static RAYFBNN_METHOD void descend(const Rule& rule, L slope, S* to, S* first, S* second) {
+        const L m = rule.keep_first * reals(first) + rule.add_first * slope;
+        const L v = rule.keep_second * reals(second) + rule.add_second * slope * slope;
+        write(to, reals(to) - rule.rate * m * F::reciprocal(F::quick_root(v * rule.scale) + rule.small));
+        write(first, m), write(second, v);
     }
 
-    static double sum_of(PackDouble x) {
+    template <class P>
+    static double sum_of(P x) {
         double sum = 0;
-        for (int k = 0; k < D::width; ++k) sum += x[k];
+        for (int k = 0; k < Places<P>::width; ++k) sum += double(x[k]);
         return sum;
-    }
-    static RAYFBNN_METHOD Wide wide(const double* from) {
-        Wide x;
-        for (int h = 0; h < PARTS; ++h) x.at[h] = doubles_of(from + h * D::width);
-        return x;
-    }
-    static RAYFBNN_METHOD Wide wide(L from) {
-        if constexpr (F::is_double)
-            return {{from}};
-        else
-            return {{doubles_of_half<0>(from), doubles_of_half<1>(from)}};
-    }
-    static RAYFBNN_METHOD L reals(Wide from) {
-        if constexpr (F::is_double)
-            return from.at[0];
-        else
-            return singles_of(from.at[0], from.at[1]);
     }
     static RAYFBNN_METHOD L reals(const S* from) {
         L x;
