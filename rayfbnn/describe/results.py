@@ -28,11 +28,15 @@ def run_text(summary: RunSummary) -> str:
 
 
 def _updates_text(counts: RunSummary | Diagnosis) -> str:
-    """Describe acceptance and divergences in the iterations kept for the posterior, and in the warm-up."""
-    return (
-        f"acceptance {_share(counts.acceptance)} (warm-up {_share(counts.warmup_acceptance)}),"
-        f" divergences {counts.divergences} (warm-up {counts.warmup_divergences})"
-    )
+    """Describe acceptance and divergences in the iterations kept for the posterior, and in the warm-up.
+
+    Acceptance is left out for fits and other runs that proposed nothing in either.
+    """
+    divergences = f"divergences {counts.divergences} (warm-up {counts.warmup_divergences})"
+    if counts.acceptance is None and counts.warmup_acceptance is None:
+        return divergences
+    shares = _share(counts.acceptance), _share(counts.warmup_acceptance)
+    return f"acceptance {shares[0]} (warm-up {shares[1]}), {divergences}"
 
 
 def _share(acceptance: float | None) -> str:

@@ -36,7 +36,7 @@ class Message:
     question   what the parts are asked
     rows       (n_chains,) int64, the numbers of the chains in their batch
     over       what is integrated out: ("precisions",), or () for nothing
-    position, momentum, stepsizes  (n_chains, n_parameters)
+    position, momentum, stepsizes  (n_chains, n_parameters); without columns where they are not needed
     precisions (n_chains, n_precisions) float64
     answers    of each part that was asked, None for the others
     """

@@ -81,10 +81,13 @@ class Part:
             if visit.is_asked:
                 answer = message.question.answer(self, message.rows, position, message.precisions)
                 answers = (*answers[: self.number], answer, *answers[self.number + 1 :])
-        if message.itinerary.kind == "part":
-            position = position[:, :0]  # its home knows it
+        number, stepsizes = message.number + 1, message.stepsizes
+        if number == len(message.itinerary):  # its home knows what has not changed
+            stepsizes = stepsizes[:, :0]
+            if message.itinerary.kind in ("question", "part"):
+                position = position[:, :0]
         return replace(
-            message, position=position, momentum=momentum, answers=answers, number=message.number + 1
+            message, position=position, momentum=momentum, stepsizes=stepsizes, answers=answers, number=number
         )
 
     def kicked(self, rows: Array, chains: Trajectory, over: tuple[str, ...], share: float) -> Array:

@@ -30,7 +30,7 @@ class Ring:
 
     def ask(self, question: Question, position: Array, precisions: Array) -> Array:
         """Return the answers of all parts, added in the order of the parts; (n_chains, ...) float64."""
-        nothing = np.zeros_like(position)
+        nothing = position[:, :0]  # chains that do not move need neither momentum nor stepsizes
         chains = Trajectory(position, nothing, precisions, nothing)
         rows = np.arange(len(position))
         message = self._message(chains, rows, Itinerary("question", self.n_parts), question)

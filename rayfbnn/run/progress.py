@@ -102,10 +102,11 @@ class PlainLines:
         if progress.is_complete or (progress.committed and is_due):
             self._written[progress.batch] = now
             row = self._estimate.row(progress)
+            accepts = not math.isnan(progress.acceptance)  # fits and sghmc accept nothing
+            acceptance = f" acceptance {row.acceptance}," if accepts else ""
             self._write(
-                f"chains {row.batch}: iteration {row.iteration}, draws {row.draws},"
-                f" acceptance {row.acceptance}, divergences {row.divergences}, {row.rate} draws/s,"
-                f" time left {row.left}"
+                f"chains {row.batch}: iteration {row.iteration}, draws {row.draws},{acceptance}"
+                f" divergences {row.divergences}, {row.rate} draws/s, time left {row.left}"
             )
 
     def note(self, text: str) -> None:

@@ -68,8 +68,8 @@ def test_a_logistic_weight_has_its_known_approximation(
 ) -> None:
     """Means over 200 starts, with 40 draws a step, agree with what is known.
 
-    The standard deviations of the starts have one of 0.013, so that their mean is within 0.004 but for one time
-    in 10,000.
+    The standard deviations of the starts have one of 0.013, so that their mean is within 0.004 but for one
+    time in 10,000.
     """
     settings = {"samples": 40, "steps": 600, "rate": 0.1}
     method, state = fit(n_starts=200, problem=SimpleNamespace(target=one_weight(precision)), **settings)

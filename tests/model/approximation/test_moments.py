@@ -47,10 +47,13 @@ def test_the_moments_of_an_output_are_those_of_draws(activation: str) -> None:
     """With one hidden layer only what units have in common, the inputs, is exact already."""
     target = target_of(activation)
     mean, variance = gaussians(target, 1)
-    n = 100_000
-    draws = mean + np.sqrt(variance) * streams("moments", 1).normal(Purpose.PROPOSAL, (n, mean.shape[1]))[0]
+    n, at_once = 1_000_000, 100_000
     case = target.rows_by_case[:1]
-    outputs = target.outputs(draws, case[:, :-1])[:, 0]
+    random, shape = streams("moments", 1), (at_once, mean.shape[1])
+    draws = (random.normal(Purpose.PROPOSAL, shape, index=index)[0] for index in range(n // at_once))
+    outputs = np.concatenate(
+        [target.outputs(mean + np.sqrt(variance) * each, case[:, :-1])[:, 0] for each in draws]
+    )
     ours = module.forward_moments(mean, variance, case, target.wiring)
     error = outputs.std(axis=0) / np.sqrt(n)
     assert (np.abs(outputs.mean(axis=0) - ours.mean[0]) < 4 * error).all()  # false alarms 1e-4
