@@ -186,11 +186,11 @@ def timed(call: Callable[[], object], *, seconds: float) -> float:
 def started(
     posterior: SampledPosterior, chains: int, sigmas: float | None = 0.5
 ) -> tuple[ChainState, Streams]:
-    """Return the state of chains at the start of a run, with momentum, and the streams that a run has."""
+    """Return the state of chains at the start of a run, with momentum, and streams of the first iteration."""
     xp = array_namespace(posterior.inputs)
     streams_class = choose.streams_class("cpu" if xp is np else "gpu")
     streams = streams_class(seed=2, chains=xp.arange(chains, dtype=xp.uint64))
-    return posterior.initial_state(streams, sigmas=sigmas), streams
+    return posterior.initial_state(streams, sigmas=sigmas), streams.at(iteration=1)
 
 
 def steps_within(seconds_per_step: float, seconds: float) -> int:

@@ -11,10 +11,12 @@ import rayfbnn
 from rayfbnn.data import Dataset, read_training
 from rayfbnn.describe.forecast import describe_forecast
 from rayfbnn.mcmc.operation import Operation, TrajectoryOperation
+from rayfbnn.mcmc.sghmc import Sghmc
 from rayfbnn.spec import RunSpec
 from rayfbnn.timing import changes, forecast
 from rayfbnn.timing.results import Change, Forecast
 from rayfbnn.timing.runs import UpdateTimes
+from rayfbnn.timing.shapes import generated_posterior
 from rayfbnn.timing.trajectories import TrajectoryKind
 from tests.support.small import small_spec
 
@@ -150,3 +152,9 @@ def test_a_forecast_in_words() -> None:
         "  quicker would be (which says nothing about how many draws are enough):",
         "       2 minutes  dtype = float32",
     ]
+
+
+def test_an_update_by_sghmc_may_take_more_batches_than_a_pass_has() -> None:
+    """Its batches are counted from those of the first iteration."""
+    times = UpdateTimes(generated_posterior("2-4-1/30"), chains=2, sigmas=0.5, seconds=0.01)
+    assert times.update(Sghmc(steps=500, stepsize=0.01, batch=10)) > 0
