@@ -22,7 +22,7 @@ SHARED = 2**32 - 1  # the number, which no chain has, for what all chains of a r
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
-_ROUNDS_FOR_NORMALS = 7  # of Philox4x32, with which it passes all tests of Salmon et al., table 2
+_ROUNDS_FOR_NORMALS = 7  # of Philox4x32, with which it passes all tests of Salmon and others
 
 
 class Purpose(IntEnum):
@@ -260,7 +260,7 @@ class RejectingStreams(Protocol):
 def philox(
     counter: tuple[Array, Array, Array, Array], key: tuple[Array, Array], *, rounds: int = 10
 ) -> tuple[Array, Array, Array, Array]:
-    """Apply rounds of Philox4x32 to a counter; return four words below 2**32, as uint64.
+    """Apply so many rounds of Philox4x32 to a counter; return four words below 2**32, as uint64.
 
     The words have the shape of counter[0].
     """

@@ -13,7 +13,7 @@ KNOWN_ANSWERS = [
         [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
     ),
 ]
-# The same with 7 rounds.
+# From the same file: philox4x32 with 7 rounds.
 KNOWN_ANSWERS_OF_7_ROUNDS = [
     ([0] * 4, [0] * 2, [0x5F6FB709, 0x0D893F64, 0x4F121F81, 0x4F730A48]),
     ([ONES] * 4, [ONES] * 2, [0x5207DDC2, 0x45165E59, 0x4D8EE751, 0x8C52F662]),

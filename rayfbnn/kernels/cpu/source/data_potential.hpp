@@ -140,9 +140,9 @@ struct DataPotential {
         }
     }
 
-    // Does the same with the inputs of a batch, a pack of cases at a time, while those of the next pack are asked for, into
-    // the second-level cache: the first is too small for both.
-    // Places behind the last case have copies of it.
+    // Does the same with the inputs of a batch, a pack of cases at a time, while those of the next pack are asked for.
+    // They are brought into the second-level cache, as the first is too small for both packs. Places behind the last
+    // case have copies of it.
     void lay_out_cases(int begin, long n_packs) {
         const long n_inputs = net.units[0];
         L* place = network.layers[0].sources;

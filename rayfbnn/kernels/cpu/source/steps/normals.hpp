@@ -17,7 +17,7 @@ RAYFBNN_INLINE PackFloat radius_of(PackWord x) {
     typedef Lane<PackFloat> F;
     typedef Format<float> Bits;
     const PackFloat scaled = __builtin_convertvector((PackInt)(x >> 1), PackFloat) + 0.5f;  // 2**31 u
-    // As in F::log, 2**31 u = 2**n m with m between sqrt(1/2) and sqrt(2), and log(m) = 2 artanh((m - 1)/(m + 1)).
+    // The logarithm is computed as in F::log: 2**31 u is 2**n m, and log(m) is 2 artanh((m - 1)/(m + 1)).
     const PackInt bits = bits_of(scaled), n = (bits - bits_of(0.70710678118654752f)) >> Bits::mantissa;
     const PackFloat m = value_of(bits - (n << Bits::mantissa));
     const PackFloat exponent = value_of(n + (bits_of(Bits::magic) - 31)) - Bits::magic;

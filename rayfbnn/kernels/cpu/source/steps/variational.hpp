@@ -20,7 +20,7 @@ struct VariationalStep {
     static constexpr int W = F::width;
     static constexpr long TILE = 1024;
 
-    // What a step of Adam does with a slope, as numbers that a loop can keep in registers.
+    // The constants of a step of Adam, copied so that a loop can keep them in registers.
     struct Rule {
         S keep_first, add_first, keep_second, add_second, rate, scale, small;
     };
