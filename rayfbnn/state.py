@@ -177,8 +177,8 @@ class CaseBatches(Protocol):
         """
         ...
 
-    def sizes(self, first: int, n: int) -> list[int]:
-        """Return how many cases each of n batches has, from number `first` on."""
+    def sizes(self, first: int, n: int) -> Array:
+        """Return how many cases each of n batches has, from number `first` on: (n,) int64, on the host."""
         ...
 
 

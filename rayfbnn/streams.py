@@ -22,7 +22,7 @@ SHARED = 2**32 - 1  # the number, which no chain has, for what all chains of a r
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
-_ROUNDS_FOR_NORMALS = 7  # of Philox4x32, with which it passes all tests of Salmon and others
+_FEWER_ROUNDS = 7  # of Philox4x32, with which it passes all tests of Salmon and others
 
 
 class Purpose(IntEnum):
@@ -131,15 +131,13 @@ class Streams:
 
         A block of the counter makes four of them, from two pairs of words w, x of 32 random bits, by the
         Box-Muller transform: u = (w/2 + 1/2)/2**31 with w/2 rounded down gives the radius; the bits of x but
-        the lowest give an angle between -pi/2 and pi/2, and the lowest the sign of its cosine. Numbers come
-        in groups of 64 from 16 blocks: number 16 j + i of a group is the j-th of its block i. None is
-        further from 0 than 6.66, which one standard normal number in 4e10 is.
+        the lowest give an angle between -pi/2 and pi/2, and the lowest the sign of its cosine. A number takes
+        the place of a word, see `_words`. None is further from 0 than 6.66, which one standard normal number
+        in 4e10 is.
         """
         xp = array_namespace(self.chains)
         n = math.prod(shape)
-        n_groups = (n + 63) // 64
-        counter = self._counter(purpose, index, 0, blocks=range(16 * n_groups))
-        words = philox(counter, self._key(), rounds=_ROUNDS_FOR_NORMALS)
+        words = self._words(n, purpose, index)
         numbers = []
         for w, x in (words[:2], words[2:]):
             radius = xp.sqrt(-2 * xp.log(((w >> xp.uint64(1)) + 0.5) / 2.0**31))
@@ -147,9 +145,8 @@ class Streams:
             angle = (math.pi / 2) * signed / 2.0**31
             sign = 1 - 2.0 * (x & xp.uint64(1))
             numbers += [radius * sign * xp.cos(angle), radius * xp.sin(angle)]
-        values = xp.stack(numbers, axis=1).astype(xp.float32)
-        in_order = values.reshape(self.n_chains, 4, n_groups, 16).swapaxes(1, 2)
-        return in_order.reshape(self.n_chains, -1)[:, :n].reshape(self.n_chains, *shape)
+        values = _in_groups(xp.stack(numbers, axis=1)).astype(xp.float32)
+        return values[:, :n].reshape(self.n_chains, *shape)
 
     def place(self, purpose: Purpose, *, index: int = 0, attempt: int = 0) -> tuple[int, int, int, int]:
         """Return what compiled code needs to draw the numbers itself: seed, use, operation, iteration.
@@ -203,15 +200,38 @@ class Streams:
         return xp.floor(self.uniform(purpose, shape) * high).astype(xp.int64)
 
     def permutation(self, n: int, purpose: Purpose) -> Array:
-        """Draw a random permutation of 0 to n - 1 for each chain: int64, (n_chains, n)."""
+        """Draw a random permutation of 0 to n - 1 for each chain, by a sort: int64, (n_chains, n)."""
         return array_namespace(self.chains).argsort(self.uniform(purpose, (n,)), axis=1)
 
-    def permutations(self, n: int, purpose: Purpose, n_iterations: int) -> Array:
-        """Draw the permutations of this iteration and those after it: int32, (n_iterations, n_chains, n)."""
-        numbers = range(self.iteration, self.iteration + n_iterations)
-        each = [self.at(iteration=k, operation=self.operation).permutation(n, purpose) for k in numbers]
+    def shuffles(self, n: int, purpose: Purpose, n_iterations: int) -> Array:
+        """Draw permutations of 0 to n - 1 by swaps, for this iteration and those after it.
+
+        They are (n_iterations, n_chains, n) int32.
+
+        The method is that of Fisher and Yates, as Knuth has it (The Art of Computer Programming, section
+        3.4.2, algorithm P), from the other end. Number k goes to a random place from 0 to k, and what was
+        there goes to place k. The place is w (k + 1)/2**32 rounded down, of a word w of 32 random bits, so
+        that probabilities are right to one part in 2**32/n. Compiled code needs a fifth of a sort's time.
+        """
         xp = array_namespace(self.chains)
-        return xp.stack(each).astype(xp.int32)
+        ends = xp.arange(1, n + 1, dtype=xp.uint64)
+        places = []
+        for iteration in range(self.iteration, self.iteration + n_iterations):
+            streams = self.at(iteration=iteration, operation=self.operation)
+            words = _in_groups(xp.stack(streams._words(n, purpose), axis=1))[:, :n]
+            places.append((words * ends >> xp.uint64(32)).astype(xp.int64))
+        at = xp.concatenate(places)
+        orders = xp.zeros(at.shape, dtype=xp.int32)
+        rows = xp.arange(len(at))
+        for k in range(n):
+            orders[:, k] = orders[rows, at[:, k]]
+            orders[rows, at[:, k]] = k
+        return orders.reshape(n_iterations, self.n_chains, n)
+
+    def _words(self, n: int, purpose: Purpose, index: int = 0) -> tuple[Array, Array, Array, Array]:
+        """Draw at least n words of 32 bits by fewer rounds: four arrays (n_chains, n_blocks) of words."""
+        counter = self._counter(purpose, index, 0, blocks=range((n + 63) // 64 * 16))
+        return philox(counter, self._key(), rounds=_FEWER_ROUNDS)
 
     def _key(self) -> tuple[Array, Array]:
         xp = array_namespace(self.chains)
@@ -232,6 +252,14 @@ class Streams:
         if not (use <= _MASK and attempt < _MAX_ATTEMPTS and self.iteration <= _MASK):
             raise ValueError(f"stream counter out of range: {index=}, {attempt=}, {self.iteration=}")
         return use
+
+
+def _in_groups(values: Array) -> Array:
+    """Return what four words of each block gave, (n_chains, 4, n_blocks), in the order of compiled code.
+
+    Groups of 64 come from 16 blocks each: value 16 j + i of a group is the j-th of its block i.
+    """
+    return values.reshape(len(values), 4, -1, 16).swapaxes(1, 2).reshape(len(values), -1)
 
 
 def _gamma_proposal(d: Array, c: Array, u: Array) -> tuple[Array, Array]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
+
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.model.posterior import Posterior
 from rayfbnn.streams import Purpose, Streams
@@ -103,15 +105,15 @@ class Batches:
         known = [self._last[1]] if self._last is not None and self._last[0] == first_pass else []
         if n_passes > len(known):
             streams = self.streams.at(iteration=first_pass + len(known) + 1, operation=self.streams.operation)
-            known.append(streams.permutations(self.n_cases, Purpose.MINIBATCH, n_passes - len(known)))
+            known.append(streams.shuffles(self.n_cases, Purpose.MINIBATCH, n_passes - len(known)))
         orders = known[0] if len(known) == 1 else array_namespace(known[0]).concatenate(known)
         self._last = first_pass + n_passes - 1, orders[-1:]
         return orders, piece
 
-    def sizes(self, first: int, n: int) -> list[int]:
-        """Return how many cases each of n batches has, from number `first` on."""
-        pieces = (number % self.n_batches for number in range(first, first + n))
-        return [self._end(piece + 1) - self._end(piece) for piece in pieces]
+    def sizes(self, first: int, n: int) -> Array:
+        """Return how many cases each of n batches has, from number `first` on: (n,) int64, on the host."""
+        ends = self.n_cases * np.arange(self.n_batches + 1) // self.n_batches
+        return np.diff(ends)[np.arange(first, first + n) % self.n_batches]
 
     def _end(self, piece: int) -> int:
         """Return the number of cases in a pass before this piece of it."""

@@ -304,6 +304,21 @@ class Posterior:
         return array_namespace(self.inputs).ascontiguousarray(self.inputs.T)
 
     @cached_property
+    def records(self) -> Array:
+        """The inputs, target rows and weights of each case side by side, for batches of compiled code.
+
+        (n_columns, n) in the dtype of the inputs, or (n_chains, n_columns, n) if chains have targets of their
+        own; n is filled up with zeros to a multiple of 4. There are weights only if targets are missing.
+        """
+        xp = array_namespace(self.inputs)
+        rows = [self.inputs[:-1], self.targets] + ([] if self.observed is None else [self.observed])
+        leading = max((part.shape[:-2] for part in rows), key=len)
+        rows.append(xp.zeros((-sum(part.shape[-2] for part in rows) % 4, self.inputs.shape[1])))
+        parts = [xp.broadcast_to(part, (*leading, *part.shape[-2:])) for part in rows]
+        by_case = xp.concatenate(parts, axis=-2).swapaxes(-1, -2)
+        return xp.ascontiguousarray(by_case, dtype=self.inputs.dtype)
+
+    @cached_property
     def counts(self) -> Array | int:
         """Number of cases, or if targets are missing that for each target, (n_chains or 1, n_targets)."""
         if self.observed is None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.special
+from scipy import stats
 
-from rayfbnn.arrays import gpu_is_available, to_host
+from rayfbnn.arrays import Array, gpu_is_available, to_host
 from rayfbnn.kernels import choose
 from rayfbnn.streams import MAX_SEED, Purpose, Streams, philox
 from tests.support.exactness import chi2_p_value, ks_p_value, square_p_value
@@ -119,12 +121,38 @@ def test_integers_are_uniform() -> None:
     assert chi2_p_value(np.bincount(values, minlength=7)) > 1e-5
 
 
-def test_permutations_are_uniform_over_all() -> None:
-    orders = streams(50_000).permutation(4, Purpose.PARTITION_ORDER)
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda source: source.permutation(4, Purpose.PARTITION_ORDER),
+        lambda source: source.shuffles(4, Purpose.MINIBATCH, 1)[0],
+    ],
+    ids=["permutation", "shuffles"],
+)
+def test_permutations_are_uniform_over_all(draw: Callable[[Streams], Array]) -> None:
+    orders = draw(streams(50_000))
     assert (np.sort(orders, axis=1) == np.arange(4)).all()
     codes = orders @ np.array([64, 16, 4, 1])
     counts = np.unique(codes, return_counts=True)[1]
     assert len(counts) == math.factorial(4)
+    assert chi2_p_value(counts) > 1e-5
+
+
+def test_shuffles_bring_every_number_to_every_place() -> None:
+    """All pairs of number and place in 200 equally often, so that all words of a group are in use."""
+    n = 200
+    orders = streams(500).shuffles(n, Purpose.MINIBATCH, 40).reshape(-1, n).astype(np.int64)
+    assert (np.sort(orders, axis=1) == np.arange(n)).all()
+    counts = np.bincount((orders * n + np.arange(n)).ravel(), minlength=n * n)
+    # Rows and columns of the table have the same sums, which takes its degrees of freedom.
+    expected = len(orders) / n
+    statistic = ((counts - expected) ** 2).sum() / expected * (n - 1) / n
+    assert stats.chi2.sf(statistic, (n - 1) ** 2) > 1e-5 and stats.chi2.cdf(statistic, (n - 1) ** 2) > 1e-5
+
+
+def test_shuffles_of_iterations_are_independent() -> None:
+    first, second = streams(20_000).shuffles(5, Purpose.MINIBATCH, 2).astype(np.int64)
+    counts = np.bincount(first[:, 0] * 5 + second[:, 0], minlength=25)
     assert chi2_p_value(counts) > 1e-5
 
 
@@ -139,6 +167,7 @@ def test_numbers_do_not_depend_on_the_batch(size: int) -> None:
             lambda s: s.normal(Purpose.MOMENTUM, (7,)),
             lambda s: s.log_gamma(0.3, Purpose.PRECISION_UNIT, (5,)),
             lambda s: s.permutation(4, Purpose.PARTITION_ORDER),
+            lambda s: s.shuffles(70, Purpose.MINIBATCH, 1)[0],
             lambda s: s.integers(9, Purpose.WINDOW_OFFSET),
         ):
             assert np.array_equal(draw(part), draw(whole)[own])

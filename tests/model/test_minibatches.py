@@ -35,9 +35,8 @@ def test_passes_hold_the_batches_that_are_asked_for_one_by_one() -> None:
     for first, n in ((0, 1), (1, 7), (8, 2), (3, 1), (20, 9)):
         orders, piece = together.passes(first, n)
         assert orders.shape == ((piece + n - 1) // 3 + 1, 2, 11) and piece == first % 3
-        assert orders.dtype == np.int32 and together.sizes(first, n) == [
-            [3, 4, 4][(first + k) % 3] for k in range(n)
-        ]
+        assert orders.dtype == np.int32
+        assert together.sizes(first, n).tolist() == [[3, 4, 4][(first + k) % 3] for k in range(n)]
         for k in range(n):
             order, number = orders[(piece + k) // 3], (piece + k) % 3
             found = order[:, 11 * number // 3 : 11 * (number + 1) // 3]

@@ -176,7 +176,7 @@ class CompiledAdvance:
         posterior = posterior_of(target)
         return extension.kernel_for(
             plan,
-            posterior.rows_by_case if batch else posterior.inputs,
+            posterior.inputs,
             batch=batch,
             instruction_set=self.instruction_set,
             n_partitions=n_partitions,

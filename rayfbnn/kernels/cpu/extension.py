@@ -71,9 +71,9 @@ def write_uniforms(place: tuple[int, int, int, int], chains: Array, values: Arra
     _cpu.write_uniforms(place=place, chains=chains, values=values)
 
 
-def write_permutations(place: tuple[int, int, int, int], chains: Array, orders: Array) -> None:
-    """Write permutations to `orders`, (n, n_chains, n_numbers) int32, for n iterations from this place on."""
-    _cpu.write_permutations(place=place, chains=chains, orders=orders)
+def write_shuffles(place: tuple[int, int, int, int], chains: Array, orders: Array) -> None:
+    """Write what `Streams.shuffles` draws to `orders`, (n_iterations, n_chains, n) int32."""
+    _cpu.write_shuffles(place=place, chains=chains, orders=orders)
 
 
 def write_normals(place: tuple[int, int, int, int], chains: Array, values: Array) -> None:
@@ -95,8 +95,8 @@ def kernel_for(
 ) -> Kernel:
     """Return the kernel for a network and its inputs (n_inputs + 1, n_cases), in the dtype of the inputs.
 
-    From `rows_from` bytes on it keeps the inputs themselves, which must not change then. So does a kernel for
-    batches of `batch` cases, whose inputs are those of each case, (n_cases, n_inputs + 1).
+    From `rows_from` bytes on it keeps the inputs themselves, which must not change then. A kernel for batches
+    of `batch` cases, if that is not 0, keeps nothing: it takes `Posterior.records` with every call.
     """
     regression = plan.regression
     kernel = _cpu.Kernel(

@@ -18,7 +18,7 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import CaseBatches, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams
 
-_MOST_ORDERS = 2**22  # bytes of the permutations in a call
+_MOST_ORDERS = 2**18  # bytes of the permutations in a call
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class CompiledFriction:
                 new_momentum=moved[1],
                 **given,
                 **_orders(batches, first + done, n),
+                records=_records(target, batches),
             )
             at, done = at.moved(*moved), done + n
         return at.position, at.momentum
@@ -106,12 +107,13 @@ class CompiledVariational:
             terms=terms,
             **_given(target, numbers),
             **orders,
+            records=_records(target, batches),
         )
         with np.errstate(all="ignore"):
             powers, normalisers = numbers.inverse_temperature[None], numbers.normaliser[None]
             if batches is not None:
                 sizes = batches.sizes(streams.iteration - 1, n_steps)
-                powers = powers * (target.n_cases / np.array(sizes)[:, None])
+                powers = powers * (target.n_cases / sizes[:, None])
                 normalisers = _normalisers(target, numbers.noise, batches, sizes=sizes, **orders)
             energy = prior_energy - powers[..., None] * (terms + normalisers[..., None])
         return moved, log_widths + n_parameters / 2 - energy.mean(axis=2)
@@ -142,13 +144,18 @@ def _orders(batches: CaseBatches | None, first: int, n_steps: int) -> dict[str, 
     return {"orders": orders, "first_batch": first_batch}
 
 
+def _records(posterior: Posterior, batches: CaseBatches | None) -> Array | None:
+    """Return the argument of kernels that batches are taken from."""
+    return None if batches is None else posterior.records
+
+
 def _normalisers(
     posterior: Posterior,
     noise: Array,
     batches: CaseBatches,
     orders: Array,
     first_batch: int,
-    sizes: list[int],
+    sizes: Array,
 ) -> Array:
     """Return what the terms of each step's cases leave out, (n_steps, n_starts).
 
@@ -156,8 +163,8 @@ def _normalisers(
     """
     total = posterior.data_model.total_log_normaliser
     if posterior.observed is None:
-        of_sizes = {size: total(noise, size) for size in set(sizes)}
-        return np.array([of_sizes[size] for size in sizes])
+        different, places = np.unique(sizes, return_inverse=True)
+        return np.array([total(noise, int(size)) for size in different])[places]
     observed = np.broadcast_to(posterior.observed, (len(noise), *posterior.observed.shape[-2:]))
     each = []
     for number, size in enumerate(sizes, first_batch):

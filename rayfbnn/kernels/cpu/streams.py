@@ -42,12 +42,8 @@ class CompiledStreams(Streams):
         extension.write_normals(self.place(purpose, index=index), self.chains, values)
         return values.reshape(self.n_chains, *shape)
 
-    def permutation(self, n: int, purpose: Purpose) -> Array:
-        """Draw what Streams.permutation draws."""
-        return self.permutations(n, purpose, 1)[0].astype(np.int64)
-
-    def permutations(self, n: int, purpose: Purpose, n_iterations: int) -> Array:
-        """Draw what Streams.permutations draws."""
+    def shuffles(self, n: int, purpose: Purpose, n_iterations: int) -> Array:
+        """Draw what Streams.shuffles draws."""
         orders = np.empty((n_iterations, self.n_chains, n), dtype=np.int32)
-        extension.write_permutations(self.place(purpose), self.chains, orders)
+        extension.write_shuffles(self.place(purpose), self.chains, orders)
         return orders

@@ -80,6 +80,17 @@ class DeviceStreams(Streams):
         kernel((-(-result.size // _THREADS),), (_THREADS,), arguments)
         return result
 
+    def shuffles(self, n: int, purpose: Purpose, n_iterations: int) -> Array:
+        """Draw what Streams.shuffles draws."""
+        xp = array_namespace(self.chains)
+        orders = xp.empty((n_iterations, self.n_chains, n), dtype=np.int32)
+        arguments: list[Any] = [np.uint32(word) for word in self.place(purpose)]
+        arguments += [xp.ascontiguousarray(self.chains, dtype=xp.uint64)]
+        arguments += [np.int32(self.n_chains), np.int32(n), np.int32(n_iterations), orders]
+        kernel = self.build(SOURCE, "shuffles", 0)
+        kernel((-(-n_iterations * self.n_chains // _THREADS),), (_THREADS,), arguments)
+        return orders
+
     def _draw(
         self, name: str, use: int, shape: tuple[int, ...], *values: Array | float, per_thread: int = 1
     ) -> Array:

@@ -114,6 +114,16 @@ def test_many_inputs_of_a_batch_are_laid_out_a_square_at_a_time(instruction_set:
     check_friction(target, instruction_set, batch=25, stepsize=0.2)
 
 
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_chains_with_targets_of_their_own_take_their_own_steps(is_missing: bool) -> None:
+    target = posterior("gaussian by target", is_missing=is_missing)
+    values = np.stack([target.targets.T + chain for chain in range(N_CHAINS)])
+    if is_missing:
+        values[:, :5, 1] = np.nan
+        values[1, 7, 0] = np.nan
+    check_friction(target.with_targets(values))
+
+
 def test_it_makes_no_difference_how_many_passes_are_in_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     target, advance = posterior("gaussian by target"), CompiledAdvance(SETS[0])
     settings: dict[str, Any] = {"steps": 23, "stepsize": 0.05, "batch": 10}
@@ -219,7 +229,12 @@ def a_call(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         ("orders", lambda orders: orders.astype(np.int64), "orders: must be of dtype int32"),
         ("orders", lambda orders: orders[:, :, :5], "orders: must have the shape"),
         ("orders", lambda orders: np.repeat(orders, 2, axis=2)[:, :, ::2], "orders: must be C-contiguous"),
-        ("orders", lambda orders: None, "orders: must be given for batches"),
+        ("orders", lambda orders: None, "orders, records: must be given for batches"),
+        ("records", lambda records: None, "orders, records: must be given for batches"),
+        ("records", lambda records: records.astype(np.float32), "records: must be of dtype float64"),
+        ("records", lambda records: records[:, :3], "records: must have the shape"),
+        ("records", lambda records: np.stack([records] * 2), "records: must have the shape"),
+        ("records", np.asfortranarray, "records: must be C-contiguous"),
         ("orders", lambda orders: orders[:0], "first_batch: must be at least 0, and all steps in the passes"),
         ("first_batch", lambda first: -1, "first_batch: must be at least 0"),
         ("first_batch", lambda first: 4, "first_batch: must be at least 0, and all steps in the passes"),

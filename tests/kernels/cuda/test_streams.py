@@ -87,6 +87,13 @@ def test_permutations_are_the_hosts(n: int) -> None:
     assert numbers.dtype == expected.dtype and np.array_equal(numbers, expected)
 
 
+@pytest.mark.parametrize("n", [1, 2, 65, 300])
+def test_shuffles_are_the_hosts(n: int) -> None:
+    expected = HERE.shuffles(n, Purpose.MINIBATCH, 3)
+    numbers = THERE.shuffles(n, Purpose.MINIBATCH, 3)
+    assert numbers.dtype == expected.dtype and np.array_equal(numbers, expected)
+
+
 def test_what_was_never_accepted_is_no_number() -> None:
     assert np.isnan(THERE.log_gamma(np.nan, Purpose.PRECISION_UNIT, (2,))).all()
     nothing = np.full((len(CHAINS), 1), np.nan)

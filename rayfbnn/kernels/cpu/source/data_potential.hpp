@@ -25,7 +25,8 @@ struct DataPotential {
     // The cases of the current batch, and their number; null if all chains have the same cases.
     const int* cases = nullptr;
     int n_in_batch = 0;
-    bool is_laid_out = false;  // whether the first layer's sources are the inputs of the current batch, all of it
+    bool is_laid_out = false;  // whether the first layer's sources and `given` have the current batch, all of it
+    const S* records = nullptr;  // the current chain's
     double terms = 0;  // the likelihood's terms, summed, or minus the regression's energy
 
     explicit DataPotential(const Job& job)
@@ -43,6 +44,7 @@ struct DataPotential {
     void begin_chain(int chain) {
         given.begin_chain(chain);
         if (regression) regression->begin_chain(chain);
+        if (job.orders) records = static_cast<const S*>(job.records) + chain * job.records_step;
     }
 
     // Takes the cases of a step's batch, if the chains have batches. Batches of a pass differ by one case at most.
@@ -64,7 +66,7 @@ struct DataPotential {
         terms = 0;
         pack_weights(network);
         if (wants_gradient) begin_gradient(network);
-        const L *y = given.targets, *w = given.weights;
+        L *y = given.targets, *w = given.weights;
         for (int k = 0; k < job.n_partitions; ++k) {
             if (partition < 0 || partition == k) add_partition(job.partitions[k], y, w);
             y += long(net.n_rows) * job.partitions[k].n_packs;
@@ -77,9 +79,12 @@ struct DataPotential {
     }
 
     // y and w are the partition's targets and weights, w null without weights.
-    void add_partition(const Partition& partition, const L* y, const L* w) {
+    void add_partition(const Partition& partition, L* y, L* w) {
         for (int b = 0; b < partition.n_blocks; ++b) {
             const int begin = partition.block_starts[b], end = partition.block_starts[b + 1];
+            L* const block_y = y + long(net.n_rows) * begin;
+            L* const block_w = w ? w + long(net.n_targets) * begin : nullptr;
+            if (cases && !is_laid_out) lay_out_cases(begin, end - begin, block_y, block_w);
             set_inputs(partition, begin, end);
             forward(network);
             if (regression) {
@@ -92,9 +97,7 @@ struct DataPotential {
             const int n = (b + 1 < partition.n_blocks ? end * W : n_cases) - first;
             if (network.wants_terms) add_terms(network, given, partition.first + first, n, terms);
             if (!network.wants_gradient) continue;
-            slopes_of_outputs(
-                network, given, y + long(net.n_rows) * begin,
-                w ? w + long(net.n_targets) * begin : nullptr, n - (end - begin - 1) * W);
+            slopes_of_outputs(network, given, block_y, block_w, n - (end - begin - 1) * W);
             backward(network);
         }
     }
@@ -111,10 +114,7 @@ struct DataPotential {
         if (inputs) {
             inputs += long(net.units[0]) * begin;
         } else {
-            if (cases && !is_laid_out)
-                lay_out_cases(begin, n_packs);
-            else if (!cases)
-                lay_out_rows(partition, begin, n_packs);
+            if (!cases) lay_out_rows(partition, begin, n_packs);
             inputs = layer.sources;
         }
         is_laid_out = cases && partition.n_blocks == 1 && net.offsets[0] < 0;
@@ -140,26 +140,47 @@ struct DataPotential {
         }
     }
 
-    // Does the same with the inputs of a batch, a pack of cases at a time, while those of the next pack are asked for.
-    // They are brought into the second-level cache, as the first is too small for both packs. Places behind the last
+    // Does the same with the cases of a batch, and writes a block's targets and weights to y and w. Places behind the last
     // case have copies of it.
-    void lay_out_cases(int begin, long n_packs) {
-        const long n_inputs = net.units[0];
-        L* place = network.layers[0].sources;
-        if (n_inputs < W) {
-            S* places = reinterpret_cast<S*>(place);
-            for (long c = 0; c < n_packs * W; ++c) {
-                const S* of = inputs_of(begin * W + c);
-                for (long i = 0; i < n_inputs; ++i) places[i * n_packs * W + c] = of[i];
+    void lay_out_cases(int begin, long n_packs, L* y, L* w) {
+        const long n_inputs = net.units[0], n_wide = n_inputs / W * W;
+        if (n_wide > 0) lay_out_wide(begin, n_packs, n_wide);
+        constexpr int E = 16 / sizeof(S);  // columns at a time
+        const long n_columns = n_inputs + net.n_rows + (w ? net.n_targets : 0);
+        for (long column = n_wide; column < n_columns; column += E) {
+            L* to[E];  // rows of packs; columns that only fill up 16 bytes have none
+            for (int e = 0; e < E; ++e) {
+                const long place = column + e, of_target = place - n_inputs, of_weight = of_target - net.n_rows;
+                to[e] = of_target < 0   ? network.layers[0].sources + place * n_packs
+                        : of_weight < 0 ? y + of_target * n_packs
+                                        : w + of_weight * n_packs;
+                if (place >= n_columns) to[e] = nullptr;
             }
-            return;
+            for (long p = 0; p < n_packs; ++p) {
+                const S* of[W];
+                find_cases(begin + p, column, of);
+                L rows[E];
+                for (int e = 0; e < E; ++e) {
+                    const S* pieces[W / E];
+                    for (int k = 0; k < W / E; ++k) pieces[k] = of[E * k + e];
+                    rows[e] = joined<L>(pieces);
+                }
+                turn<E>(rows);
+                for (int e = 0; e < E; ++e)
+                    if (to[e]) to[e][p] = rows[e];
+            }
         }
+    }
+
+    // Lays out the first inputs, whole packs of them, a pack of cases at a time, while those of the next pack are asked
+    // for. They are brought into the second-level cache, as the first is too small for both packs.
+    void lay_out_wide(int begin, long n_packs, long n_wide) {
+        L* place = network.layers[0].sources;
         const S *of[W], *of_next[W];
-        find_cases(begin, of);
+        find_cases(begin, 0, of);
         for (long p = 0; p < n_packs; ++p, ++place) {
-            find_cases(begin + p + 1, of_next);
-            long i = 0;
-            for (; i + W <= n_inputs; i += W) {
+            find_cases(begin + p + 1, 0, of_next);
+            for (long i = 0; i < n_wide; i += W) {
                 L rows[W];
                 for (int k = 0; k < W; ++k) {
                     memcpy(&rows[k], of[k] + i, sizeof(L));
@@ -168,19 +189,17 @@ struct DataPotential {
                 turn<W>(rows);
                 for (int k = 0; k < W; ++k) place[(i + k) * n_packs] = rows[k];
             }
-            for (; i < n_inputs; ++i)
-                for (int k = 0; k < W; ++k) place[i * n_packs][k] = of[k][i];
             memcpy(of, of_next, sizeof of);
         }
     }
 
-    // The inputs of a case of the batch, and those of a pack of cases.
-    const S* inputs_of(long number) const {
-        const long row = cases[number < n_in_batch ? number : n_in_batch - 1];
-        return static_cast<const S*>(job.by_case) + row * (net.units[0] + 1);
-    }
-    void find_cases(long pack, const S** of) const {
-        for (int k = 0; k < W; ++k) of[k] = inputs_of(pack * W + k);
+    // Where the records of a pack of cases have a column.
+    void find_cases(long pack, long column, const S** of) const {
+        const int *numbers = cases + pack * W, n_left = n_in_batch - int(pack) * W;
+        for (int k = 0; k < W; ++k) {
+            const long row = numbers[k < n_left ? k : n_left - 1];
+            of[k] = records + row * job.record_size + column;
+        }
     }
 
     // --- the regression of the targets on the values of units ---

@@ -31,15 +31,15 @@ void write_uniforms(
         uniforms(at, uint32_t(chains.data()[row]), n, values.data() + row * n);
 }
 
-// Write the permutations (n_passes, n_chains, n) of all chains, those of each pass in its own iteration.
-void write_permutations(
+// Write the orders (n_passes, n_chains, n) of all chains, those of each pass in its own iteration.
+void write_shuffles(
     const std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>& place, const Input& chains, const Output& orders) {
     require(orders.ndim() == 3, "orders: must have the shape (n_passes, n_chains, n)");
     const size_t n_passes = orders.shape(0), n_chains = orders.shape(1), n = orders.shape(2);
     require(n < (1u << 30), "orders: must be of at most 2**30 numbers");
     auto* to = static_cast<int*>(data_of(orders, "orders", nb::dtype<int32_t>(), {n_passes, n_chains, n}));
     const StreamPlace at = place_of(place, chains, n_chains);
-    instruction_sets().front()->write_permutations(at, int(n_chains), int(n_passes), long(n), to);
+    instruction_sets().front()->write_shuffles(at, int(n_chains), int(n_passes), long(n), to);
 }
 
 // Write the normal numbers (n_chains, n) of a request of all chains, by the best instruction set.
@@ -81,8 +81,8 @@ NB_MODULE(_cpu, module) {
         "write_normals", &write_normals, nb::kw_only(), nb::arg("place"), nb::arg("chains").noconvert(),
         nb::arg("values").noconvert(), "Write the normal numbers of streams.py for a request of all chains.");
     module.def(
-        "write_permutations", &write_permutations, nb::kw_only(), nb::arg("place"), nb::arg("chains").noconvert(),
-        nb::arg("orders").noconvert(), "Write the permutations of streams.py for a request of all chains.");
+        "write_shuffles", &write_shuffles, nb::kw_only(), nb::arg("place"), nb::arg("chains").noconvert(),
+        nb::arg("orders").noconvert(), "Write the orders of streams.py for a request of all chains.");
     nb::class_<Kernel>(module, "Kernel")
         .def(
             nb::init<
@@ -110,7 +110,7 @@ NB_MODULE(_cpu, module) {
             "follow", &Kernel::follow, nb::kw_only(), nb::arg("position").noconvert(),
             nb::arg("momentum").noconvert(), nb::arg("stepsizes").noconvert(), nb::arg("precisions").noconvert(),
             nb::arg("noise").noconvert(), nb::arg("powers").noconvert(), nb::arg("targets").noconvert(),
-            nb::arg("weights").none(), nb::arg("orders").none(), nb::arg("first_batch"), nb::arg("n_steps"),
+            nb::arg("weights").none(), nb::arg("records").none(), nb::arg("orders").none(), nb::arg("first_batch"), nb::arg("n_steps"),
             nb::arg("factors"),
             nb::arg("place"), nb::arg("chains").noconvert(), nb::arg("new_position").noconvert(),
             nb::arg("new_momentum").noconvert())
@@ -118,7 +118,7 @@ NB_MODULE(_cpu, module) {
             "variational", &Kernel::variational, nb::kw_only(), nb::arg("mean").noconvert(),
             nb::arg("rho").noconvert(), nb::arg("first").noconvert(), nb::arg("second").noconvert(),
             nb::arg("precisions").noconvert(), nb::arg("noise").noconvert(), nb::arg("powers").noconvert(),
-            nb::arg("targets").noconvert(), nb::arg("weights").none(), nb::arg("orders").none(),
+            nb::arg("targets").noconvert(), nb::arg("weights").none(), nb::arg("records").none(), nb::arg("orders").none(),
             nb::arg("first_batch"), nb::arg("n_steps"),
             nb::arg("n_draws"), nb::arg("is_antithetic"), nb::arg("decays"), nb::arg("schedule"),
             nb::arg("place"), nb::arg("chains").noconvert(), nb::arg("log_widths").noconvert(),

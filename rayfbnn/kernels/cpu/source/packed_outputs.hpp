@@ -59,36 +59,27 @@ struct PackedTargets {
         }
     }
 
-    // Takes the targets of the n cases of a batch, which stand for all cases.
+    // Lets the n cases of a batch stand for all cases. What the likelihood's terms need is taken if they are wanted, and
+    // what slopes need is laid out with the batch's inputs.
     void begin_batch(const int* cases, int n, bool wants_terms) {
         set_scales(job.powers[chain] * (double(job.n_all) / n));
-        take(targets, batch_targets, job.targets + chain * job.targets_step, n_rows, cases, n, wants_terms);
+        if (!wants_terms) return;
+        take(batch_targets, job.targets + chain * job.targets_step, n_rows, cases, n);
         given_targets = batch_targets;
         if (!weights) return;
-        take(weights, batch_weights, job.weights + chain * job.weights_step, n_targets, cases, n, wants_terms);
+        take(batch_weights, job.weights + chain * job.weights_step, n_targets, cases, n);
         given_weights = batch_weights;
     }
 
-    // Writes the columns `cases` of rows (n_of_rows, n_all) in packs, as `lay_out` does. `wide` gets them too if the
-    // likelihood's terms are wanted.
-    void take(
-        L* packs, double* wide, const double* rows, int n_of_rows, const int* cases, int n, bool wants_terms) const {
-        S* place = reinterpret_cast<S*>(packs);
-        const Partition& partition = job.partitions[0];
-        for (int b = 0; b < partition.n_blocks; ++b) {
-            const int begin = partition.block_starts[b] * W, end = partition.block_starts[b + 1] * W;
-            for (int o = 0; o < n_of_rows; ++o, place += end - begin) {
-                const double* row = rows + long(o) * job.n_all;
-                for (int c = begin; c < end; ++c) {
-                    long column = cases[c < n ? c : n - 1];
-                    // One after the other: instructions that gather a pack take two to three times as long (Zen 5).
-                    __asm__("" : "+r"(column));
-                    place[c - begin] = S(row[column]);
-                }
+    // Copies the columns `cases` of rows (n_of_rows, n_all).
+    void take(double* to, const double* rows, int n_of_rows, const int* cases, int n) const {
+        for (int o = 0; o < n_of_rows; ++o)
+            for (int c = 0; c < n; ++c) {
+                long column = cases[c];
+                // One after the other: instructions that gather a pack take two to three times as long (Zen 5).
+                __asm__("" : "+r"(column));
+                to[long(o) * job.n_cases + c] = rows[long(o) * job.n_all + column];
             }
-        }
-        for (int o = 0; wants_terms && o < n_of_rows; ++o)
-            for (int c = 0; c < n; ++c) wide[long(o) * job.n_cases + c] = rows[long(o) * job.n_all + cases[c]];
     }
 
     // Rows (n, n_cases) in packs, the last pack of a partition filled up with its last case.

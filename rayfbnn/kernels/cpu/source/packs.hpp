@@ -151,6 +151,12 @@ RAYFBNN_INLINE PackFloat singles_of(PackDouble x, PackDouble y) {
     return singles_of(x, y, typename MakeIndices<Places<PackFloat>::width>::Type());
 }
 
+// Two halves of a pack as one.
+template <class L, class HALF, int... I>
+RAYFBNN_INLINE L side_by_side(HALF x, HALF y, Indices<I...>) {
+    return __builtin_shufflevector(x, y, I...);
+}
+
 // One half of the places of x and y (PART = 0) or the other half (PART = 1), in pieces of G places. Pieces shorter than
 // 16 bytes are taken from x and y in turn within every 16 bytes. Pieces of 16 bytes are first those of x and then those
 // of y. These shuffles are one instruction each, unlike shuffles of single places across a wide pack.
@@ -175,6 +181,22 @@ RAYFBNN_INLINE L sums_of(const L* packs) {
         constexpr int E = 16 / sizeof(typename Places<L>::Scalar), G = N / 2 < E ? N / 2 : E;
         const L x = sums_of<N / 2>(packs), y = sums_of<N / 2>(packs + N / 2);
         return part_of<G, 0>(x, y, All()) + part_of<G, 1>(x, y, All());
+    }
+}
+
+// The 16 bytes at several places, side by side.
+template <class L, int BYTES = sizeof(L)>
+RAYFBNN_INLINE auto joined(const typename Places<L>::Scalar* const* places) {
+    typedef typename Places<L>::Scalar S;
+    typedef S Piece __attribute__((vector_size(BYTES)));
+    if constexpr (BYTES == 16) {
+        Piece piece;
+        __builtin_memcpy(&piece, places[0], 16);
+        return piece;
+    } else {
+        return side_by_side<Piece>(
+            joined<L, BYTES / 2>(places), joined<L, BYTES / 2>(places + BYTES / 32),
+            typename MakeIndices<BYTES / sizeof(S)>::Type());
     }
 }
 

@@ -7,7 +7,7 @@
 
 #include "steps/friction.hpp"
 #include "steps/leapfrog.hpp"
-#include "steps/permutations.hpp"
+#include "steps/shuffles.hpp"
 #include "steps/variational.hpp"
 
 namespace RAYFBNN_NAMESPACE {
@@ -41,7 +41,7 @@ const Kernels& RAYFBNN_KERNELS() {
         run<float>,
         run<double>,
         write_normals,
-        write_permutations,
+        write_shuffles,
     };
     return kernels;
 }

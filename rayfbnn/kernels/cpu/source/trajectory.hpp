@@ -126,13 +126,16 @@ struct Job {
     int n_cases;
     int largest_block;  // packs
     const void* rows;   // (n_inputs, n_cases), or null where the partitions have inputs of their own
-    // Permutations of all cases, (n_passes, n_chains, n_all), of which a step's batch is a piece; or null where all
+    // Orders of all cases, (n_passes, n_chains, n_all), of which a step's batch is a piece; or null where all
     // chains have the same cases. A pass has n_batches batches, step k takes batch first_batch + k of all passes, and
-    // n_cases is the most that a batch has. There is one partition then, and its inputs come from `by_case`.
+    // n_cases is the most that a batch has. There is one partition then, and its cases come from `records`.
     const int* orders;
     int n_batches, first_batch;
-    const void* by_case;  // (n_all, n_inputs + 1)
-    int n_all;            // columns of targets and weights: n_cases where there are no batches
+    // (n_all, record_size), and for each chain if records_step > 0: the inputs, targets and weights of each case, filled
+    // up to a multiple of four numbers.
+    const void* records;
+    long record_size, records_step;
+    int n_all;  // columns of targets and weights: n_cases where there are no batches
     Regression regression;
 
     int n_chains;
@@ -162,9 +165,9 @@ struct Kernels {
     int float_width, double_width;
     void (*run_float)(const Job&);
     void (*run_double)(const Job&);
-    // See steps/normals.hpp and steps/permutations.hpp.
+    // See steps/normals.hpp and steps/shuffles.hpp.
     void (*write_normals)(const StreamPlace&, int chain, long step, long n, float* to);
-    void (*write_permutations)(const StreamPlace&, int n_chains, int n_passes, long n, int* to);
+    void (*write_shuffles)(const StreamPlace&, int n_chains, int n_passes, long n, int* to);
 };
 
 const Kernels& kernels_plain();

@@ -17,9 +17,10 @@ struct Place {
 constexpr int MAX_ATTEMPTS = 64;  // the same as in streams.py
 constexpr unsigned ATTEMPT = 1u << 8;
 
+template <int ROUNDS = 10>
 __device__ __forceinline__ Words philox(Words counter, unsigned k0, unsigned k1) {
 #pragma unroll
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < ROUNDS; ++round) {
     const unsigned long long product_0 = 0xD2511F53ull * counter.at[0], product_1 = 0xCD9E8D57ull * counter.at[2];
     counter = Words{{unsigned(product_1 >> 32) ^ counter.at[1] ^ k0, unsigned(product_1),
                      unsigned(product_0 >> 32) ^ counter.at[3] ^ k1, unsigned(product_0)}};
@@ -195,4 +196,22 @@ extern "C" __global__ void sorted_places(const double* values, int n_chains, int
     rank += value < values[here] || (value == values[here] && other < here - start);
   }
   result[start + rank] = here - start;
+}
+
+// Orders made by swaps, (n_iterations, n_chains, n), as `shuffles` of streams.py has them: number k goes to a random
+// place from 0 to k, and what was there goes to place k. Each order has a thread. Number 16 j + i of 64 takes word j of
+// block i, so a thread draws the four words of each block again for each of the four numbers.
+extern "C" __global__ void shuffles(PLACE_ARGUMENTS, const unsigned long long* chains, int n_chains, int n,
+                                    int n_iterations, int* result) {
+  const long long here = THIS_THREAD;
+  if (here >= (long long)n_iterations * n_chains) return;
+  const unsigned chain = unsigned(chains[here % n_chains]), at_iteration = iteration + unsigned(here / n_chains);
+  int* order = result + here * n;
+  for (int k = 0; k < n; ++k) {
+    const unsigned block = unsigned(k / 64 * 16 + k % 16);
+    const Words drawn = philox<7>(Words{{block, use, operation, at_iteration}}, seed, chain);
+    const int at = int((unsigned long long)drawn.at[k / 16 % 4] * unsigned(k + 1) >> 32);
+    order[k] = order[at];
+    order[at] = k;
+  }
 }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #define RAYFBNN_NAMESPACE rayfbnn
@@ -59,8 +60,7 @@ class Kernel {
     // links        (source, destination, start, n_units, has_biases) of each link
     // segments     (start, stop, alpha) of consecutive parameters with one kind of prior
     // inputs       (n_inputs + 1, n_cases), a row of ones last, in the type that positions will have
-    // batch        0, or the most cases in a batch. The inputs are those of each case then, (n_cases, n_inputs + 1);
-    //              they stay in the caller's array
+    // batch        0, or the most cases in a batch
     // gemm         the capsule of SciPy's sgemm or dgemm, or None
     // large_from   number of weights from which on a link is large
     // blas_from    number of weights from which on BLAS computes a link's products
@@ -95,16 +95,16 @@ class Kernel {
                 "offsets: must lie within the parameters");
         require(offsets_.back() < 0, "offsets: must be negative for the outputs");
         require(
-            inputs.ndim() == 2 && inputs.shape(batch > 0) == size_t(units_[0]) + 1,
-            "inputs: must have one row for each input, then a row of ones; for batches, these as columns");
-        const size_t n_all = inputs.shape(batch == 0);
+            inputs.ndim() == 2 && inputs.shape(0) == size_t(units_[0]) + 1,
+            "inputs: must have one row for each input, then a row of ones");
+        const size_t n_all = inputs.shape(1);
         require(n_all >= 1 && n_all < (1u << 30), "inputs: must have at least one case");
         require(batch >= 0 && size_t(batch) <= n_all, "batch: must be at most the number of cases");
         job_.n_batches = batch ? int((n_all + batch - 1) / batch) : 1;
         n_cases_ = int((n_all + job_.n_batches - 1) / job_.n_batches);
         is_double_ = inputs.dtype() == nb::dtype<double>();
         const auto* rows = static_cast<const char*>(
-            data_of(inputs, "inputs", real(), {inputs.shape(0), inputs.shape(1)}));
+            data_of(inputs, "inputs", real(), {inputs.shape(0), n_all}));
         require(
             n_partitions >= 1 && n_partitions <= n_cases_,
             "n_partitions: must be between 1 and the number of cases");
@@ -151,10 +151,12 @@ class Kernel {
         require(batch == 0 || (n_partitions == 1 && !ends_in_regression), "batch: must be 0 for blocks and regressions");
         if (ends_in_regression) regress(features, n_systems, n_each, is_dual, moved);
         cut(n_partitions, block_bytes);
+        has_batches_ = batch > 0;
+        if (has_batches_) return;
         // A regression has all cases in one block, which would be laid out anew for each of its gradients.
-        if (batch || (!ends_in_regression && inputs.nbytes() >= size_t(rows_from))) {
+        if (!ends_in_regression && inputs.nbytes() >= size_t(rows_from)) {
             caller_inputs_ = inputs;
-            (batch ? job_.by_case : job_.rows) = rows;
+            job_.rows = rows;
         } else {
             lay_out(rows);
         }
@@ -169,7 +171,7 @@ class Kernel {
         const Output& prior_energy, const Output& terms) const {
         Job job = job_;
         const size_t n = chains_of(position);
-        require(!job.by_case, "advance: has no meaning for batches");
+        require(!has_batches_, "advance: has no meaning for batches");
         fill(job, n, precisions, noise, powers, targets, weights, prior);
         fill_state(job, n, position, momentum, stepsizes, new_position, new_momentum);
         job.prior_energy = doubles(prior_energy, "prior_energy", {n});
@@ -196,8 +198,9 @@ class Kernel {
     // Takes steps of dynamics with friction, as Friction describes.
     void follow(
         const Input& position, const Input& momentum, const Input& stepsizes, const Input& precisions,
-        const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object orders,
-        int first_batch, int n_steps, const std::tuple<double, double, double, double, double>& factors,
+        const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object records,
+        nb::object orders, int first_batch, int n_steps,
+        const std::tuple<double, double, double, double, double>& factors,
         const std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>& place, const Input& chains,
         const Output& new_position, const Output& new_momentum) const {
         Job job = job_;
@@ -206,7 +209,7 @@ class Kernel {
         fill_state(job, n, position, momentum, stepsizes, new_position, new_momentum);
         require(n_steps >= 1 && job.n_partitions == 1, "n_steps, n_partitions: must be at least 1, and 1");
         job.n_steps = n_steps;
-        const Input kept = fill_orders(job, n, orders, first_batch);
+        const auto kept = fill_batches(job, n, records, orders, first_batch);
         const auto [first, second, persistence, noise_factor, kick] = factors;
         const rayfbnn::Friction friction = {
             first, second, persistence, noise_factor, kick, place_of(place, chains, n)};
@@ -217,8 +220,9 @@ class Kernel {
     // Takes steps of Bayes by Backprop, as Variational describes.
     void variational(
         const Output& mean, const Output& rho, const Output& first, const Output& second, const Input& precisions,
-        const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object orders,
-        int first_batch, int n_steps, int n_draws, bool is_antithetic, const std::tuple<double, double, double>& decays,
+        const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object records,
+        nb::object orders, int first_batch, int n_steps, int n_draws, bool is_antithetic,
+        const std::tuple<double, double, double>& decays,
         const Schedule& schedule, const std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>& place,
         const Input& chains, const Output& log_widths, const Output& prior_energy, const Output& terms) const {
         Job job = job_;
@@ -230,7 +234,7 @@ class Kernel {
         const size_t n_times = n_steps;
         job.prior_energy = doubles(prior_energy, "prior_energy", {n_times, n, size_t(n_draws)});
         job.terms = doubles(terms, "terms", {n_times, n, size_t(n_draws)});
-        const Input kept = fill_orders(job, n, orders, first_batch);
+        const auto kept = fill_batches(job, n, records, orders, first_batch);
         const std::vector<size_t> shape = {n, n_parameters}, moments = {n, 2 * n_parameters};
         const auto [first_decay, second_decay, small] = decays;
         const std::vector<double> rates = rates_of(schedule, n_steps, first_decay, second_decay);
@@ -280,10 +284,20 @@ class Kernel {
         job.new_momentum = data_of(new_momentum, "new_momentum", real(), shape);
     }
 
-    // Takes the permutations of passes, which must live as long as what is returned.
-    static Input fill_orders(Job& job, size_t n, const nb::object& orders, int first_batch) {
-        require(orders.is_none() == (job.by_case == nullptr), "orders: must be given for batches, and only for these");
-        if (orders.is_none()) return Input();
+    // Takes the records of cases and the orders of passes, which must live as long as what is returned.
+    std::pair<Input, Input> fill_batches(
+        Job& job, size_t n, const nb::object& records, const nb::object& orders, int first_batch) const {
+        require(
+            orders.is_none() != has_batches_ && records.is_none() != has_batches_,
+            "orders, records: must be given for batches, and only for these");
+        if (!has_batches_) return {};
+        const Input of_cases = nb::cast<Input>(records, false);
+        const long n_columns = units_[0] + network_.n_rows + (job.weights ? network_.n_targets : 0);
+        job.record_size = (n_columns + 3) / 4 * 4;
+        job.records_step = of_cases.ndim() == 3 ? job.n_all * job.record_size : 0;
+        std::vector<size_t> shape = {size_t(job.n_all), size_t(job.record_size)};
+        if (job.records_step) shape.insert(shape.begin(), n);
+        job.records = data_of(of_cases, "records", real(), shape);
         const Input array = nb::cast<Input>(orders, false);
         const size_t n_passes = array.ndim() > 0 ? array.shape(0) : 0, n_numbers = n_passes * n * job.n_all;
         job.orders = static_cast<const int*>(
@@ -292,10 +306,12 @@ class Kernel {
         require(
             first_batch >= 0 && size_t(first_batch) + job.n_steps <= n_passes * job.n_batches,
             "first_batch: must be at least 0, and all steps in the passes of `orders`");
-        bool are_cases = true;
-        for (size_t k = 0; k < n_numbers; ++k) are_cases &= unsigned(job.orders[k]) < unsigned(job.n_all);
-        require(are_cases, "orders: must hold numbers of cases");
-        return array;
+        // A number below 0 or above n_all - 1 makes one of the terms negative.
+        unsigned signs = 0;
+        for (size_t k = 0; k < n_numbers; ++k)
+            signs |= unsigned(job.orders[k]) | (unsigned(job.n_all - 1) - unsigned(job.orders[k]));
+        require(signs >> 31 == 0, "orders: must hold numbers of cases");
+        return {of_cases, array};
     }
 
     // Shapes: noise (n, n_systems, n_cases or 1), targets (n or 1, n_systems, n_each, n_cases), prior (n, n_systems,
@@ -416,7 +432,7 @@ class Kernel {
     Network network_ = {};
     Job job_ = {};
     int n_cases_ = 0;
-    bool is_double_ = false;
+    bool is_double_ = false, has_batches_ = false;
 };
 
 }  // namespace

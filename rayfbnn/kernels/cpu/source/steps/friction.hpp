@@ -9,7 +9,7 @@ namespace RAYFBNN_NAMESPACE {
 
 template <class S>
 struct FrictionSteps {
-    static constexpr long TILE = 16 * Normals::GROUP;
+    static constexpr long TILE = 16 * GROUP_OF_WORDS;
 
     const Job& job;
     const rayfbnn::Friction& friction;

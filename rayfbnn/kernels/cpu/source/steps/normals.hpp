@@ -1,7 +1,7 @@
 // Standard normal numbers of single precision, as `single_normal` of streams.py draws them.
 //
-// A group of 16 blocks of the counter makes 64 numbers. Number 16 j + i of a group comes from block i, which makes
-// four: two pairs of words, each by the Box-Muller transform.
+// A block of the counter makes four numbers from two pairs of words, each by the Box-Muller transform. Numbers take the
+// places of the words that they come from, in groups.
 #ifndef RAYFBNN_NORMALS_HPP
 #define RAYFBNN_NORMALS_HPP
 
@@ -53,28 +53,26 @@ RAYFBNN_INLINE void write_up_to(float* to, PackFloat numbers, long n) {
 // The numbers for the chain with this number in the batch, at a step of the call.
 class Normals {
    public:
-    static constexpr long GROUP = 64, BLOCKS = GROUP / 4;  // numbers and blocks of a group
-
     Normals(const StreamPlace& place, int chain, long step)
         : blocks_(place, chain, place.use + (unsigned(step) << 14), place.iteration) {}
 
     // Writes the numbers from begin, the first of a group, to end. Words are drawn AT_ONCE packs ahead of the numbers:
     // a processor works on several packs at once only if their instructions fit into its window.
     inline void write(long begin, long end, float* to) const {
-        constexpr long AT_ONCE = 8;
-        const long last = (end + GROUP - 1) / GROUP * BLOCKS;
+        constexpr long AT_ONCE = 8, BLOCKS = GROUP_OF_WORDS / 4;
+        const long last = (end + GROUP_OF_WORDS - 1) / GROUP_OF_WORDS * BLOCKS;
         PackWord words[AT_ONCE][4];
         for (long from = begin / 4; from < last; from += AT_ONCE * WORDS) {
             const long stop = from + AT_ONCE * WORDS < last ? from + AT_ONCE * WORDS : last;
             for (long first = from; first < stop; first += WORDS)
-                blocks_.words<ROUNDS>(first, words[(first - from) / WORDS]);
+                blocks_.words<FEWER_ROUNDS>(first, words[(first - from) / WORDS]);
             for (long first = from; first < stop; first += WORDS)
                 for (int pair = 0; pair < 4; pair += 2) {
                     const PackWord* given = words[(first - from) / WORDS] + pair;
                     const PackFloat radius = radius_of(given[0]);
                     PackFloat cosine;
                     const PackFloat sine = direction_of(given[1], cosine);
-                    const long place = first / BLOCKS * GROUP + pair * BLOCKS + first % BLOCKS;
+                    const long place = first / BLOCKS * GROUP_OF_WORDS + pair * BLOCKS + first % BLOCKS;
                     write_up_to(to + (place - begin), radius * cosine, end - place);
                     write_up_to(to + (place + BLOCKS - begin), radius * sine, end - place - BLOCKS);
                 }
@@ -82,7 +80,6 @@ class Normals {
     }
 
    private:
-    static constexpr int ROUNDS = 7;  // with which Philox passes all tests of Salmon et al. (2011)
     Blocks blocks_;
 };
 

@@ -145,7 +145,7 @@ struct VariationalStep {
     // step's first draw go over numbers of the step before that have been used.
     void set_position(const Normals& numbers, int draw, long begin, long end) {
         if (draw < n_different) {
-            const long needed = (draw * n + end + Normals::GROUP - 1) / Normals::GROUP * Normals::GROUP;
+            const long needed = (draw * n + end + GROUP_OF_WORDS - 1) / GROUP_OF_WORDS * GROUP_OF_WORDS;
             const long stop = needed < n * n_different ? needed : n * n_different;
             if (stop > n_written) numbers.write(n_written, stop, normal + n_written), n_written = stop;
         }
