@@ -16,6 +16,7 @@ from rayfbnn.data import Source, read_cases, read_training
 from rayfbnn.errors import ConfigError
 from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
 from rayfbnn.reduce.fits.summary import fit_summary
+from rayfbnn.reduce.judging.heat import heat_warning
 from rayfbnn.reduce.whole_file import whole_file
 from rayfbnn.run.fitting.fits import checked_state_shapes
 from rayfbnn.run.progress import show_text
@@ -58,7 +59,8 @@ def compare(
 
     Test scores say how good predictions are, distances how close a method is to the posterior; they may rank
     methods differently. No distance means anything below that between halves of the reference, which is the
-    last row of the table. If the reference does not pass `diagnose`, a warning says so.
+    last row of the table. Warnings say if the reference does not pass `diagnose`, if a method predicts no
+    better than without the inputs, and if the momentum of `sghmc` is far too hot.
 
     Parameters
     ----------
@@ -116,6 +118,9 @@ def compare(
     rows, floor = reduce_compare(reference, stores, inputs, targets)
     rows = {name: _with_costs(row, stores[name]) for name, row in rows.items()}
     _warn_of_poor_fits(rows, reference, targets)
+    for store in stores.values():
+        if warning := heat_warning(store):
+            _log.warning("%s", warning)
     called = _REFERENCE if exact is None else str(exact)
     # A reference that is not among the methods has no other row.
     rows[f"halves of {called}"] = floor if exact is None else _with_costs(floor, reference)

@@ -144,6 +144,7 @@ def diagnose(
     """
     from rayfbnn.reduce.diagnostics import diagnose as reduce_diagnose
     from rayfbnn.reduce.fits.diagnosis import diagnose_fit
+    from rayfbnn.reduce.judging.heat import heat_warning
     from rayfbnn.reduce.skipping import without_first
 
     check_counts(least=1, cases=cases)
@@ -155,6 +156,8 @@ def diagnose(
     if Store.open(path).kind == "approximate":
         return diagnose_fit(without_first(Store.open(path), skip))
     store = open_without_first(path, skip)
+    if warning := heat_warning(store):
+        _log.warning("%s", warning)
     inputs = None if data is None else read_cases(data, store.spec)[0]
     return reduce_diagnose(
         store, cases=cases, max_rhat=max_rhat, min_ess=min_ess, inputs=inputs, decisive=decisive

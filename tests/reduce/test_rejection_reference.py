@@ -58,12 +58,19 @@ MODELS: dict[str, tuple[dict[str, Any], Array]] = {
     "constant hazard": ({"kind": "survival", "hazard": "constant"}, TIMES),
     "hazard of pieces": ({"kind": "survival", "hazard": "piecewise", "time_points": [0.4, 1.0]}, TIMES),
     "heteroscedastic": ({"kind": "heteroscedastic", "noise_floor": 0.3}, REAL[:4]),
+    "mixture priors": ({"kind": "real", "noise": "0.5:4"}, REAL),
+    "rectified priors": ({"kind": "real", "noise": "0.5:4"}, REAL),
 }
 PRIORS = {"ih0": "0.7:4:3", "bh0": "0.7:4", "ho0": "x1:4", "bo": "0.7"}
+OTHER_PRIORS = {
+    "mixture priors": {"ih0": "mixture(0.4, 1.5, 0.2)", "ho0": "mixture(0.5, 1, 0.1)"},
+    "rectified priors": {"ih0": "rect(2)", "ho0": "rect(1)"},
+}
 
 
 def problem(name: str, **priors: str) -> tuple[RunSpec, Dataset]:
     model, targets = MODELS[name]
+    priors = OTHER_PRIORS.get(name, {}) | priors
     names = ["y1", "y2"][: targets.shape[1]]
     raw = {
         "dtype": "float64",
@@ -202,3 +209,12 @@ def test_chains_of_a_wrong_model_are_told_from_exact_draws(mutant: str, tmp_path
     assert not result.ok
     smallest = min(result.table["p_mean"].min(), result.table["p_ks"].min())
     assert smallest < result.threshold, "found for another reason than a difference"
+
+
+WRONG_PRIORS = {"mixture priors": {"ih0": "mixture(0.7, 1.5, 0.2)"}, "rectified priors": {"ih0": "rect(1)"}}
+
+
+@pytest.mark.parametrize("name", some(list(WRONG_PRIORS), every_time=[]))
+def test_chains_of_another_prior_are_told_from_exact_draws(name: str, tmp_path: Path) -> None:
+    result = compared(tmp_path, name, posterior_of(*problem(name, **WRONG_PRIORS[name])))
+    assert not result.ok

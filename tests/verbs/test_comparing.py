@@ -119,6 +119,24 @@ def test_a_comparison_that_was_killed_counts_the_seconds_of_all_its_blocks(folde
     assert values["seconds"] == Store.open(place).seconds > at_kill
 
 
+@pytest.mark.parametrize(
+    ("stepsize", "others", "is_hot"), [(0.1, [], False), (1.8, [], True), (1.8, [{"op": "heatbath"}], False)]
+)
+def test_momentum_that_is_far_too_hot_gives_a_warning(
+    folder: Path, caplog: pytest.LogCaptureFixture, stepsize: float, others: list[Any], is_hot: bool
+) -> None:
+    operation = {"op": "sghmc", "steps": 30, "stepsize": stepsize, "friction": 0.3}
+    phase = {"iterations": 8, "operations": [operation, *others]}
+    spec = {**SPEC, "chains": 40, "chains_per_batch": 20, "methods": {"sghmc": {"phase": [phase]}}}
+    (folder / "run.toml").write_text(rayfbnn.RunSpec.from_dict(spec).to_toml())
+    warning = "sghmc.zarr: the momentum of sghmc has a mean square of"
+    run("--data", "test.csv", "--methods", "hmc,sghmc")
+    assert (warning in caplog.text) == is_hot
+    caplog.clear()
+    rayfbnn.diagnose(folder / "out" / "sghmc.zarr")
+    assert (warning in caplog.text) == is_hot
+
+
 def test_every_method_is_fitted_and_compared(folder: Path) -> None:
     """Batches of sghmc count as shares of gradients; only approximations have a log evidence."""
     operation = {"op": "sghmc", "steps": 4, "stepsize": 0.1, "batch": 2}
