@@ -132,8 +132,8 @@ class Streams:
         A block of the counter makes four of them, from two pairs of words w, x of 32 random bits, by the
         Box-Muller transform: u = (w/2 + 1/2)/2**31 with w/2 rounded down gives the radius; the bits of x but
         the lowest give an angle between -pi/2 and pi/2, and the lowest the sign of its cosine. A number takes
-        the place of a word, see `_words`. None is further from 0 than 6.66, which one standard normal number
-        in 4e10 is.
+        the place of a word, see `_in_groups`. None is further from 0 than 6.66, which one standard normal
+        number in 4e10 is.
         """
         xp = array_namespace(self.chains)
         n = math.prod(shape)

@@ -13,9 +13,9 @@ typedef unsigned PackWord __attribute__((vector_size(PACK_BYTES)));
 // Words in places of 64 bits. The lower halves are the words; the upper halves may hold anything.
 typedef unsigned long long PackHalves __attribute__((vector_size(PACK_BYTES)));
 
-constexpr int WORDS = PACK_BYTES / 4;   // blocks of a pack
-constexpr long GROUP_OF_WORDS = 64;     // from 16 blocks: word 16 j + i of a group is the j-th of its block i
-constexpr int FEWER_ROUNDS = 7;         // with which Philox passes all tests of Salmon et al. (2011)
+constexpr int WORDS = PACK_BYTES / 4;  // blocks of a pack
+constexpr long GROUP_OF_WORDS = 64;    // from 16 blocks: word 16 j + i of a group is the j-th of its block i
+constexpr int FEWER_ROUNDS = 7;        // with which Philox passes all tests of Salmon et al. (2011)
 constexpr unsigned long long LOWER = 0xFFFFFFFFull;
 
 RAYFBNN_INLINE PackHalves products(PackHalves x, unsigned by) {
