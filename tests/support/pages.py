@@ -4,6 +4,7 @@ A line `<!-- ... -->` right before a block says how the block is tested (tests/p
 
     <!-- file: run.toml -->     the block is the content of this file
     <!-- exit 2 -->             the last command of the block ends with this exit code; 0 if nothing is said
+    <!-- exit 0 or 3 -->        elsewhere it may end with the second code, and print something else
     <!-- name: numpy-page -->   another test takes the block by this name; it is run as usual
     <!-- needs arviz>=1 -->     the block is run where such a version of a package is installed
     <!-- not run: because -->   the block is not run, and why

@@ -132,6 +132,9 @@ def test_tests_outside_run_can_be_collected() -> None:
 
 
 @pytest.mark.long
-def test_tests_outside_run_pass() -> None:
-    result = pytest_without("--ignore=tests/verbs/test_optional.py", "tests", timeout=1200)
+@pytest.mark.parametrize(
+    "tests", [["tests/kernels"], ["tests", "--ignore=tests/kernels"]], ids=["kernels", "others"]
+)
+def test_tests_outside_run_pass(tests: list[str]) -> None:
+    result = pytest_without("--ignore=tests/verbs/test_optional.py", *tests, timeout=1200)
     assert result.returncode == 0, result.stdout[-3000:]
