@@ -1,4 +1,4 @@
-"""Whether the momentum of dynamics with friction is far hotter than it should be."""
+"""A warning about the momentum of `sghmc`: where it is too large, draws are spread too widely."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rayfbnn.mcmc.sghmc import Sghmc
 if TYPE_CHECKING:
     from rayfbnn.store.store import Store
 
-MOST_HEAT = 1.5
+_MOST_HEAT = 1.5
 _STANDARD_ERRORS = 5
 
 
@@ -36,7 +36,7 @@ def heat_warning(store: Store) -> str:
         return ""
     squares = np.concatenate(momenta).astype(np.float64) ** 2
     heat = squares.mean()
-    if heat <= max(MOST_HEAT, 1 + _STANDARD_ERRORS * math.sqrt(2 / len(squares))):
+    if heat <= max(_MOST_HEAT, 1 + _STANDARD_ERRORS * math.sqrt(2 / len(squares))):
         return ""
     return (
         f"{store.path}: the momentum of sghmc has a mean square of {heat:.3g}, where 1 would be right, so the"
