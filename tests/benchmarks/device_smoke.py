@@ -1,6 +1,6 @@
 """A minute's look at a device: each way of launching a kernel, once, and whether its numbers are right.
 
-    python -m tests.benchmarks.device_smoke [--small] [--without-pool] [--out FILE]
+    python -m tests.benchmarks.device_smoke [--small] [--only CHECK ...] [--without-pool] [--out FILE]
 
 A line of JSON for each check. A check that fails does not keep the others from running, and the
 exit code is then 1.
@@ -169,6 +169,7 @@ def main() -> int:
     """Run all checks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--small", action="store_true", help="fewer chains and cases, as for a sanitizer")
+    parser.add_argument("--only", nargs="+", metavar="CHECK", help="the checks to make, by their names")
     parser.add_argument("--without-pool", action="store_true", help="no memory pool, which hides overruns")
     parser.add_argument("--out", type=Path, help="a file that a line of JSON for each check is added to")
     arguments = parser.parse_args()
@@ -179,6 +180,8 @@ def main() -> int:
     about = conditions(device=cupy.cuda.runtime.getDeviceProperties(0)["name"].decode())
     is_ok = True
     for name, (check, most) in checks(is_small=arguments.small).items():
+        if arguments.only is not None and name not in arguments.only:
+            continue
         result = run(check, most)
         is_ok &= result["ok"]
         said = result.get("error") or f"{result['value']:.2g}, at most {most:.2g}"

@@ -152,6 +152,6 @@ class CudaAdvance:
         gradients = ", gradients in TF32" if posterior_of(target).dtype == "float32" else ""
         gradients += "" if self.recordings is None else ", full gradients as CUDA graphs"
         name = f"{_PRODUCTS}{gradients} ({why_not_on_chip})"
-        kernels = PassKernels(network, posterior_of(target).dtype, self.build)
+        kernels = PassKernels.of(network, posterior_of(target).dtype, self.build)
         kick = partial(products.kick, kernels=kernels)
         return advance if isinstance(advance, NotCovered) else Compiled(advance, name, kick)

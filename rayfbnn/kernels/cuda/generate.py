@@ -14,15 +14,17 @@ _SOURCES = Path(__file__).parent / "source"
 _SHARED = Path(__file__).parent.parent / "shared"
 
 # The files of each kernel, in the order in which they follow arithmetic.hpp, network.hpp and cuda.cuh. Behind
-# them comes the file of the kernel that is launched; products.cu has several kernels of its own.
+# them comes the file of the kernel that is launched; those of a pass have several kernels of their own.
 _REGRESSION = ("pieces.cuh", "tiles.cuh", "steps.cuh", "cholesky.cuh", "regression.cuh")
 _FILES = {
     "warp": ("pieces.cuh", "posterior.cuh", "warp.cu"),
     "block": ("pieces.cuh", "posterior.cuh", "tiles.cuh", "steps.cuh", "block.cu"),
     "marginal": (*_REGRESSION, "marginal.cu"),
     "marginal dual": (*_REGRESSION, "marginal_dual.cu"),
-    "wide": ("products.cu",),
+    "wide": ("layers.cuh", "products.cu"),
+    "few outputs": ("layers.cuh", "few_outputs.cu"),
 }
+_OF_A_PASS = ("wide", "few outputs")
 
 Launched = Literal["advance", "hybrid"]
 """A piece of a trajectory, or a whole update by hybrid Monte Carlo with its windows and its decision."""
@@ -67,7 +69,7 @@ def source_of(
     ]
     files = [_SHARED / "arithmetic.hpp", _SHARED / "network.hpp"]
     files += [_SOURCES / name for name in ("cuda.cuh", *_FILES[plan.kernel])]
-    if plan.kernel != "wide":
+    if plan.kernel not in _OF_A_PASS:
         files.append(_SOURCES / f"{launched}.cu")
     return "\n".join([*lines, *(file.read_text() for file in files)])
 

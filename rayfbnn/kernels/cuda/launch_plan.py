@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from rayfbnn.kernels.backend import NotCovered
-from rayfbnn.kernels.plan import NetworkPlan
+from rayfbnn.kernels.plan import ACTIVATION_CODES, NetworkPlan
 
 WARP = 32
 # A thread has 255 registers; this many may hold the units of a case and the gradient of a chain. With three
@@ -17,6 +17,9 @@ WARP = 32
 _MAX_WARP_WORDS = 176
 _MAX_WARP_WORDS_OF_THREE_BLOCKS = 168
 _RESERVED_SHARED_BYTES = 1024  # of each block, by the device
+_SHARED_BYTES_OF_ANY_DEVICE = 99 * 1024  # since sm_80, for a block
+_MOST_BYTES_OF_OUTPUTS = 64  # of a case: 16 outputs in float32
+_STORED = {ACTIVATION_CODES[name] for name in ("softplus", "softplus0", "sin")}  # has_kept_slope
 QUAD = 4  # as in tiles.cuh
 TILES = (64, 32, 16)  # cases; the first that fits
 _MOST_OF_A_WARP = 128  # parameters, or entries of a matrix: up to four for each thread
@@ -32,7 +35,7 @@ class LaunchPlan:
     min_blocks    blocks that a multiprocessor must have registers for at the same time
     """
 
-    kernel: Literal["warp", "block", "marginal", "marginal dual", "wide"]
+    kernel: Literal["warp", "block", "marginal", "marginal dual", "wide", "few outputs"]
     threads: int
     tile: int
     shared_bytes: int
@@ -46,6 +49,30 @@ class LaunchPlan:
 
 # The kernels of pass_kernels.py, between the products of network_pass.py.
 wide_plan = LaunchPlan("wide", threads=256, tile=1, shared_bytes=0)
+
+
+def few_outputs_plan(network: NetworkPlan, dtype: str) -> LaunchPlan | None:
+    """Return the plan of few_outputs.cu, or None for a network that it is not for.
+
+    The outputs must follow from the last hidden layer alone, and fit in a thread's registers.
+    """
+    last, size = len(network.units) - 2, np.dtype(dtype).itemsize
+    sources = [link.source for link in network.links if link.destination == last + 1 and link.n_units > 0]
+    if last < 1 or sources != [last] or network.units[-1] * size > _MOST_BYTES_OF_OUTPUTS:
+        return None
+    n_units, n_outputs = network.units[-2:]
+    width = -(-(n_outputs + 2) // QUAD) * QUAD
+    n_rows = n_units + 1 + n_outputs + (n_units if stores_slopes(network, last) else 0)
+    threads = wide_plan.threads
+    shared_bytes = size * (n_units * (width + 2) + n_rows * (WARP + QUAD) + n_outputs * threads)
+    if shared_bytes > _SHARED_BYTES_OF_ANY_DEVICE:
+        return None
+    return LaunchPlan("few outputs", threads, tile=WARP, shared_bytes=shared_bytes, min_blocks=4)
+
+
+def stores_slopes(network: NetworkPlan, layer: int) -> bool:
+    """Return whether the slopes of a hidden layer are stored, because they do not follow from its values."""
+    return network.activations[layer - 1] in _STORED or network.offsets[layer] >= 0
 
 
 def launch_plan(network: NetworkPlan, *, dtype: str, max_shared_bytes: int) -> LaunchPlan | NotCovered:

@@ -4,7 +4,7 @@ All chains have the same inputs, so their first layers are one product, of (chai
 (inputs, cases), and the gradient of these is another. Further layers take one product for each chain, all in
 one call. With partial gradients each chain has its own block of cases. The blocks are gathered on the device,
 and the first layer is then computed like the others, so that the host need not know which chain has which.
-The kernels of pass_kernels.py run between the products.
+The kernels of pass_kernels.py and few_outputs.py run between the products.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy as np
 
 from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.kernels.cuda import cublas
-from rayfbnn.kernels.cuda.pass_kernels import PassKernels, Tile
+from rayfbnn.kernels.cuda.pass_kernels import PassKernels
+from rayfbnn.kernels.cuda.tile import Tile
 from rayfbnn.kernels.numbers import ChainNumbers
 from rayfbnn.kernels.plan import LinkPlan, NetworkPlan
 from rayfbnn.model.posterior import Posterior
@@ -61,11 +62,13 @@ class Pass:
         tiles = self.tiles(len(position)) if part is None else self._tiles_of_blocks(part, n_partitions)
         for tile in tiles:
             slopes: dict[int, Array] = {}
-            if self.kernels.has_few_outputs:
-                values = self._to_few_outputs(position, tile, slopes, factor)
-            else:
+            if self.kernels.few_outputs is None:
                 values = self.forward(position, tile, slopes=slopes)
                 self.kernels.slopes_of_outputs(position, values[-1], factor, self.numbers.noise, tile)
+            else:
+                values = self._to_last_hidden(position, tile, slopes)
+                noise = self.numbers.noise
+                self.kernels.few_outputs.add_gradient(gradient, position, values[-1], factor, noise, tile)
             self.backward(gradient, position, tile, values, slopes)
         self.add_prior(gradient, position)
         return gradient
@@ -102,18 +105,14 @@ class Pass:
                 self.kernels.activate(position, layer, values[-1], slopes)
         return values
 
-    def _to_few_outputs(
-        self, position: Array, tile: Tile, slopes: dict[int, Array], factor: Array
-    ) -> list[Array]:
-        """Return what `forward` does, with the derivatives by the outputs in place of these."""
+    def _to_last_hidden(self, position: Array, tile: Tile, slopes: dict[int, Array]) -> list[Array]:
+        """Return what `forward` does up to the last hidden layer, of which it has the summed inputs."""
         last, values = len(self.network.units) - 2, [tile.inputs]
         for layer in range(1, last + 1):
             values.append(self._all_summed(position, tile, layer, values))
             if layer < last:
                 self.kernels.activate(position, layer, values[-1], slopes)
-        noise = self.numbers.noise
-        outputs = self.kernels.slopes_of_few_outputs(position, values[-1], slopes, factor, noise, tile)
-        return [*values, outputs]
+        return values
 
     def _all_summed(self, position: Array, tile: Tile, layer: int, values: list[Array]) -> Array:
         """Return the summed inputs of a layer without biases, (n_chains, n_units, n), in a new array."""
@@ -137,27 +136,24 @@ class Pass:
         *,
         value_gradients: Mapping[int, Array] = MappingProxyType({}),
     ) -> None:
-        """Add a tile's share of the gradient; values[-1] holds the derivatives by the outputs.
+        """Add a tile's share of the gradient, given the derivatives by a layer's summed inputs as values[-1].
+
+        The layer is the outputs, or the last hidden one, whose sums are then part of the gradient already.
 
         value_gradients  for hidden layers whose values are used besides the links of the network, such as by
                          a regression: the derivatives by these values, (n_chains, n_units, n)
         """
-        network, last = self.network, len(self.network.units) - 1
+        last, of_outputs = len(values) - 1, len(self.network.units) - 1
         summed = {last: values[-1]}  # derivatives by the summed inputs of each layer
         for layer in range(last, 0, -1):
-            if layer == last - 1 and self.kernels.has_few_outputs:
-                summed[layer] = self.kernels.by_few_outputs(
-                    gradient, position, values[layer], slopes.get(layer), summed[last]
+            if layer < last:
+                summed[layer] = self._by_values(
+                    position, values[layer], summed, layer, value_gradients.get(layer)
                 )
-            else:
-                if layer < last:
-                    summed[layer] = self._by_values(
-                        position, values[layer], summed, layer, value_gradients.get(layer)
-                    )
+            if layer < last or layer == of_outputs:
                 self.kernels.finish(gradient, layer, values[layer], slopes.get(layer), summed[layer])
-            for link in network.links:
-                is_done = layer == last and self.kernels.has_few_outputs
-                if link.destination == layer and link.n_units > 0 and not is_done:
+            for link in self.network.links:
+                if link.destination == layer and link.n_units > 0:
                     self._add_weight_gradient(gradient, position, link, values[link.source], summed[layer])
 
     def _by_values(
@@ -217,8 +213,8 @@ class Pass:
             part += self._product(rows, summed.swapaxes(1, 2))
         else:
             stacked = summed.reshape(-1, summed.shape[2])
-            product = self._product(stacked, rows.T)  # (n_chains * n_destinations, n_units)
-            part += product.reshape(summed.shape[0], summed.shape[1], -1).swapaxes(1, 2)
+            product = self._product(rows, stacked.T)  # (n_units, n_chains * n_destinations)
+            part += product.reshape(len(rows), len(summed), -1).swapaxes(0, 1)
         offsets, to_offsets = self.input_offsets(position), self.input_offsets(gradient)
         if offsets is not None and to_offsets is not None:
             totals = summed.sum(axis=2)[:, None]

@@ -52,7 +52,7 @@ def compile_for(
         return network
     return partial(
         advance,
-        kernels=PassKernels(network, _posterior_and_groups(target)[0].dtype, build),
+        kernels=PassKernels.of(network, _posterior_and_groups(target)[0].dtype, build),
         uses_tf32=uses_tf32,
         tile_bytes=tile_bytes,
         recordings=recordings,
@@ -99,7 +99,13 @@ def advance(
     )
     with np.errstate(all="ignore"):
         take_steps(
-            gradient, position, momentum, trajectory.stepsizes, n_steps=n_steps, n_partitions=n_partitions
+            kernels,
+            gradient,
+            position,
+            momentum,
+            trajectory.stepsizes,
+            n_steps=n_steps,
+            n_partitions=n_partitions,
         )
         potential = work.potential(position)
         if groups:
@@ -149,6 +155,7 @@ def _pass(
 
 
 def take_steps(
+    kernels: PassKernels,
     gradient: Callable[[Array, int], Array],
     position: Array,
     momentum: Array,
@@ -162,11 +169,15 @@ def take_steps(
     gradient  of a position (n_chains, n_parameters) and the number of the sub-step
     """
     last = n_steps * n_partitions
-    full = stepsizes / n_partitions
     for number in range(last + 1 if last > 0 else 0):
-        if number > 0:
-            position += full * momentum
-        momentum -= (full / 2 if number in (0, last) else full) * gradient(position, number)
+        kernels.kick_and_drift(
+            position,
+            momentum,
+            gradient(position, number),
+            stepsizes,
+            kick=(0.5 if number in (0, last) else 1) / n_partitions,
+            drift=0 if number == last else 1 / n_partitions,
+        )
 
 
 def _gradient(

@@ -28,12 +28,14 @@ from rayfbnn.model.marginal.precisions import add_integrated
 from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs
 from rayfbnn.state import Advance, Trajectory
 
+# Factors of a few matrices take as long as those of many: a piece of the chains is larger than a tile of cases.
+_PIECE_BYTES = 2 * TILE_BYTES
 # How many arrays of features and of matrices the regression holds at a time for each system of targets.
 _OF_FEATURES, _OF_MATRICES = 5, 6
 
 
 def compile_for(
-    marginal: OutputMarginal, *, build: Build = build_once, tile_bytes: int = TILE_BYTES
+    marginal: OutputMarginal, *, build: Build = build_once, tile_bytes: int = _PIECE_BYTES
 ) -> Advance | NotCovered:
     """Return an `Advance` on a device for the targets of a marginal without outputs."""
     network = plan_of(marginal)
@@ -41,7 +43,7 @@ def compile_for(
         return network
     if network.n_parameters == 0:
         return NOTHING_KEPT
-    kernels = PassKernels(network, marginal.posterior.dtype, build)
+    kernels = PassKernels.of(network, marginal.posterior.dtype, build)
     return partial(advance, kernels=kernels, tile_bytes=tile_bytes)
 
 
@@ -68,7 +70,7 @@ def advance(
         assert network.regression is not None
         work = _Energy(target, precisions, layers, runs_of(network.regression.features))
         position, momentum = trajectory.position.copy(), trajectory.momentum.copy()
-        take_steps(work.gradient, position, momentum, trajectory.stepsizes, n_steps=n_steps)
+        take_steps(kernels, work.gradient, position, momentum, trajectory.stepsizes, n_steps=n_steps)
         potential = work.potential(position)
         return trajectory.moved(position, momentum), xp.where(xp.isfinite(potential), potential, xp.inf)
 

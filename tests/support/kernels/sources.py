@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rayfbnn.kernels.cuda.generate import Launched, regression_constants, source_of
 from rayfbnn.kernels.cuda.launch_plan import (
     LaunchPlan,
+    few_outputs_plan,
     launch_plan,
     launch_plan_of_regression,
     wide_plan,
@@ -43,6 +44,14 @@ def of_network(shape: str, *, dtype: str, max_shared_bytes: int, launched: Launc
 def of_products(shape: str, *, dtype: str, max_shared_bytes: int) -> Source:
     """The kernels between products over all chains."""
     return _source(_plan_of(_posterior(shape, dtype)), wide_plan, dtype)
+
+
+def of_few_outputs(shape: str, *, dtype: str, max_shared_bytes: int) -> Source:
+    """The kernels from the last hidden layer to the outputs and back."""
+    plan = _plan_of(_posterior(shape, dtype))
+    launch = few_outputs_plan(plan, dtype)
+    assert launch is not None and launch.shared_bytes <= max_shared_bytes
+    return _source(plan, launch, dtype)
 
 
 def of_regression(

@@ -1,31 +1,10 @@
 // The steps of a large network's pass between the matrix products of network_pass.py. Biases are not part of the
 // products, whose rows would otherwise not be aligned: 785 numbers of float32 are no multiple of 16 bytes.
 
-// If the outputs are integrated out, N_OUTPUTS is 0 and no kernel with an array of outputs is called.
-constexpr int MOST_OUTPUTS = N_OUTPUTS > 0 ? N_OUTPUTS : 1;
-
-#define THIS_THREAD ((long long)blockIdx.x * blockDim.x + threadIdx.x)
-
 // A layer's kernels take a row for each unit of each chain, with the unit's numbers at all n cases of a tile. A thread
 // block has some cases of one row, so that what belongs to the unit is read once. It has at most THREADS threads, whole
 // warps or a single thread.
 constexpr int CASES_OF_A_THREAD = 4;
-
-// The sum of a unit's biases; w are the parameters of its chain.
-template <int LAYER> __device__ __forceinline__ real bias_of(const real* w, int unit) {
-  real bias = 0;
-  each<0, N_LINKS>([&](auto number) {
-    constexpr int K = decltype(number)::value;
-    if constexpr (link_destination(K) == LAYER && link_rows(K) > link_units(K))
-      bias += w[link_start(K) + link_units(K) * units_of(LAYER) + unit];
-  });
-  return bias;
-}
-
-// True if a layer's slopes are stored; otherwise they follow from the values. pass_kernels.py has the same rule.
-__host__ __device__ constexpr bool stores_slopes(int layer) {
-  return has_kept_slope(activation_of(layer)) || offset_of(layer) >= 0;
-}
 
 template <int LAYER, bool is_exact>
 __device__ __forceinline__ void activate_row(const real* position, real* u, real* slope, int n) {
@@ -90,12 +69,7 @@ __device__ __forceinline__ void add_sums(real* gradient, int unit, bool writes, 
     if (writes) gradient[offset_of(LAYER) + unit] += by_value;
   }
   by_input = sum_over_threads(by_input);
-  if (!writes) return;
-  each<0, N_LINKS>([&](auto number) {
-    constexpr int K = decltype(number)::value;
-    if constexpr (link_destination(K) == LAYER && link_rows(K) > link_units(K))
-      gradient[link_start(K) + link_units(K) * units_of(LAYER) + unit] += by_input;
-  });
+  if (writes) add_to_biases<LAYER>(gradient, unit, by_input);
 }
 
 // One unit of one chain: its derivatives by values become those by summed inputs, and their sums over the tile's cases
@@ -135,12 +109,6 @@ extern "C" __global__ void finish_derivatives(int layer, const real* values, con
     }
   });
 }
-
-// The outputs have the shape (n_chains, N_OUTPUTS, n), at the cases begin .. begin + n - 1, and lack biases. Targets are
-// those of all n_cases.
-#define OUTPUT_ARGUMENTS                                                                                    \
-  const real *position, const double *noise, const real *rows, const double *exact, const double *weights,    \
-      long long row_stride, long long weight_stride, int n_chains, int n_cases, int begin, int n
 
 // Loads the outputs of one case, with biases; w are the parameters of its chain.
 __device__ __forceinline__ void load_outputs(const real* place, const real* w, int n, real* v) {
@@ -189,118 +157,12 @@ extern "C" __global__ void prior_energies(
   energy[here] = prior_term(position[here], precisions[here], prior_alpha_of(int(here % N_PARAMETERS)));
 }
 
-// --- few outputs --------------------------------------------------------------------------------------------
-//
-// Where all links into the outputs come from the last hidden layer and the outputs are few, two kernels take the place
-// of its activation, of three products and of what is between them. The products would be of matrices with few rows,
-// which fill a part of the device only.
-
-constexpr int LAST = OUTPUT_LAYER - 1;
-
-// The link from the last hidden layer to the outputs.
-__host__ __device__ constexpr int last_link() {
-  int found = 0;
-  for (int k = 0; k < N_LINKS; ++k) {
-    if (link_destination(k) == OUTPUT_LAYER && link_units(k) > 0) found = k;
-  }
-  return found;
-}
-
-constexpr int TO_OUTPUTS = N_LINKS > 0 ? link_start(last_link()) : 0;
-// Units of a thread block; their weights, and the sums for these, are in registers.
-constexpr int UNITS_AT_ONCE = N_OUTPUTS * int(sizeof(real)) <= 40 ? 4 : 2;
-
-// Replaces the summed inputs u of the last hidden layer, which lack biases, by its values with offsets, computes its
-// slopes where they are stored, and writes -factor d log likelihood / d outputs. There is one thread for each case.
-extern "C" __global__ void slopes_of_few_outputs(real* u, real* slope, real* outputs, const double* factor,
-                                                 OUTPUT_ARGUMENTS) {
-  if constexpr (LAST > 0 && N_OUTPUTS > 0) {
-    typedef LaneFor<false> L;
-    constexpr int A = activation_of(LAST), N_UNITS = units_of(LAST);
-    const long long here = THIS_THREAD, chain = here / n;
-    const int number = int(here % n);
-    if (chain >= n_chains) return;
-    const real* w = position + chain * N_PARAMETERS;
-    real v[MOST_OUTPUTS];
-#pragma unroll
-    for (int o = 0; o < N_OUTPUTS; ++o) v[o] = bias_of<OUTPUT_LAYER>(w, o);
-#pragma unroll 4
-    for (int unit = 0; unit < N_UNITS; ++unit) {
-      const long long place = (chain * N_UNITS + unit) * n + number;
-      real kept;
-      real value = activate<L>(A, u[place] + bias_of<LAST>(w, unit), kept);
-      if constexpr (stores_slopes(LAST)) slope[place] = has_kept_slope(A) ? kept : slope_of<L>(A, value);
-      if constexpr (offset_of(LAST) >= 0) value += w[offset_of(LAST) + unit];
-      u[place] = value;
-#pragma unroll
-      for (int o = 0; o < N_OUTPUTS; ++o) v[o] += w[TO_OUTPUTS + unit * N_OUTPUTS + o] * value;
-    }
-    const Targets targets = TARGETS_OF(chain);
-    slopes_of_case(v, targets, begin + number, real(factor[chain]));
-    real* to = outputs + chain * N_OUTPUTS * n + number;
-#pragma unroll
-    for (int o = 0; o < N_OUTPUTS; ++o) to[(long long)o * n] = v[o];
-  }
-}
-
-// Computes the derivatives by the summed inputs of the last hidden layer from those by the outputs, and adds to the
-// gradient of its biases, of its offsets, and of the weights to the outputs. A thread block has UNITS_AT_ONCE units of
-// one chain at all n cases.
-extern "C" __global__ void derivatives_by_few_outputs(const real* position, const real* values, const real* slope,
-                                                      const real* by_outputs, real* derivative, real* gradient,
-                                                      int n) {
-  if constexpr (LAST > 0 && N_OUTPUTS > 0) {
-    constexpr int N_UNITS = units_of(LAST), BLOCKS = (N_UNITS + UNITS_AT_ONCE - 1) / UNITS_AT_ONCE;
-    const long long chain = blockIdx.x / BLOCKS;
-    const int first = blockIdx.x % BLOCKS * UNITS_AT_ONCE;
-    const real* w = position + chain * N_PARAMETERS + TO_OUTPUTS;
-    real weight[UNITS_AT_ONCE][MOST_OUTPUTS], sum[UNITS_AT_ONCE][MOST_OUTPUTS];
-    real by_value[UNITS_AT_ONCE], by_input[UNITS_AT_ONCE];
-#pragma unroll
-    for (int k = 0; k < UNITS_AT_ONCE; ++k) {
-      by_value[k] = by_input[k] = 0;
-#pragma unroll
-      for (int o = 0; o < N_OUTPUTS; ++o) {
-        weight[k][o] = first + k < N_UNITS ? w[(first + k) * N_OUTPUTS + o] : real(0);
-        sum[k][o] = 0;
-      }
-    }
-    for (int number = threadIdx.x; number < n; number += blockDim.x) {
-      real by_output[MOST_OUTPUTS];
-#pragma unroll
-      for (int o = 0; o < N_OUTPUTS; ++o) by_output[o] = by_outputs[(chain * N_OUTPUTS + o) * n + number];
-#pragma unroll
-      for (int k = 0; k < UNITS_AT_ONCE; ++k) {
-        if (first + k >= N_UNITS) continue;
-        const long long place = (chain * N_UNITS + first + k) * n + number;
-        const real value = values[place];
-        real here = 0;
-#pragma unroll
-        for (int o = 0; o < N_OUTPUTS; ++o) {
-          here += weight[k][o] * by_output[o];
-          sum[k][o] += value * by_output[o];
-        }
-        by_value[k] += here;
-        if constexpr (stores_slopes(LAST)) {
-          here *= slope[place];
-        } else {
-          here *= slope_of<LaneFor<false>>(activation_of(LAST), value);
-        }
-        by_input[k] += here;
-        derivative[place] = here;
-      }
-    }
-    real* of_chain = gradient + chain * N_PARAMETERS;
-#pragma unroll
-    for (int k = 0; k < UNITS_AT_ONCE; ++k) {
-      const int unit = first + k;
-      const bool is_unit = unit < N_UNITS && threadIdx.x == 0;
-      add_sums<LAST>(of_chain, unit, is_unit, by_value[k], by_input[k]);
-#pragma unroll
-      for (int o = 0; o < N_OUTPUTS; ++o) {
-        const real total = sum_over_threads(sum[k][o]);
-        if (is_unit) of_chain[TO_OUTPUTS + unit * N_OUTPUTS + o] += total;
-      }
-    }
-  }
+// Changes the momentum and then the position in a leapfrog step, by shares of the n stepsizes, with one thread for each.
+extern "C" __global__ void kick_and_drift(real* position, real* momentum, const real* gradient, const real* stepsizes,
+                                          double kick, double drift, long long n) {
+  const long long here = THIS_THREAD;
+  if (here >= n) return;
+  const real moved = momentum[here] - real(kick) * stepsizes[here] * gradient[here];
+  momentum[here] = moved;
+  if (drift != 0) position[here] += real(drift) * stepsizes[here] * moved;
 }

@@ -1,0 +1,44 @@
+"""The kernels of a network that several functions of one source make up, found by their names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rayfbnn.kernels.cuda.build import Build, CudaFunction
+from rayfbnn.kernels.cuda.generate import source_of
+from rayfbnn.kernels.cuda.launch_plan import LaunchPlan
+from rayfbnn.kernels.plan import NetworkPlan
+
+
+@dataclass(frozen=True, eq=False)
+class Functions:
+    """The functions of a network's source by a plan, each compiled at its first launch.
+
+    kept  those in use, by name and by whether they are for weighted targets
+    """
+
+    network: NetworkPlan
+    plan: LaunchPlan
+    dtype: str
+    build: Build
+    kept: dict[tuple[str, bool], CudaFunction] = field(default_factory=dict)
+
+    def launch(
+        self,
+        name: str,
+        n_blocks: int,
+        *arguments: Any,
+        threads: int | None = None,
+        is_weighted: bool = False,
+    ) -> None:
+        """Launch a function. A block has the plan's number of threads unless another is given."""
+        if n_blocks == 0:  # a layer without units
+            return
+        # To find a function by its source takes longer than to launch it.
+        function = self.kept.get((name, is_weighted))
+        shared_bytes = self.plan.shared_bytes
+        if function is None:
+            source = source_of(self.network, self.plan, dtype=self.dtype, is_weighted=is_weighted)
+            function = self.kept[name, is_weighted] = self.build(source, name, shared_bytes)
+        function((n_blocks,), (threads or self.plan.threads,), arguments, shared_mem=shared_bytes)
