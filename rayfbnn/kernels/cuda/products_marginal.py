@@ -28,7 +28,7 @@ from rayfbnn.model.marginal.precisions import add_integrated
 from rayfbnn.model.marginal.targets import OutputMarginal, WithoutOutputs
 from rayfbnn.state import Advance, Trajectory
 
-# Factors of a few matrices take as long as those of many: a piece of the chains is larger than a tile of cases.
+# Factors of a few matrices take as long as those of many, so a piece of the chains is larger than a tile.
 _PIECE_BYTES = 2 * TILE_BYTES
 # How many arrays of features and of matrices the regression holds at a time for each system of targets.
 _OF_FEATURES, _OF_MATRICES = 5, 6
