@@ -15,8 +15,9 @@ export MALLOC_TRIM_THRESHOLD_ ?= 1073741824
 # Compiled Python is kept: tests start hundreds of processes, and each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# How many tests run at once.
+# How many tests run at once. One process of the long tests mostly waits for Ray.
 JOBS ?= 2
+LONG_JOBS ?= 3
 
 .PHONY: demo test test-long check docs bench bench-steps bench-batches bench-draws bench-overheads bench-tables bench-large-tables bench-new-user peers
 
@@ -27,7 +28,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 test-long: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m long --durations 15
+	$(BIN)/python -m pytest -n $(LONG_JOBS) --dist loadgroup -m long --durations 15
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

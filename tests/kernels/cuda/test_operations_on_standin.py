@@ -55,7 +55,7 @@ ASKING = {
     "hybrid-max": (Heatbath(), HybridMax(max_steps=6, max_ok=2, stepsize=0.3, partitions=2)),
     "slice": (Slice1(stepsize=1.0, random=True), Slice1(stepsize=1.0, random=True, doubling=True)),
     "simulated tempering": (SimulatedTempering((1.0, 0.9), (0.0, -2.0), HMC),),
-    "persistent tempering": (SimulatedTempering((1.0, 0.9, 0.8), (0.0, -2.0, -4.0), HMC, "persistent"),),
+    "persistent tempering": (SimulatedTempering((1.0, 0.9, 0.8), (0.0, -5.0, -10.0), HMC, "persistent"),),
 }
 # Each reads once whether its start is finite.
 CHECKED = {

@@ -151,10 +151,10 @@ struct DataPotential {
             L* to[E];  // rows of packs; columns that only fill up 16 bytes have none
             for (int e = 0; e < E; ++e) {
                 const long place = column + e, of_target = place - n_inputs, of_weight = of_target - net.n_rows;
-                to[e] = of_target < 0   ? network.layers[0].sources + place * n_packs
-                        : of_weight < 0 ? y + of_target * n_packs
-                                        : w + of_weight * n_packs;
-                if (place >= n_columns) to[e] = nullptr;
+                to[e] = place >= n_columns ? nullptr  // without weights, w is null and has no places
+                        : of_target < 0    ? network.layers[0].sources + place * n_packs
+                        : of_weight < 0    ? y + of_target * n_packs
+                                           : w + of_weight * n_packs;
             }
             for (long p = 0; p < n_packs; ++p) {
                 const S* of[W];
