@@ -58,7 +58,8 @@ def needed_by(files: list[Path]) -> set[str]:
 
 def test_the_tests_of_a_device_are_listed_and_need_little() -> None:
     listed = {ROOT / file for file in device_session.device_tests()}
-    marks = "pytest.mark." + "gpu", 'usefixtures("' + 'cupy")'
+    # Split, so that this file has none of them. Parameters of every_backend are marked where they are made.
+    marks = "pytest.mark." + "gpu", 'usefixtures("' + 'cupy")', "params=every_" + "backend("
     marked = {
         file
         for file in (ROOT / "tests").rglob("test_*.py")

@@ -165,8 +165,8 @@ __device__ __forceinline__ void add_weights(const real* shared, real (&sum)[SLOT
 
 // Replaces the summed inputs u (n_chains, N_UNITS, n) of the last hidden layer, which lack biases, by the derivatives by
 // them, and writes the sums (n_chains, n_parts, N_SUMS) of n_parts blocks for each chain.
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) through_outputs(real* u, real* sums, const double* factor, int n_parts,
-                                                                                  OUTPUT_ARGUMENTS) {
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) through_outputs(
+    real* u, real* sums, const double* factor, int n_parts, OUTPUT_ARGUMENTS) {
   DYNAMIC_SHARED_MEMORY(memory);
   real* shared = reinterpret_cast<real*>(memory);
   const long long chain = blockIdx.x / n_parts;
