@@ -169,7 +169,8 @@ def main() -> int:
     """Run all checks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--small", action="store_true", help="fewer chains and cases, as for a sanitizer")
-    parser.add_argument("--only", nargs="+", metavar="CHECK", help="the checks to make, by their names")
+    names = list(checks(is_small=True))
+    parser.add_argument("--only", nargs="+", choices=names, metavar="CHECK", help=", ".join(names))
     parser.add_argument("--without-pool", action="store_true", help="no memory pool, which hides overruns")
     parser.add_argument("--out", type=Path, help="a file that a line of JSON for each check is added to")
     arguments = parser.parse_args()
@@ -179,9 +180,10 @@ def main() -> int:
         cupy.cuda.set_allocator(None)
     about = conditions(device=cupy.cuda.runtime.getDeviceProperties(0)["name"].decode())
     is_ok = True
-    for name, (check, most) in checks(is_small=arguments.small).items():
-        if arguments.only is not None and name not in arguments.only:
-            continue
+    all_checks = checks(is_small=arguments.small)
+    chosen = arguments.only or list(all_checks)
+    for name in chosen:
+        check, most = all_checks[name]
         result = run(check, most)
         is_ok &= result["ok"]
         said = result.get("error") or f"{result['value']:.2g}, at most {most:.2g}"

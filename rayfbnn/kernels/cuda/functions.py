@@ -1,4 +1,4 @@
-"""The kernels of a network that several functions of one source make up, found by their names."""
+"""The functions of a network's CUDA source, found by their names and compiled when they are needed."""
 
 from __future__ import annotations
 

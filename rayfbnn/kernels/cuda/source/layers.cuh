@@ -1,4 +1,4 @@
-// What the kernels between products have in common: the biases, the slopes and the outputs of layers.
+// Shared by the kernels between products: biases of units, which slopes are stored, and the arguments about outputs.
 
 // If the outputs are integrated out, N_OUTPUTS is 0 and no kernel with an array of outputs is called.
 constexpr int MOST_OUTPUTS = N_OUTPUTS > 0 ? N_OUTPUTS : 1;
