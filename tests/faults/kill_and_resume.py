@@ -101,10 +101,10 @@ def _strike(
 ) -> None:
     """Wait for a random moment, then kill; returns when the driver is dead."""
     if kind == "driver while starting":
-        _live(driver, 8 * delay, started)
+        _live(driver, 5 * delay, started)
     else:
         _wait_for_work(driver, path, workers, started)
-        _live(driver, 5 * delay, started)
+        _live(driver, 2 * delay, started)
     assert driver.poll() is None, "the run ended before it was killed often enough: give it more iterations"
     if kind.startswith("worker"):
         pids = _wait_for_workers(driver, started)
@@ -115,7 +115,7 @@ def _strike(
             deadline = time.monotonic() + PATIENCE
             while set(_workers(driver.pid)) <= set(pids) and time.monotonic() < deadline:
                 _live(driver, 0.1, started)  # until another worker replaces it
-            _live(driver, 5 * delay, started)
+            _live(driver, 2 * delay, started)
     assert (driver.poll() is None) == (kind != "worker"), f"{kind}: the driver's exit code is {driver.poll()}"
     if driver.poll() is None:
         driver.send_signal(signal.SIGKILL)

@@ -36,7 +36,7 @@ def test_no_fault_changes_a_bit(faults: list[Fault]) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6_000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(SCHEDULES)
 def test_no_fault_changes_a_bit_in_many_schedules(faults: list[Fault]) -> None:
     check(faults)

@@ -236,7 +236,7 @@ def test_no_value_of_any_field_of_format_2_does_harm(original: Path, data: some.
     check_fields(original, JSON_FILES, data)
 
 
-@pytest.mark.parametrize("n_examples", [2, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("n_examples", [2, pytest.param(200, marks=pytest.mark.long)])
 def test_no_value_of_a_record_beside_the_commits_does_harm(original_tuned: Path, n_examples: int) -> None:
     @settings(max_examples=n_examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(data=some.data())
@@ -280,7 +280,7 @@ def test_no_value_of_any_field_does_harm(original_of_blocks: Path, data: some.Da
 
 
 @pytest.mark.long
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=some.data())
 def test_none_of_many_values_of_any_field_does_harm(original_of_blocks: Path, data: some.DataObject) -> None:
     check_fields(original_of_blocks, FILES_OF_BLOCKS, data)

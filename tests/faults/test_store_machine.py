@@ -237,4 +237,4 @@ def test_no_order_of_commits_kills_failures_damage_and_repairs_changes_a_draw() 
 
 @pytest.mark.long
 def test_no_long_order_of_commits_kills_failures_damage_and_repairs_changes_a_draw() -> None:
-    run_machine(40, 25)
+    run_machine(30, 25)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.long]
 pytest.importorskip("ray")
 _GONE_SECONDS = 90.0  # from the end of the head to that of the driver
 _PATIENCE = 200.0
-from tests.support.cluster.nodes import NODE, cluster_of_nodes, drain, runs  # noqa: E402
+from tests.support.cluster.nodes import NODE, cluster_of_nodes, drain, halted, runs  # noqa: E402
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["drained", "killed"])
@@ -52,22 +52,25 @@ def test_tasks_follow_the_nodes_and_decide_as_one_driver(tmp_path: Path, is_told
 def test_a_head_that_is_killed_ends_the_driver_and_the_study_goes_on_elsewhere(
     tmp_path: Path, seeds: int, workers: int
 ) -> None:
-    """Workers take whole members, or the batches of one member where there are more workers than members."""
-    # One core has much more to do than it can before the head is taken for gone.
-    spec = slow_spec(tmp_path, iterations=50_000 // seeds, chains=2, chains_per_batch=1)
+    """Workers take whole members, or the batches of one member where there are more workers than members.
+
+    They are stopped until the driver takes the silent head for gone, so that they do not end first.
+    """
+    spec = slow_spec(tmp_path, iterations=2_000 // seeds, chains=2, chains_per_batch=1)
     study = Study.create(tmp_path / "study", spec, seeds=seeds, rule=Rule(looks=1, least_draws=5, cases=3))
     shutil.copytree(str(study.place), tmp_path / "alone")
     places = [str(study.members.place(Member(0, seed))) for seed in study.seeds()]
     with cluster_of_nodes() as cluster:
-        cluster.add_node(**NODE)
+        node = cluster.add_node(**NODE)
         options = ("--address", cluster.address, "--workers", workers, "--max-failures", 0)
         driver = start("study", "run", study.place, *options)
         try:
             wait_until(lambda: any(iterations_done(place) > 0 for place in places), driver)
-            cluster.remove_node(cluster.head_node, allow_graceful=False)
-            killed = time.monotonic()
-            output, errors = driver.communicate(timeout=_PATIENCE)
-            seconds = time.monotonic() - killed
+            with halted(node):
+                cluster.remove_node(cluster.head_node, allow_graceful=False)
+                killed = time.monotonic()
+                output, errors = driver.communicate(timeout=_PATIENCE)
+                seconds = time.monotonic() - killed
         finally:
             driver.kill()
         assert (driver.returncode, output) == (75, ""), errors

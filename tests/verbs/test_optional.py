@@ -22,6 +22,12 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 """
+# What a test imports does not turn on its parameters.
+FIRST_CASES = """
+class FirstCases:
+    def pytest_collection_modifyitems(self, items):
+        items[:] = {item.nodeid.partition("[")[0]: item for item in reversed(items)}.values()
+"""
 VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback]
 # Tests that need a store, and those of documents and layers, whose programs are not kept from importing.
 LEFT_OUT = [
@@ -123,7 +129,7 @@ assert number == 3
 
 def pytest_without(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     ignored = [f"--ignore=tests/{name}" for name in LEFT_OUT]
-    code = "import pytest\nsys.exit(pytest.main(sys.argv[1:]))"
+    code = f"import pytest\n{FIRST_CASES}\nsys.exit(pytest.main(sys.argv[1:], plugins=[FirstCases()]))"
     return python(code, "-q", "-p", "no:cacheprovider", *ignored, *arguments, timeout=timeout)
 
 
@@ -138,5 +144,6 @@ def test_tests_outside_run_can_be_collected() -> None:
     "tests", [["tests/kernels"], ["tests", "--ignore=tests/kernels"]], ids=["kernels", "others"]
 )
 def test_tests_outside_run_pass(tests: list[str]) -> None:
+    """Of each test, the case of its first parameters."""
     result = pytest_without("--ignore=tests/verbs/test_optional.py", *tests, timeout=1200)
     assert result.returncode == 0, result.stdout[-3000:]

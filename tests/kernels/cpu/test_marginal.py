@@ -185,7 +185,7 @@ QUICK = [*((name, BOTH) for name in JOINT), ("real", OUTPUTS), ("real", PRECISIO
 @pytest.mark.parametrize("instruction_set", some_long(SETS, SETS[1:]))
 @pytest.mark.parametrize("name, over", long_but(QUICK, JOINT, [OUTPUTS, PRECISIONS, BOTH]))
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.long)])
-@pytest.mark.parametrize("n_chains", [FEW, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("n_chains", [FEW, pytest.param(5_000, marks=pytest.mark.long)])
 def test_joint_distribution_stays_through_the_kernel(
     name: str, over: tuple[str, ...], dtype: Any, instruction_set: str, n_chains: int
 ) -> None:

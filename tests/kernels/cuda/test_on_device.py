@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("cupy")
 @pytest.mark.parametrize("n_partitions", [1, 3])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model", ["gaussian by target", "t", "binary", "class"])
-@pytest.mark.parametrize("units", [(4, 3), (40, 30), (400, 300)])
+@pytest.mark.parametrize("units", [(4, 3), (40, 30), (200, 150)])
 def test_a_trajectory_is_that_of_the_array_code(
     units: tuple[int, int], model: str, dtype: str, n_partitions: int
 ) -> None:
@@ -86,7 +86,7 @@ def test_a_trajectory_beyond_the_chip_without_what_is_integrated_out(
     n_cases: int, model: str, over: tuple[str, ...], dtype: str
 ) -> None:
     priors = {name: prior for name, prior in COMMON.items() if name != "ti"}
-    units = (400, 300) if over == PRECISIONS else (200, 3)
+    units = (200, 150) if over == PRECISIONS else (200, 3)
     host, there = both(model, dtype, network(priors, units=units), n_cases)
     state, given = conditional(host, over, "beyond the chip", 6)
     moved = copy_of(given, there, over)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tests.support.drivers import descendants
@@ -36,5 +38,25 @@ def drain(cluster: Any, node: Any, seconds: int) -> None:
 
 def runs(node: Any, name: str) -> bool:
     """Return True if an actor or a task of this name is on a node."""
-    raylet = node.all_processes["raylet"][0].process.pid
-    return any(line.startswith(f"ray::{name}") for _, line in descendants(raylet))
+    return any(line.startswith(f"ray::{name}") for _, line in _processes(node))
+
+
+@contextmanager
+def halted(node: Any) -> Iterator[None]:
+    """Stop the actors and tasks of a node, which lose nothing by it, and let them go on at the end."""
+    pids = [pid for pid, line in _processes(node) if line.startswith("ray::")]
+    _send(pids, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _send(pids, signal.SIGCONT)
+
+
+def _processes(node: Any) -> Iterator[tuple[int, str]]:
+    return descendants(node.all_processes["raylet"][0].process.pid)
+
+
+def _send(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(pid, number)

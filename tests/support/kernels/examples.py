@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 # Each network takes half a second to compile, so quick tests use few, and Hypothesis shrinks none.
-N_EXAMPLES = [3, pytest.param(100, marks=pytest.mark.long)]
+N_EXAMPLES = [3, pytest.param(60, marks=pytest.mark.long)]
 
 
 def examples(n: int) -> settings:

@@ -18,9 +18,8 @@ from tests.support.cached_files import CachedFiles, digest
 
 HERE = Path(__file__).parent
 # Without contraction, multiply and add round as NumPy's do. -Og, because compiling takes longer than running.
-# Symbols are bound inside the library: the C library has an `advance` too. _FORTIFY_SOURCE refuses longjmp
-# here.
-OPTIONS = ["-std=c++17", "-Og", "-fPIC", "-ffp-contract=off", "-w", "-U_FORTIFY_SOURCE"]
+# Symbols are bound inside the library: the C library has an `advance` too.
+OPTIONS = ["-std=c++17", "-Og", "-fPIC", "-ffp-contract=off", "-w"]
 LINKED = ["-shared", "-Wl,-Bsymbolic"]
 KERNELS = r'extern "C" __global__ void (?:__launch_bounds__\(.*?\) )?(\w+)\('
 SCALARS: dict[type, Any] = {
