@@ -20,7 +20,7 @@ State: TypeAlias = Mapping[str, Array]
 _FRESH = 16  # draws for the expected residuals at an update of the precisions
 _MEMORY = 0.8  # of expected residuals, which are noisy
 _AT_A_TIME = 100  # draws for the bound at once
-_TOGETHER, _MOST_TOGETHER = 32, 512  # steps in a call of compiled code
+_TOGETHER, _MOST_TOGETHER = 32, 1024  # steps in a call of compiled code
 _PRODUCTS = 2**30  # of parameters and cases in a call of more steps than 32: it takes about a second
 
 

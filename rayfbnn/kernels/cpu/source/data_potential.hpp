@@ -48,14 +48,14 @@ struct DataPotential {
     }
 
     // Takes the cases of a step's batch, if the chains have batches. Batches of a pass differ by one case at most.
-    void begin_batch(int chain, long step, bool wants_terms) {
+    void begin_batch(int chain, long step) {
         if (!job.orders) return;
         const long number = job.first_batch + step, pass = number / job.n_batches, piece = number % job.n_batches;
         const long n = job.n_all, begin = n * piece / job.n_batches, end = n * (piece + 1) / job.n_batches;
         cases = job.orders + (pass * job.n_chains + chain) * n + begin;
         n_in_batch = int(end - begin);
         is_laid_out = false;
-        given.begin_batch(cases, n_in_batch, wants_terms);
+        given.begin_batch(n_in_batch);
     }
 
     // Evaluates `terms` and the gradient, each if it is wanted, at a position and the cases of one partition, or all
@@ -95,11 +95,22 @@ struct DataPotential {
             const int first = begin * W;
             const int n_cases = cases ? n_in_batch : partition.n_cases;
             const int n = (b + 1 < partition.n_blocks ? end * W : n_cases) - first;
-            if (network.wants_terms) add_terms(network, given, partition.first + first, n, terms);
+            if (network.wants_terms) add_terms_of_block(partition.first + first, n, block_y, block_w);
             if (!network.wants_gradient) continue;
             slopes_of_outputs(network, given, block_y, block_w, n - (end - begin - 1) * W);
             backward(network);
         }
+    }
+
+    // Adds the terms of the block's n cases, of which the first has a number among all cases.
+    void add_terms_of_block(long first, int n, const L* y, const L* w) {
+        const S *targets = reinterpret_cast<const S*>(y), *weights = reinterpret_cast<const S*>(w);
+        if (cases)
+            add_terms(network, given, targets, weights, network.stride * W, n, terms);
+        else
+            add_terms(
+                network, given, given.given_targets + first, given.given_weights ? given.given_weights + first : nullptr,
+                job.n_cases, n, terms);
     }
 
     // Makes the packs begin .. end - 1 of a partition the current block.

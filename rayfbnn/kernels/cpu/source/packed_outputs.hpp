@@ -20,10 +20,8 @@ struct PackedTargets {
     Buffer<L> weights;  // rows (n_targets, packs of a block) in the same order, or null if all weights are 1
     Buffer<S> scales, taus;  // (n_outputs,): as output_slopes wants them
     int chain = 0;
-    // Targets and weights in double, (n_rows, n_cases) and (n_targets, n_cases): the caller's arrays, or copies of the
-    // columns of a batch.
+    // The caller's, in double: (n_rows, n_cases) and (n_targets, n_cases).
     const double *given_targets = nullptr, *given_weights = nullptr;
-    Buffer<double> batch_targets, batch_weights;
 
     explicit PackedTargets(const Job& job)
         : job(job),
@@ -35,8 +33,6 @@ struct PackedTargets {
         targets = Buffer<L>(n_packs * n_rows);
         if (job.weights) weights = Buffer<L>(n_packs * n_targets);
         scales = Buffer<S>(n_outputs), taus = Buffer<S>(n_outputs);
-        if (job.orders) batch_targets = Buffer<double>(long(n_rows) * job.n_cases);
-        if (job.orders && job.weights) batch_weights = Buffer<double>(long(n_targets) * job.n_cases);
     }
 
     void begin_chain(int number) {
@@ -59,28 +55,8 @@ struct PackedTargets {
         }
     }
 
-    // Lets the n cases of a batch stand for all cases. What the likelihood's terms need is taken if they are wanted, and
-    // what slopes need is laid out with the batch's inputs.
-    void begin_batch(const int* cases, int n, bool wants_terms) {
-        set_scales(job.powers[chain] * (double(job.n_all) / n));
-        if (!wants_terms) return;
-        take(batch_targets, job.targets + chain * job.targets_step, n_rows, cases, n);
-        given_targets = batch_targets;
-        if (!weights) return;
-        take(batch_weights, job.weights + chain * job.weights_step, n_targets, cases, n);
-        given_weights = batch_weights;
-    }
-
-    // Copies the columns `cases` of rows (n_of_rows, n_all).
-    void take(double* to, const double* rows, int n_of_rows, const int* cases, int n) const {
-        for (int o = 0; o < n_of_rows; ++o)
-            for (int c = 0; c < n; ++c) {
-                long column = cases[c];
-                // One after the other: instructions that gather a pack take two to three times as long (Zen 5).
-                __asm__("" : "+r"(column));
-                to[long(o) * job.n_cases + c] = rows[long(o) * job.n_all + column];
-            }
-    }
+    // Lets the n cases of a batch stand for all cases.
+    void begin_batch(int n) { set_scales(job.powers[chain] * (double(job.n_all) / n)); }
 
     // Rows (n, n_cases) in packs, the last pack of a partition filled up with its last case.
     void lay_out(L* packs, const double* rows, int n) const {
@@ -100,32 +76,36 @@ struct PackedTargets {
 // --- the likelihood's terms ---
 
 // A pack of doubles of cases, as log_likelihood_terms wants it: n_here cases, and zeros or copies of cases behind them.
-template <class S>
+// Rows of targets and weights are target_step apart; those of a batch are in packs, and so of type S.
+template <class S, class T>
 struct CasesOfPack {
     const S* outputs;
-    const double *targets, *weights;
+    const T *targets, *weights;
     const double* noise;
-    long step, n_cases;
+    long step, target_step;
     int n_targets, n_here;
     double noise_alpha;
 
     RAYFBNN_METHOD PackDouble output(int o) const { return doubles_of(outputs + o * step); }
-    RAYFBNN_METHOD PackDouble target(int o) const { return doubles_of(targets + o * n_cases, n_here); }
+    RAYFBNN_METHOD PackDouble target(int o) const { return here(targets + o * target_step); }
     RAYFBNN_METHOD PackDouble second(int o) const { return target(n_targets + o); }
     RAYFBNN_METHOD PackDouble weight(int o) const {
-        return weights ? doubles_of(weights + (o % n_targets) * n_cases, n_here) : splat<PackDouble>(1);
+        return weights ? here(weights + (o % n_targets) * target_step) : splat<PackDouble>(1);
     }
     RAYFBNN_METHOD double tau(int o) const { return noise[o]; }
     RAYFBNN_METHOD double alpha() const { return noise_alpha; }
+
+    RAYFBNN_METHOD PackDouble here(const double* places) const { return doubles_of(places, n_here); }
+    RAYFBNN_METHOD PackDouble here(const float* places) const { return doubles_of(places); }
 };
 
 // The terms of n cases from those of `all` on, summed in the places of a pack. What all but the last pack reads has a
 // size that the compiler knows.
-template <int MODEL, class S>
-inline PackDouble terms_of_cases(const CasesOfPack<S>& all, int n_outputs, int n) {
+template <int MODEL, class S, class T>
+inline PackDouble terms_of_cases(const CasesOfPack<S, T>& all, int n_outputs, int n) {
     typedef Lane<PackDouble> D;
     const auto terms_at = [&](int first, int n_here) {
-        CasesOfPack<S> cases = all;
+        CasesOfPack<S, T> cases = all;
         cases.outputs += first, cases.targets += first, cases.n_here = n_here;
         if (cases.weights) cases.weights += first;
         return log_likelihood_terms<D>(MODEL, n_outputs, cases);
@@ -140,15 +120,17 @@ inline PackDouble terms_of_cases(const CasesOfPack<S>& all, int n_outputs, int n
     return sum + of_last;
 }
 
-// Adds the likelihood's terms of the block's n cases to `terms`. `first` is the first of these among all cases.
-template <class S>
-inline void add_terms(const PackedNetwork<S>& network, const PackedTargets<S>& given, int first, int n, double& terms) {
+// Adds the likelihood's terms of the block's n cases to `terms`. Targets and weights, null without weights, begin with
+// those of the first of these cases.
+template <class S, class T>
+inline void add_terms(
+    const PackedNetwork<S>& network, const PackedTargets<S>& given, const T* targets, const T* weights, long target_step,
+    int n, double& terms) {
     const Job& job = given.job;
     const Network& net = network.net;
-    const S* outputs = reinterpret_cast<const S*>(network.layers[network.last].values);
-    const CasesOfPack<S> all = {
-        outputs, given.given_targets + first, given.given_weights ? given.given_weights + first : nullptr,
-        job.noise + long(given.chain) * net.n_targets, network.stride * network.W, job.n_cases, net.n_targets, 0,
+    const CasesOfPack<S, T> all = {
+        reinterpret_cast<const S*>(network.layers[network.last].values), targets, weights,
+        job.noise + long(given.chain) * net.n_targets, network.stride * network.W, target_step, net.n_targets, 0,
         net.alpha};
     PackDouble sum;
     switch (net.model) {

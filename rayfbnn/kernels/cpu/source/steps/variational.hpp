@@ -103,7 +103,7 @@ struct VariationalStep {
         const long place = long(step) * job.n_chains + start;
         fit.log_widths[place] = log_widths;
         log_widths = 0;
-        steps.data.begin_batch(start, step, true);
+        steps.data.begin_batch(start, step);
         const Normals numbers = normals_of_step(start, step), next_numbers = normals_of_step(start, step + 1);
         for (int draw = 0; draw < fit.n_draws; ++draw) {
             const bool is_last = draw + 1 == fit.n_draws;
