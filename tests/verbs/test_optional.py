@@ -22,7 +22,7 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 """
-# What a test imports does not turn on its parameters.
+# Keeps the first case of each test: what a test imports does not depend on its parameters.
 FIRST_CASES = """
 class FirstCases:
     def pytest_collection_modifyitems(self, items):
@@ -144,6 +144,6 @@ def test_tests_outside_run_can_be_collected() -> None:
     "tests", [["tests/kernels"], ["tests", "--ignore=tests/kernels"]], ids=["kernels", "others"]
 )
 def test_tests_outside_run_pass(tests: list[str]) -> None:
-    """Of each test, the case of its first parameters."""
+    """Only the first case of each test runs."""
     result = pytest_without("--ignore=tests/verbs/test_optional.py", *tests, timeout=1200)
     assert result.returncode == 0, result.stdout[-3000:]
