@@ -25,6 +25,7 @@ sys.meta_path.insert(0, Absent())
 # Keeps the first case of each test: what a test imports does not depend on its parameters.
 FIRST_CASES = """
 class FirstCases:
+    @pytest.hookimpl(trylast=True)  # when the long cases have been left out
     def pytest_collection_modifyitems(self, items):
         items[:] = {item.nodeid.partition("[")[0]: item for item in reversed(items)}.values()
 """
