@@ -170,10 +170,11 @@ class CaseBatches(Protocol):
         """Return the cases of a batch, (n_chains, n)."""
         ...
 
-    def passes(self, first: int, n: int) -> tuple[Array, int]:
-        """Return the permutations of n batches from number `first` on, and the number of `first` in its pass.
+    def place(self) -> tuple[int, int, int, int]:
+        """Return what compiled code needs to draw the permutations itself: `Streams.place` of the first pass.
 
-        They are (n_passes, n_chains, n_cases) int32. Batch k of a pass begins at floor(n_cases k/n_batches).
+        Each later pass has an iteration that is larger by one. Batch k of a pass begins at
+        floor(n_cases k/n_batches).
         """
         ...
 

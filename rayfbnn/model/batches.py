@@ -83,7 +83,7 @@ class Batches:
     def __post_init__(self) -> None:
         if not 1 <= self.size <= self.n_cases:
             raise ValueError(f"batch: must be from 1 to {self.n_cases}, the number of cases, got {self.size}")
-        self._last: tuple[int, Array] | None = None  # the number of a pass, and its permutations (1, ...)
+        self._last: tuple[int, Array] | None = None  # the number of a pass, and its permutation
 
     @property
     def n_batches(self) -> int:
@@ -92,28 +92,30 @@ class Batches:
 
     def batch(self, number: int) -> Array:
         """Return the cases of batch `number`, counted from 0, of each chain: (n_chains, size or size - 1)."""
-        (order,), piece = self.passes(number, 1)
-        return order[:, self._end(piece) : self._end(piece + 1)]
+        number_of_pass, piece = divmod(number, self.n_batches)
+        return self._order(number_of_pass)[:, self._end(piece) : self._end(piece + 1)]
 
-    def passes(self, first: int, n: int) -> tuple[Array, int]:
-        """Return the permutations of n batches from number `first` on, and the number of `first` in its pass.
+    def place(self) -> tuple[int, int, int, int]:
+        """Return what compiled code needs to draw the permutations itself: `Streams.place` of the first pass.
 
-        They are (n_passes, n_chains, n_cases) int32. The last of them is kept for the next call.
+        Each later pass has an iteration that is larger by one.
         """
-        first_pass, piece = divmod(first, self.n_batches)
-        n_passes = (piece + n - 1) // self.n_batches + 1
-        known = [self._last[1]] if self._last is not None and self._last[0] == first_pass else []
-        if n_passes > len(known):
-            streams = self.streams.at(iteration=first_pass + len(known) + 1, operation=self.streams.operation)
-            known.append(streams.shuffles(self.n_cases, Purpose.MINIBATCH, n_passes - len(known)))
-        orders = known[0] if len(known) == 1 else array_namespace(known[0]).concatenate(known)
-        self._last = first_pass + n_passes - 1, orders[-1:]
-        return orders, piece
+        return self._streams_of_pass(0).place(Purpose.MINIBATCH)
 
     def sizes(self, first: int, n: int) -> Array:
         """Return how many cases each of n batches has, from number `first` on: (n,) int64, on the host."""
         ends = self.n_cases * np.arange(self.n_batches + 1) // self.n_batches
         return np.diff(ends)[np.arange(first, first + n) % self.n_batches]
+
+    def _order(self, number: int) -> Array:
+        """Return the permutation of a pass, (n_chains, n_cases) int32. It is kept for the next call."""
+        if self._last is None or self._last[0] != number:
+            (order,) = self._streams_of_pass(number).shuffles(self.n_cases, Purpose.MINIBATCH, 1)
+            self._last = number, order
+        return self._last[1]
+
+    def _streams_of_pass(self, number: int) -> Streams:
+        return self.streams.at(iteration=number + 1, operation=self.streams.operation)
 
     def _end(self, piece: int) -> int:
         """Return the number of cases in a pass before this piece of it."""

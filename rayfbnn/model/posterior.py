@@ -307,7 +307,7 @@ class Posterior:
     def records(self) -> Array:
         """The inputs, target rows and weights of each case side by side, for batches of compiled code.
 
-        (n_columns, n) in the dtype of the inputs, or (n_chains, n_columns, n) if chains have targets of their
+        (n_cases, n) in the dtype of the inputs, or (n_chains, n_cases, n) if chains have targets of their
         own; n is filled up with zeros to a multiple of 4. There are weights only if targets are missing.
         """
         xp = array_namespace(self.inputs)

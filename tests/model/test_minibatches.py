@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rayfbnn.model.batches import Batches
+from rayfbnn.streams import Purpose
 from tests.support.exactness import chi2_p_value
 from tests.support.model.chain_streams import chain_streams
 
@@ -28,19 +29,22 @@ def test_batches_do_not_depend_on_the_iteration_that_asks() -> None:
     assert np.array_equal(early.batch(5), late.batch(5))
 
 
-def test_passes_hold_the_batches_that_are_asked_for_one_by_one() -> None:
-    """From any batch on, also in the middle of a pass that an earlier call ended in."""
+def test_sizes_are_those_of_the_batches() -> None:
+    """From any batch on, also in the middle of a pass."""
+    batches = Batches(chain_streams(3, 2), n_cases=11, size=4)
+    for first, n in ((0, 1), (1, 7), (20, 9)):
+        expected = [batches.batch(number).shape[1] for number in range(first, first + n)]
+        assert batches.sizes(first, n).tolist() == expected
+
+
+def test_compiled_code_is_told_the_place_of_the_permutations() -> None:
     streams = chain_streams(3, 2)
-    one_by_one, together = (Batches(streams, n_cases=11, size=4) for _ in range(2))
-    for first, n in ((0, 1), (1, 7), (8, 2), (3, 1), (20, 9)):
-        orders, piece = together.passes(first, n)
-        assert orders.shape == ((piece + n - 1) // 3 + 1, 2, 11) and piece == first % 3
-        assert orders.dtype == np.int32
-        assert together.sizes(first, n).tolist() == [[3, 4, 4][(first + k) % 3] for k in range(n)]
-        for k in range(n):
-            order, number = orders[(piece + k) // 3], (piece + k) % 3
-            found = order[:, 11 * number // 3 : 11 * (number + 1) // 3]
-            np.testing.assert_array_equal(found, one_by_one.batch(first + k))
+    batches = Batches(streams, n_cases=11, size=4)
+    for number in range(3):
+        of_pass = streams.at(iteration=batches.place()[3] + number, operation=streams.operation)
+        assert of_pass.place(Purpose.MINIBATCH)[:3] == batches.place()[:3]
+        (order,) = of_pass.shuffles(11, Purpose.MINIBATCH, 1)
+        assert np.array_equal(order[:, :3], batches.batch(3 * number))
 
 
 def test_the_order_of_the_file_plays_no_part() -> None:

@@ -18,8 +18,6 @@ from rayfbnn.model.posterior import Posterior
 from rayfbnn.state import CaseBatches, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams
 
-_MOST_ORDERS = 2**18  # bytes of the permutations in a call
-
 
 @dataclass(frozen=True)
 class CompiledFriction:
@@ -44,26 +42,21 @@ class CompiledFriction:
         assert isinstance(target, Posterior)
         kernel = self.kernel_of(target, 0 if batches is None else batches.size)
         given = _given(target, numbers_of_posterior(target, trajectory.precisions))
-        first, at, done = (streams.iteration - 1) * n_steps, trajectory, 0
-        while done < n_steps:
-            n = _n_together(batches, first + done, n_steps - done, len(streams.chains))
-            moved = np.empty_like(at.position, order="C"), np.empty_like(at.position, order="C")
-            kernel.follow(
-                position=at.position,
-                momentum=at.momentum,
-                stepsizes=at.stepsizes,
-                n_steps=n,
-                factors=(factors.first, factors.second, factors.persistence, factors.noise, factors.kick),
-                place=streams.place(Purpose.FRICTION, index=done),
-                chains=streams.chains,
-                new_position=moved[0],
-                new_momentum=moved[1],
-                **given,
-                **_orders(batches, first + done, n),
-                records=_records(target, batches),
-            )
-            at, done = at.moved(*moved), done + n
-        return at.position, at.momentum
+        position, momentum = (np.empty_like(trajectory.position, order="C") for _ in range(2))
+        kernel.follow(
+            position=trajectory.position,
+            momentum=trajectory.momentum,
+            stepsizes=trajectory.stepsizes,
+            n_steps=n_steps,
+            factors=(factors.first, factors.second, factors.persistence, factors.noise, factors.kick),
+            place=streams.place(Purpose.FRICTION),
+            chains=streams.chains,
+            new_position=position,
+            new_momentum=momentum,
+            **given,
+            **_cases(target, batches, (streams.iteration - 1) * n_steps),
+        )
+        return position, momentum
 
 
 @dataclass(frozen=True)
@@ -90,9 +83,8 @@ class CompiledVariational:
         numbers = numbers_of_posterior(target, state["precisions"])
         moved = {name: state[name].copy() for name in ("mean", "rho", "first", "second")}
         n_starts, n_parameters = moved["mean"].shape
-        prior_energy, terms = (np.empty((n_steps, n_starts, settings.samples)) for _ in range(2))
-        log_widths = np.empty((n_steps, n_starts))
-        orders = _orders(batches, streams.iteration - 1, n_steps)
+        log_widths, prior_energy, terms = (np.empty((n_steps, n_starts)) for _ in range(3))
+        first = streams.iteration - 1
         self.kernel_of(target, 0 if batches is None else batches.size).variational(
             **moved,
             n_steps=n_steps,
@@ -106,17 +98,16 @@ class CompiledVariational:
             prior_energy=prior_energy,
             terms=terms,
             **_given(target, numbers),
-            **orders,
-            records=_records(target, batches),
+            **_cases(target, batches, first),
         )
         with np.errstate(all="ignore"):
             powers, normalisers = numbers.inverse_temperature[None], numbers.normaliser[None]
             if batches is not None:
-                sizes = batches.sizes(streams.iteration - 1, n_steps)
-                powers = powers * (target.n_cases / sizes[:, None])
-                normalisers = _normalisers(target, numbers.noise, batches, sizes=sizes, **orders)
-            energy = prior_energy - powers[..., None] * (terms + normalisers[..., None])
-        return moved, log_widths + n_parameters / 2 - energy.mean(axis=2)
+                sizes = batches.sizes(first, n_steps)[:, None]
+                powers = powers * (target.n_cases / sizes)
+                normalisers = _normalisers(target, numbers.noise, batches, first, sizes)
+            energy = prior_energy - powers * (terms + normalisers)
+        return moved, log_widths + n_parameters / 2 - energy
 
 
 def _given(posterior: Posterior, numbers: ChainNumbers) -> dict[str, Any]:
@@ -130,46 +121,25 @@ def _given(posterior: Posterior, numbers: ChainNumbers) -> dict[str, Any]:
     }
 
 
-def _n_together(batches: CaseBatches | None, first: int, most: int, n_chains: int) -> int:
-    """Return how many steps to take in a call: `most`, or those up to the end of a few passes."""
+def _cases(posterior: Posterior, batches: CaseBatches | None, first: int) -> dict[str, Any]:
+    """Return the arguments of kernels that say which cases each step has, from batch number `first` on."""
     if batches is None:
-        return most
-    n_passes = max(1, _MOST_ORDERS // (4 * n_chains * batches.n_cases))
-    return min(most, n_passes * batches.n_batches - first % batches.n_batches)
+        return {"shuffles": None, "first_batch": 0, "records": None}
+    return {"shuffles": batches.place(), "first_batch": first, "records": posterior.records}
 
 
-def _orders(batches: CaseBatches | None, first: int, n_steps: int) -> dict[str, Any]:
-    """Return the arguments of kernels that say which cases each step has."""
-    orders, first_batch = (None, 0) if batches is None else batches.passes(first, n_steps)
-    return {"orders": orders, "first_batch": first_batch}
-
-
-def _records(posterior: Posterior, batches: CaseBatches | None) -> Array | None:
-    """Return the argument of kernels that batches are taken from."""
-    return None if batches is None else posterior.records
-
-
-def _normalisers(
-    posterior: Posterior,
-    noise: Array,
-    batches: CaseBatches,
-    orders: Array,
-    first_batch: int,
-    sizes: Array,
-) -> Array:
+def _normalisers(posterior: Posterior, noise: Array, batches: CaseBatches, first: int, sizes: Array) -> Array:
     """Return what the terms of each step's cases leave out, (n_steps, n_starts).
 
-    first_batch  the number that the first step's batch has in the first pass of `orders`
+    first  the number of the first step's batch
+    sizes  (n_steps, 1) the number of cases in each
     """
     total = posterior.data_model.total_log_normaliser
     if posterior.observed is None:
-        different, places = np.unique(sizes, return_inverse=True)
-        return np.array([total(noise, int(size)) for size in different])[places]
+        return sizes * total(noise, 1)
     observed = np.broadcast_to(posterior.observed, (len(noise), *posterior.observed.shape[-2:]))
     each = []
-    for number, size in enumerate(sizes, first_batch):
-        one_pass, piece = divmod(number, batches.n_batches)
-        begin = batches.n_cases * piece // batches.n_batches
-        cases = orders[one_pass, :, None, begin : begin + size].astype(np.int64)
+    for number in range(first, first + len(sizes)):
+        cases = batches.batch(number).astype(np.int64)[:, None]
         each.append(total(noise, np.take_along_axis(observed, cases, axis=2).sum(axis=-1)))
     return np.array(each)

@@ -77,6 +77,15 @@ def check_friction(
     assert np.abs(found.position - state.position).max() > 0.01
 
 
+def check_variational(target: ApproximatedPosterior, instruction_set: str, batch: int) -> None:
+    (found, objectives), (expected, of_array_code) = (
+        ended(target, is_compiled=each, name=instruction_set, batch=batch) for each in (True, False)
+    )
+    for name in ("mean", "rho"):
+        assert_close(found[name].astype(target.dtype), expected[name].astype(target.dtype), target.dtype)
+    assert_close(objectives.astype(target.dtype), of_array_code.astype(target.dtype), target.dtype)
+
+
 @pytest.mark.parametrize("batch", [None, 10])  # 37 cases make batches of 9 and of 10
 @pytest.mark.parametrize("integrator", ["splitting", "euler"])
 @pytest.mark.parametrize("model", some_long(MODELS, ["t", "binary", "heteroscedastic", "constant hazard"]))
@@ -96,11 +105,7 @@ def test_the_smaller_batches_of_a_pass_may_leave_a_pack_empty(instruction_set: s
     """33 cases make batches of 16 and of 17."""
     target = posterior("gaussian by target", dtype, is_missing=True, n_cases=33)
     check_friction(target, instruction_set, batch=17)
-    (found, objectives), (expected, of_array_code) = (
-        ended(target, is_compiled=each, name=instruction_set, batch=17) for each in (True, False)
-    )
-    assert_close(found["mean"].astype(dtype), expected["mean"].astype(dtype), dtype)
-    assert_close(objectives.astype(dtype), of_array_code.astype(dtype), dtype)
+    check_variational(target, instruction_set, batch=17)
 
 
 @pytest.mark.parametrize("instruction_set", SETS)
@@ -124,14 +129,20 @@ def test_chains_with_targets_of_their_own_take_their_own_steps(is_missing: bool)
     check_friction(target.with_targets(values))
 
 
-def test_it_makes_no_difference_how_many_passes_are_in_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    target, advance = posterior("gaussian by target"), CompiledAdvance(SETS[0])
-    settings: dict[str, Any] = {"steps": 23, "stepsize": 0.05, "batch": 10}
-    expected, _ = sghmc(state_of(target), streams_of(), target=target, advance=advance, **settings)
-    monkeypatch.setattr("rayfbnn.kernels.cpu.stochastic._MOST_ORDERS", 1)
-    found, _ = sghmc(state_of(target), streams_of(), target=target, advance=advance, **settings)
-    assert np.array_equal(found.position, expected.position)
-    assert np.array_equal(found.momentum, expected.momentum)
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n_cases", "batch"), [(33, 17), (50, 50)])
+def test_passes_put_short_records_in_order(
+    n_cases: int, batch: int, dtype: str, instruction_set: str
+) -> None:
+    """With three inputs and one target a record has four numbers."""
+    made = problem("gaussian", spec=small((4,), inputs=3, outputs=1), dtype=dtype, n_cases=n_cases)
+    target = ApproximatedPosterior.from_spec(
+        made.network, made.model, covariates_of(made), values_of(made), dtype=made.dtype
+    )
+    assert target.records.shape == (n_cases, 4)
+    check_friction(target, instruction_set, batch=batch)
+    check_variational(target, instruction_set, batch=batch)
 
 
 def test_chains_of_their_own_temperature_take_their_own_steps() -> None:
@@ -194,10 +205,17 @@ def test_steps_in_float32_are_those_of_array_code(instruction_set: str) -> None:
     assert_close(objectives, of_array_code, "float32")
 
 
-def test_it_makes_no_difference_how_many_steps_are_taken_together() -> None:
+@pytest.mark.parametrize("instruction_set", SETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_it_makes_no_difference_how_many_steps_are_taken_together(
+    is_missing: bool, dtype: str, instruction_set: str
+) -> None:
     """Blocks end after any step, and resumed fits must go on to the same bits."""
-    target = posterior("gaussian by target", "float32", is_missing=True)
-    (one, of_one), (many, of_many) = (ended(target, is_compiled=True, most=most) for most in (1, 20))
+    target = posterior("gaussian by target", dtype, is_missing=is_missing)
+    (one, of_one), (many, of_many) = (
+        ended(target, is_compiled=True, most=most, name=instruction_set) for most in (1, 20)
+    )
     assert all(np.array_equal(one[name], many[name], equal_nan=True) for name in one)
     assert np.array_equal(of_one, of_many)
 
@@ -224,20 +242,13 @@ def a_call(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "change", "error"),
     [
-        ("orders", lambda orders: orders + 37, "orders: must hold numbers of cases"),
-        ("orders", lambda orders: orders - 37, "orders: must hold numbers of cases"),
-        ("orders", lambda orders: orders.astype(np.int64), "orders: must be of dtype int32"),
-        ("orders", lambda orders: orders[:, :, :5], "orders: must have the shape"),
-        ("orders", lambda orders: np.repeat(orders, 2, axis=2)[:, :, ::2], "orders: must be C-contiguous"),
-        ("orders", lambda orders: None, "orders, records: must be given for batches"),
-        ("records", lambda records: None, "orders, records: must be given for batches"),
+        ("shuffles", lambda place: None, "shuffles, records: must be given for batches"),
+        ("records", lambda records: None, "shuffles, records: must be given for batches"),
         ("records", lambda records: records.astype(np.float32), "records: must be of dtype float64"),
         ("records", lambda records: records[:, :3], "records: must have the shape"),
         ("records", lambda records: np.stack([records] * 2), "records: must have the shape"),
         ("records", np.asfortranarray, "records: must be C-contiguous"),
-        ("orders", lambda orders: orders[:0], "first_batch: must be at least 0, and all steps in the passes"),
         ("first_batch", lambda first: -1, "first_batch: must be at least 0"),
-        ("first_batch", lambda first: 4, "first_batch: must be at least 0, and all steps in the passes"),
         ("position", lambda values: values.astype(np.float32), "position: must be of dtype float64"),
         ("momentum", np.asfortranarray, "momentum: must be C-contiguous"),
         ("chains", lambda chains: chains.astype(np.int64), "chains: must be of dtype"),

@@ -9,6 +9,7 @@
 #include "packed_outputs.hpp"
 #include "regression_dual.hpp"
 #include "regression_primal.hpp"
+#include "steps/batch.hpp"
 
 namespace RAYFBNN_NAMESPACE {
 
@@ -22,15 +23,12 @@ struct DataPotential {
     PackedNetwork<S> network;
     PackedTargets<S> given;
     Owner<RegressionWorker<S>> regression;  // none if the network ends in outputs
-    // The cases of the current batch, and their number; null if all chains have the same cases.
-    const int* cases = nullptr;
-    int n_in_batch = 0;
+    Batch<S> batch;
     bool is_laid_out = false;  // whether the first layer's sources and `given` have the current batch, all of it
-    const S* records = nullptr;  // the current chain's
     double terms = 0;  // the likelihood's terms, summed, or minus the regression's energy
 
     explicit DataPotential(const Job& job)
-        : job(job), net(*job.network), network(job), given(job), regression(regression_of(job)) {}
+        : job(job), net(*job.network), network(job), given(job), regression(regression_of(job)), batch(job) {}
 
     static RegressionWorker<S>* regression_of(const Job& job) {
         if (job.regression.n_features == 0) return nullptr;
@@ -44,18 +42,15 @@ struct DataPotential {
     void begin_chain(int chain) {
         given.begin_chain(chain);
         if (regression) regression->begin_chain(chain);
-        if (job.orders) records = static_cast<const S*>(job.records) + chain * job.records_step;
+        if (batch) batch.begin_chain(chain);
     }
 
-    // Takes the cases of a step's batch, if the chains have batches. Batches of a pass differ by one case at most.
-    void begin_batch(int chain, long step) {
-        if (!job.orders) return;
-        const long number = job.first_batch + step, pass = number / job.n_batches, piece = number % job.n_batches;
-        const long n = job.n_all, begin = n * piece / job.n_batches, end = n * (piece + 1) / job.n_batches;
-        cases = job.orders + (pass * job.n_chains + chain) * n + begin;
-        n_in_batch = int(end - begin);
+    // Takes the cases of a step's batch, if the chains have batches.
+    void begin_batch(long step) {
+        if (!batch) return;
+        batch.begin(step);
         is_laid_out = false;
-        given.begin_batch(n_in_batch);
+        given.begin_batch(batch.n_cases);
     }
 
     // Evaluates `terms` and the gradient, each if it is wanted, at a position and the cases of one partition, or all
@@ -84,7 +79,8 @@ struct DataPotential {
             const int begin = partition.block_starts[b], end = partition.block_starts[b + 1];
             L* const block_y = y + long(net.n_rows) * begin;
             L* const block_w = w ? w + long(net.n_targets) * begin : nullptr;
-            if (cases && !is_laid_out) lay_out_cases(begin, end - begin, block_y, block_w);
+            if (batch && !is_laid_out)
+                batch.lay_out(begin, end - begin, network.layers[0].sources, block_y, block_w);
             set_inputs(partition, begin, end);
             forward(network);
             if (regression) {
@@ -93,7 +89,7 @@ struct DataPotential {
                 continue;
             }
             const int first = begin * W;
-            const int n_cases = cases ? n_in_batch : partition.n_cases;
+            const int n_cases = batch ? batch.n_cases : partition.n_cases;
             const int n = (b + 1 < partition.n_blocks ? end * W : n_cases) - first;
             if (network.wants_terms) add_terms_of_block(partition.first + first, n, block_y, block_w);
             if (!network.wants_gradient) continue;
@@ -104,8 +100,12 @@ struct DataPotential {
 
     // Adds the terms of the block's n cases, of which the first has a number among all cases.
     void add_terms_of_block(long first, int n, const L* y, const L* w) {
+        if (batch && net.model == GAUSSIAN && !w) {
+            terms += gaussian_terms(network, given, y, n);
+            return;
+        }
         const S *targets = reinterpret_cast<const S*>(y), *weights = reinterpret_cast<const S*>(w);
-        if (cases)
+        if (batch)
             add_terms(network, given, targets, weights, network.stride * W, n, terms);
         else
             add_terms(
@@ -125,10 +125,10 @@ struct DataPotential {
         if (inputs) {
             inputs += long(net.units[0]) * begin;
         } else {
-            if (!cases) lay_out_rows(partition, begin, n_packs);
+            if (!batch) lay_out_rows(partition, begin, n_packs);
             inputs = layer.sources;
         }
-        is_laid_out = cases && partition.n_blocks == 1 && net.offsets[0] < 0;
+        is_laid_out = batch && partition.n_blocks == 1 && net.offsets[0] < 0;
         if (net.offsets[0] < 0) {
             layer.sources = const_cast<L*>(inputs);  // which nothing writes to
             return;
@@ -148,68 +148,6 @@ struct DataPotential {
             const S* row = static_cast<const S*>(job.rows) + long(i) * job.n_cases + partition.first + first;
             memcpy(place, row, n * sizeof(S));
             for (long c = n; c < n_places; ++c) place[c] = row[n - 1];
-        }
-    }
-
-    // Does the same with the cases of a batch, and writes a block's targets and weights to y and w. Places behind the last
-    // case have copies of it.
-    void lay_out_cases(int begin, long n_packs, L* y, L* w) {
-        const long n_inputs = net.units[0], n_wide = n_inputs / W * W;
-        if (n_wide > 0) lay_out_wide(begin, n_packs, n_wide);
-        constexpr int E = 16 / sizeof(S);  // columns at a time
-        const long n_columns = n_inputs + net.n_rows + (w ? net.n_targets : 0);
-        for (long column = n_wide; column < n_columns; column += E) {
-            L* to[E];  // rows of packs; columns that only fill up 16 bytes have none
-            for (int e = 0; e < E; ++e) {
-                const long place = column + e, of_target = place - n_inputs, of_weight = of_target - net.n_rows;
-                to[e] = place >= n_columns ? nullptr  // without weights, w is null and has no places
-                        : of_target < 0    ? network.layers[0].sources + place * n_packs
-                        : of_weight < 0    ? y + of_target * n_packs
-                                           : w + of_weight * n_packs;
-            }
-            for (long p = 0; p < n_packs; ++p) {
-                const S* of[W];
-                find_cases(begin + p, column, of);
-                L rows[E];
-                for (int e = 0; e < E; ++e) {
-                    const S* pieces[W / E];
-                    for (int k = 0; k < W / E; ++k) pieces[k] = of[E * k + e];
-                    rows[e] = joined<L>(pieces);
-                }
-                turn<E>(rows);
-                for (int e = 0; e < E; ++e)
-                    if (to[e]) to[e][p] = rows[e];
-            }
-        }
-    }
-
-    // Lays out the first inputs, whole packs of them, a pack of cases at a time, while those of the next pack are asked
-    // for. They are brought into the second-level cache, as the first is too small for both packs.
-    void lay_out_wide(int begin, long n_packs, long n_wide) {
-        L* place = network.layers[0].sources;
-        const S *of[W], *of_next[W];
-        find_cases(begin, 0, of);
-        for (long p = 0; p < n_packs; ++p, ++place) {
-            find_cases(begin + p + 1, 0, of_next);
-            for (long i = 0; i < n_wide; i += W) {
-                L rows[W];
-                for (int k = 0; k < W; ++k) {
-                    memcpy(&rows[k], of[k] + i, sizeof(L));
-                    __builtin_prefetch(of_next[k] + i, 0, 2);
-                }
-                turn<W>(rows);
-                for (int k = 0; k < W; ++k) place[(i + k) * n_packs] = rows[k];
-            }
-            memcpy(of, of_next, sizeof of);
-        }
-    }
-
-    // Where the records of a pack of cases have a column.
-    void find_cases(long pack, long column, const S** of) const {
-        const int *numbers = cases + pack * W, n_left = n_in_batch - int(pack) * W;
-        for (int k = 0; k < W; ++k) {
-            const long row = numbers[k < n_left ? k : n_left - 1];
-            of[k] = records + row * job.record_size + column;
         }
     }
 

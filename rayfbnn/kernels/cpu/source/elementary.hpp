@@ -319,5 +319,23 @@ struct Lane : Places<L> {
     }
 };
 
+// The sum of a pack's places, in double.
+template <class L>
+inline double sum_of_places(L x) {
+    double sums[Places<L>::width];
+    for (int k = 0; k < Places<L>::width; ++k) sums[k] = double(x[k]);
+    for (int n = Places<L>::width / 2; n > 0; n /= 2)
+        for (int k = 0; k < n; ++k) sums[k] += sums[k + n];
+    return sums[0];
+}
+
+// The first n places of a pack, followed by zeros.
+template <class L>
+RAYFBNN_INLINE L first_places(L x, int n) {
+    typename Places<L>::Integer numbers;
+    for (int k = 0; k < Places<L>::width; ++k) numbers[k] = k;
+    return Lane<L>::select(numbers < n, x, L{});
+}
+
 }  // namespace RAYFBNN_NAMESPACE
 #endif

@@ -110,7 +110,7 @@ NB_MODULE(_cpu, module) {
             "follow", &Kernel::follow, nb::kw_only(), nb::arg("position").noconvert(),
             nb::arg("momentum").noconvert(), nb::arg("stepsizes").noconvert(), nb::arg("precisions").noconvert(),
             nb::arg("noise").noconvert(), nb::arg("powers").noconvert(), nb::arg("targets").noconvert(),
-            nb::arg("weights").none(), nb::arg("records").none(), nb::arg("orders").none(), nb::arg("first_batch"), nb::arg("n_steps"),
+            nb::arg("weights").none(), nb::arg("records").none(), nb::arg("shuffles").none(), nb::arg("first_batch"), nb::arg("n_steps"),
             nb::arg("factors"),
             nb::arg("place"), nb::arg("chains").noconvert(), nb::arg("new_position").noconvert(),
             nb::arg("new_momentum").noconvert())
@@ -118,7 +118,7 @@ NB_MODULE(_cpu, module) {
             "variational", &Kernel::variational, nb::kw_only(), nb::arg("mean").noconvert(),
             nb::arg("rho").noconvert(), nb::arg("first").noconvert(), nb::arg("second").noconvert(),
             nb::arg("precisions").noconvert(), nb::arg("noise").noconvert(), nb::arg("powers").noconvert(),
-            nb::arg("targets").noconvert(), nb::arg("weights").none(), nb::arg("records").none(), nb::arg("orders").none(),
+            nb::arg("targets").noconvert(), nb::arg("weights").none(), nb::arg("records").none(), nb::arg("shuffles").none(),
             nb::arg("first_batch"), nb::arg("n_steps"),
             nb::arg("n_draws"), nb::arg("is_antithetic"), nb::arg("decays"), nb::arg("schedule"),
             nb::arg("place"), nb::arg("chains").noconvert(), nb::arg("log_widths").noconvert(),

@@ -130,7 +130,7 @@ struct PackedNetwork {
             layer.own_sources = Buffer<L>(size);
             layer.sources = layer.own_sources;
         }
-        if (net.offsets[0] >= 0 || job.rows || job.orders) {
+        if (net.offsets[0] >= 0 || job.rows || job.shuffles) {
             layers[0].own_sources = Buffer<L>(long(net.units[0]) * job.largest_block);
             layers[0].sources = layers[0].own_sources;
         }

@@ -62,8 +62,8 @@ struct Friction {
 };
 
 // Job::n_steps steps of Bayes by Backprop, in place of leapfrog steps: approximate/variational.py, which says what the
-// arrays are. The chains are those of the starts. Job::prior_energy and Job::terms have a number for each draw,
-// (n_steps, n_chains, n_draws).
+// arrays are. The chains are those of the starts. Job::prior_energy and Job::terms are means over a step's draws,
+// (n_steps, n_chains).
 struct Variational {
     int n_draws;
     bool is_antithetic;
@@ -126,11 +126,13 @@ struct Job {
     int n_cases;
     int largest_block;  // packs
     const void* rows;   // (n_inputs, n_cases), or null where the partitions have inputs of their own
-    // Orders of all cases, (n_passes, n_chains, n_all), of which a step's batch is a piece; or null where all
-    // chains have the same cases. A pass has n_batches batches, step k takes batch first_batch + k of all passes, and
-    // n_cases is the most that a batch has. There is one partition then, and its cases come from `records`.
-    const int* orders;
-    int n_batches, first_batch;
+    // The random order of all cases in the first pass, of which a step's batch is a piece, or null where all chains have
+    // the same cases. Each later pass has an iteration of its own. A pass has n_batches batches, step k takes batch
+    // first_batch + k of all passes, and n_cases is the most that a batch has. There is one partition then, and its
+    // cases come from `records`.
+    const StreamPlace* shuffles;
+    int n_batches;
+    long first_batch;
     // (n_all, record_size), and for each chain if records_step > 0: the inputs, targets and weights of each case, filled
     // up to a multiple of four numbers.
     const void* records;

@@ -35,9 +35,11 @@ std::vector<const Kernels*> instruction_sets() {
     return sets;
 }
 
+typedef std::tuple<uint32_t, uint32_t, uint32_t, uint32_t> PlaceNumbers;
+
 // A place in the run's streams from what `Streams.place` returns.
 StreamPlace place_of(
-    const std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>& place, const Input& chains, size_t n) {
+    const PlaceNumbers& place, const Input& chains, size_t n) {
     const auto [seed, use, operation, iteration] = place;
     const void* numbers = data_of(chains, "chains", nb::dtype<uint64_t>(), {n});
     return {seed, use, operation, iteration, static_cast<const unsigned long long*>(numbers)};
@@ -199,9 +201,9 @@ class Kernel {
     void follow(
         const Input& position, const Input& momentum, const Input& stepsizes, const Input& precisions,
         const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object records,
-        nb::object orders, int first_batch, int n_steps,
+        nb::object shuffles, long first_batch, int n_steps,
         const std::tuple<double, double, double, double, double>& factors,
-        const std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>& place, const Input& chains,
+        const PlaceNumbers& place, const Input& chains,
         const Output& new_position, const Output& new_momentum) const {
         Job job = job_;
         const size_t n = chains_of(position);
@@ -209,7 +211,8 @@ class Kernel {
         fill_state(job, n, position, momentum, stepsizes, new_position, new_momentum);
         require(n_steps >= 1 && job.n_partitions == 1, "n_steps, n_partitions: must be at least 1, and 1");
         job.n_steps = n_steps;
-        const auto kept = fill_batches(job, n, records, orders, first_batch);
+        StreamPlace of_passes;
+        const Input kept = fill_batches(job, n, records, shuffles, chains, first_batch, of_passes);
         const auto [first, second, persistence, noise_factor, kick] = factors;
         const rayfbnn::Friction friction = {
             first, second, persistence, noise_factor, kick, place_of(place, chains, n)};
@@ -221,9 +224,9 @@ class Kernel {
     void variational(
         const Output& mean, const Output& rho, const Output& first, const Output& second, const Input& precisions,
         const Input& noise, const Input& powers, const Input& targets, nb::object weights, nb::object records,
-        nb::object orders, int first_batch, int n_steps, int n_draws, bool is_antithetic,
+        nb::object shuffles, long first_batch, int n_steps, int n_draws, bool is_antithetic,
         const std::tuple<double, double, double>& decays,
-        const Schedule& schedule, const std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>& place,
+        const Schedule& schedule, const PlaceNumbers& place,
         const Input& chains, const Output& log_widths, const Output& prior_energy, const Output& terms) const {
         Job job = job_;
         const size_t n = mean.ndim() > 0 ? mean.shape(0) : 0, n_parameters = network_.n_parameters;
@@ -232,9 +235,10 @@ class Kernel {
         require(n_draws >= 1 && (!is_antithetic || n_draws % 2 == 0), "n_draws: must be at least 1, and even for pairs");
         job.n_steps = n_steps;
         const size_t n_times = n_steps;
-        job.prior_energy = doubles(prior_energy, "prior_energy", {n_times, n, size_t(n_draws)});
-        job.terms = doubles(terms, "terms", {n_times, n, size_t(n_draws)});
-        const auto kept = fill_batches(job, n, records, orders, first_batch);
+        job.prior_energy = doubles(prior_energy, "prior_energy", {n_times, n});
+        job.terms = doubles(terms, "terms", {n_times, n});
+        StreamPlace of_passes;
+        const Input kept = fill_batches(job, n, records, shuffles, chains, first_batch, of_passes);
         const std::vector<size_t> shape = {n, n_parameters}, moments = {n, 2 * n_parameters};
         const auto [first_decay, second_decay, small] = decays;
         const std::vector<double> rates = rates_of(schedule, n_steps, first_decay, second_decay);
@@ -284,12 +288,13 @@ class Kernel {
         job.new_momentum = data_of(new_momentum, "new_momentum", real(), shape);
     }
 
-    // Takes the records of cases and the orders of passes, which must live as long as what is returned.
-    std::pair<Input, Input> fill_batches(
-        Job& job, size_t n, const nb::object& records, const nb::object& orders, int first_batch) const {
+    // Takes the records of cases, which must live as long as what is returned, and the place of the random orders.
+    Input fill_batches(
+        Job& job, size_t n, const nb::object& records, const nb::object& shuffles, const Input& chains,
+        long first_batch, StreamPlace& of_passes) const {
         require(
-            orders.is_none() != has_batches_ && records.is_none() != has_batches_,
-            "orders, records: must be given for batches, and only for these");
+            shuffles.is_none() != has_batches_ && records.is_none() != has_batches_,
+            "shuffles, records: must be given for batches, and only for these");
         if (!has_batches_) return {};
         const Input of_cases = nb::cast<Input>(records, false);
         const long n_columns = units_[0] + network_.n_rows + (job.weights ? network_.n_targets : 0);
@@ -298,20 +303,11 @@ class Kernel {
         std::vector<size_t> shape = {size_t(job.n_all), size_t(job.record_size)};
         if (job.records_step) shape.insert(shape.begin(), n);
         job.records = data_of(of_cases, "records", real(), shape);
-        const Input array = nb::cast<Input>(orders, false);
-        const size_t n_passes = array.ndim() > 0 ? array.shape(0) : 0, n_numbers = n_passes * n * job.n_all;
-        job.orders = static_cast<const int*>(
-            data_of(array, "orders", nb::dtype<int32_t>(), {n_passes, n, size_t(job.n_all)}));
+        of_passes = place_of(nb::cast<PlaceNumbers>(shuffles, false), chains, n);
+        job.shuffles = &of_passes;
         job.first_batch = first_batch;
-        require(
-            first_batch >= 0 && size_t(first_batch) + job.n_steps <= n_passes * job.n_batches,
-            "first_batch: must be at least 0, and all steps in the passes of `orders`");
-        // A number below 0 or above n_all - 1 makes one of the terms negative.
-        unsigned signs = 0;
-        for (size_t k = 0; k < n_numbers; ++k)
-            signs |= unsigned(job.orders[k]) | (unsigned(job.n_all - 1) - unsigned(job.orders[k]));
-        require(signs >> 31 == 0, "orders: must hold numbers of cases");
-        return {of_cases, array};
+        require(first_batch >= 0, "first_batch: must be at least 0");
+        return of_cases;
     }
 
     // Shapes: noise (n, n_systems, n_cases or 1), targets (n or 1, n_systems, n_each, n_cases), prior (n, n_systems,

@@ -43,7 +43,7 @@ struct FrictionSteps {
             for (long k = begin; k < end; ++k) drift(position[k], momentum[k], stepsizes[k], normal[k - begin]);
         }
         for (long step = 0; step < job.n_steps; ++step) {
-            steps.data.begin_batch(chain, step);
+            steps.data.begin_batch(step);
             steps.data.evaluate(position, -1, false, true);
             const bool is_last = step + 1 == job.n_steps;
             const Normals numbers(friction.normals, chain, step + 1);

@@ -68,11 +68,12 @@ class Normals {
                 blocks_.words<FEWER_ROUNDS>(first, words[(first - from) / WORDS]);
             for (long first = from; first < stop; first += WORDS)
                 for (int pair = 0; pair < 4; pair += 2) {
+                    const long place = first / BLOCKS * GROUP_OF_WORDS + pair * BLOCKS + first % BLOCKS;
+                    if (place >= end) continue;
                     const PackWord* given = words[(first - from) / WORDS] + pair;
                     const PackFloat radius = radius_of(given[0]);
                     PackFloat cosine;
                     const PackFloat sine = direction_of(given[1], cosine);
-                    const long place = first / BLOCKS * GROUP_OF_WORDS + pair * BLOCKS + first % BLOCKS;
                     write_up_to(to + (place - begin), radius * cosine, end - place);
                     write_up_to(to + (place + BLOCKS - begin), radius * sine, end - place - BLOCKS);
                 }

@@ -12,15 +12,17 @@ class Shuffle {
    public:
     Shuffle(const StreamPlace& place, int chain, unsigned iteration) : blocks_(place, chain, place.use, iteration) {}
 
-    void write(long n, int* order) const {
+    // Writes the item of each number below n, in random order.
+    template <class T, class ItemOf>
+    void write(long n, const ItemOf& item_of, T* to) const {
         unsigned places[TILE];
         for (long begin = 0; begin < n; begin += TILE) {
             const long n_here = n - begin < TILE ? n - begin : TILE;
             draw(begin, n_here, places);
             for (long k = 0; k < n_here; ++k) {
-                int& at = order[places[k]];
-                order[begin + k] = at;
-                at = int(begin + k);
+                T& at = to[places[k]];
+                to[begin + k] = at;
+                at = item_of(begin + k);
             }
         }
     }
@@ -48,7 +50,7 @@ class Shuffle {
 inline void write_shuffles(const StreamPlace& place, int n_chains, int n_passes, long n, int* to) {
     for (int pass = 0; pass < n_passes; ++pass)
         for (int chain = 0; chain < n_chains; ++chain, to += n)
-            Shuffle(place, chain, place.iteration + unsigned(pass)).write(n, to);
+            Shuffle(place, chain, place.iteration + unsigned(pass)).write(n, [](long k) { return int(k); }, to);
 }
 
 }  // namespace RAYFBNN_NAMESPACE

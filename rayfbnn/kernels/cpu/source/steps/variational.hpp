@@ -9,6 +9,27 @@
 
 namespace RAYFBNN_NAMESPACE {
 
+// The logarithm of a product of normal numbers, place by place. Powers of two are counted apart, so that there is one
+// logarithm for up to 1,000 factors.
+class LogOfProduct {
+    typedef Format<double> Bits;
+
+   public:
+    RAYFBNN_METHOD void multiply(PackDouble x) {
+        const PackLong bits = bits_of(x), n = (bits - bits_of(0.70710678118654752)) >> Bits::mantissa;
+        exponent_ += n;
+        rest_ *= value_of(bits - (n << Bits::mantissa));  // between sqrt(1/2) and sqrt(2)
+    }
+    RAYFBNN_METHOD PackDouble value() const {
+        const PackDouble exponent = value_of(exponent_ + bits_of(Bits::magic)) - Bits::magic;
+        return Lane<PackDouble>::log(rest_) + exponent * LOG_2;
+    }
+
+   private:
+    PackDouble rest_ = splat<PackDouble>(1);
+    PackLong exponent_ = {};
+};
+
 // Between gradients a step goes through the parameters TILE at a time, so that what one loop leaves is in the
 // first-level cache for the next. The loops are short: a processor works on several packs at once only if their
 // instructions fit into its window.
@@ -103,13 +124,13 @@ struct VariationalStep {
         const long place = long(step) * job.n_chains + start;
         fit.log_widths[place] = log_widths;
         log_widths = 0;
-        steps.data.begin_batch(start, step);
+        double energy = 0, terms = 0;  // summed over draws
+        steps.data.begin_batch(step);
         const Normals numbers = normals_of_step(start, step), next_numbers = normals_of_step(start, step + 1);
         for (int draw = 0; draw < fit.n_draws; ++draw) {
             const bool is_last = draw + 1 == fit.n_draws;
             steps.data.evaluate(position, -1, true, true);
             if (is_last) n_written = 0;
-            double energy = 0;
             for (long begin = 0; begin < n_padded; begin += TILE) {
                 const long end = end_of(begin);
                 energy += draw == 0   ? add_gradient<0>(draw, is_last, begin, end)
@@ -122,9 +143,10 @@ struct VariationalStep {
                     set_position(next_numbers, 0, begin, end);
                 }
             }
-            job.terms[place * fit.n_draws + draw] = steps.data.terms;
-            job.prior_energy[place * fit.n_draws + draw] = energy;
+            terms += steps.data.terms;
         }
+        job.terms[place] = terms / fit.n_draws;
+        job.prior_energy[place] = energy / fit.n_draws;
     }
 
     long end_of(long begin) const { return begin + TILE < n_padded ? begin + TILE : n_padded; }
@@ -157,8 +179,10 @@ struct VariationalStep {
             write(to + k, reals(centre + k) + reals(width + k) * (sign * singles(e + k)));
     }
 
-    // Sets sigma = log(1 + exp(rho)) and its derivative, and adds its logarithms.
-    void set_sigma(long begin, long end) {
+    // Sets sigma = log(1 + exp(rho)) and its derivative, and adds its logarithms. There is one copy of this function: those
+    // of different callers may fuse other multiplications with additions, and a call's first step would be rounded in
+    // another way.
+    __attribute__((noinline)) void set_sigma(long begin, long end) {
         const S* from = rho;
         S *width = sigma, *slope = sigma_slope;
         for (long k = begin; k < end; k += W) {
@@ -169,16 +193,16 @@ struct VariationalStep {
         for (long k = n; k < end; ++k) width[k] = 1;
         constexpr int PARTS = W / D::width;
         constexpr int AT_ONCE = F::is_double ? 1 : 8;  // numbers of S whose product is one of double
-        PackDouble sum = {};
+        LogOfProduct all;
         for (long k = begin; k < end;) {
             PackDouble product[PARTS];
             for (int h = 0; h < PARTS; ++h) product[h] = doubles_of(width + (k + h * D::width));
             k += W;
             for (int factor = 1; factor < AT_ONCE && k < end; ++factor, k += W)
                 for (int h = 0; h < PARTS; ++h) product[h] *= doubles_of(width + (k + h * D::width));
-            for (int h = 0; h < PARTS; ++h) sum += D::log(product[h]);
+            for (int h = 0; h < PARTS; ++h) all.multiply(product[h]);
         }
-        log_widths += sum_of(sum);
+        log_widths += sum_of_places(all.value());
     }
 
     // Adds a draw's gradient g, and g e, and returns the prior's energy. NUMBER is that of the draw, or 2 for later
@@ -223,7 +247,7 @@ struct VariationalStep {
                 energy += prior_term(w, steps.taus[k], segment.alpha);
             }
         }
-        return energy + 0.5 * sum_of(sums);
+        return energy + 0.5 * sum_of_places(sums);
     }
 
     // Takes Adam's step, and sets the next sigma.
@@ -252,12 +276,6 @@ struct VariationalStep {
         write(first, m), write(second, v);
     }
 
-    template <class P>
-    static double sum_of(P x) {
-        double sum = 0;
-        for (int k = 0; k < Places<P>::width; ++k) sum += double(x[k]);
-        return sum;
-    }
     static RAYFBNN_METHOD L reals(const S* from) {
         L x;
         memcpy(&x, from, sizeof x);
