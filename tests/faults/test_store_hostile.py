@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from rayfbnn.store.segments.payload import joined
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.store import Store
 from tests.support.small import make_store, small_spec
-from tests.support.store import hostile_blocks
+from tests.support.store import forging, hostile_blocks
 from tests.support.store.forging import chain_again, forge, outcome, sealed
 from tests.support.store.hostile import Attack, corpus
 from tests.support.store.toy import create, run_to_end, step
@@ -113,6 +115,16 @@ def happens(original: Path, folder: Path, attack: Attack) -> str:
 
 def content(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("use", [lambda store: time.sleep(60), lambda store: all(itertools.repeat(True))])
+def test_waiting_and_working_without_end_are_seen(
+    use: Callable[[Path], Any], original: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forging, "_read", use)
+    monkeypatch.setattr(forging, "MOST_SECONDS", 0.2)
+    monkeypatch.setattr(forging, "MOST_WAITING", 2)
+    assert outcome(original / "toy.zarr") == "hangs"
 
 
 @pytest.mark.parametrize(
