@@ -53,6 +53,7 @@ struct Batch {
         records = static_cast<const S*>(job.records) + chain * job.records_step;
     }
 
+    // Takes the batch of a step of the call, after a new permutation where a pass begins.
     void begin(long step) {
         const long number = job.first_batch + step, piece = number % job.n_batches, n = job.n_all;
         if (pass != number / job.n_batches) begin_pass(number / job.n_batches);
