@@ -92,9 +92,8 @@ def _fit_diagnosis_text(diagnosis: FitDiagnosis) -> str:
 
 
 def _verdict_lines(verdict: Verdict) -> list[str]:
-    """Return the grade, and under it the remarks, the reasons against convergence and the advice."""
-    sentences = [*verdict.remarks, *verdict.reasons]
-    lines = [f"{verdict.subject}: {verdict.grade}", *_wrapped(sentences, "  ")]
+    """Return the grade, and under it what decides it, all else there is to say, and the advice."""
+    lines = [f"{verdict.subject}: {verdict.grade}", *_wrapped(list(verdict.sentences), "  ")]
     if verdict.advice:
         lines += ["  what to do:", *_wrapped(list(verdict.advice), "  - ")]
     return lines

@@ -85,14 +85,13 @@ def verdict(
     grade: str,
     *,
     is_ok: bool,
-    remarks: Sequence[str],
-    reasons: Sequence[str],
+    sentences: Sequence[str],
     advice: Sequence[str],
 ) -> str:
-    """Return a verdict: the grade, what there is to know, the reasons, and what to do."""
+    """Return a verdict: the grade, what there is to say about it, and what to do."""
     heading = f"<p>{html.escape(subject)}: {grade_badge(grade, is_ok=is_ok).text}</p>"
     todo = f"<p>What to do:</p>{items(advice)}" if advice else ""
-    return f'<div class="verdict">{heading}{items((*remarks, *reasons))}{todo}</div>'
+    return f'<div class="verdict">{heading}{items(sentences)}{todo}</div>'
 
 
 def _heading(name: str, column: Sequence[Cell]) -> str:

@@ -84,6 +84,13 @@ class Diagnosis:
         """A sentence for each check of convergence that falls short, of predictions first."""
         return tuple(dict.fromkeys((*self.predictions.reasons, *self.hyperparameters.reasons)))
 
+    @property
+    def decided_by(self) -> str:
+        """The sentence for which it is not ok, "" if it is."""
+        if self.ok:
+            return ""
+        return self.predictions.decided_by or self.reasons[0]
+
     def _repr_html_(self) -> str:
         """Return the verdicts and the table of quantities as HTML, for notebooks."""
         verdicts = (self.predictions, self.hyperparameters)

@@ -24,6 +24,8 @@ def warn_unless_ok(verdict: Verdict, estimator: str, *, iterations: int, stackle
 
 def what_to_do(verdict: Verdict, iterations: int) -> str:
     """Return the advice of a verdict in terms of an estimator's parameters."""
+    if verdict.is_stuck:  # neither more chains nor more draws help
+        return "What to do: fit anew with other settings; verdict_.advice says which."
     error = verdict.error
     steps = []
     if error is not None and error.chains < MIN_CHAINS:

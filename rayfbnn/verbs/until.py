@@ -103,7 +103,8 @@ def run_until(store: Store, until: Until, run: Callable[..., RunSummary], *, pro
         verdict = _record(store, until, diagnosis, now - started, following)
         store.verdicts.append(verdict)
         if progress:
-            print(_line(number, verdict, store), file=sys.stderr, flush=True)
+            reason = "there are no draws" if diagnosis is None else diagnosis.decided_by
+            print(_line(number, verdict, store, reason), file=sys.stderr, flush=True)
         if following is None:
             return replace(summary, ok=verdict.ok)
         set_length(store, following)
@@ -153,14 +154,15 @@ def _record(
     )
 
 
-def _line(number: int, verdict: RoundVerdict, store: Store) -> str:
-    """Describe a round and the decision in one line."""
+def _line(number: int, verdict: RoundVerdict, store: Store, reason: str) -> str:
+    """Describe a round and the decision in one line; `reason` says why it is not ok."""
     if verdict.ok:
         decision = "ok"
     elif verdict.next_iterations is not None:
         decision = f"going on to {verdict.next_iterations} iterations"
     else:
-        decision = f"the time is over; go on with: rayfbnn resume {store.path} --until ok --max-time TIME"
+        go_on = f"go on with: rayfbnn resume {store.path} --until ok --max-time TIME"
+        decision = f"not ok, since {reason}; the time is over; {go_on}"
     return (
         f"round {number}: {verdict.draws} draws in each chain, {duration(verdict.seconds)},"
         f" predictions {verdict.predictions}, hyperparameters {verdict.hyperparameters}: {decision}"

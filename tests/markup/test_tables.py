@@ -27,7 +27,7 @@ ESCAPED = "&lt;b onclick=&quot;x&quot;&gt;&amp;"
         pairs({HOSTILE: HOSTILE}),
         items([HOSTILE]),
         paragraph(HOSTILE),
-        verdict(HOSTILE, HOSTILE, is_ok=False, remarks=[HOSTILE], reasons=[HOSTILE], advice=[HOSTILE]),
+        verdict(HOSTILE, HOSTILE, is_ok=False, sentences=[HOSTILE, HOSTILE], advice=[HOSTILE]),
     ],
 )
 def test_text_is_escaped(text: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,9 @@ from tests.support.store.standin_store import make_spec, make_store, normal
 FIXED = '[{"op": "sample-sigmas"}, {"op": "heatbath"}, {"op": "hybrid", "steps": 7, "stepsize": 0.3}]'
 AUTOMATIC = FIXED.replace("0.3", '"auto"')
 PHASES = '[{"iterations": 50, "keep": false, "operations": %s}, {"iterations": 400, "operations": %s}]'
+
+
+UNKNOWN = "it cannot be told whether the predictions can be used"
 
 
 def toml(text: str) -> str:
@@ -55,6 +61,8 @@ def test_hyperparameters_fall_short_alone() -> None:
     assert diagnosis.predictions.grade == "converged" and diagnosis.hyperparameters.grade == "not converged"
     assert not diagnosis.ok and judge(store, decisive="predictions").ok
     assert any(reason.startswith("R-hat above 1.02: log_prior") for reason in diagnosis.reasons)
+    assert diagnosis.decided_by == diagnosis.hyperparameters.decided_by == diagnosis.reasons[0]
+    assert judge(store, decisive="predictions").decided_by == ""
 
 
 def test_chains_in_modes_of_like_predictions_are_usable_and_named() -> None:
@@ -101,6 +109,76 @@ def test_predictions_that_still_move_are_not_usable() -> None:
     verdict = judge(store).predictions
     assert verdict.grade == "not usable"
     assert any("the predictions still move" in remark for remark in verdict.remarks)
+
+
+def stuck(chains: list[int], *, shift: float = 0.0) -> Any:
+    """A run in which some chains never move, and stay `shift` away from the others."""
+    store = store_with()
+    store.positions[chains] = store.positions[0, 0]
+    store.positions[chains, :, -2:] += shift
+    for name in ("log_likelihood", "log_prior"):
+        store.stats[name][chains] = 0
+    return store
+
+
+def drifting() -> Any:
+    store = store_with()
+    store.positions[:, 200:, -2:] += 30
+    return store
+
+
+def with_noises(factor: float = 6.0) -> Any:
+    """A run whose chains agree in the functions, while half of them have a larger noise."""
+    store = store_with()
+    store.precisions[::2, :, store.precision_layout.noise_columns[:1]] /= factor**2
+    store.stats["log_likelihood"][::2] -= 25
+    return store
+
+
+def infinite() -> Any:
+    store = store_with()
+    store.positions[2, 100:, -2:] = np.inf
+    return store
+
+
+def apart(**changes: Any) -> Any:
+    store = store_with(**changes)
+    store.positions[0, :, -2:] += 30
+    return store
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (partial(stuck, [*range(8)]), "predictions are not usable: never changes in chains 0, 1, 2"),
+        (partial(stuck, [5]), "predictions are not usable: never changes in chain 5: "),
+        (partial(stuck, [2, 6], shift=20), "predictions are not usable: never changes in chains 2 and 6: "),
+        (drifting, "predictions are not usable: the predictions still move: by "),
+        (with_noises, "predictions are not usable: the standard error of the predictive standard deviation"),
+        (partial(with_modes, 8.0), "predictions are not usable: the standard error of the average over 8"),
+        (infinite, f"{UNKNOWN}: the means or variances that the 8 chains predict are not all finite"),
+        (partial(apart, chains=3), f"{UNKNOWN}: 3 chains are too few"),
+        (partial(apart, chains=1), f"{UNKNOWN}: one chain, at least 2 are needed"),
+        (partial(apart, n_draws=3), f"{UNKNOWN}: 3 draws in each chain"),
+    ],
+    ids=["all stuck", "one stuck", "stuck away", "drift", "sd", "mean", "infinite", "3", "1", "3 draws"],
+)
+def test_the_reason_that_decides_is_named_first(make: Callable[[], Any], reason: str) -> None:
+    diagnosis = judge(make())
+    verdict = diagnosis.predictions
+    assert verdict.warning.startswith(reason)
+    decided_by = verdict.warning.split(": ", 1)[1]
+    text = " ".join(diagnosis_text(diagnosis).split())
+    assert f"predictions: {verdict.grade} {decided_by}" in text
+    assert f"{verdict.grade}</strong></p><ul><li>{escape(decided_by)}" in verdict._repr_html_()
+    assert decided_by in (*verdict.remarks, *verdict.reasons)
+    assert diagnosis.decided_by == decided_by
+
+
+@pytest.mark.parametrize("chains", [[5], list(range(8))])
+def test_more_chains_are_not_advised_where_chains_never_move(chains: list[int]) -> None:
+    advice = " ".join(judge(stuck(chains)).predictions.advice)
+    assert "chains in place of" not in advice and "a smaller stepsize of hybrid" in advice
 
 
 def test_no_number_of_iterations_is_promised_where_chains_are_in_modes() -> None:

@@ -176,4 +176,4 @@ def _chain_moments(run: Draws, inputs: Array) -> tuple[Array, Array]:
     with np.errstate(divide="ignore", invalid="ignore"):
         halves = sums[:2] / np.array([n_first, run.n_draws - n_first])[:, None, None]
         mean = sums[:2].sum(axis=0) / run.n_draws
-    return halves, np.maximum(sums[2] / run.n_draws - mean**2, 0)
+        return halves, np.maximum(sums[2] / run.n_draws - mean**2, 0)

@@ -26,6 +26,7 @@ Grade = Literal["converged", "usable", "not usable", "not converged", "cannot te
 Subject = Literal["predictions", "hyperparameters"]
 VERDICTS = ("all", "predictions")  # which verdict decides
 Decisive = Literal["all", "predictions"]
+_NEVER_CHANGES = "never changes in"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Verdict:
         Length of the last phase that would do, None if no number can be promised.
     error
         The error of the average over chains; None for hyperparameters.
+    decided_by
+        The sentence among reasons and remarks that rules the results out; "" where they can be used.
     """
 
     subject: Subject
@@ -66,6 +69,7 @@ class Verdict:
     advice: tuple[str, ...] = ()
     iterations: int | None = None
     error: AverageError | None = None
+    decided_by: str = ""
 
     @property
     def ok(self) -> bool:
@@ -83,7 +87,18 @@ class Verdict:
             if unknown
             else f"{self.subject} are {self.grade}"
         )
-        return f"{words}: {(*self.remarks, *self.reasons)[0]}"
+        return f"{words}: {self.sentences[0]}"
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if the results cannot be used because a chain never moved."""
+        return self.decided_by.startswith(_NEVER_CHANGES)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """All there is to say about the grade: first what decides it, then the other remarks and reasons."""
+        first = (self.decided_by,) if self.decided_by else ()
+        return tuple(dict.fromkeys((*first, *self.remarks, *self.reasons)))
 
     def _repr_html_(self) -> str:
         """Return the verdict as HTML, for notebooks and the report."""
@@ -91,8 +106,7 @@ class Verdict:
             self.subject,
             self.grade,
             is_ok=self.ok,
-            remarks=self.remarks,
-            reasons=self.reasons,
+            sentences=self.sentences,
             advice=self.advice,
         )
 
@@ -137,8 +151,16 @@ class Evidence:
 def judge_hyperparameters(evidence: Evidence) -> Verdict:
     """Judge the quantities that predictions do not depend on."""
     reasons, recommended, iterations, is_unknown = _convergence(evidence)
-    grade: Grade = "converged" if not reasons else "cannot tell" if is_unknown else "not converged"
-    return Verdict("hyperparameters", grade, tuple(reasons), advice=tuple(recommended), iterations=iterations)
+    if not reasons:
+        return Verdict("hyperparameters", "converged")
+    return Verdict(
+        "hyperparameters",
+        "cannot tell" if is_unknown else "not converged",
+        tuple(reasons),
+        advice=tuple(recommended),
+        iterations=iterations,
+        decided_by=reasons[0],
+    )
 
 
 def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
@@ -151,38 +173,63 @@ def judge_predictions(evidence: Evidence, error: AverageError) -> Verdict:
     remarks = [_error_sentence(error)] if math.isfinite(error.mean) and not is_unknown else []
     if not reasons:
         return Verdict("predictions", "converged", remarks=tuple(remarks), error=error)
-    grade: Grade = "not usable"
-    if is_unknown or (not error.is_known and not _stuck(evidence.found)):
-        grade = "cannot tell"
-        if not is_unknown and error.chains < MIN_CHAINS:
-            remarks.insert(
-                0, f"{error.chains} chains are too few to tell their average's error: {MIN_CHAINS} can"
-            )
-    elif error.is_small and not _stuck(evidence.found):
-        grade = "usable"
-    elif not error.has_drift and error.is_known:
-        recommended.append(advice.chains_advice(error.chains, error.chains_that_would_do))
     if error.has_drift:
         remarks.append(
             f"the predictions still move: by {error.drift:.2g} of their standard deviation"
             " from the first half of the draws to the second"
         )
-    remarks += _disagreement(evidence)
+    is_stuck = bool(_stuck(evidence.found))
+    grade: Grade = "not usable"
+    if is_unknown:
+        grade, decided_by = "cannot tell", reasons[0]
+    elif is_stuck:
+        decided_by = next(reason for reason in reasons if reason.startswith(_NEVER_CHANGES))
+    elif not error.is_known:
+        grade, decided_by = "cannot tell", _unknown_sentence(error)
+        remarks.insert(0, decided_by)
+    elif error.is_small:
+        grade, decided_by = "usable", ""
+    else:
+        # A drift makes chains look alike that are all on their way: it comes before their error.
+        decided_by = remarks[-1] if error.has_drift else remarks[0]
+        if not error.has_drift:
+            recommended.append(advice.chains_advice(error.chains, error.chains_that_would_do))
     return Verdict(
-        "predictions", grade, tuple(reasons), tuple(remarks), tuple(recommended), iterations, error
+        "predictions",
+        grade,
+        tuple(reasons),
+        (*remarks, *_disagreement(evidence)),
+        tuple(recommended),
+        iterations,
+        error,
+        decided_by,
     )
+
+
+def _unknown_sentence(error: AverageError) -> str:
+    """Say why the error of the average over chains is not known."""
+    if error.chains < MIN_CHAINS:
+        return f"{error.chains} chains are too few to tell their average's error: {MIN_CHAINS} can"
+    return f"the means or variances that the {error.chains} chains predict are not all finite"
 
 
 def _error_sentence(error: AverageError) -> str:
-    spread = ""
-    if math.isfinite(error.sd):
-        limit = MAX_ERROR / math.sqrt(2)
-        spread = f", and that of this deviation {error.sd:.1%} (below {error.sd_bound:.1%}; {limit:.0%})"
-    return (
-        f"the standard error of the average over {error.chains} chains is {error.mean:.1%} of the predictive"
-        f" standard deviation at {error.cases} cases (below {error.mean_bound:.1%} with 95 % confidence;"
-        f" {MAX_ERROR:.0%} is allowed){spread}"
+    """State the errors of the predictive mean and standard deviation, first the one that is too large."""
+    limit = MAX_ERROR / math.sqrt(2)
+    mean = (
+        f"{error.mean:.1%} of the predictive standard deviation at {error.cases} cases"
+        f" (below {error.mean_bound:.1%} with 95 % confidence; {MAX_ERROR:.0%} is allowed)"
     )
+    if not math.isfinite(error.sd):
+        return f"the standard error of the average over {error.chains} chains is {mean}"
+    if error.mean_bound <= MAX_ERROR and error.sd_bound > limit:
+        return (
+            f"the standard error of the predictive standard deviation over {error.chains} chains is"
+            f" {error.sd:.1%} of it (below {error.sd_bound:.1%} with 95 % confidence;"
+            f" {limit:.0%} is allowed), and that of the average {mean}"
+        )
+    spread = f"and that of this deviation {error.sd:.1%} (below {error.sd_bound:.1%}; {limit:.0%})"
+    return f"the standard error of the average over {error.chains} chains is {mean}, {spread}"
 
 
 def _disagreement(evidence: Evidence) -> list[str]:
@@ -214,7 +261,7 @@ def _convergence(evidence: Evidence) -> tuple[list[str], list[str], int | None, 
     frozen = _stuck(found) if n_draws >= 2 else {}
     if frozen:
         name = next(iter(frozen))
-        reasons.append(f"never changes in {numbered(frozen[name])}: {listed(list(frozen))}")
+        reasons.append(f"{_NEVER_CHANGES} {numbered(frozen[name])}: {listed(list(frozen))}")
     if evidence.divergences:
         reasons.append(evidence.divergences)
     if frozen or evidence.divergences:
