@@ -10,6 +10,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 
 _UNDERFLOW = 600.0  # exp(-708) is the smallest normal number
+_LEAST_TAIL = 5  # weights that a Pareto distribution can be fitted to
 MIN_DRAWS = 4  # below, a chain cannot be split in two halves that have a variance: NaN
 
 
@@ -41,8 +42,9 @@ def mcse_mean(values: Array) -> Array:
 def pareto_k(log_weights: Array) -> float:
     """Return the shape k of the Pareto distribution of the largest weights, given their logs (n_draws,).
 
-    NaN where some weight is not finite, or where the weights are too few. Infinity where the largest weight
-    is so much larger than the others that these are zero beside it, from which no shape can be found.
+    NaN where some weight is not finite, where the weights are too few, or where the largest are all equal.
+    Infinity where the largest weight is so much larger than the others that these are zero beside it, from
+    which no shape can be found.
     """
     from arviz_stats import base
 
@@ -50,7 +52,10 @@ def pareto_k(log_weights: Array) -> float:
         return math.nan
     n = len(log_weights)
     tail = math.ceil(min(0.2 * n, 3 * math.sqrt(n)))  # the weights that the distribution is fitted to
-    if log_weights.max() - np.sort(log_weights)[-tail] > _UNDERFLOW:
+    largest = np.sort(log_weights)[-tail:]
+    if tail < _LEAST_TAIL or np.ptp(largest) == 0:
+        return math.nan
+    if np.ptp(largest) > _UNDERFLOW:
         return math.inf
     statistics: Any = base.array_stats  # type: ignore[attr-defined]
     with np.errstate(all="ignore"):

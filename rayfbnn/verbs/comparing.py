@@ -192,7 +192,8 @@ def _doubts(reference: Store, inputs: Array, decisive: Decisive) -> tuple[str, .
     diagnosis = diagnose(reference, inputs=inputs, decisive=decisive)
     if diagnosis.ok:
         return ()
-    return diagnosis.predictions.reasons if decisive == "predictions" else diagnosis.reasons
+    reasons = diagnosis.predictions.reasons if decisive == "predictions" else diagnosis.reasons
+    return tuple(dict.fromkeys((diagnosis.decided_by, *reasons)))
 
 
 def _warn_of_poor_fits(rows: dict[str, Compared], store: Store, targets: Array) -> None:
@@ -223,7 +224,7 @@ def _with_costs(row: Compared, store: Store) -> Compared:
         summary = fit_summary(store)
         log_evidence = summary.log_evidence[summary.weight > 0]
         if np.isfinite(log_evidence).any():
-            known["log_evidence"] = float(np.nanmax(log_evidence)) - store.data.log_scale
+            known["log_evidence"] = float(np.nanmax(log_evidence))
     return replace(row, values=row.values | known)
 
 

@@ -36,9 +36,10 @@ class FitDiagnosis:
     Attributes
     ----------
     starts
-        One row for each start: its weight in predictions, its log evidence (or the lower bound), the change
-        of its objective over the last tenth of the steps (drift), and the shape k of the Pareto distribution
-        of its importance weights p(w, tau, D)/q(w, tau); NaN where something is not known.
+        One row for each start: its weight in predictions, its log evidence (or the lower bound) for the
+        targets on the scale of the data file, the change of its objective over the last tenth of the steps
+        (drift), and the shape k of the Pareto distribution of its importance weights p(w, tau, D)/q(w, tau);
+        NaN where something is not known.
     reasons
         A sentence for each check that falls short.
     thresholds

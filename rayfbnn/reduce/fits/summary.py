@@ -23,7 +23,8 @@ class FitSummary:
 
     state         the arrays of the fit's state by name, (n_starts, ...); its parameters and precisions
     objective     (n_starts, n_bins) means over equal shares of the steps, NaN after a fit that ended early
-    log_evidence  (n_starts,) or its lower bound; NaN where the method has none
+    log_evidence  (n_starts,) or its lower bound, for the targets on the scale of the data file, in nats; NaN
+                  where the method has none. The state has that of the standardised targets.
     weight        (n_starts,) share of each start in predictions
     """
 
@@ -40,7 +41,8 @@ def fit_summary(store: Store) -> FitSummary:
     if len(states) < store.n_batches:
         raise StoreError(f"{store.path}: no step is committed yet; run `resume` on it first")
     state = {name: np.concatenate([one[name] for one in states]) for name in states[0]}
-    return FitSummary(state, state["objective"], state["log_evidence"], _weights(store, state))
+    log_evidence = state["log_evidence"] - store.data.log_scale
+    return FitSummary(state, state["objective"], log_evidence, _weights(store, state))
 
 
 def _weights(store: Store, state: Mapping[str, Array]) -> Array:

@@ -37,12 +37,14 @@ def draw_objective(axis: Axes, store: Store) -> None:
     """
     assert store.spec.fit is not None and store.spec.method is not None
     summary, n_steps = fit_summary(store), store.spec.fit.n_steps
-    n_bins = summary.objective.shape[1]
+    objective, n_bins = summary.objective, summary.objective.shape[1]
+    if store.spec.method == "bbb":
+        objective = objective - store.data.log_scale  # beside the log evidences in tables
     steps = (np.arange(n_bins) + 1) * n_steps / n_bins
-    for start, (values, weight) in enumerate(zip(summary.objective, summary.weight, strict=True)):
+    for start, (values, weight) in enumerate(zip(objective, summary.weight, strict=True)):
         colour = CHAIN_COLOURS[start % len(CHAIN_COLOURS)]
         axis.plot(steps, values, color=colour, lw=1.2 if weight > 0 else 0.5)
-    late = summary.objective[:, n_bins // 10 :]
+    late = objective[:, n_bins // 10 :]
     late = late[np.isfinite(late)]
     if late.size:
         margin = 0.05 * (np.ptp(late) or 1.0)
