@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from rayfbnn import api
 from rayfbnn.describe.results import diagnosis_text, prediction_text
 from rayfbnn.errors import ConfigError
+from rayfbnn.run.on_ray.cluster import check_ray
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 
@@ -44,6 +45,8 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"folder: {folder} is a file; give the path of a folder")
+    if not folder.exists():
+        check_ray(workers, None)
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         if not (folder / name).exists():

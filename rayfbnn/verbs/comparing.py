@@ -99,6 +99,7 @@ def compare(
     from rayfbnn.reduce.comparing.comparison import compare as reduce_compare
     from rayfbnn.reduce.comparing.picture import picture
     from rayfbnn.reduce.comparing.table import Comparison
+    from rayfbnn.run.on_ray.cluster import check_ray
 
     spec, folder, names = read_spec(spec, set), Path(out), _read_methods(methods, exact)
     check_decisive(decisive)
@@ -108,6 +109,8 @@ def compare(
     _check_methods(resolved, dataset, names)
     check_annealing(resolved, annealing_runs)
     inputs, targets = _cases_with_targets(data, resolved)
+    if not folder.exists():
+        check_ray(workers, None)
     folder.mkdir(exist_ok=True)
     stores = {name: _fitted(spec, folder, name, workers=workers, progress=progress) for name in names}
     if reference is None:

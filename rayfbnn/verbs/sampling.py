@@ -198,6 +198,8 @@ def resume(
         ok.
     """
     from rayfbnn.run import resuming
+    from rayfbnn.run.on_ray.cluster import check_ray
+    from rayfbnn.run.running import unfinished_batches
 
     store = Store.open(path)
     _check_is_run(store)
@@ -220,6 +222,8 @@ def resume(
         check_counts(least=1, iterations=iterations)
         resuming.check_length(store, iterations)
     resuming.compare_data(store, data)
+    if iterations is not None or unfinished_batches(store, store.spec.total_iterations):
+        check_ray(workers, address)
     with store.lock():
         if iterations is not None:
             resuming.set_length(store, iterations)

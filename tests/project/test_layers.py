@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": {"verbs"},
     "sklearn": {"api", "arrays", "data", "errors", "model", "reduce", "spec", "store"},
     "__init__": {"api", "errors", "spec", "run", "study", "version"},
-    "demo": {"__init__", "api", "describe", "errors", "spec", "store"},
+    "demo": {"__init__", "api", "describe", "errors", "run", "spec", "store"},
     "cli": {"__init__", "api", "demo", "describe", "errors", "run", "selftest", "study"},
 }
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import signal
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rayfbnn.errors import ConfigError, WorkerError
+from rayfbnn.run.on_ray.machine import WITHOUT_RAY, check_machine
 from rayfbnn.run.on_ray.nodes import cluster_is_gone
 from rayfbnn.run.on_ray.output import log_what_ray_reports
+from rayfbnn.run.on_ray.token import check_token, make_token
 from rayfbnn.run.signals import cancel_alarm
 
 # One thread a worker: two workers with two BLAS threads each were up to 15 times slower than one thread each.
@@ -28,38 +31,17 @@ WORKER_ENVIRONMENT = {
 _CONNECT_SECONDS = 10.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _START_SECONDS = 30.0  # for a start under way, once the run is to stop
-_OPEN_FILES = 512
 _OBJECT_STORE_BYTES = 100 * 2**20  # only Progress passes through it; Ray would take a third of the memory
 
 
 def check_ray(workers: int | None, address: str | None) -> None:
-    """Raise an error if Ray is needed but missing, or its cluster cannot be joined; creates nothing."""
+    """Raise an error if Ray is needed but cannot start, or its cluster cannot be joined; creates nothing."""
     if workers == 0:
         return
-    if address is None:
-        _allow_open_files()
-        _import_ray(None)
-    else:
+    if address is not None:
         connect(workers, address)
-
-
-def _allow_open_files() -> None:
-    """Raise this process's limit of open files to what Ray needs; ConfigError if the system forbids it.
-
-    Ray's processes inherit the limit. With too few files they fail without a word, and the driver waits.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if _is_below(soft, _OPEN_FILES):
-        if _is_below(hard, _OPEN_FILES):
-            raise ConfigError(
-                f"workers: Ray needs {_OPEN_FILES} open files, and this shell allows {hard} (ulimit -n);"
-                " raise the limit, or use workers = 0 to run in this process"
-            )
-        resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, hard))
-
-
-def _is_below(limit: int, needed: int) -> bool:
-    return limit != resource.RLIM_INFINITY and limit < needed
+    elif not _import_ray(None).is_initialized():
+        _check_machine_and_token()
 
 
 def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
@@ -74,36 +56,55 @@ def connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
         _check_somebody_listens(address)
     if ray.is_initialized():
         return ray, False
-    try:
-        if address is not None:
-            # Ray tries for 14 minutes to join a cluster that is gone; each of these two attempts takes 40 s.
-            os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "2")
-            _start(ray, address=address, log_to_driver=False, logging_level=logging.ERROR)
-            log_what_ray_reports()  # for good: this process stays connected after its result
-            return ray, False
-        _allow_open_files()
-        inherited = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
-        os.environ.update(WORKER_ENVIRONMENT)  # the workers on this machine inherit it
-        try:
-            _start(
-                ray,
-                address="local",
-                num_cpus=workers,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                object_store_memory=_OBJECT_STORE_BYTES,
-            )
-        finally:
-            for name, value in inherited.items():
-                _restore(name, value)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as exc:
-        where, advice = "Ray cannot be started here", "workers = 0 runs in this process, without Ray"
-        if address is not None:
-            where = f"the Ray cluster at {address} cannot be joined"
-            advice = "a cluster with token authentication needs RAY_AUTH_MODE=token here too"
-        raise WorkerError(f"{where}: {first_line(exc).rstrip('.')}; {advice}") from exc
+    if address is not None:
+        advice = "a cluster with token authentication needs RAY_AUTH_MODE=token here too"
+        with _in_one_line(f"the Ray cluster at {address} cannot be joined", advice):
+            _join(ray, address)
+        return ray, False
+    _check_machine_and_token()
+    with _in_one_line("Ray cannot be started here", WITHOUT_RAY):
+        _start_here(ray, workers)
     return ray, True
+
+
+def _check_machine_and_token() -> None:
+    check_machine()
+    check_token()
+
+
+@contextmanager
+def _in_one_line(where: str, advice: str) -> Iterator[None]:
+    """Turn whatever Ray raises as it starts, which may be of any class, into a WorkerError of one line."""
+    try:
+        yield
+    except Exception as exc:
+        raise WorkerError(f"{where}: {first_line(exc).rstrip('.')}; {advice}") from exc
+
+
+def _join(ray: Any, address: str) -> None:
+    # Ray tries for 14 minutes to join a cluster that is gone; each of these two attempts takes 40 s.
+    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "2")
+    _start(ray, address=address, log_to_driver=False, logging_level=logging.ERROR)
+    log_what_ray_reports()  # for good: this process stays connected after its result
+
+
+def _start_here(ray: Any, workers: int | None) -> None:
+    make_token()
+    inherited = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
+    os.environ.update(WORKER_ENVIRONMENT)  # the workers on this machine inherit it
+    try:
+        _start(
+            ray,
+            address="local",
+            num_cpus=workers,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=_OBJECT_STORE_BYTES,
+        )
+    finally:
+        for name, value in inherited.items():
+            _restore(name, value)
 
 
 def _start(ray: Any, **options: Any) -> None:
@@ -126,10 +127,11 @@ def _start(ray: Any, **options: Any) -> None:
         except BaseException as exc:
             errors.append(exc)
         has_ended.set()
-        threading.Event().wait()  # for ever: Ray's processes are killed once the thread that began them ends
+        if not errors:
+            threading.Event().wait()  # for ever: the kernel kills Ray's processes once this thread ends
 
     try:
-        threading.Thread(target=start, daemon=True).start()
+        threading.Thread(target=start, name="rayfbnn-ray", daemon=True).start()
         has_ended.wait()
     except KeyboardInterrupt as exc:
         interrupt = exc
@@ -141,8 +143,11 @@ def _start(ray: Any, **options: Any) -> None:
         if has_ended.is_set():
             ray.shutdown()
         raise KeyboardInterrupt("stopped while Ray was starting") from interrupt
-    if errors:
-        raise errors[0]
+    if errors:  # Ray may also mean to end this process by SystemExit
+        error = errors[0]
+        raise (
+            error if isinstance(error, Exception) else RuntimeError("its processes do not answer")
+        ) from error
 
 
 def _import_ray(address: str | None) -> Any:
@@ -157,9 +162,7 @@ def _import_ray(address: str | None) -> Any:
     try:
         import ray
     except ImportError as exc:
-        raise WorkerError(
-            "Ray is not installed; install it, or use workers = 0 to run in this process"
-        ) from exc
+        raise WorkerError(f"Ray is not installed; install it, or leave it out: {WITHOUT_RAY}") from exc
     return ray
 
 
@@ -208,6 +211,6 @@ def _restore(name: str, value: str | None) -> None:
         os.environ[name] = value
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or the name of its class."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

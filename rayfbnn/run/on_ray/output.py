@@ -14,27 +14,38 @@ _log = logging.getLogger(__name__)
 @contextmanager
 def result_alone_on_stdout() -> Iterator[None]:
     """Keep what Ray prints away from standard output."""
-    import ray._private.worker as ray_worker
-
-    before = ray_worker.print_to_stdstream
-    log_what_ray_reports()
+    before = log_what_ray_reports()
     try:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        ray_worker.print_to_stdstream = before
+        _replace_printer(before)
 
 
-def log_what_ray_reports() -> None:
+def log_what_ray_reports() -> Any:
     """Send what Ray reports about nodes and workers that have died to the log, at level DEBUG.
 
     Ray prints some fifty lines for each node, from the log of its raylet, and some seconds after its death: a
-    driver may have written its result by then. The executor says in one line what has happened.
+    driver may have written its result by then. The executor says in one line what has happened. Returns the
+    function of Ray that printed before.
     """
-    import ray._private.worker as ray_worker
-
-    ray_worker.print_to_stdstream = _to_log
+    return _replace_printer(_to_log)
 
 
-def _to_log(data: dict[str, Any], ignore_prefix: bool) -> None:
+def _replace_printer(printer: Any) -> Any:
+    """Let a function print what Ray reports, and return the one before; None if this Ray has no such name.
+
+    Ray has no public function for this. Without it the fifty lines go to standard error.
+    """
+    try:
+        import ray._private.worker as ray_worker
+
+        before = ray_worker.print_to_stdstream
+    except (ImportError, AttributeError):
+        return None
+    ray_worker.print_to_stdstream = printer
+    return before
+
+
+def _to_log(data: dict[str, Any], *unused: object, **also_unused: object) -> None:
     _log.debug("Ray: %s", "\n".join(data["lines"]).strip())

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from rayfbnn import api
-from rayfbnn.errors import ClusterGoneError, ConfigError
+from rayfbnn.errors import ClusterGoneError, ConfigError, WorkerError
 from rayfbnn.run.on_ray import cluster
 from rayfbnn.run.signals import interrupt_on_signal
 from tests.support.drivers import descendants, finish, slow_spec, start, wait_until
@@ -28,13 +28,11 @@ def test_too_few_open_files_for_ray_are_refused(tmp_path: Path, monkeypatch: pyt
     limit_of = resource.getrlimit
     limits = {resource.RLIMIT_NOFILE: (64, 64)}
     monkeypatch.setattr(resource, "getrlimit", lambda which: limits.get(which) or limit_of(which))
-    with pytest.raises(
-        ConfigError, match=r"Ray needs 512 open files, and this shell allows 64 .*workers = 0"
-    ):
+    # Other tests may have started it in this process.
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    refused = r"Ray needs 512 open files, and this shell allows 64 .*--workers 0"
+    with pytest.raises(ConfigError, match=refused):
         api.sample(spec, tmp_path / "new.zarr", workers=2, progress=False)
-    monkeypatch.setattr(
-        "ray.is_initialized", lambda: False
-    )  # other tests may have started it in this process
     with pytest.raises(ConfigError, match="Ray needs 512 open files"):
         api.resume(tmp_path / "run.zarr", workers=2, progress=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.zarr", "train.csv"]
@@ -44,11 +42,47 @@ def test_the_limit_of_open_files_is_raised_as_far_as_ray_needs(monkeypatch: pyte
     limits: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda which: (64, 4096))
     monkeypatch.setattr(resource, "setrlimit", lambda which, limit: limits.append(limit))
-    monkeypatch.setattr(cluster, "_import_ray", lambda address: None)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
     cluster.check_ray(2, None)
     assert limits == [(512, 4096)]
     cluster.check_ray(0, None)
     assert limits == [(512, 4096)]
+
+
+class RayThatCannotStart:
+    """A stand-in for Ray whose start raises an error."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def init(self, **options: object) -> None:
+        raise self.error
+
+
+ERRORS = [
+    OSError(28, "No space left on device"),
+    RuntimeError("two\nlines"),
+    Exception("The current node timed out"),
+    AssertionError(),
+    KeyError("node"),
+    SystemExit(15),
+]
+
+
+@pytest.mark.parametrize("address", [None, "auto"])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_whatever_ray_raises_as_it_starts_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, address: str | None
+) -> None:
+    monkeypatch.setattr(cluster, "_import_ray", lambda address: RayThatCannotStart(error))
+    with interrupt_on_signal(), pytest.raises(WorkerError) as raised:
+        cluster.connect(1, address)
+    assert "\n" not in str(raised.value)
+    assert ("joined" if address else "--workers 0") in str(raised.value)
+    assert not any(thread.name == "rayfbnn-ray" for thread in threading.enumerate())
 
 
 @pytest.fixture
