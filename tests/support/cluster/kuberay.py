@@ -1,12 +1,14 @@
-"""A cut-down schema of the manifests that KubeRay 1.5 takes, written from its reference of the API.
+"""Cut-down schemas of the manifests that KubeRay 1.5 and Kubernetes take, written from their references.
 
-It has the keys that a manifest for rayfbnn could use, and refuses every other key, so that a misspelt one is
-found. Source: docs/reference/api.md of KubeRay, packages ray.io/v1, and the reference of Kubernetes 1.28 for
-pods. The real definitions are some 30,000 lines, most of which are the whole of a pod.
+They have the keys that a manifest for rayfbnn could use, and refuse every other key, so that a misspelt one
+is found. Source: docs/reference/api.md of KubeRay, packages ray.io/v1, and the reference of Kubernetes 1.28
+for pods, policies and claims. The real definitions are some 30,000 lines, most of which are the whole of a
+pod.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 VERSION = "1.5.1"
@@ -40,6 +42,22 @@ _RESOURCES = _object(
     limits={"type": "object", "additionalProperties": _QUANTITY},
     requests={"type": "object", "additionalProperties": _QUANTITY},
 )
+_SECCOMP = _object("type", type=_one_of("RuntimeDefault", "Localhost", "Unconfined"), localhostProfile=_TEXT)
+_USER: dict[str, Schema] = {
+    "runAsNonRoot": _FLAG,
+    "runAsUser": _NUMBER,
+    "runAsGroup": _NUMBER,
+    "seccompProfile": _SECCOMP,
+}
+_POD_SECURITY = _object(**_USER, fsGroup=_NUMBER, supplementalGroups=_list(_NUMBER))
+_CONTAINER_SECURITY = _object(
+    **_USER,
+    allowPrivilegeEscalation=_FLAG,
+    privileged=_FLAG,
+    readOnlyRootFilesystem=_FLAG,
+    capabilities=_object(add=_list(_TEXT), drop=_list(_TEXT)),
+)
+_SOURCE = _object("name", name=_TEXT, optional=_FLAG)
 _ENV = _object("name", name=_TEXT, value=_TEXT, valueFrom={"type": "object"})
 _CONTAINER = _object(
     "name image",
@@ -49,10 +67,10 @@ _CONTAINER = _object(
     command=_list(_TEXT),
     args=_list(_TEXT),
     env=_list(_ENV),
-    envFrom=_list({"type": "object"}),
+    envFrom=_list(_object(secretRef=_SOURCE, configMapRef=_SOURCE, prefix=_TEXT)),
     ports=_list(_object("containerPort", containerPort=_NUMBER, name=_TEXT, protocol=_TEXT)),
     resources=_RESOURCES,
-    securityContext={"type": "object"},
+    securityContext=_CONTAINER_SECURITY,
     volumeMounts=_list(_object("name mountPath", name=_TEXT, mountPath=_TEXT, readOnly=_FLAG, subPath=_TEXT)),
     workingDir=_TEXT,
 )
@@ -87,7 +105,7 @@ _POD = _object(
         restartPolicy=_one_of("Always", "OnFailure", "Never"),
         terminationGracePeriodSeconds=_NUMBER,
         priorityClassName=_TEXT,
-        securityContext={"type": "object"},
+        securityContext=_POD_SECURITY,
     ),
 )
 _CLUSTER_SPEC = _object(
@@ -148,12 +166,51 @@ _JOB_SPEC = _object(
 )
 
 
+_SELECTOR = _object(matchLabels=_TEXTS)
+_PEERS = _list(_object(podSelector=_SELECTOR, namespaceSelector=_SELECTOR))
+_PORTS = _list(_object(protocol=_one_of("TCP", "UDP"), port={"type": ["integer", "string"]}, endPort=_NUMBER))
+_POLICY_SPEC = _object(
+    "podSelector policyTypes",
+    podSelector=_SELECTOR,
+    policyTypes=_list(_one_of("Ingress", "Egress")),
+    ingress=_list(_object(**{"from": _PEERS}, ports=_PORTS)),
+    egress=_list(_object(to=_PEERS, ports=_PORTS)),
+)
+_CLAIM_SPEC = _object(
+    "accessModes resources",
+    accessModes=_list(_one_of("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")),
+    storageClassName=_TEXT,
+    volumeName=_TEXT,
+    volumeMode=_one_of("Filesystem", "Block"),
+    resources=_object("requests", requests=_object("storage", storage=_QUANTITY)),
+)
+_KINDS = {
+    "RayJob": ("ray.io/v1", _JOB_SPEC),
+    "RayCluster": ("ray.io/v1", _CLUSTER_SPEC),
+    "NetworkPolicy": ("networking.k8s.io/v1", _POLICY_SPEC),
+    "PersistentVolumeClaim": ("v1", _CLAIM_SPEC),
+}
+
+
 def schema_of(kind: str) -> Schema:
-    """The JSON schema of a manifest of this kind, "RayJob" or "RayCluster"."""
+    """The JSON schema of a manifest of this kind, such as "RayJob"."""
+    version, spec = _KINDS[kind]
     return _object(
         "apiVersion kind metadata spec",
-        apiVersion=_one_of("ray.io/v1"),
+        apiVersion=_one_of(version),
         kind=_one_of(kind),
         metadata=_object("name", name=_TEXT, namespace=_TEXT, labels=_TEXTS, annotations=_TEXTS),
-        spec={"RayJob": _JOB_SPEC, "RayCluster": _CLUSTER_SPEC}[kind],
+        spec=spec,
     )
+
+
+def pods(document: Any) -> Iterator[dict[str, Any]]:
+    """Every template of a pod in a manifest: what has containers in its spec, with its labels."""
+    if isinstance(document, dict):
+        if "containers" in (document.get("spec") or {}):
+            yield document
+        for value in document.values():
+            yield from pods(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from pods(value)
