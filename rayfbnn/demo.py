@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from rayfbnn import api
 from rayfbnn.describe.results import diagnosis_text, prediction_text
 from rayfbnn.errors import ConfigError
+from rayfbnn.output.printing import say
 from rayfbnn.run.on_ray.cluster import check_ray
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
@@ -102,7 +102,7 @@ def example() -> Path:
 
 def _say(text: str, *, show: bool) -> None:
     if show:
-        print(text, file=sys.stderr, flush=True)
+        say(text)
 
 
 def _pictures(store: Path, folder: Path, cases: Path) -> list[Path]:

@@ -21,6 +21,11 @@ in use; 75 for a full disk or a cluster that is gone (in sysexits.h these are "c
 later"); 1 for everything else.
 """
 
+import errno
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The numbers of the errors of a disk that is full, and of a quota or limit that is reached."""
+
 
 class RayFBNNError(Exception):
     """The base of all errors about the user's input, files or machine. Any other exception is a bug."""

@@ -9,6 +9,7 @@ import typer
 
 from rayfbnn.cli.parameters import AsJson, Decisive, Set, ShowProgress, SpecFile, Workers
 from rayfbnn.cli.program import NOT_CONVERGED, command
+from rayfbnn.output.printing import tell
 
 
 @command
@@ -76,6 +77,6 @@ def compare(
         workers=workers,
         progress=progress,
     )
-    print(comparison.to_json() if as_json else comparison.to_text())
+    tell(comparison.to_json() if as_json else comparison.to_text())
     if not comparison.ok:
         raise typer.Exit(NOT_CONVERGED)

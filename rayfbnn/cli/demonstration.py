@@ -9,6 +9,7 @@ import typer
 
 from rayfbnn.cli.parameters import ShowProgress, Workers
 from rayfbnn.cli.program import command
+from rayfbnn.output.printing import tell
 
 
 @command
@@ -26,4 +27,4 @@ def demo(
     from rayfbnn.demo import demo as run_demo
     from rayfbnn.demo import demo_text
 
-    print(demo_text(run_demo(folder, workers=workers, progress=progress)))
+    tell(demo_text(run_demo(folder, workers=workers, progress=progress)))

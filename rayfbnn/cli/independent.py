@@ -13,6 +13,7 @@ from rayfbnn.cli.parameters import AsJson, NewStore, RunStore, Set, ShowProgress
 from rayfbnn.cli.program import command, print_run
 from rayfbnn.describe import results
 from rayfbnn.errors import CheckFailed
+from rayfbnn.output.printing import answer
 
 
 @command
@@ -91,7 +92,7 @@ def evidence(
     evidence = api.evidence(
         spec, data=data, set=set or (), temperatures=temperatures, power=power, progress=progress
     )
-    print(json.dumps(asdict(evidence)) if as_json else results.evidence_text(evidence))
+    answer(json.dumps(asdict(evidence)) if as_json else results.evidence_text(evidence))
 
 
 @command
@@ -126,6 +127,6 @@ def check(
     from rayfbnn import api
 
     result = api.check(path, exact, false_alarm_rate=false_alarm_rate, cases=cases, skip=skip)
-    print(result.to_json() if as_json else results.check_text(result))
+    answer(result.to_json() if as_json else results.check_text(result))
     if not result.ok:
         raise CheckFailed("; ".join(result.reasons))

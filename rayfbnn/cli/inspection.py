@@ -14,6 +14,7 @@ from rayfbnn.cli.parameters import AnyStore, AsJson, Set, ShowProgress, Train
 from rayfbnn.cli.program import command
 from rayfbnn.describe import results
 from rayfbnn.errors import CheckFailed
+from rayfbnn.output.printing import answer
 
 if TYPE_CHECKING:
     from rayfbnn.selftest.selftest import Finding
@@ -34,7 +35,7 @@ def show(
     """
     from rayfbnn import api
 
-    print(api.show(what, data=data, set=set or ()))
+    answer(api.show(what, data=data, set=set or ()))
 
 
 @command
@@ -61,9 +62,9 @@ def verify(
 
     report = api.verify(path, repair=repair, dry_run=dry_run)
     if as_json:
-        print(json.dumps(asdict(report), default=str))
+        answer(json.dumps(asdict(report), default=str))
     else:
-        print(results.verification_text(report, repair=repair, dry_run=dry_run))
+        answer(results.verification_text(report, repair=repair, dry_run=dry_run))
     if report.read_errors or (report.problems and (dry_run or not repair)):
         raise typer.Exit(1)
 
@@ -114,7 +115,7 @@ def bench(
     result = api.bench(
         spec, data=data, set=set or (), device=device, chains=chains, quick=quick, progress=progress
     )
-    print(result.to_json() if as_json else results.bench_text(result))
+    answer(result.to_json() if as_json else results.bench_text(result))
 
 
 @command
@@ -131,14 +132,14 @@ def selftest(
     """
     from rayfbnn.selftest.selftest import selftest as run_selftest
 
-    print(results.FINDING_HEADER, flush=True)
+    answer(results.FINDING_HEADER)
     findings = run_selftest(device=device, seed=seed, chains=chains, report=_print_finding)
     failed = [f"{finding.test} of {finding.subject}" for finding in findings if not finding.ok]
     if failed:
         raise CheckFailed(f"{len(failed)} of {len(findings)} tests failed on {device}: {'; '.join(failed)}")
     seconds = sum(finding.seconds for finding in findings)
-    print(f"ok: all {len(findings)} tests passed on {device}, seed {seed}, in {seconds:.0f} seconds")
+    answer(f"ok: all {len(findings)} tests passed on {device}, seed {seed}, in {seconds:.0f} seconds")
 
 
 def _print_finding(finding: Finding) -> None:
-    print(results.finding_text(finding), flush=True)
+    answer(results.finding_text(finding))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from rayfbnn.cli.parameters import (
 )
 from rayfbnn.cli.program import NOT_CONVERGED, START_AGAIN, command, print_run
 from rayfbnn.errors import ConfigError, StoreReadError, WorkerError
+from rayfbnn.output.printing import answer, say
 
 
 @command
@@ -104,12 +104,9 @@ def status(
         raise ConfigError(f"every: must be a number of seconds above 0, got {every:g}")
     while True:
         current = api.status(path)
-        if as_json:
-            numbers = {"done": current.done, "seconds_left": current.seconds_left}
-            print(json.dumps(asdict(current) | numbers), flush=True)
-        else:
-            print(status_text(current), flush=True)
-        if not watch or current.complete:
+        numbers = {"done": current.done, "seconds_left": current.seconds_left}
+        text = json.dumps(asdict(current) | numbers) if as_json else status_text(current)
+        if not answer(text) or not watch or current.complete:
             return
         time.sleep(every)
 
@@ -120,5 +117,5 @@ def start_again(name: str) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, WorkerError, StoreReadError) as exc:
-        print(f"rayfbnn {name}: {exc if str(exc) else 'stopped'}; start it again", file=sys.stderr)
+        say(f"rayfbnn {name}: {exc if str(exc) else 'stopped'}; start it again")
         raise typer.Exit(START_AGAIN) from None

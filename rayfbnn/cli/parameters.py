@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+def utf8(text: str) -> str:
+    """Return an argument of the shell as the UTF-8 that it is, where the locale is ASCII."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes that the locale lacks are in it as surrogates
+        return os.fsencode(text).decode(errors="surrogateescape")
+    return text
+
 
 SpecFile = Annotated[Path, typer.Argument(metavar="RUN.TOML", help="The configuration, a TOML file.")]
 NewStore = Annotated[
@@ -18,6 +29,7 @@ Set = Annotated[
     typer.Option(
         "--set",
         metavar="KEY.PATH=VALUE",
+        parser=utf8,
         help='Replaces values of the configuration by "key.path=value". Can be given several times.',
     ),
 ]

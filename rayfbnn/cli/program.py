@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -16,6 +15,7 @@ import typer
 from rayfbnn import __version__
 from rayfbnn.describe import results
 from rayfbnn.errors import RayFBNNError
+from rayfbnn.output.printing import answer, guard_streams, say, tell
 
 if TYPE_CHECKING:
     from rayfbnn.run.running import RunSummary
@@ -33,7 +33,7 @@ app = typer.Typer(
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        typer.echo(f"rayfbnn {__version__}")
+        answer(f"rayfbnn {__version__}")
         raise typer.Exit
 
 
@@ -67,13 +67,13 @@ def _register(group: typer.Typer, function: Command) -> Command:
         try:
             function(*args, **kwargs)
         except RayFBNNError as exc:
-            print(f"rayfbnn {name}: {exc}", file=sys.stderr)
+            say(f"rayfbnn {name}: {exc}")
             raise typer.Exit(exc.exit_code) from None
         except KeyboardInterrupt as exc:
-            print(f"rayfbnn {name}: {exc if str(exc) else 'stopped'}", file=sys.stderr)
+            say(f"rayfbnn {name}: {exc if str(exc) else 'stopped'}")
             raise typer.Exit(INTERRUPTED) from None
         except MemoryError as exc:
-            print(f"rayfbnn {name}: out of memory: {exc or 'no more is left'}", file=sys.stderr)
+            say(f"rayfbnn {name}: out of memory: {exc or 'no more is left'}")
             raise typer.Exit(1) from None
 
     return group.command(help=_paragraphs(inspect.getdoc(function) or ""))(with_exit_code)
@@ -86,9 +86,16 @@ def _paragraphs(text: str) -> str:
 
 def print_run(summary: RunSummary, as_json: bool) -> None:
     """Print the summary of a run, as text or as one JSON object."""
-    print(json.dumps(asdict(summary)) if as_json else results.run_text(summary))
+    tell(json.dumps(asdict(summary)) if as_json else results.run_text(summary))
 
 
 def main() -> None:
     """Run the program `rayfbnn` with the arguments of the shell."""
-    app()
+    standard_output = guard_streams()
+    try:
+        app()
+    except SystemExit:
+        if standard_output.lost is None:
+            raise
+        say(f"rayfbnn: the answer is lost: standard output cannot be written: {standard_output.lost}")
+        raise SystemExit(START_AGAIN) from None

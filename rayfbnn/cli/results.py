@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from rayfbnn.cli.parameters import AnyStore, AsJson, Decisive, RunStore, Skip
+from rayfbnn.cli.parameters import AnyStore, AsJson, Decisive, RunStore, Skip, utf8
 from rayfbnn.cli.program import NOT_CONVERGED, command
 from rayfbnn.describe import results
 from rayfbnn.errors import ConfigError
+from rayfbnn.output.printing import answer, tell
 
 
 @command
@@ -57,9 +58,11 @@ def predict(
     if contributions and out is None:
         raise ConfigError("contributions: are columns of the table, which needs a file; give one with --out")
     prediction = api.predict(path, data=data, out=out, contributions=contributions, skip=skip)
-    print(prediction.to_json() if as_json else results.prediction_text(prediction))
-    if out is not None and not as_json:
-        print(f"a row for each case: {out}")
+    text = prediction.to_json() if as_json else results.prediction_text(prediction)
+    if out is None:
+        answer(text)
+    else:
+        tell(text if as_json else f"{text}\na row for each case: {out}")
 
 
 @command
@@ -107,7 +110,7 @@ def diagnose(
         min_ess=min_ess,
         skip=skip,
     )
-    print(diagnosis.to_json() if as_json else results.diagnosis_text(diagnosis))
+    answer(diagnosis.to_json() if as_json else results.diagnosis_text(diagnosis))
     if not diagnosis.ok:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -128,7 +131,8 @@ def plot(
     input_name: Annotated[
         str | None,
         typer.Option(
-            help="Name of the input that the predictive bands run along; the first one if not given."
+            parser=utf8,
+            help="Name of the input that the predictive bands run along; the first one if not given.",
         ),
     ] = None,
     skip: Skip = 0,
@@ -140,7 +144,7 @@ def plot(
     from rayfbnn import api
 
     for picture in api.plot(path, out=out, data=data, input_name=input_name, skip=skip):
-        print(picture)
+        tell(str(picture))
 
 
 @command
@@ -168,7 +172,7 @@ def report(
     """
     from rayfbnn import api
 
-    print(api.report(path, out=out, data=data, skip=skip, progress=progress))
+    tell(str(api.report(path, out=out, data=data, skip=skip, progress=progress)))
 
 
 @command
@@ -200,4 +204,4 @@ def export(
     from rayfbnn import api
 
     written = api.export(path, out=out, draws=draws, max_mcse=max_mcse, skip=skip)
-    print(f"{written}: {written.stat().st_size / 1e6:.3g} MB")
+    tell(f"{written}: {written.stat().st_size / 1e6:.3g} MB")

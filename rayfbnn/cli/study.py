@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from rayfbnn.cli.jobs import start_again
-from rayfbnn.cli.parameters import Address, AsJson, LogFormat, Set, ShowProgress, SpecFile, Train
+from rayfbnn.cli.parameters import Address, AsJson, LogFormat, Set, ShowProgress, SpecFile, Train, utf8
 from rayfbnn.cli.program import NOT_CONVERGED, app, command_of
+from rayfbnn.output.printing import answer, tell
 
 study_app = typer.Typer(
     no_args_is_help=True,
@@ -46,6 +47,7 @@ def create(
         list[str] | None,
         typer.Option(
             metavar="KEY.PATH=A,B,C",
+            parser=utf8,
             help="The values of a key, one configuration each. Given several times, every combination is a"
             " configuration.",
         ),
@@ -82,7 +84,7 @@ def create(
         rule=Rule(max_rhat, max_mcse, least_draws, looks, cases),
     )
     n_members = len(study.configurations) * len(study.seeds())
-    print(f"{study.place}: {n_members} members; run them with: rayfbnn study run {path}")
+    tell(f"{study.place}: {n_members} members; run them with: rayfbnn study run {path}")
 
 
 @command
@@ -121,7 +123,7 @@ def run(
             progress=progress,
             log_format=log_format,  # type: ignore[arg-type]  # checked there
         )
-    print(json.dumps(asdict(status) | {"ok": status.ok}) if as_json else study_text(status))
+    tell(json.dumps(asdict(status) | {"ok": status.ok}) if as_json else study_text(status))
     if not status.ok:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -135,7 +137,7 @@ def add(path: Folder, seeds: Seeds) -> None:
     from rayfbnn.study import Study
 
     added = Study.open(path).add(_seeds(seeds))
-    print(f"{path}: added the seeds {', '.join(map(str, added))}; go on with: rayfbnn study run {path}")
+    tell(f"{path}: added the seeds {', '.join(map(str, added))}; go on with: rayfbnn study run {path}")
 
 
 @command
@@ -145,7 +147,7 @@ def status(path: Folder, as_json: AsJson = False) -> None:
     from rayfbnn.study.status import study_text
 
     current = Study.open(path).status()
-    print(json.dumps(asdict(current) | {"ok": current.ok}) if as_json else study_text(current))
+    answer(json.dumps(asdict(current) | {"ok": current.ok}) if as_json else study_text(current))
 
 
 @command
@@ -160,7 +162,7 @@ def diagnose(paths: Folders, configuration: Number = 0, as_json: AsJson = False)
 
     first, *others = [Study.open(path) for path in paths]
     look = first.diagnose(configuration, others=others)
-    print(json.dumps(look.to_document()) if as_json else look_text(look))
+    answer(json.dumps(look.to_document()) if as_json else look_text(look))
     if not look.ok:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -181,7 +183,8 @@ def predict(
 
     first, *others = [Study.open(path) for path in paths]
     prediction = first.predict(data, configuration=configuration, others=others, out=out)
-    print(prediction.to_json() if as_json else prediction_text(prediction))
+    text = prediction.to_json() if as_json else prediction_text(prediction)
+    answer(text) if out is None else tell(text)
 
 
 @command
@@ -200,8 +203,8 @@ def report(
     study = Study.open(path)
     written = study.report(out, data=data)
     if data is not None:
-        print(ranks_text(study.rank(data)))
-    print(f"written: {written}")
+        tell(ranks_text(study.rank(data)))
+    tell(f"written: {written}")
 
 
 def _seeds(text: str) -> int | list[int]:

@@ -66,7 +66,7 @@ class JsonLog:
             return
         common = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
         try:
-            print(json.dumps({**common, "store": str(self._store.path), **values}), file=self._file)
+            self._file.write(json.dumps({**common, "store": str(self._store.path), **values}) + "\n")
         except OSError as exc:
             _log.warning("%s: cannot be written any more: %s; the run goes on", self._file.name, exc)
             self._close()

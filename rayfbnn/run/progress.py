@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from rayfbnn.output.printing import is_on_terminal, say, say_from_handler, standard_error
 from rayfbnn.run.estimate import HEADINGS, Estimate, duration
 
 if TYPE_CHECKING:
@@ -48,7 +47,9 @@ class LiveTable:
         self._estimate = Estimate(store)
         self._latest: dict[int, Progress] = {}
         self._note = ""
-        self._live = Live(console=Console(stderr=True), refresh_per_second=4, get_renderable=self._table)
+        self._live = Live(
+            console=Console(file=standard_error()), refresh_per_second=4, get_renderable=self._table
+        )
 
     def update(self, progress: Progress) -> None:
         """Show the progress of a batch in its row."""
@@ -90,7 +91,7 @@ class PlainLines:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._estimate = Estimate(store, clock)
-        self._write = write or (lambda line: print(line, file=sys.stderr, flush=True))
+        self._write = write or say
         self._clock = clock
         self._written: dict[int, float] = {}
 
@@ -111,7 +112,7 @@ class PlainLines:
 
     def note(self, text: str) -> None:
         """Write a line of text."""
-        _write_at_once(text)
+        say_from_handler(text)
 
     def __enter__(self) -> Self:
         return self
@@ -129,7 +130,7 @@ class Silent:
 
     def note(self, text: str) -> None:
         """Write a line of text."""
-        _write_at_once(text)
+        say_from_handler(text)
 
     def __enter__(self) -> Self:
         return self
@@ -142,7 +143,7 @@ def display(store: Store, *, show: bool) -> Display:
     """Return the display that fits: a live table on a terminal, lines elsewhere, nothing if not wanted."""
     if not show:
         return Silent()
-    return LiveTable(store) if sys.stdout.isatty() and sys.stderr.isatty() else PlainLines(store)
+    return LiveTable(store) if is_on_terminal() else PlainLines(store)
 
 
 @contextmanager
@@ -159,7 +160,7 @@ def show_rejection(draws: int, *, show: bool) -> Iterator[Callable[[int, int], N
         now = time.monotonic()
         if show and now >= due:
             due = now + _SECONDS_BETWEEN_LINES
-            print(rejection_line(accepted, proposals, draws, now - started), file=sys.stderr, flush=True)
+            say(rejection_line(accepted, proposals, draws, now - started))
 
     yield on_progress
 
@@ -189,7 +190,7 @@ def show_evidence(*, show: bool) -> Iterator[Callable[[float], None]]:
         if show and now - written >= _SECONDS_BETWEEN_LINES:
             written = now
             left = duration((now - started) * (1 - share) / share)
-            print(f"{share:.1%} done, time left {left}", file=sys.stderr, flush=True)
+            say(f"{share:.1%} done, time left {left}")
 
     yield on_progress
 
@@ -199,11 +200,7 @@ def show_bench(*, show: bool) -> Callable[[Row], None]:
 
     def on_row(row: Row) -> None:
         if show:
-            print(
-                f"{row.shape}, {row.chains} chains, {row.kernel}: {row.us_per_step:g} us",
-                file=sys.stderr,
-                flush=True,
-            )
+            say(f"{row.shape}, {row.chains} chains, {row.kernel}: {row.us_per_step:g} us")
 
     return on_row
 
@@ -211,14 +208,10 @@ def show_bench(*, show: bool) -> Callable[[Row], None]:
 def show_trial(seconds: float, *, show: bool) -> None:
     """Write a line that `bench` tries tuning for so many seconds."""
     if show:
-        print(f"the first rounds of tuning, for {seconds:g} seconds", file=sys.stderr, flush=True)
+        say(f"the first rounds of tuning, for {seconds:g} seconds")
 
 
 def show_text(text: str) -> None:
     """Write some lines on standard error; nothing if there are none."""
     if text:
-        print(text.strip(), file=sys.stderr, flush=True)
-
-
-def _write_at_once(text: str) -> None:
-    os.write(2, f"\n{text}\n".encode())  # not print: a signal may have come in the midst of one
+        say(text.strip())

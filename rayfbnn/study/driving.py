@@ -8,13 +8,13 @@ what, how often, or who is killed meanwhile.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rayfbnn.errors import SamplingError, StoreBusyError, StoreMismatchError
+from rayfbnn.output.printing import say
 from rayfbnn.study.looks import Due
 from rayfbnn.study.members import Member
 from rayfbnn.study.status import look_head
@@ -47,7 +47,7 @@ def show(lines: Iterable[str], how: Driving) -> None:
     """Take the lines of a driver to their end, and print them on standard error if they are to be shown."""
     for line in lines:
         if how.progress:
-            print(line, file=sys.stderr, flush=True)
+            say(line)
 
 
 def drive(study: StudyFiles, how: Driving, sleep: Callable[[float], None] = time.sleep) -> Iterator[str]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rayfbnn.errors import RayFBNNError, WorkerError
+from rayfbnn.output.printing import say_from_handler
 from rayfbnn.run.on_ray.actors import current_node
 from rayfbnn.run.on_ray.cluster import WORKER_ENVIRONMENT, connect, first_line
 from rayfbnn.run.on_ray.nodes import NodeWatch, warn_of_death, warn_of_leaving
 from rayfbnn.run.signals import stop_on_signal
 from rayfbnn.study.driving import Driving, drive, show
 from rayfbnn.study.files import StudyFiles
-from rayfbnn.study.processes import note
 
 _LOOK_SECONDS = 0.5  # between two looks at the tasks
 
@@ -68,7 +68,7 @@ class ClusterDrivers:
         KeyboardInterrupt if they were stopped, the error of a task that failed, WorkerError if more died than
         may, ClusterGoneError if the head of the cluster does not answer any more.
         """
-        with stop_on_signal(self._request_stop, note), self._watch:
+        with stop_on_signal(self._request_stop, say_from_handler), self._watch:
             show(self._all_lines(), self._how)
         if self._is_stopping:
             raise KeyboardInterrupt("stopped; what was committed is kept")

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from rayfbnn import errors
 from rayfbnn.errors import RayFBNNError, WorkerError
+from rayfbnn.output.printing import answer, guard_streams, say_from_handler
 from rayfbnn.run.on_ray.cluster import ONE_THREAD
 from rayfbnn.run.signals import interrupt_on_signal, stop_on_signal
 from rayfbnn.study.driving import Driving, drive, show
@@ -38,7 +39,7 @@ class Drivers:
         than may.
         """
         failures = 0
-        with stop_on_signal(self._stop, note):
+        with stop_on_signal(self._stop, say_from_handler):
             try:
                 self._processes = [self._start() for _ in range(self._count)]
                 while self._processes:
@@ -94,13 +95,9 @@ class Drivers:
         return 1
 
 
-def note(text: str) -> None:
-    """Write a line on standard error; a signal handler may call this."""
-    os.write(2, f"\n{text}\n".encode())  # not print: a signal may have come in the midst of one
-
-
 def main() -> None:
     """Drive a study as the process of another driver; an error goes to it on standard output."""
+    guard_streams()
     arguments = json.loads(sys.argv[1])
     try:
         with interrupt_on_signal():
@@ -109,7 +106,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(_STOPPED)
     except RayFBNNError as exc:
-        print(json.dumps([type(exc).__name__, str(exc)]))
+        answer(json.dumps([type(exc).__name__, str(exc)]))
         sys.exit(1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 
 from rayfbnn.data import Source, is_path, read_cases
 from rayfbnn.errors import ConfigError
+from rayfbnn.output.printing import say
 from rayfbnn.reduce.whole_file import whole_file
 from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import check_folder, check_output, open_for_predictions
@@ -75,7 +75,7 @@ def report(
 
     def tell(what: str) -> None:
         if progress:
-            print(f"report: {what}", file=sys.stderr, flush=True)
+            say(f"report: {what}")
 
     labels = _labels(paths)
     with np.errstate(over="ignore", invalid="ignore"):  # vague priors reach as far as infinity

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rayfbnn.describe.results import duration
 from rayfbnn.errors import ConfigError
+from rayfbnn.output.printing import say
 from rayfbnn.reduce.judging.advice import rounded_up
 from rayfbnn.run.resuming import set_length
 from rayfbnn.store.lengthening.verdict_log import RoundVerdict
@@ -104,7 +104,7 @@ def run_until(store: Store, until: Until, run: Callable[..., RunSummary], *, pro
         store.verdicts.append(verdict)
         if progress:
             reason = "there are no draws" if diagnosis is None else diagnosis.decided_by
-            print(_line(number, verdict, store, reason), file=sys.stderr, flush=True)
+            say(_line(number, verdict, store, reason))
         if following is None:
             return replace(summary, ok=verdict.ok)
         set_length(store, following)

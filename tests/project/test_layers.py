@@ -33,19 +33,21 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spec": BASE | {"model", "mcmc", "approximate", "data"},
     "store": BASE | {"model", "mcmc", "spec", "data"},
     "markup": set(),
+    "output": {"errors"},
     "ring": SAMPLED,
-    "run": SAMPLED | {"approximate", "ring", "spec", "data", "store", "markup"},
-    "reduce": BASE | {"model", "mcmc", "approximate", "spec", "data", "store", "markup"},
+    "run": SAMPLED | {"approximate", "ring", "spec", "data", "store", "markup", "output"},
+    "reduce": BASE | {"model", "mcmc", "approximate", "spec", "data", "store", "markup", "output"},
     "describe": SAMPLED | {"spec", "data", "store", "run", "reduce"},
     "timing": SAMPLED | {"spec", "data", "store", "run"},
     "reporting": BASE | {"model", "spec", "data", "store", "reduce", "describe", "markup"},
-    "verbs": SAMPLED | {"spec", "data", "store", "run", "reduce", "describe", "timing", "reporting"},
-    "study": SAMPLED | {"spec", "data", "store", "run", "reduce", "reporting", "markup", "verbs"},
+    "verbs": SAMPLED
+    | {"spec", "data", "store", "run", "reduce", "describe", "timing", "reporting", "output"},
+    "study": SAMPLED | {"spec", "data", "store", "run", "reduce", "reporting", "markup", "output", "verbs"},
     "api": {"verbs"},
     "sklearn": {"api", "arrays", "data", "errors", "model", "reduce", "spec", "store"},
     "__init__": {"api", "errors", "spec", "run", "study", "version"},
-    "demo": {"__init__", "api", "describe", "errors", "run", "spec", "store"},
-    "cli": {"__init__", "api", "demo", "describe", "errors", "run", "selftest", "study"},
+    "demo": {"__init__", "api", "describe", "errors", "output", "run", "spec", "store"},
+    "cli": {"__init__", "api", "demo", "describe", "errors", "output", "run", "selftest", "study"},
 }
 
 HOMES = {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
+
+from rayfbnn.output.printing import standard_error
 
 _log = logging.getLogger(__name__)
 
@@ -16,7 +17,7 @@ def result_alone_on_stdout() -> Iterator[None]:
     """Keep what Ray prints away from standard output."""
     before = log_what_ray_reports()
     try:
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(standard_error()):
             yield
     finally:
         _replace_printer(before)

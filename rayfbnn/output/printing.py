@@ -1,0 +1,131 @@
+"""The one place that prints, so that a stream which is full, closed or gone never stops a run."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TextIO, cast
+
+from rayfbnn.errors import NO_SPACE
+
+
+class LastingStream:
+    """A text stream whose writes never fail; text that cannot be written is dropped.
+
+    Attributes
+    ----------
+    lost
+        Why text was dropped that somebody would have read, such as "No space left on device"; None if there
+        was no such text. Nobody reads a pipe without a reader, a terminal that is gone or a closed stream.
+    is_read
+        False once nobody reads the stream any more.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self.lost: str | None = None
+        self.is_read = stream is not None
+
+    def write(self, text: str) -> int:
+        """Write the text, or drop it; return its length."""
+        self._attempt(lambda stream: stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what has been written, as far as that is possible."""
+        self._attempt(lambda stream: stream.flush())
+
+    def isatty(self) -> bool:
+        """Return True if the stream is a terminal."""
+        with suppress(OSError, ValueError):
+            return self._stream is not None and self._stream.isatty()
+        return False
+
+    def _attempt(self, action: Callable[[TextIO], object]) -> None:
+        if self._stream is None:
+            return
+        try:
+            action(self._stream)
+        except (OSError, ValueError) as exc:  # ValueError: it is closed, or cannot encode the text
+            if self._would_be_read(exc):
+                self.lost = getattr(exc, "strerror", None) or str(exc)
+            else:
+                self.is_read = False
+            if sys.stderr is self._stream:  # Python flushes it at the end, and would exit with 120
+                sys.stderr = cast(TextIO, self)
+
+    def _would_be_read(self, error: Exception) -> bool:
+        if getattr(error, "errno", None) in NO_SPACE:
+            return True
+        with suppress(OSError, ValueError):
+            return self._stream is not None and stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode)
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":  # bytes written there could fail
+            raise AttributeError(name)
+        return getattr(self._stream, name)
+
+
+def guard_streams() -> LastingStream:
+    """Guard the standard streams of this process against failures; return standard output, guarded.
+
+    A descriptor that is closed is opened on /dev/null. Otherwise a file of the store would get its number,
+    and text that a library prints would end up in that file. Characters that the locale lacks are escaped.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+            os.set_inheritable(descriptor, True)
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        stream = getattr(sys, name)
+        if stream is None:
+            stream = open(descriptor, "w", closefd=False)  # noqa: SIM115, for the life of the process
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+        setattr(sys, name, LastingStream(stream))
+    return cast(LastingStream, sys.stdout)
+
+
+def answer(text: str) -> bool:
+    """Print on standard output what a command was called for; return True if somebody still reads it.
+
+    If it is lost, `main` ends with exit code 75.
+    """
+    print(text, flush=True)
+    return getattr(sys.stdout, "is_read", True)
+
+
+def tell(text: str) -> None:
+    """Print on standard output what can be found elsewhere too, so that nothing is lost without it."""
+    print(text, flush=True)
+    if isinstance(sys.stdout, LastingStream):
+        sys.stdout.lost = None
+
+
+def say(text: str) -> None:
+    """Print on standard error, at once."""
+    print(text, file=standard_error(), flush=True)
+
+
+def say_from_handler(text: str) -> None:
+    """Print a line on standard error; a signal handler may call this, also in the midst of a print."""
+    if sys.stderr is not None:  # otherwise descriptor 2 may be that of another file
+        with suppress(OSError):
+            os.write(2, f"\n{text}\n".encode(errors="backslashreplace"))
+
+
+def standard_error() -> TextIO:
+    """Return standard error as a stream that never fails."""
+    stream = sys.stderr
+    return cast(TextIO, stream if isinstance(stream, LastingStream) else LastingStream(stream))
+
+
+def is_on_terminal() -> bool:
+    """Return True if both standard output and standard error are a terminal."""
+    return all(LastingStream(stream).isatty() for stream in (sys.stdout, sys.stderr))
